@@ -1,0 +1,79 @@
+"""Names by content: RFC 8785 canonical JSON and its SHA-256.
+
+What belongs here: the one canonical form and the one hash of the project.
+What does not: what a tool's *contract* is (`assets/contracts/canonical.py` decides which fields
+count and puts its own prefix before the digest).
+"""
+
+import hashlib
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import rfc8785
+
+# RFC 8785 serialises numbers as IEEE 754 doubles: beyond this an integer would change silently.
+_MAX_SAFE_INTEGER = 2**53 - 1
+
+
+def canonical_json(obj: Any) -> bytes:
+    """The RFC 8785 (JCS) form of a JSON value, as UTF-8 bytes.
+
+    Raises ValueError that names the path of the first value that has no canonical form
+    (NaN, an infinity, an integer beyond 2**53 - 1, a lone surrogate, a non-string key, or a
+    Python object that is not JSON).
+    """
+    try:
+        return rfc8785.dumps(obj)
+    except (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError) as error:
+        where, what = _first_offender(obj)
+        raise ValueError(f"no canonical JSON at {where}: {what or error}") from error
+
+
+def digest(obj: Any) -> str:
+    """SHA-256 of the canonical JSON of `obj`, 64 lower-case hex digits."""
+    return sha256(canonical_json(obj))
+
+
+def sha256(data: bytes) -> str:
+    """SHA-256 of raw bytes, 64 lower-case hex digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _first_offender(obj: Any) -> tuple[str, str]:
+    """JSON path and description of the first value without a canonical form; iterative, because
+    the nesting itself may be the offence."""
+    stack: list[tuple[str, Any, int]] = [("$", obj, 0)]
+    while stack:
+        path, value, depth = stack.pop()
+        if depth > 500:
+            return path[:120], f"nested deeper than {depth - 1} levels"
+        problem = _problem(value)
+        if problem:
+            return path, problem
+        if isinstance(value, Mapping):
+            for key, child in value.items():
+                if not isinstance(key, str):
+                    return path, f"key {key!r} is not a string"
+                stack.append((f"{path}.{key}", child, depth + 1))
+        elif isinstance(value, (list, tuple)):
+            stack.extend((f"{path}[{i}]", child, depth + 1) for i, child in enumerate(value))
+    return "$", ""
+
+
+def _problem(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return ""
+    if isinstance(value, int):
+        return f"integer {value} is beyond 2**53 - 1" if abs(value) > _MAX_SAFE_INTEGER else ""
+    if isinstance(value, float):
+        return "" if math.isfinite(value) else f"{value} is not JSON"
+    if isinstance(value, str):
+        return "" if value.isascii() or _encodable(value) else "text holds a lone surrogate"
+    if isinstance(value, (Mapping, list, tuple)):
+        return ""
+    return f"{type(value).__name__} is not JSON"
+
+
+def _encodable(text: str) -> bool:
+    return not any("\ud800" <= char <= "\udfff" for char in text)

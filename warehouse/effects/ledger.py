@@ -1,0 +1,342 @@
+"""The ledger of effects (SQLite, WAL): started before sent, read instead of redone, paid once.
+
+What belongs here: the life of one effect (started, done, failed, unknown), budgets reserved before
+they are spent, and the nights that key effects on the moving world.
+What does not: what an effect does (`llm.py`, `assets/*`), and tables of results.
+
+An effect is named by a digest of everything that can change its result. Nobody pays twice for a
+received answer: the answer's blob is written before `done` is. A killed process leaves `started`
+attempts; whoever comes next lists them as `unknown` and does them again.
+"""
+
+import asyncio
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import psutil
+
+from warehouse.blobs import BlobCorrupt, Blobs
+
+_SCHEMA = Path(__file__).with_name("schema.sql")
+_WAIT_LIMIT_S = 1800.0  # a fetch or a training run of another process may hold a key this long
+_IN_THIS_PROCESS: set[tuple[str, int]] = set()  # (ledger path, attempt id) now being carried out
+
+
+class LedgerUnavailable(RuntimeError):
+    """The ledger's file cannot be opened, read or written."""
+
+
+class BudgetExceeded(RuntimeError):
+    """The reservation of one more effect would pass the budget of its scope."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an effect returned, and what it cost."""
+
+    data: bytes
+    model: str = ""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    usd: float = 0.0
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try at an effect."""
+
+    id: int
+    key: str
+    stage: str
+    partition: str
+    run_id: str
+    started_at: float
+    status: str
+    reserved_usd: float
+
+
+class Ledger:
+    """All effects under one root. One object may serve many threads and one event loop."""
+
+    def __init__(self, path: Path, blobs: Blobs, *, run_id: str = "-") -> None:
+        self.path = path
+        self.blobs = blobs
+        self.run_id = run_id
+        self._lock = threading.RLock()
+        self._process_started = psutil.Process().create_time()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(
+                path, timeout=60, isolation_level=None, check_same_thread=False
+            )
+            self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;")
+            self._db.executescript(_SCHEMA.read_text())
+        except (sqlite3.Error, OSError) as error:
+            raise self._unavailable(error) from error
+
+    def once(
+        self,
+        stage: str,
+        key: str,
+        fn: Callable[[], Outcome],
+        *,
+        partition: str = "_",
+        reserve_usd: float = 0.0,
+        scope: str = "usd",
+    ) -> bytes:
+        """The bytes of the effect `key`, carried out now unless it was carried out before.
+
+        `reserve_usd` is the most the effect may cost; it is held against the budget of `scope`
+        until the real cost is known. Raises BudgetExceeded before `fn` is called, and whatever
+        `fn` raises after recording the attempt as failed.
+        """
+        deadline = time.monotonic() + _WAIT_LIMIT_S
+        while not isinstance(claim := self._claim(stage, key, partition, reserve_usd, scope), int):
+            if isinstance(claim, bytes):
+                return claim
+            self._check_wait(key, deadline)
+            time.sleep(0.1)
+        with self._carrying_out(claim):
+            return self._finish(claim, key, stage, fn())
+
+    async def once_async(
+        self,
+        stage: str,
+        key: str,
+        fn: Callable[[], Awaitable[Outcome]],
+        *,
+        partition: str = "_",
+        reserve_usd: float = 0.0,
+        scope: str = "usd",
+    ) -> bytes:
+        """`once` for an awaitable effect."""
+        deadline = time.monotonic() + _WAIT_LIMIT_S
+        while not isinstance(claim := self._claim(stage, key, partition, reserve_usd, scope), int):
+            if isinstance(claim, bytes):
+                return claim
+            self._check_wait(key, deadline)
+            await asyncio.sleep(0.1)
+        with self._carrying_out(claim):
+            return self._finish(claim, key, stage, await fn())
+
+    def seen(self, key: str) -> bytes | None:
+        """The stored bytes of an effect that is done, or None; a lost blob counts as not done."""
+        with self._transaction() as db:
+            row = db.execute("SELECT blob FROM effects WHERE key = ?", (key,)).fetchone()
+        if row is None:
+            return None
+        try:
+            return self.blobs.get(row[0])
+        except (KeyError, BlobCorrupt):
+            return None
+
+    def set_budget(self, scope: str, limit_usd: float) -> None:
+        """Sets the most that effects of `scope` may cost in all, in US dollars."""
+        with self._transaction() as db:
+            db.execute("INSERT OR REPLACE INTO budgets VALUES (?, ?)", (scope, limit_usd))
+
+    def spent(self, scope: str = "usd") -> float:
+        """US dollars paid, plus those still reserved by attempts that are under way or unknown."""
+        with self._transaction() as db:
+            return self._spent(db, scope)
+
+    def counts(
+        self, *, since: float | None = None, run_id: str | None = None
+    ) -> dict[tuple[str, str], int]:
+        """Attempts per (stage, status), of one run or since a time (epoch seconds)."""
+        with self._transaction() as db:
+            rows = db.execute(
+                "SELECT stage, status, COUNT(*) FROM attempts"
+                " WHERE started_at >= ? AND (? IS NULL OR run_id = ?) GROUP BY stage, status",
+                (since or 0.0, run_id, run_id),
+            ).fetchall()
+        return {(stage, status): count for stage, status, count in rows}
+
+    def unknown(self) -> list[Attempt]:
+        """Attempts that were under way when their process died: sent, perhaps; answered, unseen."""
+        with self._transaction() as db:
+            self._bury_dead(db, None)
+            rows = db.execute(
+                "SELECT id, key, stage, partition, run_id, started_at, status, reserved_usd"
+                " FROM attempts WHERE status = 'unknown' ORDER BY id"
+            ).fetchall()
+        return [Attempt(*row) for row in rows]
+
+    def costs(self) -> list[dict[str, Any]]:
+        """Effects, tokens and US dollars per stage, partition and model: the rows of `spend`."""
+        with self._transaction() as db:
+            cursor = db.execute(
+                "SELECT stage, partition, model, status, COUNT(*) AS effects,"
+                " SUM(prompt_tokens) AS prompt_tokens,"
+                " SUM(completion_tokens) AS completion_tokens, SUM(usd) AS usd"
+                " FROM attempts GROUP BY stage, partition, model, status"
+                " ORDER BY stage, partition, model, status"
+            )
+            names = [column[0] for column in cursor.description]
+            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+    def night(self, scope: str) -> str:
+        """The open night of `scope`, or a new one: what keys effects on the moving world.
+
+        A run that was killed left its night open, so its successor reads what was already fetched;
+        a night that was closed by a finished run is over, and the next run looks at the world anew.
+        """
+        with self._transaction() as db:
+            row = db.execute(
+                "SELECT number, id, closed_at FROM nights WHERE scope = ?"
+                " ORDER BY number DESC LIMIT 1",
+                (scope,),
+            ).fetchone()
+            if row and row[2] is None:
+                return row[1]
+            number = (row[0] if row else 0) + 1
+            night = f"{time.strftime('%Y-%m-%d', time.gmtime())}.{number}"
+            db.execute(
+                "INSERT INTO nights VALUES (?, ?, ?, ?, NULL)", (scope, number, night, time.time())
+            )
+            return night
+
+    def close_night(self, scope: str) -> None:
+        """Ends the open night of `scope`; closing a closed night changes nothing."""
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE nights SET closed_at = ? WHERE scope = ? AND closed_at IS NULL",
+                (time.time(), scope),
+            )
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+
+    def _claim(
+        self, stage: str, key: str, partition: str, reserve_usd: float, scope: str
+    ) -> bytes | int | None:
+        """The stored bytes, or the id of a new attempt that is ours, or None: somebody has it."""
+        if (data := self.seen(key)) is not None:
+            return data
+        with self._transaction() as db:
+            self._bury_dead(db, key)
+            held = db.execute(
+                "SELECT 1 FROM attempts WHERE key = ? AND status = 'started'", (key,)
+            ).fetchone()
+            if held:
+                return None
+            self._reserve(db, stage, scope, reserve_usd)
+            cursor = db.execute(
+                "INSERT INTO attempts (key, stage, partition, status, run_id, pid, process_started,"
+                " started_at, scope, reserved_usd) VALUES (?, ?, ?, 'started', ?, ?, ?, ?, ?, ?)",
+                (key, stage, partition, self.run_id, os.getpid(), self._process_started,
+                 time.time(), scope, reserve_usd),
+            )  # fmt: skip
+            attempt = cast(int, cursor.lastrowid)
+            _IN_THIS_PROCESS.add((str(self.path), attempt))
+            return attempt
+
+    def _reserve(self, db: sqlite3.Connection, stage: str, scope: str, usd: float) -> None:
+        limit = db.execute("SELECT limit_usd FROM budgets WHERE scope = ?", (scope,)).fetchone()
+        if limit is None or usd <= 0:
+            return
+        spent = self._spent(db, scope)
+        if spent + usd > limit[0] + 1e-12:
+            raise BudgetExceeded(
+                f"budget {scope!r}: {stage} needs up to {usd:.6f} USD, {spent:.6f} of"
+                f" {limit[0]:.6f} USD are spent or reserved; what is done stays, raise the budget"
+                " and run again to go on"
+            )
+
+    def _spent(self, db: sqlite3.Connection, scope: str) -> float:
+        return db.execute(
+            "SELECT COALESCE(SUM(CASE WHEN status IN ('started', 'unknown') THEN reserved_usd"
+            " ELSE usd END), 0) FROM attempts WHERE scope = ?",
+            (scope,),
+        ).fetchone()[0]
+
+    @contextmanager
+    def _carrying_out(self, attempt: int) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            with self._transaction() as db:
+                db.execute(
+                    "UPDATE attempts SET status = 'failed', finished_at = ?, error = ?"
+                    " WHERE id = ? AND status = 'started'",
+                    (time.time(), f"{type(error).__name__}: {error}"[:500], attempt),
+                )
+            raise
+        finally:
+            _IN_THIS_PROCESS.discard((str(self.path), attempt))
+
+    def _finish(self, attempt: int, key: str, stage: str, outcome: Outcome) -> bytes:
+        blob = self.blobs.put(outcome.data)
+        now = time.time()
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE attempts SET status = 'done', finished_at = ?, model = ?,"
+                " prompt_tokens = ?, completion_tokens = ?, usd = ? WHERE id = ?",
+                (now, outcome.model, outcome.prompt_tokens, outcome.completion_tokens,
+                 outcome.usd, attempt),
+            )  # fmt: skip
+            db.execute(
+                "INSERT OR REPLACE INTO effects VALUES (?, ?, ?, ?)", (key, stage, blob, now)
+            )
+        return outcome.data
+
+    def _bury_dead(self, db: sqlite3.Connection, key: str | None) -> None:
+        """Marks attempts whose process is gone as unknown."""
+        rows = db.execute(
+            "SELECT id, pid, process_started FROM attempts"
+            " WHERE status = 'started' AND (? IS NULL OR key = ?)",
+            (key, key),
+        ).fetchall()
+        for attempt, pid, process_started in rows:
+            if not self._alive(attempt, pid, process_started):
+                db.execute(
+                    "UPDATE attempts SET status = 'unknown', finished_at = ? WHERE id = ?",
+                    (time.time(), attempt),
+                )
+
+    def _alive(self, attempt: int, pid: int, process_started: float) -> bool:
+        if pid == os.getpid():
+            return (str(self.path), attempt) in _IN_THIS_PROCESS
+        try:
+            process = psutil.Process(pid)
+            # A pid is reused; the start time tells the process from its successor.
+            return abs(process.create_time() - process_started) < 1 and (
+                process.status() != psutil.STATUS_ZOMBIE
+            )
+        except psutil.NoSuchProcess:
+            return False
+
+    def _check_wait(self, key: str, deadline: float) -> None:
+        if time.monotonic() > deadline:
+            raise LedgerUnavailable(
+                f"effect {key[:12]} is still held by another live process after"
+                f" {_WAIT_LIMIT_S:.0f} s; end that run or wait for it, then run again"
+            )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                try:
+                    yield self._db
+                except BaseException:
+                    self._db.execute("ROLLBACK")
+                    raise
+                self._db.execute("COMMIT")
+            except sqlite3.Error as error:
+                raise self._unavailable(error) from error
+
+    def _unavailable(self, error: Exception) -> LedgerUnavailable:
+        return LedgerUnavailable(
+            f"ledger {self.path}: {error}; it must be a writable SQLite file on a disk with space"
+            " (TOOLMILL_STATE moves it)"
+        )

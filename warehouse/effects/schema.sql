@@ -1,0 +1,18 @@
+CREATE TABLE IF NOT EXISTS effects (
+  key TEXT PRIMARY KEY, stage TEXT NOT NULL, blob TEXT NOT NULL, finished_at REAL NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS attempts (
+  id INTEGER PRIMARY KEY, key TEXT NOT NULL, stage TEXT NOT NULL, partition TEXT NOT NULL,
+  status TEXT NOT NULL CHECK (status IN ('started', 'done', 'failed', 'unknown')),
+  run_id TEXT NOT NULL, pid INTEGER NOT NULL, process_started REAL NOT NULL,
+  started_at REAL NOT NULL, finished_at REAL, scope TEXT NOT NULL, reserved_usd REAL NOT NULL,
+  model TEXT NOT NULL DEFAULT '', prompt_tokens INTEGER NOT NULL DEFAULT 0,
+  completion_tokens INTEGER NOT NULL DEFAULT 0, usd REAL NOT NULL DEFAULT 0, error TEXT
+);
+CREATE INDEX IF NOT EXISTS attempts_by_key ON attempts (key, status);
+CREATE INDEX IF NOT EXISTS attempts_by_scope ON attempts (scope, status);
+CREATE TABLE IF NOT EXISTS budgets (scope TEXT PRIMARY KEY, limit_usd REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS nights (
+  scope TEXT NOT NULL, number INTEGER NOT NULL, id TEXT NOT NULL, opened_at REAL NOT NULL,
+  closed_at REAL, PRIMARY KEY (scope, number)
+) WITHOUT ROWID;

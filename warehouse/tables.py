@@ -1,0 +1,228 @@
+"""Tables: immutable versions named by content, and a pointer that moves only by `promote`.
+
+    tables/<asset>/<partition or _>/<digest>.parquet
+                                    <digest>.volatile.parquet   figures that do not make a version
+                                    HEAD.json                   {digest, rows, run_id, audit, at}
+                                    HEADS.jsonl                 every publication, for as-of
+
+What belongs here: naming, staging, promoting and reading versions, and the plan of what changed.
+What does not: audits (`audit.py`) and Dagster (`publish.py`).
+"""
+
+import io
+import json
+import time
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from warehouse.digest import digest
+from warehouse.files import append_line, locked, write_atomically
+
+WHOLE = "_"  # the partition of a table that has none
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """What a table is: its key, its columns with their types, and which columns are volatile.
+
+    Volatile columns (seconds, last_seen …) are stored beside the version and take no part in its
+    digest, so that a night which saw the same facts publishes no new version.
+    """
+
+    name: str
+    key: tuple[str, ...]
+    columns: Mapping[str, Any]
+    volatile: tuple[str, ...] = ()
+    schema_version: int = 1
+
+    def __post_init__(self) -> None:
+        unknown = (set(self.key) | set(self.volatile)) - set(self.columns)
+        if unknown or set(self.key) & set(self.volatile):
+            raise ValueError(
+                f"table {self.name}: key or volatile columns {sorted(unknown)} unknown"
+            )
+
+    def frame(self, rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
+        """Rows as a typed frame, sorted by key; columns a row lacks are null.
+
+        Raises ValueError that names the table and the column or key at fault.
+        """
+        listed = [dict(row) for row in rows]
+        unknown = {name for row in listed for name in row} - set(self.columns)
+        if unknown:
+            raise ValueError(f"table {self.name}: unknown columns {sorted(unknown)}")
+        frame = pl.DataFrame(
+            {name: [row.get(name) for row in listed] for name in self.columns},
+            schema=dict(self.columns),
+            strict=False,
+        )
+        self.check_keys(frame)
+        return frame.sort(self.key)
+
+    def check_keys(self, frame: pl.DataFrame) -> None:
+        """Raises ValueError naming the first duplicate or null key."""
+        null = frame.filter(pl.any_horizontal(pl.col(self.key).is_null()))
+        if len(null):
+            raise ValueError(
+                f"table {self.name}: null in key {self.key}: {null.row(0, named=True)}"
+            )
+        doubled = frame.group_by(self.key).len().filter(pl.col("len") > 1).sort(self.key)
+        if len(doubled):
+            raise ValueError(
+                f"table {self.name}: key {doubled.row(0)[:-1]} occurs {doubled[0, -1]}x"
+            )
+
+    def digest(self, frame: pl.DataFrame) -> str:
+        """Content digest over all columns that are not volatile, independent of row order."""
+        stable = [name for name in self.columns if name not in self.volatile]
+        body = frame.select(stable).sort(self.key).write_ndjson()
+        return digest({"table": self.name, "schema_version": self.schema_version, "rows": body})
+
+
+@dataclass(frozen=True)
+class Head:
+    """The current version of one partition of a table."""
+
+    digest: str
+    rows: int
+    run_id: str
+    at: float  # seconds since the epoch
+    audit: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A written version that nothing points to yet."""
+
+    spec: TableSpec
+    partition: str
+    digest: str
+    rows: int
+
+
+class Tables:
+    """All tables under one root folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def folder(self, name: str, partition: str | None = None) -> Path:
+        return self.root / name / (partition or WHOLE)
+
+    def stage(self, spec: TableSpec, frame: pl.DataFrame, partition: str | None = None) -> Staged:
+        """Writes a version; readers do not see it until `promote`. Staging twice is free."""
+        spec.check_keys(frame)
+        frame = frame.select(list(spec.columns)).sort(spec.key)
+        name = spec.digest(frame)
+        folder = self.folder(spec.name, partition)
+        version = folder / f"{name}.parquet"
+        if not version.exists():
+            stable = [column for column in spec.columns if column not in spec.volatile]
+            write_atomically(version, _parquet(frame.select(stable)))
+        if spec.volatile:
+            beside = frame.select([*spec.key, *spec.volatile])
+            write_atomically(folder / f"{name}.volatile.parquet", _parquet(beside))
+        return Staged(spec, partition or WHOLE, name, len(frame))
+
+    def promote(self, staged: Staged, run_id: str, audit: list[dict[str, Any]]) -> Head:
+        """Moves the pointer of the partition to a staged version: the last act of publication.
+
+        The same version again leaves the pointer as it is and returns it.
+        """
+        folder = self.folder(staged.spec.name, staged.partition)
+        with locked(folder / ".lock"):
+            current = self.head(staged.spec.name, staged.partition)
+            if current and current.digest == staged.digest:
+                return current
+            head = Head(staged.digest, staged.rows, run_id, time.time(), audit)
+            line = json.dumps(head.__dict__, ensure_ascii=False)
+            append_line(folder / "HEADS.jsonl", line)
+            write_atomically(folder / "HEAD.json", line.encode())
+            return head
+
+    def head(
+        self, name: str, partition: str | None = None, as_of: float | None = None
+    ) -> Head | None:
+        """The current version, or the one current at `as_of` (epoch seconds), or None."""
+        folder = self.folder(name, partition)
+        if as_of is None:
+            path = folder / "HEAD.json"
+            return Head(**json.loads(path.read_bytes())) if path.exists() else None
+        history = folder / "HEADS.jsonl"
+        if not history.exists():
+            return None
+        heads = [Head(**json.loads(line)) for line in history.read_text().splitlines() if line]
+        return next((head for head in reversed(heads) if head.at <= as_of), None)
+
+    def partitions(self, name: str) -> list[str]:
+        """Names of the partitions that have a current version."""
+        return sorted(path.parent.name for path in (self.root / name).glob("*/HEAD.json"))
+
+    def read(
+        self, spec: TableSpec, partition: str | None = None, as_of: float | None = None
+    ) -> pl.DataFrame:
+        """The current rows of one partition, or of all partitions when `partition` is None.
+
+        A table that was never published reads as an empty frame with its columns.
+        """
+        names = [partition] if partition else self.partitions(spec.name)
+        frames = [self._read_one(spec, name, as_of) for name in names]
+        return pl.concat([spec.frame([]), *frames])
+
+    def _read_one(self, spec: TableSpec, partition: str, as_of: float | None) -> pl.DataFrame:
+        head = self.head(spec.name, partition, as_of)
+        if head is None:
+            return spec.frame([])
+        folder = self.folder(spec.name, partition)
+        frame = pl.read_parquet(folder / f"{head.digest}.parquet")
+        beside = folder / f"{head.digest}.volatile.parquet"
+        if spec.volatile and beside.exists():
+            frame = frame.join(pl.read_parquet(beside), on=spec.key, how="left")
+        added = [pl.lit(None).alias(c) for c in spec.columns if c not in frame.columns]
+        return frame.with_columns(added).select(
+            [pl.col(name).cast(kind) for name, kind in spec.columns.items()]
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which keys an incremental step must make (`new`, `stale`), drop (`gone`) or may carry over."""
+
+    new: list[str]
+    stale: list[str]
+    gone: list[str]
+    unchanged: list[str]
+
+    @property
+    def due(self) -> list[str]:
+        """The keys that cost something tonight."""
+        return sorted([*self.new, *self.stale])
+
+
+def plan(
+    previous: Mapping[str, str], wanted: Mapping[str, str], retry: Collection[str] = ()
+) -> Plan:
+    """Compares what was made (key -> provenance digest) with what is wanted now.
+
+    `retry` names keys that are due again although their digest is the same (a failed row past its
+    `retry_at`); they count as stale.
+    """
+    again = set(retry)
+    both = wanted.keys() & previous.keys()
+    stale = {key for key in both if wanted[key] != previous[key] or key in again}
+    return Plan(
+        new=sorted(wanted.keys() - previous.keys()),
+        stale=sorted(stale),
+        gone=sorted(previous.keys() - wanted.keys()),
+        unchanged=sorted(both - stale),
+    )
+
+
+def _parquet(frame: pl.DataFrame) -> bytes:
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer, compression="zstd")
+    return buffer.getvalue()

@@ -1,0 +1,120 @@
+"""A real HTTP endpoint on loopback that speaks OpenAI's chat completions and follows a script.
+
+What belongs here: the wire and its faults. What does not: what a model would say; a test passes
+that as a function of the request.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Say:
+    """One scripted answer. `raw` replaces the whole body; `close` drops the connection instead."""
+
+    content: str | None = "{}"
+    status: int = 200
+    finish: str = "stop"
+    refusal: str | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    delay_s: float = 0.0
+    raw: str | None = None
+    close: bool = False
+
+
+Script = Callable[[dict[str, Any], int], Say]
+
+
+@dataclass
+class Endpoint:
+    """The running endpoint: its base URL, and every request body it received, in order."""
+
+    url: str
+    requests: list[dict[str, Any]]
+    most_at_once: int = 0
+
+
+@contextmanager
+def openai_endpoint(script: Script | Sequence[Say]) -> Iterator[Endpoint]:
+    """Serves `script(body, number)`, or the given answers in order (the last one repeats)."""
+    follow = script if callable(script) else _in_order(list(script))
+    state = Endpoint("", [])
+    lock, now = threading.Lock(), 0
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            nonlocal now
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            with lock:
+                state.requests.append(body)
+                number = len(state.requests)
+                now += 1
+                state.most_at_once = max(state.most_at_once, now)
+            say = follow(body, number)
+            time.sleep(say.delay_s)
+            with lock:
+                now -= 1
+            if say.close:
+                self.close_connection = True
+                return
+            payload = (say.raw if say.raw is not None else _payload(body, say)).encode()
+            self.send_response(say.status)
+            for name, value in {"content-type": "application/json", **say.headers}.items():
+                self.send_header(name, value)
+            self.send_header("content-length", str(len(payload)))
+            self.end_headers()
+            self.wfile.write(payload)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            return
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+        request_queue_size = 64
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            return  # a client that hung up is part of some scripts
+
+    server = Server(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    state.url = f"http://127.0.0.1:{server.server_port}/v1"
+    try:
+        yield state
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _in_order(answers: list[Say]) -> Script:
+    return lambda _body, number: answers[min(number, len(answers)) - 1]
+
+
+def _payload(body: dict[str, Any], say: Say) -> str:
+    if say.status != 200:
+        return json.dumps({"error": {"message": say.content, "type": "error", "code": None}})
+    words = sum(len(str(message.get("content") or "").split()) for message in body["messages"])
+    message = {"role": "assistant", "content": say.content, "refusal": say.refusal}
+    return json.dumps(
+        {
+            "id": "chatcmpl-1",
+            "object": "chat.completion",
+            "created": 1,
+            "model": body["model"],
+            "choices": [{"index": 0, "finish_reason": say.finish, "message": message}],
+            "usage": {
+                "prompt_tokens": words,
+                "completion_tokens": len((say.content or "").split()),
+                "total_tokens": words + len((say.content or "").split()),
+            },
+        }
+    )

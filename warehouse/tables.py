@@ -190,7 +190,7 @@ class Tables:
 
 @dataclass(frozen=True)
 class Plan:
-    """Which keys an incremental step must make (`new`, `stale`), drop (`gone`) or may carry over."""
+    """Which keys an incremental step must make (`new`, `stale`), drop (`gone`) or may keep."""
 
     new: list[str]
     stale: list[str]

@@ -1,0 +1,59 @@
+"""The root folder as one object: tables, blobs and the ledger, handed to every room.
+
+    <home>/blobs  <home>/tables  <home>/lance  <home>/models  <home>/reports …
+    <state>/ledger.db            local only: SQLite cannot be shared by machines
+
+What belongs here: where the stores lie. What does not: what is in them.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from warehouse.blobs import Blobs
+from warehouse.effects.ledger import Ledger
+from warehouse.tables import Tables
+
+
+class HomeUnavailable(RuntimeError):
+    """The data folder cannot be written."""
+
+
+@dataclass(frozen=True)
+class Warehouse:
+    """All stores under one data folder (`home`) and one local folder (`state`)."""
+
+    home: Path
+    state: Path
+    run_id: str = "-"
+    budget_usd: float | None = None
+
+    @cached_property
+    def blobs(self) -> Blobs:
+        return Blobs(self.home / "blobs")
+
+    @cached_property
+    def tables(self) -> Tables:
+        return Tables(self.home / "tables")
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The ledger, opened on first use in each process. Raises LedgerUnavailable."""
+        ledger = Ledger(self.state / "ledger.db", self.blobs, run_id=self.run_id)
+        if self.budget_usd is not None:
+            ledger.set_budget("usd", self.budget_usd)
+        return ledger
+
+    def check_writable(self) -> None:
+        """Raises HomeUnavailable naming the folder when nothing can be written there."""
+        for folder in (self.home, self.state):
+            probe = folder / ".writable"
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                probe.write_bytes(b"x" * 65536)
+                probe.unlink()
+            except OSError as error:
+                raise HomeUnavailable(
+                    f"{folder}: {error.strerror or error}; Toolmill keeps all it makes there."
+                    " Make it writable, free some space, or set TOOLMILL_HOME to another folder"
+                ) from error

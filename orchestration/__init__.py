@@ -1,0 +1,1 @@
+"""Wiring: settings, resources, definitions, automation and the `toolmill` command."""

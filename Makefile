@@ -1,0 +1,44 @@
+# `make run` and `make test` set up everything they need. VENV, PYTHON and TOOLMILL_* are yours to set.
+SHELL := /bin/bash
+VENV ?= .venv
+export TOOLMILL_HOME ?= $(CURDIR)/var
+export TOOLMILL_DAGSTER ?= $(TOOLMILL_HOME)/state/dagster
+export DAGSTER_HOME := $(CURDIR)
+export GX_ANALYTICS_ENABLED := false
+export TOKENIZERS_PARALLELISM := false
+export HF_HUB_DISABLE_TELEMETRY := 1
+BIN := $(VENV)/bin
+
+.PHONY: help setup run dev test test-all lint format bench clean
+help: ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/:/'
+
+setup: ## virtual environment, Python packages, Chromium, bubblewrap; Node is checked
+	@VENV=$(VENV) scripts/setup.sh
+
+run: setup ## one night end to end on the demo marketplaces (DAY=2 for the second day), then a summary
+	@$(BIN)/toolmill run $(if $(DAY),--day $(DAY))
+
+dev: setup ## the Dagster UI with the demo marketplaces up, on http://127.0.0.1:3000
+	@$(BIN)/toolmill dev
+
+test: setup ## the tests (under 20 minutes on 2 cores)
+	$(BIN)/python -m pytest tests
+
+test-all: setup ## the tests and the slow ones
+	$(BIN)/python -m pytest tests -m "not live"
+
+lint: setup ## ruff, import laws, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+format: setup ## format in place
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup ## measurements as ratios; tables on stdout
+	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+clean: ## forget all that was made (not the virtual environment)
+	rm -rf "$(TOOLMILL_HOME)"

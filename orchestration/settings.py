@@ -1,0 +1,234 @@
+"""Settings: one `toolmill.toml`, overridden by `TOOLMILL_*`, printed without secrets.
+
+What belongs here: names, types, defaults and meanings of everything a user can set.
+What does not: what a setting does (rooms take their own small policies, built in `resources.py`).
+
+Nested names are joined by two underscores: `TOOLMILL_ROLES__GENERATOR__MODEL=gpt-5-mini`.
+"""
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+PREFIX = "TOOLMILL_"
+CONFIG = "TOOLMILL_CONFIG"  # the path of toolmill.toml, when it is not in the working directory
+# Read by dagster.yaml and set by the command line, so that a stranger's shell needs to set nothing.
+INTERNAL = {CONFIG, "TOOLMILL_DAGSTER"}
+
+
+class SettingsError(ValueError):
+    """A setting has an unknown name or an unusable value."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Marketplace(_Part):
+    """One marketplace: where it is and how politely it is read."""
+
+    base_url: str
+    page_cap: int = Field(200, ge=1, description="most list pages a crawl reads")
+    requests_per_second: float = Field(2.0, gt=0)
+    enabled: bool = True
+
+
+class Marketplaces(_Part):
+    """The marketplaces, one partition each."""
+
+    registry: Marketplace = Marketplace(base_url="https://registry.modelcontextprotocol.io")
+    mcpso: Marketplace = Marketplace(base_url="https://mcp.so", requests_per_second=1.0)
+
+
+class Demo(_Part):
+    """The loopback replicas that `toolmill run` and `toolmill dev` start when source is demo."""
+
+    registry_port: int = 8931
+    mcpso_port: int = 8932
+    scale: Literal["small", "standard", "large"] = "standard"
+    day: Literal[1, 2] = 1
+
+
+class Sandbox(_Part):
+    """Limits of one server's run."""
+
+    backend: Literal["auto", "bubblewrap"] = "auto"
+    concurrency: int = Field(3, ge=1)
+    memory_mb: int = Field(1024, ge=64)
+    processes: int = Field(128, ge=4)
+    wall_s: float = Field(60.0, gt=0)
+    network: Literal["none", "full"] = "none"
+
+
+class Role(_Part):
+    """Who answers for one role: `offline` (rules and grammar, no model) or a model's name."""
+
+    model: str = "offline"
+    base_url: str | None = None
+    api_key: SecretStr | None = None
+    usd_in: float = Field(0.0, ge=0, description="US dollars per million prompt tokens")
+    usd_out: float = Field(0.0, ge=0, description="US dollars per million completion tokens")
+    concurrency: int = Field(8, ge=1)
+    timeout_s: float = Field(60.0, gt=0)
+    max_tokens: int = Field(1024, ge=16)
+    temperature: float = Field(0.7, ge=0)
+
+
+class Roles(_Part):
+    """The model roles of synthesis."""
+
+    generator: Role = Role()
+    caller: Role = Role(temperature=0.0)
+    judge: Role = Role(temperature=0.0)
+
+
+class Synthesis(_Part):
+    """How many pairs are written and how strictly they are judged."""
+
+    pairs_per_tool: int = Field(3, ge=1, le=20)
+    seed: int = 7
+    judge_threshold: float = Field(6.0, ge=1, le=10)
+
+
+class Training(_Part):
+    """The models that are trained and for how long."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    retriever_epochs: float = Field(2.0, gt=0)
+    caller_base: str = Field("tiny", description="tiny, a local path, or a hub id")
+    caller_pretrain_s: float = Field(75.0, gt=0, description="most seconds of pretraining `tiny`")
+    caller_epochs: float = Field(1.0, gt=0)
+    seed: int = 7
+    drift_threshold: float = Field(
+        0.05, ge=0, le=1, description="share of changed tools that asks for retraining"
+    )
+
+
+class Settings(BaseSettings):
+    """All settings. Unknown names are refused, in the file and in the environment alike."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", env_ignore_empty=True
+    )
+
+    home: Path = Field(Path("var"), description="everything Toolmill makes")
+    state: Path | None = Field(None, description="local state; default <home>/state")
+    source: Literal["demo", "live"] = Field("demo", description="replicas here, or the real sites")
+    user_agent: str = Field(
+        "toolmill/0.1 (MCP catalogue)", description="add a contact before you crawl live sites"
+    )
+    chromium: Path | None = Field(None, description="a Chromium binary; default: found on PATH")
+    budget_usd: float = Field(5.0, ge=0, description="most US dollars all model calls may cost")
+    marketplaces: Marketplaces = Marketplaces()
+    demo: Demo = Demo()
+    sandbox: Sandbox = Sandbox()
+    roles: Roles = Roles()
+    synthesis: Synthesis = Synthesis()
+    training: Training = Training()
+    openai_base_url: str | None = Field(
+        None,
+        description="endpoint of every role that names a model and no base_url",
+        validation_alias=AliasChoices("OPENAI_BASE_URL", "openai_base_url"),
+    )
+    openai_api_key: SecretStr | None = Field(
+        None,
+        description="key of that endpoint",
+        validation_alias=AliasChoices("OPENAI_API_KEY", "openai_api_key"),
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        file = TomlConfigSettingsSource(settings_cls, config_path())
+        return (init_settings, env_settings, file)
+
+    def home_path(self) -> Path:
+        return self.home.resolve()
+
+    def state_path(self) -> Path:
+        return (self.state or self.home / "state").resolve()
+
+    def public(self) -> dict[str, Any]:
+        """All settings as JSON values; secrets show only whether they are set."""
+        return self.model_dump(mode="json")
+
+
+def config_path() -> Path:
+    return Path(os.environ.get(CONFIG, "toolmill.toml"))
+
+
+def load_settings() -> Settings:
+    """The settings in force. Raises SettingsError that names each unusable setting and the mend."""
+    _refuse_unknown_variables(os.environ)
+    try:
+        return Settings()  # type: ignore[call-arg]
+    except ValidationError as error:
+        lines = [_explain(item["loc"], item["msg"], item.get("input")) for item in error.errors()]
+        raise SettingsError("\n".join(lines)) from error
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{config_path()}: not TOML: {error}") from error
+
+
+@lru_cache
+def known_names() -> dict[str, str]:
+    """Every setting's dotted name -> the environment variable that sets it."""
+    return dict(_names(Settings, ()))
+
+
+def _names(model: type[BaseModel], path: tuple[str, ...]) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for name, field in model.model_fields.items():
+        here = (*path, name)
+        kind = field.annotation
+        alias = field.validation_alias
+        variable = PREFIX + "__".join(here).upper()
+        if isinstance(alias, AliasChoices):
+            variable = str(alias.choices[0])
+        found.append((".".join(here), variable))
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            found += _names(kind, here)
+    return found
+
+
+def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
+    known = set(known_names().values()) | INTERNAL
+    unknown = sorted(
+        name
+        for name in environment
+        if name.upper().startswith(PREFIX) and name.upper() not in known
+    )
+    if unknown:
+        raise SettingsError("\n".join(_unknown_line(name, sorted(known)) for name in unknown))
+
+
+def _unknown_line(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else "`toolmill settings` lists every name"
+    return f"{name}: no such setting; {hint}"
+
+
+def _explain(location: tuple[int | str, ...], message: str, found: Any) -> str:
+    dotted = ".".join(str(part) for part in location)
+    variable = known_names().get(dotted)
+    if variable is None:
+        return _unknown_line(f"setting {dotted!r}", sorted(known_names()))
+    shown = "" if "key" in dotted else f" (found {found!r})"
+    return f"{variable} ({dotted} in {config_path().name}): {message}{shown}"

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Sets up everything Toolmill needs on a fresh machine; run twice, the second time does nothing.
+# A piece that cannot be installed here gets one line: what, why, how.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+venv=${VENV:-.venv}
+stamp="$venv/.toolmill-setup"
+problems=0
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+missing() { # what, why, how
+  printf 'setup: MISSING %s: %s. %s\n' "$1" "$2" "$3" >&2
+  problems=1
+}
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }
+may_install() {
+  command -v apt-get >/dev/null && { [ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null; }
+}
+
+find_python() {
+  for python in "${PYTHON:-}" python3.11 python3.12 python3; do
+    [ -n "$python" ] && command -v "$python" >/dev/null || continue
+    "$python" -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' \
+      2>/dev/null && { echo "$python"; return; }
+  done
+  missing "Python 3.11 or 3.12 with venv" "Toolmill and its packages need it" \
+    "Install it (Debian: apt-get install python3.11-venv) or set PYTHON=/path/to/python3.11"
+  exit 1
+}
+
+debian_packages() {
+  local wanted=()
+  command -v bwrap >/dev/null || wanted+=(bubblewrap)
+  command -v chromium >/dev/null || command -v chromium-browser >/dev/null \
+    || command -v google-chrome >/dev/null || wanted+=(chromium)
+  # The sandbox drops to a user id of its own with setpriv when it is started by root.
+  command -v setpriv >/dev/null || wanted+=(util-linux)
+  [ ${#wanted[@]} = 0 ] && return
+  if may_install; then
+    say "installing Debian packages: ${wanted[*]}"
+    as_root apt-get update -qq >/dev/null || true
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+      "${wanted[@]}" >/dev/null || true
+  fi
+  command -v bwrap >/dev/null || missing bubblewrap \
+    "strangers' servers run only inside its sandbox" \
+    "As root: apt-get install bubblewrap (or your system's package of that name)"
+  for browser in chromium chromium-browser google-chrome; do
+    command -v "$browser" >/dev/null && return
+  done
+  missing Chromium "one marketplace shows its configs only in a rendered page" \
+    "As root: apt-get install chromium; or: $venv/bin/playwright install chromium"
+}
+
+node() {
+  local major
+  major=$(command node --version 2>/dev/null | sed 's/^v\([0-9]*\).*/\1/') || true
+  if [ "${major:-0}" -lt 18 ] || ! command -v npm >/dev/null; then
+    missing "Node.js 18 or newer with npm" "most MCP servers are npm packages (found ${major:-none})" \
+      "Debian: apt-get install nodejs npm; PyPI servers still work without it"
+  fi
+}
+
+python_packages() {
+  local python wanted
+  python=$(find_python)
+  wanted=$(cat pyproject.toml constraints.txt scripts/setup.sh | sha256sum | cut -d' ' -f1)
+  [ -x "$venv/bin/toolmill" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] && return
+  say "making $venv and installing Python packages (some minutes the first time)"
+  [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+  # torch first and by itself: its CPU build may come from pip's --find-links.
+  "$venv/bin/pip" install -q --disable-pip-version-check torch==2.13.0
+  "$venv/bin/pip" install -q --disable-pip-version-check -c constraints.txt -e '.[serve,train,dev]'
+  echo "$wanted" > "$stamp"
+}
+
+python_packages
+debian_packages
+node
+home=${TOOLMILL_HOME:-$PWD/var}
+mkdir -p "$home/state/dagster"
+# Dagster reads .env by itself, so a bare `dagster dev` finds the same storage.
+[ -f .env ] || printf 'TOOLMILL_HOME=%s\nTOOLMILL_DAGSTER=%s/state/dagster\n' "$home" "$home" > .env
+[ $problems = 0 ] || say "going on without what is missing; what needs it says so when it is used"

@@ -1,0 +1,157 @@
+"""Listing: what one marketplace says about one server, in one normal form, and its table.
+
+What belongs here: the form, its row and the flags' names.
+What does not: how a marketplace's payload becomes a listing (one module per marketplace), how a
+command line is understood (`command.py`), and what can be launched (`assets/servers/recipe.py`).
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field
+
+from warehouse.digest import canonical_json, digest
+from warehouse.tables import TableSpec
+
+Transport = Literal["stdio", "streamable-http", "sse"]
+PackageType = Literal["npm", "pypi", "mcpb", "oci"]
+
+FLAGS = (
+    "placeholder",  # an argument, URL part or value is left for the user to fill in
+    "local_path",  # a path of the author's own machine
+    "multi_server",  # the page's config named several servers
+    "unpinned",  # no exact version
+    "hosted_gateway",  # runs behind the marketplace's or a third party's gateway
+    "needs_account",  # a secret is required
+    "deprecated",  # the marketplace says so
+)
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class EnvVar(_Frozen):
+    """An environment variable of the server. A secret never carries a value."""
+
+    name: str
+    required: bool = False
+    secret: bool = False
+    default: str | None = None
+    description: str | None = None
+
+
+class Header(_Frozen):
+    """An HTTP header of a remote server. A secret never carries a value."""
+
+    name: str
+    required: bool = False
+    secret: bool = False
+    default: str | None = None
+    description: str | None = None
+
+
+class Package(_Frozen):
+    """What to install. `digest` is "sha256:<hex>" where the marketplace states one."""
+
+    type: PackageType
+    identifier: str  # a package name; for mcpb the bundle's URL; for oci the image
+    version: str | None = None
+    digest: str | None = None
+
+
+class Listing(_Frozen):
+    """One server as one marketplace lists it.
+
+    `command` and `args` are what a person would type (`npx -y NAME@1.2.3 ARGS`); they are never
+    given to a shell. For an mcpb package `command` is None: the bundle's manifest holds it. An
+    argument the user must supply stands as `{name}` or `{name:filepath}` (formats: string, number,
+    boolean, filepath). `runnable` says that the listing holds the evidence for a recipe; if not,
+    `reason` says why.
+    """
+
+    marketplace: str
+    native_id: str = Field(min_length=1)
+    name: str
+    description: str = ""
+    repository: str | None = None
+    transport: Transport | None = None
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: tuple[EnvVar, ...] = ()
+    url: str | None = None
+    headers: tuple[Header, ...] = ()
+    package: Package | None = None
+    evidence: str = ""  # where in the payload the launch facts stood
+    flags: tuple[str, ...] = ()
+    runnable: bool = False
+    reason: str | None = None
+    updated_at: str | None = None  # RFC 3339, as the marketplace says
+
+    @property
+    def listing_id(self) -> str:
+        """ "<marketplace>:<native id>", the key of the table."""
+        return f"{self.marketplace}:{self.native_id}"
+
+
+LISTINGS = TableSpec(
+    name="listings",
+    key=("listing_id",),
+    columns={
+        "listing_id": pl.String,
+        "marketplace": pl.String,
+        "native_id": pl.String,
+        "name": pl.String,
+        "description": pl.String,
+        "repository": pl.String,
+        "transport": pl.String,
+        "command": pl.String,
+        "args": pl.String,  # this and the five below: canonical JSON
+        "env": pl.String,
+        "headers": pl.String,
+        "package": pl.String,
+        "flags": pl.String,
+        "url": pl.String,
+        "evidence": pl.String,
+        "runnable": pl.Boolean,
+        "reason": pl.String,
+        "updated_at": pl.String,
+        "listing_digest": pl.String,  # over all of the above but updated_at
+        "fetched_at": pl.Float64,  # seconds since the epoch
+    },
+    volatile=("fetched_at",),
+)
+
+_NESTED = ("args", "env", "headers", "package", "flags")
+
+
+def listing_digest(listing: Listing) -> str:
+    """SHA-256 over everything the listing says, except when it was last edited."""
+    return digest(listing.model_dump(mode="json", exclude={"updated_at"}))
+
+
+def to_row(listing: Listing, *, fetched_at: float | None = None) -> dict[str, Any]:
+    """The listing as a row of LISTINGS; nested fields become canonical JSON."""
+    facts = listing.model_dump(mode="json")
+    row = {
+        name: canonical_json(value).decode() if name in _NESTED and value is not None else value
+        for name, value in facts.items()
+    }
+    return row | {
+        "listing_id": listing.listing_id,
+        "listing_digest": listing_digest(listing),
+        "fetched_at": fetched_at,
+    }
+
+
+def from_row(row: Mapping[str, Any]) -> Listing:
+    """The listing of a row of LISTINGS; columns that are not part of the form are ignored."""
+    facts = {name: row.get(name) for name in Listing.model_fields}
+    for name in _NESTED:
+        if isinstance(facts[name], str):
+            facts[name] = json.loads(facts[name])
+    facts["description"] = facts["description"] or ""
+    facts["evidence"] = facts["evidence"] or ""
+    return Listing.model_validate(facts)

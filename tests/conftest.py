@@ -1,0 +1,24 @@
+"""Fixtures shared by all tests: a data folder of their own and no settings from the shell."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from warehouse.store import Warehouse
+
+os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture(autouse=True)
+def no_settings_from_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith(("TOOLMILL_", "OPENAI_")) or name == "DAGSTER_HOME":
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    return Warehouse(home=tmp_path / "home", state=tmp_path / "state")

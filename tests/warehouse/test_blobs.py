@@ -1,0 +1,64 @@
+"""Blobs are named by their bytes and verified when read."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warehouse.blobs import BlobCorrupt, Blobs
+from warehouse.digest import sha256
+from warehouse.files import write_atomically
+
+
+@given(st.binary(max_size=2000))
+def test_what_is_put_is_got_under_its_sha256(tmp_path_factory: pytest.TempPathFactory, data: bytes):
+    blobs = Blobs(tmp_path_factory.mktemp("blobs"))
+    sha = blobs.put(data)
+    assert sha == sha256(data)
+    assert blobs.get(sha) == data
+    assert blobs.put(data) == sha
+
+
+def test_equal_json_values_share_one_blob(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path)
+    assert blobs.put_json({"a": 1, "b": 2.0}) == blobs.put_json({"b": 2, "a": 1})
+
+
+def test_an_absent_blob_is_a_key_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(KeyError, match="no blob abcd"):
+        Blobs(tmp_path).get("abcd" * 16)
+
+
+@pytest.mark.parametrize("damage", [b"not zstd", b""])
+def test_a_damaged_blob_says_what_to_delete(tmp_path: Path, damage: bytes) -> None:
+    blobs = Blobs(tmp_path)
+    sha = blobs.put(b"good")
+    blobs.path(sha).write_bytes(damage)
+    with pytest.raises(BlobCorrupt, match=f"delete .*{sha}"):
+        blobs.get(sha)
+
+
+def test_a_blob_with_another_ones_bytes_is_corrupt(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path)
+    one, two = blobs.put(b"one"), blobs.put(b"two")
+    blobs.path(one).write_bytes(blobs.path(two).read_bytes())
+    with pytest.raises(BlobCorrupt, match="other bytes"):
+        blobs.get(one)
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_half_one(
+    tmp_path: Path, monkeypatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,62 @@
+"""Canonical JSON: the same value has one name, and what has none says where."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warehouse.digest import canonical_json, digest
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53) + 1, 2**53 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=("Cs",))),
+    lambda children: (
+        st.lists(children, max_size=4) | st.dictionaries(st.text(max_size=5), children)
+    ),
+    max_leaves=15,
+)
+
+
+@given(json_values)
+def test_a_canonical_form_is_json_of_the_same_value_and_is_stable(value: object) -> None:
+    once = canonical_json(value)
+    # A double beyond 2**53 is written without a point, which Python would read as an integer.
+    assert canonical_json(json.loads(once, parse_int=float)) == once
+
+
+@given(st.dictionaries(st.text(max_size=6), st.integers(-9, 9), min_size=2))
+def test_key_order_does_not_change_the_digest(value: dict[str, int]) -> None:
+    assert digest(dict(reversed(value.items()))) == digest(value)
+
+
+def test_known_form_of_rfc_8785() -> None:
+    source = {"numbers": [333333333.33333329, 1e30, 4.50, 2e-3], "literals": [None, True, False]}
+    expected = b'{"literals":[null,true,false],"numbers":[333333333.3333333,1e+30,4.5,0.002]}'
+    assert canonical_json(source) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "where"),
+    [
+        ({"a": [1, float("nan")]}, r"\$\.a\[1\]: nan"),
+        ({"a": {"b": 2**60}}, r"\$\.a\.b: integer"),
+        ({"a": "\ud800"}, r"\$\.a: text holds a lone surrogate"),
+        ({"a": {1: 2}}, r"key 1 is not a string"),
+        ({"a": b"x"}, r"\$\.a: bytes is not JSON"),
+    ],
+)
+def test_what_has_no_canonical_form_is_named_by_its_path(value: object, where: str) -> None:
+    with pytest.raises(ValueError, match=where):
+        canonical_json(value)
+
+
+def test_nesting_that_would_overflow_the_stack_is_a_value_error() -> None:
+    value: list = []
+    for _ in range(100_000):
+        value = [value]
+    with pytest.raises(ValueError, match="nested deeper"):
+        canonical_json(value)

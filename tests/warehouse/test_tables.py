@@ -1,0 +1,121 @@
+"""Versions are immutable and named by content; the pointer moves only by promote."""
+
+import json
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warehouse.tables import Tables, TableSpec, plan
+
+SPEC = TableSpec(
+    "things",
+    key=("id",),
+    columns={"id": pl.String, "value": pl.Int64, "tags": pl.List(pl.String), "seconds": pl.Float64},
+    volatile=("seconds",),
+)
+
+
+def rows(**values: int) -> pl.DataFrame:
+    return SPEC.frame([{"id": name, "value": value} for name, value in values.items()])
+
+
+def publish(tables: Tables, frame: pl.DataFrame, partition: str | None = None) -> str:
+    return tables.promote(tables.stage(SPEC, frame, partition), "run", []).digest
+
+
+def test_a_table_never_published_reads_as_no_rows_with_its_columns(tmp_path: Path) -> None:
+    frame = Tables(tmp_path).read(SPEC)
+    assert frame.columns == list(SPEC.columns)
+    assert len(frame) == 0
+
+
+def test_a_staged_version_is_invisible_until_it_is_promoted(tmp_path: Path) -> None:
+    tables = Tables(tmp_path)
+    publish(tables, rows(a=1))
+    staged = tables.stage(SPEC, rows(a=2))
+    assert tables.read(SPEC)["value"].to_list() == [1]
+    tables.promote(staged, "run", [])
+    assert tables.read(SPEC)["value"].to_list() == [2]
+
+
+def test_volatile_figures_are_kept_but_make_no_version(tmp_path: Path) -> None:
+    tables = Tables(tmp_path)
+    first = publish(tables, SPEC.frame([{"id": "a", "value": 1, "seconds": 0.5}]))
+    second = publish(tables, SPEC.frame([{"id": "a", "value": 1, "seconds": 9.0}]))
+    assert first == second
+    assert tables.read(SPEC)["seconds"].to_list() == [9.0]
+    assert len((tables.folder("things") / "HEADS.jsonl").read_text().splitlines()) == 1
+
+
+@given(st.permutations(["a", "b", "c", "d"]))
+def test_row_order_does_not_change_the_version(order: list[str]) -> None:
+    frame = SPEC.frame([{"id": name, "value": ord(name)} for name in order])
+    assert SPEC.digest(frame) == SPEC.digest(rows(a=97, b=98, c=99, d=100))
+
+
+def test_another_schema_version_is_another_version() -> None:
+    newer = TableSpec("things", ("id",), SPEC.columns, SPEC.volatile, schema_version=2)
+    assert newer.digest(rows(a=1)) != SPEC.digest(rows(a=1))
+
+
+def test_partitions_are_apart_and_read_together(tmp_path: Path) -> None:
+    tables = Tables(tmp_path)
+    publish(tables, rows(a=1), "one")
+    publish(tables, rows(b=2), "two")
+    assert tables.partitions("things") == ["one", "two"]
+    assert tables.read(SPEC, "one")["id"].to_list() == ["a"]
+    assert sorted(tables.read(SPEC)["id"].to_list()) == ["a", "b"]
+
+
+def test_as_of_reads_what_was_current_then(tmp_path: Path) -> None:
+    tables = Tables(tmp_path)
+    publish(tables, rows(a=1))
+    between = time.time()
+    publish(tables, rows(a=2))
+    assert tables.read(SPEC, as_of=between)["value"].to_list() == [1]
+    assert len(tables.read(SPEC, as_of=between - 3600)) == 0
+
+
+def test_going_back_to_old_rows_is_a_publication_of_the_old_version(tmp_path: Path) -> None:
+    tables = Tables(tmp_path)
+    old = publish(tables, rows(a=1))
+    publish(tables, rows(a=2))
+    assert publish(tables, rows(a=1)) == old
+    history = (tables.folder("things") / "HEADS.jsonl").read_text().splitlines()
+    assert [json.loads(line)["digest"] for line in history].count(old) == 2
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ([{"id": "a"}, {"id": "a"}], "occurs 2x"),
+        ([{"id": None}], "null in key"),
+        ([{"id": "a", "colour": 1}], r"unknown columns \['colour'\]"),
+    ],
+)
+def test_rows_that_break_the_table_are_named(bad: list[dict], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SPEC.frame(bad)
+
+
+def test_a_column_added_later_reads_as_null_in_old_versions(tmp_path: Path) -> None:
+    tables = Tables(tmp_path)
+    publish(tables, rows(a=1))
+    wider = TableSpec("things", ("id",), {**SPEC.columns, "colour": pl.String}, SPEC.volatile)
+    assert tables.read(wider)["colour"].to_list() == [None]
+
+
+names = st.dictionaries(st.sampled_from("abcdef"), st.sampled_from("12"), max_size=6)
+
+
+@given(names, names, st.sets(st.sampled_from("abcdef")))
+def test_a_plan_sorts_every_key_into_exactly_one_class(previous, wanted, retry) -> None:
+    made = plan(previous, wanted, retry)
+    listed = [*made.new, *made.stale, *made.gone, *made.unchanged]
+    assert sorted(listed) == sorted(previous.keys() | wanted.keys())
+    assert all(previous[key] == wanted[key] and key not in retry for key in made.unchanged)
+    assert not plan(wanted, wanted).due

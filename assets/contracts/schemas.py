@@ -1,0 +1,137 @@
+"""Reading a JSON Schema: local references, the names an object allows, defaults.
+
+Belongs here: walking one tool's schema safely (references only into the schema itself, cycles
+bounded). `validate.py` and `match.py` build on it.
+Does not belong here: verdicts about a call.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+_COMBINATORS = ("allOf", "anyOf", "oneOf")
+_BRANCHES = ("then", "else")
+_EXPLICIT = ("additionalProperties", "unevaluatedProperties", "patternProperties")
+
+
+def resolve(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema a chain of local `$ref`s leads to; {} for anything that cannot be followed."""
+    seen: set[str] = set()
+    while isinstance(schema, Mapping) and isinstance(schema.get("$ref"), str):
+        reference = schema["$ref"]
+        if reference in seen or not reference.startswith("#"):
+            return {}
+        seen.add(reference)
+        siblings = {k: v for k, v in schema.items() if k != "$ref"}
+        target = _pointer(root, reference[1:])
+        schema = {**target, **siblings} if isinstance(target, Mapping) and siblings else target
+    return schema if isinstance(schema, Mapping) else {}
+
+
+def branches(schema: Any, root: Mapping[str, Any], limit: int = 64) -> Iterator[Mapping[str, Any]]:
+    """The schema itself and every schema that may apply to the same value (allOf, anyOf, …)."""
+    stack, seen = [schema], 0
+    while stack and seen < limit:
+        current = resolve(stack.pop(), root)
+        seen += 1
+        yield current
+        for key in _COMBINATORS:
+            if isinstance(current.get(key), list):
+                stack.extend(current[key])
+        stack.extend(current[key] for key in _BRANCHES if key in current)
+
+
+def property_schemas(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
+    """Name -> schema of every property that any branch knows."""
+    known: dict[str, Any] = {}
+    for branch in branches(schema, root):
+        properties = branch.get("properties")
+        if isinstance(properties, Mapping):
+            for name, value in properties.items():
+                known.setdefault(name, value)
+    return known
+
+
+def is_open(schema: Any, root: Mapping[str, Any]) -> bool:
+    """Whether any branch says explicitly what further arguments are (true, a schema, a pattern)."""
+    for branch in branches(schema, root):
+        for key in _EXPLICIT:
+            if key in branch and branch[key] is not False:
+                return True
+    return False
+
+
+def required_names(schema: Any, root: Mapping[str, Any]) -> set[str]:
+    """Names that every call must carry (`required` of the schema and its allOf parts)."""
+    names: set[str] = set()
+    stack, seen = [schema], 0
+    while stack and seen < 64:
+        current = resolve(stack.pop(), root)
+        seen += 1
+        required = current.get("required")
+        if isinstance(required, list):
+            names.update(name for name in required if isinstance(name, str))
+        if isinstance(current.get("allOf"), list):
+            stack.extend(current["allOf"])
+    return names
+
+
+def types_of(schema: Any, root: Mapping[str, Any]) -> set[str]:
+    """JSON types that some branch names or implies; empty when the schema says nothing."""
+    found: set[str] = set()
+    for branch in branches(schema, root):
+        declared = branch.get("type")
+        if isinstance(declared, str):
+            found.add(declared)
+        elif isinstance(declared, list):
+            found.update(kind for kind in declared if isinstance(kind, str))
+        for value in [
+            *_list(branch.get("enum")),
+            *([branch["const"]] if "const" in branch else []),
+        ]:
+            found.add(json_type(value))
+        if "properties" in branch:
+            found.add("object")
+        if "items" in branch or "prefixItems" in branch:
+            found.add("array")
+    return found
+
+
+def default_of(schema: Any, root: Mapping[str, Any]) -> tuple[bool, Any]:
+    """(whether there is a default, the default)."""
+    for branch in branches(schema, root):
+        if "default" in branch:
+            return True, branch["default"]
+    return False, None
+
+
+def json_type(value: Any) -> str:
+    """The JSON Schema type of a Python value; an integral float is an integer."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
+        return "integer"
+    if isinstance(value, float):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    return "object" if isinstance(value, Mapping) else "array"
+
+
+def _pointer(root: Mapping[str, Any], pointer: str) -> Any:
+    node: Any = root
+    for part in unquote(pointer).split("/")[1:]:
+        part = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, Mapping) and part in node:
+            node = node[part]
+        elif isinstance(node, list) and part.isdigit() and int(part) < len(node):
+            node = node[int(part)]
+        else:
+            return {}
+    return node
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,148 @@
+"""Which text each tool and server has, and embedding those that the vector store lacks.
+
+What belongs here: the membership table (which marketplace holds which text) and the incremental
+embedding step. What does not: the encoder (`embed.py`), the store (`warehouse/lance.py`), search
+(`serving/`).
+
+Vectors are keyed by (text digest, embedder) and shared; membership is per marketplace, so that a
+server leaving one marketplace cannot remove what another one still lists.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from assets.contracts.canonical import tool_text
+from assets.vectors.embed import Embedder
+from warehouse.digest import digest
+from warehouse.lance import LanceStore, vector_key
+from warehouse.progress import Progress, Silent
+from warehouse.tables import TableSpec
+
+Row = Mapping[str, Any]
+
+TOOL, SERVER = "tool", "server"
+_CHUNK = 256  # texts embedded between two writes: what a kill can cost
+_SERVER_TOOLS = 40  # tool names that a server's text lists
+
+VECTORS = TableSpec(
+    name="contract_vectors",
+    key=("marketplace", "server_id", "tool"),
+    columns={
+        "marketplace": pl.String,
+        "server_id": pl.String,
+        "tool": pl.String,  # "" in the one row that stands for the server itself
+        "kind": pl.String,  # "tool" or "server"
+        "contract_digest": pl.String,
+        "text_digest": pl.String,
+        "embedder": pl.String,
+    },
+)
+
+
+def contract_of(row: Row) -> dict[str, Any]:
+    """The contract in a snapshot row, where it is stored as JSON text."""
+    held = row["contract"]
+    return json.loads(held) if isinstance(held, str) else dict(held)
+
+
+def text_digest(text: str) -> str:
+    """The name of one embedded text."""
+    return digest({"text": text})
+
+
+def server_text(server_id: str, contracts: Sequence[Mapping[str, Any]]) -> str:
+    """The one text of a server, made from its id and its tools, in an order of its own."""
+    kind, _, name = server_id.partition(":")
+    tools = sorted(tool_text(contract, "name") for contract in contracts)
+    listed = ", ".join(tools[:_SERVER_TOOLS])
+    return f"{(name or kind).replace('/', ' ').lstrip('@')} server\ntools: {listed}"
+
+
+def texts_of(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """Membership rows without `embedder`, each with its `text`: one per tool and one per server.
+
+    `rows` are snapshot rows (marketplace, server_id, tool, contract_digest, contract JSON).
+    """
+    out: list[dict[str, Any]] = []
+    servers: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        contract = contract_of(row)
+        servers[row["marketplace"], row["server_id"]].append(contract)
+        out.append(_member(row, TOOL, row["tool"], row["contract_digest"], tool_text(contract)))
+    for (marketplace, server_id), contracts in servers.items():
+        owner = {"marketplace": marketplace, "server_id": server_id}
+        out.append(_member(owner, SERVER, "", None, server_text(server_id, contracts)))
+    return out
+
+
+def embed_contracts(
+    rows: Iterable[Row], embedder: Embedder, store: LanceStore, progress: Progress | None = None
+) -> list[dict[str, Any]]:
+    """Rows of VECTORS for the given snapshot rows; embeds only the texts the store lacks.
+
+    Writes every few hundred texts, so a killed run resumes where it stopped.
+    """
+    members = texts_of(rows)
+    texts = {member["text_digest"]: member for member in members}
+    keys = {vector_key(name, embedder.id): name for name in texts}
+    due = sorted(keys[key] for key in store.missing(keys))
+    progress = progress or Silent()
+    for start in range(0, len(due), _CHUNK):
+        chunk = [texts[name] for name in due[start : start + _CHUNK]]
+        vectors = embedder.embed([member["text"] for member in chunk])
+        store.insert([_stored(m, v, embedder) for m, v in zip(chunk, vectors, strict=True)])
+        progress.update("embed", start + len(chunk), len(due))
+    kept = [name for name in VECTORS.columns if name != "embedder"]
+    return [{**{name: m[name] for name in kept}, "embedder": embedder.id} for m in members]
+
+
+def embed_texts(texts: Sequence[str], embedder: Embedder, store: LanceStore) -> np.ndarray:
+    """Vectors of any tool texts by any embedder, float32 [len(texts), dim], through the store."""
+    named = {text_digest(text): text for text in texts}
+    keys = {name: vector_key(name, embedder.id) for name in named}
+    lacking = store.missing(keys.values())
+    due = sorted(name for name, key in keys.items() if key in lacking)
+    if due:
+        vectors = embedder.embed([named[name] for name in due])
+        members = [{"text_digest": name, "kind": TOOL, "text": named[name]} for name in due]
+        store.insert([_stored(m, v, embedder) for m, v in zip(members, vectors, strict=True)])
+    return store.vectors([keys[text_digest(text)] for text in texts])
+
+
+def unit_norm_flaws(members: Iterable[Row], store: LanceStore) -> list[str]:
+    """The audit's question: which member rows have no vector in the store, or not a unit one."""
+    listed = list(members)
+    keys = [vector_key(member["text_digest"], member["embedder"]) for member in listed]
+    lacking = store.missing(keys)
+    if lacking:
+        return sorted(f"{key}: no vector" for key in lacking)
+    norms = np.linalg.norm(store.vectors(keys), axis=1) if keys else np.zeros(0)
+    return [f"{key}: norm {n:.4f}" for key, n in zip(keys, norms, strict=True) if abs(n - 1) > 1e-3]
+
+
+def _member(owner: Row, kind: str, tool: str, contract: str | None, text: str) -> dict[str, Any]:
+    return {
+        "marketplace": owner["marketplace"],
+        "server_id": owner["server_id"],
+        "tool": tool,
+        "kind": kind,
+        "contract_digest": contract,
+        "text_digest": text_digest(text),
+        "text": text,
+    }
+
+
+def _stored(member: Row, vector: np.ndarray, embedder: Embedder) -> dict[str, Any]:
+    return {
+        "key": vector_key(member["text_digest"], embedder.id),
+        "text_digest": member["text_digest"],
+        "embedder": embedder.id,
+        "kind": member["kind"],
+        "text": member["text"],
+        "vector": vector,
+    }

@@ -1,4 +1,4 @@
-"""The partition key of everything that is read from a marketplace.
+"""The partition key of everything that is read from a marketplace, and its night.
 
 A marketplace is code (an adapter), so its name is code. Incrementality is inside an asset, by
 digest: a partition per server was measured at 40-55 ms an event and seconds a run.
@@ -6,6 +6,23 @@ digest: a partition per server was measured at 40-55 ms an event and seconds a r
 
 import dagster as dg
 
+from warehouse.effects.ledger import Ledger
+
 MARKETPLACES = ("registry", "mcpso")
 
+# The assets of one nightly run, in the order of the data; `judgements` is the last to cost anything.
+NIGHTLY = ("listings", "deployments", "snapshots", "contract_vectors", "pairs", "judgements")
+
 marketplaces = dg.StaticPartitionsDefinition(list(MARKETPLACES))
+
+
+def close_night_after(context: dg.AssetExecutionContext, ledger: Ledger, asset: str) -> None:
+    """Ends the marketplace's night when `asset` is the last nightly asset of this run.
+
+    Until then a killed run's successor reads the pages that were already fetched; afterwards the
+    next run looks at the moving world anew.
+    """
+    selected = {key.to_user_string() for key in context.selected_asset_keys}
+    last = max((name for name in NIGHTLY if name in selected), key=NIGHTLY.index, default=asset)
+    if asset == last:
+        ledger.close_night(context.partition_key)

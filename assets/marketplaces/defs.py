@@ -11,7 +11,6 @@ from assets.partitions import marketplaces
 from warehouse.audit import (
     Expect,
     expect_match,
-    expect_one_of,
     expect_present,
     expect_unique,
 )

@@ -25,6 +25,7 @@ import psutil
 from warehouse.blobs import BlobCorrupt, Blobs
 
 _SCHEMA = Path(__file__).with_name("schema.sql")
+_NIGHT_S = 20 * 3600.0  # an open night older than this was abandoned: the world has moved on
 _WAIT_LIMIT_S = 1800.0  # a fetch or a training run of another process may hold a key this long
 _IN_THIS_PROCESS: set[tuple[str, int]] = set()  # (ledger path, attempt id) now being carried out
 
@@ -190,11 +191,11 @@ class Ledger:
         """
         with self._transaction() as db:
             row = db.execute(
-                "SELECT number, id, closed_at FROM nights WHERE scope = ?"
+                "SELECT number, id, closed_at, opened_at FROM nights WHERE scope = ?"
                 " ORDER BY number DESC LIMIT 1",
                 (scope,),
             ).fetchone()
-            if row and row[2] is None:
+            if row and row[2] is None and row[3] > time.time() - _NIGHT_S:
                 return row[1]
             number = (row[0] if row else 0) + 1
             night = f"{time.strftime('%Y-%m-%d', time.gmtime())}.{number}"

@@ -1,0 +1,191 @@
+"""The `toolmill` command: wires settings to the rooms and decides nothing.
+
+JSON on stdout, progress and errors on stderr; exit 0 done, 1 found or failed, 2 usage.
+Rooms are imported inside each command, so that `toolmill --help` answers at once.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from orchestration.settings import Settings, SettingsError, load_settings
+
+OURS = ("orchestration.", "assets.", "warehouse.", "training.", "serving.", "demo.")
+ROOT = Path(__file__).resolve().parent.parent
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Keeps language models fluent in the living world of MCP tools.",
+)
+
+
+def main() -> None:
+    """Entry point; errors that our own code raises are one line on stderr, others a traceback."""
+    with one_line_errors():
+        app()
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        _fail("interrupted; run again to go on where it stopped", 1)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except SettingsError as error:
+        _fail(str(error), 2)
+    except Exception as error:
+        if not type(error).__module__.startswith(OURS):
+            raise
+        _fail(str(error), 1)
+
+
+def _fail(message: str, code: int) -> None:
+    typer.echo(message, err=True)
+    sys.exit(code)
+
+
+def _print(obj: Any) -> None:
+    typer.echo(json.dumps(obj, ensure_ascii=False, default=str))
+
+
+def _prepare(settings: Settings) -> None:
+    """Points Dagster at this project's instance and at the settings' state folder."""
+    os.environ.setdefault("DAGSTER_HOME", str(ROOT))
+    os.environ.setdefault("TOOLMILL_DAGSTER", str(settings.state_path() / "dagster"))
+    os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    Path(os.environ["TOOLMILL_DAGSTER"]).mkdir(parents=True, exist_ok=True)
+
+
+@app.command()
+def settings() -> None:
+    """Print every setting in force as JSON; secrets are masked."""
+    typer.echo(json.dumps(load_settings().public(), indent=2))
+
+
+@app.command()
+def run(
+    marketplace: Annotated[
+        list[str] | None, typer.Option("--marketplace", "-m", help="only these; default: all")
+    ] = None,
+    day: Annotated[int | None, typer.Option(help="the demo's day (1 or 2)")] = None,
+    scale: Annotated[str | None, typer.Option(help="the demo's size")] = None,
+) -> None:
+    """One night end to end in this process: crawl, run, snapshot, synthesise, train, serve."""
+    from assets.partitions import MARKETPLACES
+
+    unknown = sorted(set(marketplace or ()) - set(MARKETPLACES))
+    if unknown:
+        _fail(f"unknown marketplace {unknown[0]!r}; known: {', '.join(MARKETPLACES)}", 2)
+    chosen = _with_demo(load_settings(), day, scale)
+    _prepare(chosen)
+    from orchestration.night import run_night
+    from orchestration.summary import summary
+
+    with _replicas(chosen):
+        night = run_night(chosen, only=marketplace)
+    typer.echo(summary(chosen, night), err=True)
+    if night.failed:
+        sys.exit(1)
+
+
+@app.command()
+def dev(
+    port: Annotated[int, typer.Option(help="of the Dagster UI")] = 3000,
+    day: Annotated[int | None, typer.Option(help="the demo's day (1 or 2)")] = None,
+) -> None:
+    """The Dagster UI and daemon, with the demo marketplaces up when the source is demo."""
+    import subprocess
+
+    chosen = _with_demo(load_settings(), day, None)
+    _prepare(chosen)
+    command = [sys.executable, "-m", "dagster", "dev", "-w", str(ROOT / "workspace.yaml")]
+    with _replicas(chosen):
+        typer.echo(f"Dagster UI: http://127.0.0.1:{port}", err=True)
+        status = subprocess.call([*command, "-h", "127.0.0.1", "-p", str(port)], cwd=ROOT)
+    sys.exit(1 if status else 0)
+
+
+@app.command("demo-marketplaces")
+def demo_marketplaces(
+    day: Annotated[int | None, typer.Option(help="1 or 2")] = None,
+    scale: Annotated[str | None, typer.Option(help="small, standard or large")] = None,
+    fault: Annotated[
+        str, typer.Option(help="e.g. registry=truncated,mcpso=html (truncated|empty|html|down)")
+    ] = "",
+    port_file: Annotated[Path | None, typer.Option(help="write the URLs there as JSON")] = None,
+) -> None:
+    """Serve replicas of the marketplaces on loopback until interrupted."""
+    from demo.server import serve
+
+    chosen = _with_demo(load_settings(), day, scale)
+    serve(
+        day=chosen.demo.day,
+        scale=chosen.demo.scale,
+        fault=fault,
+        ports=_ports(chosen),
+        port_file=port_file,
+        announce=_print,
+    )
+
+
+@app.command()
+def search(
+    query: Annotated[str, typer.Argument(help="what the tool should do, in any words")],
+    k: Annotated[int, typer.Option("-k", min=1, max=1000, help="most hits")] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+) -> None:
+    """Find tools in the released index."""
+    from serving.byhand import search_command
+
+    found = search_command(load_settings().home_path(), query, k)
+    if as_json:
+        _print(found)
+    else:
+        for hit in found["hits"]:
+            typer.echo(f"{hit['score']:.3f}  {hit['tool_id']}  {hit['description'][:90]}")
+
+
+@app.command()
+def spend() -> None:
+    """Print what every stage has cost: effects, tokens and US dollars, and unknown attempts."""
+    from orchestration.resources import open_warehouse
+
+    ledger = open_warehouse(load_settings()).ledger
+    unknown = [attempt.__dict__ for attempt in ledger.unknown()]
+    _print({"spent_usd": ledger.spent(), "costs": ledger.costs(), "unknown": unknown})
+
+
+def _with_demo(chosen: Settings, day: int | None, scale: str | None) -> Settings:
+    given = {name: value for name, value in (("day", day), ("scale", scale)) if value is not None}
+    if not given:
+        return chosen
+    try:
+        demo = type(chosen.demo)(**{**chosen.demo.model_dump(), **given})
+    except ValueError as error:
+        raise SettingsError(f"--day is 1 or 2, --scale small, standard or large: {error}") from None
+    return chosen.model_copy(update={"demo": demo})
+
+
+def _ports(chosen: Settings) -> dict[str, int]:
+    return {"registry": chosen.demo.registry_port, "mcpso": chosen.demo.mcpso_port}
+
+
+def _replicas(chosen: Settings) -> Any:
+    """The demo marketplaces for the time of a block, unless the real ones are asked for."""
+    if chosen.source == "live":
+        return nullcontext()
+    from demo.server import replicas
+
+    return replicas(day=chosen.demo.day, scale=chosen.demo.scale, ports=_ports(chosen))

@@ -1,0 +1,91 @@
+"""The code location: every asset, job, schedule and sensor, built by `build_defs`.
+
+What belongs here: collecting. What does not: anything a room can decide by itself.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+import assets.contracts.defs
+import assets.marketplaces.defs
+import assets.servers.defs
+import assets.synthesis.defs
+import assets.vectors.defs
+import training.defs
+from assets.partitions import NIGHTLY, marketplaces
+from orchestration.automation import on_new_data
+from orchestration.resources import default_resources
+from orchestration.schedules import nightly_schedule
+from orchestration.sensors import retrain_on_drift
+
+ROOMS = (
+    assets.marketplaces.defs,
+    assets.servers.defs,
+    assets.contracts.defs,
+    assets.vectors.defs,
+    assets.synthesis.defs,
+    training.defs,
+)
+# Fan-ins that follow new data by themselves. The adapters are not among them: `retrain_on_drift`
+# or a person asks for those, since a training costs more than all the rest of a night.
+FAN_IN = ("contract_changes", "drift", "training_set", "spend")
+TRAINED = ("retriever_adapter", "caller_adapter")
+MEASURED = (
+    *("retriever_evaluation", "retriever_champion"),
+    *("caller_evaluation", "caller_champion"),
+)
+SERVED = ("release", "router_index", "report")
+FOLLOWS_NEW_DATA = {*FAN_IN, *MEASURED, *SERVED}
+
+
+def build_defs(
+    *, resources: Mapping[str, Any] | None = None, loggers: Mapping[str, Any] | None = None
+) -> dg.Definitions:
+    """The real code location; `resources` replaces single ones (fakes in tests)."""
+    found = dg.load_assets_from_modules(list(ROOMS))
+    return dg.Definitions(
+        assets=dg.map_asset_specs(_with_automation, found),
+        jobs=jobs(),
+        schedules=[nightly_schedule],
+        sensors=[
+            retrain_on_drift,
+            dg.AutomationConditionSensorDefinition("on_new_data", target="*"),
+        ],
+        resources={**default_resources(), **(resources or {})},
+        executor=dg.in_process_executor,
+        loggers=loggers,
+    )
+
+
+def jobs() -> list[Any]:
+    """What runs together: one nightly run per marketplace, then the fan-ins, training, serving."""
+    return [
+        dg.define_asset_job(
+            "nightly",
+            selection=list(NIGHTLY),
+            partitions_def=marketplaces,
+            description="One marketplace, from its listings to judged pairs.",
+        ),
+        dg.define_asset_job(
+            "fan_in", selection=list(FAN_IN), description="What joins all marketplaces."
+        ),
+        dg.define_asset_job(
+            "train",
+            selection=[*TRAINED, *MEASURED],
+            description="Fine-tune each role, measure it, crown only a better champion.",
+        ),
+        dg.define_asset_job(
+            "serve", selection=list(SERVED), description="One consistent release and its index."
+        ),
+    ]
+
+
+def _with_automation(spec: dg.AssetSpec) -> dg.AssetSpec:
+    if spec.key.to_user_string() not in FOLLOWS_NEW_DATA:
+        return spec
+    return spec.replace_attributes(automation_condition=on_new_data())
+
+
+defs = build_defs()

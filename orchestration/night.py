@@ -1,0 +1,131 @@
+"""One night by hand: the nightly runs, the fan-ins, training when drift asks, serving.
+
+What belongs here: the order of jobs and what counts as a failed night; it executes in this process
+on the instance of DAGSTER_HOME, so every run is in the UI. What does not: what the jobs contain.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from assets.partitions import MARKETPLACES
+from orchestration.console import terminal
+from orchestration.definitions import build_defs
+from orchestration.failures import clear_dead_runs, process_tags
+from orchestration.resources import open_warehouse
+from orchestration.sensors import drift_decision
+from orchestration.settings import Settings
+from warehouse.store import Warehouse
+
+_QUIET = {"loggers": {"console": {"config": {}}}}
+
+
+class AnotherRun(RuntimeError):
+    """A run is going on in the same data folder."""
+
+
+@dataclass
+class Night:
+    """What a night did: seconds and success per run, and why it trained or did not."""
+
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    retrained: bool = False
+    reasons: list[str] = field(default_factory=list)
+    cleared: int = 0
+
+    @property
+    def failed(self) -> list[dict[str, Any]]:
+        return [run for run in self.runs if not run["success"]]
+
+
+@contextmanager
+def only_run(state: Path) -> Iterator[None]:
+    """Holds the data folder's run lock. Raises AnotherRun naming the process that has it."""
+    path = state / "run.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip() or "unknown"
+            raise AnotherRun(
+                f"{state}: a run is going on (process {holder}); wait for it to end, or set"
+                " TOOLMILL_HOME to another folder"
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def run_night(
+    settings: Settings,
+    *,
+    only: list[str] | None = None,
+    resources: Mapping[str, Any] | None = None,
+) -> Night:
+    """Runs one night over the named marketplaces (default: all that are enabled).
+
+    A marketplace that fails leaves its yesterday's data current and does not hold back the others.
+    Raises AnotherRun, HomeUnavailable, LedgerUnavailable before anything starts.
+    """
+    warehouse = open_warehouse(settings)
+    warehouse.check_writable()
+    with only_run(warehouse.state), dg.DagsterInstance.get() as instance:
+        runner = _Runner(build_defs(resources=resources, loggers={"console": terminal}), instance)
+        runner.night.cleared = len(clear_dead_runs(instance))
+        for name in only or enabled(settings):
+            if not runner.execute("nightly", partition=name):
+                warehouse.ledger.close_night(name)
+        runner.execute("fan_in")
+        _train_if_asked(runner, warehouse, settings)
+        runner.execute("serve")
+        return runner.night
+
+
+def enabled(settings: Settings) -> list[str]:
+    return [name for name in MARKETPLACES if getattr(settings.marketplaces, name).enabled]
+
+
+def _train_if_asked(runner: "_Runner", warehouse: Warehouse, settings: Settings) -> None:
+    decision = drift_decision(warehouse, settings.training.drift_threshold)
+    runner.night.reasons = list(decision.reasons)
+    if decision.retrain:
+        runner.night.retrained = runner.execute("train")
+
+
+class _Runner:
+    """Executes jobs in this process and keeps the night's account."""
+
+    def __init__(self, defs: dg.Definitions, instance: dg.DagsterInstance) -> None:
+        self._defs = defs
+        self._instance = instance
+        self.night = Night()
+
+    def execute(self, job: str, partition: str | None = None) -> bool:
+        started = time.monotonic()
+        result = self._defs.get_job_def(job).execute_in_process(
+            instance=self._instance,
+            partition_key=partition,
+            tags=process_tags(),
+            run_config=_QUIET,
+            raise_on_error=False,
+        )
+        self.night.runs.append(
+            {
+                "job": job,
+                "partition": partition,
+                "run_id": result.run_id,
+                "success": result.success,
+                "seconds": round(time.monotonic() - started, 1),
+            }
+        )
+        return result.success

@@ -1,0 +1,16 @@
+"""When the nightly runs start: one run a marketplace, so that one cannot hold back another."""
+
+import dagster as dg
+
+from assets.partitions import MARKETPLACES
+
+
+@dg.schedule(
+    cron_schedule="17 2 * * *",
+    job_name="nightly",
+    execution_timezone="UTC",
+    description="One run per marketplace, every night at 02:17 UTC.",
+)
+def nightly_schedule(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest]:
+    night = context.scheduled_execution_time.date().isoformat()
+    return [dg.RunRequest(run_key=f"{night}/{name}", partition_key=name) for name in MARKETPLACES]

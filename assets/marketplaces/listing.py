@@ -150,8 +150,8 @@ def from_row(row: Mapping[str, Any]) -> Listing:
     """The listing of a row of LISTINGS; columns that are not part of the form are ignored."""
     facts = {name: row.get(name) for name in Listing.model_fields}
     for name in _NESTED:
-        if isinstance(facts[name], str):
-            facts[name] = json.loads(facts[name])
+        if isinstance(text := facts[name], str):
+            facts[name] = json.loads(text)
     facts["description"] = facts["description"] or ""
     facts["evidence"] = facts["evidence"] or ""
     return Listing.model_validate(facts)

@@ -1,4 +1,4 @@
-"""When assets run by themselves: one condition for fan-ins, one for assets with the same key.
+"""When assets run by themselves: the one condition of everything that joins or follows new data.
 
 What belongs here: automation conditions. What does not: schedules and sensors.
 
@@ -13,28 +13,14 @@ _Condition = dg.AutomationCondition
 
 
 def on_new_data() -> dg.AutomationCondition:
-    """For a fan-in: due when any upstream partition has a *new data version*, once it is quiet.
+    """Due when any upstream partition has a *new data version*, once everything around is quiet.
 
     It does not wait for every marketplace to exist: `~any_deps_missing()` on a fan-in would
     deadlock it until each one has run once.
     """
-    return (_due() & _quiet()).with_label("on_new_data")
-
-
-def on_new_data_of_same_key() -> dg.AutomationCondition:
-    """For an asset whose upstreams have the same partitions: also when it was never made."""
-    missing = _Condition.newly_missing()
-    ready = _quiet() & ~_Condition.any_deps_missing()
-    return ((_due() | missing) & ready).with_label("on_new_data_of_same_key")
-
-
-def _due() -> dg.AutomationCondition:
     changed = _Condition.any_deps_match(_Condition.data_version_changed())
     handled = (_Condition.newly_requested() & ~changed) | _Condition.initial_evaluation()
-    pending = changed.since(handled)
     failed = _Condition.execution_failed().newly_true()
-    return pending | _Condition.code_version_changed() | failed
-
-
-def _quiet() -> dg.AutomationCondition:
-    return ~_Condition.in_progress() & ~_Condition.any_deps_in_progress()
+    due = changed.since(handled) | _Condition.code_version_changed() | failed
+    quiet = ~_Condition.in_progress() & ~_Condition.any_deps_in_progress()
+    return (due & quiet).with_label("on_new_data")

@@ -7,13 +7,8 @@ import polars as pl
 
 from assets.marketplaces.crawl import CrawlError, CrawlPolicy, CrawlResult, adapter, crawl
 from assets.marketplaces.listing import LISTINGS, listing_digest, to_row
-from assets.partitions import marketplaces
-from warehouse.audit import (
-    Expect,
-    expect_match,
-    expect_present,
-    expect_unique,
-)
+from assets.partitions import close_night_after, marketplaces
+from warehouse.audit import Expect, Verdict, expect_match, expect_present, expect_unique
 from warehouse.progress import Lines
 from warehouse.publish import Published, audited, publish, refuse
 from warehouse.store import Warehouse

@@ -74,7 +74,7 @@ def test_a_budget_stops_before_the_effect_and_what_is_done_stays(ledger: Ledger)
     ledger.set_budget("usd", 0.10)
     for n in range(2):
         ledger.once("llm", f"k{n}", lambda: Outcome(b"x", usd=0.04), reserve_usd=0.05)
-    with pytest.raises(BudgetExceeded, match="0.080000 of 0.100000 USD"):
+    with pytest.raises(BudgetExceeded, match=r"0\.080000 of 0\.100000 USD"):
         ledger.once("llm", "k2", lambda: pytest.fail("was sent"), reserve_usd=0.05)
     assert ledger.once("llm", "k0", lambda: pytest.fail("was redone"), reserve_usd=0.05) == b"x"
     assert ledger.spent() == pytest.approx(0.08)

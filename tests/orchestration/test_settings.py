@@ -1,0 +1,84 @@
+"""Settings: one file, one environment, no secret printed, no typo accepted."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from orchestration.settings import SettingsError, known_names, load_settings
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_defaults_need_nothing_and_call_no_model() -> None:
+    settings = load_settings()
+    assert settings.source == "demo"
+    assert {settings.roles.generator.model, settings.roles.judge.model} == {"offline"}
+    assert settings.state_path() == settings.home_path() / "state"
+
+
+def test_the_environment_overrides_the_file(elsewhere: Path, monkeypatch) -> None:
+    (elsewhere / "toolmill.toml").write_text(
+        'budget_usd = 1.5\n[roles.judge]\nmodel = "from-file"\n[synthesis]\npairs_per_tool = 4\n'
+    )
+    monkeypatch.setenv("TOOLMILL_ROLES__JUDGE__MODEL", "from-environment")
+    settings = load_settings()
+    assert settings.roles.judge.model == "from-environment"
+    assert (settings.budget_usd, settings.synthesis.pairs_per_tool) == (1.5, 4)
+
+
+def test_no_secret_is_printed(monkeypatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "very-secret-1")
+    monkeypatch.setenv("TOOLMILL_ROLES__JUDGE__API_KEY", "very-secret-2")
+    settings = load_settings()
+    assert settings.openai_api_key
+    assert settings.openai_api_key.get_secret_value() == "very-secret-1"
+    assert "very-secret" not in json.dumps(settings.public())
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("TOOLMILL_HOEM", "TOOLMILL_HOME"),
+        ("TOOLMILL_SANDBOX__MEMROY_MB", "TOOLMILL_SANDBOX__MEMORY_MB"),
+        ("TOOLMILL_ROLES__GENERATER__MODEL", "TOOLMILL_ROLES__GENERATOR__MODEL"),
+    ],
+)
+def test_a_misspelt_variable_is_named_with_the_nearest_real_one(monkeypatch, name, near) -> None:
+    monkeypatch.setenv(name, "1")
+    with pytest.raises(SettingsError, match=f"{name}: no such setting; did you mean {near}"):
+        load_settings()
+
+
+def test_a_misspelt_name_in_the_file_is_named(elsewhere: Path) -> None:
+    (elsewhere / "toolmill.toml").write_text("[synthesis]\npairs_per_tol = 4\n")
+    with pytest.raises(SettingsError, match=r"synthesis\.pairs_per_tol.*did you mean"):
+        load_settings()
+
+
+def test_a_wrong_value_names_the_setting_and_what_was_found(monkeypatch) -> None:
+    monkeypatch.setenv("TOOLMILL_SANDBOX__MEMORY_MB", "lots")
+    with pytest.raises(SettingsError, match=r"TOOLMILL_SANDBOX__MEMORY_MB.*'lots'"):
+        load_settings()
+
+
+def test_a_wrong_key_value_is_not_echoed(monkeypatch, elsewhere: Path) -> None:
+    (elsewhere / "toolmill.toml").write_text("[roles.judge]\napi_key = [1, 2]\n")
+    with pytest.raises(SettingsError) as caught:
+        load_settings()
+    assert "[1, 2]" not in str(caught.value)
+
+
+def test_a_file_that_is_no_toml_is_named(elsewhere: Path) -> None:
+    (elsewhere / "toolmill.toml").write_text("home = \n")
+    with pytest.raises(SettingsError, match=r"toolmill\.toml: not TOML"):
+        load_settings()
+
+
+def test_every_setting_has_a_variable_of_its_own() -> None:
+    variables = list(known_names().values())
+    assert len(variables) == len(set(variables))

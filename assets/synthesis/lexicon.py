@@ -1,0 +1,75 @@
+"""The offline generator's words: verbs by family, synonyms, contexts, pools of plausible values.
+
+What belongs here: loading `lexicon.json` and the small morphology of English verbs and names.
+What does not: how the words are put together (`phrasing.py`, `offline.py`).
+"""
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from warehouse.digest import sha256
+
+_PATH = Path(__file__).with_name("lexicon.json")
+_IRREGULAR = {"does": "do", "goes": "go", "has": "have", "is": "be", "analyses": "analyse"}
+
+
+@cache
+def lexicon() -> dict[str, Any]:
+    """The whole lexicon; read once."""
+    return json.loads(_PATH.read_text(encoding="utf-8"))
+
+
+@cache
+def lexicon_digest() -> str:
+    return sha256(_PATH.read_bytes())
+
+
+def pool(name: str) -> list[str]:
+    """Plausible values of one sort (city, title, branch …)."""
+    return lexicon()["pools"][name]
+
+
+@cache
+def family_of(verb: str) -> str | None:
+    """The family of a base-form verb (read, search, create …), or None."""
+    return next((name for name, verbs in lexicon()["families"].items() if verb in verbs), None)
+
+
+@cache
+def base_form(word: str) -> str | None:
+    """The base form of a verb in base, third person, or -ing form; None for other words."""
+    word = word.lower()
+    if word in _IRREGULAR:
+        word = _IRREGULAR[word]
+    guesses = [word]
+    if word.endswith("ies"):
+        guesses.append(word[:-3] + "y")
+    if word.endswith("es"):
+        guesses.append(word[:-2])
+    if word.endswith("s") and not word.endswith("ss"):
+        guesses.append(word[:-1])
+    if word.endswith("ing") and len(word) > 5:
+        stem = word[:-3]
+        guesses += [stem, stem + "e", stem[:-1] if stem[-1:] == stem[-2:-1] else stem]
+    return next((guess for guess in guesses if family_of(guess)), None)
+
+
+@cache
+def words_of(name: str) -> tuple[str, ...]:
+    """The lower-case words of an identifier: `getHTTPStatus_v2` -> get http status v2."""
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name)
+    return tuple(word.lower() for word in re.split(r"[^A-Za-z0-9]+", spaced) if word)
+
+
+@cache
+def topic_of(text: str) -> str:
+    """The field of work a text speaks of (code, files, web …), or `general`."""
+    words = re.findall(r"[a-z]+", text.lower())
+    scores = {
+        topic: sum(word in marks for word in words) for topic, marks in lexicon()["topics"].items()
+    }
+    best = max(scores, key=lambda topic: scores[topic])
+    return best if scores[best] else "general"

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from assets.marketplaces.policy import CrawlError, CrawlPolicy
 
 _SKIPPED = {"image", "media", "font", "manifest", "websocket", "eventsource", "other"}
+_READY_MS = 5000
 _ARGS = (
     "--disable-background-networking",
     "--disable-component-update",
@@ -37,9 +38,9 @@ class Browser:
         self._playwright: Any = None
         self._browser: Any = None
 
-    def html(self, url: str, ready: str) -> str:
-        """The document of `url` once an element matching the CSS selector `ready` is in it, or as
-        it stands when that does not happen within the time-out. Raises CrawlError."""
+    def html(self, url: str, ready: str) -> tuple[str, bool]:
+        """(document, complete) of `url`: once an element matching the CSS selector `ready` is in
+        it, or as it stands after five seconds, then not complete. Raises CrawlError."""
         return self._thread.submit(self._html, url, ready).result()
 
     def close(self) -> None:
@@ -54,7 +55,7 @@ class Browser:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _html(self, url: str, ready: str) -> str:
+    def _html(self, url: str, ready: str) -> tuple[str, bool]:
         from playwright.sync_api import Error, TimeoutError
 
         self._start(url)
@@ -70,9 +71,10 @@ class Browser:
                 status = response.status if response else "none"
                 raise CrawlError("http_status", url, f"status {status}", "200", "try later")
             try:
-                page.wait_for_selector(ready, state="attached")
+                page.wait_for_selector(ready, state="attached", timeout=_READY_MS)
+                complete = True
             except TimeoutError:
-                pass  # the adapter says what is missing
+                complete = False  # the adapter says what is missing
             html = page.content()
             if len(html) > self.policy.max_body_bytes:
                 raise CrawlError(
@@ -82,7 +84,7 @@ class Browser:
                     f"at most {self.policy.max_body_bytes:,}",
                     "raise max_body_bytes if the marketplace is trusted",
                 )
-            return html
+            return html, complete
         except Error as error:
             first = str(error).splitlines()[0]
             raise CrawlError(

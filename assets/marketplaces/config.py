@@ -86,14 +86,16 @@ def remote_facts(url: str, kind: str, headers: tuple[Header, ...]) -> dict[str, 
     }
 
 
-def bundle_facts(url: str, sha256: str | None, env: tuple[EnvVar, ...] = ()) -> dict[str, Any]:
+def bundle_facts(
+    url: str, sha256: str | None, version: str | None = None, env: tuple[EnvVar, ...] = ()
+) -> dict[str, Any]:
     """Launch fields of an MCPB bundle: its manifest, not the listing, holds the command."""
     digest = f"sha256:{sha256.lower()}" if sha256 else None
     flags = account_flags(env) | (set() if digest else {"unpinned"})
     return {
         "transport": "stdio",
         "env": env,
-        "package": Package(type="mcpb", identifier=url, digest=digest),
+        "package": Package(type="mcpb", identifier=url, version=version, digest=digest),
         "flags": tuple(sorted(flags)),
         "runnable": True,
     }

@@ -4,8 +4,7 @@ What belongs here: finding adapters, keys of effects, caps, completeness, the la
 What does not: what a marketplace serves (one module each) and how a request is sent (`http.py`).
 """
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -39,6 +38,7 @@ __all__ = [
 ]
 
 GROUP = "toolmill.marketplaces"
+_OF_THE_RECORD = ("http_status", "too_large", "forbidden_host")
 _ALARM_FROM = 4  # fewer pages say nothing about a layout
 _ALARM_BELOW = 0.5  # share of pages with a config
 
@@ -104,9 +104,15 @@ class _Pages:
     def render(self, url: str, *, ready: str, revision: str | None = None) -> str:
         def rendered() -> bytes:
             self.fetcher.check_host(url)
-            return redact(self.browser.html(url, ready)).encode()
+            html, complete = self.browser.html(url, ready)
+            if not complete:
+                raise _NotReady(html)
+            return redact(html).encode()
 
-        return self._once("render", url, revision, rendered).decode()
+        try:
+            return self._once("render", url, revision, rendered).decode()
+        except _NotReady as late:  # used tonight, but not recorded: the next crawl looks again
+            return redact(late.html)
 
     def _once(
         self, stage: str, url: str, revision: str | None, fetch: Callable[[], bytes]
@@ -115,6 +121,14 @@ class _Pages:
         moving = {"revision": revision} if revision else {"night": self.night}
         key = digest({"effect": stage, "url": url, **moving})
         return self.ledger.once(stage, key, lambda: Outcome(fetch()), partition=self.marketplace)
+
+
+class _NotReady(Exception):
+    """A rendered page in which nothing of what was waited for appeared."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__("the page's script did not fill it in within the time-out")
+        self.html = html
 
 
 class _Seen:
@@ -164,7 +178,7 @@ class _Seen:
             if ref.raw is None and self.spent:
                 self.completeness = "capped"
                 break
-            found = list(self._read(ref))
+            found = self._read(ref)
             read += bool(found)
             configs += any(one.evidence for one in found)
             for one in found:
@@ -178,40 +192,37 @@ class _Seen:
                 self.adapter.policy.base_url,
                 f"a config in only {configs} of {read} records",
                 f"one in at least {_ALARM_BELOW:.0%}",
-                "the site's layout changed: the adapter needs a new fixture; yesterday's listings stay",
+                "the site's layout changed and the adapter needs a new fixture; yesterday's stay",
             )
 
-    def _read(self, ref: Ref) -> Iterator[Listing]:
-        try:
-            raw = ref.raw
-            if raw is None:
+    def _read(self, ref: Ref) -> list[Listing]:
+        raw = ref.raw
+        if raw is None:
+            try:
                 raw = self.adapter.detail(ref, self.pages.get, self.pages.render)
-            yield from self.adapter.parse(raw, ref)
-        except CrawlError as error:
-            if error.kind in ("unreachable", "no_browser", "wrong_type", "truncated"):
-                raise  # the marketplace or the machine failed, not the record
-            self.completeness = "truncated"
-            self.problems.append(problem(ref.native_id, ref.url, error.kind, str(error)))
-        except (ValueError, TypeError, KeyError, json.JSONDecodeError) as error:
-            hint = f"malformed: {type(error).__name__}: {str(error).splitlines()[0]}"[:300]
-            self.problems.append(problem(ref.native_id, ref.url, "malformed", hint))
-            yield Listing(
-                marketplace=self.adapter.name,
-                native_id=ref.native_id,
-                name=ref.native_id,
-                runnable=False,
-                reason=hint,
-            )
+            except CrawlError as error:
+                if error.kind not in _OF_THE_RECORD:
+                    raise  # the marketplace or this machine failed, not the record
+                self.completeness = "truncated"
+                self.problems.append(problem(ref.native_id, ref.url, error.kind, str(error)))
+                return []
+        try:
+            return self.adapter.parse(raw, ref)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            first = (str(error).splitlines() or [""])[0]
+            reason = f"malformed: {type(error).__name__}: {first}"[:300]
+            site, name = self.adapter.name, ref.native_id
+            return [Listing(marketplace=site, native_id=name, name=name, reason=reason)]
 
     def _keep(self, listing: Listing) -> None:
         if listing.native_id in self.listings:
             self.duplicates.append(listing.native_id)
-        else:
-            self.listings[listing.native_id] = listing
-            if (listing.reason or "").startswith("malformed"):
-                row = problem(listing.native_id, "", "malformed", listing.reason or "")
-                if not any(one["native_id"] == listing.native_id for one in self.problems):
-                    self.problems.append(row)
+            return
+        self.listings[listing.native_id] = listing
+        if (listing.reason or "").startswith("malformed"):
+            url = self.refs[listing.native_id].url if listing.native_id in self.refs else ""
+            hint = f"{listing.reason}; the listing stays, marked as not runnable"
+            self.problems.append(problem(listing.native_id, url, "malformed", hint))
 
     def result(self, requests: int) -> CrawlResult:
         return CrawlResult(

@@ -158,9 +158,8 @@ def check_robots(page: Page) -> bytes:
 
 
 def locations(body: bytes) -> list[tuple[str, str | None]]:
-    """(loc, lastmod) pairs as `check_sitemap` stored them, first occurrences, in order."""
-    pairs = {loc: lastmod for loc, lastmod in reversed(json.loads(body))}
-    return list(reversed(pairs.items()))
+    """(loc, lastmod) pairs as `check_sitemap` stored them."""
+    return [(loc, lastmod) for loc, lastmod in json.loads(body)]
 
 
 def _entry(element: Element) -> tuple[str, str | None]:
@@ -172,6 +171,10 @@ def _entry(element: Element) -> tuple[str, str | None]:
 
 def _local(element: Element) -> str:
     return str(element.tag).rpartition("}")[2]
+
+
+def _section(loc: str) -> str:
+    return parse_qs(urlsplit(loc).query).get("section", [""])[0]
 
 
 def _slug(loc: str) -> str | None:

@@ -70,7 +70,7 @@ def _package(package: dict[str, Any]) -> dict[str, Any]:
     env = tuple(_input(one, EnvVar) for one in package.get("environmentVariables") or [])
     own = _arguments(package.get("packageArguments"))
     if kind == "mcpb":
-        facts = bundle_facts(identifier, package.get("fileSha256"), env)
+        facts = bundle_facts(identifier, package.get("fileSha256"), version, env)
         return facts | {"args": own}
     spec = identifier
     if version:

@@ -21,7 +21,9 @@ from warehouse.effects.llm import Completion, Request
 Json = Any
 STYLES = ("direct", "detailed", "implicit")
 _GRAMMAR = 1  # raise it when the grammar changes: the rows are other rows then
-_BARE = re.compile(r"^(?:I|I'm|let me|what|which|can I|tell me how|see if|how many|{)", re.IGNORECASE)
+_BARE = re.compile(
+    r"^(?:I|I'm|let me|what|which|can I|tell me how|see if|how many|{)", re.IGNORECASE
+)
 
 
 class Offline:
@@ -123,7 +125,11 @@ def _reads_on(text: str) -> bool:
 def _ask(aim: Purpose, phrase: str, rng: random.Random) -> str:
     words = lexicon()
     core = aim.verb in words["core"].get(aim.family, [])
-    if core and rng.random() < 0.35 and not re.match(r"(?:for|to|on|in|with|by|at|from|into)\b", phrase):
+    if (
+        core
+        and rng.random() < 0.35
+        and not re.match(r"(?:for|to|on|in|with|by|at|from|into)\b", phrase)
+    ):
         opener = rng.choice(words["openers"].get(aim.family, ["handle"]))
     else:
         options = [v for v in words["verbs"].get(aim.verb, []) if not v.endswith(":")]
@@ -144,7 +150,11 @@ def _ask(aim: Purpose, phrase: str, rng: random.Random) -> str:
 
 def _goal(aim: Purpose, phrase: str, rng: random.Random) -> str:
     frames = lexicon()["goals"].get(aim.family)
-    if not frames or aim.verb not in lexicon()["core"][aim.family] or re.match(r"(?:for|to|on|in|with|by|at|from|into|whether|if|how)\b", phrase):
+    if (
+        not frames
+        or aim.verb not in lexicon()["core"][aim.family]
+        or re.match(r"(?:for|to|on|in|with|by|at|from|into|whether|if|how)\b", phrase)
+    ):
         return _ask(aim, phrase, rng)
     noun = re.sub(r"^(?:all|all of|every one of)\s+(?:the\s+)?", "the ", phrase)
     if aim.family != "create" and re.match(r"(?:an?)\s", noun):

@@ -18,10 +18,29 @@ from assets.synthesis.values import sort_of
 
 Json = Any
 
-NUMBER_WORDS = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
-    "fifteen sixteen seventeen eighteen nineteen twenty"
-).split()
+NUMBER_WORDS = [
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+    "nineteen",
+    "twenty",
+]
 _SUFFIXES = {"id", "ids", "name", "names", "key", "path", "uid", "uuid", "slug", "code", "number"}
 _PROPER = {
     "city", "country", "timezone", "symbol", "coin", "pair", "url", "path", "folder_path",
@@ -226,7 +245,28 @@ def weave(rest: str, filled: list[Filled], rng: random.Random, free: bool) -> tu
 
 
 _OPENING = set(
-    "a an the of for to in on at by from with into and or about between as under your".split()
+    [
+        "a",
+        "an",
+        "the",
+        "of",
+        "for",
+        "to",
+        "in",
+        "on",
+        "at",
+        "by",
+        "from",
+        "with",
+        "into",
+        "and",
+        "or",
+        "about",
+        "between",
+        "as",
+        "under",
+        "your",
+    ]
 )
 
 
@@ -265,7 +305,9 @@ def _inline(item: Filled, noun: str, rng: random.Random, free: bool, compound: b
     if sort == "choice":
         return rng.choice([f"{text} {noun}", f"{noun} {text}"])
     if sort in _CALLED or sort in ("sentence", "word", "status"):
-        return rng.choice([f"the {noun} {quoted(text, rng)}", f"the {noun} called {quoted(text, rng)}"])
+        return rng.choice(
+            [f"the {noun} {quoted(text, rng)}", f"the {noun} called {quoted(text, rng)}"]
+        )
     if sort == "number":
         return f"{noun} {text}"
     return rng.choice([f"{noun} {text}", f"{noun} {text}", f"the {noun} with ID {text}"])

@@ -151,7 +151,11 @@ def _is_list(schema: Mapping[str, Json], name: str) -> bool:
 
 def _sayable(value: Json) -> bool:
     if isinstance(value, str):
-        return 0 < len(value) <= 80 and value[0].isalnum() | (value[0] in "/#@.$=*-") and not re.search(r"[<>{}\[\]\\]|\.\.\.|xxx|your[_ -]", value)
+        return (
+            0 < len(value) <= 80
+            and value[0].isalnum() | (value[0] in "/#@.$=*-")
+            and not re.search(r"[<>{}\[\]\\]|\.\.\.|xxx|your[_ -]", value)
+        )
     return True
 
 
@@ -169,9 +173,9 @@ def _fits(value: Json, schema: Mapping[str, Json]) -> bool:
     import jsonschema
 
     try:
-        jsonschema.Draft202012Validator(
-            {k: v for k, v in schema.items() if k != "$ref"}
-        ).validate(value)
+        jsonschema.Draft202012Validator({k: v for k, v in schema.items() if k != "$ref"}).validate(
+            value
+        )
     except Exception:  # an invalid schema or value: either way this value is not usable
         return False
     return True
@@ -245,7 +249,9 @@ def _singular(word: str) -> str:
     return word[:-1] if word.endswith("s") and not word.endswith("ss") else word
 
 
-def _object(slot: Slot, root: Mapping[str, Json], rng: random.Random, depth: int) -> dict[str, Json]:
+def _object(
+    slot: Slot, root: Mapping[str, Json], rng: random.Random, depth: int
+) -> dict[str, Json]:
     if depth > 4:
         return {}
     members = fields(slot.schema, root)
@@ -257,7 +263,9 @@ def _object(slot: Slot, root: Mapping[str, Json], rng: random.Random, depth: int
     if not members and extra is not False:
         key = rng.choice(pool("column"))
         free = Slot("status", {"type": "string"}, True, ("status",), "")
-        of_map = Slot(key, resolve(extra, root), True, (key,), "") if extra not in (True, {}) else free
+        of_map = (
+            Slot(key, resolve(extra, root), True, (key,), "") if extra not in (True, {}) else free
+        )
         found = {key: draw(of_map, root, rng, depth + 1)}
     return found
 

@@ -1,0 +1,42 @@
+"""Prompts are files: `<name>.md` with a `## system` and a `## user` part, and a digest.
+
+What belongs here: loading, the digest, and filling in. What does not: text of any prompt.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from string import Template
+
+from warehouse.digest import sha256
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt file. Its digest changes with any byte of it."""
+
+    name: str
+    digest: str
+    system: str
+    user: str
+
+    def messages(self, **values: str) -> list[dict[str, str]]:
+        """The chat messages with `$name` filled in. Raises KeyError for a value not given."""
+        return [
+            {"role": "system", "content": self.system},
+            {"role": "user", "content": Template(self.user).substitute(values)},
+        ]
+
+
+@cache
+def prompt(name: str) -> Prompt:
+    """The prompt of that name. Raises FileNotFoundError naming the file, ValueError when a part
+    is missing."""
+    path = Path(__file__).with_name(f"{name}.md")
+    text = path.read_text(encoding="utf-8")
+    parts = re.split(r"^## (system|user)\n", text, flags=re.MULTILINE)
+    found = dict(zip(parts[1::2], parts[2::2], strict=True))
+    if set(found) != {"system", "user"}:
+        raise ValueError(f"{path}: found parts {sorted(found)}, expected `## system`, `## user`")
+    return Prompt(name, sha256(text.encode()), found["system"].strip(), found["user"].strip())

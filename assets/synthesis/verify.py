@@ -1,0 +1,305 @@
+"""Rules before any judge: does the call fit the contract, and does the request carry the call?
+
+What belongs here: the verdict of rules on one pair, each flaw with its kind and reason, and
+near-duplicates inside a set.
+What does not: taste (`judge.py`), and JSON Schema itself (`assets/contracts/validate.py`).
+
+`accept`: nothing wrong. `reject`: a flaw that no judge could excuse. `unsure`: a value that the
+rules cannot find in the text; a judge, or a person, may ("next to the Eiffel Tower").
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from assets.contracts.validate import validate_call
+from assets.synthesis.grounding import ABSENT, LIKELY, STATED, Text, fold, grade, leaves, stem
+from assets.synthesis.lexicon import words_of
+from assets.synthesis.reading import resolve
+
+Json = Any
+
+_SCHEMA_KINDS = {
+    "missing_required": "missing_required_argument",
+    "unknown_argument": "unknown_argument",
+    "wrong_type": "wrong_type",
+    "not_an_object": "wrong_type",
+    "bad_schema": "bad_schema",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong (`certain`) or that the rules cannot confirm.
+
+    Kinds: missing_required_argument, unknown_argument, wrong_type, bad_value, bad_schema,
+    missing_required_value, ungrounded_value, names_the_tool, not_an_instruction,
+    copies_description.
+    """
+
+    kind: str
+    path: str
+    reason: str
+    certain: bool = True
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The rules' verdict on one pair: accept, reject or unsure, and why."""
+
+    verdict: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def kinds(self) -> list[str]:
+        return sorted({finding.kind for finding in self.findings})
+
+
+def verify(
+    contract: Mapping[str, Json], instruction: str, arguments: Json, *, server: str = ""
+) -> Verification:
+    """Checks one pair by rules. Never raises on odd input: what is odd is a finding.
+
+    `server` is the server's id or name; a request that names it is a flaw.
+    """
+    findings = [*_call(contract, arguments), *_form(contract, instruction, server)]
+    if isinstance(arguments, Mapping):
+        findings += _grounding(contract, instruction, arguments)
+        findings += _echo(contract, instruction, arguments)
+    if any(finding.certain for finding in findings):
+        return Verification("reject", tuple(findings))
+    return Verification("unsure" if findings else "accept", tuple(findings))
+
+
+def _call(contract: Mapping[str, Json], arguments: Json) -> Iterable[Finding]:
+    for flaw in validate_call(contract, arguments):
+        yield Finding(_SCHEMA_KINDS.get(flaw.kind, "bad_value"), flaw.path, flaw.message)
+
+
+# Talk about the request instead of a request. Anchored at the start, where such talk begins.
+_META = re.compile(
+    r"^\W*(?:sure\b|certainly\b|of course\b|absolutely\b|okay, here|here (?:is|are|'s) (?:an?|the|some|"
+    r"my|your|one|two|three|four|five|\d)?\s*(?:[\w-]+ ){0,4}(?:instructions?|requests?|quer(?:y|ies)|"
+    r"examples?|prompts?|content|result|results|list|output|answer|response|summary)\b"
+    r"|as an? (?:ai|assistant|language model|tool|llm|large|test tool)|i(?:'m| am) (?:sorry|an ai|unable)"
+    r"|sorry,? (?:but )?i|i (?:cannot|can't|can not) (?:help|assist|provide|generate|fulfill)"
+    r"|i(?:'ve| have) (?:thought|completed|finished|executed|called|generated|created|retrieved)\b"
+    r"|(?:user )?(?:instruction|request|query|prompt|output|response|answer|example)s?\s*(?:\d+)?\s*:"
+    r"|(?:the|this|a) (?:user|tool|function|assistant|request|query|instruction)"
+    r" (?:wants?|would|needs?|asks?|is asking|is requesting|should|could|returns?|will|can|allows?"
+    r"|takes?|accepts?|has to|must|is (?:used|for|an?))\b"
+    r"|(?:the|your) (?:[\w-]+ ){1,4}(?:is|are|was|for this user is) [^?]*\. let me know"
+    r"|(?:以下是|好的[,,。!]|当然|抱歉|作为(?:一个)?(?:ai|人工智能)|用户(?:希望|想要|需要|请求))"
+    r"|(?:desculpe|claro!|como (?:um|una?) (?:ia|modelo|asistente)|lo siento|tut mir leid|entschuldigung"
+    r"|als ki|en tant qu|je suis desole|voici (?:une?|la|le|des)|aqui (?:esta|tienes|va)|uzgunum"
+    r"|elbette|tabii|bir yapay zeka|iste (?:bir|bu)|maaf|tentu|sebagai (?:ai|asisten)|berikut)"
+    r"|(?:죄송|물론|다음은|사용자(?:가|는)|申し訳|もちろん|以下は|ユーザー(?:は|が)))"
+)
+_META_ANYWHERE = re.compile(
+    r"let me know if you(?:'d| would)? (?:need|like|want|have)|as an ai (?:language )?model"
+    r"|\bthe user (?:wants|would like|is asking|asked|wishes|requests|has in mind)\b"
+    r"|\bthe tool (?:returns|will return|was called)\b|\barguments? should be set\b"
+    r"|\bis (?:an? )?(?:natural|sample|example|possible) (?:user )?(?:request|instruction)"
+    r"|\bthe (?:function|tool|api) (?:call|returns)\b|output: "
+)
+
+
+def _form(contract: Mapping[str, Json], instruction: str, server: str) -> Iterable[Finding]:
+    folded = fold(instruction).strip()
+    if len(re.findall(r"\w", folded)) < 3:
+        yield Finding("not_an_instruction", "", "the text says nothing")
+    elif _META.search(folded) or _META_ANYWHERE.search(folded):
+        yield Finding("not_an_instruction", "", "talk about a request instead of a request")
+    if named := _named(contract, instruction, server):
+        yield Finding("names_the_tool", "", f"the text names {named!r}")
+
+
+def _named(contract: Mapping[str, Json], instruction: str, server: str) -> str | None:
+    """The name of the tool or server as only a program would write it, if it is in the text."""
+    name = str(contract.get("name") or "")
+    told = re.escape(name)
+    coined = len(words_of(name)) > 1 and bool(re.search(r"[_\-./]|[a-z][A-Z]", name))
+    if coined and re.search(rf"(?<![\w/.-]){told}(?![\w/-])", instruction, re.IGNORECASE):
+        # `well-known` hyphens are English too; an identifier is called, used or followed by "tool".
+        if "_" in name or re.search(r"[a-z][A-Z]", name) or _called(told, instruction):
+            return name
+        if len(words_of(name)) > 2:
+            return name
+    if name and _called(told, instruction):
+        return name
+    short = server.split(":", 1)[-1].rsplit("/", 1)[-1]
+    ids = [part for part in (server, server.split(":", 1)[-1], short) if re.search(r"[-_/@]", part)]
+    return next(
+        (part for part in ids if len(part) > 5 and part.lower() in instruction.lower()), None
+    )
+
+
+def _called(told: str, instruction: str) -> bool:
+    noun = r"(?:tool|function|endpoint|command|method|api call|ferramenta|herramienta|outil|araci|工具)"
+    patterns = (
+        rf"\b(?:the|a|this|with|use|using|call|invoke|la|el|a)\s+[`'\"]?{told}[`'\"]?\s+{noun}\b",
+        rf"\b(?:call|invoke|using|use)\s+[`'\"]?{told}[`'\"]?\s+(?:with|for|on|to)\s+\w+\s*(?:=|set to)",
+        rf"`{told}`|\b{told}\(",
+        rf"{noun}\s+[`'\"]?{told}\b",
+        rf"{told}\s*(?:工具|ツール|도구|aracini)",
+    )
+    return any(re.search(pattern, instruction, re.IGNORECASE) for pattern in patterns)
+
+
+def _grounding(
+    contract: Mapping[str, Json], instruction: str, arguments: Mapping[str, Json]
+) -> Iterable[Finding]:
+    schema = contract.get("inputSchema")
+    root = schema if isinstance(schema, Mapping) else {}
+    properties = root.get("properties") if isinstance(root.get("properties"), Mapping) else {}
+    required = root.get("required") or []
+    text = Text(instruction)
+    for name, value in arguments.items():
+        of = resolve((properties or {}).get(name) or {}, root)
+        if "default" in of and of["default"] == value:
+            continue
+        grades = _grades(name, value, of, text)
+        worst = [g for g in grades if g[1] != STATED and not _excused(g, name, required, of)]
+        if not worst or _mostly_stated(grades):
+            continue
+        path, how, leaf = worst[0]
+        kind = "missing_required_value" if name in required else "ungrounded_value"
+        if how == ABSENT and text.numbers and isinstance(leaf, (int, float)):
+            kind = "ungrounded_value"
+        yield Finding(kind, path, f"{str(leaf)[:60]!r} is not in the text ({how})", certain=False)
+
+
+# Words that structure a nested value; nobody says them.
+_STRUCTURAL = {"role", "type", "operator", "op", "kind", "direction", "object"}
+
+
+def _excused(
+    graded: tuple[str, str, Json], name: str, required: list[str], schema: Mapping[str, Json]
+) -> bool:
+    """Whether a value that is not stated may stand: what an option says is often only implied."""
+    path, how, leaf = graded
+    if path != name and re.split(r"[.\[]", path)[-1].lower() in _STRUCTURAL:
+        return True
+    if how != LIKELY or name in required:
+        return False
+    return isinstance(leaf, bool) or leaf in (0, 1) or bool(schema.get("enum"))
+
+
+def _grades(
+    name: str, value: Json, schema: Mapping[str, Json], text: Text
+) -> list[tuple[str, str, Json]]:
+    found: list[tuple[str, str, Json]] = []
+    for path, leaf in leaves(value, schema, name):
+        of = schema if path == name else _member_schema(schema, path)
+        found.append((path, grade(leaf, of, re.split(r"[.\[]", path)[-1].rstrip("]"), text), leaf))
+    return found
+
+
+def _member_schema(schema: Mapping[str, Json], path: str) -> Mapping[str, Json]:
+    """The schema of a leaf, as far as plain `items` and `properties` lead to it."""
+    here: Json = schema
+    for part in re.findall(r"\[\d+\]|\.[^.\[]+", path):
+        here = here.get("items") if part[0] == "[" else (here.get("properties") or {}).get(part[1:])
+        if not isinstance(here, Mapping):
+            return {}
+    return here
+
+
+def _mostly_stated(grades: list[tuple[str, str, Json]]) -> bool:
+    """Whether a nested value is stated but for its bookkeeping (a `type`, an index, a flag)."""
+    stated = sum(how == STATED for _, how, _ in grades)
+    return len(grades) >= 4 and stated / len(grades) >= 0.75
+
+
+def _echo(
+    contract: Mapping[str, Json], instruction: str, arguments: Mapping[str, Json]
+) -> Iterable[Finding]:
+    """The description handed back: nearly all words of the request are the description's own, in
+    its order."""
+    held = {word for _, leaf in leaves(arguments, {}) for word in _content(str(leaf))}
+    said = [word for word in _content(instruction) if word not in held]
+    described = _content(str(contract.get("description") or ""))
+    if len(said) < 5 or not described:
+        return
+    own = sum(word in set(described) for word in said) / len(said)
+    if own >= 0.85 and _longest_run(said, described) >= 5:
+        yield Finding("copies_description", "", f"{own:.0%} of its words are the description's")
+
+
+def _content(text: str) -> list[str]:
+    return [stem(word) for word in re.findall(r"\w+", fold(text)) if word not in _FILLER]
+
+
+_FILLER = set(
+    [
+        "a",
+        "an",
+        "the",
+        "of",
+        "to",
+        "in",
+        "for",
+        "and",
+        "or",
+        "on",
+        "at",
+        "by",
+        "with",
+        "is",
+        "it",
+        "i",
+        "me",
+        "my",
+        "please",
+        "can",
+        "you",
+        "could",
+    ]
+)
+
+
+def _longest_run(said: list[str], described: list[str]) -> int:
+    """The longest stretch of words that both hold in the same order without a gap."""
+    best, previous = 0, [0] * (len(described) + 1)
+    for word in said:
+        current = [0]
+        for position, other in enumerate(described):
+            current.append(previous[position] + 1 if word == other else 0)
+        best, previous = max(best, *current), current
+    return best
+
+
+def near_duplicates(texts: Iterable[str], threshold: float = 0.85) -> list[int | None]:
+    """For each text the index of the first earlier text that it nearly repeats, or None.
+
+    Similarity is Jaccard over character 4-grams; candidates share one of their rarest grams, so
+    that a set of thousands is compared in seconds.
+    """
+    grams = [_grams(text) for text in texts]
+    seen: dict[str, list[int]] = {}
+    counts: dict[str, int] = {}
+    for own in grams:
+        for gram in own:
+            counts[gram] = counts.get(gram, 0) + 1
+    result: list[int | None] = []
+    for index, own in enumerate(grams):
+        # Sets this alike must share one of any (1 - threshold) * n + 1 of their grams.
+        rare = sorted(own, key=lambda g: (counts[g], g))
+        probes = rare[: int((1 - threshold) * len(own)) + 1]
+        candidates = sorted({other for gram in probes for other in seen.get(gram, ())})
+        twin = next((o for o in candidates if _jaccard(own, grams[o]) >= threshold), None)
+        result.append(twin)
+        if twin is None:
+            for gram in probes:
+                seen.setdefault(gram, []).append(index)
+    return result
+
+
+def _grams(text: str) -> frozenset[str]:
+    flat = re.sub(r"\s+", " ", fold(text)).strip()
+    return frozenset(flat[i : i + 4] for i in range(max(1, len(flat) - 3)))
+
+
+def _jaccard(one: frozenset[str], other: frozenset[str]) -> float:
+    return len(one & other) / max(1, len(one | other))

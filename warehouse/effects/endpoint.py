@@ -150,7 +150,7 @@ def _failure(kind: str, error: Exception, role: Role, attempts: int) -> LLMError
     hints = {
         "endpoint_down": f"start the endpoint or mend base_url of role {role.name}",
         "timeout": f"raise timeout_s of role {role.name} (now {role.timeout_s:g} s)",
-        "rate_limited": f"lower concurrency of role {role.name} (now {role.concurrency}), run again",
+        "rate_limited": f"lower concurrency of role {role.name} ({role.concurrency}), run again",
         "auth": f"mend api_key of role {role.name}",
         "bad_request": f"check that {role.model!r} exists there and takes such a request",
         "server_error": "run again later: what is done is kept",

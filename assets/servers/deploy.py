@@ -1,0 +1,228 @@
+"""One deployment: fetch a recipe, launch it in the sandbox, list its tools; and its table.
+
+Belongs here: putting artefact, arguments and environment together into a launch, the second try
+with what the listing leaves optional, and the row that comes of it.
+Does not belong here: which recipes are due tonight (`night.py`).
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from assets.servers.bundle import SERVER
+from assets.servers.fetch import Artifact, FetchError, ensure_artifact
+from assets.servers.placeholders import DATA
+from assets.servers.probe import PROBE_VERSION, ProbePolicy, ProbeResult, probe
+from assets.servers.recipe import Recipe, Unlaunchable
+from assets.servers.sandbox import Launch, Mount, SandboxPolicy
+from assets.servers.taxonomy import Failure, next_retry
+from assets.servers.toolchain import Toolchain, find_toolchain
+from warehouse.blobs import Blobs
+from warehouse.digest import canonical_json, digest
+from warehouse.tables import TableSpec
+
+DEPLOYMENTS = TableSpec(
+    name="deployments",
+    key=("server_id",),
+    columns={
+        "server_id": pl.String,  # "listing:<id>" where a listing names no server
+        "marketplace": pl.String,
+        "listing_id": pl.String,
+        "launch_digest": pl.String,  # over what the listing says about launching
+        "ecosystem": pl.String,
+        "version": pl.String,
+        "recipe_digest": pl.String,  # null where there is no recipe
+        "status": pl.String,  # ok, failed
+        "error_kind": pl.String,  # of the taxonomy, null when ok
+        "n_tools": pl.Int64,
+        "tools_blob": pl.String,  # sha256 of the raw tools (a JSON list), null when failed
+        "server_name": pl.String,
+        "server_version": pl.String,
+        "placeholders": pl.String,  # JSON list of what was made up: "env:NAME", "arg:0", …
+        "hint": pl.String,  # what was found and what to do, null when ok
+        "attempts": pl.Int64,  # launches of this recipe so far
+        "retry_at": pl.Float64,  # epoch seconds; null: not by itself
+        "seconds": pl.Float64,  # from start to the last tools page
+        "peak_mb": pl.Float64,  # largest proportional set size of the tree
+        "stderr_tail": pl.String,
+        "probed_at": pl.Float64,  # epoch seconds
+    },
+    volatile=("hint", "attempts", "retry_at", "seconds", "peak_mb", "stderr_tail", "probed_at"),
+)
+
+_WORTH_MORE = ("needs_secret", "needs_argument", "no_tools", "crashed", "protocol_error")
+
+
+@dataclass(frozen=True)
+class DeployPolicy:
+    """How servers are run. home: where artefacts and caches lie (`<home>/artifacts`,
+    `<home>/cache`). remote: whether remote servers may be called at all."""
+
+    home: Path
+    sandbox: SandboxPolicy = field(default_factory=SandboxPolicy)
+    conversation: ProbePolicy = field(default_factory=ProbePolicy)
+    remote: bool = False
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """What came of one recipe: the probe's result, what was made up, what was installed."""
+
+    probe: ProbeResult
+    placeholders: tuple[str, ...] = ()
+    locked: str | None = None
+    megabytes: float = 0.0
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> "Deployed":
+        facts = json.loads(data)
+        result = ProbeResult(**facts.pop("probe"))
+        return cls(probe=result, **{**facts, "placeholders": tuple(facts["placeholders"])})
+
+
+def deploy(recipe: Recipe, policy: DeployPolicy, toolchain: Toolchain | None = None) -> Deployed:
+    """Fetches and probes one recipe. Every outcome is a result; raises only SandboxUnavailable."""
+    toolchain = toolchain or find_toolchain()
+    if recipe.ecosystem == "remote":
+        allowed = "calling remote servers is not implemented" if policy.remote else "remote is off"
+        return _failed(Failure("policy_denied", allowed))
+    try:
+        artifact = _artifact(recipe, policy.home, toolchain)
+    except FetchError as error:
+        return _failed(Failure(error.kind, str(error)))
+    made_up = (*recipe.placeholders, *artifact.placeholders)
+    spare = {f"env:{name}" for name, _ in recipe.spare_env}
+    used = tuple(name for name in made_up if name not in spare)
+    result = probe(launch_of(recipe, artifact, toolchain), policy.sandbox, policy.conversation)
+    for extra in _second_tries(recipe, result):
+        launch = launch_of(extra, artifact, toolchain)
+        again = probe(launch, policy.sandbox, policy.conversation)
+        if again.status == "ok":
+            result, used = again, (*made_up, *_argument_places(recipe, extra))
+            break
+    return Deployed(result, tuple(sorted(set(used))), artifact.locked, artifact.megabytes)
+
+
+def launch_of(recipe: Recipe, artifact: Artifact, toolchain: Toolchain) -> Launch:
+    """The command and the world it sees in the run phase."""
+    mounts = [Mount.same(path) for path in toolchain.binds]
+    mounts.append(Mount(artifact.tree, SERVER))
+    return Launch(
+        argv=(*artifact.argv, *recipe.args),
+        env={**artifact.env, **dict(recipe.env)},
+        mounts=tuple(mounts),
+        dirs=(DATA,),
+    )
+
+
+def deployment_row(
+    recipe: Recipe | Unlaunchable,
+    deployed: Deployed | None,
+    blobs: Blobs,
+    *,
+    server_id: str,
+    marketplace: str,
+    listing_id: str,
+    launch_digest: str,
+    attempts: int,
+    now: float,
+) -> dict[str, Any]:
+    """The row of DEPLOYMENTS; the raw tools go to a blob of their own."""
+    row: dict[str, Any] = {
+        "server_id": server_id,
+        "marketplace": marketplace,
+        "listing_id": listing_id,
+        "launch_digest": launch_digest,
+        "attempts": attempts,
+        "probed_at": now,
+    }
+    if isinstance(recipe, Unlaunchable):
+        failure = {"status": "failed", "error_kind": recipe.kind, "hint": recipe.hint}
+        return row | failure | {"retry_at": next_retry(recipe.kind, attempts, now), "n_tools": 0}
+    assert deployed is not None
+    result = deployed.probe
+    failed = result.error_kind
+    return row | {
+        "ecosystem": recipe.ecosystem,
+        "version": recipe.version,
+        "recipe_digest": recipe.digest,
+        "status": result.status,
+        "error_kind": failed,
+        "hint": result.hint,
+        "n_tools": len(result.tools),
+        "tools_blob": None if failed else blobs.put(json.dumps(result.tools).encode()),
+        "server_name": _text(result.server_info, "name"),
+        "server_version": _text(result.server_info, "version"),
+        "placeholders": canonical_json(list(deployed.placeholders)).decode(),
+        "retry_at": next_retry(failed, attempts, now) if failed else None,
+        "seconds": result.seconds,
+        "peak_mb": result.peak_mb,
+        "stderr_tail": result.stderr_tail,
+    }
+
+
+def effect_key(recipe: Recipe, policy: DeployPolicy, attempt: int) -> str:
+    """Names the effect of one launch: recipe, limits that change what is seen, and the attempt."""
+    facts = {
+        "effect": "deploy",
+        "recipe": recipe.digest,
+        "probe": PROBE_VERSION,
+        "network": policy.sandbox.network,
+        "memory_mb": policy.sandbox.memory_mb,
+        "attempt": attempt,
+    }
+    return digest(facts)
+
+
+def _artifact(recipe: Recipe, home: Path, toolchain: Toolchain) -> Artifact:
+    if recipe.ecosystem != "private":
+        return ensure_artifact(recipe, home=home, toolchain=toolchain)
+    raise FetchError("policy_denied", "private servers are launched by hand (`toolmill probe`)")
+
+
+def _second_tries(recipe: Recipe, result: ProbeResult) -> list[Recipe]:
+    """What else is worth a launch: optional variables filled in, a folder as the argument."""
+    if result.status == "ok" or result.error_kind not in _WORTH_MORE:
+        return []
+    tries = []
+    env = dict(recipe.env)
+    if recipe.spare_env:
+        env |= dict(recipe.spare_env)
+        tries.append(recipe.model_copy(update={"env": tuple(sorted(env.items()))}))
+    said = f"{result.hint} {result.stderr_tail}"
+    guess = None
+    if "stdio" in said and "stdio" not in recipe.args:
+        guess = (*recipe.args, "stdio")  # a command line that wants its transport named
+    elif not recipe.args and re.search(r"director|folder|path", said, re.IGNORECASE):
+        guess = (DATA,)
+    if guess:
+        tries.append(recipe.model_copy(update={"args": guess, "env": tuple(sorted(env.items()))}))
+    return tries
+
+
+def _argument_places(recipe: Recipe, tried: Recipe) -> tuple[str, ...]:
+    return tuple(f"arg:{place}" for place in range(len(recipe.args), len(tried.args)))
+
+
+def _failed(failure: Failure) -> Deployed:
+    return Deployed(ProbeResult(status="failed", error_kind=failure.kind, hint=failure.hint))
+
+
+def _text(info: Mapping[str, Any], name: str) -> str | None:
+    value = info.get(name)
+    return value[:200] if isinstance(value, str) else None
+
+
+def with_network(policy: DeployPolicy, network: str) -> DeployPolicy:
+    """The policy with another network grant (`none` or `full`)."""
+    if network not in ("none", "full"):
+        raise ValueError(f"network {network!r}: expected 'none' or 'full'")
+    return replace(policy, sandbox=replace(policy.sandbox, network=network))

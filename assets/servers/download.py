@@ -1,0 +1,67 @@
+"""Downloading one bundle over HTTP, bounded and hashed.
+
+Belongs here: the size cap, the hash, and writing a file only when it is whole.
+Does not belong here: what a bundle holds (`bundle.py`).
+"""
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+import httpx
+
+MAX_BUNDLE_MB = 256
+
+
+class DownloadError(RuntimeError):
+    """A bundle that could not be had; `kind` is of the taxonomy."""
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(detail)
+        self.kind = kind
+
+
+def download(
+    url: str, folder: Path, *, sha256: str | None = None, max_mb: int = MAX_BUNDLE_MB
+) -> tuple[Path, str]:
+    """(path, sha256 hex) of the bundle at `url`, kept in `folder` by its hash.
+
+    With `sha256` a bundle already there is not downloaded again, and one that hashes to anything
+    else is refused (`integrity`). Other failures: `not_found`, `fetch_failed`, `oversize`.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if sha256 and (folder / sha256).exists():
+        return folder / sha256, sha256
+    descriptor, name = tempfile.mkstemp(dir=folder, prefix=".part-")
+    part = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            found = _stream(url, file, max_mb << 20)
+        if sha256 and found != sha256:
+            raise DownloadError(
+                "integrity", f"{url} hashes to {found[:16]}…, expected {sha256[:16]}…"
+            )
+        part.rename(folder / found)
+        return folder / found, found
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _stream(url: str, file: object, limit: int) -> str:
+    total, state = 0, hashlib.sha256()
+    try:
+        with httpx.stream("GET", url, follow_redirects=True, timeout=60.0) as answer:
+            if answer.status_code in (404, 410):
+                raise DownloadError("not_found", f"{url} answers {answer.status_code}")
+            if answer.status_code != 200:
+                raise DownloadError("fetch_failed", f"{url} answers {answer.status_code}")
+            for chunk in answer.iter_bytes():
+                total += len(chunk)
+                if total > limit:
+                    raise DownloadError("oversize", f"{url} is larger than {limit >> 20} MB")
+                state.update(chunk)
+                file.write(chunk)  # type: ignore[attr-defined]
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise DownloadError("fetch_failed", f"{url}: {error or type(error).__name__}") from error
+    return state.hexdigest()

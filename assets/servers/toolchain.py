@@ -1,0 +1,205 @@
+"""The host's runtimes that servers are fetched and run with, and how the sandbox sees them.
+
+Belongs here: finding Node, npm, uv and Python once, their versions (part of an artefact's name),
+the folders a sandbox must bind read-only for them, and the package index settings (index,
+certificate, proxy; never a token) that the fetch phase needs to find what the host would find.
+Does not belong here: running anything for a server (`sandbox.py`, `fetch.py`).
+"""
+
+import configparser
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from urllib.parse import urlsplit
+
+_CERTIFICATE_VARIABLES = (
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT"),
+    *("NODE_EXTRA_CA_CERTS", "UV_SYSTEM_CERTS", "UV_NATIVE_TLS"),
+)
+_PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
+_NPM_SETTINGS = ("registry", "cafile", "strict-ssl", "proxy", "https-proxy", "noproxy")
+_UV_SETTINGS = ("UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_EXTRA_INDEX_URL", "UV_INDEX")
+
+
+class ToolMissing(RuntimeError):
+    """A runtime the servers need is not on this host; the message says how to get it."""
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """Paths on the host, versions, and settings for the fetch phase.
+
+    binds: host files and folders that a sandbox binds read-only at their own path (outside /usr).
+    fetch_env: environment of the fetch phase. fetch_binds: certificates and local indexes.
+    """
+
+    python: Path
+    python_version: str
+    uv: Path
+    node: Path | None = None
+    node_version: str | None = None
+    npm: Path | None = None
+    binds: tuple[Path, ...] = ()
+    fetch_env: Mapping[str, str] = field(default_factory=dict)
+    fetch_binds: tuple[Path, ...] = ()
+
+    def identity(self, ecosystem: str) -> dict[str, str]:
+        """What of the host an installed artefact depends on."""
+        if ecosystem == "npm":
+            return {"node": (self.node_version or "").split(".")[0]}
+        return {"python": str(self.python), "version": self.python_version}
+
+    def require_node(self) -> tuple[Path, Path]:
+        """(node, npm), or ToolMissing."""
+        if self.node is None or self.npm is None:
+            raise ToolMissing(
+                "no `node` and `npm` on PATH; npm servers need Node.js 20 or later: install it"
+                " (Debian: apt-get install nodejs npm), then run again"
+            )
+        return self.node, self.npm
+
+
+@lru_cache(maxsize=1)
+def find_toolchain() -> Toolchain:
+    """The runtimes of this host; a missing Node is a fact of the result, not an error."""
+    from uv import find_uv_bin
+
+    python = Path(os.path.realpath(sys.executable))
+    prefix = Path(os.path.realpath(sys.base_prefix))
+    uv = Path(find_uv_bin()).resolve()
+    node, npm = _which("node"), _which("npm")
+    binds = [prefix]
+    if node and npm:
+        binds += [node.parent.parent if node.parent.name == "bin" else node.parent, _package(npm)]
+    env, fetch_binds = _fetch_settings(npm)
+    return Toolchain(
+        python=python,
+        python_version=".".join(map(str, sys.version_info[:3])),
+        uv=uv,
+        node=node,
+        node_version=_version(node) if node else None,
+        npm=npm,
+        binds=_outside_usr(binds),
+        fetch_env=env,
+        fetch_binds=_outside_usr([uv, *fetch_binds]),
+    )
+
+
+def _which(name: str) -> Path | None:
+    found = shutil.which(name)
+    return Path(found).resolve() if found else None
+
+
+def _package(npm: Path) -> Path:
+    """npm's entry is `<prefix>/lib/node_modules/npm/bin/npm-cli.js`: all of npm is needed."""
+    return npm.parent.parent
+
+
+def _version(node: Path) -> str:
+    text = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=20).stdout
+    return text.strip().removeprefix("v")
+
+
+def _outside_usr(paths: list[Path]) -> tuple[Path, ...]:
+    """Existing paths that the sandbox does not show anyway, parents swallowing their children."""
+    kept: list[Path] = []
+    for path in sorted({p for p in paths if p.exists()}, key=lambda p: len(p.parts)):
+        if path.is_relative_to("/usr") or path == Path("/"):
+            continue
+        if not any(path.is_relative_to(parent) for parent in kept):
+            kept.append(path)
+    return tuple(kept)
+
+
+def _fetch_settings(npm: Path | None) -> tuple[dict[str, str], list[Path]]:
+    """(environment, host paths it refers to) of the fetch phase."""
+    env = {name: os.environ[name] for name in _CERTIFICATE_VARIABLES if os.environ.get(name)}
+    for name in _PROXY_VARIABLES:
+        for spelling in (name, name.lower()):
+            if os.environ.get(spelling):
+                env[spelling] = _without_credentials(os.environ[spelling])
+    env.update(_python_settings())
+    if npm:
+        env.update(_npm_settings(npm))
+    paths = [Path(v) for k, v in env.items() if v.startswith("/") and "INDEX" not in k]
+    for value in env.values():
+        for word in re.split(r"[\s,]+", value):
+            if word.startswith("file:///"):
+                # An index names its files relative to itself: `../../files/…` must be there too.
+                paths.append(Path(urlsplit(word).path).parent)
+    return env, paths
+
+
+def _python_settings() -> dict[str, str]:
+    """pip's and uv's index settings in uv's words (uv does not read pip's)."""
+    settings = {k: _without_credentials(os.environ[k]) for k in _UV_SETTINGS if os.environ.get(k)}
+    pip = _pip_settings()
+    names = {
+        "index-url": "UV_DEFAULT_INDEX",
+        "extra-index-url": "UV_INDEX",
+        "find-links": "UV_FIND_LINKS",
+    }
+    for option, variable in names.items():
+        if option in pip and variable not in settings:
+            joiner = "," if variable == "UV_FIND_LINKS" else " "
+            words = [_without_credentials(word) for word in pip[option].split()]
+            settings[variable] = joiner.join(words)
+    if "cert" in pip:
+        settings.setdefault("SSL_CERT_FILE", pip["cert"])
+    if settings.get("UV_INDEX"):
+        settings["UV_INDEX_STRATEGY"] = "unsafe-best-match"  # pip's rule: the best of all indexes
+    return settings
+
+
+def _pip_settings() -> dict[str, str]:
+    found: dict[str, str] = {}
+    files = [Path("/etc/pip.conf"), Path.home() / ".pip/pip.conf"]
+    files += [Path.home() / ".config/pip/pip.conf", Path(sys.prefix) / "pip.conf"]
+    if os.environ.get("PIP_CONFIG_FILE"):
+        files.append(Path(os.environ["PIP_CONFIG_FILE"]))
+    for file in files:
+        parser = configparser.ConfigParser(interpolation=None)
+        try:
+            parser.read(file)
+        except configparser.Error:
+            continue
+        for section in ("global", "install"):
+            if parser.has_section(section):
+                found.update(parser.items(section))
+    for option in ("index-url", "extra-index-url", "find-links", "cert"):
+        value = os.environ.get("PIP_" + option.upper().replace("-", "_"))
+        if value:
+            found[option] = value
+    return found
+
+
+def _npm_settings(npm: Path) -> dict[str, str]:
+    """npm's settings that decide where packages come from, as `npm_config_*` variables."""
+    listed = subprocess.run(
+        ["npm", "config", "list", "--json"], capture_output=True, text=True, timeout=60
+    )
+    try:
+        config = json.loads(listed.stdout)
+    except ValueError:
+        return {}
+    found = {}
+    for name in _NPM_SETTINGS:
+        value = config.get(name)
+        variable = f"npm_config_{name.replace('-', '_')}"
+        if isinstance(value, str) and value:
+            found[variable] = _without_credentials(value)
+        elif name == "strict-ssl" and value is False:
+            found[variable] = "false"
+    return found
+
+
+def _without_credentials(text: str) -> str:
+    """`scheme://user:password@host` loses the user and the password."""
+    return re.sub(r"(?<=://)[^/@\s]+@", "", text)

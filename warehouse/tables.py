@@ -152,11 +152,15 @@ class Tables:
         if as_of is None:
             path = folder / "HEAD.json"
             return Head(**json.loads(path.read_bytes())) if path.exists() else None
-        history = folder / "HEADS.jsonl"
-        if not history.exists():
-            return None
-        heads = [Head(**json.loads(line)) for line in history.read_text().splitlines() if line]
+        heads = self.history(name, partition)
         return next((head for head in reversed(heads) if head.at <= as_of), None)
+
+    def history(self, name: str, partition: str | None = None) -> list[Head]:
+        """Every publication of one partition, oldest first."""
+        path = self.folder(name, partition) / "HEADS.jsonl"
+        if not path.exists():
+            return []
+        return [Head(**json.loads(line)) for line in path.read_text().splitlines() if line]
 
     def partitions(self, name: str) -> list[str]:
         """Names of the partitions that have a current version."""

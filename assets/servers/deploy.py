@@ -61,12 +61,11 @@ _WORTH_MORE = ("needs_secret", "needs_argument", "no_tools", "crashed", "protoco
 @dataclass(frozen=True)
 class DeployPolicy:
     """How servers are run. home: where artefacts and caches lie (`<home>/artifacts`,
-    `<home>/cache`). remote: whether remote servers may be called at all."""
+    `<home>/cache`)."""
 
     home: Path
     sandbox: SandboxPolicy = field(default_factory=SandboxPolicy)
     conversation: ProbePolicy = field(default_factory=ProbePolicy)
-    remote: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,8 +91,8 @@ def deploy(recipe: Recipe, policy: DeployPolicy, toolchain: Toolchain | None = N
     """Fetches and probes one recipe. Every outcome is a result; raises only SandboxUnavailable."""
     toolchain = toolchain or find_toolchain()
     if recipe.ecosystem == "remote":
-        allowed = "calling remote servers is not implemented" if policy.remote else "remote is off"
-        return _failed(Failure("policy_denied", allowed))
+        why = "remote servers are listed, not probed: only local packages are launched"
+        return _failed(Failure("policy_denied", why))
     try:
         artifact = _artifact(recipe, policy.home, toolchain)
     except FetchError as error:

@@ -119,3 +119,10 @@ def test_a_plan_sorts_every_key_into_exactly_one_class(previous, wanted, retry) 
     assert sorted(listed) == sorted(previous.keys() | wanted.keys())
     assert all(previous[key] == wanted[key] and key not in retry for key in made.unchanged)
     assert not plan(wanted, wanted).due
+
+
+def test_the_history_lists_every_publication_in_order(tmp_path: Path) -> None:
+    tables = Tables(tmp_path)
+    versions = [publish(tables, rows(a=value)) for value in (1, 2, 3)]
+    assert [head.digest for head in tables.history("things")] == versions
+    assert tables.history("nothing") == []

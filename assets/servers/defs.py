@@ -1,0 +1,106 @@
+"""The door of the servers: the asset `deployments`."""
+
+import time
+from dataclasses import dataclass
+
+import dagster as dg
+
+from assets.marketplaces.listing import LISTINGS, from_row
+from assets.partitions import close_night_after, marketplaces
+from assets.servers.deploy import DEPLOYMENTS, DeployPolicy
+from assets.servers.night import Night, deploy_listings, summary
+from assets.servers.taxonomy import KINDS
+from warehouse.audit import Verdict, expect_match, expect_one_of, expect_present, expect_unique
+from warehouse.progress import Lines
+from warehouse.publish import Published, audited, publish
+from warehouse.store import Warehouse
+from warehouse.tables import Plan
+
+EXPECTATIONS = [
+    expect_unique("server_id"),
+    expect_present("launch_digest"),
+    expect_one_of("status", ["ok", "failed"]),
+    expect_one_of("error_kind", sorted(KINDS)),
+    expect_match("recipe_digest", "^[0-9a-f]{64}$"),
+]
+# Of those that could be launched. 38.9% of 922 npm servers list their tools unattended (a public
+# test, FACTS of the field); far below that, the sandbox or the network is broken, not the servers.
+LAUNCH_FLOOR = 0.2
+_SMALL = 5  # fewer launches than this say nothing about a rate
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """How the servers of one marketplace are run."""
+
+    policy: DeployPolicy
+    concurrency: int = 3
+
+
+@dg.asset(
+    partitions_def=marketplaces,
+    deps=["listings"],
+    group_name="servers",
+    check_specs=audited("deployments"),
+    pool="sandbox",
+    description="One sandboxed launch of each server by its pinned recipe, or why there is none.",
+)
+def deployments(
+    context: dg.AssetExecutionContext,
+    warehouse: dg.ResourceParam[Warehouse],
+    launcher: dg.ResourceParam[Launcher],
+) -> Published:
+    name, ledger = context.partition_key, warehouse.ledger
+    previous = warehouse.tables.read(DEPLOYMENTS, name)
+    night = deploy_listings(
+        [from_row(row) for row in warehouse.tables.read(LISTINGS, name).to_dicts()],
+        previous.to_dicts(),
+        launcher.policy,
+        ledger=ledger,
+        blobs=warehouse.blobs,
+        night=ledger.night(name),
+        now=time.time(),
+        concurrency=launcher.concurrency,
+        progress=Lines(context.log.info),
+    )
+    before = set(previous["server_id"])
+    counts = summary(night.rows)
+    yield from publish(
+        context,
+        warehouse,
+        DEPLOYMENTS,
+        DEPLOYMENTS.frame(night.rows),
+        expectations=EXPECTATIONS,
+        rules=[_pinned(night), _launch_rate(night)],
+        plan=Plan(
+            new=[key for key in night.done if key not in before],
+            stale=[key for key in night.done if key in before],
+            gone=night.gone,
+            unchanged=night.kept,
+        ),
+        metadata={**counts, "failures": dg.MetadataValue.md(_failures(night))},
+    )
+    close_night_after(context, ledger, "deployments")
+
+
+def _pinned(night: Night) -> Verdict:
+    loose = [r["server_id"] for r in night.rows if r["status"] == "ok" and not r["recipe_digest"]]
+    return Verdict("recipe_pinned", not loose, f"{len(loose)} launched without a pinned recipe")
+
+
+def _launch_rate(night: Night) -> Verdict:
+    launched = [row for row in night.rows if row["recipe_digest"]]
+    ok = sum(row["status"] == "ok" for row in launched)
+    enough = len(launched) < _SMALL or ok >= LAUNCH_FLOOR * len(launched)
+    expected = f"at least {LAUNCH_FLOOR:.0%} of the recipes launch"
+    return Verdict("launch_rate_floor", enough, f"{ok} of {len(launched)}", expected)
+
+
+def _failures(night: Night) -> str:
+    rows = [row for row in night.rows if row["status"] != "ok"]
+    lines = ["| server | kind | hint |", "| --- | --- | --- |"]
+    lines += [
+        f"| {r['server_id']} | {r['error_kind']} | {str(r['hint']).replace('|', '/')[:160]} |"
+        for r in rows
+    ]
+    return "\n".join(lines) if rows else "none"

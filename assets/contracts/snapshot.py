@@ -187,7 +187,9 @@ def _row(
         "tool": body["name"],
         "contract_digest": name,
         "contract": text.decode(),
-        "schema_problem": schema_problem(body["inputSchema"]),
+        "schema_problem": last["schema_problem"]
+        if same and last
+        else schema_problem(body["inputSchema"]),
         "recipe_digest": deployment["recipe_digest"],
         "first_seen": last["first_seen"] if same and last else night,
         "last_seen": seen,

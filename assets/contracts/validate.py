@@ -28,6 +28,12 @@ from assets.contracts.schemas import is_open, property_schemas, resolve
 PATTERN_TIMEOUT_S = 0.1
 _MAX_FLAWS = 50
 
+_DRAFT_7 = validators.Draft7Validator.META_SCHEMA
+_NEWER = (
+    *('"prefixItems"', '"dependentSchemas"', '"dependentRequired"', '"unevaluated', '"$dynamic'),
+    *('"minContains"', '"maxContains"', '"$anchor"', '"$vocabulary"'),
+)
+
 _KINDS = {
     "required": "missing_required",
     "type": "wrong_type",
@@ -106,6 +112,8 @@ def _accepting_dialect(text: str) -> tuple[Any, str | None]:
     `exclusiveMinimum` is recognised by being valid in its own draft only.
     """
     schema = json.loads(text)
+    if _plain(schema):
+        return _guarded(validators.Draft202012Validator), None
     first = validators.validator_for(schema, default=validators.Draft202012Validator)
     problem = None
     for dialect in (first, validators.Draft7Validator, validators.Draft4Validator):
@@ -118,6 +126,30 @@ def _accepting_dialect(text: str) -> tuple[Any, str | None]:
         except RecursionError:
             problem = problem or "the schema is nested too deep"
     return None, problem
+
+
+def _plain(schema: Mapping[str, Any]) -> bool:
+    """Whether the schema is one in every draft since 7. Its meta-schema is checked ten times faster
+    than 2020-12's; what it would not look into goes the long way."""
+    text = json.dumps(schema)
+    if "$schema" in schema or any(word in text for word in _NEWER):
+        return False
+    schema = {"definitions" if key == "$defs" else key: value for key, value in schema.items()}
+    return validators.Draft7Validator(_DRAFT_7).is_valid(schema) and not _tuples(schema)
+
+
+def _tuples(node: Any) -> bool:
+    """Whether an `items` holds a list somewhere, which only old drafts allow."""
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        if isinstance(current, Mapping):
+            if isinstance(current.get("items"), list):
+                return True
+            stack.extend(current.values())
+        elif isinstance(current, list):
+            stack.extend(current)
+    return False
 
 
 def _schema_flaws(schema: Mapping[str, Any], arguments: Any) -> Iterator[Flaw]:

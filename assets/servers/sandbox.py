@@ -271,6 +271,9 @@ def _environment(launch: Launch) -> Sequence[bytes]:
         "LANG": "C.UTF-8",
         "USER": "user",
         "TMPDIR": "/tmp",
+        # A list that a server makes from a Python set must not differ from launch to launch:
+        # mcp-atlassian's default fields did, and four contracts changed every night.
+        "PYTHONHASHSEED": "0",
     }
     env = {**base, **launch.env, "HOME": HOME}
     words = ["--clearenv", "--chdir", launch.cwd]

@@ -57,7 +57,8 @@ class Fetcher:
             except _Again as again:
                 if attempt == _RETRIES - 1:
                     raise again.error from again.__cause__
-                time.sleep(min(again.wait_s or 0.5 * 2**attempt, _LONGEST_WAIT_S))
+                wait_s = 0.5 * 2**attempt if again.wait_s is None else again.wait_s
+                time.sleep(min(wait_s, _LONGEST_WAIT_S))
         raise AssertionError("unreachable")
 
     def close(self) -> None:

@@ -105,7 +105,9 @@ def _string(text: str, at: int) -> tuple[str, int]:
     while at < len(text):
         char = text[at]
         if char == quote:
-            return "".join(made), at + 1
+            return _joined(made), at + 1
+        if quote == "`" and text.startswith("${", at):
+            raise NotALiteral(f"a template with code at {at}")
         if char != "\\":
             made.append(char)
             at += 1
@@ -122,6 +124,12 @@ def _string(text: str, at: int) -> tuple[str, int]:
             made.append(_ESCAPES.get(escaped, escaped))
             at += 2
     raise NotALiteral("a text without end")
+
+
+def _joined(parts: list[str]) -> str:
+    """The characters as one text: escaped surrogate pairs become one character, and half of a
+    pair becomes U+FFFD."""
+    return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _number(text: str) -> int | float:

@@ -55,7 +55,9 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def redact(text: str) -> str:
-    """The text with every known form of secret replaced by "[redacted]"."""
+    """The text with every known form of secret replaced by "[redacted]"; half of a surrogate pair,
+    which no file can hold, becomes U+FFFD."""
+    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     for pattern in _PATTERNS:
         text = pattern.sub(lambda found: found.group(1) + MARK, text)
     return text

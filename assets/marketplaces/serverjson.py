@@ -37,8 +37,8 @@ def server_listing(server: Any, marketplace: str) -> Listing:
     }
     try:
         return Listing(**identity, **_launch(server))
-    except (ValidationError, TypeError, ValueError, AttributeError) as error:
-        first = str(error).splitlines()[0]
+    except (ValidationError, TypeError, ValueError, AttributeError, KeyError) as error:
+        first = f"no {error}" if isinstance(error, KeyError) else str(error).splitlines()[0]
         return Listing(**identity, runnable=False, reason=f"malformed: {first}"[:300])
 
 

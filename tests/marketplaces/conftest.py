@@ -1,0 +1,40 @@
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from assets.marketplaces.crawl import Adapter, CrawlPolicy, adapter
+from demo import Replicas, replicas
+from warehouse.blobs import Blobs
+from warehouse.effects.ledger import Ledger
+
+OpenLedger = Callable[[], Ledger]
+MakeAdapter = Callable[..., Adapter]
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path / "ledger.db", Blobs(tmp_path / "blobs"))
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Replicas]:
+    with replicas(scale="small") as urls:
+        yield urls
+
+
+@pytest.fixture
+def world(running: Replicas) -> Iterator[Replicas]:
+    """Replicas on day one without faults, whatever the test before did to them."""
+    running.switch(day=1, scale="small", faults={})
+    yield running
+    running.switch(day=1, scale="small", faults={})
+
+
+@pytest.fixture
+def at(world: Replicas) -> MakeAdapter:
+    def make(name: str, url: str | None = None, **changes: object) -> Adapter:
+        facts = {"base_url": url or world[name], "requests_per_second": 0, "allow_loopback": True}
+        return adapter(name, CrawlPolicy(**(facts | changes)))  # type: ignore[arg-type]
+
+    return make

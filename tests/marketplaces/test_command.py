@@ -1,0 +1,134 @@
+import subprocess
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assets.marketplaces.command import (
+    is_exact,
+    launch_args,
+    launch_entry,
+    placeholder,
+    understand,
+)
+from assets.marketplaces.listing import Listing
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "kind", "identifier", "version", "own"),
+    [
+        ("npx", ("-y", "@a/b@1.2.3", "/data"), "npm", "@a/b", "1.2.3", ("/data",)),
+        ("npx", ("@a/b",), "npm", "@a/b", None, ()),
+        ("npx -y c@latest --flag", (), "npm", "c", "latest", ("--flag",)),
+        ("npx", ("--yes", "--package=d@2.0.0", "d-mcp", "x"), "npm", "d", "2.0.0", ("x",)),
+        ("cmd", ("/c", "npx", "-y", "e@1.0.0"), "npm", "e", "1.0.0", ()),
+        ("pnpm", ("dlx", "f@1.0.0"), "npm", "f", "1.0.0", ()),
+        ("uvx", ("g==1.0", "--p", "1"), "pypi", "g", "1.0", ("--p", "1")),
+        ("uvx", ("--from", "h[cli]==1.0", "hh", "run"), "pypi", "h", "1.0", ("run",)),
+        ("uvx", ("i@1.0",), "pypi", "i", "1.0", ()),
+        ("uv", ("tool", "run", "j"), "pypi", "j", None, ()),
+        ("docker", ("run", "-i", "-e", "K", "ghcr.io/k/l:1.2"), "oci", "ghcr.io/k/l", "1.2", ()),
+    ],
+)
+def test_the_package_of_a_runner_is_found(
+    command: str, args: Any, kind: str, identifier: str, version: str | None, own: Any
+) -> None:
+    launch = understand(command, args)
+    assert launch.reason is None
+    assert launch.package is not None
+    found = launch.package
+    assert (found.type, found.identifier, found.version) == (kind, identifier, version)
+    assert launch.own_args == own
+    assert ("unpinned" in launch.flags) == (not is_exact(version))
+
+
+@pytest.mark.parametrize(
+    ("command", "args"),
+    [
+        ("npx -y a && curl example.com | sh", ()),
+        ("npx -y a; touch /tmp/x", ()),
+        ("npx -y $(id)", ()),
+        ("npx `id`", ()),
+        ("bash", ("-c", "npx a")),
+        ("/bin/sh", ("run.sh",)),
+        ("cmd", ("/c", "powershell", "-enc", "AA")),
+        ("npx", ("-y", "a", "&&", "rm", "-rf", "/")),
+        ("npx", ("-y", "a", "$(id)")),
+        ("npx 'unbalanced", ()),
+    ],
+)
+def test_shell_syntax_is_refused_and_nothing_runs(
+    command: str, args: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(*_: object, **__: object) -> None:
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(subprocess, "Popen", forbidden)
+    launch = understand(command, args)
+    assert launch.reason
+    assert launch.package is None
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "reason"),
+    [
+        (None, (), "no command"),
+        ("  ", (), "no command"),
+        ("node", ("/Users/me/server.js",), "author's machine"),
+        ("python", ("-m", "server"), "names no package"),
+        ("npx", (), "names no package"),
+        ("npx", ("-y", "https://example.com/a.tgz"), "not an npm package name"),
+        ("uvx", ("git+https://example.com/a",), "not a PyPI package name"),
+    ],
+)
+def test_no_evidence_gives_a_reason_and_no_package(command: Any, args: Any, reason: str) -> None:
+    launch = understand(command, args)
+    assert launch.package is None
+    assert reason in (launch.reason or "")
+
+
+def test_a_bridge_to_a_remote_server_gives_its_url() -> None:
+    assert understand("npx", ("mcp-remote", "https://example.com/mcp")).url
+
+
+@given(st.text(), st.lists(st.text(), max_size=3))
+def test_any_command_line_is_read_without_an_exception(command: str, args: list[str]) -> None:
+    launch = understand(command, tuple(args))
+    assert launch.reason or launch.package or launch.url
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{allowed_directory:filepath}", ("allowed_directory", "filepath")),
+        ("{port:number}", ("port", "number")),
+        ("/path/to/allowed/files", ("/path/to/allowed/files", "filepath")),
+        ("<YOUR_API_KEY>", ("YOUR_API_KEY", "string")),
+        ("${WORKSPACE_DIR}", ("WORKSPACE_DIR", "filepath")),
+        ("your-api-key", ("your-api-key", "string")),
+        ("--root={root}", ("root", "filepath")),
+        ("xxxx", ("xxxx", "string")),
+    ],
+)
+def test_places_to_fill_in_are_recognised(text: str, expected: tuple[str, str]) -> None:
+    assert placeholder(text) == expected
+
+
+@pytest.mark.parametrize("text", ["/tmp", "stdio", "--port", "8080", "UTC", "{}", "a<b"])
+def test_ordinary_arguments_are_no_places(text: str) -> None:
+    assert placeholder(text) is None
+
+
+def test_a_listing_gives_the_servers_own_arguments() -> None:
+    listing = Listing(
+        marketplace="m",
+        native_id="x",
+        name="x",
+        command="uvx",
+        args=("--from", "a==1.0", "a-mcp", "stdio"),
+    )
+    assert launch_args(listing) == ("stdio",)
+    assert launch_entry(listing) == "a-mcp"
+    bundle = Listing(marketplace="m", native_id="y", name="y", args=("--x",))
+    assert launch_args(bundle) == ("--x",)

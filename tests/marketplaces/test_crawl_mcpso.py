@@ -1,0 +1,207 @@
+import shutil
+from collections.abc import Callable
+
+import pytest
+
+from assets.marketplaces.browser import Browser
+from assets.marketplaces.crawl import CrawlError, CrawlPolicy, crawl
+from demo import Replicas
+from tests.marketplaces.conftest import MakeAdapter
+from tests.marketplaces.site import Answer, Script, site
+from warehouse.effects.ledger import Ledger
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("chromium") is None, reason="needs Chromium (Debian: apt-get install chromium)"
+)
+
+CONFIG = '{"mcpServers": {"a": {"command": "npx", "args": ["-y", "a@1.0.0"]}}}'
+
+
+def pages(page: Callable[[str], Answer], slugs: str = "abcd", robots: str = "") -> Script:
+    """A site with one child sitemap and the given server pages."""
+
+    def answer(path: str, _: int) -> Answer:
+        if path == "/robots.txt":
+            return Answer(robots, content_type="text/plain")
+        if path.startswith("/sitemap.xml?"):
+            urls = "".join(f"<url><loc>{{}}/servers/{slug}</loc></url>" for slug in slugs)
+            return Answer(f"<urlset>{urls}</urlset>", content_type="application/xml")
+        if path == "/sitemap.xml":
+            loc = "<loc>{}/sitemap.xml?section=servers&amp;page=1</loc>"
+            index = f"<sitemapindex><sitemap>{loc}</sitemap></sitemapindex>"
+            return Answer(index, content_type="application/xml")
+        return page(path.rsplit("/", 1)[-1])
+
+    return answer
+
+
+def served(script: Script) -> Script:
+    """Fills the site's own address into the sitemaps once it is known."""
+    base: dict[str, str] = {}
+
+    def answer(path: str, number: int) -> Answer:
+        found = script(path, number)
+        text = found.body if isinstance(found.body, str) else found.body.decode()
+        return Answer(text.replace("{}", base["url"]), found.status, found.content_type)
+
+    answer.base = base  # type: ignore[attr-defined]
+    return answer
+
+
+@pytest.fixture
+def crawl_site(at: MakeAdapter, ledger: Ledger):
+    def run(page: Callable[[str], Answer], slugs: str = "abcd", robots: str = "", **policy: object):
+        script = served(pages(page, slugs, robots))
+        with site(script) as here:
+            script.base["url"] = here.url  # type: ignore[attr-defined]
+            result = crawl(at("mcpso", here.url, **policy), ledger=ledger, night="1")
+        return result, here.paths
+
+    return run
+
+
+def page_with(config: str, slug: str = "x") -> Answer:
+    facts = f"const p={{server:$R[1]={{slug:'{slug}',name:'Name of {slug}'}}}}"
+    return Answer(f"<html><h1>X</h1><script>{facts}</script><pre>{config}</pre></html>")
+
+
+def test_pages_are_read_rendered_only_where_the_source_holds_no_config(
+    world: Replicas, at: MakeAdapter, ledger: Ledger
+) -> None:
+    world.switch(scale="standard")
+    result = crawl(at("mcpso"), ledger=ledger, night="1")
+    assert result.completeness == "complete"
+    assert {one.native_id for one in result.listings} == {
+        server.slug for server in world.world.listed("mcpso")
+    }
+    found = {one.native_id: one for one in result.listings}
+    assert found["notion"].evidence == "rendered:code mcpServers.notion"
+    assert found["mcp-server-time"].evidence.startswith("source:")
+    assert found["notion"].package.version == "2.5.2"
+    assert [one.name for one in found["notion"].env if one.required] == ["NOTION_TOKEN"]
+    assert found["textkit"].package.type == "mcpb"
+    assert found["textkit"].package.digest.startswith("sha256:")
+    assert "shell syntax" in found["shell-syntax"].reason
+    assert "no config" in found["no-command"].reason
+    assert ledger.counts()["render", "done"] == len(found) - 1
+
+    # Day two, next night: only list pages, and the pages of what changed.
+    world.switch(day=2)
+    before = world.requests("mcpso")
+    again = crawl(at("mcpso"), ledger=ledger, night="2")
+    assert again.listings == result.listings
+    assert world.requests("mcpso") - before == again.requests == 5
+
+
+def test_a_crawl_that_was_cut_short_fetches_only_what_is_missing(
+    world: Replicas, at: MakeAdapter, ledger: Ledger
+) -> None:
+    class Cut(Exception):
+        pass
+
+    class CutAtTwo:
+        def update(self, stage: str, done: int, total: int, **_: object) -> None:
+            if stage.endswith("records") and done == 2:
+                raise Cut
+
+    before = world.stats("mcpso").get("servers", 0)
+    with pytest.raises(Cut):
+        crawl(at("mcpso"), ledger=ledger, night="1", progress=CutAtTwo())
+    result = crawl(at("mcpso"), ledger=ledger, night="1")
+    # Each page is asked for twice in all: once for its source, once by the browser.
+    assert world.stats("mcpso")["servers"] - before == 2 * len(result.listings)
+    assert set(ledger.counts()) == {("page", "done"), ("render", "done")}
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        ("truncated", "truncated"),
+        ("empty", "empty"),
+        ("html", "wrong_type"),
+        ("down", "unreachable"),
+    ],
+)
+def test_a_bad_sitemap_is_an_error(
+    fault: str, kind: str, world: Replicas, at: MakeAdapter, ledger: Ledger
+) -> None:
+    world.switch(faults={"mcpso": fault})
+    with pytest.raises(CrawlError) as caught:
+        crawl(at("mcpso"), ledger=ledger, night="1")
+    assert caught.value.kind == kind
+    assert ledger.counts()["page", "failed"] == 1
+
+
+def test_one_marketplace_that_is_down_does_not_touch_the_other(
+    world: Replicas, at: MakeAdapter, ledger: Ledger
+) -> None:
+    world.switch(faults={"registry": "down"})
+    assert crawl(at("mcpso"), ledger=ledger, night="1").completeness == "complete"
+    world.switch(faults={"mcpso": "down"})
+    assert crawl(at("registry"), ledger=ledger, night="1").completeness == "complete"
+
+
+def test_pages_that_lost_their_config_raise_the_layout_alarm(crawl_site) -> None:
+    with pytest.raises(CrawlError) as caught:
+        crawl_site(lambda slug: page_with(CONFIG if slug == "a" else "nothing", slug))
+    assert caught.value.kind == "layout_changed"
+    assert "1 of 4" in caught.value.found
+
+
+def test_what_robots_forbids_is_a_row_and_not_fetched(crawl_site) -> None:
+    robots = "User-agent: *\nDisallow: /servers/b\n"
+    result, paths = crawl_site(lambda slug: page_with(CONFIG, slug), robots=robots)
+    assert [one.native_id for one in result.listings] == ["a", "c", "d"]
+    assert [(row["native_id"], row["error_kind"]) for row in result.problems] == [("b", "robots")]
+    assert "/servers/b" not in paths
+
+
+def test_one_missing_page_is_a_row_and_makes_the_crawl_truncated(crawl_site) -> None:
+    def page(slug: str) -> Answer:
+        return Answer("gone", status=404) if slug == "b" else page_with(CONFIG, slug)
+
+    result, _ = crawl_site(page, slugs="abcc")
+    assert result.completeness == "truncated"
+    assert [one.name for one in result.listings] == ["Name of a", "Name of c"]
+    assert result.duplicates == ["c"]
+    assert result.problems[0]["error_kind"] == "http_status"
+
+
+def test_the_page_cap_counts_details_too(crawl_site) -> None:
+    result, paths = crawl_site(lambda slug: page_with(CONFIG, slug), page_cap=5)
+    assert result.completeness == "capped"
+    assert len(result.listings) == 2
+    assert len(paths) == 5
+
+
+def test_a_config_with_several_servers_gives_several_listings(crawl_site) -> None:
+    several = '{"mcpServers": {"one": {"command": "uvx", "args": ["a==1.0"]}, "two": "odd"}}'
+    result, _ = crawl_site(lambda slug: page_with(several, slug), slugs="a")
+    assert [(one.native_id, one.runnable) for one in result.listings] == [
+        ("a#one", True),
+        ("a#two", False),
+    ]
+    assert all("multi_server" in one.flags for one in result.listings)
+
+
+def test_without_chromium_the_error_says_what_to_install(
+    world: Replicas, at: MakeAdapter, ledger: Ledger
+) -> None:
+    with pytest.raises(CrawlError, match="apt-get install chromium"):
+        crawl(at("mcpso", chromium=None), ledger=ledger, night="1")
+
+
+def test_the_browser_asks_no_host_but_the_marketplaces_own() -> None:
+    html = """<html><body><img src="{0}/pixel.png"><script src="{0}/x.js"></script>
+      <script>fetch("{0}/beacon").finally(() => document.body.append(
+        Object.assign(document.createElement("pre"), {{textContent: "done"}})));</script></html>"""
+    with site(lambda *_: Answer("")) as elsewhere:
+        text = html.format(elsewhere.url)
+        with site(lambda *_: Answer(text)) as here:
+            policy = CrawlPolicy(base_url=here.url, allow_loopback=True)
+            with Browser(policy) as browser:
+                found, complete = browser.html(f"{here.url}/servers/a", "pre")
+                assert complete
+                assert "done" in found
+                assert len(browser.blocked) == 3
+    assert elsewhere.paths == []

@@ -1,0 +1,150 @@
+import json
+from typing import Any
+
+import pytest
+
+from assets.marketplaces.crawl import (
+    CrawlError,
+    CrawlPolicy,
+    UnknownMarketplace,
+    adapter,
+    crawl,
+    known,
+)
+from assets.marketplaces.listing import LISTINGS, to_row
+from demo import Replicas
+from tests.marketplaces.conftest import MakeAdapter
+from tests.marketplaces.site import Answer, site
+from warehouse.effects.ledger import Ledger
+
+
+def record(name: str, **server: Any) -> dict[str, Any]:
+    return {"server": {"name": name, "description": "x", "version": "1.0.0", **server}}
+
+
+def body(*records: Any, cursor: str | None = None) -> Answer:
+    text = json.dumps({"servers": list(records), "metadata": {"nextCursor": cursor}})
+    return Answer(text, content_type="application/json")
+
+
+def test_an_unknown_marketplace_is_named_together_with_the_known_ones() -> None:
+    with pytest.raises(UnknownMarketplace, match="'nowhere' is unknown; known: mcpso, registry"):
+        adapter("nowhere", CrawlPolicy(base_url="http://127.0.0.1:1"))
+    assert known() == ["mcpso", "registry"]
+
+
+def test_a_crawl_reads_every_page_and_keeps_every_record(
+    world: Replicas, at: MakeAdapter, ledger: Ledger
+) -> None:
+    world.switch(scale="standard")
+    result = crawl(at("registry"), ledger=ledger, night="1")
+    assert result.completeness == "complete"
+    assert result.pages == result.requests == 3
+    listed = {server.registry_name for server in world.world.listed("registry")}
+    assert {one.native_id for one in result.listings} == listed
+    assert result.duplicates == ["io.github.toolmill/units"]
+    assert [row["native_id"] for row in result.problems] == ["io.github.toolmill/malformed"]
+    assert all(one.runnable or one.reason for one in result.listings)
+    frame = LISTINGS.frame([to_row(one) for one in result.listings])
+    assert len(frame) == len(listed)
+
+
+def test_the_same_night_asks_for_no_page_twice_and_the_next_night_asks_again(
+    world: Replicas, at: MakeAdapter, ledger: Ledger
+) -> None:
+    first = crawl(at("registry"), ledger=ledger, night="1")
+    before = world.requests("registry")
+    again = crawl(at("registry"), ledger=ledger, night="1")
+    assert (again.requests, world.requests("registry")) == (0, before)
+    assert again.listings == first.listings
+    tomorrow = crawl(at("registry"), ledger=ledger, night="2")
+    assert tomorrow.requests == tomorrow.pages
+    assert tomorrow.listings == first.listings
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        ("truncated", "truncated"),
+        ("empty", "empty"),
+        ("html", "wrong_type"),
+        ("down", "unreachable"),
+    ],
+)
+def test_a_bad_answer_is_an_error_and_no_effect_that_is_done(
+    fault: str, kind: str, world: Replicas, at: MakeAdapter, ledger: Ledger
+) -> None:
+    world.switch(faults={"registry": fault})
+    with pytest.raises(CrawlError) as caught:
+        crawl(at("registry"), ledger=ledger, night="1")
+    assert caught.value.kind == kind
+    assert ledger.counts()["page", "failed"] == 1
+    good_pages = 1 if fault == "truncated" else 0  # only the last page is cut
+    assert ledger.counts().get(("page", "done"), 0) == good_pages
+    world.switch(faults={})
+    assert crawl(at("registry"), ledger=ledger, night="1").completeness == "complete"
+
+
+def test_a_cursor_that_comes_twice_ends_the_list_as_truncated(
+    at: MakeAdapter, ledger: Ledger
+) -> None:
+    with site(lambda path, _: body(record(f"a/{len(path)}"), cursor="again")) as here:
+        result = crawl(at("registry", here.url), ledger=ledger, night="1")
+    assert result.completeness == "truncated"
+    assert [row["error_kind"] for row in result.problems] == ["cursor_loop"]
+    assert len(here.paths) == 2
+
+
+def test_the_page_cap_ends_the_list_as_capped(at: MakeAdapter, ledger: Ledger) -> None:
+    with site(lambda path, n: body(record(f"a/{path[-4:]}"), cursor=str(hash(path)))) as here:
+        result = crawl(at("registry", here.url, page_cap=3), ledger=ledger, night="1")
+    assert result.completeness == "capped"
+    assert result.pages == 3
+
+
+def test_deleted_records_are_gone_and_older_versions_are_not_listed(
+    world: Replicas, at: MakeAdapter, ledger: Ledger
+) -> None:
+    world.switch(scale="standard", day=2)
+    result = crawl(at("registry"), ledger=ledger, night="1", since="2026-11-21T00:00:00Z")
+    assert result.gone == ["io.github.modelcontextprotocol/server-sequential-thinking"]
+    changed = {one.native_id: one.args for one in result.listings}
+    assert changed == {
+        "io.github.blazickjp/arxiv-mcp-server": ("arxiv-mcp-server==0.8.2",),
+        "io.github.microsoft/playwright-mcp": ("-y", "@playwright/mcp@0.0.83"),
+    }
+
+
+def test_records_without_a_name_are_rows_and_do_not_stop_the_crawl(
+    at: MakeAdapter, ledger: Ledger
+) -> None:
+    odd = [None, 7, {}, {"server": {"name": ""}}, record("a/b", packages=[None])]
+    with site(lambda *_: body(*odd, record("a/c"))) as here:
+        result = crawl(at("registry", here.url), ledger=ledger, night="1")
+    assert [one.native_id for one in result.listings] == ["a/b", "a/c"]
+    assert all(row["error_kind"] == "malformed" and row["hint"] for row in result.problems)
+    assert len(result.problems) == 5
+
+
+def test_odd_characters_and_secrets_do_not_reach_the_table_or_the_blobs(
+    at: MakeAdapter, ledger: Ledger
+) -> None:
+    token = "ghp_" + "a1B2" * 9
+    odd = record("a/b", title="\u202ebidi \ud800 zero\u200bwidth", description=f"use {token}")
+    with site(lambda *_: body(odd)) as here:
+        result = crawl(at("registry", here.url), ledger=ledger, night="1")
+    assert LISTINGS.frame([to_row(one) for one in result.listings])["name"][0]
+    stored = [path for path in ledger.blobs.root.rglob("*") if path.is_file()]
+    assert stored
+    assert token not in str(result)
+    assert all(token.encode() not in ledger.blobs.get(path.name) for path in stored)
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"servers": {}}', "null", ""])
+def test_json_of_another_shape_is_refused(text: str, at: MakeAdapter, ledger: Ledger) -> None:
+    with (
+        site(lambda *_: Answer(text, content_type="application/json")) as here,
+        pytest.raises(CrawlError) as caught,
+    ):
+        crawl(at("registry", here.url), ledger=ledger, night="1")
+    assert caught.value.kind in ("missing_key", "truncated")

@@ -1,0 +1,64 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assets.marketplaces.jsobject import NotALiteral, find_object, read_literal
+
+STREAM = (
+    "const page={server:$R[16]={slug:'new-slug',previousSlug:'old',name:'Ex\\'ample',"
+    "description:'createdAt: a misleading string, server:{slug:1}',"
+    "createdAt:$R[17]=new Date('2025-07-21T09:03:18.907Z'),updatedAt:new Date('2026-09-10'),"
+    "stars:1200,score:.5,ok:!0,bad:!1,none:void 0,other:$R[3],tags:['a',\"b\",],},"
+    "related:[{slug:'other',createdAt:new Date('2026-01-01')}]};"
+)
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**14), 10**14) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+)
+
+
+@given(json_values)
+def test_json_reads_as_itself(value: object) -> None:
+    assert read_literal(json.dumps(value))[0] == value
+    assert read_literal(json.dumps(value, ensure_ascii=False))[0] == value
+
+
+@given(st.text())
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        read_literal(text)
+    except NotALiteral:
+        pass
+
+
+def test_a_streamed_object_is_read_at_its_anchor() -> None:
+    server = find_object(STREAM, "server")
+    assert server is not None
+    assert server["slug"] == "new-slug"
+    assert server["name"] == "Ex'ample"
+    assert server["createdAt"] == "2025-07-21T09:03:18.907Z"
+    assert (server["stars"], server["score"], server["ok"], server["bad"]) == (
+        1200,
+        0.5,
+        True,
+        False,
+    )
+    assert server["none"] is None
+    assert server["other"] is None
+    assert server["tags"] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{a:alert(1)}", "{a:()=>1}", "{a:1+1}", "{a:`${x}`}", "'open", "(1)", "[" * 500, "{a:1,,b:2}"],
+)
+def test_code_is_refused(text: str) -> None:
+    with pytest.raises(NotALiteral):
+        read_literal(text)
+
+
+def test_no_object_at_the_anchor_is_none() -> None:
+    assert find_object("related:[{server:1}]", "server") is None

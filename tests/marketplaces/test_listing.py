@@ -1,0 +1,44 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assets.marketplaces.listing import (
+    LISTINGS,
+    EnvVar,
+    Header,
+    Listing,
+    Package,
+    from_row,
+    listing_digest,
+    to_row,
+)
+
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+inputs = {"name": names, "required": st.booleans(), "secret": st.booleans()}
+listings = st.builds(
+    Listing,
+    marketplace=st.sampled_from(["registry", "mcpso"]),
+    native_id=names,
+    name=words,
+    description=words,
+    args=st.lists(words, max_size=3).map(tuple),
+    env=st.lists(st.builds(EnvVar, **inputs), max_size=2).map(tuple),
+    headers=st.lists(st.builds(Header, **inputs), max_size=2).map(tuple),
+    package=st.none() | st.builds(Package, type=st.just("npm"), identifier=words),
+    runnable=st.booleans(),
+    reason=st.none() | words,
+)
+
+
+@given(listings)
+def test_a_listing_survives_its_row(listing: Listing) -> None:
+    row = LISTINGS.frame([to_row(listing, fetched_at=1.0)]).row(0, named=True)
+    assert from_row(row) == listing
+
+
+def test_the_digest_ignores_when_a_listing_was_edited_and_fetched() -> None:
+    listing = Listing(marketplace="registry", native_id="a/b", name="b")
+    edited = listing.model_copy(update={"updated_at": "2026-11-20T00:00:00Z"})
+    assert listing_digest(edited) == listing_digest(listing)
+    renamed = listing.model_copy(update={"name": "c"})
+    assert listing_digest(renamed) != listing_digest(listing)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -50,7 +50,7 @@ def one_line_errors() -> Iterator[None]:
         _fail(str(error), 1)
 
 
-def _fail(message: str, code: int) -> None:
+def _fail(message: str, code: int) -> NoReturn:
     typer.echo(message, err=True)
     sys.exit(code)
 
@@ -127,16 +127,23 @@ def demo_marketplaces(
     port_file: Annotated[Path | None, typer.Option(help="write the URLs there as JSON")] = None,
 ) -> None:
     """Serve replicas of the marketplaces on loopback until interrupted."""
+    from demo.faults import parse_faults
     from demo.server import serve
 
     chosen = _with_demo(load_settings(), day, scale)
+    try:
+        faults = parse_faults(fault)
+    except ValueError as error:
+        _fail(str(error), 2)
     serve(
         day=chosen.demo.day,
         scale=chosen.demo.scale,
-        fault=fault,
-        ports=_ports(chosen),
+        faults=faults,
+        registry_port=chosen.demo.registry_port,
+        mcpso_port=chosen.demo.mcpso_port,
+        files_port=chosen.demo.files_port,
         port_file=port_file,
-        announce=_print,
+        ready=_print,
     )
 
 
@@ -178,14 +185,11 @@ def _with_demo(chosen: Settings, day: int | None, scale: str | None) -> Settings
     return chosen.model_copy(update={"demo": demo})
 
 
-def _ports(chosen: Settings) -> dict[str, int]:
-    return {"registry": chosen.demo.registry_port, "mcpso": chosen.demo.mcpso_port}
-
-
 def _replicas(chosen: Settings) -> Any:
     """The demo marketplaces for the time of a block, unless the real ones are asked for."""
     if chosen.source == "live":
         return nullcontext()
     from demo.server import replicas
 
-    return replicas(day=chosen.demo.day, scale=chosen.demo.scale, ports=_ports(chosen))
+    ports = {site: getattr(chosen.demo, f"{site}_port") for site in ("registry", "mcpso", "files")}
+    return replicas(day=chosen.demo.day, scale=chosen.demo.scale, ports=ports)

@@ -112,7 +112,7 @@ class _Runner:
 
     def execute(self, job: str, partition: str | None = None) -> bool:
         started = time.monotonic()
-        result = self._defs.get_job_def(job).execute_in_process(
+        result = self._defs.resolve_job_def(job).execute_in_process(
             instance=self._instance,
             partition_key=partition,
             tags=process_tags(),

@@ -4,8 +4,7 @@ What belongs here: building policies, stores and clients. What does not: using t
 """
 
 import shutil
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,13 @@ import dagster as dg
 
 from assets.marketplaces.crawl import CrawlPolicy
 from assets.partitions import MARKETPLACES
+from assets.servers.defs import Launcher
+from assets.servers.deploy import DeployPolicy
+from assets.servers.sandbox import SandboxPolicy
+from assets.synthesis.defs import Writer
+from assets.vectors.embed import Embedder, MiniLM
 from orchestration.settings import Settings, load_settings
+from warehouse.effects.llm import Role
 from warehouse.store import Warehouse
 
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -56,6 +61,52 @@ def crawl_policies(settings: Settings) -> dict[str, CrawlPolicy]:
     return policies
 
 
+def launcher(settings: Settings) -> Launcher:
+    """The sandbox's limits and how many servers run at once."""
+    limits = settings.sandbox
+    sandbox = SandboxPolicy(
+        memory_mb=limits.memory_mb,
+        processes=limits.processes,
+        wall_s=limits.wall_s,
+        network=limits.network,
+    )
+    policy = DeployPolicy(home=settings.home_path(), sandbox=sandbox)
+    return Launcher(policy, limits.concurrency)
+
+
+def embedder(_: Settings) -> Embedder:
+    """The base embedder; the trained one enters only with a release."""
+    return MiniLM()
+
+
+def writer(settings: Settings) -> Writer:
+    """Who writes and judges pairs."""
+    synthesis = settings.synthesis
+    return Writer(
+        roles=tuple(_role(settings, name) for name in type(settings.roles).model_fields),
+        pairs_per_tool=synthesis.pairs_per_tool,
+        seed=synthesis.seed,
+        threshold=synthesis.judge_threshold,
+    )
+
+
+def _role(settings: Settings, name: str) -> Role:
+    role = getattr(settings.roles, name)
+    key = role.api_key or settings.openai_api_key
+    return Role(
+        name,
+        model=role.model,
+        base_url=role.base_url or settings.openai_base_url,
+        api_key=key.get_secret_value() if key else None,
+        usd_in=role.usd_in,
+        usd_out=role.usd_out,
+        concurrency=role.concurrency,
+        timeout_s=role.timeout_s,
+        max_tokens=role.max_tokens,
+        temperature=role.temperature,
+    )
+
+
 def find_chromium() -> Path | None:
     found = next((path for name in CHROMIUM_NAMES if (path := shutil.which(name))), None)
     return Path(found) if found else None
@@ -66,6 +117,9 @@ def default_resources() -> Mapping[str, Any]:
     return {
         "warehouse": dg.ResourceDefinition(_warehouse),
         "crawlers": _resource(crawl_policies),
+        "launcher": _resource(launcher),
+        "embedder": _resource(embedder),
+        "writer": _resource(writer),
     }
 
 
@@ -73,8 +127,8 @@ def _warehouse(context: dg.InitResourceContext) -> Warehouse:
     return open_warehouse(load_settings(), context.run_id or "-")
 
 
-def _resource(build: Any) -> dg.ResourceDefinition:
-    def make(_: dg.InitResourceContext, build: Any) -> Any:
+def _resource(build: Callable[[Settings], Any]) -> dg.ResourceDefinition:
+    def made(_: dg.InitResourceContext) -> Any:
         return build(load_settings())
 
-    return dg.ResourceDefinition(partial(make, build=build))
+    return dg.ResourceDefinition(made)

@@ -57,6 +57,7 @@ class Demo(_Part):
 
     registry_port: int = 8931
     mcpso_port: int = 8932
+    files_port: int = Field(8933, description="where the demo's own bundles are served")
     scale: Literal["small", "standard", "large"] = "standard"
     day: Literal[1, 2] = 1
 

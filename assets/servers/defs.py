@@ -2,19 +2,22 @@
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import dagster as dg
 
 from assets.marketplaces.listing import LISTINGS, from_row
 from assets.partitions import close_night_after, marketplaces
 from assets.servers.deploy import DEPLOYMENTS, DeployPolicy
-from assets.servers.night import Night, deploy_listings, summary
+from assets.servers.night import deploy_listings, summary
 from assets.servers.taxonomy import KINDS
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_present, expect_unique
 from warehouse.progress import Lines
 from warehouse.publish import Published, audited, publish
 from warehouse.store import Warehouse
 from warehouse.tables import Plan
+
+Row = dict[str, Any]
 
 EXPECTATIONS = [
     expect_unique("server_id"),
@@ -64,43 +67,44 @@ def deployments(
         progress=Lines(context.log.info),
     )
     before = set(previous["server_id"])
-    counts = summary(night.rows)
+    frame = DEPLOYMENTS.frame(night.rows)
+    rows = frame.to_dicts()
     yield from publish(
         context,
         warehouse,
         DEPLOYMENTS,
-        DEPLOYMENTS.frame(night.rows),
+        frame,
         expectations=EXPECTATIONS,
-        rules=[_pinned(night), _launch_rate(night)],
+        rules=[_pinned(rows), _launch_rate(rows)],
         plan=Plan(
             new=[key for key in night.done if key not in before],
             stale=[key for key in night.done if key in before],
             gone=night.gone,
             unchanged=night.kept,
         ),
-        metadata={**counts, "failures": dg.MetadataValue.md(_failures(night))},
+        metadata={**summary(rows), "failures": dg.MetadataValue.md(_failures(rows))},
     )
     close_night_after(context, ledger, "deployments")
 
 
-def _pinned(night: Night) -> Verdict:
-    loose = [r["server_id"] for r in night.rows if r["status"] == "ok" and not r["recipe_digest"]]
+def _pinned(rows: list[Row]) -> Verdict:
+    loose = [r["server_id"] for r in rows if r["status"] == "ok" and not r["recipe_digest"]]
     return Verdict("recipe_pinned", not loose, f"{len(loose)} launched without a pinned recipe")
 
 
-def _launch_rate(night: Night) -> Verdict:
-    launched = [row for row in night.rows if row["recipe_digest"]]
+def _launch_rate(rows: list[Row]) -> Verdict:
+    launched = [row for row in rows if row["recipe_digest"]]
     ok = sum(row["status"] == "ok" for row in launched)
     enough = len(launched) < _SMALL or ok >= LAUNCH_FLOOR * len(launched)
     expected = f"at least {LAUNCH_FLOOR:.0%} of the recipes launch"
     return Verdict("launch_rate_floor", enough, f"{ok} of {len(launched)}", expected)
 
 
-def _failures(night: Night) -> str:
-    rows = [row for row in night.rows if row["status"] != "ok"]
+def _failures(rows: list[Row]) -> str:
+    failed = [row for row in rows if row["status"] != "ok"]
     lines = ["| server | kind | hint |", "| --- | --- | --- |"]
     lines += [
         f"| {r['server_id']} | {r['error_kind']} | {str(r['hint']).replace('|', '/')[:160]} |"
-        for r in rows
+        for r in failed
     ]
-    return "\n".join(lines) if rows else "none"
+    return "\n".join(lines) if failed else "none"

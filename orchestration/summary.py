@@ -1,0 +1,130 @@
+"""What a night made, where it is, and how to look at it: the text after `toolmill run`.
+
+What belongs here: reading tables and the ledger into a page of text. What does not: making them.
+"""
+
+from collections import Counter
+from typing import Any
+
+import polars as pl
+
+from assets.contracts.snapshot import SNAPSHOTS
+from assets.marketplaces.listing import LISTINGS
+from assets.servers.deploy import DEPLOYMENTS
+from assets.synthesis.compose import PAIRS
+from assets.synthesis.judge import JUDGEMENTS
+from orchestration.night import Night
+from orchestration.resources import open_warehouse
+from orchestration.settings import Settings
+from training.champion import current_release
+from warehouse.store import Warehouse
+
+
+def summary(settings: Settings, night: Night) -> str:
+    """A page of plain text: counts, failures with their hints, models, cost, next steps."""
+    warehouse = open_warehouse(settings)
+    parts = [
+        _runs(night),
+        _made(warehouse),
+        _failed_servers(warehouse),
+        _models(warehouse, night),
+        _effects(warehouse, night),
+        _next(settings),
+    ]
+    return "\n" + "\n\n".join(part for part in parts if part)
+
+
+def _runs(night: Night) -> str:
+    lines = ["Runs"]
+    for run in night.runs:
+        name = run["job"] + (f" {run['partition']}" if run["partition"] else "")
+        state = "ok" if run["success"] else "FAILED (yesterday's data stays current; see above)"
+        lines.append(f"  {name:<20} {run['seconds']:>6.1f} s  {state}")
+    lines.append(f"  {'total':<20} {sum(run['seconds'] for run in night.runs):>6.1f} s")
+    if night.cleared:
+        lines.append(f"  {night.cleared} runs of killed processes were failed first")
+    return "\n".join(lines)
+
+
+def _made(warehouse: Warehouse) -> str:
+    tables = warehouse.tables
+    listings = tables.read(LISTINGS)
+    deployed = tables.read(DEPLOYMENTS).unique("server_id")
+    snapshots = tables.read(SNAPSHOTS).unique(["server_id", "tool"])
+    pairs = tables.read(PAIRS).unique("pair_id")
+    accepted = tables.read(JUDGEMENTS).unique("pair_id").filter(pl.col("verdict") == "accept")
+    launched = deployed.filter(pl.col("status") == "ok")
+    per_market = ", ".join(
+        f"{name} {count}" for name, count in sorted(Counter(listings["marketplace"]).items())
+    )
+    return "\n".join(
+        [
+            "Made",
+            f"  listings     {len(listings):>6}   {per_market}",
+            f"  servers      {len(launched):>6}   deployed of {len(deployed)} tried",
+            f"  tools        {len(snapshots):>6}   contracts of {_servers(snapshots)} servers",
+            f"  pairs        {len(pairs):>6}   {len(accepted)} accepted"
+            f" (written by {_providers(pairs)}, judged by {_providers(accepted)})",
+        ]
+    )
+
+
+def _servers(frame: pl.DataFrame) -> int:
+    return frame["server_id"].n_unique()
+
+
+def _providers(frame: pl.DataFrame) -> str:
+    return ", ".join(sorted({str(name) for name in frame["provider"].drop_nulls()})) or "nobody yet"
+
+
+def _failed_servers(warehouse: Warehouse) -> str:
+    frame = warehouse.tables.read(DEPLOYMENTS).unique("server_id")
+    failed = frame.filter(pl.col("status") != "ok").sort("server_id")
+    if not len(failed):
+        return ""
+    lines = [f"  {r['server_id']:<44} {r['error_kind']}: {r['hint']}" for r in failed.to_dicts()]
+    return "\n".join(["Servers that did not start", *lines])
+
+
+def _models(warehouse: Warehouse, night: Night) -> str:
+    release = current_release(warehouse.home) or {}
+    lines = ["Models", f"  trained tonight: {'yes' if night.retrained else 'no'}"]
+    lines += [f"    {reason}" for reason in night.reasons]
+    lines += [f"  {name}: {_short(value)}" for name, value in sorted(release.items())]
+    return "\n".join(lines)
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text[:12] if len(text) == 64 else text[:100]
+
+
+def _effects(warehouse: Warehouse, night: Night) -> str:
+    counts: Counter[tuple[str, str]] = Counter()
+    for run in night.runs:
+        counts.update(warehouse.ledger.counts(run_id=run["run_id"]))
+    lines = [f"Effects tonight (spent in all: {warehouse.ledger.spent():.4f} USD)"]
+    lines += [
+        f"  {stage:<12} {status:<8} {count:>6}" for (stage, status), count in sorted(counts.items())
+    ]
+    if not counts:
+        lines.append("  none: everything was known already")
+    unknown = warehouse.ledger.unknown()
+    if unknown:
+        lines.append(f"  {len(unknown)} attempts of killed runs are unknown: `toolmill spend`")
+    return "\n".join(lines)
+
+
+def _next(settings: Settings) -> str:
+    home = settings.home_path()
+    return "\n".join(
+        [
+            "Where",
+            f"  tables   {home / 'tables'}",
+            f"  report   {home / 'reports'}",
+            "Next",
+            "  make dev                                the Dagster UI on http://127.0.0.1:3000",
+            '  .venv/bin/toolmill search "what time is it in Tokyo"',
+            "  make run DAY=2                          one server new, one changed, one gone",
+        ]
+    )

@@ -14,57 +14,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from assets.synthesis.lexicon import words_of
+from assets.synthesis.lexicon import words_in, words_of
 from assets.synthesis.spoken import ALIASES, MONTHS, RELATIVE_TIME, numbers_in
 
 Json = Any
 STATED, LIKELY, ABSENT = "stated", "likely", "absent"
 _DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
 _STOP = set(
-    [
-        "the",
-        "a",
-        "an",
-        "of",
-        "and",
-        "or",
-        "to",
-        "in",
-        "on",
-        "at",
-        "for",
-        "with",
-        "by",
-        "from",
-        "is",
-        "are",
-        "be",
-        "was",
-        "it",
-        "its",
-        "this",
-        "that",
-        "as",
-        "my",
-        "your",
-        "our",
-        "me",
-        "i",
-        "we",
-        "you",
-        "they",
-        "he",
-        "she",
-        "please",
-        "can",
-        "could",
-        "would",
-        "not",
-        "no",
-        "do",
-        "does",
-        "did",
-    ]
+    words_in(
+        "the a an of and or to in on at for with by from is are be was it its this that as "
+        "my your our me i we you they he she please can could would not no do does did"
+    )
 )
 
 
@@ -167,6 +127,8 @@ def _number(value: float, name: str, text: Text) -> str:
         return STATED
     if _UNIT_OF_TIME.search(text.folded) and any(value == n * f for n in numbers for f in _SPANS):
         return STATED
+    if -value in numbers and value > 0:
+        return ABSENT  # the sign was said, and it is the other one
     if value in (0, 1) or any(abs(value) == abs(n) * f for n in numbers for f in _FACTORS):
         return LIKELY
     if set(words_of(name)) & {"lat", "lon", "lng", "latitude", "longitude", "long"}:

@@ -104,7 +104,7 @@ async def judge_async(
     threshold: float = THRESHOLD,
     progress: Progress | None = None,
 ) -> list[dict[str, Json]]:
-    """One row of `JUDGEMENTS` for each judgeable pair; `contracts` maps contract_digest -> contract.
+    """One row of `JUDGEMENTS` for each judgeable pair; `contracts`: contract_digest -> contract.
 
     A judge that gives no usable answer is a row with status `failed` and no verdict: the pair is
     not accepted, and is asked for again when the plan says so.

@@ -16,6 +16,11 @@ _PATH = Path(__file__).with_name("lexicon.json")
 _IRREGULAR = {"does": "do", "goes": "go", "has": "have", "is": "be", "analyses": "analyse"}
 
 
+def words_in(text: str) -> list[str]:
+    """A word list written as text."""
+    return text.split()
+
+
 @cache
 def lexicon() -> dict[str, Any]:
     """The whole lexicon; read once."""

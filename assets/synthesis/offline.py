@@ -73,7 +73,7 @@ def request_for(contract: Mapping[str, Json], style: str, rng: random.Random) ->
 
 def _chosen(all_slots: list[Slot], style: str, rng: random.Random) -> list[Slot]:
     required = [slot for slot in all_slots if slot.required]
-    # An option worth saying is a plain one; pagination cursors and callbacks are not said by people.
+    # An option worth saying is a plain one: nobody says a pagination cursor or a callback.
     plain = [
         slot for slot in all_slots
         if not slot.required and slot.type in ("string", "integer", "number", "boolean", "array")

@@ -5,42 +5,23 @@ phrase in place of "a specific X", and synonyms for the tool's own words.
 What does not: what to say (`values.py`), the frame around it (`offline.py`).
 """
 
-import datetime
+import datetime as dt
 import json
 import random
 import re
 from dataclasses import dataclass
 from typing import Any
 
-from assets.synthesis.lexicon import lexicon
+from assets.synthesis.lexicon import lexicon, words_in
 from assets.synthesis.reading import Slot
 from assets.synthesis.values import sort_of
 
 Json = Any
 
-NUMBER_WORDS = [
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-    "sixteen",
-    "seventeen",
-    "eighteen",
-    "nineteen",
-    "twenty",
-]
+NUMBER_WORDS = words_in(
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen "
+    "fourteen fifteen sixteen seventeen eighteen nineteen twenty"
+)
 _SUFFIXES = {"id", "ids", "name", "names", "key", "path", "uid", "uuid", "slug", "code", "number"}
 _PROPER = {
     "city", "country", "timezone", "symbol", "coin", "pair", "url", "path", "folder_path",
@@ -87,7 +68,7 @@ def said(value: Json, rng: random.Random, free: bool) -> str:
         return "nothing"
     if free and isinstance(value, str) and re.fullmatch(r"\d{4}-\d\d-\d\d", value):
         try:
-            day = datetime.date.fromisoformat(value)
+            day = dt.date.fromisoformat(value)
         except ValueError:
             return value
         forms = (f"{day.day} {day:%B} {day.year}", f"{day:%B} {day.day}, {day.year}", value)
@@ -239,34 +220,16 @@ def weave(rest: str, filled: list[Filled], rng: random.Random, free: bool) -> tu
         rest = rest[: match.start()] + _mark(text) + rest[match.end() :]
     rest = re.sub(r"\b(?:an?|the) ((?:[\w-]+ ){0,2}\0)", r"\1", rest) if "\0" in rest else rest
     if len(left) < len(filled):
-        rest = re.sub(r"\s+(?:by|using) (?:its |their |the )?(?:unique )?(?:ids?|keys?|names?|\w+ ids?)"
-                      r"\b", "", rest, flags=re.IGNORECASE)  # fmt: skip
+        rest = _BY_ID.sub("", rest)
     return re.sub(r"\s+", " ", rest).strip(), left
 
 
+_BY_ID = re.compile(
+    r"\s+(?:by|using) (?:its |their |the )?(?:unique )?(?:ids?|keys?|names?|\w+ ids?)\b",
+    re.IGNORECASE,
+)
 _OPENING = set(
-    [
-        "a",
-        "an",
-        "the",
-        "of",
-        "for",
-        "to",
-        "in",
-        "on",
-        "at",
-        "by",
-        "from",
-        "with",
-        "into",
-        "and",
-        "or",
-        "about",
-        "between",
-        "as",
-        "under",
-        "your",
-    ]
+    words_in("a an the of for to in on at by from with into and or about between as under your")
 )
 
 
@@ -344,7 +307,7 @@ def reword(phrase: str, rng: random.Random, rate: float) -> str:
 
 
 def shorten(phrase: str, rng: random.Random, rate: float) -> str:
-    """Sometimes drops a trailing modifier ("from the file system"): people leave out the obvious."""
+    """Sometimes drops a trailing modifier ("from the file system"): the obvious goes unsaid."""
     joints = [m.start() for m in re.finditer(r"\s(?:from|as|in|with|for|using|on|based)\s", phrase)]
     if joints and rng.random() < rate:
         head, tail = phrase[: joints[-1]], phrase[joints[-1] :]

@@ -93,7 +93,7 @@ def purpose(contract: Mapping[str, Json]) -> Purpose:
         return Purpose(named.verb, named.family, lowered)
     if rest.startswith("/"):
         return named
-    if rest.startswith("and ") and base_form((rest.split() + ["", ""])[1]):
+    if rest.startswith("and ") and base_form([*rest.split(), "", ""][1]):
         rest = " ".join(rest.split()[2:]) or named.rest
     return Purpose(verb, family_of(verb) or named.family, rest)
 

@@ -6,10 +6,11 @@ What does not: asking a model (`judge.py`), the rules themselves (`verify.py`).
 
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from assets.synthesis.grounding import fold, leaves, stem
-from assets.synthesis.lexicon import lexicon, words_of
+from assets.synthesis.lexicon import lexicon, words_in, words_of
 from assets.synthesis.verify import verify
 
 Json = Any
@@ -29,7 +30,8 @@ def rule_judgement(meta: Mapping[str, Json], seed: int) -> Json:
     """The judge's reply for meta {contract, instruction, arguments, server}: reasons, a score from
     1 to 10 per criterion, and the overall score."""
     contract, instruction = meta["contract"], str(meta["instruction"])
-    scores, reasons = dict.fromkeys(CRITERIA, 9), []
+    scores: dict[str, int] = dict.fromkeys(CRITERIA, 9)
+    reasons: list[str] = []
     verification = verify(contract, instruction, meta["arguments"], server=meta.get("server", ""))
     for finding in verification.findings:
         criterion = _HITS[finding.kind]
@@ -56,7 +58,7 @@ def rule_judgement(meta: Mapping[str, Json], seed: int) -> Json:
 
 def _repeats(words: list[str]) -> bool:
     long = [word for word in words if len(word) > 3]
-    doubled = any(a == b for a, b in zip(long, long[1:], strict=False))
+    doubled = any(a == b for a, b in pairwise(long))
     return doubled or (len(long) >= 8 and len(set(long)) < 0.5 * len(long))
 
 
@@ -89,82 +91,11 @@ def _near(words: set[str]) -> set[str]:
 
 _EMPTY = {
     stem(word)
-    for word in [
-        "the",
-        "and",
-        "for",
-        "with",
-        "that",
-        "this",
-        "from",
-        "all",
-        "any",
-        "can",
-        "you",
-        "your",
-        "please",
-        "what",
-        "how",
-        "have",
-        "has",
-        "are",
-        "was",
-        "were",
-        "will",
-        "would",
-        "could",
-        "should",
-        "want",
-        "need",
-        "like",
-        "get",
-        "give",
-        "tell",
-        "show",
-        "let",
-        "make",
-        "new",
-        "one",
-        "some",
-        "into",
-        "out",
-        "about",
-        "use",
-        "using",
-        "used",
-        "just",
-        "now",
-        "not",
-        "but",
-        "also",
-        "more",
-        "than",
-        "then",
-        "them",
-        "they",
-        "their",
-        "there",
-        "here",
-        "which",
-        "who",
-        "when",
-        "where",
-        "why",
-        "been",
-        "being",
-        "does",
-        "did",
-        "doing",
-        "its",
-        "it's",
-        "our",
-        "ours",
-        "mine",
-        "his",
-        "her",
-        "him",
-        "she",
-        "look",
-        "put",
-    ]
+    for word in words_in(
+        "the and for with that this from all any can you your please what how have has are "
+        "was were will would could should want need like get give tell show let make new "
+        "one some into out about use using used just now not but also more than then them "
+        "they their there here which who when where why been being does did doing its it's "
+        "our ours mine his her him she look put"
+    )
 }

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (tables of phrases read better unbroken)
 """Numbers, months and well-known names as people say them.
 
 What belongs here: word lists and the reading of numbers out of folded text.
@@ -6,31 +7,23 @@ What does not: deciding whether a value is grounded (`grounding.py`).
 
 import re
 
+from assets.synthesis.lexicon import words_in
+
 _UNITS = {
     word: number
     for number, words in enumerate(
-        [
-            "zero/nil/null/sifir",
-            "one/un/uno/um/uma/una/une/ein/eine/einen/bir/satu",
-            "two/deux/dos/dois/duas/zwei/iki/dua/due",
-            "three/trois/tres/drei/uc/tiga/tre",
-            "four/quatre/cuatro/quatro/vier/dort/empat/quattro",
-            "five/cinq/cinco/funf/bes/lima/cinque",
-            "six/seis/sechs/alti/enam/sei",
-            "seven/sept/siete/sete/sieben/yedi/tujuh",
-            "eight/huit/ocho/oito/acht/sekiz/delapan",
-            "nine/neuf/nueve/nove/neun/dokuz/sembilan",
-            "ten/dix/diez/dez/zehn/on/sepuluh",
-            "eleven/onze/once/elf",
-            "twelve/douze/doce/doze/zwolf",
-            "thirteen/treize/trece/treze/dreizehn",
-            "fourteen/quatorze/catorce/vierzehn",
-            "fifteen/quinze/quince/funfzehn",
-            "sixteen/seize/dieciseis/sechzehn",
-            "seventeen/siebzehn",
-            "eighteen/achtzehn",
-            "nineteen/neunzehn",
-        ]
+        words_in(
+            "zero/nil/null/sifir one/un/uno/um/uma/una/une/ein/eine/einen/bir/satu "
+            "two/deux/dos/dois/duas/zwei/iki/dua/due three/trois/tres/drei/uc/tiga/tre "
+            "four/quatre/cuatro/quatro/vier/dort/empat/quattro "
+            "five/cinq/cinco/funf/bes/lima/cinque six/seis/sechs/alti/enam/sei "
+            "seven/sept/siete/sete/sieben/yedi/tujuh eight/huit/ocho/oito/acht/sekiz/delapan "
+            "nine/neuf/nueve/nove/neun/dokuz/sembilan ten/dix/diez/dez/zehn/on/sepuluh "
+            "eleven/onze/once/elf twelve/douze/doce/doze/zwolf "
+            "thirteen/treize/trece/treze/dreizehn fourteen/quatorze/catorce/vierzehn "
+            "fifteen/quinze/quince/funfzehn sixteen/seize/dieciseis/sechzehn seventeen/siebzehn "
+            "eighteen/achtzehn nineteen/neunzehn"
+        )
     )
     for word in words.split("/")
 }
@@ -38,16 +31,13 @@ del _UNITS["on"]  # Turkish ten, but an English preposition far more often
 _TENS = {
     word: (number + 2) * 10
     for number, words in enumerate(
-        [
-            "twenty/vingt/veinte/vinte/zwanzig/yirmi",
-            "thirty/trente/treinta/trinta/dreissig/otuz",
-            "forty/quarante/cuarenta/quarenta/vierzig/kirk",
-            "fifty/cinquante/cincuenta/cinquenta/funfzig/elli",
-            "sixty/soixante/sesenta/sessenta/sechzig/altmis",
-            "seventy/setenta/siebzig/yetmis",
-            "eighty/ochenta/oitenta/achtzig/seksen",
-            "ninety/noventa/neunzig/doksan",
-        ]
+        words_in(
+            "twenty/vingt/veinte/vinte/zwanzig/yirmi thirty/trente/treinta/trinta/dreissig/otuz "
+            "forty/quarante/cuarenta/quarenta/vierzig/kirk "
+            "fifty/cinquante/cincuenta/cinquenta/funfzig/elli "
+            "sixty/soixante/sesenta/sessenta/sechzig/altmis seventy/setenta/siebzig/yetmis "
+            "eighty/ochenta/oitenta/achtzig/seksen ninety/noventa/neunzig/doksan"
+        )
     )
     for word in words.split("/")
 }
@@ -59,27 +49,10 @@ _SCALES = {
 _ORDINALS = {
     word: number + 1
     for number, word in enumerate(
-        [
-            "first",
-            "second",
-            "third",
-            "fourth",
-            "fifth",
-            "sixth",
-            "seventh",
-            "eighth",
-            "ninth",
-            "tenth",
-            "eleventh",
-            "twelfth",
-            "thirteenth",
-            "fourteenth",
-            "fifteenth",
-            "sixteenth",
-            "seventeenth",
-            "eighteenth",
-            "nineteenth",
-        ]
+        words_in(
+            "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth "
+            "thirteenth fourteenth fifteenth sixteenth seventeenth eighteenth nineteenth"
+        )
     )
 } | {"twentieth": 20, "thirtieth": 30, "fortieth": 40, "fiftieth": 50}
 _PHRASES = {
@@ -98,20 +71,12 @@ MONTHS = (
     {
         name: number + 1
         for number, names in enumerate(
-            [
-                "jan/janvier/enero/januar/ocak/gennaio",
-                "feb/fevrier/febrero/fevereiro/subat",
-                "mar/marz/mars/marco",
-                "apr/avril/abril/nisan",
-                "may/mai/mayo/maio/mayis",
-                "jun/juin/haziran",
-                "jul/juil/temmuz",
-                "aug/aout/agosto/agustos",
-                "sep/set/eylul",
-                "oct/okt/out/ekim",
-                "nov/kasim",
-                "dec/dez/dic/aralik",
-            ]
+            words_in(
+                "jan/janvier/enero/januar/ocak/gennaio feb/fevrier/febrero/fevereiro/subat "
+                "mar/marz/mars/marco apr/avril/abril/nisan may/mai/mayo/maio/mayis jun/juin/haziran "
+                "jul/juil/temmuz aug/aout/agosto/agustos sep/set/eylul oct/okt/out/ekim nov/kasim "
+                "dec/dez/dic/aralik"
+            )
         )
         for name in names.split("/")
     }
@@ -155,86 +120,14 @@ ALIASES: dict[str, tuple[str, ...]] = {}
 for _group in _SAME:
     for _name in _group.split():
         ALIASES[_name] = (*ALIASES.get(_name, ()), *(n for n in _group.split() if n != _name))
-_STATES = [
-    "alabama",
-    "al",
-    "alaska",
-    "ak",
-    "arizona",
-    "az",
-    "arkansas",
-    "ar",
-    "california",
-    "ca",
-    "colorado",
-    "co",
-    "connecticut",
-    "ct",
-    "delaware",
-    "de",
-    "florida",
-    "fl",
-    "georgia",
-    "ga",
-    "hawaii",
-    "hi",
-    "idaho",
-    "id",
-    "illinois",
-    "il",
-    "indiana",
-    "in",
-    "iowa",
-    "ia",
-    "kansas",
-    "ks",
-    "kentucky",
-    "ky",
-    "louisiana",
-    "la",
-    "maine",
-    "me",
-    "maryland",
-    "md",
-    "massachusetts",
-    "ma",
-    "michigan",
-    "mi",
-    "minnesota",
-    "mn",
-    "mississippi",
-    "ms",
-    "missouri",
-    "mo",
-    "montana",
-    "mt",
-    "nebraska",
-    "ne",
-    "nevada",
-    "nv",
-    "ohio",
-    "oh",
-    "oklahoma",
-    "ok",
-    "oregon",
-    "or",
-    "pennsylvania",
-    "pa",
-    "tennessee",
-    "tn",
-    "texas",
-    "tx",
-    "utah",
-    "ut",
-    "vermont",
-    "vt",
-    "virginia",
-    "va",
-    "wisconsin",
-    "wi",
-    "wyoming",
-    "wy",
-]
+_STATES = words_in(
+    "alabama al alaska ak arizona az arkansas ar california ca colorado co connecticut "
+    "ct delaware de florida fl georgia ga hawaii hi idaho id illinois il indiana in "
+    "iowa ia kansas ks kentucky ky louisiana la maine me maryland md massachusetts ma "
+    "michigan mi minnesota mn mississippi ms missouri mo montana mt nebraska ne nevada "
+    "nv ohio oh oklahoma ok oregon or pennsylvania pa tennessee tn texas tx utah ut "
+    "vermont vt virginia va wisconsin wi wyoming wy"
+)
 ALIASES |= {name: tuple(codes.split()) for name, codes in _SPELLED.items()}
 for _name, _code in zip(_STATES[::2], _STATES[1::2], strict=True):
     ALIASES[_name] = (*ALIASES.get(_name, ()), _code)
@@ -255,7 +148,7 @@ for _name in (
     "ca",
     "sol",
 ):
-    ALIASES.pop(_name, None)  # codes that are everyday words prove nothing when they occur
+    ALIASES.pop(_name, None)  # everyday words
 
 
 def numbers_in(folded: str) -> set[float]:
@@ -280,41 +173,50 @@ def _readings(digits: str, after: str) -> set[float]:
     readings = (plain.replace(",", ""), plain.replace(".", "").replace(",", "."))
     numbers = {float(reading) for reading in readings if reading.count(".") <= 1}
     numbers |= {float(part) for part in digits.split() if re.fullmatch(r"-?\d+", part)}
-    scale = _SCALES.get((re.match(r"\s*([a-z]+)", after) or [None, ""])[1])
+    following = re.match(r"\s*([a-z]+)", after)
+    scale = _SCALES.get(following.group(1)) if following else None
     return numbers | ({number * scale for number in numbers} if scale else set())
 
 
 def _worded(words: list[str]) -> set[float]:
-    """Numbers in words: each part, and the sum of each run ("two hundred and six" -> 206)."""
+    """Numbers in words: each part, and what each run of them says ("two hundred and six")."""
     found: set[float] = set()
-    total, current, running = 0.0, 0.0, False
+    run: list[float | str] = []
     for word in [*words, ""]:
-        unit = _UNITS.get(word, _ORDINALS.get(word, _TENS.get(word)))
-        ordinal_tens = next((n for t, n in _TENS.items() if word == t[:-1] + "ieth"), None)
-        if unit is not None or ordinal_tens is not None:
-            value = float(unit if unit is not None else ordinal_tens or 0)
-            found.add(value)
-            if (
-                (running and word in _UNITS and current and current % 10 == 0)
-                or not running
-                or (running and current >= 100)
-            ):
-                current += value
-            elif running:
-                found.add(total + current)
-                found.add(current * 100 + value)  # nineteen ninety-six
-                current = current + value if current % 10 == 0 else value
-            running = True
-        elif word in _SCALES and (running or word in ("hundred", "thousand", "cent", "mil")):
-            current = (current or 1) * _SCALES[word]
-            if _SCALES[word] >= 1000:
+        value = _value(word)
+        if value is not None or (word in _SCALES and (run or word in _BARE_SCALES)):
+            run.append(word if value is None else value)
+            found |= set() if value is None else {value}
+        elif run and word not in ("and", "y", "e", "et", "und"):
+            found |= _said(run)
+            run = []
+    return found
+
+
+_BARE_SCALES = {"hundred", "thousand", "cent", "mil"}
+
+
+def _value(word: str) -> float | None:
+    for table in (_UNITS, _ORDINALS, _TENS):
+        if word in table:
+            return float(table[word])
+    return next((float(n) for t, n in _TENS.items() if word == t[:-1] + "ieth"), None)
+
+
+def _said(run: list[float | str]) -> set[float]:
+    """What a run of number words can mean: a sum with scales, or two halves of a year."""
+    total, current = 0.0, 0.0
+    for part in run:
+        if isinstance(part, str):
+            current = (current or 1.0) * _SCALES[part]
+            if _SCALES[part] >= 1000:
                 total, current = total + current, 0.0
-            running = True
-            found.add(total + current)
-        elif word in ("and", "y", "e", "et", "und") and running:
-            continue
         else:
-            if running:
-                found.add(total + current)
-            total, current, running = 0.0, 0.0, False
+            current += part
+    found = {total + current}
+    plain = [part for part in run if isinstance(part, float)]
+    if len(plain) == len(run) and 10 < plain[0] < 100:
+        found.add(plain[0] * 100 + sum(plain[1:]))  # nineteen ninety-six
+        if len(plain) > 2 and plain[0] % 10 == 0:
+            found.add((plain[0] + plain[1]) * 100 + sum(plain[2:]))  # twenty twenty-five
     return found

@@ -7,7 +7,7 @@ Order of trust: `const` and `enum`; examples in the schema or quoted in the desc
 default; the `format`; then a pool chosen by the words of the name and the description.
 """
 
-import datetime
+import datetime as dt
 import random
 import re
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from assets.synthesis.reading import slots as slots_of
 
 Json = Any
 # Where the calendar of invented dates starts; a fixed day keeps every run reproducible.
-_EPOCH = datetime.date(2025, 3, 3)
+_EPOCH = dt.date(2025, 3, 3)
 
 # Words of a parameter's name -> the sort of value. Two-word marks are tried before one-word marks.
 _MARKS: dict[str, str] = {
@@ -149,6 +149,9 @@ def _is_list(schema: Mapping[str, Json], name: str) -> bool:
     return isinstance(schema.get(name), list)
 
 
+_PLACEHOLDER = re.compile(r"[<>{}\[\]\\]|\.\.\.|xxx|your[_ -]")
+
+
 def _sayable(value: Json) -> bool:
     if isinstance(value, str):
         return (
@@ -228,9 +231,9 @@ def _between(low: float, high: float, rng: random.Random, kind: str) -> int | fl
 def _array(slot: Slot, root: Mapping[str, Json], rng: random.Random, depth: int) -> list[Json]:
     schema = slot.schema
     items = resolve(schema.get("items") or {}, root)
-    low = schema.get("minItems") if isinstance(schema.get("minItems"), int) else 1
-    high = schema.get("maxItems") if isinstance(schema.get("maxItems"), int) else low + 2
-    wanted = min(max(low, 1 if json_type(items) == "object" else rng.randint(1, 3)), max(high, low))
+    low, high = _bounds(schema)
+    wanted = 1 if json_type(items) == "object" else rng.randint(1, 3)
+    wanted = min(max(low, wanted), max(high, low))
     singular = tuple(_singular(word) for word in slot.words)
     member = Slot(slot.name, items, True, singular, slot.hint)
     found: list[Json] = []
@@ -241,6 +244,12 @@ def _array(slot: Slot, root: Mapping[str, Json], rng: random.Random, depth: int)
         if len(found) == wanted:
             break
     return found
+
+
+def _bounds(schema: Mapping[str, Json]) -> tuple[int, int]:
+    low, high = schema.get("minItems"), schema.get("maxItems")
+    low = low if isinstance(low, int) else 1
+    return low, high if isinstance(high, int) else low + 2
 
 
 def _singular(word: str) -> str:
@@ -311,8 +320,14 @@ def sort_of(slot: Slot) -> str:
 
 def invent(sort: str, rng: random.Random, slot: Slot | None = None) -> str:
     """One value of a sort: from its pool, or made."""
-    pick = lambda name: rng.choice(pool(name))  # noqa: E731
-    day = _EPOCH + datetime.timedelta(days=rng.randint(0, 420))
+
+    def pick(name: str) -> str:
+        return rng.choice(pool(name))
+
+    def number(low: int, high: int) -> int:
+        return rng.randint(low, high)
+
+    day = _EPOCH + dt.timedelta(days=rng.randint(0, 420))
     extension = rng.choice(["csv", "md", "txt", "json", "pdf", "xlsx", "docx", "yaml"])
     about = f"{slot.about} {slot.hint}".lower() if slot else ""
     extension = next((to for mark, to in _EXTENSIONS.items() if mark in about), extension)
@@ -320,9 +335,9 @@ def invent(sort: str, rng: random.Random, slot: Slot | None = None) -> str:
     hexes = "".join(rng.choice("0123456789abcdef") for _ in range(24))
     makers = {
         "date": day.isoformat,
-        "datetime": lambda: f"{day.isoformat()}T{rng.randint(7, 19):02d}:{rng.choice((0, 15, 30, 45)):02d}:00Z",
-        "time": lambda: f"{rng.randint(6, 22):02d}:{rng.choice((0, 5, 15, 20, 30, 40, 45, 50)):02d}",
-        "email": lambda: f"{pick('first')}.{pick('last')}@{pick('domain').split('/')[0]}".lower()
+        "datetime": lambda: f"{day}T{number(7, 19):02d}:{15 * number(0, 3):02d}:00Z",
+        "time": lambda: f"{number(6, 22):02d}:{5 * number(0, 11):02d}",
+        "email": lambda: f"{pick('first')}.{pick('last')}@{pick('domain')}".lower()
         .encode("ascii", "ignore").decode(),
         "url": lambda: f"https://{pick('domain')}/{pick('slug')}",
         "image_url": lambda: f"https://{pick('domain')}/img/{pick('stem')}.png",
@@ -345,12 +360,12 @@ def invent(sort: str, rng: random.Random, slot: Slot | None = None) -> str:
         "account": lambda: str(rng.randint(10**7, 10**8)),
         "issue_key": lambda: f"{pick('project')[:4].upper()}-{rng.randint(2, 980)}",
         "project_key": lambda: pick("project")[:4].upper(),
-        "arxiv_id": lambda: f"2{rng.randint(0, 5)}{rng.randint(1, 12):02d}.{rng.randint(1000, 19999):05d}",
+        "arxiv_id": lambda: f"2{number(0, 5)}{number(1, 12):02d}.{number(1000, 19999):05d}",
         "order_id": lambda: f"{pick('project')[:2].upper()}{rng.randint(10**7, 10**8)}",
         "session": lambda: f"{pick('project')}-{rng.randint(2, 60)}",
         "connection_id": lambda: f"{pick('environment')}-{rng.randint(2, 60)}",
-        "connection_string": lambda: f"mongodb://{pick('domain').split('/')[0]}:27017/{pick('database')}",
-        "jql": lambda: f"project = {pick('project')[:4].upper()} AND status = \"{pick('status').title()}\"",
+        "connection_string": lambda: f"mongodb://{pick('domain')}:27017/{pick('database')}",
+        "jql": lambda: f"project = {pick('project')[:4].upper()} AND status = {pick('stem')}",
         "cql": lambda: f"type = page AND title ~ \"{pick('stem')}\"",
         "emoji": lambda: rng.choice(["📌", "🚀", "🌱", "📚"]),
         "user_agent": lambda: "Mozilla/5.0 (X11; Linux x86_64)",
@@ -364,7 +379,7 @@ def invent(sort: str, rng: random.Random, slot: Slot | None = None) -> str:
 
 def from_pattern(pattern: str, rng: random.Random) -> str | None:
     """A string that a simple regular expression describes, or None."""
-    import re._parser as parser  # the standard library's own reading of a pattern
+    from re import _parser as parser  # type: ignore[attr-defined]  # how `re` reads a pattern
 
     try:
         return _say(parser.parse(pattern), rng)

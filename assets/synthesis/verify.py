@@ -15,7 +15,8 @@ from typing import Any
 
 from assets.contracts.validate import validate_call
 from assets.synthesis.grounding import ABSENT, LIKELY, STATED, Text, fold, grade, leaves, stem
-from assets.synthesis.lexicon import words_of
+from assets.synthesis.lexicon import words_in, words_of
+from assets.synthesis.metatalk import talks_about
 from assets.synthesis.reading import resolve
 
 Json = Any
@@ -77,39 +78,11 @@ def _call(contract: Mapping[str, Json], arguments: Json) -> Iterable[Finding]:
         yield Finding(_SCHEMA_KINDS.get(flaw.kind, "bad_value"), flaw.path, flaw.message)
 
 
-# Talk about the request instead of a request. Anchored at the start, where such talk begins.
-_META = re.compile(
-    r"^\W*(?:sure\b|certainly\b|of course\b|absolutely\b|okay, here|here (?:is|are|'s) (?:an?|the|some|"
-    r"my|your|one|two|three|four|five|\d)?\s*(?:[\w-]+ ){0,4}(?:instructions?|requests?|quer(?:y|ies)|"
-    r"examples?|prompts?|content|result|results|list|output|answer|response|summary)\b"
-    r"|as an? (?:ai|assistant|language model|tool|llm|large|test tool)|i(?:'m| am) (?:sorry|an ai|unable)"
-    r"|sorry,? (?:but )?i|i (?:cannot|can't|can not) (?:help|assist|provide|generate|fulfill)"
-    r"|i(?:'ve| have) (?:thought|completed|finished|executed|called|generated|created|retrieved)\b"
-    r"|(?:user )?(?:instruction|request|query|prompt|output|response|answer|example)s?\s*(?:\d+)?\s*:"
-    r"|(?:the|this|a) (?:user|tool|function|assistant|request|query|instruction)"
-    r" (?:wants?|would|needs?|asks?|is asking|is requesting|should|could|returns?|will|can|allows?"
-    r"|takes?|accepts?|has to|must|is (?:used|for|an?))\b"
-    r"|(?:the|your) (?:[\w-]+ ){1,4}(?:is|are|was|for this user is) [^?]*\. let me know"
-    r"|(?:以下是|好的[,,。!]|当然|抱歉|作为(?:一个)?(?:ai|人工智能)|用户(?:希望|想要|需要|请求))"
-    r"|(?:desculpe|claro!|como (?:um|una?) (?:ia|modelo|asistente)|lo siento|tut mir leid|entschuldigung"
-    r"|als ki|en tant qu|je suis desole|voici (?:une?|la|le|des)|aqui (?:esta|tienes|va)|uzgunum"
-    r"|elbette|tabii|bir yapay zeka|iste (?:bir|bu)|maaf|tentu|sebagai (?:ai|asisten)|berikut)"
-    r"|(?:죄송|물론|다음은|사용자(?:가|는)|申し訳|もちろん|以下は|ユーザー(?:は|が)))"
-)
-_META_ANYWHERE = re.compile(
-    r"let me know if you(?:'d| would)? (?:need|like|want|have)|as an ai (?:language )?model"
-    r"|\bthe user (?:wants|would like|is asking|asked|wishes|requests|has in mind)\b"
-    r"|\bthe tool (?:returns|will return|was called)\b|\barguments? should be set\b"
-    r"|\bis (?:an? )?(?:natural|sample|example|possible) (?:user )?(?:request|instruction)"
-    r"|\bthe (?:function|tool|api) (?:call|returns)\b|output: "
-)
-
-
 def _form(contract: Mapping[str, Json], instruction: str, server: str) -> Iterable[Finding]:
     folded = fold(instruction).strip()
     if len(re.findall(r"\w", folded)) < 3:
         yield Finding("not_an_instruction", "", "the text says nothing")
-    elif _META.search(folded) or _META_ANYWHERE.search(folded):
+    elif talks_about(folded):
         yield Finding("not_an_instruction", "", "talk about a request instead of a request")
     if named := _named(contract, instruction, server):
         yield Finding("names_the_tool", "", f"the text names {named!r}")
@@ -135,14 +108,21 @@ def _named(contract: Mapping[str, Json], instruction: str, server: str) -> str |
     )
 
 
+_NOUN = (
+    r"(?:tools?|functions?|endpoint|command|method|api call|ferramenta|herramienta|outil|werkzeug"
+    r"|funktion|fonction|funcao|funcion|araci(?:ni)?|fonksiyonu?|alat|strumento)"
+)
+_CALLS = r"(?:call|invoke|using|use|run|usa|usar|use a|utilise|nutze|benutze|gunakan|usando)"
+
+
 def _called(told: str, instruction: str) -> bool:
-    noun = r"(?:tool|function|endpoint|command|method|api call|ferramenta|herramienta|outil|araci|工具)"
+    """Whether a name that may be an ordinary word is used as a tool's name."""
     patterns = (
-        rf"\b(?:the|a|this|with|use|using|call|invoke|la|el|a)\s+[`'\"]?{told}[`'\"]?\s+{noun}\b",
-        rf"\b(?:call|invoke|using|use)\s+[`'\"]?{told}[`'\"]?\s+(?:with|for|on|to)\s+\w+\s*(?:=|set to)",
+        rf"\b{told}[`'\"]?\s+{_NOUN}\b",
+        rf"\b{_NOUN}\s+(?:called\s+|named\s+)?[`'\"]?{told}\b",
+        rf"\b{_CALLS}\s+[`'\"]?{told}[`'\"]?\s+(?:with|for|on|to|to set)\s+\w+\s*(?:=|set to)",
         rf"`{told}`|\b{told}\(",
-        rf"{noun}\s+[`'\"]?{told}\b",
-        rf"{told}\s*(?:工具|ツール|도구|aracini)",
+        rf"{told}\s*(?:工具|函数|接口|ツール|関数|도구|함수)",
     )
     return any(re.search(pattern, instruction, re.IGNORECASE) for pattern in patterns)
 
@@ -232,30 +212,7 @@ def _content(text: str) -> list[str]:
 
 
 _FILLER = set(
-    [
-        "a",
-        "an",
-        "the",
-        "of",
-        "to",
-        "in",
-        "for",
-        "and",
-        "or",
-        "on",
-        "at",
-        "by",
-        "with",
-        "is",
-        "it",
-        "i",
-        "me",
-        "my",
-        "please",
-        "can",
-        "you",
-        "could",
-    ]
+    words_in("a an the of to in for and or on at by with is it i me my please can you could")
 )
 
 

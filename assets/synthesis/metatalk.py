@@ -1,0 +1,100 @@
+# ruff: noqa: E501  (tables of phrases read better unbroken)
+"""Is this text a request at all, or talk about one: a model's preamble, refusal, plan or answer?
+
+What belongs here: the turns of phrase by which models speak when they should have written a
+request, in several languages. What does not: whether the request is a good one (`rubric.py`).
+"""
+
+import re
+
+from assets.synthesis.lexicon import base_form
+
+_ARTEFACT = (
+    r"(?:instructions?|requests?|quer(?:y|ies)|examples?|prompts?|questions?|commands?"
+    r"|user messages?|utterances?|variations?)"
+)
+_RESULT = (
+    r"(?:contents?|results?|lists?|output|answers?|responses?|summary|data|information|details)"
+)
+# How such talk begins.
+_OPENINGS = (
+    r"(?:sure|certainly|absolutely|of course|okay|ok|great|understood|got it|no problem)\b\s*[!,.:]",
+    rf"(?:here (?:is|are)|here's|below (?:is|are)|the following (?:is|are)|this is) (?:[\w'-]+ ){{0,6}}?"
+    rf"(?:{_ARTEFACT}|{_RESULT})\b",
+    r"as an? (?:[\w-]+ )?(?:ai|assistant|language model|chatbot|tool|llm|model)\b",
+    r"(?:i'm|i am) (?:sorry|an ai|unable|not able|just an|happy to help|a language)",
+    r"(?:sorry|apologies|unfortunately),? (?:but )?(?:i|this|that|the)\b",
+    r"i (?:cannot|can't|can not|don't have|do not have|won't) (?:\w+ )?(?:help|assist|provide|generate"
+    r"|fulfil|access|browse|create|write|execute|perform|the ability|real-time|enough)",
+    r"i (?:would|will|'ll|can|should|could) (?:now |then |first )?(?:use|call|invoke|generate|help you"
+    r"|suggest|recommend|need to call|check the \w+ (?:\w+ ){0,6}for the user)\b",
+    r"(?:i've|i have) (?:\w+ )?(?:thought|completed|finished|executed|called|generated|created|found"
+    r"|retrieved|sent|updated|successfully|set|added|run)\b",
+    rf"(?:\w+ )?{_ARTEFACT}\s*(?:#?\d+)?\s*[:=]",
+    r"(?:output|response|answer|result|input|task|scenario|user|assistant|note|thought)s?\s*\d*\s*:",
+    r"(?:the|this|an?) (?:user|customer|tool|function|assistant|request|query|instruction|api|endpoint"
+    r"|model|agent|call|server|parameter|argument)s? (?:\w+ )?(?:wants?|would|needs?|asks?|is|are|should"
+    r"|could|returns?|will|can|allows?|takes?|accepts?|has|have|must|provides?|gets?|lets?|retrieves?"
+    r"|searches|creates?|sends?|lists?|fetches|requires?|expects?|calls?|does|might|may)\b",
+    r"(?:to|in order to) (?:answer|fulfil|satisfy|complete) (?:this|the) (?:request|query|instruction)",
+    r"let me (?:know|think|help|call|use|generate|explain how|provide)\b",
+    r"(?:is|does) (?:this|that) (?:instruction|request|example)",
+    r"[{\[]\s*\"|```|<\w+>",
+    # Chinese, Japanese, Korean
+    r"以下是|好的[,，。!！]|当然[,，可]|抱歉|对不起|很抱歉|作为(?:一个|一名)?(?:ai|人工智能|语言模型|助手)|用户(?:希望|想要|想|需要|请求|要求)"
+    r"|该(?:工具|函数|用户)|这(?:是一个|个)(?:工具|函数|指令|示例)|我(?:无法|不能)|指令[:：]",
+    r"申し訳|もちろん|以下(?:は|が|に)|ユーザー(?:は|が)|このツール|aiとして|かしこまりました|指示[:：]",
+    r"죄송|물론|다음은|아래는|사용자(?:가|는|의)|이 도구|저는 ai|인공지능|알겠습니다",
+    # German, French, Spanish, Portuguese, Italian, Turkish, Indonesian, Russian
+    r"(?:entschuldigung|tut mir leid|es tut mir leid|naturlich|gerne|als (?:ki|sprachmodell)|hier ist"
+    r"|hier sind|der (?:nutzer|benutzer)|dieses tool|das tool)\b",
+    r"(?:bien sur|voici|je suis desole|desole|en tant qu|l'utilisateur|cet outil|certainement)\b",
+    r"(?:claro[!,.]|por supuesto|lo siento|aqui (?:esta|tienes|va)|como (?:un )?(?:modelo|asistente|ia)"
+    r"|el usuario|esta herramienta|la herramienta)",
+    r"(?:claro[!,.]|com certeza|desculpe|sinto muito|aqui esta|como (?:um )?(?:modelo|assistente|ia)"
+    r"|o (?:usuario|utilizador)|esta ferramenta|a ferramenta)",
+    r"(?:certo[!,.]|mi dispiace|ecco (?:un|il|la|i|le)|l'utente|come (?:modello|assistente|ia))",
+    r"(?:tabii|elbette|uzgunum|maalesef|iste (?:bir|bu|size)|bir yapay zeka|yapay zeka|kullanici\b"
+    r"|bu arac|asagida)",
+    r"(?:tentu|maaf|berikut|sebagai (?:ai|asisten|model)|pengguna (?:ingin|meminta)|alat ini)\b",
+    r"(?:конечно|извините|к сожалению|вот (?:пример|запрос)|как (?:ии|языковая)|пользователь|этот инструмент)",
+)
+# What gives such talk away wherever it stands.
+_ANYWHERE = (
+    r"let me know if (?:you|there|that)\b",
+    r"(?:anything|something) else i can (?:help|do)",
+    r"\bas an ai\b|\blanguage model\b",
+    r"\b(?:the|a|this) user (?:\w+ )?(?:wants?|would|could|is asking|asked|asks|wishes|requests?|needs?"
+    r"|should|might|can|has in mind|says|said|provided|to)\b",
+    r"\bfor (?:the|this) user\b",
+    r"\bthe (?:tool|function|api) (?:call|returns?|will return|was called|should|takes|accepts)\b",
+    r"\b(?:arguments?|parameters?) (?:should|must|would|is|are) (?:be )?(?:set|given|passed)",
+    rf"\b(?:natural|sample|possible|suitable|plausible|example|valid) (?:user )?{_ARTEFACT}\b",
+    r"\b(?:output|response|result)\s*:\s",
+    r"(?:如果您?还?有(?:其他|任何)|希望(?:这|能)(?:对您?)?有?帮助)",
+)
+_BEGINS = re.compile(rf"^\W*(?:{'|'.join(_OPENINGS)})")
+_HOLDS = re.compile("|".join(_ANYWHERE))
+# Somebody speaks, or asks: then a statement may well be a request ("My router is down again").
+_SPEAKER = re.compile(
+    r"\b(?:i|i'm|i'd|i've|i'll|me|my|mine|we|we're|we've|us|our|you|your|please|let's|lets|need|want"
+    r"|should|must|has to|have to|ought|needs?|missing|isn't|aren't|shouldn't|no longer|pls|thanks|cheers|someone|somebody)\b|\?|!"
+)
+_STATES = re.compile(
+    r"^\W*(?:the|this|these|those|it|there|all|your|an?|current|total|no|\d+|[a-z]+)\b[^.?!]*?"
+    r"\b(?:is|are|was|were|has been|have been|had|contains?|shows?|returned|found|succeeded|failed"
+    r"|completed|equals|includes?)\b"
+)
+
+
+def talks_about(folded: str) -> bool:
+    """Whether a folded text (`grounding.fold`) is talk about a request, or the answer to one."""
+    return bool(_BEGINS.search(folded) or _HOLDS.search(folded)) or _answers(folded)
+
+
+def _answers(folded: str) -> bool:
+    """A statement of fact by nobody to nobody: what comes back from a tool, not what goes in."""
+    if not folded.isascii() or _SPEAKER.search(folded) or not _STATES.search(folded):
+        return False
+    openings = re.findall(r"(?:^|[.;:,]\s+|\b(?:and|then|so)\s+)\W*(\w+)", folded)
+    return not any(base_form(word) == word for word in openings)

@@ -1,0 +1,124 @@
+"""The offline generator: valid, grounded, varied, reproducible, honest, and not an echo."""
+
+import json
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from assets.contracts.canonical import contract
+from assets.contracts.validate import validate_call
+from assets.synthesis.offline import generate
+from assets.synthesis.reading import purpose, slots
+from assets.synthesis.values import arguments, from_pattern
+from assets.synthesis.verify import verify
+from tests.synthesis.contracts import ALL, CITY_TIME, CREATE_ISSUE, READ_FILE
+
+CONTRACTS = [contract(tool) for tool in ALL]
+
+
+@pytest.mark.parametrize("of", CONTRACTS, ids=lambda c: c["name"])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_every_call_fits_its_contract_and_every_value_is_in_the_text(of: dict, seed: int) -> None:
+    for made in generate({"contract": of, "count": 6}, seed)["requests"]:
+        assert validate_call(of, made["values"]) == []
+        found = verify(of, made["instruction"], made["values"], server="npm:demo-server")
+        kinds = set(found.kinds) - {"copies_description"}
+        assert not kinds, (made, found.findings)
+
+
+def test_the_same_seed_makes_the_same_requests_and_another_seed_others() -> None:
+    of = contract(READ_FILE)
+    first, again = (generate({"contract": of, "count": 3}, 7) for _ in range(2))
+    assert json.dumps(first) == json.dumps(again)
+    assert first != generate({"contract": of, "count": 3}, 8)
+
+
+def test_requests_of_one_tool_differ_in_words_and_values() -> None:
+    of = contract(READ_FILE)
+    made = [
+        r for seed in range(10) for r in generate({"contract": of, "count": 3}, seed)["requests"]
+    ]
+    assert len({r["instruction"] for r in made}) == len(made)
+    assert len({r["values"]["path"] for r in made}) > 20
+    assert {r["kind"] for r in made} == {"direct", "detailed", "implicit"}
+
+
+def test_required_values_are_always_there_and_optional_ones_sometimes() -> None:
+    of = contract(CREATE_ISSUE)
+    made = [
+        r for seed in range(12) for r in generate({"contract": of, "count": 3}, seed)["requests"]
+    ]
+    assert all({"project_key", "title", "priority"} <= r["values"].keys() for r in made)
+    optional = [len(r["values"]) > 3 for r in made]
+    assert any(optional)
+    assert not all(optional)
+
+
+@pytest.mark.parametrize(
+    ("name", "description", "verb", "rest"),
+    [
+        ("get_sum", "Returns the sum of two numbers", "return", "the sum of two numbers"),
+        ("x", "This tool allows you to search the web for news.", "search", "the web for news"),
+        ("x", "Tool for listing open invoices", "list", "open invoices"),
+        ("git_status", "", "get", "git status"),
+        ("jira_get_issue", "", "get", "issue in jira"),
+        ("demote_members", "Demote members of a group", "demote", "members of a group"),
+        ("weather", "根据城市查询天气", "get", "weather"),
+        ("read", "Read a page and return its text as JSON", "read", "a page"),
+    ],
+)
+def test_the_purpose_is_read_from_description_or_name(
+    name: str, description: str, verb: str, rest: str
+) -> None:
+    found = purpose({"name": name, "description": description})
+    assert (found.verb, found.rest) == (verb, rest)
+
+
+def test_slots_resolve_references_and_nullable_unions() -> None:
+    by_name = {slot.name: slot for slot in slots(contract(CREATE_ISSUE))}
+    assert by_name["estimate"].type == "integer"
+    assert [slot.required for slot in by_name.values()][:3] == [True] * 3
+
+
+def test_values_quoted_in_the_description_are_used() -> None:
+    drawn = {arguments(contract(CITY_TIME), random.Random(n))["timezone"] for n in range(40)}
+    assert {"America/New_York", "Europe/London"} <= drawn
+
+
+@pytest.mark.parametrize("pattern", [r"^[A-Z]{2}-\d{3}$", r"^(open|done)$", r"^#[0-9a-f]{6}$"])
+def test_a_simple_pattern_is_met(pattern: str) -> None:
+    import re
+
+    made = from_pattern(pattern, random.Random(1))
+    assert made is not None
+    assert re.fullmatch(pattern, made)
+
+
+_SCALARS = st.one_of(
+    st.fixed_dictionaries({"type": st.just("string"), "minLength": st.integers(0, 40)}),
+    st.fixed_dictionaries({"type": st.just("integer"), "minimum": st.integers(-50, 5000)}),
+    st.fixed_dictionaries({"type": st.just("number"), "maximum": st.integers(-50, 5000)}),
+    st.fixed_dictionaries({"type": st.just("boolean")}),
+    st.fixed_dictionaries({"enum": st.lists(st.text("abcxyz ", min_size=1), min_size=1)}),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    properties=st.dictionaries(
+        st.from_regex(r"[a-z]{1,8}(_[a-z]{1,6})?", fullmatch=True), _SCALARS
+    ),
+    name=st.text(min_size=1, max_size=20).filter(str.strip),
+    description=st.text(max_size=120),
+    seed=st.integers(0, 99),
+)
+def test_any_contract_gets_valid_calls_and_text(
+    properties: dict, name: str, description: str, seed: int
+) -> None:
+    schema = {"type": "object", "properties": properties, "required": list(properties)}
+    of = contract({"name": name, "description": description, "inputSchema": schema})
+    for made in generate({"contract": of, "count": 3}, seed)["requests"]:
+        assert made["instruction"].strip()
+        assert validate_call(of, made["values"]) == []

@@ -1,0 +1,164 @@
+# ruff: noqa: E501  (one case a line)
+"""The rules: what they accept, what they reject, and what they leave to a judge."""
+
+import pytest
+
+from assets.contracts.canonical import contract
+from assets.synthesis.grounding import ABSENT, LIKELY, STATED, Text, grade
+from assets.synthesis.spoken import numbers_in
+from assets.synthesis.verify import near_duplicates, verify
+from tests.synthesis.contracts import (
+    ADD_RELATIONS,
+    CITY_TIME,
+    CONVERT,
+    CREATE_ISSUE,
+    PING,
+    READ_FILE,
+)
+
+ISSUE = {"project_key": "SHOP", "title": "Cart total is wrong", "priority": "high"}
+
+
+@pytest.mark.parametrize(
+    ("tool", "text", "arguments"),
+    [
+        (CITY_TIME, "What time is it in Tokyo right now?", {"timezone": "Asia/Tokyo"}),
+        (READ_FILE, "Show me /srv/app/notes.md, the first ten lines.", {"path": "/srv/app/notes.md", "head": 10}),
+        (CREATE_ISSUE, "Open a high priority ticket 'Cart total is wrong' in SHOP.", ISSUE),
+        (
+            CREATE_ISSUE,
+            "We need a high-priority ticket called 'Cart total is wrong' in SHOP by the 9th of June 2025.",
+            {**ISSUE, "due_date": "2025-06-09"},
+        ),
+        (
+            ADD_RELATIONS,
+            "Remember that Maya manages Omar.",
+            {"relations": [{"from": "Maya", "to": "Omar"}]},
+        ),
+        (
+            CONVERT,
+            "How many yen do I get for two hundred and fifty euros?",
+            {"amount": 250, "source_currency": "EUR", "target_currency": "JPY"},
+        ),
+        (PING, "Are you still there?", {}),
+    ],
+    ids=lambda value: value["name"] if isinstance(value, dict) and "name" in value else None,
+)  # fmt: skip
+def test_a_good_pair_is_accepted(tool: dict, text: str, arguments: dict) -> None:
+    found = verify(contract(tool), text, arguments)
+    assert found.verdict == "accept", found.findings
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "arguments"),
+    [
+        ("missing_required_argument", "Open a high priority ticket in SHOP.", {"project_key": "SHOP"}),
+        ("wrong_type", "Open a high ticket 'A b' in SHOP.", {**ISSUE, "title": 5}),
+        ("unknown_argument", "Open a high ticket 'Cart total is wrong' in SHOP.", {**ISSUE, "to": "x"}),
+        ("bad_value", "Open an urgent ticket 'Cart total is wrong' in SHOP.", {**ISSUE, "priority": "urgent"}),
+        ("names_the_tool", "Use jira_create_issue for SHOP: high, 'Cart total is wrong'.", ISSUE),
+        ("names_the_tool", "Ask npm:jira-server for a high ticket 'Cart total is wrong' in SHOP.", ISSUE),
+        ("not_an_instruction", "Sure! Here is a request: open a high ticket 'Cart total is wrong' in SHOP.", ISSUE),
+        ("not_an_instruction", "The user wants a high ticket 'Cart total is wrong' in SHOP.", ISSUE),
+        ("not_an_instruction", "The ticket 'Cart total is wrong' was created in SHOP with high priority.", ISSUE),
+        ("not_an_instruction", "...", ISSUE),
+    ],
+)  # fmt: skip
+def test_a_certain_flaw_is_rejected_with_its_kind(kind: str, text: str, arguments: dict) -> None:
+    found = verify(contract(CREATE_ISSUE), text, arguments, server="npm:jira-server")
+    assert found.verdict == "reject"
+    assert kind in found.kinds
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "arguments"),
+    [
+        ("missing_required_value", "Open a high priority ticket in SHOP.", ISSUE),
+        ("ungrounded_value", "Open a high ticket 'Cart total is wrong' in SHOP, estimate 3.", {**ISSUE, "estimate": 8}),
+        ("missing_required_value", "Open a low ticket 'Cart total is wrong' in SHOP.", ISSUE),
+    ],
+)  # fmt: skip
+def test_a_value_that_is_not_in_the_text_is_left_to_the_judge(
+    kind: str, text: str, arguments: dict
+) -> None:
+    found = verify(contract(CREATE_ISSUE), text, arguments)
+    assert found.verdict == "unsure"
+    assert found.kinds == [kind]
+
+
+def test_the_description_handed_back_is_rejected() -> None:
+    text = "Please read the complete contents of the file /a/b.txt from the file system as text."
+    found = verify(contract(READ_FILE), text, {"path": "/a/b.txt"})
+    assert found.kinds == ["copies_description"]
+
+
+def test_an_ordinary_word_that_is_also_a_tool_is_not_its_name() -> None:
+    text = "Ping the server again, will you?"
+    assert verify(contract(PING), text, {}).verdict == "accept"
+    assert verify(contract(PING), "Use the ping tool.", {}).kinds == ["names_the_tool"]
+
+
+@pytest.mark.parametrize("arguments", [None, [], "x", 3])
+def test_arguments_that_are_no_object_are_a_finding_not_an_error(arguments: object) -> None:
+    assert verify(contract(PING), "Are you still there?", arguments).kinds == ["wrong_type"]
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("1,000,000 lamports", 1e6), ("1.000,5 euros", 1000.5), ("1,68 metros", 1.68),
+        ("two hundred and six", 206), ("forty-two", 42), ("the twenty-first one", 21), ("5k users", 5000),
+        ("nineteen ninety-six", 1996), ("drei Bilder", 3), ("half a dozen", 6), ("三十", 3), ("at 12x34", 34),
+        ("minus five degrees", -5), ("temperature -3.5", -3.5), ("2.5 million", 2.5e6), ("both of them", 2),
+    ],
+)  # fmt: skip
+def test_numbers_are_read_in_digits_and_words(text: str, number: float) -> None:
+    assert number in numbers_in(text.casefold())
+
+
+def test_a_sign_is_part_of_a_number() -> None:
+    schema, text = {"type": "number"}, Text("near latitude -33.87, longitude 151.21")
+    assert grade(-33.87, schema, "latitude", text) == STATED
+    assert grade(33.87, schema, "latitude", text) == ABSENT
+    assert grade(-93.27, schema, "lon", Text("44.98 N, 93.27 W")) == STATED
+
+
+@pytest.mark.parametrize(
+    ("value", "name", "text", "expected"),
+    [
+        ("2025-06-09", "date", "on June 9th, 2025", STATED),
+        ("2025-06-09", "date", "am 9. Juni 2025", STATED),
+        ("2025-06-09", "date", "next Friday", LIKELY),
+        ("2025-06-09", "date", "the red one", ABSENT),
+        ("m15", "interval", "in 15-minute steps", STATED),
+        ("d1", "interval", "daily candles", STATED),
+        ("AAPL", "symbol", "how is Apple doing?", STATED),
+        ("pt", "lang", "translate it into Portuguese", STATED),
+        (120000, "timeout", "kill it after two minutes", STATED),
+        (0.8, "confidence", "I'm 80 percent sure", STATED),
+        ("sensor_events", "table", "sensor events", STATED),
+        (True, "fullPage", "the full page please", STATED),
+        ("Café Zoë", "place", "a table at cafe zoe", STATED),
+        ("quartz", "name", "the one we spoke of", ABSENT),
+    ],
+)
+def test_values_are_found_in_other_spellings(
+    value: object, name: str, text: str, expected: str
+) -> None:
+    assert grade(value, {}, name, Text(text)) == expected
+
+
+def test_another_choice_in_the_text_is_the_one_that_was_meant() -> None:
+    schema = {"enum": ["yearly", "quarterly"]}
+    assert grade("yearly", schema, "freq", Text("the quarterly cash flow")) == ABSENT
+    assert grade("yearly", schema, "freq", Text("the cash flow")) == LIKELY
+
+
+def test_near_duplicates_point_to_the_first_of_their_kind() -> None:
+    texts = [
+        "Show me the file /srv/app/notes.md, the first ten lines please.",
+        "What's the weather in Oslo?",
+        "Show me the file /srv/app/notes.md, the first ten lines, please!",
+        "Delete the table orders.",
+    ]
+    assert near_duplicates(texts) == [None, None, 0, None]

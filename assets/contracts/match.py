@@ -201,7 +201,9 @@ def _same_text(schema: Any, root: Mapping[str, Any], want: str, have: str, name:
     if "date-time" in formats:
         return _instant(want) is not None and _instant(want) == _instant(have)
     exact = any(key in branch for branch in branches(schema, root) for key in _EXACT_KEYWORDS)
-    if exact or _EXACT_NAMES.search(_snake(name)) or _LOOKS_EXACT.search(want):
+    if exact or _EXACT_NAMES.search(_snake(name)):
+        return False
+    if any(_LOOKS_EXACT.search(text.strip()) for text in (want, have)):
         return False
     return _normal(want) == _normal(have)
 

@@ -1,0 +1,138 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assets.contracts.validate import schema_problem, validate_call
+from tests.contracts.strategies import calls, values
+
+
+def _kinds(schema, arguments):
+    flaws = validate_call({"inputSchema": schema}, arguments)
+    return [(flaw.kind, flaw.path) for flaw in flaws]
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string", "minLength": 2},
+        "days": {"type": "integer", "minimum": 1, "maximum": 14},
+        "units": {"enum": ["metric", "imperial"]},
+        "on": {"type": "string", "format": "date"},
+        "zip": {"type": "string", "pattern": "^[0-9]{5}$"},
+        "tags": {"type": "array", "items": {"type": "string"}, "maxItems": 2},
+        "at": {
+            "type": "object",
+            "properties": {"lat": {"type": "number"}},
+            "required": ["lat"],
+        },
+        "extra": {"type": "object"},
+    },
+    "required": ["city"],
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kinds"),
+    [
+        ({"city": "Rome"}, []),
+        ({"city": "Rome", "extra": {"free": 1}}, []),
+        ({}, [("missing_required", "city")]),
+        ({"city": "Rome", "town": 1}, [("unknown_argument", "town")]),
+        ({"city": 5}, [("wrong_type", "city")]),
+        ({"city": "Rome", "days": True}, [("wrong_type", "days")]),
+        ({"city": "Rome", "days": 0}, [("range", "days")]),
+        ({"city": "R"}, [("length", "city")]),
+        ({"city": "Rome", "units": "kelvin"}, [("not_in_enum", "units")]),
+        ({"city": "Rome", "on": "tomorrow"}, [("format", "on")]),
+        ({"city": "Rome", "zip": "1234"}, [("pattern", "zip")]),
+        ({"city": "Rome", "tags": ["a", 2]}, [("wrong_type", "tags[1]")]),
+        ({"city": "Rome", "tags": ["a", "b", "c"]}, [("items", "tags")]),
+        ({"city": "Rome", "at": {"lat": 1, "lon": 2}}, [("unknown_argument", "at.lon")]),
+        ({"city": "Rome", "at": {}}, [("missing_required", "at.lat")]),
+    ],
+)
+def test_each_flaw_has_its_kind_and_its_path(arguments, kinds):
+    assert _kinds(SCHEMA, arguments) == kinds
+
+
+@pytest.mark.parametrize("arguments", [None, [], "x", 3])
+def test_arguments_that_are_no_object_are_one_flaw(arguments):
+    assert _kinds(SCHEMA, arguments) == [("not_an_object", "")]
+
+
+@given(calls())
+def test_a_call_made_from_the_schema_has_no_flaw(call):
+    schema, arguments = call
+    assert _kinds(schema, arguments) == []
+
+
+@given(calls())
+def test_an_argument_nobody_declared_is_a_flaw(call):
+    schema, arguments = call
+    assert _kinds(schema, {**arguments, "zz": 1}) == [("unknown_argument", "zz")]
+
+
+@given(st.dictionaries(st.text(max_size=6), values, max_size=4), values)
+def test_nothing_a_stranger_sends_raises(schema, arguments):
+    validate_call({"inputSchema": schema}, arguments)
+
+
+@pytest.mark.parametrize(
+    "explicit", [{"additionalProperties": True}, {"patternProperties": {".": {}}}]
+)
+def test_further_arguments_are_fine_when_the_schema_says_so(explicit):
+    assert _kinds({"type": "object", **explicit}, {"any": 1}) == []
+
+
+def test_names_from_every_branch_are_known():
+    schema = {
+        "type": "object",
+        "allOf": [{"$ref": "#/$defs/base"}],
+        "anyOf": [{"properties": {"b": {"type": "string"}}}],
+        "$defs": {"base": {"properties": {"a": {"type": "string"}}}},
+    }
+    assert _kinds(schema, {"a": "x", "b": "y"}) == []
+    assert _kinds(schema, {"c": 1}) == [("unknown_argument", "c")]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"a": {"type": "any"}}},
+        {"type": "object", "properties": {"a": {"$ref": "https://127.0.0.1:1/schema.json"}}},
+        {"type": "object", "properties": {"a": {"$ref": "#/$defs/none"}}},
+        {"type": "object", "properties": {"a": {"$ref": "#/properties/a"}}},
+        {"type": "object", "required": "a"},
+        {"type": "string"},
+    ],
+)
+def test_a_schema_that_cannot_be_used_is_a_flaw_of_its_own(schema):
+    assert _kinds(schema, {"a": 1}) == [("bad_schema", "")]
+
+
+def test_a_pattern_that_backtracks_without_end_is_cut_off():
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
+    flaws = validate_call({"inputSchema": schema}, {"a": "a" * 40 + "!" * 3})
+    assert [flaw.kind for flaw in flaws] == ["pattern"]
+
+
+def test_a_pattern_in_another_dialect_forbids_nothing():
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?<!x"}}}
+    assert _kinds(schema, {"a": "y"}) == []
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"p": {"type": "array", "items": [{"type": "string"}]}}},
+        {"type": "object", "properties": {"n": {"minimum": 1, "exclusiveMinimum": True}}},
+        {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"},
+    ],
+)
+def test_older_drafts_are_read_as_what_they_are(schema):
+    assert schema_problem(schema) is None
+
+
+def test_an_old_tuple_is_checked_by_its_own_rules():
+    schema = {"type": "object", "properties": {"p": {"items": [{"type": "string"}]}}}
+    assert _kinds(schema, {"p": [1]}) == [("wrong_type", "p[0]")]

@@ -19,8 +19,9 @@ _RESULT = (
 # How such talk begins.
 _OPENINGS = (
     r"(?:sure|certainly|absolutely|of course|okay|ok|great|understood|got it|no problem)\b\s*[!,.:]",
-    rf"(?:here (?:is|are)|here's|below (?:is|are)|the following (?:is|are)|this is) (?:[\w'-]+ ){{0,6}}?"
-    rf"(?:{_ARTEFACT}|{_RESULT})\b",
+    rf"(?:here (?:is|are)|here's|below (?:is|are)|the following (?:is|are)|this is) "
+    rf"(?:an?|some|one|two|three|four|five|\d+) (?:[\w'-]+ ){{0,5}}?{_ARTEFACT}\b",
+    rf"(?:here (?:is|are)|here's|below (?:is|are)) (?:the|your) (?:[\w'-]+ ){{0,5}}?{_RESULT}\b",
     r"as an? (?:[\w-]+ )?(?:ai|assistant|language model|chatbot|tool|llm|model)\b",
     r"(?:i'm|i am) (?:sorry|an ai|unable|not able|just an|happy to help|a language)",
     r"(?:sorry|apologies|unfortunately),? (?:but )?(?:i|this|that|the)\b",
@@ -70,7 +71,7 @@ _ANYWHERE = (
     r"\bthe (?:tool|function|api) (?:call|returns?|will return|was called|should|takes|accepts)\b",
     r"\b(?:arguments?|parameters?) (?:should|must|would|is|are) (?:be )?(?:set|given|passed)",
     rf"\b(?:natural|sample|possible|suitable|plausible|example|valid) (?:user )?{_ARTEFACT}\b",
-    r"\b(?:output|response|result)\s*:\s",
+    r"\boutput\s*:\s",
     r"(?:如果您?还?有(?:其他|任何)|希望(?:这|能)(?:对您?)?有?帮助)",
 )
 _BEGINS = re.compile(rf"^\W*(?:{'|'.join(_OPENINGS)})")
@@ -81,7 +82,7 @@ _SPEAKER = re.compile(
     r"|should|must|has to|have to|ought|needs?|missing|isn't|aren't|shouldn't|no longer|pls|thanks|cheers|someone|somebody)\b|\?|!"
 )
 _STATES = re.compile(
-    r"^\W*(?:the|this|these|those|it|there|all|your|an?|current|total|no|\d+|[a-z]+)\b[^.?!]*?"
+    r"^\W*(?:the|this|these|those|it|there|all|an?|current|total|no|\d+)\b[^.?!]*?"
     r"\b(?:is|are|was|were|has been|have been|had|contains?|shows?|returned|found|succeeded|failed"
     r"|completed|equals|includes?)\b"
 )

@@ -187,6 +187,9 @@ def _worded(words: list[str]) -> set[float]:
         if value is not None or (word in _SCALES and (run or word in _BARE_SCALES)):
             run.append(word if value is None else value)
             found |= set() if value is None else {value}
+            if word in _ORDINALS:  # an ordinal ends its number: "the twenty-first one"
+                found |= _said(run)
+                run = []
         elif run and word not in ("and", "y", "e", "et", "und"):
             found |= _said(run)
             run = []

@@ -8,9 +8,12 @@ of its own; it starts with the first page and uses a throwaway profile.
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import urlsplit
 
+from assets.marketplaces.jail import launcher
 from assets.marketplaces.policy import CrawlError, CrawlPolicy
 
 _SKIPPED = {"image", "media", "font", "manifest", "websocket", "eventsource", "other"}
@@ -37,6 +40,8 @@ class Browser:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="chromium")
         self._playwright: Any = None
         self._browser: Any = None
+        self._folder: TemporaryDirectory[str] | None = None
+        self.contained = False
 
     def html(self, url: str, ready: str) -> tuple[str, bool]:
         """(document, complete) of `url`: once an element matching the CSS selector `ready` is in
@@ -119,10 +124,13 @@ class Browser:
         from playwright.sync_api import Error, sync_playwright
 
         hostname = urlsplit(self.policy.base_url).hostname
+        self._folder = TemporaryDirectory(prefix="toolmill-chromium-", ignore_cleanup_errors=True)
+        jailed = launcher(self.policy.chromium, Path(self._folder.name))
+        self.contained = jailed is not None
         self._playwright = sync_playwright().start()
         try:
             self._browser = self._playwright.chromium.launch(
-                executable_path=self.policy.chromium,
+                executable_path=jailed or self.policy.chromium,
                 headless=True,
                 # Names other than the marketplace's do not even resolve.
                 args=[*_ARGS, f"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE {hostname}"],
@@ -143,3 +151,5 @@ class Browser:
             self._browser.close()
             self._playwright.stop()
             self._browser = None
+        if self._folder is not None:
+            self._folder.cleanup()

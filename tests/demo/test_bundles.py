@@ -1,3 +1,5 @@
+"""The bundles speak MCP and do what their contracts say; the faults fail as meant."""
+
 import io
 import json
 import subprocess

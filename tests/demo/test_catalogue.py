@@ -1,3 +1,5 @@
+"""The demo world: real packages, local bundles, and what day two changes."""
+
 import io
 import zipfile
 

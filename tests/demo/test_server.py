@@ -1,3 +1,5 @@
+"""The replicas over real HTTP: paging, faults, counting, ports."""
+
 import hashlib
 import json
 import socket

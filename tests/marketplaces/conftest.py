@@ -1,3 +1,5 @@
+"""Fixtures of the crawl tests: a ledger, replicas of the small world, adapters pointed at them."""
+
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

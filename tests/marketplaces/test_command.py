@@ -1,3 +1,5 @@
+"""Command lines are understood without a shell and without running anything."""
+
 import subprocess
 from typing import Any
 

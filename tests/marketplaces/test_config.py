@@ -1,3 +1,5 @@
+"""Entries of `mcpServers` become launch facts, whatever their shape."""
+
 from typing import Any
 
 import pytest

@@ -1,10 +1,14 @@
+"""The HTML marketplace over real HTTP and a real browser."""
+
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from assets.marketplaces.browser import Browser
 from assets.marketplaces.crawl import CrawlError, CrawlPolicy, crawl
+from assets.marketplaces.jail import launcher
 from demo import Replicas
 from tests.marketplaces.conftest import MakeAdapter
 from tests.marketplaces.site import Answer, Script, site
@@ -191,7 +195,7 @@ def test_without_chromium_the_error_says_what_to_install(
         crawl(at("mcpso", chromium=None), ledger=ledger, night="1")
 
 
-def test_the_browser_asks_no_host_but_the_marketplaces_own() -> None:
+def test_the_browser_asks_no_host_but_the_marketplaces_own(tmp_path: Path) -> None:
     html = """<html><body><img src="{0}/pixel.png"><script src="{0}/x.js"></script>
       <script>fetch("{0}/beacon").finally(() => document.body.append(
         Object.assign(document.createElement("pre"), {{textContent: "done"}})));</script></html>"""
@@ -203,5 +207,6 @@ def test_the_browser_asks_no_host_but_the_marketplaces_own() -> None:
                 found, complete = browser.html(f"{here.url}/servers/a", "pre")
                 assert complete
                 assert "done" in found
+                assert browser.contained == (launcher("/usr/bin/true", tmp_path) is not None)
                 assert len(browser.blocked) == 3
     assert elsewhere.paths == []

@@ -1,3 +1,5 @@
+"""The official registry over real HTTP: paging, nights, faults, odd records."""
+
 import json
 from typing import Any
 

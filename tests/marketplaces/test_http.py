@@ -1,3 +1,5 @@
+"""Requests stay on the marketplace's host, within their caps."""
+
 import gzip
 import socket
 

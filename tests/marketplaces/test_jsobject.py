@@ -1,3 +1,5 @@
+"""JavaScript literals are read as data, and code is refused."""
+
 import json
 
 import pytest

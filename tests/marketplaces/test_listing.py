@@ -1,3 +1,5 @@
+"""Listings survive their rows, and their digest covers what they say."""
+
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,3 +1,5 @@
+"""Configs are found wherever a page keeps them."""
+
 import json
 
 import pytest

@@ -1,3 +1,5 @@
+"""Secrets are taken out of text and JSON; facts and places to fill in stay."""
+
 import json
 
 import pytest

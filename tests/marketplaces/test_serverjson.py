@@ -1,3 +1,5 @@
+"""The registry's five dated schemas read the same."""
+
 import json
 from pathlib import Path
 from typing import Any

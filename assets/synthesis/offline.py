@@ -50,9 +50,10 @@ def generate(meta: Mapping[str, Json], seed: int) -> Json:
     """The generator's reply: `count` requests in turn direct, detailed, implicit."""
     contract = meta["contract"]
     made: list[Json] = []
+    root = digest([contract, seed])
     for index in range(int(meta["count"])):
         style = STYLES[index % len(STYLES)]
-        rng = random.Random(digest([contract, seed, index]))
+        rng = random.Random(f"{root}:{index}")
         made.append({"kind": style, **request_for(contract, style, rng)})
     return {"requests": made}
 

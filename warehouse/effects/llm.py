@@ -13,6 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
@@ -288,12 +289,18 @@ def request_key(request: Request, version: str, variant: str = "") -> str:
             **request.role.identity(),
             "messages": [dict(message) for message in request.messages],
             "seed": request.seed,
-            "schema": request.schema.model_json_schema(),
+            "schema": _shape(request.schema),
             "provider": version,
             "meta": dict(request.meta) if version else None,
             "variant": variant,
         }
     )
+
+
+@cache
+def _shape(schema: type[BaseModel]) -> str:
+    """Digest of a model's JSON schema; making the schema costs a millisecond each time."""
+    return digest(schema.model_json_schema())
 
 
 def price(role: Role, prompt_tokens: int, completion_tokens: int) -> float:

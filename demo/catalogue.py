@@ -68,7 +68,8 @@ class Server:
         edited = max((known for known in self.versions if known <= day), default=1)
         if day not in self.days or (1 not in self.days):
             edited = day
-        facts = json.dumps([str(self), self.version(day), scale])
+        # Sets are sorted: their order in `repr` is another in every process.
+        facts = json.dumps([asdict(self), self.version(day), scale], default=sorted)
         seconds = int(sha256(facts.encode()).hexdigest(), 16) % 86_400
         clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
         return f"2026-11-{19 + edited}T{clock}Z"

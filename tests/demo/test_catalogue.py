@@ -1,6 +1,8 @@
 """The demo world: real packages, local bundles, and what day two changes."""
 
 import io
+import subprocess
+import sys
 import zipfile
 
 import pytest
@@ -70,3 +72,17 @@ def test_a_bundle_is_the_same_bytes_every_time_and_another_version_is_another_bu
     assert pack("notes", "2.0.0").sha256 != first.sha256
     with zipfile.ZipFile(io.BytesIO(first.data)) as archive:
         assert sorted(archive.namelist()) == ["manifest.json", "server.py", "stdio.py"]
+
+
+def test_the_times_are_the_same_in_every_process() -> None:
+    code = "from demo.catalogue import world; w = world(); print(*map(w.revised_at, w.servers))"
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(told) == 1

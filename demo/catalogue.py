@@ -11,7 +11,7 @@ schema and fifteen did not (measured by listing both).
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any, Literal
 

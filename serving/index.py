@@ -186,8 +186,6 @@ def _write(folder: Path, entries: Sequence[Entry], vectors: np.ndarray) -> None:
     np.save(folder / "vectors.npy", np.ascontiguousarray(vectors, np.float32))
     lexical = BM25.build([f"{entry.tool}\n{entry.text}" for entry in entries])
     buffer = io.BytesIO()
-    np.savez(
-        buffer, starts=lexical.starts, documents=lexical.documents, weights=lexical.weights
-    )
+    np.savez(buffer, starts=lexical.starts, documents=lexical.documents, weights=lexical.weights)
     (folder / "lexical.npz").write_bytes(buffer.getvalue())
     (folder / "terms.json").write_text(json.dumps(lexical.terms, ensure_ascii=False))

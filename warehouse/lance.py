@@ -1,4 +1,4 @@
-"""The vector store: LanceDB tables of embedded texts, keyed by content and shared by all partitions.
+"""The vector store: LanceDB tables of embedded texts, keyed by content, shared by all partitions.
 
 What belongs here: creating a table with a declared key, inserting what is missing, the uniqueness
 check, indexes, tags, reading vectors back, and a hybrid look-up. What does not: which texts are

@@ -15,15 +15,14 @@ _K1, _B = 1.2, 0.75
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 # A CJK or Thai character stands for itself: those scripts put no space between words.
 _WORD = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]|[^\W_\u0e00-\u9fff]+|[^\W_]")
-_STOP = frozenset(
-    "a an and are as at be by can do for from has have i if in into is it its me my of on or our"
-    " please so that the their then there this to up us was we what when which will with would you"
-    " your".split()
-)
+_STOP_WORDS = """a an and are as at be by can do for from has have i if in into is it its me my of on
+or our please so that the their then there this to up us was we what when which will with would
+you your"""
+_STOP = frozenset(_STOP_WORDS.split())
 
 
 def words(text: str) -> list[str]:
-    """Lower-case words: camelCase and snake_case are split, stop words dropped, a plural `s` cut."""
+    """Lower-case words; camelCase and snake_case are split, stop words and a plural `s` dropped."""
     found = (word.lower() for word in _WORD.findall(_CAMEL.sub(" ", text)))
     return [_singular(word) for word in found if word not in _STOP]
 

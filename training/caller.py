@@ -1,0 +1,263 @@
+"""The caller: LoRA fine-tuning of a causal language model on instruction and call pairs.
+
+What belongs here: batches with loss on the call only, the training loop, generating calls. What
+does not: prompts (`render.py`), the tiny base (`tiny.py`), measuring (`evaluate_caller.py`).
+
+`base` is "tiny" (pretrained here, cached by digest), a local folder, or a hub id such as
+Qwen/Qwen3-0.6B: the code is the same.
+"""
+
+import json
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from training.device import Meter, autocast, pick_device, seed_everything
+from training.models import Job, TrainingFailed, card, model_folder, save_model
+from training.render import BadTemplate, candidates, render, tool_schema
+from training.tiny import DESCRIPTION_WORDS, TINY, TinySettings, find_base, make_base
+
+Report = Callable[[dict[str, Any]], None]
+_IGNORED = -100
+
+
+@dataclass(frozen=True)
+class CallerSettings:
+    """Hyper-parameters; together with the training set and the base they name the adapter."""
+
+    rank: int = 16
+    alpha: int = 32
+    dropout: float = 0.0
+    learning_rate: float = 2e-3
+    epochs: int = 1
+    batch: int = 16
+    accumulate: int = 1
+    candidates: int = 4
+    context: int = 512
+    seed: int = 7
+    device: str = "auto"
+    threads: int | None = None
+    tiny: dict[str, Any] = field(default_factory=dict)  # TinySettings, for base "tiny"
+
+
+def train_caller(job: Job, report: Report) -> dict[str, Any]:
+    """Trains and saves `<home>/models/<name>`; returns its card. A finished model is not redone.
+
+    Raises TrainingFailed: nothing to learn from, a base that does not load, a tokenizer without a
+    chat template, or a loss that is not a number.
+    """
+    done = card(job.home, job.name)
+    if done:
+        return {**done, "cached": True}
+    if not job.rows:
+        raise TrainingFailed("caller: the training split is empty; check the accepted pairs")
+    settings = CallerSettings(**job.settings)
+    device = pick_device(settings.device)
+    base, tiny = _base(job, settings, report)
+    seed_everything(settings.seed, settings.threads)
+    model, tokenizer = load_base(base, device)
+    texts = _texts(job.rows, tokenizer, settings, short=job.base == TINY)
+    adapted = _adapted(model, settings)
+    losses, figures = _fit(adapted, tokenizer, texts, settings, report, device)
+    tenth = max(1, len(losses) // 10)
+    made = {
+        "role": job.role,
+        "name": job.name,
+        "base": job.base,
+        "base_name": Path(base).name if job.base == TINY else base,
+        "training_set": job.training_set,
+        "settings": asdict(settings),
+        "pairs": len(job.rows),
+        "loss_first": round(sum(losses[:tenth]) / tenth, 4),
+        "loss_last": round(sum(losses[-tenth:]) / tenth, 4),
+        "losses": losses,
+        "pretraining": tiny,
+        **figures,
+    }
+    save_model(job.home, job.name, made, lambda folder: adapted.save_pretrained(str(folder)))
+    return {**made, "cached": False}
+
+
+def load_base(base: str, device: str) -> tuple[Any, Any]:
+    """(model, tokenizer) of a folder or hub id. Raises TrainingFailed naming it."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    kind = torch.bfloat16 if device == "cuda" else torch.float32
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(base)
+        model = AutoModelForCausalLM.from_pretrained(base, dtype=kind)
+    except (OSError, ValueError) as error:
+        raise TrainingFailed(
+            f"caller base {base!r} does not load: {str(error).splitlines()[0]}; expected 'tiny', a"
+            " folder with a causal model and its tokenizer, or a hub id"
+        ) from error
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return model.to(device), tokenizer
+
+
+def load_caller(home: Path, name: str, device: str = "cpu") -> tuple[Any, Any, dict[str, Any]]:
+    """(model with its adapter, tokenizer, card) of a trained caller, ready to generate."""
+    from peft import PeftModel
+
+    made = card(home, name)
+    if made is None:
+        raise TrainingFailed(f"caller {name[:12]}: no finished model in {model_folder(home, name)}")
+    tiny = made["base"] == TINY
+    base = str(model_folder(home, made["base_name"])) if tiny else made["base_name"]
+    model, tokenizer = load_base(base, device)
+    adapted = PeftModel.from_pretrained(model, str(model_folder(home, name)))
+    return adapted.eval(), tokenizer, made
+
+
+def generate(
+    model: Any, tokenizer: Any, prompts: Sequence[str], *, max_new: int = 96, batch: int = 16
+) -> list[str]:
+    """Greedy completions, left-padded, in the order of the prompts."""
+    import torch
+
+    device = next(model.parameters()).device
+    out = [""] * len(prompts)
+    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
+    tokenizer.padding_side = "left"
+    for start in range(0, len(order), batch):
+        part = order[start : start + batch]
+        fed = tokenizer(
+            [prompts[i] for i in part], padding=True, return_tensors="pt", add_special_tokens=False
+        ).to(device)
+        fed.pop("token_type_ids", None)
+        with torch.no_grad():
+            made = model.generate(
+                **fed, max_new_tokens=max_new, do_sample=False, pad_token_id=tokenizer.pad_token_id
+            )
+        for i, row in zip(part, made[:, fed["input_ids"].shape[1] :], strict=True):
+            out[i] = tokenizer.decode(row, skip_special_tokens=True)
+    return out
+
+
+def collate(tokenizer: Any, texts: Sequence[tuple[str, str]], context: int, device: str) -> dict:
+    """Right-padded input_ids, attention_mask and labels; loss on the completions only.
+
+    A pair that exceeds `context` tokens loses the start of its prompt, never the call.
+    """
+    import torch
+
+    rows = []
+    for prompt, completion in texts:
+        asked = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+        told = tokenizer(completion, add_special_tokens=False)["input_ids"][:context]
+        asked = asked[max(0, len(asked) + len(told) - context) :]
+        rows.append((asked + told, [_IGNORED] * len(asked) + told))
+    longest = max(len(ids) for ids, _ in rows)
+    pad = tokenizer.pad_token_id
+    ids = [i + [pad] * (longest - len(i)) for i, _ in rows]
+    labels = [t + [_IGNORED] * (longest - len(t)) for _, t in rows]
+    mask = [[1] * len(i) + [0] * (longest - len(i)) for i, _ in rows]
+    fed = {"input_ids": ids, "attention_mask": mask, "labels": labels}
+    return {name: torch.tensor(value, device=device) for name, value in fed.items()}
+
+
+def learning_rate(step: int, steps: int) -> float:
+    """Linear warm-up over a tenth of the steps, then a cosine to zero."""
+    warm = max(1, round(0.1 * steps))
+    if step < warm:
+        return (step + 1) / warm
+    return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))
+
+
+def _base(job: Job, settings: CallerSettings, report: Report) -> tuple[str, dict[str, Any] | None]:
+    """The base's folder or hub id, and the card of its pretraining when it is the tiny one."""
+    if job.base != TINY:
+        return job.base, None
+    contracts = {row["contract_digest"]: json.loads(row["contract"]) for row in job.rows}
+    name = find_base(job.home, contracts)
+    if name is None:
+        made = make_base(
+            job.home,
+            contracts,
+            [row["instruction"] for row in job.rows],
+            TinySettings(**settings.tiny),
+            report,
+            device=settings.device,
+            threads=settings.threads,
+        )
+        name = made["name"]
+    kept = {k: v for k, v in (card(job.home, name) or {}).items() if k != "contracts"}
+    return str(model_folder(job.home, name)), kept
+
+
+def _texts(
+    rows: Sequence[Mapping[str, Any]], tokenizer: Any, settings: CallerSettings, *, short: bool
+) -> list[tuple[str, str]]:
+    pool = {row["contract_digest"]: json.loads(row["contract"]) for row in rows}
+    words = DESCRIPTION_WORDS if short else None
+    try:
+        return [
+            render(
+                tokenizer,
+                [tool_schema(c, words) for c in candidates(row, pool, settings.candidates)],
+                row["instruction"],
+                {"name": row["tool"], "arguments": json.loads(row["arguments"])},
+            )
+            for row in rows
+        ]
+    except BadTemplate as error:
+        raise TrainingFailed(f"caller: {error}") from error
+
+
+def _adapted(model: Any, settings: CallerSettings) -> Any:
+    from peft import LoraConfig, get_peft_model
+
+    return get_peft_model(
+        model,
+        LoraConfig(
+            r=settings.rank,
+            lora_alpha=settings.alpha,
+            lora_dropout=settings.dropout,
+            target_modules=["q_proj", "k_proj", "v_proj", "o_proj"],
+            task_type="CAUSAL_LM",
+        ),
+    ).train()
+
+
+def _fit(
+    model: Any,
+    tokenizer: Any,
+    texts: list[tuple[str, str]],
+    settings: CallerSettings,
+    report: Report,
+    device: str,
+) -> tuple[list[float], dict[str, Any]]:
+    import torch
+
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=settings.learning_rate)
+    rng = random.Random(settings.seed)
+    plan = []
+    for _ in range(settings.epochs):
+        order = rng.sample(texts, len(texts))
+        plan += [order[i : i + settings.batch] for i in range(0, len(order), settings.batch)]
+    updates = math.ceil(len(plan) / settings.accumulate)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: learning_rate(s, updates))
+    losses: list[float] = []
+    meter = Meter(device)
+    for step, part in enumerate(plan, 1):
+        batch = collate(tokenizer, part, settings.context, device)
+        with autocast(device):
+            loss = model(**batch).loss
+        if not math.isfinite(loss.item()):
+            raise TrainingFailed(f"caller: loss is {loss.item()} at step {step}; lower the rate")
+        (loss / settings.accumulate).backward()
+        if step % settings.accumulate == 0 or step == len(plan):
+            torch.nn.utils.clip_grad_norm_(trained, 1.0)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+        losses.append(round(loss.item(), 4))
+        meter.step(int(batch["attention_mask"].sum()))
+        report({"step": step, "steps": len(plan), "loss": losses[-1]})
+    return losses, meter.figures()

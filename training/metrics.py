@@ -1,0 +1,71 @@
+"""Figures with their uncertainty: shares, recall, and paired differences.
+
+What belongs here: pure statistics over per-item results. What does not: producing the results
+(`evaluate.py`).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+RESAMPLES = 4000
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A mean over n items with its 95% interval."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}], n={self.n}"
+
+    def as_dict(self) -> dict[str, float | int]:
+        return {"value": self.value, "low": self.low, "high": self.high, "n": self.n}
+
+
+def wilson(hits: int, n: int) -> Figure:
+    """A share with Wilson's 95% interval; (0, 1) when nothing was counted."""
+    if n == 0:
+        return Figure(0.0, 0.0, 1.0, 0)
+    z, share = 1.959964, hits / n
+    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return Figure(_round(share), _round(max(0.0, middle - half)), _round(min(1, middle + half)), n)
+
+
+def bootstrap(values: Sequence[float], groups: Sequence[str], *, seed: int = 0) -> Figure:
+    """The mean of `values` with a percentile interval, resampling whole `groups`.
+
+    Items of one group (the pairs of one tool) are not independent, so a group is drawn whole.
+    Pass differences per item for a paired comparison.
+    """
+    if len(values) != len(groups):
+        raise ValueError(f"{len(values)} values but {len(groups)} groups")
+    if not values:
+        return Figure(0.0, 0.0, 0.0, 0)
+    names = {name: i for i, name in enumerate(dict.fromkeys(groups))}
+    place = np.array([names[group] for group in groups])
+    array = np.asarray(values, np.float64)
+    sums = np.bincount(place, weights=array, minlength=len(names))
+    sizes = np.bincount(place, minlength=len(names))
+    draws = np.random.default_rng(seed).integers(0, len(names), (RESAMPLES, len(names)))
+    means = sums[draws].sum(axis=1) / sizes[draws].sum(axis=1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return Figure(_round(array.mean()), _round(low), _round(high), len(values))
+
+
+def paired(
+    better: Sequence[float], worse: Sequence[float], groups: Sequence[str], *, seed: int = 0
+) -> Figure:
+    """The mean of `better - worse` per item, by `bootstrap`."""
+    return bootstrap([a - b for a, b in zip(better, worse, strict=True)], groups, seed=seed)
+
+
+def _round(value: float) -> float:
+    return round(float(value), 4)

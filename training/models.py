@@ -1,0 +1,113 @@
+"""Trained models on disk: named by what they were made from, whole or absent.
+
+    models/<name>/model.json          the card: role, base, training set, settings, losses, timings
+                  adapter_*.{json,safetensors}   (or a full model, for the caller's tiny base)
+    jobs/<name>.json                  what a training script is asked to do
+
+What belongs here: names, jobs, atomic saving. What does not: training itself.
+"""
+
+import json
+import shutil
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from warehouse.digest import digest
+from warehouse.files import write_atomically
+
+CARD = "model.json"
+
+
+class TrainingFailed(RuntimeError):
+    """A training that produced no usable model; the message names what to change."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training to do. `rows` are training-set rows of the train split."""
+
+    role: str
+    name: str
+    home: Path
+    training_set: str
+    base: str
+    settings: dict[str, Any]
+    rows: list[dict[str, Any]]
+
+
+def model_name(role: str, base: str, training_set: str, settings: Mapping[str, Any]) -> str:
+    """The digest that names an adapter: role, base, training set and hyper-parameters.
+
+    Where a run happens (`device`, `threads`) is left out: it changes no more than rounding.
+    """
+    kept = {k: v for k, v in settings.items() if k not in ("device", "threads")}
+    return digest({"role": role, "base": base, "set": training_set, "settings": kept})
+
+
+def model_folder(home: Path, name: str) -> Path:
+    return home / "models" / name
+
+
+def card(home: Path, name: str) -> dict[str, Any] | None:
+    """The model's card, or None when it was never finished."""
+    path = model_folder(home, name) / CARD
+    return json.loads(path.read_bytes()) if path.exists() else None
+
+
+def write_job(
+    home: Path,
+    role: str,
+    base: str,
+    training_set: str,
+    settings: Mapping[str, Any],
+    rows: Sequence[Mapping[str, Any]],
+) -> tuple[str, Path]:
+    """Writes what a training script needs into one file; returns (model name, job path)."""
+    name = model_name(role, base, training_set, settings)
+    body = {
+        "role": role,
+        "name": name,
+        "home": str(home),
+        "training_set": training_set,
+        "base": base,
+        "settings": dict(settings),
+        "rows": [dict(row) for row in rows],
+    }
+    path = home / "jobs" / f"{name}.json"
+    write_atomically(path, json.dumps(body, ensure_ascii=False).encode())
+    return name, path
+
+
+def read_job(path: Path) -> Job:
+    """Raises TrainingFailed naming the file when it is no job."""
+    try:
+        body = json.loads(path.read_bytes())
+        return Job(**{**body, "home": Path(body["home"])})
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise TrainingFailed(f"{path}: not a training job ({error})") from error
+
+
+def save_model(
+    home: Path, name: str, card: Mapping[str, Any], fill: Callable[[Path], None]
+) -> Path:
+    """Calls `fill(folder)`, adds the card, and renames the folder into place in one step.
+
+    A kill leaves only a dot-folder that nobody reads; a model that is there already stays.
+    """
+    target = model_folder(home, name)
+    if (target / CARD).exists():
+        return target
+    beside = target.parent / f".{name}.{uuid.uuid4().hex[:8]}"
+    beside.mkdir(parents=True)
+    try:
+        fill(beside)
+        (beside / CARD).write_text(json.dumps(dict(card), indent=1, ensure_ascii=False))
+        if target.exists():
+            shutil.rmtree(target)
+        beside.rename(target)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return target

@@ -1,0 +1,73 @@
+"""The frame of a training script: read the job, train, tell Dagster (or the terminal), exit.
+
+What belongs here: arguments, live loss lines, exit codes (0 done, 1 failed, 2 usage). What does
+not: training. `dagster_pipes` is the small protocol package without dagster; it is imported only
+when the process was started by Dagster Pipes.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from training.models import Job, TrainingFailed, read_job
+
+Train = Callable[[Job, Callable[[dict[str, Any]], None]], dict[str, Any]]
+Channel = tuple[Callable[[str], None], Callable[[dict[str, Any]], None]]
+_LONG = ("losses", "settings")  # parts of a card that the last line leaves out
+
+
+class LossLines:
+    """Writes a line of figures every few seconds, and the last step's always."""
+
+    def __init__(self, write: Callable[[str], None], role: str, every_s: float = 3.0) -> None:
+        self._write, self._role, self._every_s = write, role, every_s
+        self._last = 0.0
+
+    def __call__(self, figures: dict[str, Any]) -> None:
+        now = time.monotonic()
+        last = figures.get("step") == figures.get("steps")
+        if now - self._last < self._every_s and not last:
+            return
+        self._last = now
+        told = " ".join(f"{name}={value}" for name, value in figures.items())
+        self._write(f"{self._role} {told}")
+
+
+def run(role: str, train: Train, argv: list[str] | None = None) -> int:
+    """Runs the training job named on the command line; returns the exit code."""
+    arguments = sys.argv[1:] if argv is None else argv
+    if len(arguments) != 1:
+        _stderr(f"usage: python -m training.{role}_script JOB.json")
+        return 2
+    try:
+        with _channel() as (write, send):
+            card = train(read_job(Path(arguments[0])), LossLines(write, role))
+            send(card)
+    except TrainingFailed as error:
+        _stderr(f"{role}: {error}")
+        return 1
+    short = {name: value for name, value in card.items() if name not in _LONG}
+    sys.stdout.write(json.dumps(short) + "\n")
+    return 0
+
+
+@contextmanager
+def _channel() -> Iterator[Channel]:
+    """(write a log line, send the card): through Pipes when Dagster started this process."""
+    if "DAGSTER_PIPES_CONTEXT" not in os.environ:
+        yield _stderr, lambda _: None
+        return
+    from dagster_pipes import open_dagster_pipes
+
+    with open_dagster_pipes() as pipes:
+        yield pipes.log.info, pipes.report_custom_message
+
+
+def _stderr(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()

@@ -1,0 +1,119 @@
+"""A call without any model: BM25 picks the tool, and slots are copied from the instruction.
+
+What belongs here: the baseline that every caller is set beside. What does not: the offline
+synthesiser (it writes pairs; this reads them).
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from assets.contracts.canonical import parameters, tool_text
+from assets.vectors.lexical import BM25, words
+
+_QUOTED = re.compile(r"[\"“”«»`]([^\"“”«»`]+)[\"“”«»`]|(?<!\w)'([^']+)'(?!\w)")
+_URL = re.compile(r"https?://[^\s\"'<>)]+")
+_EMAIL = re.compile(r"[\w.+-]+@[\w-]+\.[\w.]+")
+_PATH = re.compile(r"(?<![\w/])(?:[~.]{0,2}/[\w.~-]+(?:/[\w.~-]*)*|[\w-]+\.[a-z]{1,5}(?![\w.]))")
+_DATE = re.compile(r"\b\d{4}-\d{2}-\d{2}(?:T[\d:.Z+-]+)?\b")
+_NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.]*\w)")
+_CODE = re.compile(r"\b[\w-]*\d[\w-]*[a-zA-Z][\w-]*\b|\b[A-Za-z]+[-_]\d[\w-]*\b|#\w+")
+_PROPER = re.compile(r"(?<=[a-z,] )[A-Z][\w-]+(?: [A-Z][\w-]+)*")
+_NO = re.compile(r"\b(?:no|not|don't|without|never|skip|disable|off)\b", re.I)
+
+
+def baseline_call(contracts: Sequence[Mapping[str, Any]], instruction: str) -> dict[str, Any]:
+    """{name, arguments} for the candidate with the best BM25, its required slots copied."""
+    scores = BM25.build([tool_text(contract) for contract in contracts]).scores(instruction)
+    chosen = contracts[int(np.argmax(scores))]
+    return {"name": chosen["name"], "arguments": copy_slots(chosen, instruction)}
+
+
+def copy_slots(contract: Mapping[str, Any], instruction: str) -> dict[str, Any]:
+    """A value from the text for each required parameter; what finds none is left out.
+
+    Every span is used once, in order of appearance, by the first parameter whose type it fits.
+    """
+    required = contract.get("inputSchema", {}).get("required") or []
+    spans = _spans(instruction)
+    out: dict[str, Any] = {}
+    for name, schema in parameters(contract):
+        if name in required and isinstance(schema, Mapping):
+            value = _value(name, schema, instruction, spans)
+            if value is not None:
+                out[name] = value
+    return out
+
+
+def _spans(text: str) -> dict[str, list[str]]:
+    quoted = [a or b for a, b in _QUOTED.findall(text)]
+    return {
+        "url": [url.rstrip(".,;:!?") for url in _URL.findall(text)],
+        "email": _EMAIL.findall(text),
+        "date": _DATE.findall(text),
+        "path": [path for path in _PATH.findall(_URL.sub(" ", text)) if "@" not in path],
+        "number": _NUMBER.findall(_DATE.sub(" ", text)),
+        "quoted": quoted,
+        "code": _CODE.findall(_URL.sub(" ", text)),
+        "proper": _PROPER.findall(text),
+    }
+
+
+def _value(name: str, schema: Mapping[str, Any], text: str, spans: dict[str, list[str]]) -> Any:
+    options = schema.get("enum")
+    if isinstance(options, list) and options:
+        said = set(words(text))
+        fits = [o for o in options if set(words(str(o))) and set(words(str(o))) <= said]
+        return fits[0] if fits else None
+    kind = schema.get("type")
+    kind = next((k for k in kind if k != "null"), None) if isinstance(kind, list) else kind
+    if kind == "boolean":
+        return not _NO.search(text)
+    if kind in ("integer", "number"):
+        return _number(_take(spans, ["number"]), kind)
+    if kind == "array":
+        items = schema.get("items")
+        inner = items if isinstance(items, Mapping) else {}
+        value = _value(name, inner or {"type": "string"}, text, spans)
+        return None if value is None else [value]
+    if kind in ("string", None):
+        return _take(spans, _string_kinds(name, schema))
+    return None
+
+
+def _string_kinds(name: str, schema: Mapping[str, Any]) -> list[str]:
+    """Which spans to try first for a string parameter, by its name and format."""
+    told = set(words(f"{name} {schema.get('format', '')}"))
+    first = [
+        kind
+        for kind, hints in {
+            "url": {"url", "uri", "link", "website"},
+            "email": {"email", "recipient"},
+            "date": {"date", "time", "day", "since", "until"},
+            "path": {"path", "file", "filepath", "directory", "folder", "filename", "repo"},
+            "code": {"id", "key", "code", "uuid", "hash", "number"},
+        }.items()
+        if told & hints
+    ]
+    rest = ["quoted", "url", "path", "code", "proper", "email", "date", "number"]
+    return [*first, *(kind for kind in rest if kind not in first)]
+
+
+def _take(spans: dict[str, list[str]], kinds: Sequence[str]) -> str | None:
+    for kind in kinds:
+        if spans[kind]:
+            value = spans[kind].pop(0)
+            for others in spans.values():
+                if value in others:
+                    others.remove(value)
+            return value
+    return None
+
+
+def _number(text: str | None, kind: str) -> int | float | None:
+    if text is None:
+        return None
+    value = float(text)
+    return int(value) if kind == "integer" or value.is_integer() else value

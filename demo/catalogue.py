@@ -11,7 +11,7 @@ schema and fifteen did not (measured by listing both).
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from typing import Any, Literal
 

@@ -6,6 +6,7 @@ What does not: what the members mean (the adapters).
 """
 
 import re
+from itertools import islice
 from typing import Any
 
 _SPACE = re.compile(r"(?:\s|/\*.*?\*/|//[^\n]*)*", re.DOTALL)
@@ -16,6 +17,7 @@ _DATE = re.compile(r"new\s+Date\(\s*")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "0": "\0", "\n": ""}
 _WORDS = {"true": True, "false": False, "null": None, "undefined": None, "NaN": None}
 _DEEPEST = 60
+_ANCHORS = 50  # a page that repeats its anchor more often is not read to the end
 
 
 class NotALiteral(ValueError):
@@ -31,7 +33,7 @@ def read_literal(text: str, start: int = 0) -> tuple[Any, int]:
 def find_object(text: str, anchor: str) -> dict[str, Any] | None:
     """The first object literal that is the value of the key `anchor`, or None."""
     key = re.compile(rf"(?:(?<=[{{,\s])|^)(?:{anchor}|'{anchor}'|\"{anchor}\")\s*:\s*")
-    for found in key.finditer(text):
+    for found in islice(key.finditer(text), _ANCHORS):
         try:
             value, _ = read_literal(text, found.end())
         except NotALiteral:

@@ -12,6 +12,8 @@ from typing import Any
 MARK = "[redacted]"
 
 _WORD = r"[A-Za-z0-9_\-]"
+_QUOTE = r"(?:\\?[\"']|&quot;|&#34;|&#39;)"  # plain, inside a script's string, inside HTML
+_OPEN = r"(?!\[redacted\]|[<{$]|&lt;)"  # what follows is a value, not a place to fill in
 # Each pattern keeps group 1 (what introduces the secret) and replaces the rest.
 _PATTERNS = tuple(
     re.compile(pattern)
@@ -30,20 +32,21 @@ _PATTERNS = tuple(
         r"()\bhf_[A-Za-z0-9]{30,}",
         r"()\bnpm_[A-Za-z0-9]{30,}",
         r"()\bSG\.[A-Za-z0-9_\-]{16,}\.[A-Za-z0-9_\-]{16,}",
-        r"()-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
-        r"(\b[a-z][a-z0-9+.\-]*://[^\s/:@\"'\\]+:)(?!\[redacted\])[^\s/@\"'\\]+(?=@)",
+        r"()-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----"
+        r"[\s\S]*?(?:-----END [A-Z ]{0,30}PRIVATE KEY-----|\Z)",
+        r"(\b[a-z][a-z0-9+.\-]{0,20}://[^\s/:@\"'\\]{1,200}:)(?!\[redacted\])[^\s/@\"'\\]{1,500}(?=@)",
         r"([?&](?i:api[_-]?key|key|token|access_token|secret|password|profile|sig|signature)=)"
         r"(?!\[redacted\])(?![<{$])[^&\s\"'\\<>#]+",
         # --key VALUE, on a command line and as two neighbours of a JSON list
-        r"(--(?i:api-?key|key|token|access-token|secret|password|profile)(?:=|\s+|\\?\"\s*,\s*\\?\"))"
-        r"(?!\[redacted\])(?![<{$\-])[^\s\"'\\<>,]+",
-        # "SOME_API_KEY": "value" of an env object, plain or escaped inside a script's string
-        r"(\\?\"[A-Z][A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)\\?\"\s*:\s*\\?\")"
-        r"(?!\[redacted\])(?![<{$])[^\"\\]+",
-        r"(\\?\"(?:apiKey|api_key|access_token|accessToken|client_secret|clientSecret|password)"
-        r"\\?\"\s*:\s*\\?\")(?!\[redacted\])(?![<{$])[^\"\\]+",
+        r"(--(?i:api-?key|key|token|access-token|secret|password|profile)"
+        rf"(?:=|\s+|{_QUOTE}\s*,\s*{_QUOTE})){_OPEN}(?!-)[^\s\"'\\<>,&]+",
+        # "SOME_API_KEY": "value" of an env object
+        rf"({_QUOTE}[A-Z][A-Z0-9_]{{0,80}}(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?){_QUOTE}"
+        rf"\s*:\s*{_QUOTE}){_OPEN}[^\"'\\&]+",
+        rf"({_QUOTE}(?:apiKey|api_key|access_token|accessToken|client_secret|clientSecret|password)"
+        rf"{_QUOTE}\s*:\s*{_QUOTE}){_OPEN}[^\"'\\&]+",
         # a user's UUID in the path of a hosted gateway
-        r"(://[^\s\"'\\]*?/)[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
+        r"(://\w[^\s\"'\\]{0,150}?/)[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
     )
 )
 

@@ -54,6 +54,9 @@ def test_redacted_json_text_still_parses(value: object) -> None:
     ("text", "gone"),
     [
         ('{"FOO_API_KEY": "plain-value-1"}', "plain-value-1"),
+        ("<pre>{&quot;FOO_API_KEY&quot;: &quot;plain-value-1&quot;}</pre>", "plain-value-1"),
+        ("{'FOO_SECRET':'plain-value-1'}", "plain-value-1"),
+        ('x="{\\"FOO_TOKEN\\":\\"plain-value-1\\"}"', "plain-value-1"),
         ('["run", "--key", "0f8c2d"]', "0f8c2d"),
         ("postgres://me:hunter22@db.example.com/x", "hunter22"),
         ("https://mcp.example.com/8c5b1d3e-1f2a-4b3c-8d9e-0a1b2c3d4e5f/app", "8c5b1d3e"),
@@ -70,6 +73,7 @@ def test_known_forms_are_redacted(text: str, gone: str) -> None:
     [
         "sha256:" + "ab" * 32,
         '{"NOTION_TOKEN": "<YOUR_NOTION_TOKEN>"}',
+        "{&quot;NOTION_TOKEN&quot;: &quot;&lt;YOUR_NOTION_TOKEN&gt;&quot;}",
         "Authorization: Bearer {token}",
         '{"name": "API_KEY", "isSecret": true}',
         "npx -y @modelcontextprotocol/server-memory@2026.8.31",

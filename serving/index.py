@@ -23,10 +23,12 @@ from typing import Any
 import numpy as np
 
 from assets.contracts.canonical import tool_text
-from assets.vectors.index import contract_of, text_digest
+from assets.vectors.embed import MiniLM
+from assets.vectors.index import contract_of, embed_texts, text_digest
 from assets.vectors.lexical import BM25
 from warehouse.digest import digest
 from warehouse.files import write_atomically
+from warehouse.lance import LanceStore
 
 FORMAT = 1
 _DESCRIPTION = 400  # characters of a description that a hit carries
@@ -130,11 +132,33 @@ def build_index(
     return version
 
 
+def make_router_index(
+    home: Path, rows: Iterable[Mapping[str, Any]], store: LanceStore, retriever: str, release: str
+) -> str:
+    """Builds the index of a release from snapshot rows and serves it; returns its version.
+
+    `retriever` is "base" or the digest of an adapter under `<home>/models`. Only texts whose
+    vector the store lacks are embedded.
+    """
+    adapter = None if retriever == "base" else retriever
+    embedder = MiniLM(home / "models" / adapter if adapter else None)
+    entries = entries_of(rows)
+    vectors = embed_texts([entry.text for entry in entries], embedder, store)
+    version = build_index(
+        home, entries, vectors, embedder=embedder.id, adapter=adapter, release=release
+    )
+    point_to(home, version)
+    return version
+
+
 def point_to(home: Path, version: str) -> None:
     """Serves `version` from now on; a running router notices at its next query."""
     index = load_index(home, version)
+    path = home / "router" / "HEAD.json"
+    if path.exists() and json.loads(path.read_bytes())["version"] == version:
+        return
     head = {"version": version, "release": index.release, "at": time.time()}
-    write_atomically(home / "router" / "HEAD.json", json.dumps(head).encode())
+    write_atomically(path, json.dumps(head).encode())
 
 
 def served_version(home: Path) -> str:

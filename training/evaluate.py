@@ -6,16 +6,21 @@ does not: statistics (`metrics.py`), deciding who is champion (`champion.py`), t
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from assets.vectors.index import text_digest
+from assets.vectors.embed import MiniLM
+from assets.vectors.index import embed_texts, text_digest
 from training.metrics import Figure, bootstrap, paired
+from training.models import model_folder
+from warehouse.lance import LanceStore
 from warehouse.tables import TableSpec
 
 Row = Mapping[str, Any]
+Encode = Callable[[Sequence[str], bool], np.ndarray]
 BASE_LABEL = "base"
 
 RETRIEVER_EVALUATION = TableSpec(
@@ -39,15 +44,31 @@ class NothingToEvaluate(ValueError):
     """No test rows, or none whose tool is in the pool."""
 
 
+def retriever_of(home: Path, name: str) -> MiniLM:
+    """The encoder of a retriever: the base model, or the adapter `<home>/models/<name>`."""
+    return MiniLM() if name == BASE_LABEL else MiniLM(model_folder(home, name))
+
+
+def encoder(home: Path, name: str, store: LanceStore) -> Encode:
+    """`embed(texts, is_query)` of a retriever: tool texts come through the vector store, so that
+    what an evaluation embeds the router's index need not embed again."""
+    embedder = retriever_of(home, name)
+
+    def embed(texts: Sequence[str], is_query: bool) -> np.ndarray:
+        return embedder.embed(texts) if is_query else embed_texts(texts, embedder, store)
+
+    return embed
+
+
 def evaluate_retriever(
     test_rows: Sequence[Row],
     pool_texts: Sequence[str],
-    models: Mapping[str, Callable[[Sequence[str], bool], np.ndarray]],
+    models: Mapping[str, Encode],
     training_set: str,
 ) -> list[dict[str, Any]]:
     """Rows of RETRIEVER_EVALUATION: every test pair ranked by every model.
 
-    `models` maps a label to `embed(texts, is_query)`, unit vectors. The pool is all tool texts,
+    `models` maps a label to `embed(texts, is_query)` (see `encoder`). The pool is all tool texts,
     train servers' included: a router does not know which servers were trained on.
     Raises NothingToEvaluate.
     """

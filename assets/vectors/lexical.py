@@ -15,8 +15,8 @@ _K1, _B = 1.2, 0.75
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 # A CJK or Thai character stands for itself: those scripts put no space between words.
 _WORD = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]|[^\W_\u0e00-\u9fff]+|[^\W_]")
-_STOP_WORDS = """a an and are as at be by can do for from has have i if in into is it its me my of on
-or our please so that the their then there this to up us was we what when which will with would
+_STOP_WORDS = """a an and are as at be by can do for from has have i if in into is it its me my of
+on or our please so that the their then there this to up us was we what when which will with would
 you your"""
 _STOP = frozenset(_STOP_WORDS.split())
 

@@ -1,0 +1,134 @@
+"""The vector store keeps each key once, whoever writes, and gives vectors back in order."""
+
+import multiprocessing as mp
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from warehouse import lance
+from warehouse.lance import DuplicateKeys, LanceStore, vector_key
+
+
+def rows(names: list[str], embedder: str = "e", dim: int = 8) -> list[dict]:
+    rng = np.random.default_rng(len(names))
+    return [
+        {
+            "key": vector_key(name, embedder),
+            "text_digest": name,
+            "embedder": embedder,
+            "kind": "tool",
+            "text": f"{name} reads the weather",
+            "vector": _unit(rng.normal(size=dim)),
+        }
+        for name in names
+    ]
+
+
+def _unit(vector: np.ndarray) -> np.ndarray:
+    return (vector / np.linalg.norm(vector)).astype(np.float32)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LanceStore:
+    return LanceStore(tmp_path / "lance")
+
+
+def test_a_key_is_inserted_once(store: LanceStore) -> None:
+    made = rows(["a", "b", "c"])
+    assert store.insert(made[:2]) == 2
+    assert store.insert(made) == 1
+    assert store.insert(made) == 0
+    assert store.count() == 3
+
+
+def test_the_same_text_by_two_embedders_is_two_vectors(store: LanceStore) -> None:
+    store.insert([*rows(["a"], "one"), *rows(["a"], "two")])
+    assert store.count() == 2
+
+
+def test_missing_names_what_was_never_stored(store: LanceStore) -> None:
+    keys = [row["key"] for row in rows(["a", "b"])]
+    assert store.missing(keys) == set(keys)
+    store.insert(rows(["a", "b"])[:1])
+    assert store.missing(keys) == {keys[1]}
+    assert store.missing([]) == set()
+
+
+def test_vectors_come_in_the_order_asked(store: LanceStore) -> None:
+    made = rows([f"t{i}" for i in range(1200)])
+    store.insert(made)
+    asked = [made[i] for i in (1100, 3, 700, 3)]
+    found = store.vectors([row["key"] for row in asked])
+    assert np.allclose(found, [row["vector"] for row in asked])
+
+
+def test_a_vector_that_is_not_there_is_named(store: LanceStore) -> None:
+    store.insert(rows(["a"]))
+    with pytest.raises(KeyError, match="lacks e|nope"):
+        store.vectors([vector_key("nope", "e")])
+
+
+def test_a_key_may_hold_quotes(store: LanceStore) -> None:
+    store.insert(rows(["it's", "a"]))
+    assert store.missing([vector_key("it's", "e")]) == set()
+
+
+def test_search_by_vector_and_by_words_stays_within_the_embedder(store: LanceStore) -> None:
+    made = rows(["alpha", "beta", "gamma"])
+    store.insert([*made, *rows(["alpha"], "other")])
+    assert store.refresh_indexes()["indexes"] == 1
+    nearest = store.nearest(made[1]["vector"], "e", 2)
+    assert nearest[0][0] == "beta"
+    assert nearest[0][1] == pytest.approx(1.0, abs=1e-5)
+    assert [name for name, _ in store.matching("gamma", "e", 5)][0] == "gamma"
+    assert store.matching("gamma", "other", 5) == []
+
+
+def test_rows_added_after_the_index_are_found_by_words(store: LanceStore) -> None:
+    store.insert(rows(["alpha"]))
+    store.refresh_indexes()
+    store.insert(rows(["delta"]))
+    store.refresh_indexes()
+    assert [name for name, _ in store.matching("delta", "e", 3)] == ["delta"]
+
+
+def test_a_tag_names_a_version_and_may_move(store: LanceStore) -> None:
+    with pytest.raises(KeyError, match="nothing to tag"):
+        store.tag("set-1")
+    store.insert(rows(["a"]))
+    first = store.tag("set-1")
+    store.insert(rows(["a", "b"]))
+    assert store.tag("set-1") > first
+
+
+def test_an_empty_store_answers_with_nothing(store: LanceStore) -> None:
+    assert store.count() == 0
+    assert store.nearest(np.zeros(8), "e", 3) == []
+    assert store.matching("word", "e", 3) == []
+    assert store.refresh_indexes() == {"rows": 0, "indexes": 0}
+
+
+def test_a_repeated_key_is_reported(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.insert(rows(["a"]))
+    import lancedb
+
+    table = lancedb.connect(store.root).open_table(lance.TEXTS)
+    table.add(table.to_arrow())  # what two writers without the lock would leave
+    with pytest.raises(DuplicateKeys, match="repeat a key"):
+        store.insert(rows(["b"]))
+
+
+def _insert(root: str) -> None:
+    LanceStore(Path(root)).insert(rows([f"t{i}" for i in range(50)]))
+
+
+def test_processes_that_write_the_same_keys_leave_each_once(store: LanceStore) -> None:
+    context = mp.get_context("spawn")
+    workers = [context.Process(target=_insert, args=(str(store.root),)) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert [worker.exitcode for worker in workers] == [0, 0, 0]
+    assert store.count() == 50

@@ -134,6 +134,11 @@ class LanceStore:
                 tags.create(name, version)
             return version
 
+    def version(self, table: str = TEXTS) -> int:
+        """The table's present version; 0 before the first insert. It moves with every write."""
+        opened = self._open(table)
+        return opened.version if opened is not None else 0
+
     def count(self, table: str = TEXTS) -> int:
         opened = self._open(table)
         return opened.count_rows() if opened is not None else 0

@@ -14,7 +14,7 @@ import anyio
 
 from assets.servers.relay import Heard, Relay
 from assets.servers.sandbox import Jailed, Launch, SandboxPolicy, start
-from assets.servers.taxonomy import Failure, from_last_words
+from assets.servers.taxonomy import Failure, from_last_words, spoken
 from assets.servers.watchdog import Breach, Watchdog
 
 PROBE_VERSION = 1
@@ -239,7 +239,7 @@ def _verdict(
         if failure.kind == "timeout_start" and heard.noise:
             said = f"{heard.noise} lines that are no JSON-RPC, first {heard.first_noise}"
             return Failure("protocol_error", said)
-        return failure
+        return failure if failure.kind == "oversize" else _why_late(failure, heard)
     if ended_itself:
         return from_last_words(_printable(heard.stderr) + heard.first_noise, code, signal)
     if "code -32601" in failure.detail and progress.answered:
@@ -251,12 +251,16 @@ def _verdict(
     return failure
 
 
+def _why_late(failure: Failure, heard: Heard) -> Failure:
+    """A server that hangs has often said why."""
+    said = spoken(_printable(heard.stderr))
+    return Failure(said.kind, f"{failure.detail}, {said.detail}") if said else failure
+
+
 def _refusal(failure: Failure) -> Failure:
     """An error answer may say the same things a dying server says."""
-    said = from_last_words(failure.detail, 0, None)
-    if said.kind in ("needs_secret", "needs_argument", "needs_network", "needs_software"):
-        return Failure(said.kind, f"answered {failure.detail!r}")
-    return failure
+    said = spoken(failure.detail)
+    return Failure(said.kind, f"answered {failure.detail!r}") if said else failure
 
 
 def _ends_soon(jailed: Jailed, seconds: float = 1.0) -> bool:

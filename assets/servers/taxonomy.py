@@ -87,7 +87,7 @@ _WORDS: tuple[tuple[str, str], ...] = (
         r"resource temporarily unavailable|can't start new thread|\bEAGAIN\b.*(spawn|fork)"
         r"|uv_thread_create|pthread_create failed",
     ),
-    ("disk_full", r"no space left on device|\bENOSPC\b|disk quota"),
+    ("disk_full", r"no space left on device|\bENOSPC\b|disk quota|\bEFBIG\b|File too large"),
     (
         "needs_software",
         r"error while loading shared libraries|command not found|\bENOENT\b.*\bspawn\b"
@@ -128,15 +128,24 @@ def from_last_words(stderr: str, exit_code: int | None, signal: str | None) -> F
     """The kind of a server that ended by itself, from what it said and how it ended."""
     how = f"killed by {signal}" if signal else f"exit {exit_code}"
     if signal in ("SIGXCPU", "SIGXFSZ"):
+        kind = "oversize" if signal == "SIGXCPU" else "disk_full"
         limit = "processor time" if signal == "SIGXCPU" else "file size"
-        return Failure("oversize", f"{how}, the limit on {limit}")
-    for kind, words in _WORDS:
-        found = re.search(words, stderr, re.IGNORECASE | re.MULTILINE)
-        if found:
-            return Failure(kind, f"{how}, said {_line_of(stderr, found.start())!r}")
+        return Failure(kind, f"{how}, the limit on {limit}")
+    said = spoken(stderr)
+    if said:
+        return Failure(said.kind, f"{how}, {said.detail}")
     last = next((line for line in reversed(stderr.splitlines()) if line.strip()), "")
-    said = f", said {last.strip()[:160]!r}" if last else ", said nothing"
-    return Failure("crashed", how + said)
+    words = f", said {last.strip()[:160]!r}" if last else ", said nothing"
+    return Failure("crashed", how + words)
+
+
+def spoken(text: str) -> Failure | None:
+    """The kind that a server's own words name, or None when they name none."""
+    for kind, words in _WORDS:
+        found = re.search(words, text, re.IGNORECASE | re.MULTILINE)
+        if found:
+            return Failure(kind, f"said {_line_of(text, found.start())!r}")
+    return None
 
 
 def _line_of(text: str, position: int) -> str:

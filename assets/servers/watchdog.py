@@ -1,23 +1,24 @@
 """The watchdog of one sandbox: memory of the whole tree, wall clock, private disk, idleness.
 
-Belongs here: sampling /proc for a process tree and ending the sandbox when a limit that no
+Belongs here: judging samples of a process tree and ending the sandbox when a limit that no
 RLIMIT can express is passed. The first breach is kept as the reason.
-Does not belong here: limits the kernel enforces alone (`sandbox.py`), names of failures
-(`taxonomy.py`).
+Does not belong here: limits the kernel enforces alone (`sandbox.py`), reading /proc
+(`processes.py`), names of failures (`taxonomy.py`).
 """
 
 import os
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
+from assets.servers.processes import PROCESSES, Stat, proportional, tree
 from assets.servers.sandbox import HOME, Jailed, SandboxPolicy
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 _MIB = 1024 * 1024
 _EVERY_S = 0.05
 _MAX_INODES = 100_000
+_OWN_THREADS = 3  # bubblewrap's own processes
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Watchdog:
 
     def _watch(self) -> None:
         end = time.monotonic() + self._policy.wall_s
-        while not self._stop.wait(_EVERY_S):
+        while not self._stop.wait(max(_EVERY_S, 8 * PROCESSES.cost_s)):
             if self._jailed.process.poll() is not None:
                 return
             breach = self._sample()
@@ -69,25 +70,30 @@ class Watchdog:
                 return
 
     def _sample(self) -> Breach | None:
-        pids = tree(self._jailed.pid)
+        stats = PROCESSES.stats()
+        pids = tree(self._jailed.pid, stats)
         self._samples += 1
-        self._note_activity(pids)
+        self._note_activity(sum(stats[pid].ticks for pid in pids))
+        threads = sum(stats[pid].threads for pid in pids) - _OWN_THREADS
+        if threads >= self._policy.processes - 1:
+            return Breach("processes", f"{threads} of {self._policy.processes}")
+        breach = self._memory_breach(pids, stats)
+        return breach or (self._disk_breach(pids) if self._samples % 8 == 2 else None)
+
+    def _note_activity(self, ticks: int) -> None:
+        if ticks != self._cpu:
+            self._cpu, self._busy_at = ticks, time.monotonic()
+
+    def _memory_breach(self, pids: list[int], stats: Mapping[int, Stat]) -> Breach | None:
+        """PSS is exact but walks every mapping: asked for now and then, and near the limit."""
         limit = self._policy.memory_mb
-        resident = sum(_resident(pid) for pid in pids) / _MIB
-        # PSS is exact but walks every mapping: ask for it now and then, and always near the limit.
-        if resident > limit * 0.7 or self._samples % 8 == 1:
-            used = sum(_proportional(pid) for pid in pids) / _MIB
+        resident = sum(stats[pid].resident for pid in pids) / _MIB
+        if resident > limit * 0.7 or self._samples % 4 == 1:
+            used = sum(proportional(pid, stats[pid].resident) for pid in pids) / _MIB
             self.peak_mb = max(self.peak_mb, used)
             if used > limit:
                 return Breach("memory", f"{used:.0f} MB of {limit} MB")
-        if self._samples % 8 == 2:
-            return self._disk_breach(pids)
         return None
-
-    def _note_activity(self, pids: list[int]) -> None:
-        spent = sum(_processor_ticks(pid) for pid in pids)
-        if spent != self._cpu:
-            self._cpu, self._busy_at = spent, time.monotonic()
 
     def _disk_breach(self, pids: list[int]) -> Breach | None:
         """The size of the private file systems is capped by the mount; inodes are not."""
@@ -100,57 +106,3 @@ class Watchdog:
             if used > _MAX_INODES:
                 return Breach("disk", f"{used} files in /{folder}")
         return None
-
-
-def tree(pid: int) -> list[int]:
-    """The process and all its descendants, parents first; those that are gone are left out."""
-    children: dict[int, list[int]] = {}
-    try:
-        names = [name for name in os.listdir("/proc") if name.isdigit()]
-    except OSError:
-        return []
-    for name in names:
-        parent = _parent(int(name))
-        if parent is not None:
-            children.setdefault(parent, []).append(int(name))
-    found = [pid] if Path(f"/proc/{pid}").exists() else []
-    for current in found:
-        found.extend(children.get(current, []))
-    return found
-
-
-def _stat(pid: int) -> list[str]:
-    """Fields of /proc/PID/stat from the state on (the name before it may hold anything)."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].decode().split()
-    except (OSError, ValueError):
-        return []
-
-
-def _parent(pid: int) -> int | None:
-    fields = _stat(pid)
-    return int(fields[1]) if len(fields) > 1 else None
-
-
-def _processor_ticks(pid: int) -> int:
-    fields = _stat(pid)
-    return int(fields[11]) + int(fields[12]) if len(fields) > 12 else 0
-
-
-def _resident(pid: int) -> int:
-    """Resident bytes of one process; shared pages are counted in each."""
-    fields = _stat(pid)
-    return int(fields[21]) * _PAGE if len(fields) > 21 else 0
-
-
-def _proportional(pid: int) -> int:
-    """PSS bytes of one process, or its resident bytes where the kernel does not tell."""
-    try:
-        with open(f"/proc/{pid}/smaps_rollup") as file:
-            for line in file:
-                if line.startswith("Pss:"):
-                    return int(line.split()[1]) * 1024
-    except (OSError, ValueError):
-        pass
-    return _resident(pid)

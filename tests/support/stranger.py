@@ -1,0 +1,95 @@
+"""Strangers: little MCP servers written on the spot and probed in the real sandbox.
+
+A stranger is Python source that may use `serve(tools)`, `read()`, `send(message)` and `answer(id,
+result)`. Escape attempts report what worked as names of tools.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from assets.servers.probe import ProbePolicy, ProbeResult, probe
+from assets.servers.sandbox import (
+    Launch,
+    Mount,
+    SandboxPolicy,
+    SandboxUnavailable,
+    preflight,
+)
+from assets.servers.toolchain import find_toolchain
+
+POLICY = SandboxPolicy(
+    memory_mb=192, processes=48, wall_s=20.0, stdout_mb=8, message_mb=4, tmp_mb=16, file_mb=8
+)
+CONVERSATION = ProbePolicy(start_s=4.0, idle_s=0.7, list_s=1.5, max_pages=20, max_tools=1000)
+
+PREAMBLE = '''
+import json, os, sys, time
+
+def read():
+    line = sys.stdin.readline()
+    if not line:
+        sys.exit(0)
+    return json.loads(line)
+
+def send(message):
+    sys.stdout.write(json.dumps(message) + "\\n")
+    sys.stdout.flush()
+
+def answer(id, result):
+    send({"jsonrpc": "2.0", "id": id, "result": result})
+
+def welcome(message, version="2025-06-18"):
+    info = {"name": "stranger", "version": "1"}
+    answer(message["id"], {"protocolVersion": version, "capabilities": {"tools": {}},
+                           "serverInfo": info})
+
+def tool(name, **more):
+    return {"name": name, "inputSchema": {"type": "object"}, **more}
+
+def serve(tools, before_list=lambda: None):
+    while True:
+        message = read()
+        if message.get("method") == "initialize":
+            welcome(message)
+        elif message.get("method") == "tools/list":
+            before_list()
+            answer(message["id"], {"tools": tools})
+
+def attempt(name, action):
+    """A tool named after an escape that worked."""
+    try:
+        action()
+    except BaseException:
+        return []
+    return [tool("escaped_" + name)]
+'''
+
+
+def require_sandbox() -> None:
+    """Skips, with the reason, where this host cannot sandbox."""
+    try:
+        preflight()
+    except SandboxUnavailable as error:
+        pytest.skip(str(error))
+
+
+def launch(folder: Path, source: str, **env: str) -> Launch:
+    """The launch of a stranger kept in `folder`."""
+    (folder / "stranger.py").write_text(PREAMBLE + source)
+    folder.chmod(0o755)  # pytest's folders are their owner's alone; the sandbox is another user
+    toolchain = find_toolchain()
+    mounts = [Mount.same(path) for path in toolchain.binds]
+    argv = (str(toolchain.python), "/srv/server/stranger.py")
+    return Launch(argv, env, (*mounts, Mount(folder, "/srv/server")))
+
+
+def meet(folder: Path, source: str, **limits: object) -> ProbeResult:
+    """Probes a stranger; `limits` override fields of SandboxPolicy."""
+    policy = replace(POLICY, **limits)  # type: ignore[arg-type]
+    return probe(launch(folder, source), policy, CONVERSATION)
+
+
+def names(result: ProbeResult) -> list[str]:
+    return [str(tool.get("name")) for tool in result.tools]

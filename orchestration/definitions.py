@@ -30,13 +30,13 @@ ROOMS = (
 )
 # Fan-ins that follow new data by themselves. The adapters are not among them: `retrain_on_drift`
 # or a person asks for those, since a training costs more than all the rest of a night.
-FAN_IN = ("contract_changes", "drift", "training_set", "spend")
+FAN_IN = ("contract_changes", "training_set", "spend")
 TRAINED = ("retriever_adapter", "caller_adapter")
 MEASURED = (
     *("retriever_evaluation", "retriever_champion"),
     *("caller_evaluation", "caller_champion"),
 )
-SERVED = ("release", "router_index", "report")
+SERVED = ("drift", "release", "router_index", "report")
 FOLLOWS_NEW_DATA = {*FAN_IN, *MEASURED, *SERVED}
 
 

@@ -18,6 +18,10 @@ from assets.servers.sandbox import SandboxPolicy
 from assets.synthesis.defs import Writer
 from assets.vectors.embed import Embedder, MiniLM
 from orchestration.settings import Settings, load_settings
+from training.caller import CallerSettings
+from training.defs import Trainer
+from training.retrain import RetrainPolicy
+from training.retriever import RetrieverSettings
 from warehouse.effects.llm import Role
 from warehouse.store import Warehouse
 
@@ -90,6 +94,19 @@ def writer(settings: Settings) -> Writer:
     )
 
 
+def trainer(settings: Settings) -> Trainer:
+    """What is trained and for how long."""
+    chosen = settings.training
+    common: dict[str, Any] = {"device": chosen.device, "seed": chosen.seed}
+    tiny = {"steps": chosen.caller_pretrain_steps, "seed": chosen.seed}
+    return Trainer(
+        retriever=RetrieverSettings(epochs=chosen.retriever_epochs, **common),
+        caller=CallerSettings(epochs=chosen.caller_epochs, tiny=tiny, **common),
+        caller_base=chosen.caller_base,
+        drift=RetrainPolicy(min_share=chosen.drift_threshold),
+    )
+
+
 def _role(settings: Settings, name: str) -> Role:
     role = getattr(settings.roles, name)
     key = role.api_key or settings.openai_api_key
@@ -120,6 +137,8 @@ def default_resources() -> Mapping[str, Any]:
         "launcher": _resource(launcher),
         "embedder": _resource(embedder),
         "writer": _resource(writer),
+        "trainer": _resource(trainer),
+        "pipes": dg.PipesSubprocessClient(),
     }
 
 

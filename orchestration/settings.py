@@ -107,13 +107,13 @@ class Training(_Part):
     """The models that are trained and for how long."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    retriever_epochs: float = Field(2.0, gt=0)
+    retriever_epochs: int = Field(2, ge=1)
     caller_base: str = Field("tiny", description="tiny, a local path, or a hub id")
-    caller_pretrain_s: float = Field(75.0, gt=0, description="most seconds of pretraining `tiny`")
-    caller_epochs: float = Field(1.0, gt=0)
+    caller_pretrain_steps: int = Field(300, ge=1, description="of the base `tiny`")
+    caller_epochs: int = Field(1, ge=1)
     seed: int = 7
     drift_threshold: float = Field(
-        0.05, ge=0, le=1, description="share of changed tools that asks for retraining"
+        0.01, ge=0, le=1, description="share of changed tools that asks for retraining"
     )
 
 

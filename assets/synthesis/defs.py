@@ -123,7 +123,7 @@ def judgements(
         progress=Lines(context.log.info),
     )
     rows = [*kept, *made]
-    trial = _trial(written, contracts, llm, ask)
+    trial = _trial(written, contracts, llm, ask) if due.due else None
     yield from publish(
         context,
         warehouse,
@@ -210,7 +210,9 @@ def _trial(
         return str(expected.exceptions[0])
 
 
-def _judge_rules(trial: MutationReport | str) -> list[Verdict]:
+def _judge_rules(trial: MutationReport | str | None) -> list[Verdict]:
+    if trial is None:
+        return []  # nothing was judged tonight: the judge's last trial stands
     if isinstance(trial, str):
         return [Verdict("judge_was_judged", False, trial, "a verdict on every seeded mutant")]
     caught, alarms = trial.caught, trial.false_alarms
@@ -234,9 +236,9 @@ def _told(rate: Rate) -> str:
     return f"{rate.refused} of {rate.n} refused [{rate.low:.2f}, {rate.high:.2f}]"
 
 
-def _trial_figures(trial: MutationReport | str) -> Row:
-    if isinstance(trial, str):
-        return {"judge_trial": trial}
+def _trial_figures(trial: MutationReport | str | None) -> Row:
+    if trial is None or isinstance(trial, str):
+        return {"judge_trial": trial or "not held: nothing was judged tonight"}
     lines = ["| flaw | refused | n | 95% interval |", "| --- | --- | --- | --- |"]
     rates = [*trial.flaws, trial.false_alarms]
     lines += [f"| {r.kind} | {r.refused} | {r.n} | {r.low:.2f} to {r.high:.2f} |" for r in rates]

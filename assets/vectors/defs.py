@@ -38,6 +38,7 @@ def contract_vectors(
     store = LanceStore(warehouse.home / "lance")
     snapshots = warehouse.tables.read(SNAPSHOTS, name).to_dicts()
     rows = embed_contracts(snapshots, embedder, store, Lines(context.log.info))
+    store.refresh_indexes()
     flaws = unit_norm_flaws(rows, store)
     previous = warehouse.tables.read(VECTORS, name)
     frame = VECTORS.frame(rows)

@@ -138,6 +138,12 @@ class Ledger:
         except (KeyError, BlobCorrupt):
             return None
 
+    def forget(self, key: str) -> None:
+        """Makes an effect due again whose product (a model's folder) was lost; what it cost
+        stays counted."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM effects WHERE key = ?", (key,))
+
     def set_budget(self, scope: str, limit_usd: float) -> None:
         """Sets the most that effects of `scope` may cost in all, in US dollars."""
         with self._transaction() as db:

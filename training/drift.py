@@ -1,0 +1,70 @@
+"""Drift: how far the contracts have moved since the last training, from the tables.
+
+What belongs here: reading the state that `retrain.decide` judges, and its table.
+What does not: the decision.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from assets.contracts.snapshot import SNAPSHOTS
+from training.champion import last_trained_set
+from training.retrain import Decision, DriftState, drift
+from training.split import TRAIN
+from training.training_set import TRAINING_SET, load_manifest
+from warehouse.store import Warehouse
+from warehouse.tables import TableSpec
+
+ROLE = "retriever"  # the role whose training follows drift; the others are trained beside it
+
+DRIFT = TableSpec(
+    name="drift",
+    key=("role",),
+    columns={
+        "role": pl.String,
+        "known": pl.Int64,  # contracts when it was last trained
+        "changed": pl.Int64,
+        "new": pl.Int64,
+        "gone": pl.Int64,
+        "share": pl.Float64,
+        "training_set": pl.String,
+        "trained_on": pl.String,
+        "retrain": pl.Boolean,
+        "reasons": pl.String,
+    },
+)
+
+
+def drift_state(warehouse: Warehouse, *, failed_attempts: int = 0) -> DriftState:
+    """The state now: current contracts against those of the last *trained* set."""
+    snapshots = warehouse.tables.read(SNAPSHOTS).unique(["server_id", "tool"])
+    now = {
+        f"{server}::{tool}": name
+        for server, tool, name in snapshots.select("server_id", "tool", "contract_digest").rows()
+    }
+    trained_on = last_trained_set(warehouse.home, ROLE)
+    manifest = load_manifest(warehouse.home, trained_on) if trained_on else None
+    head = warehouse.tables.head(TRAINING_SET.name)
+    rows = warehouse.tables.read(TRAINING_SET).filter(pl.col("split") == TRAIN)
+    return drift(
+        manifest["contracts"] if manifest else None,
+        now,
+        training_set=head.digest if head else None,
+        trained_on=trained_on,
+        train_rows=len(rows),
+        failed_attempts=failed_attempts,
+    )
+
+
+def drift_row(state: DriftState, decision: Decision) -> Mapping[str, Any]:
+    """The row of DRIFT for the dashboard; the sensor decides again for itself."""
+    figures = ("known", "changed", "new", "gone", "training_set", "trained_on")
+    return {
+        "role": ROLE,
+        **{name: getattr(state, name) for name in figures},
+        "share": round(state.share, 6),
+        "retrain": decision.retrain,
+        "reasons": "; ".join(decision.reasons),
+    }

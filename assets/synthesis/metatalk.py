@@ -7,7 +7,7 @@ request, in several languages. What does not: whether the request is a good one 
 
 import re
 
-from assets.synthesis.lexicon import base_form
+from assets.synthesis.lexicon import base_form, words_in
 
 _ARTEFACT = (
     r"(?:instructions?|requests?|quer(?:y|ies)|examples?|prompts?|questions?|commands?"
@@ -27,13 +27,13 @@ _OPENINGS = (
     r"(?:sorry|apologies|unfortunately),? (?:but )?(?:i|this|that|the)\b",
     r"i (?:cannot|can't|can not|don't have|do not have|won't) (?:\w+ )?(?:help|assist|provide|generate"
     r"|fulfil|access|browse|create|write|execute|perform|the ability|real-time|enough)",
-    r"i (?:would|will|'ll|can|should|could) (?:now |then |first )?(?:use|call|invoke|generate|help you"
-    r"|suggest|recommend|need to call|check the \w+ (?:\w+ ){0,6}for the user)\b",
+    r"i (?:would|will|'ll|can|should|could) (?:now |then |first )?(?:(?:use|call|invoke|run) the \S+ "
+    r"(?:tool|function|api|endpoint)|generate an? |help you|suggest |recommend |need to call)",
     r"(?:i've|i have) (?:\w+ )?(?:thought|completed|finished|executed|called|generated|created|found"
     r"|retrieved|sent|updated|successfully|set|added|run)\b",
     rf"(?:\w+ )?{_ARTEFACT}\s*(?:#?\d+)?\s*[:=]",
     r"(?:output|response|answer|result|input|task|scenario|user|assistant|note|thought)s?\s*\d*\s*:",
-    r"(?:the|this|an?) (?:user|customer|tool|function|assistant|request|query|instruction|api|endpoint"
+    r"(?:the|this|an?) (?:user|tool|function|assistant|request|query|instruction|api|endpoint"
     r"|model|agent|call|server|parameter|argument)s? (?:\w+ )?(?:wants?|would|needs?|asks?|is|are|should"
     r"|could|returns?|will|can|allows?|takes?|accepts?|has|have|must|provides?|gets?|lets?|retrieves?"
     r"|searches|creates?|sends?|lists?|fetches|requires?|expects?|calls?|does|might|may)\b",
@@ -81,6 +81,13 @@ _SPEAKER = re.compile(
     r"\b(?:i|i'm|i'd|i've|i'll|me|my|mine|we|we're|we've|us|our|you|your|please|let's|lets|need|want"
     r"|should|must|has to|have to|ought|needs?|missing|isn't|aren't|shouldn't|no longer|pls|thanks|cheers|someone|somebody)\b|\?|!"
 )
+_ASKING = set(
+    words_in(
+        "remember keep let help put tell turn ship surprise bill book file choose say repeat try come "
+        "leave bring catch stop hold throw swap wrap figure sort don't how what when where who why "
+        "which is are do does did can could would will should may"
+    )
+)
 _STATES = re.compile(
     r"^\W*(?:the|this|these|those|it|there|all|an?|current|total|no|\d+)\b[^.?!]*?"
     r"\b(?:is|are|was|were|has been|have been|had|contains?|shows?|returned|found|succeeded|failed"
@@ -97,5 +104,5 @@ def _answers(folded: str) -> bool:
     """A statement of fact by nobody to nobody: what comes back from a tool, not what goes in."""
     if not folded.isascii() or _SPEAKER.search(folded) or not _STATES.search(folded):
         return False
-    openings = re.findall(r"(?:^|[.;:,]\s+|\b(?:and|then|so)\s+)\W*(\w+)", folded)
-    return not any(base_form(word) == word for word in openings)
+    openings = re.findall(r"(?:^|[.;:,]\s+|\b(?:and|then|so)\s+)\W*([\w']+)", folded)
+    return not any(base_form(word) == word or word in _ASKING for word in openings)

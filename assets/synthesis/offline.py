@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from assets.synthesis.idioms import idiom_for
 from assets.synthesis.lexicon import lexicon, lexicon_digest, topic_of
 from assets.synthesis.phrasing import Filled, clause, restore, reword, shorten, weave
 from assets.synthesis.reading import Purpose, Slot, purpose, slots
@@ -21,9 +22,7 @@ from warehouse.effects.llm import Completion, Request
 Json = Any
 STYLES = ("direct", "detailed", "implicit")
 _GRAMMAR = 1  # raise it when the grammar changes: the rows are other rows then
-_BARE = re.compile(
-    r"^(?:I|I'm|let me|what|which|can I|tell me how|see if|how many|{)", re.IGNORECASE
-)
+_BARE = re.compile(r"(?:I|I'm|let me|let's|what|which|can I|see if|how many)\b", re.IGNORECASE)
 
 
 class Offline:
@@ -98,19 +97,28 @@ def _sentence(
     contract: Mapping[str, Json], aim: Purpose, filled: list[Filled], style: str, rng: random.Random
 ) -> str:
     free = style != "direct"
+    idiom = idiom_for(contract, aim, filled, rng) if rng.random() < _IDIOM_RATE[style] else None
+    if idiom is not None:
+        request, left = idiom
+        return _framed(contract, request, [clause(item, rng, free) for item in left], style, rng)
     first, left = weave(aim.rest, filled, rng, free)
     first = shorten(first, rng, {"direct": 0.25, "detailed": 0.15}.get(style, 0.3))
-    reworded = restore(reword(first, rng, {"direct": 0.35, "detailed": 0.45}.get(style, 0.6)))
+    reworded = restore(reword(first, rng, {"direct": 0.45, "detailed": 0.6}.get(style, 0.75)))
     clauses = [clause(item, rng, free) for item in left]
     # What reads on ("in Lisbon") comes before what needs a pause ("title: …").
     close = [c for c in clauses if _reads_on(c)][:2]
     apart = [c for c in clauses if c not in close]
     phrase = " ".join([reworded, *close]).strip()
-    if style == "implicit" and re.match(r"(?:a|an|the|all|any|\w+s|\w+ion|\w+)\s", phrase + " "):
+    if style == "implicit" and re.match(r"\w+\s", phrase + " "):
         request = _goal(aim, phrase, rng)
     else:
         request = _ask(aim, phrase, rng)
     return _framed(contract, request, apart, style, rng)
+
+
+# How often a request is a question people really ask ("What does X mean?") instead of the tool's
+# own verb and object in other words.
+_IDIOM_RATE = {"direct": 0.45, "detailed": 0.4, "implicit": 0.65}
 
 
 _READS_ON = re.compile(
@@ -143,7 +151,7 @@ def _ask(aim: Purpose, phrase: str, rng: random.Random) -> str:
         mark = "?" if re.match(r"(?:what|which|can|how)", opener) else "."
         return act[0].upper() + act[1:] + mark
     # "I want to show me" is nobody's English; what is for me is asked of you.
-    for_me = re.search(r"\b(?:me|us)\b", opener)
+    for_me = re.search(r"\b(?:me|us|let's)\b", opener)
     manner = rng.choices(list(words["asks"]), [5, 4, 0 if for_me else 3])[0]
     framed = rng.choice(words["asks"][manner]).replace("{r}", act)
     return framed[0].upper() + framed[1:]

@@ -30,6 +30,15 @@ _PROPER = {
 }  # fmt: skip
 _CALLED = {"title", "project", "tag", "table", "database", "sheet", "team", "branch", "repo"}
 
+_WOVEN = (
+    _PROPER
+    | {"choice", "number", "date", "time", "datetime", "language_code", "currency", "id", "sha"}
+    | {"issue_key", "session", "connection_id", "account", "uuid", "token", "project_key", "color"}
+    | {"title", "project", "tag", "table", "database", "sheet", "team", "branch", "repo", "status"}
+    | {"sentence", "word", "cell", "range", "arxiv_id", "selector", "element", "column", "thing"}
+    | {"role", "owner", "version", "country_code", "phone", "entity_type", "unit", "slug_key"}
+)
+
 
 @dataclass(frozen=True)
 class Filled:
@@ -206,17 +215,20 @@ def weave(rest: str, filled: list[Filled], rng: random.Random, free: bool) -> tu
     """
     left: list[Filled] = []
     for item in filled:
-        if item.sort in ("switch", "parts") or len(str(item.value)) > 60:
+        if item.sort not in _WOVEN or len(str(item.value)) > 60:
             left.append(item)
             continue
         pattern = _mention(item)
-        match = pattern.search(rest) if pattern else None
+        spans = [m.span() for m in re.finditer("\0[^\0]*\0", rest)]
+        found = pattern.finditer(rest) if pattern else ()
+        match = next((m for m in found if not any(a <= m.start() < b for a, b in spans)), None)
         if match is None:
             left.append(item)
             continue
         before = rest[: match.start()].split()
         compound = bool(before) and before[-1].lower() not in _OPENING and "\0" not in before[-1]
-        text = _inline(item, match.group("noun"), rng, free, compound)
+        noun = match.group("noun") or match.group("other")
+        text = _inline(item, noun, rng, free, compound)
         rest = rest[: match.start()] + _mark(text) + rest[match.end() :]
     rest = re.sub(r"\b(?:an?|the) ((?:[\w-]+ ){0,2}\0)", r"\1", rest) if "\0" in rest else rest
     if len(left) < len(filled):
@@ -250,10 +262,28 @@ def _mention(item: Filled) -> re.Pattern[str] | None:
     if not heads:
         return None
     nouns = "|".join(re.escape(head) + ("s?" if item.sort == "topic" else "") for head in heads)
+    suffix = r"(?:id|name|key|path|number|identifier)"
+    # "from one currency to another": the second of a pair has no noun of its own.
+    other = (
+        r"|(?<=\bto )(?P<other>another)\b" if set(item.slot.words) & _SECOND else "(?P<other>$^)?"
+    )
     return re.compile(
-        rf"{_DETERMINED}\b(?P<noun>{nouns})\b(?:\s+(?:id|name|key|path|number|identifier)\b)?",
+        rf"{_DETERMINED}\b(?P<noun>{nouns})\b(?:\s+{suffix}\b)?(?:\s+or\s+{suffix}\b)*{other}",
         re.IGNORECASE,
     )
+
+
+_SECOND = {"target", "to", "dest", "destination", "output"}
+_ID_LIKE = {
+    "id",
+    "issue_key",
+    "session",
+    "connection_id",
+    "account",
+    "uuid",
+    "token",
+    "project_key",
+}
 
 
 def _inline(item: Filled, noun: str, rng: random.Random, free: bool, compound: bool) -> str:
@@ -271,9 +301,9 @@ def _inline(item: Filled, noun: str, rng: random.Random, free: bool, compound: b
         return rng.choice(
             [f"the {noun} {quoted(text, rng)}", f"the {noun} called {quoted(text, rng)}"]
         )
-    if sort == "number":
-        return f"{noun} {text}"
-    return rng.choice([f"{noun} {text}", f"{noun} {text}", f"the {noun} with ID {text}"])
+    if sort in _ID_LIKE:
+        return rng.choice([f"{noun} {text}", f"{noun} {text}", f"the {noun} with ID {text}"])
+    return text if noun == "another" else f"{noun} {text}"
 
 
 def _mark(text: str) -> str:
@@ -295,8 +325,10 @@ def reword(phrase: str, rng: random.Random, rate: float) -> str:
         while position < len(words):
             key = " ".join(words[position : position + size]).lower().strip(",.")
             options = nouns.get(key)
-            marked = any("\0" in word for word in words[position : position + size])
-            if options and not marked and (options == [""] or rng.random() < rate):
+            own = words[position : position + size]
+            # Names stay: "Hacker News" is no headline.
+            fixed = any("\0" in word or (position and word[:1].isupper()) for word in own)
+            if options and not fixed and (options == [""] or rng.random() < rate):
                 result += [rng.choice(options)]
                 position += size
                 continue

@@ -149,8 +149,9 @@ def slots(contract: Mapping[str, Json]) -> list[Slot]:
         return []
     required = schema.get("required") or []
     about = " ".join([*words_of(str(contract.get("name"))), *properties]).lower()
+    told = _documented(str(contract.get("description") or ""))
     found = [
-        _slot(name, resolve(schema_of, schema), name in required, about)
+        _slot(name, resolve(schema_of, schema), name in required, about, told.get(name, ""))
         for name, schema_of in properties.items()
     ]
     return sorted(found, key=lambda slot: not slot.required)
@@ -163,8 +164,21 @@ def fields(schema: Mapping[str, Json], root: Mapping[str, Json]) -> list[Slot]:
     return [_slot(name, resolve(s, root), name in required) for name, s in properties.items()]
 
 
-def _slot(name: str, schema: Mapping[str, Json], required: bool, about: str = "") -> Slot:
-    hint = " ".join(f"{schema.get('description') or ''}".split())
+_DOCUMENTED = re.compile(
+    r"^[ \t]*[-*]?[ \t]*[`*]*(\w+)[`*]*[ \t]*(?:\([^)\n]*\))?[ \t]*[:\uff1a-][ \t]*(.+)$",
+    re.MULTILINE,
+)
+
+
+def _documented(description: str) -> dict[str, str]:
+    """Parameter -> what a docstring's `Args:` section says of it."""
+    return dict(_DOCUMENTED.findall(description))
+
+
+def _slot(
+    name: str, schema: Mapping[str, Json], required: bool, about: str = "", told: str = ""
+) -> Slot:
+    hint = " ".join(f"{schema.get('description') or told}".split())
     return Slot(name, schema, required, words_of(name), hint, about)
 
 

@@ -73,6 +73,10 @@ def _speaks_of(contract: Mapping[str, Json], instruction: str, arguments: Json) 
     schema = contract.get("inputSchema") or {}
     for name in (schema.get("properties") or {}) if isinstance(schema, Mapping) else {}:
         told |= {stem(word) for word in words_of(name)}
+    for idiom in lexicon()["idioms"]:
+        if {stem(word) for word in idiom["when"]} <= told:
+            asked = " ".join(idiom["say"]).lower()
+            told |= {stem(word) for word in re.findall(r"\w{3,}", asked)} - _EMPTY
     return bool(said & told) or bool(_near(said) & told) or len(said) < 3
 
 

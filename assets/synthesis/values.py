@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from assets.synthesis.lexicon import pool
+from assets.synthesis.lexicon import pool, words_in
 from assets.synthesis.reading import Slot, fields, json_type, resolve
 from assets.synthesis.reading import slots as slots_of
 
@@ -42,6 +42,7 @@ _MARKS: dict[str, str] = {
     "issue number": "small_number", "pull number": "small_number", "entity type": "entity_type",
     "relation type": "relation", "search term": "topic", "search query": "topic",
     "paper id": "arxiv_id", "connection string": "connection_string", "package name": "package",
+    "or key": "issue_key", "key or id": "issue_key",
     "connection id": "connection_id", "session id": "session", "user agent": "user_agent",
     "team name": "team", "song name": "song", "artist name": "artist", "movie title": "movie",
     "book title": "book", "old text": "sentence", "new text": "sentence", "api key": "secret",
@@ -305,6 +306,8 @@ def sort_of(slot: Slot) -> str:
     words = list(slot.words)
     if words == ["target"] and " git " in f" {slot.about} ":
         return "branch"
+    if words == ["name"] and _PEOPLE.search(slot.about):
+        return "person"
     for size in (2, 1):
         for start in range(len(words) - size, -1, -1):
             mark = " ".join(words[start : start + size])
@@ -315,7 +318,19 @@ def sort_of(slot: Slot) -> str:
     if words and words[-1] in ("id", "ids", "uid", "key", "slug", "ref"):
         return "id"
     hint = re.findall(r"[a-z]+", slot.hint.lower())
-    return next((_MARKS[word] for word in hint[:12] if word in _MARKS), "project")
+    return next((_MARKS[w] for w in hint[:12] if w in _MARKS and w not in _VAGUE), "project")
+
+
+_PEOPLE = re.compile(
+    r"\b(?:person|people|player|nationality|gender|age|author|contact|character|member|customer)\b"
+)
+# Words that nearly every description holds; they say nothing about the value.
+_VAGUE = set(
+    words_in(
+        "name to from user key value values type text field fields data item items file source to "
+        "query search content target index tag status state time role q unit model words message"
+    )
+)
 
 
 def invent(sort: str, rng: random.Random, slot: Slot | None = None) -> str:

@@ -50,8 +50,9 @@ class TinySettings:
     heads: int = 4
     context: int = 512
     steps: int = 300
-    batch: int = 24
+    batch: int = 12
     candidates: int = 4
+    rounds: int = 4  # requests about the same tools in one text
     learning_rate: float = 3e-3
     seed: int = 7
 
@@ -114,10 +115,18 @@ def base_folder(home: Path, name: str) -> Path:
     return model_folder(home, name)
 
 
-def exercise(rng: random.Random, contracts: Sequence[Contract], n: int) -> dict[str, Any]:
-    """{tools, instruction, call}: one made-up request for one of up to `n` tools."""
+def exercise(
+    rng: random.Random, contracts: Sequence[Contract], n: int, rounds: int = 1
+) -> dict[str, Any]:
+    """{tools, rounds: [(instruction, call)]}: made-up requests, each for one of up to `n` tools."""
     chosen = rng.sample(contracts, min(rng.randint(2, n), len(contracts)))
-    gold = rng.choice(chosen)
+    return {
+        "tools": [tool_schema(contract, DESCRIPTION_WORDS) for contract in chosen],
+        "rounds": [_round(rng, rng.choice(chosen)) for _ in range(rounds)],
+    }
+
+
+def _round(rng: random.Random, gold: Contract) -> tuple[str, dict[str, Any]]:
     shown = tool_schema(gold, DESCRIPTION_WORDS)["function"]
     about = (shown["description"] or shown["name"]).split()
     kept = [word for word in about if rng.random() < 0.6] or about[:1]
@@ -128,12 +137,16 @@ def exercise(rng: random.Random, contracts: Sequence[Contract], n: int) -> dict[
         arguments[name] = value
         told.append(rng.choice([f"{name} {said}", f"'{said}'", f"with {name} = {said}", said]))
     rng.shuffle(told)
-    request = [" ".join(kept), *told]
-    return {
-        "tools": [tool_schema(contract, DESCRIPTION_WORDS) for contract in chosen],
-        "instruction": ", ".join(request),
-        "call": {"name": gold["name"], "arguments": arguments},
-    }
+    return ", ".join([" ".join(kept), *told]), {"name": gold["name"], "arguments": arguments}
+
+
+def _lesson(tokenizer: Any, made: Mapping[str, Any]) -> tuple[str, str]:
+    """An exercise as text to learn whole: the tools once, then every request with its call."""
+    tools, text = made["tools"], ""
+    for instruction, call in made["rounds"]:
+        text += "".join(render(tokenizer, tools, instruction, call))
+        tools = []
+    return "", text
 
 
 def _made_up(rng: random.Random, kind: str) -> Any:
@@ -215,8 +228,9 @@ def _pretrain(
     losses: list[float] = []
     meter = Meter(device)
     for step in range(1, settings.steps + 1):
-        made = [exercise(rng, contracts, settings.candidates) for _ in range(settings.batch)]
-        texts = [render(tokenizer, e["tools"], e["instruction"], e["call"]) for e in made]
+        shape = (settings.candidates, settings.rounds)
+        made = [exercise(rng, contracts, *shape) for _ in range(settings.batch)]
+        texts = [_lesson(tokenizer, each) for each in made]
         batch = collate(tokenizer, texts, settings.context, device)
         with autocast(device):
             loss = model(**batch).loss

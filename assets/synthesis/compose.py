@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from assets.synthesis.edition import rules_edition
 from assets.synthesis.offline import STYLES
 from assets.synthesis.prompts import prompt
 from assets.synthesis.rows import PAIRS, contract_of, pair_id, text_of, tool_key
@@ -54,7 +55,8 @@ def wanted(
 ) -> dict[str, str]:
     """server_id/tool -> digest of everything that decides its pairs: what `warehouse.plan` wants.
 
-    Only what can change the text is in it: contract, prompts, models, seed and k.
+    Only what can change a row is in it: contract, prompts, rules, models, seed and k. New rules over
+    old answers cost nothing: the answers are in the ledger.
     """
     how = _how(llm, k, seed)
     return {tool_key(row): digest([row["contract_digest"], how]) for row in contract_rows}
@@ -63,6 +65,7 @@ def wanted(
 def _how(llm: LLM, k: int, seed: int) -> dict[str, Json]:
     return {
         "prompts": [prompt("generate").digest, prompt("call").digest],
+        "rules": rules_edition(),
         "roles": [llm.identity("generator"), llm.identity("caller")],
         "k": k,
         "seed": seed,

@@ -157,6 +157,9 @@ def _string(value: str, schema: Mapping[str, Json], name: str, text: Text) -> st
         return _date(tuple(int(part) for part in found.groups()), text)
     if re.fullmatch(r"-?\d+(?:\.\d+)?", value):
         return STATED if float(value) in text.numbers else ABSENT
+    if re.fullmatch(r"[\d.]+(?:\s*[,;|x:]\s*[\d.]+)+", value):
+        parts = re.findall(r"\d+(?:\.\d+)?", value)
+        return STATED if all(float(part) in text.numbers for part in parts) else ABSENT
     if text.tokens & set(ALIASES.get(squeezed, ())) or squeezed in text.tokens:
         return STATED
     if (stepped := _STEP.fullmatch(squeezed)) is not None:
@@ -173,17 +176,19 @@ def _string(value: str, schema: Mapping[str, Json], name: str, text: Text) -> st
         return ABSENT if {o for o in others if len(o) > 2} & text.tokens else LIKELY
     if _PROGRAM.search(value) and share >= 0.25:
         return STATED  # composed from what the text says; its keywords are the language's
-    if "/" in value and re.fullmatch(
-        r"[A-Za-z]+/[\w/+-]+", value
-    ):  # Asia/Tokyo: the city is enough
-        share = max(share, _share(re.findall(r"\w+", fold(value.rsplit("/", 1)[1])), text))
+    if (scoped := _SCOPED.fullmatch(value)) is not None:
+        # Asia/Tokyo, nodes-base.slack: people say the last part.
+        share = max(share, _share(re.findall(r"\w+", fold(scoped.group(1))), text))
+    if not squeezed.isascii() and not re.search(r"[a-z]", squeezed):
+        share = max(share, sum(char in text.squeezed for char in squeezed) / len(squeezed))
     if share >= 0.7:
         return STATED
     return LIKELY if share > 0 or (RELATIVE_TIME.search(text.folded) and _timely(name)) else ABSENT
 
 
+_SCOPED = re.compile(r"[\w-]+(?:/[\w+-]+)*[/.]([A-Za-z][\w+-]{2,})")
 _PROGRAM = re.compile(r"\n|;\s|\w\(|\bselect\b.*\bfrom\b|==|=>|\\", re.IGNORECASE)
-_STEP = re.compile(r"([a-z]*)(\d+)([a-z]*)")
+_STEP = re.compile(r"(?=.*[a-z])([a-z]{0,2})(\d{1,4})([a-z]{0,2})")
 _STEPS = {
     "s": "sec",
     "m": "min",

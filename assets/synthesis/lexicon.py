@@ -10,8 +10,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from warehouse.digest import sha256
-
 _PATH = Path(__file__).with_name("lexicon.json")
 _IRREGULAR = {"does": "do", "goes": "go", "has": "have", "is": "be", "analyses": "analyse"}
 
@@ -25,11 +23,6 @@ def words_in(text: str) -> list[str]:
 def lexicon() -> dict[str, Any]:
     """The whole lexicon; read once."""
     return json.loads(_PATH.read_text(encoding="utf-8"))
-
-
-@cache
-def lexicon_digest() -> str:
-    return sha256(_PATH.read_bytes())
 
 
 def pool(name: str) -> list[str]:

@@ -38,6 +38,13 @@ _OPENINGS = (
     r"|could|returns?|will|can|allows?|takes?|accepts?|has|have|must|provides?|gets?|lets?|retrieves?"
     r"|searches|creates?|sends?|lists?|fetches|requires?|expects?|calls?|does|might|may)\b",
     r"(?:to|in order to) (?:answer|fulfil|satisfy|complete) (?:this|the) (?:request|query|instruction)",
+    r"(?:i'll|i will|i'm going to|i am going to|i can|i could) (?:[\w']+ ){1,10}for you\b",
+    r"(?:based on|according to|given) (?:the|your|this) (?:request|query|instruction|description|schema"
+    r"|tool|function|input|information|user)",
+    r"(?:you (?:can|could|should|may) (?:use|call|try|invoke)|step \d|first, i(?:'ll| will)|done[.!]|success"
+    r"|no (?:results|data|matches|records|information) (?:were |was |is |are )?(?:found|available)|error[:!])",
+    r"(?:the|your) (?:answer|result|output|response|instruction|request|query|prompt|example|task"
+    r"|operation|file|message|order|call) (?:is|was|has been|have been|would be|will be|could be)\b",
     r"let me (?:know|think|help|call|use|generate|explain how|provide)\b",
     r"(?:is|does) (?:this|that) (?:instruction|request|example)",
     r"[{\[]\s*\"|```|<\w+>",
@@ -63,6 +70,8 @@ _OPENINGS = (
 # What gives such talk away wherever it stands.
 _ANYWHERE = (
     r"let me know if (?:you|there|that)\b",
+    r"\bi (?:hope|trust) (?:this|that) helps|\bfeel free to\b|\bhappy to help\b|\bhow can i help\b",
+    r"\b(?:would|do) you (?:like|want) me to\b|\bplease (?:provide|specify|clarify|tell me which)\b",
     r"(?:anything|something) else i can (?:help|do)",
     r"\bas an ai\b|\blanguage model\b",
     r"\b(?:the|a|this) user (?:\w+ )?(?:wants?|would|could|is asking|asked|asks|wishes|requests?|needs?"

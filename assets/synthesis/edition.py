@@ -1,0 +1,32 @@
+"""Which edition of the rules and of the grammar made a row: digests of their own source.
+
+What belongs here: the digests that go into plans and keys, so that no changed rule passes for the
+old one because somebody forgot to raise a number.
+What does not: the rules themselves.
+"""
+
+from functools import cache
+from pathlib import Path
+
+from warehouse.digest import digest, sha256
+
+_HERE = Path(__file__).parent
+_READING = ("lexicon.py", "lexicon.json", "reading.py")
+_RULES = ("verify.py", "grounding.py", "spoken.py", "metatalk.py", "../contracts/validate.py")
+_GRAMMAR = ("offline.py", "phrasing.py", "idioms.py", "values.py", "rubric.py")
+
+
+@cache
+def rules_edition() -> str:
+    """Digest of everything that decides a rule's verdict; 12 hex digits."""
+    return _digest(*_READING, *_RULES)
+
+
+@cache
+def offline_edition() -> str:
+    """Digest of everything that decides what the offline provider says; 12 hex digits."""
+    return _digest(*_READING, *_RULES, *_GRAMMAR)
+
+
+def _digest(*names: str) -> str:
+    return digest([sha256((_HERE / name).read_bytes()) for name in names])[:12]

@@ -5,6 +5,7 @@ launching it with the settings given, and the JSON that is printed.
 Does not belong here: printing and exit codes (`orchestration/cli.py`), nightly work (`night.py`).
 """
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -72,6 +73,11 @@ def _probe_directory(
             "--dir needs a command after `--`, like: --dir ./server -- python main.py"
         )
     folder = directory.resolve()
+    if os.geteuid() == 0 and folder.stat().st_mode & 0o005 != 0o005:
+        raise TargetError(
+            f"--dir {folder}: closed to others, so the sandbox's user cannot read it; open it"
+            f" (chmod o+rX -R {folder}) and try again"
+        )
     runtimes = {"python": str(toolchain.python), "python3": str(toolchain.python)}
     if toolchain.node:
         runtimes["node"] = str(toolchain.node)

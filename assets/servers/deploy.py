@@ -136,6 +136,7 @@ def deployment_row(
 ) -> dict[str, Any]:
     """The row of DEPLOYMENTS; the raw tools go to a blob of their own."""
     row: dict[str, Any] = {
+        **dict.fromkeys(DEPLOYMENTS.columns),
         "server_id": server_id,
         "marketplace": marketplace,
         "listing_id": listing_id,

@@ -31,8 +31,11 @@ def download(
     else is refused (`integrity`). Other failures: `not_found`, `fetch_failed`, `oversize`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    if sha256 and (folder / sha256).exists():
-        return folder / sha256, sha256
+    kept = folder / (sha256 or "")
+    if sha256 and kept.exists():
+        if hashlib.sha256(kept.read_bytes()).hexdigest() == sha256:
+            return kept, sha256
+        kept.unlink()  # damaged on this disk: fetch it again
     descriptor, name = tempfile.mkstemp(dir=folder, prefix=".part-")
     part = Path(name)
     try:

@@ -22,7 +22,7 @@ from assets.servers.contained import FETCH, Finished, own, run_tool
 from assets.servers.download import DownloadError, download
 from assets.servers.recipe import Recipe, normalised
 from assets.servers.toolchain import Toolchain, ToolMissing
-from warehouse.digest import digest, sha256
+from warehouse.digest import digest
 
 _MANIFEST = "toolmill.json"
 _TREE = "tree"  # the part that the run phase sees
@@ -209,9 +209,6 @@ def _mcpb(recipe: Recipe, staging: Path, home: Path, toolchain: Toolchain) -> di
         bundle, found = download(str(recipe.url), home / "cache" / "bundles", sha256=wanted)
     except DownloadError as error:
         raise FetchError(error.kind, str(error)) from error
-    if sha256(bundle.read_bytes()) != found:
-        bundle.unlink()
-        raise FetchError("integrity", f"the kept bundle {found[:16]}… was damaged; it was removed")
     extract(bundle, staging / _TREE)
     node = str(toolchain.node) if toolchain.node else None
     return {**command_of(staging / _TREE, str(toolchain.python), node), "locked": found}

@@ -132,7 +132,9 @@ def _stands(job: _Job, now: float) -> bool:
     if row["status"] == "failed":
         return row["retry_at"] is None or row["retry_at"] > now
     package = job.listing.package
-    return package is not None and (bool(package.digest) or exact_version(package) is not None)
+    if package is None or package.digest:
+        return package is not None
+    return package.type != "mcpb" and exact_version(package) is not None
 
 
 def _carry_out(

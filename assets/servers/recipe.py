@@ -10,7 +10,6 @@ Does not belong here: asking a registry (`resolve.py`), fetching (`fetch.py`), l
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
@@ -59,7 +58,7 @@ class Recipe(BaseModel):
     directory: str | None = None
     recipe_version: int = RECIPE_VERSION
 
-    @cached_property
+    @property  # not cached: a changed copy would carry its original's digest
     def digest(self) -> str:
         """Over everything that changes the launch. The address of content that is pinned by its
         hash does not: the same bundle from elsewhere is the same recipe."""

@@ -98,7 +98,8 @@ _WORDS: tuple[tuple[str, str], ...] = (
     ),
     (
         "needs_secret",
-        r"(api|access|auth\w*|secret|bot|private|personal|bearer)[ _-]?(key|token|secret|id)s?\b"
+        r"((api|access|auth\w*|secret|bot|private|personal|bearer)[ _-]?(key|token|secret|id)s?"
+        r"|\w+_(key|token|secret|password|pat))\b"
         r".{0,80}(required|missing|not set|not found|invalid|must|need|provide|undefined|empty"
         r"|not configured)"
         r"|(required|missing|provide|set|need|no|invalid|specify)\b.{0,60}\b\w*"

@@ -1,0 +1,110 @@
+"""Fixtures: a loopback host for bundles, and bundles made on the spot."""
+
+import io
+import json
+import threading
+import zipfile
+from collections.abc import Iterator
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from assets.marketplaces.listing import EnvVar, Listing, Package
+from tests.support.stranger import PREAMBLE
+
+
+def bundle(source: str, **manifest) -> bytes:
+    """An MCPB bundle of one Python server."""
+    facts = {
+        "manifest_version": "0.3",
+        "name": "test",
+        "server": {
+            "type": "python",
+            "entry_point": "main.py",
+            "mcp_config": {"command": "python", "args": ["${__dirname}/main.py"], "env": {}},
+        },
+        **manifest,
+    }
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, text in (("manifest.json", json.dumps(facts)), ("main.py", PREAMBLE + source)):
+            archive.writestr(zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0)), text)
+    return buffer.getvalue()
+
+
+class BundleHost:
+    """Serves bytes by path on loopback and counts the requests."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.requests: list[str] = []
+        host = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                host.requests.append(self.path)
+                body = host.files.get(self.path)
+                self.send_response(200 if body is not None else 404)
+                self.send_header("Content-Length", str(len(body or b"")))
+                self.end_headers()
+                self.wfile.write(body or b"")
+
+            def log_message(self, *_: object) -> None:
+                return
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def listing(self, name: str, source: str | None, *, pinned: bool = True, **facts) -> Listing:
+        """The listing of a bundle now served here; without source nothing is served."""
+        body = bundle(source, **facts) if source is not None else b""
+        if source is not None:
+            self.files[f"/{name}.mcpb"] = body
+        return Listing(
+            marketplace="registry",
+            native_id=name,
+            name=name,
+            transport="stdio",
+            package=Package(
+                type="mcpb",
+                identifier=f"{self.url}/{name}.mcpb",
+                version="1.0.0",
+                digest=f"sha256:{sha256(body).hexdigest()}" if pinned else None,
+            ),
+            runnable=True,
+        )
+
+
+@pytest.fixture
+def host() -> Iterator[BundleHost]:
+    served = BundleHost()
+    thread = threading.Thread(target=served.server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    yield served
+    served.server.shutdown()
+    served.server.server_close()
+
+
+def npm(name: str, version: str | None = "1.0.0", **facts) -> Listing:
+    return _listing(Package(type="npm", identifier=name, version=version), facts)
+
+
+def pypi(name: str, version: str | None = "1.0.0", **facts) -> Listing:
+    return _listing(Package(type="pypi", identifier=name, version=version), facts)
+
+
+def _listing(package: Package, facts: dict) -> Listing:
+    env = tuple(EnvVar(**about) for about in facts.pop("env", ()))
+    return Listing(
+        **{
+            "marketplace": "registry",
+            "native_id": package.identifier,
+            "name": package.identifier,
+            "transport": "stdio",
+            "package": package,
+            "env": env,
+            "runnable": True,
+            **facts,
+        }
+    )

@@ -1,0 +1,55 @@
+import pytest
+
+from assets.servers.byhand import TargetError, probe_target
+from assets.servers.deploy import DeployPolicy
+from tests.support.stranger import CONVERSATION, POLICY, PREAMBLE, require_sandbox
+
+
+@pytest.fixture
+def probe(warehouse, tmp_path):
+    require_sandbox()
+    tmp_path.chmod(0o755)
+
+    def run(target=None, **facts):
+        policy = DeployPolicy(warehouse.home, POLICY, CONVERSATION)
+        return probe_target(target, policy, ledger=warehouse.ledger, night="n1", **facts)
+
+    return run
+
+
+def _folder(tmp_path, source):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    folder.chmod(0o755)
+    (folder / "main.py").write_text(PREAMBLE + source)
+    return folder
+
+
+def test_a_folder_is_seen_at_its_own_path_and_its_tools_are_listed(probe, tmp_path):
+    folder = _folder(tmp_path, "serve([tool(os.getcwd()), tool(os.environ['KEY']), {'name': 1}])")
+    answer = probe(directory=folder, command=["python", "main.py"], env={"KEY": "v"})
+    assert answer["status"] == "ok", answer["hint"]
+    assert list(answer["contract_digests"]) == [str(folder), "v", "1"]
+    assert answer["contract_digests"]["v"].startswith("c1:")
+    assert answer["contract_digests"]["1"] is None
+    assert answer["server_id"] == "private:mine"
+
+
+def test_a_server_that_dies_is_classified(probe, tmp_path):
+    folder = _folder(tmp_path, "sys.exit('API key required')")
+    answer = probe(directory=folder, command=["python3", "main.py"])
+    assert (answer["status"], answer["tools"]) == ("needs_secret", [])
+    assert "API key required" in answer["stderr_tail"]
+
+
+@pytest.mark.parametrize("target", ["", "npm:", "pip:x", "npm:a b", "https://x"])
+def test_what_is_no_target_says_what_is(probe, target):
+    with pytest.raises(TargetError, match="expected npm:NAME"):
+        probe(target)
+
+
+def test_a_folder_without_a_command_or_that_is_absent_is_refused(probe, tmp_path):
+    with pytest.raises(TargetError, match="needs a command"):
+        probe(directory=tmp_path)
+    with pytest.raises(TargetError, match="no such folder"):
+        probe(directory=tmp_path / "none", command=["python"])

@@ -1,0 +1,167 @@
+import pytest
+
+from assets.marketplaces.listing import Listing, Package
+from assets.servers.placeholders import DATA, is_path, value_for
+from assets.servers.recipe import (
+    Recipe,
+    Resolved,
+    ResolveError,
+    Unlaunchable,
+    plan_recipe,
+    server_id,
+)
+from tests.servers.conftest import npm, pypi
+
+
+def _resolve(package):
+    return Resolved(package.version or "9.9.9", "sha512-abc")
+
+
+def _plan(listing) -> Recipe:
+    recipe = plan_recipe(listing, _resolve)
+    assert isinstance(recipe, Recipe), recipe
+    return recipe
+
+
+@pytest.mark.parametrize(
+    ("listing", "identity"),
+    [
+        (npm("@Scope/pkg"), "npm:@Scope/pkg"),
+        (pypi("My_Server.x"), "pypi:my-server-x"),
+        (
+            npm("x", package=Package(type="mcpb", identifier="https://A.org/b.mcpb?token=1#x")),
+            "mcpb:https://a.org/b.mcpb",
+        ),
+        (
+            npm("x", package=Package(type="mcpb", identifier="http://127.0.0.1:4711/b.mcpb")),
+            "mcpb:http://127.0.0.1/b.mcpb",
+        ),
+        (npm("x", package=None, url="https://u:p@mcp.example.com/sse/?key=1"),
+         "remote:https://mcp.example.com/sse"),
+        (npm("x", package=Package(type="oci", identifier="docker.io/x")), None),
+        (npm("x", package=None), None),
+    ],
+)  # fmt: skip
+def test_the_identity_of_a_server(listing, identity):
+    assert server_id(listing) == identity
+
+
+def test_two_marketplaces_that_list_the_same_give_one_recipe():
+    one, two = npm("pkg"), npm("pkg", marketplace="mcpso", native_id="z", description="Other.")
+    assert _plan(one).digest == _plan(two).digest
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"package": Package(type="npm", identifier="pkg", version="1.0.1")},
+        {"args": ("--read-only",)},
+        {"env": [{"name": "KEY", "required": True}]},
+    ],
+)
+def test_what_changes_the_launch_changes_the_digest(change):
+    listing = npm("pkg", **change) if "env" in change else npm("pkg").model_copy(update=change)
+    assert _plan(listing).digest != _plan(npm("pkg")).digest
+
+
+def test_a_bundle_pinned_by_its_hash_is_the_same_from_anywhere():
+    def listing(url):
+        package = Package(type="mcpb", identifier=url, version="1", digest="sha256:" + "a" * 64)
+        return npm("x", package=package)
+
+    def resolve(package):
+        return Resolved(package.version, package.digest)
+
+    one, two = (
+        plan_recipe(listing(f"http://127.0.0.1:{port}/b.mcpb"), resolve) for port in (1111, 2222)
+    )
+    assert one.digest == two.digest
+
+
+def test_required_and_secret_variables_become_placeholders_and_the_rest_is_kept_spare():
+    recipe = _plan(
+        npm(
+            "pkg",
+            env=[
+                {"name": "NOTION_TOKEN", "secret": True},
+                {"name": "BASE_URL", "required": True},
+                {"name": "LOG_LEVEL", "default": "info"},
+                {"name": "REGION"},
+                {"name": "not a name", "required": True},
+            ],
+        )
+    )
+    env = dict(recipe.env)
+    assert env["NOTION_TOKEN"].startswith("ntn_placeholder")
+    assert env["BASE_URL"].startswith("https://")
+    assert env["LOG_LEVEL"] == "info"
+    assert dict(recipe.spare_env) == {"REGION": "us-east-1"}
+    assert recipe.placeholders == ("env:BASE_URL", "env:NOTION_TOKEN", "env:REGION")
+
+
+def test_places_and_authors_paths_in_arguments_are_filled_in():
+    args = ("npx", ("-y", "pkg@1.0.0", "--root={dir:filepath}", "/Users/jane/docs", "--fast"))
+    recipe = _plan(npm("pkg", command=args[0], args=args[1]))
+    assert recipe.args == (f"--root={DATA}", DATA, "--fast")
+    assert recipe.placeholders == ("arg:0", "arg:1")
+
+
+@pytest.mark.parametrize(
+    ("listing", "kind"),
+    [
+        (npm("pkg", runnable=False, reason="shell syntax in the command"), "no_recipe"),
+        (npm("--registry=http://evil"), "no_recipe"),
+        (npm("../../etc/passwd"), "no_recipe"),
+        (pypi("pkg @ https://evil/x.whl"), "no_recipe"),
+        (npm("x", package=Package(type="mcpb", identifier="file:///etc/passwd")), "no_recipe"),
+        (npm("x", package=Package(type="oci", identifier="docker.io/x")), "policy_denied"),
+    ],
+)
+def test_a_listing_without_a_safe_launch_says_why(listing, kind):
+    refused = plan_recipe(listing, _resolve)
+    assert isinstance(refused, Unlaunchable)
+    assert refused.kind == kind
+    assert refused.hint
+
+
+def test_what_the_registry_refuses_is_a_row_not_an_error():
+    def absent(package):
+        raise ResolveError("not_found", f"npm has no {package.identifier}")
+
+    refused = plan_recipe(npm("pkg"), absent)
+    assert isinstance(refused, Unlaunchable)
+    assert (refused.kind, refused.server_id) == ("not_found", "npm:pkg")
+
+
+@pytest.mark.parametrize(
+    ("name", "format", "starts"),
+    [
+        ("OPENAI_API_KEY", None, "sk-placeholder"),
+        ("githubToken", None, "ghp_placeholder"),
+        ("JIRA_URL", None, "https://"),
+        ("CONFLUENCE_USERNAME", None, "placeholder@"),
+        ("DATABASE_URL", None, "postgresql://"),
+        ("MDB_MCP_CONNECTION_STRING", None, "mongodb://"),
+        ("MONGODB_URI", None, "mongodb://"),
+        ("ALLOWED_DIR", None, DATA),
+        ("PORT", None, "8080"),
+        ("client_id", None, "00000000-"),
+        ("anything", "number", "1"),
+        ("anything", "boolean", "true"),
+        ("anything", "directory", DATA),
+        ("anything", None, "placeholder"),
+    ],
+)
+def test_a_placeholder_has_the_shape_its_name_asks_for(name, format, starts):
+    value = value_for(name, None, format)
+    assert value.startswith(starts)
+    assert value == value_for(name, None, format)
+    assert is_path(value) == (starts == DATA)
+
+
+def test_a_recipe_names_no_marketplace():
+    listing = npm("pkg")
+    assert listing.marketplace not in Listing.model_dump_json(
+        listing.model_copy(update={"marketplace": "m"})
+    )
+    assert "registry" not in _plan(listing).model_dump_json()

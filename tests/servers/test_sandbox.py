@@ -1,0 +1,136 @@
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from assets.servers import sandbox
+from assets.servers.sandbox import (
+    Launch,
+    Mount,
+    SandboxPolicy,
+    SandboxUnavailable,
+    describe_exit,
+    preflight,
+    start,
+)
+from tests.support.stranger import require_sandbox
+
+
+def _run(*argv, **facts):
+    with start(Launch(tuple(argv), **facts), SandboxPolicy()) as jailed:
+        out, err = jailed.process.communicate(timeout=20)
+        return out.decode(), err.decode(), jailed.exit_status()
+
+
+@pytest.fixture
+def real():
+    require_sandbox()
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [(0, (0, None)), (3, (3, None)), (137, (None, "SIGKILL")), (-9, (None, "SIGKILL")),
+     (None, (None, None)), (255, (255, None))],
+)  # fmt: skip
+def test_an_exit_is_a_code_or_a_signal(code, status):
+    assert describe_exit(code) == status
+
+
+@pytest.mark.usefixtures("real")
+def test_a_command_runs_with_its_environment_and_its_folder(tmp_path):
+    tmp_path.chmod(0o755)
+    (tmp_path / "x").write_text("here")
+    out, _, status = _run(
+        "sh",
+        "-c",
+        'cat x; echo "$WORD"; pwd',
+        env={"WORD": "a b\nc"},
+        mounts=(Mount.same(tmp_path),),
+        cwd=str(tmp_path),
+    )
+    assert (out, status) == (f"herea b\nc\n{tmp_path}\n", (0, None))
+
+
+@pytest.mark.usefixtures("real")
+def test_a_mount_is_read_only_unless_it_is_said_to_be_writable(tmp_path):
+    tmp_path.chmod(0o777)
+    _, err, _ = _run("touch", "/x/a", mounts=(Mount(tmp_path, "/x"),))
+    assert "Read-only" in err
+    _run("touch", "/x/b", mounts=(Mount(tmp_path, "/x", writable=True),))
+    assert [path.name for path in tmp_path.iterdir()] == ["b"]
+
+
+@pytest.mark.usefixtures("real")
+def test_two_sandboxes_do_not_see_each_other():
+    with start(Launch(("sleep", "60")), SandboxPolicy()):
+        out, _, _ = _run("sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
+    assert "sleep 60" not in out
+
+
+@pytest.mark.usefixtures("real")
+def test_leaving_ends_the_whole_tree():
+    with start(Launch(("sh", "-c", "sleep 77.7 & sleep 77.7")), SandboxPolicy()) as jailed:
+        pass
+    assert jailed.process.returncode is not None
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+    assert "sleep 77.7" not in listed
+
+
+def test_a_missing_program_is_named_with_the_way_to_get_it(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name, path=None: None)
+    preflight.cache_clear()
+    try:
+        with pytest.raises(SandboxUnavailable, match="apt-get install bubblewrap"):
+            preflight()
+    finally:
+        preflight.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("root", "reason", "mend"),
+    [
+        (True, "Creating new namespace failed: Operation not permitted", "CAP_SYS_ADMIN"),
+        (False, "setting up uid map: Permission denied", "AppArmor"),
+        (False, "Unknown option --disable-userns", "0.8 or later"),
+    ],
+)
+def test_a_kernel_that_refuses_gets_its_remedy(monkeypatch, root, reason, mend):
+    monkeypatch.setattr(sandbox.os, "geteuid", lambda: 0 if root else 1000)
+    assert mend in sandbox._remedy(reason)
+
+
+@pytest.mark.skipif(sandbox.os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.usefixtures("real")
+def test_an_ordinary_user_has_the_same_sandbox():
+    """The other branch: one bubblewrap, by nobody."""
+    with tempfile.TemporaryDirectory() as folder:
+        module = Path(folder) / "assets" / "servers"
+        module.mkdir(parents=True)
+        shutil.copy(sandbox.__file__, module / "sandbox.py")
+        Path(folder).chmod(0o755)
+        become = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+        done = subprocess.run(
+            [*become, "/usr/bin/python3", "-c", AS_NOBODY],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            cwd=folder,
+        )
+    if "SandboxUnavailable" in done.stderr:
+        pytest.skip("this kernel refuses user namespaces to ordinary users")
+    assert done.stdout.split() == ["65534", "tmp", "1"], done.stderr
+
+
+AS_NOBODY = """
+from assets.servers.sandbox import Launch, SandboxPolicy, start
+
+command = (
+    "id -u; ls /root 2>/dev/null; touch /tmp/ok && echo tmp;"
+    " (unshare -U true || echo 1) 2>/dev/null; touch /dev/x /x 2>/dev/null && echo leak"
+)
+with start(Launch(("sh", "-c", command)), SandboxPolicy(processes=32)) as jailed:
+    out, err = jailed.process.communicate(timeout=20)
+print(out.decode())
+"""

@@ -1,0 +1,49 @@
+from pathlib import Path
+
+import pytest
+
+from assets.servers import toolchain
+from assets.servers.toolchain import Toolchain, ToolMissing, find_toolchain
+
+
+def test_the_runtimes_of_this_host_are_found():
+    found = find_toolchain()
+    assert found.python.exists()
+    assert found.uv.exists()
+    assert any(found.python.is_relative_to(bind) for bind in (*found.binds, Path("/usr")))
+
+
+def test_no_token_reaches_the_fetch_phase(monkeypatch):
+    monkeypatch.setenv("UV_INDEX_URL", "https://user:hunter2@index.example.org/simple")
+    monkeypatch.setenv("HTTPS_PROXY", "http://u:hunter2@proxy.example.org:3128")
+    monkeypatch.setenv("NPM_TOKEN", "hunter2")
+    monkeypatch.setenv("PIP_INDEX_URL", "https://u:hunter2@index.example.org/simple")
+    env, _ = toolchain._fetch_settings(None)
+    assert "hunter2" not in str(env)
+    assert env["HTTPS_PROXY"] == "http://proxy.example.org:3128"
+    assert env["UV_INDEX_URL"] == "https://index.example.org/simple"
+
+
+def test_pips_settings_are_told_to_uv(monkeypatch, tmp_path):
+    config = tmp_path / "pip.conf"
+    config.write_text(
+        "[global]\nindex-url = https://mirror.example.org/simple\n"
+        "extra-index-url = file:///srv/one/simple\n  file:///srv/two/simple\n"
+    )
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
+    env, paths = toolchain._fetch_settings(None)
+    assert env["UV_DEFAULT_INDEX"] == "https://mirror.example.org/simple"
+    assert env["UV_INDEX"] == "file:///srv/one/simple file:///srv/two/simple"
+    assert {Path("/srv/one"), Path("/srv/two")} <= set(paths)
+
+
+def test_a_host_without_node_says_how_to_get_it():
+    with pytest.raises(ToolMissing, match=r"Node\.js 20"):
+        Toolchain(Path("/p"), "3.11", Path("/uv")).require_node()
+
+
+def test_an_artefact_of_npm_depends_on_nodes_major_version_only():
+    one = Toolchain(Path("/p"), "3.11", Path("/uv"), node_version="20.1.0")
+    two = Toolchain(Path("/q"), "3.12", Path("/uv"), node_version="20.9.3")
+    assert one.identity("npm") == two.identity("npm")
+    assert one.identity("pypi") != two.identity("pypi")

@@ -55,8 +55,8 @@ def wanted(
 ) -> dict[str, str]:
     """server_id/tool -> digest of everything that decides its pairs: what `warehouse.plan` wants.
 
-    Only what can change a row is in it: contract, prompts, rules, models, seed and k. New rules over
-    old answers cost nothing: the answers are in the ledger.
+    Only what can change a row is in it: contract, prompts, rules, models, seed and k. New rules
+    over old answers cost nothing: the answers are in the ledger.
     """
     how = _how(llm, k, seed)
     return {tool_key(row): digest([row["contract_digest"], how]) for row in contract_rows}

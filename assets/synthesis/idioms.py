@@ -23,7 +23,7 @@ def idiom_for(
     The most specific idioms (most words matched) are taken; `{v}` and `{w}` take the first values
     that fit into a sentence.
     """
-    told = {*words_of(str(contract.get("name"))), *words_of(aim.rest)}
+    told = {*words_of(aim.rest), *words_of(str(contract.get("name")))}
     fitting = [
         idiom
         for idiom in lexicon()["idioms"]
@@ -31,8 +31,10 @@ def idiom_for(
     ]
     if not fitting:
         return None
-    closest = max(len(idiom["when"]) for idiom in fitting)
-    idiom = rng.choice([idiom for idiom in fitting if len(idiom["when"]) == closest])
+    words = [*words_of(aim.rest), *words_of(str(contract.get("name")))]
+    # The most words matched; among those what the tool speaks of first ("a comment to a page").
+    ranks = [(-len(i["when"]), min(words.index(word) for word in i["when"])) for i in fitting]
+    idiom = rng.choice([i for i, rank in zip(fitting, ranks, strict=True) if rank == min(ranks)])
     form = rng.choice(idiom["say"])
     sayable = [item for item in filled if _sayable(item, idiom["needs"], aim.family)]
     if form.count("{") > len(sayable):
@@ -40,7 +42,7 @@ def idiom_for(
     held: list[Filled] = []
     for mark in ("{v}", "{w}"):
         if mark in form:
-            item = _main(sayable, held)
+            item = _main(sayable, held, aim.family)
             held.append(item)
             form = form.replace(mark, _spoken(item, rng))
     return form[0].upper() + form[1:], [item for item in filled if item not in held]
@@ -64,11 +66,15 @@ def _sayable(item: Filled, needs: str, family: str) -> bool:
     return item.sort not in _SENTENCES or family in ("create", "send", "run", "update")
 
 
-def _main(sayable: list[Filled], held: list[Filled]) -> Filled:
-    """What the request is about: the first required value that is text, else the first one."""
+def _main(sayable: list[Filled], held: list[Filled], family: str) -> Filled:
+    """What the request is about: a new thing's name, else the first required text, else the first
+    value."""
     free = [item for item in sayable if item not in held]
+    names = [i for i in free if i.sort in ("title", "project", "person", "sentence")]
+    if family == "create" and names:
+        return names[0]
     texts = [i for i in free if i.slot.required and isinstance(i.value, str)]
-    return (texts or free)[0] if not held or not texts else texts[0]
+    return (texts or free)[0]
 
 
 def _spoken(item: Filled, rng: random.Random) -> str:

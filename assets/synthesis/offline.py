@@ -16,7 +16,7 @@ from assets.synthesis.idioms import idiom_for
 from assets.synthesis.lexicon import lexicon, topic_of
 from assets.synthesis.phrasing import Filled, clause, restore, reword, shorten, weave
 from assets.synthesis.reading import Purpose, Slot, purpose, slots
-from assets.synthesis.values import draw
+from assets.synthesis.values import draw_new
 from warehouse.digest import digest
 from warehouse.effects.llm import Completion, Request
 
@@ -66,7 +66,9 @@ def request_for(contract: Mapping[str, Json], style: str, rng: random.Random) ->
     """One request in words, and the arguments it states: {instruction, values}."""
     root = contract.get("inputSchema") or {}
     chosen = _chosen(slots(contract), style, rng)
-    filled = [Filled(slot, draw(slot, root, rng)) for slot in chosen]
+    filled: list[Filled] = []
+    for slot in chosen:
+        filled.append(Filled(slot, draw_new(slot, root, rng, [item.value for item in filled])))
     text = _sentence(contract, purpose(contract), filled, style, rng)
     return {"instruction": text, "values": {item.slot.name: item.value for item in filled}}
 
@@ -102,8 +104,8 @@ def _sentence(
         request, left = idiom
         return _framed(contract, request, [clause(item, rng, free) for item in left], style, rng)
     first, left = weave(aim.rest, filled, rng, free)
-    first = shorten(first, rng, {"direct": 0.25, "detailed": 0.15}.get(style, 0.3))
-    reworded = restore(reword(first, rng, {"direct": 0.45, "detailed": 0.6}.get(style, 0.75)))
+    first = shorten(first, rng, {"direct": 0.35, "detailed": 0.35}.get(style, 0.6))
+    reworded = restore(reword(first, rng, {"direct": 0.5, "detailed": 0.7}.get(style, 0.85)))
     clauses = [clause(item, rng, free) for item in left]
     # What reads on ("in Lisbon") comes before what needs a pause ("title: …").
     close = [c for c in clauses if _reads_on(c)][:2]
@@ -118,7 +120,7 @@ def _sentence(
 
 # How often a request is a question people really ask ("What does X mean?") instead of the tool's
 # own verb and object in other words.
-_IDIOM_RATE = {"direct": 0.45, "detailed": 0.4, "implicit": 0.65}
+_IDIOM_RATE = {"direct": 0.5, "detailed": 0.5, "implicit": 0.8}
 
 
 _READS_ON = re.compile(
@@ -142,7 +144,7 @@ def _ask(aim: Purpose, phrase: str, rng: random.Random) -> str:
         opener = rng.choice(words["openers"].get(aim.family, ["handle"]))
     else:
         options = [v for v in words["verbs"].get(aim.verb, []) if not v.endswith(":")]
-        opener = rng.choice([aim.verb, *options]) if rng.random() < 0.8 else aim.verb
+        opener = rng.choice(options) if options and rng.random() < 0.75 else aim.verb
     # "look for for events": a verb that brings its preposition takes the phrase's away.
     if opener.split()[-1] in ("for", "at", "on", "in", "to", "into", "of", "about"):
         phrase = re.sub(r"^(?:for|to|on|in|at|about|into)\s+", "", phrase)
@@ -169,9 +171,12 @@ def _goal(aim: Purpose, phrase: str, rng: random.Random) -> str:
     if aim.family != "create" and re.match(r"(?:an?)\s", noun):
         noun = re.sub(r"^an?\s", "that ", noun) if rng.random() < 0.5 else noun
     elif aim.family != "create" and re.match(r"[a-z]+\b(?<!the)\s", noun) and rng.random() < 0.6:
-        noun = noun if noun.startswith(("the ", "that ", "my ")) else f"the {noun}"
+        noun = noun if noun.startswith(_ARTICLED) else f"the {noun}"
     frame = rng.choice(frames)
     return frame.replace("{o}", noun).replace("{O}", noun[0].upper() + noun[1:])
+
+
+_ARTICLED = ("the ", "that ", "my ", "multiple ", "several ", "a ", "an ", "every ")
 
 
 def _framed(

@@ -339,13 +339,25 @@ def reword(phrase: str, rng: random.Random, rate: float) -> str:
 
 
 def shorten(phrase: str, rng: random.Random, rate: float) -> str:
-    """Sometimes drops a trailing modifier ("from the file system"): the obvious goes unsaid."""
-    joints = [m.start() for m in re.finditer(r"\s(?:from|as|in|with|for|using|on|based)\s", phrase)]
-    if joints and rng.random() < rate:
-        head, tail = phrase[: joints[-1]], phrase[joints[-1] :]
-        if "\0" not in tail and len(head.split()) > 1:
-            return head
-    return phrase
+    """Drops trailing modifiers ("from the file system") and idle adjectives, each with probability
+    `rate`: people leave out the obvious. What holds a value stays."""
+    while rng.random() < rate:
+        joints = [m.start() for m in _JOINT.finditer(phrase)]
+        head, tail = (phrase[: joints[-1]], phrase[joints[-1] :]) if joints else ("", "")
+        if not joints or "\0" in tail or not re.search(r"\w{3,}", head):
+            break
+        phrase = head
+    words = [w for w in phrase.split(" ") if w.lower() not in _IDLE or rng.random() > rate]
+    return " ".join(words) if len(words) > 1 else phrase
+
+
+_JOINT = re.compile(r",?\s(?:from|as|in|with|for|using|on|based|of|by|to|that|and|including)\s")
+_IDLE = set(
+    words_in(
+        "complete entire full detailed current specific available various comprehensive existing "
+        "specified given all multiple recent relevant associated related real-time structured"
+    )
+)
 
 
 def _article(match: re.Match[str]) -> str:

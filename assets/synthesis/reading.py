@@ -6,7 +6,7 @@ What does not: drawing values (`values.py`) or saying them (`phrasing.py`).
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from assets.synthesis.lexicon import base_form, family_of, words_of
@@ -61,7 +61,8 @@ class Slot:
     required: bool
     words: tuple[str, ...]
     hint: str  # the description, one line
-    about: str = ""  # what else the contract says: the tool's name, description, other parameters
+    about: str = ""  # the words of the tool's name and of all its parameters
+    theme: str = ""  # what the tool says it does, in its own words
 
     @property
     def type(self) -> str:
@@ -149,9 +150,14 @@ def slots(contract: Mapping[str, Json]) -> list[Slot]:
         return []
     required = schema.get("required") or []
     about = " ".join([*words_of(str(contract.get("name"))), *properties]).lower()
-    told = _documented(str(contract.get("description") or ""))
+    description = str(contract.get("description") or "")
+    told, theme = _documented(description), f"{about} {description[:300]}".lower()
     found = [
-        _slot(name, resolve(schema_of, schema), name in required, about, told.get(name, ""))
+        replace(
+            _slot(name, resolve(schema_of, schema), name in required, told.get(name, "")),
+            about=about,
+            theme=theme,
+        )
         for name, schema_of in properties.items()
     ]
     return sorted(found, key=lambda slot: not slot.required)
@@ -175,11 +181,9 @@ def _documented(description: str) -> dict[str, str]:
     return dict(_DOCUMENTED.findall(description))
 
 
-def _slot(
-    name: str, schema: Mapping[str, Json], required: bool, about: str = "", told: str = ""
-) -> Slot:
+def _slot(name: str, schema: Mapping[str, Json], required: bool, told: str = "") -> Slot:
     hint = " ".join(f"{schema.get('description') or told}".split())
-    return Slot(name, schema, required, words_of(name), hint, about)
+    return Slot(name, schema, required, words_of(name), hint)
 
 
 def resolve(schema: Json, root: Mapping[str, Json], depth: int = 0) -> dict[str, Json]:

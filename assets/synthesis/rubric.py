@@ -44,7 +44,7 @@ def rule_judgement(meta: Mapping[str, Json], seed: int) -> Json:
     if _LEFTOVER.search(instruction):
         scores["realism"] = min(scores["realism"], 4)
         reasons.append("an unfilled placeholder is left in the text")
-    if _repeats(words):
+    if _repeats(words, meta["arguments"]):
         scores["clarity"] = min(scores["clarity"], 5)
         reasons.append("words repeat each other")
     if not _speaks_of(contract, instruction, meta["arguments"]):
@@ -56,8 +56,9 @@ def rule_judgement(meta: Mapping[str, Json], seed: int) -> Json:
     return {"reasons": said, **scores, "score": overall}
 
 
-def _repeats(words: list[str]) -> bool:
-    long = [word for word in words if len(word) > 3]
+def _repeats(words: list[str], arguments: Json) -> bool:
+    held = {w for _, v in leaves(arguments, {}) for w in re.findall(r"\w+", fold(str(v)))}
+    long = [word for word in words if len(word) > 3 and word not in held]
     doubled = any(a == b for a, b in pairwise(long))
     return doubled or (len(long) >= 8 and len(set(long)) < 0.5 * len(long))
 

@@ -10,7 +10,7 @@ default; the `format`; then a pool chosen by the words of the name and the descr
 import datetime as dt
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from assets.synthesis.lexicon import pool, words_in
@@ -129,6 +129,22 @@ def draw(slot: Slot, root: Mapping[str, Json], rng: random.Random, depth: int = 
     return _string(slot, rng, samples)
 
 
+def draw_new(
+    slot: Slot,
+    root: Mapping[str, Json],
+    rng: random.Random,
+    taken: Iterable[Json],
+    depth: int = 0,
+) -> Json:
+    """A value unlike the ones already drawn beside it, where the schema leaves a choice."""
+    value = draw(slot, root, rng, depth)
+    for _ in range(4):
+        if not isinstance(value, str) or value not in taken:
+            break
+        value = draw(slot, root, rng, depth)
+    return value
+
+
 def _samples(slot: Slot) -> list[Json]:
     """Values that the contract itself offers."""
     schema = slot.schema
@@ -150,7 +166,7 @@ def _is_list(schema: Mapping[str, Json], name: str) -> bool:
     return isinstance(schema.get(name), list)
 
 
-_PLACEHOLDER = re.compile(r"[<>{}\[\]\\]|\.\.\.|xxx|your[_ -]")
+_PLACEHOLDER = re.compile(r"[<>{}\[\]\\()|]|: |\.\.\.|xxx|your[_ -]")
 
 
 def _sayable(value: Json) -> bool:
@@ -268,7 +284,9 @@ def _object(
     chosen = [m for m in members if m.required or (depth < 2 and rng.random() < 0.25)]
     if not chosen and members:
         chosen = [rng.choice(members)]
-    found = {member.name: draw(member, root, rng, depth + 1) for member in chosen}
+    found: dict[str, Json] = {}
+    for member in chosen:
+        found[member.name] = draw_new(member, root, rng, found.values(), depth + 1)
     extra = slot.schema.get("additionalProperties", True)
     if not members and extra is not False:
         key = rng.choice(pool("column"))
@@ -308,6 +326,8 @@ def sort_of(slot: Slot) -> str:
         return "branch"
     if words == ["name"] and _PEOPLE.search(slot.about):
         return "person"
+    if words == ["path"] and _FOLDER.search(slot.about):
+        return "folder_path"
     for size in (2, 1):
         for start in range(len(words) - size, -1, -1):
             mark = " ".join(words[start : start + size])
@@ -321,6 +341,7 @@ def sort_of(slot: Slot) -> str:
     return next((_MARKS[w] for w in hint[:12] if w in _MARKS and w not in _VAGUE), "project")
 
 
+_FOLDER = re.compile(r"^(?!.*\bfiles?\b).*\b(?:director(?:y|ies)|folders?)\b")
 _PEOPLE = re.compile(
     r"\b(?:person|people|player|nationality|gender|age|author|contact|character|member|customer)\b"
 )
@@ -389,7 +410,30 @@ def invent(sort: str, rng: random.Random, slot: Slot | None = None) -> str:
         "span": lambda: f"{rng.randint(1, 6)}h {rng.choice((15, 20, 30, 45))}m",
         "small_number": lambda: str(rng.randint(3, 900)),
     }  # fmt: skip
+    if sort in ("topic", "project") and slot is not None:
+        sort = _themed(slot, sort)
     return makers[sort]() if sort in makers else pick(sort)
+
+
+# What people search for, or name, depends on what the tool is about.
+_THEMES = {
+    "movie": r"movies?|films?|series|imdb|cinema", "song": r"songs?|music|lyrics|tracks?|spotify",
+    "artist": r"artists?|bands?|concerts?", "book": r"books?|novels?|library of books",
+    "food": r"recipes?|food|meals?|dish(?:es)?|cook\w*", "ingredient": r"ingredients?|nutrition",
+    "thing": r"products?|shop\w*|e-?commerce|amazon|catalogu?e items?", "word": r"dictionary|thesaurus",
+    "symbol": r"stocks?|tickers?|equit(?:y|ies)|shares", "coin": r"crypto\w*|coins?|tokens? price",
+    "company": r"compan(?:y|ies)|business(?:es)?|employers?|customers?", "city": r"cit(?:y|ies)|places?"
+    r"|hotels?|restaurants?|weather|maps?|travel\w*|tourist", "package": r"npm|pypi|packages?|librar(?:y|ies)",
+    "person": r"people|persons?|contacts?|players?|users?|authors?", "team": r"teams?",
+    "domain": r"domains?|dns|whois|ssl", "sport": r"sports?|leagues?", "repo": r"repositor(?:y|ies)|github",
+    "question": r"ask|questions?|answers?|faq",
+}  # fmt: skip
+
+
+def _themed(slot: Slot, sort: str) -> str:
+    hit = {name: re.search(rf"\b(?:{marks})\b", slot.theme) for name, marks in _THEMES.items()}
+    first = [(match.start(), name) for name, match in hit.items() if match]
+    return min(first)[1] if first else sort
 
 
 def from_pattern(pattern: str, rng: random.Random) -> str | None:
@@ -441,4 +485,7 @@ def arguments(
     """Arguments for a call: every required parameter, each optional one with that probability."""
     root = contract.get("inputSchema") or {}
     chosen = [s for s in slots_of(contract) if s.required or rng.random() < optional]
-    return {slot.name: draw(slot, root, rng) for slot in chosen}
+    found: dict[str, Json] = {}
+    for slot in chosen:
+        found[slot.name] = draw_new(slot, root, rng, found.values())
+    return found

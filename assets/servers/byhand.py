@@ -14,11 +14,11 @@ from typing import Any
 from assets.contracts.canonical import ContractError, contract_digest
 from assets.marketplaces.listing import EnvVar, Listing, Package
 from assets.servers.deploy import Deployed, DeployPolicy, deploy
+from assets.servers.launch import Launch, Mount
 from assets.servers.placeholders import DATA
 from assets.servers.probe import ProbeResult, probe
 from assets.servers.recipe import Recipe, Unlaunchable, plan_recipe
 from assets.servers.resolve import Resolver
-from assets.servers.sandbox import Launch, Mount
 from assets.servers.taxonomy import Failure
 from assets.servers.toolchain import Toolchain, find_toolchain
 from warehouse.effects.ledger import Ledger

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from assets.servers.sandbox import Jailed, Launch, Mount, SandboxPolicy, start
+from assets.servers.launch import Launch, Mount, SandboxPolicy
+from assets.servers.sandbox import Jailed, start
 from assets.servers.toolchain import Toolchain
 from assets.servers.watchdog import Breach, Watchdog
 

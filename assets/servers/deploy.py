@@ -16,10 +16,10 @@ import polars as pl
 
 from assets.servers.bundle import SERVER
 from assets.servers.fetch import Artifact, FetchError, ensure_artifact
+from assets.servers.launch import Launch, Mount, SandboxPolicy
 from assets.servers.placeholders import DATA
 from assets.servers.probe import PROBE_VERSION, ProbePolicy, ProbeResult, probe
 from assets.servers.recipe import Recipe, Unlaunchable
-from assets.servers.sandbox import Launch, Mount, SandboxPolicy
 from assets.servers.taxonomy import Failure, next_retry
 from assets.servers.toolchain import Toolchain, find_toolchain
 from warehouse.blobs import Blobs

@@ -1,47 +1,27 @@
 """The fetch phase: a recipe's package becomes an artefact on disk, verified and reused.
 
-Belongs here: installing with npm or uv inside the sandbox (network on, no secrets, install scripts
-off, wheels only), unpacking bundles, checking integrity, and finding out which command starts the
-server. An artefact is a folder named by the digest of what was installed and with what; it appears
-by an atomic rename, so a killed fetch leaves none.
-Does not belong here: starting the server (`deploy.py`), and the registry's answers (`resolve.py`).
+Belongs here: naming, staging and reusing artefacts. An artefact is a folder named by the digest of
+what was installed and with what; it appears by an atomic rename, so a killed fetch leaves none.
+Does not belong here: installing (`install.py`), starting the server (`deploy.py`), and the
+registry's answers (`resolve.py`).
 """
 
-import configparser
 import json
 import os
-import re
 import shutil
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from assets.servers.bundle import SERVER, BundleError, command_of, extract
-from assets.servers.contained import FETCH, Finished, own, run_tool
-from assets.servers.download import DownloadError, download
-from assets.servers.recipe import Recipe, normalised
+from assets.servers.bundle import BundleError
+from assets.servers.contained import own
+from assets.servers.install import INSTALLERS, TREE, FetchError
+from assets.servers.recipe import Recipe
 from assets.servers.toolchain import Toolchain, ToolMissing
 from warehouse.digest import digest
 
 _MANIFEST = "toolmill.json"
-_TREE = "tree"  # the part that the run phase sees
 _MAX_ARTIFACT_MB = 2048
-_NPM_ABSENT = r"\bE404\b|\bETARGET\b|No matching version|404 Not Found"
-_NPM_BUILD = r"EBADPLATFORM|EBADENGINE|Unsupported (platform|engine)|ERESOLVE"
-_UV_BUILD = (
-    r"No solution found|no wheels|building .{0,40}disabled|requires-python|only-binary"
-    r"|Failed to build|no (usable|compatible) wheel"
-)
-_UV_ABSENT = r"not found in the package registry|no version of"
-
-
-class FetchError(RuntimeError):
-    """A package that could not be made an artefact; `kind` is of the taxonomy."""
-
-    def __init__(self, kind: str, detail: str) -> None:
-        super().__init__(detail)
-        self.kind = kind
 
 
 @dataclass(frozen=True)
@@ -71,7 +51,7 @@ def ensure_artifact(recipe: Recipe, *, home: Path, toolchain: Toolchain) -> Arti
         _fetch(recipe, folder, home, toolchain)
     facts = json.loads((folder / _MANIFEST).read_bytes())
     return Artifact(
-        tree=folder / _TREE,
+        tree=folder / TREE,
         argv=tuple(facts["argv"]),
         env=facts["env"],
         placeholders=tuple(facts["placeholders"]),
@@ -82,11 +62,11 @@ def ensure_artifact(recipe: Recipe, *, home: Path, toolchain: Toolchain) -> Arti
 
 def _fetch(recipe: Recipe, folder: Path, home: Path, toolchain: Toolchain) -> None:
     staging = home / "cache" / "staging" / uuid.uuid4().hex
-    (staging / _TREE).mkdir(parents=True)
+    (staging / TREE).mkdir(parents=True)
     own(staging)
-    own(staging / _TREE)
+    own(staging / TREE)
     try:
-        install = {"npm": _npm, "pypi": _pypi, "mcpb": _mcpb}[recipe.ecosystem]
+        install = INSTALLERS[recipe.ecosystem]
         facts = install(recipe, staging, home, toolchain)
         size = _megabytes(staging)
         if size > _MAX_ARTIFACT_MB:
@@ -103,135 +83,6 @@ def _fetch(recipe: Recipe, folder: Path, home: Path, toolchain: Toolchain) -> No
         raise FetchError(kind, str(error)) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-
-
-def _npm(recipe: Recipe, staging: Path, home: Path, toolchain: Toolchain) -> dict[str, Any]:
-    node, npm = toolchain.require_node()
-    tree = f"{FETCH}/staging/{staging.name}/{_TREE}"
-    argv = (
-        *(str(node), str(npm), "install", "--prefix", tree, "--ignore-scripts", "--omit=dev"),
-        *("--no-audit", "--no-fund", "--prefer-offline", "--loglevel=error", "--no-bin-links"),
-        *("--install-strategy=hoisted", "--", f"{recipe.name}@{recipe.version}"),
-    )
-    finished = _tool(argv, home, toolchain)
-    if finished.code != 0:
-        said = finished.said
-        kind = _which(said, {"not_found": _NPM_ABSENT, "build_failed": _NPM_BUILD})
-        raise FetchError(kind, f"npm install {recipe.name}@{recipe.version}: {said[-240:]}")
-    lock = _read_json(staging / _TREE / "node_modules" / ".package-lock.json").get("packages", {})
-    found = lock.get(f"node_modules/{recipe.name}", {}).get("integrity")
-    if recipe.integrity and found != recipe.integrity:
-        raise FetchError("integrity", f"npm installed {found}, pinned {recipe.integrity}")
-    package = _read_json(staging / _TREE / "node_modules" / recipe.name / "package.json")
-    program = _npm_program(recipe, package)
-    locked = digest({path: about.get("integrity") for path, about in sorted(lock.items())})
-    script = f"{SERVER}/node_modules/{recipe.name}/{program}"
-    return {"argv": [str(node), script], "env": {}, "placeholders": [], "locked": locked}
-
-
-def _npm_program(recipe: Recipe, package: dict[str, Any]) -> str:
-    """The path of the bin to start: the one named by the listing, else the one npx would take."""
-    bins = package.get("bin")
-    unscoped = recipe.name.rpartition("/")[2]
-    if isinstance(bins, str):
-        bins = {unscoped: bins}
-    if not isinstance(bins, dict) or not bins:
-        raise FetchError("needs_argument", f"{recipe.name} declares no program (`bin`)")
-    ours = [name for name in bins if "mcp" in name.lower()]
-    wanted = [recipe.entry or "", unscoped, *(bins if len(bins) == 1 else ours)]
-    name: str = next((n for n in wanted if n in bins), next(iter(bins)))
-    path = os.path.normpath(str(bins[name]))
-    if path.startswith(("..", "/")):
-        raise FetchError("build_failed", f"the program {path!r} lies outside its package")
-    return path
-
-
-def _pypi(recipe: Recipe, staging: Path, home: Path, toolchain: Toolchain) -> dict[str, Any]:
-    inside = f"{FETCH}/staging/{staging.name}"
-    hashes = " ".join(f"--hash={value}" for value in (recipe.integrity or "").split())
-    request = staging / "request.txt"
-    request.write_text(f"{recipe.name}=={recipe.version} {hashes}\n")
-    uv, python = str(toolchain.uv), str(toolchain.python)
-    venv = (uv, "venv", "--quiet", "--relocatable", "--python", python, f"{inside}/{_TREE}/venv")
-    install = (
-        *(uv, "pip", "install", "--quiet", "--python", f"{inside}/{_TREE}/venv/bin/python"),
-        *("--only-binary", ":all:", "--link-mode", "hardlink", "-r", f"{inside}/request.txt"),
-    )
-    for argv in (venv, install):
-        finished = _tool(argv, home, toolchain)
-        if finished.code != 0:
-            said = finished.said
-            kind = _which(said, {"build_failed": _UV_BUILD, "not_found": _UV_ABSENT})
-            kind = "integrity" if "Hash mismatch" in said else kind
-            raise FetchError(kind, f"uv {argv[1]} {recipe.name}=={recipe.version}: {said[-240:]}")
-    packages = next((staging / _TREE / "venv" / "lib").glob("python*/site-packages"))
-    program = _console_script(recipe, packages)
-    locked = digest(sorted(path.name for path in packages.glob("*.dist-info")))
-    bin_folder = f"{SERVER}/venv/bin"
-    return {
-        "argv": [f"{bin_folder}/python", "-m", program.removeprefix("-m ")]
-        if program.startswith("-m ")
-        else [f"{bin_folder}/{program}"],
-        "env": {"VIRTUAL_ENV": f"{SERVER}/venv", "PYTHONDONTWRITEBYTECODE": "1"},
-        "placeholders": [],
-        "locked": locked,
-    }
-
-
-def _console_script(recipe: Recipe, packages: Path) -> str:
-    """The console script to start: named by the listing, else like the package, else the only one
-    or the first about MCP. A package without scripts is started as a module."""
-    names: list[str] = []
-    for info in packages.glob("*.dist-info"):
-        distribution = re.split(r"-\d", info.name.removesuffix(".dist-info"))[0]
-        if normalised(distribution) == recipe.name and (info / "entry_points.txt").exists():
-            parser = configparser.ConfigParser(interpolation=None, delimiters=("=",))
-            parser.optionxform = str  # type: ignore[assignment,method-assign]
-            parser.read_string((info / "entry_points.txt").read_text("utf-8", "replace"))
-            if parser.has_section("console_scripts"):
-                names = list(parser.options("console_scripts"))
-    wanted = [recipe.entry, *[n for n in names if normalised(n) == recipe.name]]
-    wanted += names if len(names) == 1 else [name for name in names if "mcp" in name.lower()]
-    for name in wanted:
-        if name in names and re.fullmatch(r"[\w.\-]+", str(name)):
-            return str(name)
-    if names:
-        return names[0]
-    module = recipe.name.replace("-", "_")
-    if (packages / module / "__main__.py").exists():
-        return f"-m {module}"
-    raise FetchError("needs_argument", f"{recipe.name} declares no program (console script)")
-
-
-def _mcpb(recipe: Recipe, staging: Path, home: Path, toolchain: Toolchain) -> dict[str, Any]:
-    wanted = (recipe.integrity or "").removeprefix("sha256:").lower() or None
-    try:
-        bundle, found = download(str(recipe.url), home / "cache" / "bundles", sha256=wanted)
-    except DownloadError as error:
-        raise FetchError(error.kind, str(error)) from error
-    extract(bundle, staging / _TREE)
-    node = str(toolchain.node) if toolchain.node else None
-    return {**command_of(staging / _TREE, str(toolchain.python), node), "locked": found}
-
-
-def _tool(argv: tuple[str, ...], home: Path, toolchain: Toolchain) -> Finished:
-    finished = run_tool(argv, cache=home / "cache", toolchain=toolchain)
-    if finished.breach:
-        limit = finished.breach
-        raise FetchError("fetch_failed", f"{limit.limit} limit in the fetch phase: {limit.found}")
-    return finished
-
-
-def _which(said: str, kinds: dict[str, str]) -> str:
-    return next((kind for kind, words in kinds.items() if re.search(words, said)), "fetch_failed")
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text("utf-8")) if path.stat().st_size < 1 << 26 else None
-    except (OSError, ValueError, RecursionError) as error:
-        raise FetchError("build_failed", f"no readable {path.name}: {error}") from error
-    return found if isinstance(found, dict) else {}
 
 
 def _megabytes(folder: Path) -> float:

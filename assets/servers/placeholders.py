@@ -9,7 +9,7 @@ Does not belong here: real secrets, and where values are put (`recipe.py`, `bund
 import re
 import uuid
 
-from assets.servers.sandbox import HOME
+from assets.servers.launch import HOME
 
 DATA = f"{HOME}/data"
 _HEX = "0123456789abcdef"

@@ -1,29 +1,27 @@
 """The probe: start one server in the sandbox, shake hands, list all its tools, end it.
 
 Belongs here: the conversation (the SDK's client session over our relay), its time limits, pages and
-cursors, and the verdict on how it went.
-Does not belong here: how to fetch and launch a package (`fetch.py`, `deploy.py`), and the reading
-of last words (`taxonomy.py`).
+cursors.
+Does not belong here: how to fetch and launch a package (`fetch.py`, `deploy.py`), and what the
+outcome amounts to (`verdict.py`).
 """
 
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
 
+from assets.servers.launch import Launch, SandboxPolicy
 from assets.servers.relay import Heard, Relay
-from assets.servers.sandbox import Jailed, Launch, SandboxPolicy, start
-from assets.servers.taxonomy import Failure, from_last_words, spoken
-from assets.servers.watchdog import Breach, Watchdog
+from assets.servers.sandbox import Jailed, start
+from assets.servers.taxonomy import Failure
+from assets.servers.verdict import Evidence, printable, verdict
+from assets.servers.watchdog import Watchdog
 
 PROBE_VERSION = 1
 _STDERR_TAIL = 2000
-_BREACHES = {
-    "memory": "out_of_memory",
-    "processes": "too_many_processes",
-    "disk": "disk_full",
-}
 
 
 @dataclass(frozen=True)
@@ -93,11 +91,21 @@ def probe(
         with watchdog:
             anyio.run(_converse, jailed, relay, watchdog, limits, progress)
             seconds = time.monotonic() - began
-            ended_itself = _ends_soon(jailed) if relay.heard.ended else False
-            code, signal = jailed.exit_status() if ended_itself else (None, None)
+            exited = _ends_soon(jailed) if relay.heard.ended else False
+            code, signal = jailed.exit_status() if exited else (None, None)
             jailed.kill()
         _drain_stderr(jailed, relay.heard)
-    failure = _verdict(progress, relay.heard, watchdog.breach, ended_itself, code, signal, limits)
+    failure = verdict(
+        Evidence(
+            relay.heard,
+            progress.failure,
+            breach=watchdog.breach,
+            answered=progress.answered,
+            exited=exited,
+            code=code,
+            signal=signal,
+        )
+    )
     return ProbeResult(
         status="failed" if failure else "ok",
         error_kind=failure.kind if failure else None,
@@ -106,7 +114,7 @@ def probe(
         tools=[] if failure else [t for t in relay.heard.tools if isinstance(t, dict)],
         seconds=round(seconds, 3),
         peak_mb=round(watchdog.peak_mb, 1),
-        stderr_tail=_printable(relay.heard.stderr)[-_STDERR_TAIL:],
+        stderr_tail=printable(relay.heard.stderr)[-_STDERR_TAIL:],
         pages=progress.pages,
         exit_code=code,
         signal=signal,
@@ -138,8 +146,7 @@ async def _session(
 
     info = Implementation(name=limits.client_name, version=limits.client_version)
     async with ClientSession(relay.read, relay.write, client_info=info) as session:
-        async with _hang_guard(watchdog, limits):
-            await session.initialize()
+        await _or_hang(session.initialize, watchdog, limits)
         progress.answered = True
         with anyio.move_on_after(limits.list_s) as clock:
             await _list(session, relay.heard, limits, progress)
@@ -147,39 +154,30 @@ async def _session(
             raise _Ended(Failure("timeout_list", f"{limits.list_s:.0f} s"))
 
 
-def _hang_guard(watchdog: Watchdog, limits: ProbePolicy) -> Any:
-    return _HangGuard(watchdog, limits)
+async def _or_hang(
+    action: Callable[[], Awaitable[Any]], watchdog: Watchdog, limits: ProbePolicy
+) -> None:
+    """Awaits the first answer, bounded by the clock and by idleness."""
+    reason = ""
 
-
-class _HangGuard:
-    """Bounds the wait for the first answer by the clock and by idleness."""
-
-    def __init__(self, watchdog: Watchdog, limits: ProbePolicy) -> None:
-        self._watchdog, self._limits = watchdog, limits
-        self._reason = ""
-
-    async def __aenter__(self) -> None:
-        self._tasks = anyio.create_task_group()
-        await self._tasks.__aenter__()
-        self._tasks.start_soon(self._wait)
-
-    async def __aexit__(self, *raised: Any) -> bool | None:
-        self._tasks.cancel_scope.cancel()
-        if self._reason:
-            await self._tasks.__aexit__(None, None, None)
-            raise _Ended(Failure("timeout_start", self._reason))
-        return await self._tasks.__aexit__(*raised)
-
-    async def _wait(self) -> None:
+    async def watch() -> None:
+        nonlocal reason
         began = time.monotonic()
-        while not self._reason:
+        while not reason:
             await anyio.sleep(0.1)
             waited = time.monotonic() - began
-            if waited > self._limits.start_s:
-                self._reason = f"{waited:.0f} s"
-            elif waited > self._limits.idle_s and self._watchdog.idle_s > self._limits.idle_s:
-                self._reason = f"{waited:.0f} s, the last {self._watchdog.idle_s:.0f} s idle"
-        self._tasks.cancel_scope.cancel()
+            if waited > limits.start_s:
+                reason = f"{waited:.0f} s"
+            elif waited > limits.idle_s and watchdog.idle_s > limits.idle_s:
+                reason = f"{waited:.0f} s, the last {watchdog.idle_s:.0f} s idle"
+        tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch)
+        await action()
+        tasks.cancel_scope.cancel()
+    if reason:
+        raise _Ended(Failure("timeout_start", reason))
 
 
 async def _list(session: Any, heard: Heard, limits: ProbePolicy, progress: _Progress) -> None:
@@ -216,53 +214,6 @@ def _from_exception(error: BaseException) -> Failure:
     return Failure("protocol_error", f"{text} (code {code})" if code is not None else text)
 
 
-def _verdict(
-    progress: _Progress,
-    heard: Heard,
-    breach: Breach | None,
-    ended_itself: bool,
-    code: int | None,
-    signal: str | None,
-    limits: ProbePolicy,
-) -> Failure | None:
-    """The strongest evidence first: a limit that was passed, an exit, then the conversation."""
-    if heard.oversize:
-        return Failure("oversize", heard.oversize)
-    if breach and breach.limit in _BREACHES:
-        return Failure(_BREACHES[breach.limit], breach.found)
-    if breach:
-        return Failure("timeout_list" if progress.answered else "timeout_start", breach.found)
-    failure = progress.failure
-    if failure is None:
-        return None if heard.tools else Failure("no_tools", "")
-    if failure.kind in ("timeout_start", "timeout_list", "oversize"):
-        if failure.kind == "timeout_start" and heard.noise:
-            said = f"{heard.noise} lines that are no JSON-RPC, first {heard.first_noise}"
-            return Failure("protocol_error", said)
-        return failure if failure.kind == "oversize" else _why_late(failure, heard)
-    if ended_itself:
-        return from_last_words(_printable(heard.stderr) + heard.first_noise, code, signal)
-    if "code -32601" in failure.detail and progress.answered:
-        return Failure("no_tools", "tools/list is not a method of this server")
-    if "code" in failure.detail and not heard.ended:
-        return _refusal(failure)
-    if heard.ended:
-        return Failure("protocol_error", "it closed its standard output and went on running")
-    return failure
-
-
-def _why_late(failure: Failure, heard: Heard) -> Failure:
-    """A server that hangs has often said why."""
-    said = spoken(_printable(heard.stderr))
-    return Failure(said.kind, f"{failure.detail}, {said.detail}") if said else failure
-
-
-def _refusal(failure: Failure) -> Failure:
-    """An error answer may say the same things a dying server says."""
-    said = spoken(failure.detail)
-    return Failure(said.kind, f"answered {failure.detail!r}") if said else failure
-
-
 def _ends_soon(jailed: Jailed, seconds: float = 1.0) -> bool:
     """Whether the server ends by itself within a moment (its output ends just before it does)."""
     end = time.monotonic() + seconds
@@ -284,9 +235,3 @@ def _drain_stderr(jailed: Jailed, heard: Heard) -> None:
         if not chunk:
             return
         heard.stderr = (heard.stderr + chunk)[-16_384:]
-
-
-def _printable(data: bytes) -> str:
-    """Text without control characters: it ends up in logs and tables."""
-    text = data.decode("utf-8", "replace")
-    return "".join(char if char.isprintable() or char in "\n\t" else "�" for char in text)

@@ -16,7 +16,8 @@ import anyio.abc
 import anyio.lowlevel
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from assets.servers.sandbox import Jailed, SandboxPolicy
+from assets.servers.launch import SandboxPolicy
+from assets.servers.sandbox import Jailed
 
 _CHUNK = 1 << 16
 _MIB = 1024 * 1024

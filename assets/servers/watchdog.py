@@ -12,8 +12,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from assets.servers.launch import HOME, SandboxPolicy
 from assets.servers.processes import PROCESSES, Stat, proportional, tree
-from assets.servers.sandbox import HOME, Jailed, SandboxPolicy
+from assets.servers.sandbox import Jailed
 
 _MIB = 1024 * 1024
 _EVERY_S = 0.05

@@ -6,15 +6,8 @@ from pathlib import Path
 import pytest
 
 from assets.servers import sandbox
-from assets.servers.sandbox import (
-    Launch,
-    Mount,
-    SandboxPolicy,
-    SandboxUnavailable,
-    describe_exit,
-    preflight,
-    start,
-)
+from assets.servers.launch import Launch, Mount, SandboxPolicy
+from assets.servers.sandbox import SandboxUnavailable, describe_exit, preflight, start
 from tests.support.stranger import require_sandbox
 
 
@@ -108,7 +101,8 @@ def test_an_ordinary_user_has_the_same_sandbox():
     with tempfile.TemporaryDirectory() as folder:
         module = Path(folder) / "assets" / "servers"
         module.mkdir(parents=True)
-        shutil.copy(sandbox.__file__, module / "sandbox.py")
+        for name in ("sandbox", "bubblewrap", "launch"):
+            shutil.copy(Path(sandbox.__file__).with_name(f"{name}.py"), module)
         Path(folder).chmod(0o755)
         become = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
         done = subprocess.run(
@@ -124,7 +118,8 @@ def test_an_ordinary_user_has_the_same_sandbox():
 
 
 AS_NOBODY = """
-from assets.servers.sandbox import Launch, SandboxPolicy, start
+from assets.servers.launch import Launch, SandboxPolicy
+from assets.servers.sandbox import start
 
 command = (
     "id -u; ls /root 2>/dev/null; touch /tmp/ok && echo tmp;"

@@ -9,14 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from assets.servers.launch import Launch, Mount, SandboxPolicy
 from assets.servers.probe import ProbePolicy, ProbeResult, probe
-from assets.servers.sandbox import (
-    Launch,
-    Mount,
-    SandboxPolicy,
-    SandboxUnavailable,
-    preflight,
-)
+from assets.servers.sandbox import SandboxUnavailable, preflight
 from assets.servers.toolchain import find_toolchain
 
 POLICY = SandboxPolicy(

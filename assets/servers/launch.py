@@ -1,0 +1,55 @@
+"""What is to be started in a sandbox and within which limits: plain facts.
+
+Belongs here: the limits, the command, the world it sees.
+Does not belong here: how a backend brings that about (`bubblewrap.py`, `sandbox.py`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+HOME = "/home/user"
+
+
+@dataclass(frozen=True)
+class SandboxPolicy:
+    """Limits of one sandbox. memory_mb binds the tree's proportional set size and each process's
+    private data; wall_s ends everything; stdout_mb and message_mb bound what is read back."""
+
+    memory_mb: int = 1024
+    processes: int = 256  # threads count too
+    open_files: int = 1024
+    file_mb: int = 256
+    cpu_s: int = 120
+    wall_s: float = 90.0
+    stdout_mb: int = 64
+    message_mb: int = 16
+    network: Literal["none", "full"] = "none"
+    tmp_mb: int = 512
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A host path shown inside at `inside`, read-only unless `writable`."""
+
+    host: Path
+    inside: str
+    writable: bool = False
+
+    @classmethod
+    def same(cls, host: Path, *, writable: bool = False) -> "Mount":
+        return cls(host, str(host), writable)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A command and the world it sees. `env` is its whole environment besides HOME and friends;
+    `dirs` are empty writable folders below HOME made for it; `uid` fixes the user (root host)."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    mounts: tuple[Mount, ...] = ()
+    cwd: str = HOME
+    dirs: tuple[str, ...] = ()
+    uid: int | None = None

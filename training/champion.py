@@ -109,8 +109,10 @@ def make_release(home: Path, models: Mapping[str, str], contracts: str, training
         return name
     body = {"release": name, **facts, "at": time.time()}
     folder = home / "releases"
-    write_atomically(folder / f"{name}.json", json.dumps(body, indent=1).encode())
-    append_line(folder / "HISTORY.jsonl", json.dumps({"release": name, "at": body["at"]}))
+    path = folder / f"{name}.json"
+    if not path.exists():  # a release that comes back is the old one, as it was
+        write_atomically(path, json.dumps(body, indent=1).encode())
+    append_line(folder / "HISTORY.jsonl", json.dumps({"release": name, "at": time.time()}))
     write_atomically(folder / "HEAD.json", json.dumps({"release": name}).encode())
     return name
 

@@ -40,6 +40,8 @@ class LossLines:
 
 def run(role: str, train: Train, argv: list[str] | None = None) -> int:
     """Runs the training job named on the command line; returns the exit code."""
+    # Idle OpenMP threads that spin slow a shared machine several times over; read at torch's import.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     arguments = sys.argv[1:] if argv is None else argv
     if len(arguments) != 1:
         _stderr(f"usage: python -m training.{role}_script JOB.json")

@@ -15,7 +15,7 @@ from assets.vectors.lexical import BM25, words
 
 _QUOTED = re.compile(r"[\"“”«»`]([^\"“”«»`]+)[\"“”«»`]|(?<!\w)'([^']+)'(?!\w)")
 _URL = re.compile(r"https?://[^\s\"'<>)]+")
-_EMAIL = re.compile(r"[\w.+-]+@[\w-]+\.[\w.]+")
+_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _PATH = re.compile(r"(?<![\w/])(?:[~.]{0,2}/[\w.~-]+(?:/[\w.~-]*)*|[\w-]+\.[a-z]{1,5}(?![\w.]))")
 _DATE = re.compile(r"\b\d{4}-\d{2}-\d{2}(?:T[\d:.Z+-]+)?\b")
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.]*\w)")

@@ -46,10 +46,10 @@ class TinySettings:
 
     vocabulary: int = 2048
     width: int = 128
-    layers: int = 4
+    layers: int = 2
     heads: int = 4
     context: int = 512
-    steps: int = 300
+    steps: int = 150
     batch: int = 12
     candidates: int = 4
     rounds: int = 4  # requests about the same tools in one text

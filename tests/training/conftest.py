@@ -1,0 +1,92 @@
+"""A small world with servers on both sides of the split, its pairs, and its training set."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from assets.contracts.canonical import contract, contract_digest
+from tests.vectors.conftest import WordEmbedder
+from training.split import TRAIN
+from training.training_set import build_training_set
+
+THINGS = ["file", "issue", "page", "song", "invoice", "photo", "flight", "recipe", "ticket", "note"]
+DEEDS = {"find": "Look up", "make": "Create a new", "drop": "Delete for good"}
+
+
+def raw_tool(deed: str, thing: str) -> dict[str, Any]:
+    return {
+        "name": f"{deed}_{thing}",
+        "description": f"{DEEDS[deed]} {thing} by its title in the {thing} archive",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "title": {"type": "string", "description": f"title of the {thing}"},
+                "count": {"type": "integer"},
+            },
+            "required": ["title", "count"],
+        },
+    }
+
+
+def make_world() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """(snapshot rows, accepted pairs): a server per thing, three tools each, two pairs a tool."""
+    snapshots, pairs = [], []
+    for thing in THINGS:
+        for deed in DEEDS:
+            raw = raw_tool(deed, thing)
+            owner = {"server_id": f"npm:{thing}", "tool": raw["name"]}
+            name = contract_digest(raw)
+            held = json.dumps(contract(raw))
+            snapshots.append(
+                {**owner, "marketplace": "registry", "contract_digest": name, "contract": held}
+            )
+            for i, title in enumerate(("Blue Sky", "Old Oak")):
+                pairs.append(
+                    {
+                        **owner,
+                        "pair_id": f"p1:{thing}-{deed}-{i}",
+                        "contract_digest": name,
+                        "instruction": f"Please {deed} {i + 2} {thing}s called '{title}'.",
+                        "arguments": json.dumps({"title": title, "count": i + 2}),
+                        "kind": "direct",
+                        "provider": "offline",
+                        "license": "Apache-2.0",
+                        "status": "ok",
+                    }
+                )
+    return snapshots, pairs
+
+
+@pytest.fixture(scope="session")
+def world() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    return make_world()
+
+
+def embed(texts: Any) -> np.ndarray:
+    return WordEmbedder().embed(list(texts))
+
+
+@pytest.fixture(scope="session")
+def rows(world: tuple[list, list]) -> list[dict[str, Any]]:
+    """All rows of the world's training set."""
+    snapshots, pairs = world
+    return build_training_set(pairs, snapshots, embed).rows
+
+
+@pytest.fixture(scope="session")
+def train_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in rows if row["split"] == TRAIN]
+
+
+@pytest.fixture(scope="session")
+def test_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in rows if row["split"] != TRAIN]
+
+
+@pytest.fixture(scope="session")
+def trained_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One data folder shared by the tests that train, so that models are made once."""
+    return tmp_path_factory.mktemp("trained")

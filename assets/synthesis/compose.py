@@ -17,7 +17,8 @@ from assets.synthesis.edition import rules_edition
 from assets.synthesis.offline import STYLES
 from assets.synthesis.prompts import prompt
 from assets.synthesis.rows import PAIRS, contract_of, pair_id, text_of, tool_key
-from assets.synthesis.verify import Verification, near_duplicates, verify
+from assets.synthesis.twins import near_duplicates
+from assets.synthesis.verify import Verification, verify
 from warehouse.digest import digest
 from warehouse.effects.ledger import BudgetExceeded
 from warehouse.effects.llm import LLM, LLMError, Reply

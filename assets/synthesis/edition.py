@@ -12,8 +12,14 @@ from warehouse.digest import digest, sha256
 
 _HERE = Path(__file__).parent
 _READING = ("lexicon.py", "lexicon.json", "reading.py")
-_RULES = ("verify.py", "grounding.py", "spoken.py", "metatalk.py", "../contracts/validate.py")
-_GRAMMAR = ("offline.py", "phrasing.py", "idioms.py", "values.py", "rubric.py")
+_RULES = (
+    "verify.py", "findings.py", "form.py", "grounding.py", "spoken.py", "metatalk.py", "twins.py",
+    "../contracts/validate.py", "../contracts/schemas.py",
+)  # fmt: skip
+_GRAMMAR = (
+    "offline.py", "phrasing.py", "weaving.py", "idioms.py", "values.py", "sorts.py", "invent.py",
+    "rubric.py",
+)  # fmt: skip
 
 
 @cache

@@ -14,9 +14,10 @@ from typing import Any
 from assets.synthesis.edition import offline_edition
 from assets.synthesis.idioms import idiom_for
 from assets.synthesis.lexicon import lexicon, topic_of
-from assets.synthesis.phrasing import Filled, clause, restore, reword, shorten, weave
+from assets.synthesis.phrasing import Filled, clause
 from assets.synthesis.reading import Purpose, Slot, purpose, slots
 from assets.synthesis.values import draw_new
+from assets.synthesis.weaving import restore, reword, shorten, weave
 from warehouse.digest import digest
 from warehouse.effects.llm import Completion, Request
 

@@ -7,94 +7,20 @@ Order of trust: `const` and `enum`; examples in the schema or quoted in the desc
 default; the `format`; then a pool chosen by the words of the name and the description.
 """
 
-import datetime as dt
 import random
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from assets.synthesis.lexicon import pool, words_in
+from assets.synthesis.invent import from_pattern, invent
+from assets.synthesis.lexicon import pool
 from assets.synthesis.reading import Slot, fields, json_type, resolve
 from assets.synthesis.reading import slots as slots_of
+from assets.synthesis.sorts import sort_of
 
 Json = Any
-# Where the calendar of invented dates starts; a fixed day keeps every run reproducible.
-_EPOCH = dt.date(2025, 3, 3)
 
-# Words of a parameter's name -> the sort of value. Two-word marks are tried before one-word marks.
-_MARKS: dict[str, str] = {
-    "start date": "date", "end date": "date", "due date": "date", "date from": "date",
-    "date to": "date", "from date": "date", "to date": "date", "birth date": "date",
-    "start time": "datetime", "end time": "datetime", "created at": "datetime",
-    "time zone": "timezone", "country code": "country_code", "language code": "language_code",
-    "language id": "programming", "zip code": "zip", "postal code": "zip", "phone number": "phone",
-    "first name": "first", "last name": "last", "full name": "person", "user name": "username",
-    "display name": "person", "file name": "filename", "sheet name": "sheet",
-    "table name": "table", "column name": "column", "database name": "database",
-    "db name": "database", "branch name": "branch", "repo name": "repo", "tag name": "tag",
-    "city name": "city", "company name": "company", "project name": "project",
-    "account id": "account", "image path": "image_path", "video path": "video_path",
-    "image url": "image_url", "repo path": "repo_path", "file path": "path",
-    "directory path": "folder_path", "output path": "path", "cell range": "range",
-    "data range": "range", "source range": "range", "start cell": "cell", "end cell": "cell",
-    "target cell": "cell", "issue key": "issue_key", "project key": "project_key",
-    "space key": "project_key", "epic key": "issue_key", "jql": "jql", "cql": "cql",
-    "issue number": "small_number", "pull number": "small_number", "entity type": "entity_type",
-    "relation type": "relation", "search term": "topic", "search query": "topic",
-    "paper id": "arxiv_id", "connection string": "connection_string", "package name": "package",
-    "or key": "issue_key", "key or id": "issue_key",
-    "connection id": "connection_id", "session id": "session", "user agent": "user_agent",
-    "team name": "team", "song name": "song", "artist name": "artist", "movie title": "movie",
-    "book title": "book", "old text": "sentence", "new text": "sentence", "api key": "secret",
-    "tracking number": "order_id", "icon": "emoji", "emoji": "emoji",
-    "timezone": "timezone", "tz": "timezone", "city": "city", "location": "city", "place": "city",
-    "destination": "city", "origin": "city", "country": "country", "region": "country",
-    "language": "language", "lang": "language_code", "locale": "language_code",
-    "currency": "currency", "ticker": "symbol", "symbol": "symbol", "symbols": "symbol",
-    "stock": "symbol", "coin": "coin", "crypto": "coin", "pair": "pair", "email": "email",
-    "recipient": "email", "cc": "email", "bcc": "email", "phone": "phone", "url": "url",
-    "uri": "url", "link": "url", "website": "url", "domain": "domain", "hostname": "domain",
-    "host": "domain", "ip": "ip", "path": "path", "filepath": "path", "filename": "filename",
-    "file": "path", "files": "path", "paths": "path", "directory": "folder_path",
-    "folder": "folder_path", "dir": "folder_path", "cwd": "folder_path", "source": "path",
-    "date": "date", "day": "date", "since": "date", "until": "date", "deadline": "date",
-    "datetime": "datetime", "timestamp": "datetime", "time": "time", "username": "username",
-    "user": "username", "assignee": "username", "author": "person", "handle": "username",
-    "owner": "owner", "org": "owner", "organization": "owner", "repo": "repo",
-    "repository": "repo", "branch": "branch", "ref": "branch", "revision": "sha", "sha": "sha",
-    "commit": "sha", "sql": "sql", "pipeline": "stage", "formula": "formula", "cell": "cell",
-    "range": "range", "worksheet": "sheet", "sheet": "sheet", "table": "table",
-    "column": "column", "field": "column", "fields": "column", "columns": "column",
-    "database": "database", "db": "database", "collection": "table", "index": "table",
-    "query": "topic", "keyword": "topic", "keywords": "topic", "topic": "topic", "q": "topic",
-    "subject": "title", "title": "title", "heading": "title", "headline": "title",
-    "summary": "title", "content": "sentence", "body": "sentence", "message": "sentence",
-    "text": "sentence", "comment": "sentence", "description": "sentence", "note": "sentence",
-    "notes": "sentence", "markdown": "sentence", "caption": "sentence", "contents": "sentence",
-    "thought": "thought", "question": "question", "prompt": "prompt", "code": "code",
-    "script": "code", "expression": "code", "function": "js_function", "command": "command",
-    "cmd": "command", "pattern": "regex", "glob": "regex", "regex": "regex", "color": "color",
-    "colour": "color", "selector": "selector", "element": "element", "target": "element",
-    "tag": "tag", "tags": "tag", "label": "tag", "labels": "tag", "category": "tag",
-    "status": "status", "state": "status", "word": "word", "term": "word", "key": "slug_key",
-    "name": "project", "project": "project", "company": "company", "customer": "company",
-    "brand": "company", "team": "team", "role": "role", "version": "version",
-    "package": "package", "packages": "package", "dependency": "package",
-    "environment": "environment", "env": "environment", "reason": "reason", "unit": "unit",
-    "units": "unit", "model": "model", "address": "address", "movie": "movie", "film": "movie",
-    "book": "book", "song": "song", "track": "song", "artist": "artist", "recipe": "food",
-    "dish": "food", "ingredient": "ingredient", "sport": "sport", "product": "thing",
-    "item": "thing", "airport": "airport", "person": "person", "entity": "person",
-    "names": "person", "jid": "phone", "cursor": "token", "token": "token", "data": "sentence",
-    "value": "word", "values": "word", "worklog": "sentence", "observations": "sentence",
-    "from": "person", "to": "person", "type": "tag", "issue": "issue_key", "issues": "issue_key",
-}  # fmt: skip
 
-_EXTENSIONS = {
-    "excel": "xlsx", "workbook": "xlsx", "sheet": "xlsx", "pdf": "pdf", "word doc": "docx",
-    "image": "png", "screenshot": "png", "video": "mp4", "audio": "mp3", "csv": "csv",
-    "markdown": "md", "python": "py",
-}  # fmt: skip
 _QUOTED = re.compile(r"""["'`“‘]([^"'`“”‘’\n]{1,80})["'`”’]""")
 _EXAMPLE = re.compile(
     r"(?:e\.g\.?,?|for example:?|examples?:?|such as)\s*(.{2,160}?)(?:\)|\.\s|\.$|;|$)",
@@ -317,166 +243,6 @@ def _string(slot: Slot, rng: random.Random, samples: list[Json]) -> str:
     shortest, longest = schema.get("minLength") or 0, schema.get("maxLength") or 24
     size = max(shortest, min(longest, 24))
     return "".join(rng.choice("0123456789abcdef") for _ in range(size))
-
-
-def sort_of(slot: Slot) -> str:
-    """The pool or maker for a string parameter, by the words of its name, then its description."""
-    words = list(slot.words)
-    if words == ["target"] and " git " in f" {slot.about} ":
-        return "branch"
-    if words == ["name"] and _PEOPLE.search(slot.about):
-        return "person"
-    if words == ["path"] and _FOLDER.search(slot.about):
-        return "folder_path"
-    for size in (2, 1):
-        for start in range(len(words) - size, -1, -1):
-            mark = " ".join(words[start : start + size])
-            if words[-1] in ("id", "ids", "uid", "uuid", "guid") and mark not in _MARKS:
-                continue
-            if mark in _MARKS and not (size == 1 and words[-1] in ("id", "ids", "uid", "uuid")):
-                return _MARKS[mark]
-    if words and words[-1] in ("id", "ids", "uid", "key", "slug", "ref"):
-        return "id"
-    hint = re.findall(r"[a-z]+", slot.hint.lower())
-    return next((_MARKS[w] for w in hint[:12] if w in _MARKS and w not in _VAGUE), "project")
-
-
-_FOLDER = re.compile(r"^(?!.*\bfiles?\b).*\b(?:director(?:y|ies)|folders?)\b")
-_PEOPLE = re.compile(
-    r"\b(?:person|people|player|nationality|gender|age|author|contact|character|member|customer)\b"
-)
-# Words that nearly every description holds; they say nothing about the value.
-_VAGUE = set(
-    words_in(
-        "name to from user key value values type text field fields data item items file source to "
-        "query search content target index tag status state time role q unit model words message"
-    )
-)
-
-
-def invent(sort: str, rng: random.Random, slot: Slot | None = None) -> str:
-    """One value of a sort: from its pool, or made."""
-
-    def pick(name: str) -> str:
-        return rng.choice(pool(name))
-
-    def number(low: int, high: int) -> int:
-        return rng.randint(low, high)
-
-    day = _EPOCH + dt.timedelta(days=rng.randint(0, 420))
-    extension = rng.choice(["csv", "md", "txt", "json", "pdf", "xlsx", "docx", "yaml"])
-    about = f"{slot.about} {slot.hint}".lower() if slot else ""
-    extension = next((to for mark, to in _EXTENSIONS.items() if mark in about), extension)
-    home = f"/home/{pick('first').lower().replace('á', 'a')}/{pick('folder')}"
-    hexes = "".join(rng.choice("0123456789abcdef") for _ in range(24))
-    makers = {
-        "date": day.isoformat,
-        "datetime": lambda: f"{day}T{number(7, 19):02d}:{15 * number(0, 3):02d}:00Z",
-        "time": lambda: f"{number(6, 22):02d}:{5 * number(0, 11):02d}",
-        "email": lambda: f"{pick('first')}.{pick('last')}@{pick('domain')}".lower()
-        .encode("ascii", "ignore").decode(),
-        "url": lambda: f"https://{pick('domain')}/{pick('slug')}",
-        "image_url": lambda: f"https://{pick('domain')}/img/{pick('stem')}.png",
-        "path": lambda: f"{home}/{pick('stem')}.{extension}",
-        "image_path": lambda: f"{home}/{pick('stem')}.png",
-        "video_path": lambda: f"{home}/{pick('stem')}.mp4",
-        "folder_path": lambda: f"{home}/{pick('project')}",
-        "repo_path": lambda: f"{home}/{pick('repo')}",
-        "filename": lambda: f"{pick('stem')}.{extension}",
-        "person": lambda: f"{pick('first')} {pick('last')}",
-        "phone": lambda: f"+1 202-555-01{rng.randint(10, 99)}",
-        "zip": lambda: str(rng.randint(10001, 98999)),
-        "uuid": lambda: f"{hexes[:8]}-{hexes[8:12]}-4{hexes[12:15]}-a{hexes[15:18]}-{hexes[:12]}",
-        "sha": lambda: rng.choice([hexes[:7], "HEAD", "HEAD~2", pick("branch")]),
-        "id": lambda: rng.choice(
-            [str(rng.randint(1000, 99999)), f"{pick('project')[:3]}-{rng.randint(10, 999)}",
-             str(rng.randint(10**8, 10**9))]),
-        "token": lambda: f"{pick('project')}{rng.randint(10, 99)}",
-        "slug_key": lambda: f"{pick('project')}:{pick('stem')}",
-        "account": lambda: str(rng.randint(10**7, 10**8)),
-        "issue_key": lambda: f"{pick('project')[:4].upper()}-{rng.randint(2, 980)}",
-        "project_key": lambda: pick("project")[:4].upper(),
-        "arxiv_id": lambda: f"2{number(0, 5)}{number(1, 12):02d}.{number(1000, 19999):05d}",
-        "order_id": lambda: f"{pick('project')[:2].upper()}{rng.randint(10**7, 10**8)}",
-        "session": lambda: f"{pick('project')}-{rng.randint(2, 60)}",
-        "connection_id": lambda: f"{pick('environment')}-{rng.randint(2, 60)}",
-        "connection_string": lambda: f"mongodb://{pick('domain')}:27017/{pick('database')}",
-        "jql": lambda: f"project = {pick('project')[:4].upper()} AND status = {pick('stem')}",
-        "cql": lambda: f"type = page AND title ~ \"{pick('stem')}\"",
-        "emoji": lambda: rng.choice(["📌", "🚀", "🌱", "📚"]),
-        "user_agent": lambda: "Mozilla/5.0 (X11; Linux x86_64)",
-        "secret": lambda: f"key-{hexes[:10]}",
-        "stage": lambda: pick("status"),
-        "span": lambda: f"{rng.randint(1, 6)}h {rng.choice((15, 20, 30, 45))}m",
-        "small_number": lambda: str(rng.randint(3, 900)),
-    }  # fmt: skip
-    if sort in ("topic", "project") and slot is not None:
-        sort = _themed(slot, sort)
-    return makers[sort]() if sort in makers else pick(sort)
-
-
-# What people search for, or name, depends on what the tool is about.
-_THEMES = {
-    "movie": r"movies?|films?|series|imdb|cinema", "song": r"songs?|music|lyrics|tracks?|spotify",
-    "artist": r"artists?|bands?|concerts?", "book": r"books?|novels?|library of books",
-    "food": r"recipes?|food|meals?|dish(?:es)?|cook\w*", "ingredient": r"ingredients?|nutrition",
-    "thing": r"products?|shop\w*|e-?commerce|amazon|catalogu?e items?", "word": r"dictionary|thesaurus",
-    "symbol": r"stocks?|tickers?|equit(?:y|ies)|shares", "coin": r"crypto\w*|coins?|tokens? price",
-    "company": r"compan(?:y|ies)|business(?:es)?|employers?|customers?", "city": r"cit(?:y|ies)|places?"
-    r"|hotels?|restaurants?|weather|maps?|travel\w*|tourist", "package": r"npm|pypi|packages?|librar(?:y|ies)",
-    "person": r"people|persons?|contacts?|players?|users?|authors?", "team": r"teams?",
-    "domain": r"domains?|dns|whois|ssl", "sport": r"sports?|leagues?", "repo": r"repositor(?:y|ies)|github",
-    "question": r"ask|questions?|answers?|faq",
-}  # fmt: skip
-
-
-def _themed(slot: Slot, sort: str) -> str:
-    hit = {name: re.search(rf"\b(?:{marks})\b", slot.theme) for name, marks in _THEMES.items()}
-    first = [(match.start(), name) for name, match in hit.items() if match]
-    return min(first)[1] if first else sort
-
-
-def from_pattern(pattern: str, rng: random.Random) -> str | None:
-    """A string that a simple regular expression describes, or None."""
-    from re import _parser as parser  # type: ignore[attr-defined]  # how `re` reads a pattern
-
-    try:
-        return _say(parser.parse(pattern), rng)
-    except Exception:  # features beyond literals, sets and repeats
-        return None
-
-
-def _say(parsed: Json, rng: random.Random) -> str:
-    said = ""
-    for op, arg in parsed:
-        name = str(op)
-        if name == "LITERAL":
-            said += chr(arg)
-        elif name == "ANY":
-            said += "a"
-        elif name == "IN":
-            said += _member(arg, rng)
-        elif name in ("MAX_REPEAT", "MIN_REPEAT"):
-            low, high, sub = arg
-            times = rng.randint(int(low), min(int(high), int(low) + 5))
-            said += "".join(_say(sub, rng) for _ in range(times))
-        elif name == "SUBPATTERN":
-            said += _say(arg[3], rng)
-        elif name == "BRANCH":
-            said += _say(rng.choice(arg[1]), rng)
-        elif name != "AT":
-            raise ValueError(name)
-    return said
-
-
-def _member(options: Json, rng: random.Random) -> str:
-    op, arg = rng.choice(options)
-    if str(op) == "LITERAL":
-        return chr(arg)
-    if str(op) == "RANGE":
-        return chr(rng.randint(arg[0], arg[1]))
-    kinds = {"CATEGORY_DIGIT": "0123456789", "CATEGORY_WORD": "abcdefgh", "CATEGORY_SPACE": " "}
-    return rng.choice(kinds[str(arg)])
 
 
 def arguments(

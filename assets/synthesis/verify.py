@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from assets.contracts.validate import validate_call
+from assets.synthesis.findings import Finding
+from assets.synthesis.form import form_findings
 from assets.synthesis.grounding import ABSENT, LIKELY, STATED, Text, fold, grade, leaves, stem
-from assets.synthesis.lexicon import words_in, words_of
-from assets.synthesis.metatalk import talks_about
+from assets.synthesis.lexicon import words_in
 from assets.synthesis.reading import resolve
 
 Json = Any
@@ -28,21 +29,6 @@ _SCHEMA_KINDS = {
     "not_an_object": "wrong_type",
     "bad_schema": "bad_schema",
 }
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that is wrong (`certain`) or that the rules cannot confirm.
-
-    Kinds: missing_required_argument, unknown_argument, wrong_type, bad_value, bad_schema,
-    missing_required_value, ungrounded_value, names_the_tool, not_an_instruction,
-    copies_description.
-    """
-
-    kind: str
-    path: str
-    reason: str
-    certain: bool = True
 
 
 @dataclass(frozen=True)
@@ -64,7 +50,7 @@ def verify(
 
     `server` is the server's id or name; a request that names it is a flaw.
     """
-    findings = [*_call(contract, arguments), *_form(contract, instruction, server)]
+    findings = [*_call(contract, arguments), *form_findings(contract, instruction, server)]
     if isinstance(arguments, Mapping):
         findings += _grounding(contract, instruction, arguments)
         findings += _echo(contract, instruction, arguments)
@@ -76,55 +62,6 @@ def verify(
 def _call(contract: Mapping[str, Json], arguments: Json) -> Iterable[Finding]:
     for flaw in validate_call(contract, arguments):
         yield Finding(_SCHEMA_KINDS.get(flaw.kind, "bad_value"), flaw.path, flaw.message)
-
-
-def _form(contract: Mapping[str, Json], instruction: str, server: str) -> Iterable[Finding]:
-    folded = fold(instruction).strip()
-    if len(re.findall(r"\w", folded)) < 3:
-        yield Finding("not_an_instruction", "", "the text says nothing")
-    elif talks_about(folded):
-        yield Finding("not_an_instruction", "", "talk about a request instead of a request")
-    if named := _named(contract, instruction, server):
-        yield Finding("names_the_tool", "", f"the text names {named!r}")
-
-
-def _named(contract: Mapping[str, Json], instruction: str, server: str) -> str | None:
-    """The name of the tool or server as only a program would write it, if it is in the text."""
-    name = str(contract.get("name") or "")
-    told = re.escape(name)
-    coined = len(words_of(name)) > 1 and bool(re.search(r"[_\-./]|[a-z][A-Z]", name))
-    if coined and re.search(rf"(?<![\w/.-]){told}(?![\w/-])", instruction, re.IGNORECASE):
-        # `well-known` hyphens are English too; an identifier is called, used or followed by "tool".
-        if "_" in name or re.search(r"[a-z][A-Z]", name) or _called(told, instruction):
-            return name
-        if len(words_of(name)) > 2:
-            return name
-    if name and _called(told, instruction):
-        return name
-    short = server.split(":", 1)[-1].rsplit("/", 1)[-1]
-    ids = [part for part in (server, server.split(":", 1)[-1], short) if re.search(r"[-_/@]", part)]
-    return next(
-        (part for part in ids if len(part) > 5 and part.lower() in instruction.lower()), None
-    )
-
-
-_NOUN = (
-    r"(?:tools?|functions?|endpoint|command|method|api call|ferramenta|herramienta|outil|werkzeug"
-    r"|funktion|fonction|funcao|funcion|araci(?:ni)?|fonksiyonu?|alat|strumento)"
-)
-_CALLS = r"(?:call|invoke|using|use|run|usa|usar|use a|utilise|nutze|benutze|gunakan|usando)"
-
-
-def _called(told: str, instruction: str) -> bool:
-    """Whether a name that may be an ordinary word is used as a tool's name."""
-    patterns = (
-        rf"\b{told}[`'\"]?\s+{_NOUN}\b",
-        rf"\b{_NOUN}\s+(?:called\s+|named\s+)?[`'\"]?{told}\b",
-        rf"\b{_CALLS}\s+[`'\"]?{told}[`'\"]?\s+(?:with|for|on|to|to set)\s+\w+\s*(?:=|set to)",
-        rf"`{told}`|\b{told}\(",
-        rf"{told}\s*(?:工具|函数|接口|ツール|関数|도구|함수)",
-    )
-    return any(re.search(pattern, instruction, re.IGNORECASE) for pattern in patterns)
 
 
 def _grounding(
@@ -225,38 +162,3 @@ def _longest_run(said: list[str], described: list[str]) -> int:
             current.append(previous[position] + 1 if word == other else 0)
         best, previous = max(best, *current), current
     return best
-
-
-def near_duplicates(texts: Iterable[str], threshold: float = 0.85) -> list[int | None]:
-    """For each text the index of the first earlier text that it nearly repeats, or None.
-
-    Similarity is Jaccard over character 4-grams; candidates share one of their rarest grams, so
-    that a set of thousands is compared in seconds.
-    """
-    grams = [_grams(text) for text in texts]
-    seen: dict[str, list[int]] = {}
-    counts: dict[str, int] = {}
-    for own in grams:
-        for gram in own:
-            counts[gram] = counts.get(gram, 0) + 1
-    result: list[int | None] = []
-    for index, own in enumerate(grams):
-        # Sets this alike must share one of any (1 - threshold) * n + 1 of their grams.
-        rare = sorted(own, key=lambda g: (counts[g], g))
-        probes = rare[: int((1 - threshold) * len(own)) + 1]
-        candidates = sorted({other for gram in probes for other in seen.get(gram, ())})
-        twin = next((o for o in candidates if _jaccard(own, grams[o]) >= threshold), None)
-        result.append(twin)
-        if twin is None:
-            for gram in probes:
-                seen.setdefault(gram, []).append(index)
-    return result
-
-
-def _grams(text: str) -> frozenset[str]:
-    flat = re.sub(r"\s+", " ", fold(text)).strip()
-    return frozenset(flat[i : i + 4] for i in range(max(1, len(flat) - 3)))
-
-
-def _jaccard(one: frozenset[str], other: frozenset[str]) -> float:
-    return len(one & other) / max(1, len(one | other))

@@ -7,7 +7,8 @@ import pytest
 
 from assets.contracts.validate import validate_call
 from assets.synthesis.compose import compose
-from assets.synthesis.mutants import mutants, mutation_test, wilson
+from assets.synthesis.flaws import mutants
+from assets.synthesis.mutants import mutation_test, wilson
 from tests.synthesis.contracts import ALL, snapshot_rows
 from warehouse.effects.llm import LLM
 

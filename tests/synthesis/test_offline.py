@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from assets.contracts.canonical import contract
 from assets.contracts.validate import validate_call
+from assets.synthesis.invent import from_pattern
 from assets.synthesis.offline import generate
 from assets.synthesis.reading import purpose, slots
-from assets.synthesis.values import arguments, from_pattern
+from assets.synthesis.values import arguments
 from assets.synthesis.verify import verify
 from tests.synthesis.contracts import ALL, CITY_TIME, CREATE_ISSUE, READ_FILE
 

@@ -6,7 +6,8 @@ import pytest
 from assets.contracts.canonical import contract
 from assets.synthesis.grounding import ABSENT, LIKELY, STATED, Text, grade
 from assets.synthesis.spoken import numbers_in
-from assets.synthesis.verify import near_duplicates, verify
+from assets.synthesis.twins import near_duplicates
+from assets.synthesis.verify import verify
 from tests.synthesis.contracts import (
     ADD_RELATIONS,
     CITY_TIME,

@@ -11,7 +11,7 @@ from collections import defaultdict
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from warehouse.effects.llm import Completion, LLMError, Request, Role
+from warehouse.effects.roles import Completion, LLMError, Request, Role
 
 BACKOFF_S, LONGEST_WAIT_S = 0.5, 30.0
 # Parameters a compatible endpoint may reject by name; each is dropped (or renamed) once.

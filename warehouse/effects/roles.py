@@ -1,0 +1,109 @@
+"""What is asked of a language model, by whom, and what comes back: plain data.
+
+What belongs here: roles, requests, completions, replies, the provider's interface, its error.
+What does not: asking (`llm.py`), the wire (`endpoint.py`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel
+
+Message = Mapping[str, str]
+
+
+Value = TypeVar("Value", bound=BaseModel)
+
+
+OFFLINE = "offline"
+
+
+@dataclass(frozen=True)
+class Role:
+    """Who answers one kind of request. Prices are US dollars per million tokens, times seconds."""
+
+    name: str
+    model: str = OFFLINE
+    base_url: str | None = None
+    api_key: str | None = field(default=None, repr=False)
+    usd_in: float = 0.0
+    usd_out: float = 0.0
+    concurrency: int = 8
+    timeout_s: float = 60.0
+    max_tokens: int = 1024
+    temperature: float = 0.7
+    attempts: int = 5
+
+    @property
+    def provider(self) -> str:
+        """`offline`, or the host that answers."""
+        if self.model == OFFLINE:
+            return OFFLINE
+        return urlsplit(self.base_url or "").netloc or "openai-sdk-default"
+
+    def identity(self) -> dict[str, Any]:
+        """What of a role can change its answers; time-outs, limits, keys and hosts cannot."""
+        return {"model": self.model, "temperature": self.temperature}
+
+
+@dataclass(frozen=True)
+class Request:
+    """One question. `meta` holds the facts the messages were rendered from: the offline provider
+    reads them, an endpoint never sees them."""
+
+    role: Role
+    messages: Sequence[Message]
+    schema: type[BaseModel]
+    seed: int
+    meta: Mapping[str, Any]
+    max_tokens: int
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What a provider returned, as it is stored in the ledger's blob."""
+
+    text: str
+    finish: str  # stop | length | refusal | content_filter | …
+    model: str
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    retries: int = 0
+
+
+class Provider(Protocol):
+    """Answers requests. Raises LLMError when no answer came."""
+
+    def version(self) -> str:
+        """Mixed into the key: answers of another version are other answers ("" for an endpoint)."""
+        ...
+
+    async def answer(self, request: Request) -> Completion: ...
+
+
+@dataclass(frozen=True)
+class Reply(Generic[Value]):
+    """A parsed answer with its receipt; `cached` when nothing was sent for it in this run."""
+
+    value: Value
+    model: str
+    provider: str
+    prompt_tokens: int
+    completion_tokens: int
+    usd: float
+    cached: bool
+
+
+class LLMError(RuntimeError):
+    """No usable answer. `kind` is what a row's `error_kind` says, `hint` how to mend it.
+
+    Kinds: endpoint_down, timeout, rate_limited, server_error, auth, bad_request (no answer came);
+    truncated, empty, refused, non_json, wrong_shape (an answer came and is kept in the ledger);
+    unknown_role, no_provider (settings).
+    """
+
+    def __init__(self, kind: str, found: str, expected: str, hint: str) -> None:
+        super().__init__(f"{kind}: found {found}; expected {expected}; {hint}")
+        self.kind, self.found, self.expected, self.hint = kind, found, expected, hint

@@ -17,7 +17,7 @@ from assets.servers.launch import HOME, Launch, Mount, SandboxPolicy
 _MIB = 1024 * 1024
 # What programs need of /etc to start; nothing here is a secret.
 _ETC = (
-    *("/etc/ssl", "/etc/ca-certificates", "/etc/alternatives", "/etc/ld.so.cache"),
+    *("/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/alternatives", "/etc/ld.so.cache"),
     *("/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime", "/etc/mime.types", "/etc/fonts"),
     "/etc/pki",
 )
@@ -65,7 +65,8 @@ def _world(launch: Launch, policy: SandboxPolicy) -> list[str]:
         elif os.path.isdir(f"/{name}"):
             args += ["--ro-bind", f"/{name}", f"/{name}"]
     etc = [*_ETC, *(["/etc/resolv.conf"] if policy.network == "full" else [])]
-    args += ["--perms", "0755", "--dir", "/etc"]
+    for folder in ("/etc", "/etc/ssl"):
+        args += ["--perms", "0755", "--dir", folder]
     for path in etc:
         if os.path.exists(path):
             args += ["--ro-bind", os.path.realpath(path), path]

@@ -22,6 +22,7 @@ from assets.servers.recipe import (
     Recipe,
     Resolve,
     Unlaunchable,
+    address,
     exact_version,
     plan_recipe,
     server_id,
@@ -101,7 +102,8 @@ def deploy_listings(
             raise outcome.error
         row: dict[str, Any] = outcome.value or {}
         result.rows.append(row)
-        kept = row == dict(outcome.item.previous or {})
+        before_it = outcome.item.previous
+        kept = before_it is not None and row["probed_at"] == before_it["probed_at"]
         (result.kept if kept else result.done).append(outcome.item.key)
     result.rows.sort(key=lambda row: row["server_id"])
     return result
@@ -111,6 +113,8 @@ def launch_digest(listing: Listing) -> str:
     """Over what the listing says about launching; an edited description changes nothing here."""
     facts = listing.model_dump(mode="json", include=_LAUNCH_FACTS)
     facts["env"] = [{**variable, "description": None} for variable in facts["env"]]
+    if listing.package and listing.package.type == "mcpb":
+        facts["package"]["identifier"] = address(listing.package.identifier)
     return digest({**facts, "recipe_version": RECIPE_VERSION})
 
 
@@ -130,11 +134,16 @@ def _stands(job: _Job, now: float) -> bool:
     if row is None or row["launch_digest"] != job.facts:
         return False
     if row["status"] == "failed":
-        return row["retry_at"] is None or row["retry_at"] > now
+        return not _due(row, now)
     package = job.listing.package
     if package is None or package.digest:
         return package is not None
     return package.type != "mcpb" and exact_version(package) is not None
+
+
+def _due(row: Mapping[str, Any], now: float) -> bool:
+    """Whether a failure's time to be tried again has come."""
+    return row["retry_at"] is not None and row["retry_at"] <= now
 
 
 def _carry_out(
@@ -150,8 +159,9 @@ def _carry_out(
     recipe = plan_recipe(job.listing, resolve)
     row, deployed = job.previous, None
     same = row is not None and _same_plan(row, recipe)
-    if row is not None and same and row["status"] == "ok":
-        return dict(row)
+    if row is not None and same and (row["status"] == "ok" or not _due(row, now)):
+        facts = {"launch_digest": job.facts, "listing_id": job.listing.listing_id}
+        return {**row, **facts}
     attempts = int(row["attempts"] or 0) + 1 if row is not None and same else 1
     if isinstance(recipe, Recipe):
         key = effect_key(recipe, policy, attempts)

@@ -108,9 +108,9 @@ def server_id(listing: Listing) -> str | None:
     if package and package.type == "pypi":
         return f"pypi:{normalised(package.identifier)}"
     if package and package.type == "mcpb":
-        return f"mcpb:{_address(package.identifier)}"
+        return f"mcpb:{address(package.identifier)}"
     if package is None and listing.url:
-        return f"remote:{_address(listing.url)}"
+        return f"remote:{address(listing.url)}"
     return None
 
 
@@ -166,7 +166,7 @@ def _remote(listing: Listing, identity: str) -> Recipe:
     return Recipe(
         server_id=identity,
         ecosystem="remote",
-        name=_address(str(listing.url)),
+        name=address(str(listing.url)),
         url=listing.url,
         env=env,
         spare_env=spare,
@@ -227,7 +227,7 @@ def _environment(
     return tuple(sorted(env.items())), tuple(sorted(spare.items())), tuple(sorted(made_up))
 
 
-def _address(url: str) -> str:
+def address(url: str) -> str:
     """A URL without query, fragment and credentials; on loopback also without the port, which is
     another at every start of a local marketplace."""
     parts = urlsplit(url)

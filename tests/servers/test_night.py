@@ -10,6 +10,7 @@ from tests.support.stranger import CONVERSATION, POLICY, require_sandbox
 
 GOOD = "serve([tool('a'), tool('b')])"
 DAY = 86_400.0
+ELSEWHERE = "http://127.0.0.1:9"
 
 
 @pytest.fixture
@@ -126,6 +127,23 @@ def test_an_edited_description_launches_nothing(deploy, host):
     first = deploy([listing])
     edited = listing.model_copy(update={"description": "New words.", "updated_at": "2026-01-01"})
     assert deploy([edited], first.rows, night="n2").done == []
+
+
+def test_a_bundle_host_on_another_port_changes_nothing(deploy, host):
+    listings = [host.listing("a", GOOD), host.listing("keyed", "sys.exit('API key required')")]
+    first = deploy(listings)
+    moved = [
+        one.model_copy(
+            update={
+                "package": one.package.model_copy(
+                    update={"identifier": one.package.identifier.replace(host.url, ELSEWHERE)}
+                )
+            }
+        )
+        for one in listings
+    ]
+    second = deploy(moved, first.rows, now=1.0, night="n2")
+    assert (second.done, second.rows) == ([], first.rows)
 
 
 def test_an_unpinned_server_is_asked_for_each_night_and_launched_when_it_moved(deploy, host):

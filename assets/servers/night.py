@@ -91,7 +91,7 @@ def deploy_listings(
         else:
             due.append(job)
 
-    def one(job: _Job) -> dict[str, Any]:
+    def one(job: _Job) -> tuple[dict[str, Any], bool]:
         return _carry_out(job, policy, ledger, blobs, now, toolchain, resolve)
 
     done = (fleet or LocalFleet()).map(
@@ -100,10 +100,8 @@ def deploy_listings(
     for outcome in done:
         if outcome.error is not None:
             raise outcome.error
-        row: dict[str, Any] = outcome.value or {}
+        row, kept = outcome.value or ({}, False)
         result.rows.append(row)
-        before_it = outcome.item.previous
-        kept = before_it is not None and row["probed_at"] == before_it["probed_at"]
         (result.kept if kept else result.done).append(outcome.item.key)
     result.rows.sort(key=lambda row: row["server_id"])
     return result
@@ -154,20 +152,20 @@ def _carry_out(
     now: float,
     toolchain: Toolchain,
     resolve: Resolve,
-) -> dict[str, Any]:
-    """The new row of one server; the old one when the recipe turns out to be the same and ran."""
+) -> tuple[dict[str, Any], bool]:
+    """The row of one server, and whether it is the old one because the recipe is the same."""
     recipe = plan_recipe(job.listing, resolve)
     row, deployed = job.previous, None
     same = row is not None and _same_plan(row, recipe)
     if row is not None and same and (row["status"] == "ok" or not _due(row, now)):
         facts = {"launch_digest": job.facts, "listing_id": job.listing.listing_id}
-        return {**row, **facts}
+        return {**row, **facts}, True
     attempts = int(row["attempts"] or 0) + 1 if row is not None and same else 1
     if isinstance(recipe, Recipe):
         key = effect_key(recipe, policy, attempts)
         data = ledger.once("deploy", key, _effect(recipe, policy, toolchain))
         deployed = Deployed.from_json(data)
-    return deployment_row(
+    new = deployment_row(
         recipe,
         deployed,
         blobs,
@@ -178,6 +176,7 @@ def _carry_out(
         attempts=attempts,
         now=now,
     )
+    return new, False
 
 
 def _same_plan(row: Mapping[str, Any], recipe: Recipe | Unlaunchable) -> bool:
@@ -194,7 +193,7 @@ def _reporter(progress: Progress, total: int) -> Callable[[Any], None]:
     done: list[str] = []
 
     def report(outcome: Any) -> None:
-        row = outcome.value or {}
+        row, _ = outcome.value or ({}, False)
         done.append(row.get("status", "error"))
         progress.update(
             "deployments", len(done), total, ok=done.count("ok"), failed=done.count("failed")

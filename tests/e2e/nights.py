@@ -1,0 +1,112 @@
+"""Whole nights in this process: real replicas, real Chromium, real sandbox, real LanceDB.
+
+What belongs here: running jobs of the real definitions over a home of the test's own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.marketplaces.policy import CrawlPolicy
+from demo.server import Replicas
+from orchestration.definitions import build_defs
+from orchestration.resources import find_chromium
+from warehouse.store import Warehouse
+
+MARKETS = ("registry", "mcpso")
+
+
+@dataclass
+class Nights:
+    """One home, one instance, one demo world."""
+
+    home: Path
+    instance: dg.DagsterInstance
+    world: Replicas
+
+    @property
+    def warehouse(self) -> Warehouse:
+        return Warehouse(home=self.home, state=self.home / "state")
+
+    def run(self, job: str, partition: str | None = None) -> dg.ExecuteInProcessResult:
+        return (
+            self._defs()
+            .resolve_job_def(job)
+            .execute_in_process(
+                instance=self.instance, partition_key=partition, raise_on_error=False
+            )
+        )
+
+    def materialize(self, assets: Sequence[str], partition: str) -> dg.ExecuteInProcessResult:
+        job = self._defs().resolve_job_def("nightly")
+        return job.execute_in_process(
+            instance=self.instance,
+            partition_key=partition,
+            asset_selection=[dg.AssetKey(name) for name in assets],
+            raise_on_error=False,
+        )
+
+    def nightly(self) -> dict[tuple[str, str], int]:
+        """One night of every marketplace; the attempts it made, per (stage, status)."""
+        counts: dict[tuple[str, str], int] = {}
+        for name in MARKETS:
+            result = self.run("nightly", name)
+            assert result.success, failures(result)
+            for key, count in self.warehouse.ledger.counts(run_id=result.run_id).items():
+                counts[key] = counts.get(key, 0) + count
+        return counts
+
+    def versions(self) -> dict[str, str]:
+        """ "table/partition" -> current digest, of every table."""
+        tables = self.warehouse.tables
+        return {
+            f"{folder.name}/{name}": head.digest
+            for folder in sorted(tables.root.iterdir())
+            for name in tables.partitions(folder.name)
+            if (head := tables.head(folder.name, name))
+        }
+
+    def _defs(self) -> dg.Definitions:
+        chromium = find_chromium()
+        policies = {
+            name: CrawlPolicy(
+                base_url=self.world[name],
+                requests_per_second=0,
+                allow_loopback=True,
+                chromium=str(chromium),
+            )
+            for name in MARKETS
+        }
+        return build_defs(resources={"crawlers": policies})
+
+
+def failures(result: dg.ExecuteInProcessResult) -> list[str]:
+    """The messages of a run's failed steps."""
+    return [
+        f"{event.step_key}: {event.step_failure_data.error_display_string}"
+        for event in result.all_events
+        if event.is_step_failure
+    ]
+
+
+def checks(result: dg.ExecuteInProcessResult) -> dict[str, str]:
+    """Failed checks by asset: why."""
+    return {
+        check.asset_key.to_user_string(): check.description or ""
+        for check in result.get_asset_check_evaluations()
+        if not check.passed
+    }
+
+
+def skip_without_sandbox() -> None:
+    from assets.servers.sandbox import SandboxUnavailable, preflight
+
+    try:
+        preflight()
+    except SandboxUnavailable as error:
+        pytest.skip(f"no sandbox on this host: {error}")
+    if find_chromium() is None:
+        pytest.skip("no Chromium on this host: apt-get install chromium")

@@ -1,0 +1,124 @@
+"""Nights of the small demo world: what a second, a second day's, and a bad night may change."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.contracts.snapshot import CHANGES, SNAPSHOTS
+from assets.servers.deploy import DEPLOYMENTS
+from assets.synthesis.rows import PAIRS
+from demo.server import Replicas, replicas
+from tests.e2e.nights import Nights, checks, skip_without_sandbox
+
+FREE = {"page", "render", "resolve"}  # looking at the moving world: repeated every night
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[Replicas]:
+    with replicas(day=1, scale="small") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def first_night(world: Replicas, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home after the first night; tests work on copies of it."""
+    skip_without_sandbox()
+    home = tmp_path_factory.mktemp("first") / "home"
+    with pytest.MonkeyPatch.context() as patch, dg.DagsterInstance.ephemeral() as instance:
+        patch.setenv("TOOLMILL_HOME", str(home))
+        night = Nights(home, instance, world)
+        counts = night.nightly()
+        assert counts["deploy", "done"] >= 6
+        assert night.run("fan_in").success
+    return home
+
+
+@pytest.fixture
+def nights(
+    world: Replicas, first_night: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Nights]:
+    home = tmp_path / "home"
+    shutil.copytree(first_night, home, symlinks=True)
+    monkeypatch.setenv("TOOLMILL_HOME", str(home))
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield Nights(home, instance, world)
+    world.switch(day=1, faults={})
+
+
+def test_the_first_night_classifies_every_failure_with_a_hint(nights: Nights) -> None:
+    rows = nights.warehouse.tables.read(DEPLOYMENTS).to_dicts()
+    failed = [row for row in rows if row["status"] != "ok"]
+    assert failed
+    assert all(row["error_kind"] and row["hint"] for row in failed)
+    assert {"needs_secret", "no_recipe"} <= {row["error_kind"] for row in failed}
+
+
+def test_shell_syntax_in_a_command_is_a_row_and_never_runs(nights: Nights) -> None:
+    rows = nights.warehouse.tables.read(DEPLOYMENTS).to_dicts()
+    [row] = [row for row in rows if "shell syntax" in str(row["hint"])]
+    assert (row["status"], row["recipe_digest"]) == ("failed", None)
+
+
+def test_a_second_night_of_an_unchanged_world_costs_nothing_and_moves_nothing(
+    nights: Nights,
+) -> None:
+    before = nights.versions()
+    counts = nights.nightly()
+    assert nights.run("fan_in").success
+    assert {stage for stage, _ in counts} <= FREE
+    assert nights.versions() == before
+
+
+def test_day_two_pays_only_for_what_is_new_or_changed(nights: Nights) -> None:
+    before = nights.warehouse.tables.read(SNAPSHOTS).to_dicts()
+    set_before = nights.warehouse.tables.head("training_set")
+    nights.world.switch(day=2)
+    counts = nights.nightly()
+    assert nights.run("fan_in").success
+    after = nights.warehouse.tables.read(SNAPSHOTS).to_dicts()
+    known = {row["contract_digest"] for row in before}
+    due = [row for row in after if row["contract_digest"] not in known]
+    assert counts["deploy", "done"] == 2  # one new server, one changed
+    assert 0 < counts["llm:generator", "done"] <= len(due)
+    assert {row["server_id"] for row in before} != {row["server_id"] for row in after}
+    changes = nights.warehouse.tables.read(CHANGES)
+    assert {"breaking", "compatible", "wording"} & set(changes["cls"])
+    set_after = nights.warehouse.tables.head("training_set")
+    assert set_before
+    assert set_after
+    assert set_after.digest != set_before.digest
+
+
+def test_a_server_that_is_gone_takes_exactly_its_rows_along(nights: Nights) -> None:
+    before = nights.warehouse.tables.read(PAIRS).to_dicts()
+    nights.world.switch(day=2)
+    nights.nightly()
+    after = nights.warehouse.tables.read(PAIRS).to_dicts()
+    gone = {row["server_id"] for row in before} - {row["server_id"] for row in after}
+    assert len(gone) == 1
+    listed = {row["server_id"] for row in nights.warehouse.tables.read(SNAPSHOTS).to_dicts()}
+    assert gone.isdisjoint(listed)
+
+
+@pytest.mark.parametrize("fault", ["truncated", "empty", "html", "down"])
+@pytest.mark.parametrize("market", ["registry", "mcpso"])
+def test_a_bad_night_keeps_yesterday_and_leaves_the_other_marketplace_alone(
+    nights: Nights, market: str, fault: str
+) -> None:
+    other = "mcpso" if market == "registry" else "registry"
+    before = nights.versions()
+    nights.world.switch(faults={market: fault})
+    bad = nights.run("nightly", market)
+    assert not bad.success
+    why = checks(bad)
+    assert set(why) == {"listings"}
+    assert nights.world[market] in why["listings"]
+    assert nights.versions() == before
+    good = nights.materialize(["listings"], other)
+    assert good.success
+    nights.world.switch(faults={})
+    assert nights.run("nightly", market).success
+    assert nights.versions() == before

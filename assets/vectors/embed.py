@@ -9,8 +9,11 @@ tools before torch would have finished importing, and keeps torch out of everyth
 """
 
 import json
+import os
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -76,16 +79,17 @@ class MiniLM:
         """Unit vectors [len(texts), dim]; texts of equal length share a batch, so none is padded
         and a vector does not depend on its neighbours beyond rounding (1e-7)."""
         encoded = [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))]
-        by_length: dict[int, list[int]] = defaultdict(list)
-        for place, ids in enumerate(encoded):
-            by_length[len(ids)].append(place)
         out = np.zeros((len(encoded), self.dim), np.float32)
+        batches = _batches([len(ids) for ids in encoded])
         done = 0
-        for places in (by_length[length] for length in sorted(by_length)):
-            for start in range(0, len(places), _BATCH):
-                batch = places[start : start + _BATCH]
-                out[batch] = self._forward(np.array([encoded[place] for place in batch]))
-                done += len(batch)
+
+        def forward(places: list[int]) -> np.ndarray:
+            return self._forward(np.array([encoded[place] for place in places]))
+
+        with _one_blas_thread(), ThreadPoolExecutor(_workers(len(batches))) as pool:
+            for places, vectors in zip(batches, pool.map(forward, batches), strict=True):
+                out[places] = vectors
+                done += len(places)
                 if on_done:
                     on_done(done, len(encoded))
         return out
@@ -132,6 +136,35 @@ class MiniLM:
         variance = np.einsum("...i,...i->...", x, x)[..., None] / np.float32(x.shape[-1])
         scale, shift = (self._weights[f"{name}.LayerNorm.{part}"] for part in ("weight", "bias"))
         return x / np.sqrt(variance + np.float32(1e-12)) * scale + shift
+
+
+def _batches(lengths: Sequence[int]) -> list[list[int]]:
+    """Places of texts, those of equal length together, in slices of at most a batch."""
+    by_length: dict[int, list[int]] = defaultdict(list)
+    for place, length in enumerate(lengths):
+        by_length[length].append(place)
+    return [
+        places[start : start + _BATCH]
+        for _, places in sorted(by_length.items())
+        for start in range(0, len(places), _BATCH)
+    ]
+
+
+def _workers(batches: int) -> int:
+    return max(1, min(batches, len(os.sched_getaffinity(0)), 8))
+
+
+@contextmanager
+def _one_blas_thread() -> Iterator[None]:
+    """One BLAS thread a batch, batches side by side: BLAS's own threads spin while they wait, and
+    on a busy machine that took several times as long."""
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:  # the thread count is then the library's own choice
+        yield
+        return
+    with threadpool_limits(1, "blas"):
+        yield
 
 
 def _merge(weights: dict[str, np.ndarray], adapter: Path) -> str:

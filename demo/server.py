@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -185,6 +186,11 @@ def replicas(
         running.stop()
 
 
+def already_up(ports: Mapping[str, int]) -> dict[str, int]:
+    """Which of these sites a replica of ours serves already: site -> port."""
+    return {site: port for site, port in ports.items() if _serves(site, port)}
+
+
 def serve(
     *,
     day: int = 1,
@@ -217,6 +223,14 @@ def serve(
             (until or threading.Event()).wait()
         except KeyboardInterrupt:
             pass
+
+
+def _serves(site: str, port: int) -> bool:
+    try:
+        answer = httpx.get(f"http://{HOST}:{port}/_stats", timeout=2.0, trust_env=False)
+        return answer.status_code == 200 and answer.json().get("site") == site
+    except (httpx.HTTPError, ValueError):
+        return False
 
 
 def _free_port(port: int) -> int:

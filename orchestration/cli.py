@@ -186,10 +186,15 @@ def _with_demo(chosen: Settings, day: int | None, scale: str | None) -> Settings
 
 
 def _replicas(chosen: Settings) -> Any:
-    """The demo marketplaces for the time of a block, unless the real ones are asked for."""
+    """The demo marketplaces for the time of a block: those that are up already (started by
+    `toolmill demo-marketplaces` or `toolmill dev`), else our own. None for live marketplaces."""
     if chosen.source == "live":
         return nullcontext()
-    from demo.server import replicas
+    from demo.server import already_up, replicas
 
     ports = {site: getattr(chosen.demo, f"{site}_port") for site in ("registry", "mcpso", "files")}
+    up = already_up(ports)
+    if up:
+        typer.echo(f"demo marketplaces are up already ({', '.join(sorted(up))})", err=True)
+        return nullcontext()
     return replicas(day=chosen.demo.day, scale=chosen.demo.scale, ports=ports)

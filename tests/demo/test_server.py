@@ -12,7 +12,7 @@ import pytest
 
 from demo import Replicas, replicas, serve
 from demo.faults import parse_faults
-from demo.server import PortTaken
+from demo.server import PortTaken, already_up
 
 
 @pytest.fixture(scope="module")
@@ -141,3 +141,12 @@ def test_a_taken_port_is_named_with_the_mend() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(PortTaken, match=f"port {port} .* is taken.*TOOLMILL_DEMO"):
             Replicas(ports={"registry": port})
+
+
+def test_replicas_that_are_up_are_found_and_others_are_not() -> None:
+    with replicas(scale="small") as urls:
+        ports = {site: int(urls[site].rsplit(":", 1)[1]) for site in urls}
+        assert already_up(ports) == ports
+        swapped = {"registry": ports["mcpso"], "mcpso": ports["registry"]}
+        assert already_up(swapped) == {}
+    assert already_up(ports) == {}

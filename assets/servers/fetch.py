@@ -9,7 +9,9 @@ registry's answers (`resolve.py`).
 import json
 import os
 import shutil
+import time
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,6 +64,7 @@ def ensure_artifact(recipe: Recipe, *, home: Path, toolchain: Toolchain) -> Arti
 
 def _fetch(recipe: Recipe, folder: Path, home: Path, toolchain: Toolchain) -> None:
     staging = home / "cache" / "staging" / uuid.uuid4().hex
+    _sweep(staging.parent)
     (staging / TREE).mkdir(parents=True)
     own(staging)
     own(staging / TREE)
@@ -83,6 +86,14 @@ def _fetch(recipe: Recipe, folder: Path, home: Path, toolchain: Toolchain) -> No
         raise FetchError(kind, str(error)) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def _sweep(folder: Path) -> None:
+    """Removes what fetches that were killed left behind more than a day ago."""
+    for path in folder.glob("*"):
+        with suppress(OSError):
+            if path.stat().st_mtime < time.time() - 86_400:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _megabytes(folder: Path) -> float:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from assets.servers.launch import HOME, SandboxPolicy
-from assets.servers.processes import PROCESSES, Stat, proportional, tree
+from assets.servers.processes import PROCESSES, Stat, memory_files, proportional, tree
 from assets.servers.sandbox import Jailed
 
 _MIB = 1024 * 1024
@@ -91,6 +91,7 @@ class Watchdog:
         resident = sum(stats[pid].resident for pid in pids) / _MIB
         if resident > limit * 0.7 or self._samples % 4 == 1:
             used = sum(proportional(pid, stats[pid].resident) for pid in pids) / _MIB
+            used += memory_files(pids) / _MIB
             self.peak_mb = max(self.peak_mb, used)
             if used > limit:
                 return Breach("memory", f"{used:.0f} MB of {limit} MB")

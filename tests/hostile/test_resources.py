@@ -1,5 +1,7 @@
 """Strangers that eat the machine: limits hold, the tree dies, the neighbours do not notice."""
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,6 +21,11 @@ EATERS = {
     "shared memory": (
         "import mmap\nx = []\nwhile True:\n    m = mmap.mmap(-1, 8 << 20)"
         "; m.write(b'x' * (8 << 20)); x.append(m)",
+        "out_of_memory",
+    ),
+    "memory in files nobody maps": (
+        "x = []\nwhile True:\n    x.append(os.memfd_create('x'))"
+        "\n    os.write(x[-1], b'x' * (4 << 20))",
         "out_of_memory",
     ),
     "memory of many processes": (
@@ -72,6 +79,27 @@ def test_no_process_outlives_its_server(tmp_path):
     ours = psutil.Process()
     assert [p for p in ours.children(recursive=True) if "stranger.py" in " ".join(_argv(p))] == []
     assert [p for p in ours.children() if p.status() == psutil.STATUS_ZOMBIE] == []
+
+
+def test_a_killed_host_process_takes_its_servers_with_it(tmp_path):
+    source = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from assets.servers.launch import Launch, SandboxPolicy\n"
+        "from assets.servers.sandbox import start\n"
+        "jailed = start(Launch(('sh', '-c', 'echo up; sleep 1234.5')), SandboxPolicy())\n"
+        "print(jailed.process.stdout.readline().decode(), flush=True); jailed.process.wait()\n"
+    )
+    root = str(Path(__file__).parents[2])
+    host = subprocess.Popen([sys.executable, "-c", source, root], stdout=subprocess.PIPE)
+    assert host.stdout
+    assert host.stdout.readline().strip() == b"up"
+    inside = psutil.Process(host.pid).children(recursive=True)
+    host.kill()
+    host.wait()
+    host.stdout.close()
+    _, alive = psutil.wait_procs(inside, timeout=10)
+    assert len(inside) >= 2
+    assert alive == []
 
 
 def test_good_servers_beside_hostile_ones_list_the_same(tmp_path):

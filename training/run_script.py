@@ -5,8 +5,10 @@ not: training. `dagster_pipes` is the small protocol package without dagster; it
 when the process was started by Dagster Pipes.
 """
 
+import ctypes
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +20,7 @@ from training.models import Job, TrainingFailed, read_job
 
 Train = Callable[[Job, Callable[[dict[str, Any]], None]], dict[str, Any]]
 Channel = tuple[Callable[[str], None], Callable[[dict[str, Any]], None]]
+_PR_SET_PDEATHSIG = 1  # prctl(2)
 _LONG = ("losses", "settings")  # parts of a card that the last line leaves out
 
 
@@ -64,10 +67,17 @@ def _channel() -> Iterator[Channel]:
     if "DAGSTER_PIPES_CONTEXT" not in os.environ:
         yield _stderr, lambda _: None
         return
+    _end_with_parent()
     from dagster_pipes import open_dagster_pipes
 
     with open_dagster_pipes() as pipes:
         yield pipes.log.info, pipes.report_custom_message
+
+
+def _end_with_parent() -> None:
+    """A killed run must not leave its training behind to take the next one's processors."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _stderr(line: str) -> None:

@@ -1,0 +1,5 @@
+"""`python -m orchestration` is `toolmill`."""
+
+from orchestration.cli import main
+
+main()

@@ -1,0 +1,43 @@
+"""The sensor that asks for retraining, a thin door over the pure `training.retrain.decide`.
+
+What belongs here: reading the state, and one run request per training set and attempt.
+What does not: the decision's rule.
+"""
+
+import dagster as dg
+
+from orchestration.resources import open_warehouse
+from orchestration.settings import load_settings
+from training.drift import drift_state
+from training.retrain import Decision, RetrainPolicy, decide
+from warehouse.store import Warehouse
+
+_FAILURE = [dg.DagsterRunStatus.FAILURE]
+
+
+def drift_decision(warehouse: Warehouse, threshold: float, failed_attempts: int = 0) -> Decision:
+    """Whether to train now, from what the tables and the last candidates say."""
+    state = drift_state(warehouse, failed_attempts=failed_attempts)
+    return decide(state, RetrainPolicy(min_share=threshold))
+
+
+@dg.sensor(
+    job_name="train",
+    minimum_interval_seconds=60,
+    description="Asks for training when the contracts have drifted from what was last trained on.",
+)
+def retrain_on_drift(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+    settings = load_settings()
+    warehouse = open_warehouse(settings)
+    head = warehouse.tables.head("training_set")
+    if head is None:
+        return dg.SkipReason("no training set yet")
+    tag = {"toolmill/training_set": head.digest}
+    runs = dg.RunsFilter(job_name="train", statuses=_FAILURE, tags=tag)
+    failed = len(context.instance.get_runs(runs))
+    decision = drift_decision(warehouse, settings.training.drift_threshold, failed)
+    if not decision.retrain:
+        return dg.SkipReason("; ".join(decision.reasons))
+    # A run_key also blocks retrying a failed run, so the attempt is part of it.
+    request = dg.RunRequest(run_key=f"{head.digest}/{failed}", tags=tag)
+    return dg.SensorResult(run_requests=[request])

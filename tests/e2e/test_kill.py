@@ -1,0 +1,143 @@
+"""kill -9 in the middle of any stage, run again: the same tables, nothing paid twice.
+
+The night runs as the real command in a process of its own; it is killed as soon as the ledger
+shows that a stage is under way, again and again, and the last run goes on to the end.
+"""
+
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.nights import skip_without_sandbox
+from warehouse.store import Warehouse
+
+ROOT = Path(__file__).resolve().parents[2]
+# (stage, attempts of it in the ledger at which the process is killed)
+POINTS = [
+    ("page", 2),
+    ("deploy", 3),
+    ("llm:generator", 4),
+    ("llm:judge", 40),
+    ("train:retriever", 1),
+    ("train:caller", 1),
+]
+# Attempts that may be under way at once: servers in the sandbox, requests of one role.
+IN_FLIGHT = 8
+DATA = (
+    "listings",
+    "deployments",
+    "snapshots",
+    "contract_vectors",
+    "pairs",
+    "judgements",
+    "training_set",
+    "retriever_adapter",
+    "caller_adapter",
+    "retriever_evaluation",
+    "caller_evaluation",
+)
+
+
+@pytest.fixture(scope="module")
+def ports() -> dict[str, str]:
+    """The same for all runs: the addresses are in the listings."""
+    names = ("REGISTRY", "MCPSO", "FILES")
+    socks = [socket.create_server(("127.0.0.1", 0)) for _ in names]
+    chosen = {
+        f"TOOLMILL_DEMO__{n}_PORT": str(s.getsockname()[1])
+        for n, s in zip(names, socks, strict=True)
+    }
+    [sock.close() for sock in socks]
+    return chosen
+
+
+def night(home: Path, ports: dict[str, str]) -> subprocess.Popen:
+    environment = {
+        **os.environ,
+        **ports,
+        "TOOLMILL_HOME": str(home),
+        "TOOLMILL_DAGSTER": str(home / "dagster"),
+        "TOOLMILL_DEMO__SCALE": "small",
+        "TOOLMILL_TRAINING__RETRIEVER_EPOCHS": "1",
+        "TOOLMILL_TRAINING__CALLER_PRETRAIN_STEPS": "4",
+        "DAGSTER_HOME": str(ROOT),
+    }
+    command = [sys.executable, "-m", "orchestration", "run"]
+    log = (home.parent / f"{home.name}.log").open("ab")
+    return subprocess.Popen(command, env=environment, cwd=ROOT, stdout=log, stderr=log)
+
+
+def attempts(home: Path, stage: str) -> int:
+    path = home / "state" / "ledger.db"
+    if not path.exists():
+        return 0
+    with sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5) as db:
+        try:
+            query = "SELECT COUNT(*) FROM attempts WHERE stage = ?"
+            return db.execute(query, (stage,)).fetchone()[0]
+        except sqlite3.OperationalError:
+            return 0  # the table is not there yet
+
+
+def kill_at(home: Path, ports: dict[str, str], stage: str, count: int) -> None:
+    process = night(home, ports)
+    deadline = time.monotonic() + 400
+    while attempts(home, stage) < count:
+        assert process.poll() is None, f"the night ended before {stage}: {tail(home)}"
+        assert time.monotonic() < deadline, f"never reached {stage}: {tail(home)}"
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait(30)
+
+
+def tail(home: Path) -> str:
+    return (home.parent / f"{home.name}.log").read_text()[-3000:]
+
+
+def finish(home: Path, ports: dict[str, str]) -> None:
+    process = night(home, ports)
+    assert process.wait(580) == 0, tail(home)
+
+
+def versions(home: Path) -> dict[str, str]:
+    tables = Warehouse(home=home, state=home / "state").tables
+    return {
+        f"{name}/{part}": head.digest
+        for name in DATA
+        for part in tables.partitions(name)
+        if (head := tables.head(name, part))
+    }
+
+
+def test_a_night_killed_at_every_stage_ends_with_the_same_tables(
+    tmp_path: Path, ports: dict[str, str]
+) -> None:
+    skip_without_sandbox()
+    calm, killed = tmp_path / "calm", tmp_path / "killed"
+    calm.mkdir()
+    killed.mkdir()
+    finish(calm, ports)
+    for stage, count in POINTS:
+        kill_at(killed, ports, stage, count)
+    finish(killed, ports)
+
+    assert versions(killed) == versions(calm)
+    assert {name.split("/")[0] for name in versions(calm)} == set(DATA)
+    with sqlite3.connect(killed / "state" / "ledger.db") as db:
+        twice = db.execute(
+            "SELECT stage, COUNT(*) FROM attempts WHERE status = 'done'"
+            " GROUP BY key HAVING COUNT(*) > 1"
+        ).fetchall()
+        unknown = db.execute("SELECT COUNT(*) FROM attempts WHERE status = 'unknown'").fetchone()[0]
+        started = db.execute("SELECT COUNT(*) FROM attempts WHERE status = 'started'").fetchone()[0]
+    assert twice == []
+    assert 1 <= unknown <= IN_FLIGHT * len(POINTS)
+    assert started == 0
+    assert "runs of killed processes were failed first" in tail(killed)

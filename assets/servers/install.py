@@ -69,7 +69,7 @@ def _npm_program(recipe: Recipe, package: dict[str, Any]) -> str:
     if isinstance(bins, str):
         bins = {unscoped: bins}
     if not isinstance(bins, dict) or not bins:
-        raise FetchError("needs_argument", f"{recipe.name} declares no program (`bin`)")
+        raise FetchError("no_recipe", f"{recipe.name} declares no program (`bin`)")
     ours = [name for name in bins if "mcp" in name.lower()]
     wanted = [recipe.entry or "", unscoped, *(bins if len(bins) == 1 else ours)]
     name: str = next((n for n in wanted if n in bins), next(iter(bins)))
@@ -133,7 +133,7 @@ def _console_script(recipe: Recipe, packages: Path) -> str:
     module = recipe.name.replace("-", "_")
     if (packages / module / "__main__.py").exists():
         return f"-m {module}"
-    raise FetchError("needs_argument", f"{recipe.name} declares no program (console script)")
+    raise FetchError("no_recipe", f"{recipe.name} declares no program (console script)")
 
 
 def _mcpb(recipe: Recipe, staging: Path, home: Path, toolchain: Toolchain) -> dict[str, Any]:

@@ -91,6 +91,7 @@ def probe(
         with watchdog:
             anyio.run(_converse, jailed, relay, watchdog, limits, progress)
             seconds = time.monotonic() - began
+            watchdog.measure()
             exited = _ends_soon(jailed) if relay.heard.ended else False
             code, signal = jailed.exit_status() if exited else (None, None)
             jailed.kill()

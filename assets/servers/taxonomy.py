@@ -32,7 +32,7 @@ KINDS: dict[str, Kind] = {
     "build_failed": Kind(
         "no ready-made package for this platform, and builds run strangers' scripts", 7 * _DAY
     ),
-    "no_recipe": Kind("the listing does not say how to start the server", None),
+    "no_recipe": Kind("neither listing nor package says how to start a server", None),
     "needs_secret": Kind(
         "the server checks its credentials before it lists tools: give it real ones", 7 * _DAY
     ),

@@ -57,9 +57,14 @@ class Watchdog:
     def idle_s(self) -> float:
         return time.monotonic() - self._busy_at
 
+    def measure(self) -> None:
+        """Takes one more sample of the memory, for a tree that lived too short to be met."""
+        stats = PROCESSES.stats()
+        self._memory_breach(tree(self._jailed.pid, stats), stats, always=True)
+
     def _watch(self) -> None:
         end = time.monotonic() + self._policy.wall_s
-        while not self._stop.wait(max(_EVERY_S, 8 * PROCESSES.cost_s)):
+        while not self._stop.wait(max(_EVERY_S, min(0.25, 4 * PROCESSES.cost_s))):
             if self._jailed.process.poll() is not None:
                 return
             breach = self._sample()
@@ -85,11 +90,13 @@ class Watchdog:
         if ticks != self._cpu:
             self._cpu, self._busy_at = ticks, time.monotonic()
 
-    def _memory_breach(self, pids: list[int], stats: Mapping[int, Stat]) -> Breach | None:
+    def _memory_breach(
+        self, pids: list[int], stats: Mapping[int, Stat], always: bool = False
+    ) -> Breach | None:
         """PSS is exact but walks every mapping: asked for now and then, and near the limit."""
         limit = self._policy.memory_mb
         resident = sum(stats[pid].resident for pid in pids) / _MIB
-        if resident > limit * 0.7 or self._samples % 4 == 1:
+        if always or resident > limit * 0.7 or self._samples % 4 == 1:
             used = sum(proportional(pid, stats[pid].resident) for pid in pids) / _MIB
             used += memory_files(pids) / _MIB
             self.peak_mb = max(self.peak_mb, used)

@@ -89,7 +89,7 @@ def load_base(base: str, device: str) -> tuple[Any, Any]:
     kind = torch.bfloat16 if device == "cuda" else torch.float32
     try:
         tokenizer = AutoTokenizer.from_pretrained(base)
-        model = AutoModelForCausalLM.from_pretrained(base, dtype=kind)
+        model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=kind)
     except (OSError, ValueError) as error:
         raise TrainingFailed(
             f"caller base {base!r} does not load: {str(error).splitlines()[0]}; expected 'tiny', a"

@@ -60,6 +60,13 @@ from warehouse.tables import plan
 
 ROOT = Path(__file__).resolve().parent.parent
 Row = dict[str, Any]
+# The run's log shows the loss; progress bars and library notices would hide it.
+QUIET = {
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "PYTHONWARNINGS": "ignore",
+    "TQDM_DISABLE": "1",
+}
 MEASURES = ("valid", "tool_ok", "ast_ok")
 
 
@@ -387,6 +394,7 @@ def _train(
             context=context,
             command=[sys.executable, "-m", f"training.{role}_script", str(job)],
             cwd=str(ROOT),
+            env=QUIET,
         )
         return Outcome(name.encode(), model=name)
 

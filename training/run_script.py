@@ -20,6 +20,7 @@ from training.models import Job, TrainingFailed, read_job
 
 Train = Callable[[Job, Callable[[dict[str, Any]], None]], dict[str, Any]]
 Channel = tuple[Callable[[str], None], Callable[[dict[str, Any]], None]]
+_PIPES = "DAGSTER_PIPES_CONTEXT"  # set by Dagster when it started this process
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _LONG = ("losses", "settings")  # parts of a card that the last line leaves out
 
@@ -43,7 +44,7 @@ class LossLines:
 
 def run(role: str, train: Train, argv: list[str] | None = None) -> int:
     """Runs the training job named on the command line; returns the exit code."""
-    # Idle OpenMP threads that spin slow a shared machine several times over; read at torch's import.
+    # Spinning idle OpenMP threads slow a shared machine several times; read at torch's import.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     arguments = sys.argv[1:] if argv is None else argv
     if len(arguments) != 1:
@@ -56,6 +57,8 @@ def run(role: str, train: Train, argv: list[str] | None = None) -> int:
     except TrainingFailed as error:
         _stderr(f"{role}: {error}")
         return 1
+    if _PIPES in os.environ:
+        return 0
     short = {name: value for name, value in card.items() if name not in _LONG}
     sys.stdout.write(json.dumps(short) + "\n")
     return 0
@@ -64,7 +67,7 @@ def run(role: str, train: Train, argv: list[str] | None = None) -> int:
 @contextmanager
 def _channel() -> Iterator[Channel]:
     """(write a log line, send the card): through Pipes when Dagster started this process."""
-    if "DAGSTER_PIPES_CONTEXT" not in os.environ:
+    if _PIPES not in os.environ:
         yield _stderr, lambda _: None
         return
     _end_with_parent()

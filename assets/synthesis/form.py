@@ -13,12 +13,15 @@ from assets.synthesis.lexicon import words_of
 from assets.synthesis.metatalk import talks_about
 
 Json = Any
+LONGEST = 8000  # characters; pasted code and letters fit, a dump does not
 
 
 def form_findings(contract: Mapping[str, Json], instruction: str, server: str) -> Iterable[Finding]:
     folded = fold(instruction).strip()
-    if len(re.findall(r"\w", folded)) < 3:
+    if len(re.findall(r"\w", folded[:100])) < 3:
         yield Finding("not_an_instruction", "", "the text says nothing")
+    elif len(folded) > LONGEST:
+        yield Finding("not_an_instruction", "", f"{len(folded)} characters are no request")
     elif talks_about(folded):
         yield Finding("not_an_instruction", "", "talk about a request instead of a request")
     if named := _named(contract, instruction, server):

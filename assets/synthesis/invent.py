@@ -96,9 +96,14 @@ def from_pattern(pattern: str, rng: random.Random) -> str | None:
         return None
 
 
+_LONGEST = 200  # characters; a longer pattern is no identifier
+
+
 def _say(parsed: Json, rng: random.Random) -> str:
     said = ""
     for op, arg in parsed:
+        if len(said) > _LONGEST:
+            raise ValueError("too long")
         name = str(op)
         if name == "LITERAL":
             said += chr(arg)
@@ -108,6 +113,8 @@ def _say(parsed: Json, rng: random.Random) -> str:
             said += _member(arg, rng)
         elif name in ("MAX_REPEAT", "MIN_REPEAT"):
             low, high, sub = arg
+            if int(low) > _LONGEST:
+                raise ValueError("too long")
             times = rng.randint(int(low), min(int(high), int(low) + 5))
             said += "".join(_say(sub, rng) for _ in range(times))
         elif name == "SUBPATTERN":

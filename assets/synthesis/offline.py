@@ -74,8 +74,11 @@ def request_for(contract: Mapping[str, Json], style: str, rng: random.Random) ->
     return {"instruction": text, "values": {item.slot.name: item.value for item in filled}}
 
 
+_MOST = 60  # required parameters said in one request; the longest real contract has 23
+
+
 def _chosen(all_slots: list[Slot], style: str, rng: random.Random) -> list[Slot]:
-    required = [slot for slot in all_slots if slot.required]
+    required = [slot for slot in all_slots if slot.required][:_MOST]
     # An option worth saying is a plain one: nobody says a pagination cursor or a callback.
     plain = [
         slot for slot in all_slots

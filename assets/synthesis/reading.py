@@ -71,9 +71,8 @@ class Slot:
 
 def purpose(contract: Mapping[str, Json]) -> Purpose:
     """Reads the first sentence of the description, else the tool's name."""
-    text = " ".join(str(contract.get("description") or "").split(" "))
-    sentence = _SENTENCE.split(text.strip(), maxsplit=1)[0]
-    sentence = " ".join(sentence.split()).rstrip(".!: ")
+    text = str(contract.get("description") or "").strip()[:_LONGEST]
+    sentence = " ".join(_SENTENCE.split(text, maxsplit=1)[0].split())[:400].rstrip(".!: ")
     named = _from_name(contract)
     if not _is_latin(sentence) or len(sentence.split()) < 2:
         return named
@@ -136,6 +135,7 @@ def _tidy(phrase: str) -> str:
     return " ".join(words).strip(" ,")
 
 
+_LONGEST = 6000  # characters of a description that are read; nobody's purpose comes later
 _JOINTS = {"and", "or", "with", "using", "for", "based", "by", "that", "in", "from", "including"}
 _DANGLING = {
     *_JOINTS, "of", "a", "an", "the", "to", "on", "at", "its", "their", "into", "as", "if", "when",
@@ -149,8 +149,8 @@ def slots(contract: Mapping[str, Json]) -> list[Slot]:
     if not isinstance(properties, Mapping):
         return []
     required = schema.get("required") or []
-    about = " ".join([*words_of(str(contract.get("name"))), *properties]).lower()
-    description = str(contract.get("description") or "")
+    about = " ".join([*words_of(str(contract.get("name"))), *properties]).lower()[:400]
+    description = str(contract.get("description") or "")[:_LONGEST]
     told, theme = _documented(description), f"{about} {description[:300]}".lower()
     found = [
         replace(
@@ -171,24 +171,24 @@ def fields(schema: Mapping[str, Json], root: Mapping[str, Json]) -> list[Slot]:
 
 
 _DOCUMENTED = re.compile(
-    r"^[ \t]*[-*]?[ \t]*[`*]*(\w+)[`*]*[ \t]*(?:\([^)\n]*\))?[ \t]*[:\uff1a-][ \t]*(.+)$",
-    re.MULTILINE,
+    r"(?:[-*]\s+)?[`*]{0,2}(\w+)[`*]{0,2}\s*(?:\([^)]*\))?\s*[:\uff1a-]\s*(.+)"
 )
 
 
 def _documented(description: str) -> dict[str, str]:
     """Parameter -> what a docstring's `Args:` section says of it."""
-    return dict(_DOCUMENTED.findall(description))
+    lines = (line.strip()[:400] for line in description.splitlines())
+    return dict(match.groups() for line in lines if (match := _DOCUMENTED.match(line)))
 
 
 def _slot(name: str, schema: Mapping[str, Json], required: bool, told: str = "") -> Slot:
-    hint = " ".join(f"{schema.get('description') or told}".split())
+    hint = " ".join(f"{schema.get('description') or told}"[:1000].split())
     return Slot(name, schema, required, words_of(name), hint)
 
 
 def resolve(schema: Json, root: Mapping[str, Json], depth: int = 0) -> dict[str, Json]:
     """One schema with local `$ref`, `allOf` and nullable unions folded in; {} when it has none."""
-    if not isinstance(schema, Mapping) or depth > 6:
+    if not isinstance(schema, Mapping) or depth > 4:
         return {}
     merged = dict(schema)
     ref = merged.pop("$ref", None)
@@ -197,14 +197,18 @@ def resolve(schema: Json, root: Mapping[str, Json], depth: int = 0) -> dict[str,
         for part in ref[2:].split("/"):
             target = target.get(part, {}) if isinstance(target, Mapping) else {}
         merged = {**resolve(target, root, depth + 1), **merged}
-    for part in merged.pop("allOf", None) or []:
+    for part in _members(merged.pop("allOf", None)):
         merged = {**merged, **resolve(part, root, depth + 1)}
     for union in ("anyOf", "oneOf"):
-        options = [resolve(o, root, depth + 1) for o in merged.pop(union, None) or []]
-        real = [o for o in options if json_type(o) != "null"]
-        if real:
-            merged = {**real[0], **merged}
+        options = (resolve(o, root, depth + 1) for o in _members(merged.pop(union, None)))
+        real = next((option for option in options if json_type(option) != "null"), {})
+        merged = {**real, **merged}
     return merged
+
+
+def _members(value: Json) -> list[Json]:
+    """A combinator's members; a hostile schema may nest hundreds in hundreds."""
+    return value[:8] if isinstance(value, list) else []
 
 
 def json_type(schema: Mapping[str, Json]) -> str:

@@ -5,6 +5,7 @@ What does not: making a value of a sort (`invent.py`), the schema's own demands 
 """
 
 import re
+from functools import lru_cache
 
 from assets.synthesis.lexicon import words_in
 from assets.synthesis.reading import Slot
@@ -144,9 +145,16 @@ _THEMES = {
 
 def themed(slot: Slot, sort: str) -> str:
     """The sort that fits what the tool is about, or `sort` when it says nothing of the kind."""
-    hit = {
-        name: re.search(rf"\b(?:{'|'.join(marks.split())})\b", slot.theme)
-        for name, marks in _THEMES.items()
-    }
-    first = [(match.start(), name) for name, match in hit.items() if match]
-    return min(first)[1] if first else sort
+    return _theme(slot.theme) or sort
+
+
+@lru_cache(maxsize=4096)
+def _theme(text: str) -> str | None:
+    """The theme whose mark comes first in a text."""
+    hits = {name: marks.search(text) for name, marks in _MARKED.items()}
+    return min(((hit.start(), name) for name, hit in hits.items() if hit), default=(0, None))[1]
+
+
+_MARKED = {
+    name: re.compile(rf"\b(?:{'|'.join(marks.split())})\b") for name, marks in _THEMES.items()
+}

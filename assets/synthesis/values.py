@@ -12,6 +12,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError, UnknownType
+
+from assets.contracts.validate import validate_call
 from assets.synthesis.invent import from_pattern, invent
 from assets.synthesis.lexicon import pool
 from assets.synthesis.reading import Slot, fields, json_type, resolve
@@ -115,16 +119,22 @@ def _typed(text: str, kind: str) -> Json:
     return text if kind == "string" and len(text.split()) <= 6 else None
 
 
-def _fits(value: Json, schema: Mapping[str, Json]) -> bool:
-    import jsonschema
+_PLAIN = {
+    "type", "enum", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
+    "minLength", "maxLength", "description", "title", "default", "examples", "example",
+}  # fmt: skip
 
+
+def _fits(value: Json, schema: Mapping[str, Json]) -> bool:
+    """Whether a value meets a schema. Patterns and references go to the guarded validator."""
+    if schema.keys() - _PLAIN:
+        own = {key: part for key, part in schema.items() if key != "$ref"}
+        holder = {"type": "object", "properties": {"v": own}}
+        return not validate_call({"inputSchema": holder}, {"v": value})
     try:
-        jsonschema.Draft202012Validator({k: v for k, v in schema.items() if k != "$ref"}).validate(
-            value
-        )
-    except Exception:  # an invalid schema or value: either way this value is not usable
-        return False
-    return True
+        return Draft202012Validator(schema).is_valid(value)
+    except (TypeError, ValueError, SchemaError, UnknownType):
+        return False  # an invalid schema: no value meets it
 
 
 def _number(slot: Slot, rng: random.Random) -> int | float:
@@ -210,6 +220,8 @@ def _object(
     chosen = [m for m in members if m.required or (depth < 2 and rng.random() < 0.25)]
     if not chosen and members:
         chosen = [rng.choice(members)]
+    # A schema that requires itself ten times over would otherwise grow without end.
+    chosen = chosen[: max(3, 40 >> (2 * depth))]
     found: dict[str, Json] = {}
     for member in chosen:
         found[member.name] = draw_new(member, root, rng, found.values(), depth + 1)

@@ -135,8 +135,8 @@ def _echo(
     """The description handed back: nearly all words of the request are the description's own, in
     its order."""
     held = {word for _, leaf in leaves(arguments, {}) for word in _content(str(leaf))}
-    said = [word for word in _content(instruction) if word not in held]
-    described = _content(str(contract.get("description") or ""))
+    said = [word for word in _content(instruction) if word not in held][:300]
+    described = _content(str(contract.get("description") or "")[:6000])
     if len(said) < 5 or not described:
         return
     own = sum(word in set(described) for word in said) / len(said)

@@ -81,7 +81,7 @@ def purpose(contract: Mapping[str, Json]) -> Purpose:
     head, _, rest = sentence.partition(" ")
     verb = base_form(head.strip(",.;:"))
     rest = _tidy(rest)
-    if verb is None and rest and base_like(head, contract):
+    if verb is None and rest and _is_its_verb(head, contract):
         # "Demote participants …" of demote_group_participants: a verb, only a rare one.
         return Purpose(head.lower(), "update", rest)
     if verb is None or not rest:
@@ -101,7 +101,7 @@ def purpose(contract: Mapping[str, Json]) -> Purpose:
 _ENGLISH = {"a", "an", "the", "of", "for", "to", "in", "and", "by", "with", "on", "from"}
 
 
-def base_like(head: str, contract: Mapping[str, Json]) -> bool:
+def _is_its_verb(head: str, contract: Mapping[str, Json]) -> bool:
     """Whether an unknown word opens the sentence and stands in the tool's name too: its verb."""
     name = {word.rstrip("s") for word in words_of(str(contract.get("name") or ""))}
     return head.istitle() and head.lower().rstrip("s") in name
@@ -178,7 +178,8 @@ _DOCUMENTED = re.compile(
 def _documented(description: str) -> dict[str, str]:
     """Parameter -> what a docstring's `Args:` section says of it."""
     lines = (line.strip()[:400] for line in description.splitlines())
-    return dict(match.groups() for line in lines if (match := _DOCUMENTED.match(line)))
+    matches = (_DOCUMENTED.match(line) for line in lines)
+    return {match.group(1): match.group(2) for match in matches if match}
 
 
 def _slot(name: str, schema: Mapping[str, Json], required: bool, told: str = "") -> Slot:

@@ -3,7 +3,7 @@
 What belongs here: scoring one query against a loaded index, and following the served pointer.
 What does not: building an index (`index.py`), the command line (`byhand.py`).
 
-The score is `dense + 0.35 * lexical`: the cosine to the tool's text, plus its BM25 divided by the
+The score is `dense + 0.25 * lexical`: the cosine to the tool's text, plus its BM25 divided by the
 best BM25 in the pool, so that an exact name or rare word can lift a tool that the vector missed.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 from assets.vectors.embed import Embedder, MiniLM
 from serving.index import Entry, Index, IndexBroken, load_index, served_version
 
-LEXICAL_WEIGHT = 0.35
+LEXICAL_WEIGHT = 0.25
 _MAX_QUERY = 4_000  # characters; the encoder reads the first 128 word pieces anyway
 
 

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,6 +47,9 @@ def run(role: str, train: Train, argv: list[str] | None = None) -> int:
     """Runs the training job named on the command line; returns the exit code."""
     # Spinning idle OpenMP threads slow a shared machine several times; read at torch's import.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    warnings.simplefilter("ignore", FutureWarning)
     arguments = sys.argv[1:] if argv is None else argv
     if len(arguments) != 1:
         _stderr(f"usage: python -m training.{role}_script JOB.json")

@@ -63,6 +63,7 @@ def _called(told: str, instruction: str) -> bool:
         rf"\b{told}[`'\"]?\s+{_NOUN}\b",
         rf"\b{_NOUN}\s+(?:called\s+|named\s+)?[`'\"]?{told}\b",
         rf"\b{_CALLS}\s+[`'\"]?{told}[`'\"]?\s+(?:with|for|on|to|to set)\s+\w+\s*(?:=|set to)",
+        rf"^\W*(?:please\s+)?{_CALLS}\s+[`'\"]?{told}[`'\"]?\s*[:.,]",
         rf"`{told}`|\b{told}\(",
         rf"{told}\s*(?:工具|函数|接口|ツール|関数|도구|함수)",
     )

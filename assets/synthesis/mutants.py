@@ -63,7 +63,7 @@ def mutation_test(
     llm: LLM,
     *,
     seed: int = 0,
-    good: int = 60,
+    good: int = 40,
     threshold: float = THRESHOLD,
 ) -> MutationReport:
     """Judges up to `good` accepted pairs and one mutant of each per flaw kind.

@@ -5,7 +5,6 @@ What does not: what is logged.
 """
 
 import logging
-import sys
 import time
 from typing import Any
 
@@ -57,12 +56,12 @@ def _reason(event: Any) -> str:
     return error.message.strip() if error else "failed"
 
 
-@dg.logger(description="Short lines on stderr.")
+@dg.logger
 def terminal(_: dg.InitLoggerContext) -> logging.Logger:
+    """Short lines on stderr."""
     logger = logging.getLogger("toolmill.terminal")
     logger.setLevel(logging.DEBUG)
     logger.propagate = False
     if not logger.handlers:
         logger.addHandler(_Lines())
-    sys.stderr.flush()
     return logger

@@ -45,13 +45,14 @@ def build_defs(
 ) -> dg.Definitions:
     """The real code location; `resources` replaces single ones (fakes in tests)."""
     found = dg.load_assets_from_modules(list(ROOMS))
+    assets = [asset for asset in found if isinstance(asset, dg.AssetsDefinition)]
     return dg.Definitions(
-        assets=dg.map_asset_specs(_with_automation, found),
+        assets=dg.map_asset_specs(_with_automation, assets),
         jobs=jobs(),
         schedules=[nightly_schedule],
         sensors=[
             retrain_on_drift,
-            dg.AutomationConditionSensorDefinition("on_new_data", target="*"),
+            dg.AutomationConditionSensorDefinition("on_new_data", target=dg.AssetSelection.all()),
         ],
         resources={**default_resources(), **(resources or {})},
         executor=dg.in_process_executor,

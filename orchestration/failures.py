@@ -8,6 +8,7 @@ A run killed with SIGKILL stays STARTED and holds its slot: the next one was see
 """
 
 import os
+from collections.abc import Mapping
 
 import dagster as dg
 import psutil
@@ -36,7 +37,7 @@ def clear_dead_runs(instance: dg.DagsterInstance) -> list[str]:
     return cleared
 
 
-def _alive(tags: dict[str, str]) -> bool:
+def _alive(tags: Mapping[str, str]) -> bool:
     try:
         process = psutil.Process(int(tags[PID_TAG]))
         return abs(process.create_time() - float(tags[BORN_TAG])) < 1

@@ -40,8 +40,8 @@ class Marketplace(_Part):
     """One marketplace: where it is and how politely it is read."""
 
     base_url: str
-    page_cap: int = Field(200, ge=1, description="most list pages a crawl reads")
-    requests_per_second: float = Field(2.0, gt=0)
+    page_cap: int = Field(default=200, ge=1, description="most list pages a crawl reads")
+    requests_per_second: float = Field(default=2.0, gt=0)
     enabled: bool = True
 
 
@@ -57,7 +57,7 @@ class Demo(_Part):
 
     registry_port: int = 8931
     mcpso_port: int = 8932
-    files_port: int = Field(8933, description="where the demo's own bundles are served")
+    files_port: int = Field(default=8933, description="where the demo's own bundles are served")
     scale: Literal["small", "standard", "large"] = "standard"
     day: Literal[1, 2] = 1
 
@@ -66,10 +66,10 @@ class Sandbox(_Part):
     """Limits of one server's run."""
 
     backend: Literal["auto", "bubblewrap"] = "auto"
-    concurrency: int = Field(3, ge=1)
-    memory_mb: int = Field(1024, ge=64)
-    processes: int = Field(128, ge=4)
-    wall_s: float = Field(60.0, gt=0)
+    concurrency: int = Field(default=3, ge=1)
+    memory_mb: int = Field(default=1024, ge=64)
+    processes: int = Field(default=128, ge=4)
+    wall_s: float = Field(default=60.0, gt=0)
     network: Literal["none", "full"] = "none"
 
 
@@ -79,12 +79,14 @@ class Role(_Part):
     model: str = "offline"
     base_url: str | None = None
     api_key: SecretStr | None = None
-    usd_in: float = Field(0.0, ge=0, description="US dollars per million prompt tokens")
-    usd_out: float = Field(0.0, ge=0, description="US dollars per million completion tokens")
-    concurrency: int = Field(8, ge=1)
-    timeout_s: float = Field(60.0, gt=0)
-    max_tokens: int = Field(1024, ge=16)
-    temperature: float = Field(0.7, ge=0)
+    usd_in: float = Field(default=0.0, ge=0, description="USD per million prompt tokens")
+    usd_out: float = Field(
+        default=0.0, ge=0, description="US dollars per million completion tokens"
+    )
+    concurrency: int = Field(default=8, ge=1)
+    timeout_s: float = Field(default=60.0, gt=0)
+    max_tokens: int = Field(default=1024, ge=16)
+    temperature: float = Field(default=0.7, ge=0)
 
 
 class Roles(_Part):
@@ -98,22 +100,22 @@ class Roles(_Part):
 class Synthesis(_Part):
     """How many pairs are written and how strictly they are judged."""
 
-    pairs_per_tool: int = Field(3, ge=1, le=20)
+    pairs_per_tool: int = Field(default=3, ge=1, le=20)
     seed: int = 7
-    judge_threshold: float = Field(6.0, ge=1, le=10)
+    judge_threshold: float = Field(default=6.0, ge=1, le=10)
 
 
 class Training(_Part):
     """The models that are trained and for how long."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    retriever_epochs: int = Field(2, ge=1)
-    caller_base: str = Field("tiny", description="tiny, a local path, or a hub id")
-    caller_pretrain_steps: int = Field(300, ge=1, description="of the base `tiny`")
-    caller_epochs: int = Field(1, ge=1)
+    retriever_epochs: int = Field(default=2, ge=1)
+    caller_base: str = Field(default="tiny", description="tiny, a local path, or a hub id")
+    caller_pretrain_steps: int = Field(default=300, ge=1, description="of the base `tiny`")
+    caller_epochs: int = Field(default=1, ge=1)
     seed: int = 7
     drift_threshold: float = Field(
-        0.01, ge=0, le=1, description="share of changed tools that asks for retraining"
+        default=0.01, ge=0, le=1, description="share of changed tools that asks for retraining"
     )
 
 
@@ -125,13 +127,20 @@ class Settings(BaseSettings):
     )
 
     home: Path = Field(Path("var"), description="everything Toolmill makes")
-    state: Path | None = Field(None, description="local state; default <home>/state")
-    source: Literal["demo", "live"] = Field("demo", description="replicas here, or the real sites")
-    user_agent: str = Field(
-        "toolmill/0.1 (MCP catalogue)", description="add a contact before you crawl live sites"
+    state: Path | None = Field(default=None, description="local state; default <home>/state")
+    source: Literal["demo", "live"] = Field(
+        default="demo", description="replicas here, or the real sites"
     )
-    chromium: Path | None = Field(None, description="a Chromium binary; default: found on PATH")
-    budget_usd: float = Field(5.0, ge=0, description="most US dollars all model calls may cost")
+    user_agent: str = Field(
+        default="toolmill/0.1 (MCP catalogue)",
+        description="add a contact before you crawl live sites",
+    )
+    chromium: Path | None = Field(
+        default=None, description="a Chromium binary; default: found on PATH"
+    )
+    budget_usd: float = Field(
+        default=5.0, ge=0, description="most US dollars all model calls may cost"
+    )
     marketplaces: Marketplaces = Marketplaces()
     demo: Demo = Demo()
     sandbox: Sandbox = Sandbox()
@@ -139,12 +148,12 @@ class Settings(BaseSettings):
     synthesis: Synthesis = Synthesis()
     training: Training = Training()
     openai_base_url: str | None = Field(
-        None,
+        default=None,
         description="endpoint of every role that names a model and no base_url",
         validation_alias=AliasChoices("OPENAI_BASE_URL", "openai_base_url"),
     )
     openai_api_key: SecretStr | None = Field(
-        None,
+        default=None,
         description="key of that endpoint",
         validation_alias=AliasChoices("OPENAI_API_KEY", "openai_api_key"),
     )

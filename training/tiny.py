@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.contracts.canonical import tool_text
+from training.batches import collate, learning_rate
 from training.device import Meter, autocast, pick_device, seed_everything
 from training.models import card, model_folder, save_model
 from training.render import render, tool_schema
@@ -215,8 +216,6 @@ def _pretrain(
     model: Any, tokenizer: Any, contracts: list, settings: TinySettings, report: Any, device: str
 ) -> tuple[list[float], dict[str, Any]]:
     import torch
-
-    from training.caller import collate, learning_rate
 
     rng = random.Random(settings.seed)
     optimizer = torch.optim.AdamW(

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from training.caller import CallerSettings, collate, generate, load_caller, train_caller
+from training.batches import collate
+from training.caller import CallerSettings, generate, load_caller, train_caller
 from training.evaluate import NothingToEvaluate
 from training.evaluate_caller import (
     BASELINE,

@@ -1,0 +1,80 @@
+"""The laws that lint alone cannot hold: where Dagster may be, and which way imports go."""
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("warehouse", "assets", "serving", "training", "orchestration", "demo")
+# What a package may import of ours, besides itself.
+ALLOWED = {
+    "warehouse": set(),
+    "assets": {"warehouse"},
+    "serving": {"warehouse", "assets"},
+    "training": {"warehouse", "assets", "serving"},
+    "demo": {"warehouse"},
+    "orchestration": {"warehouse", "assets", "serving", "training", "demo"},
+}
+
+
+def modules() -> list[Path]:
+    found = [path for name in PACKAGES for path in (ROOT / name).rglob("*.py")]
+    return [path for path in found if "bundles" not in path.parts]
+
+
+def imported(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+    return names
+
+
+def test_dagster_stays_at_the_doors() -> None:
+    doors = {ROOT / "assets/partitions.py", ROOT / "warehouse/publish.py"}
+    for path in modules():
+        if path.name == "defs.py" or path in doors or "orchestration" in path.parts:
+            continue
+        roots = {name.split(".")[0] for name in imported(path)}
+        assert not roots & {"dagster", "dagster_ray"}, path.relative_to(ROOT)
+
+
+def test_imports_go_one_way() -> None:
+    for path in modules():
+        package = path.relative_to(ROOT).parts[0]
+        ours = {name.split(".")[0] for name in imported(path)} & set(PACKAGES)
+        wrong = ours - {package} - ALLOWED[package]
+        assert not wrong, f"{path.relative_to(ROOT)} imports {sorted(wrong)}"
+
+
+def test_no_import_cycle() -> None:
+    files = {".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in modules()}
+    edges = {
+        name: {target for target in imported(path) if target in files}
+        for name, path in files.items()
+    }
+    done: set[str] = set()
+
+    def visit(name: str, trail: tuple[str, ...]) -> None:
+        assert name not in trail, " -> ".join([*trail, name])
+        if name in done:
+            return
+        for target in edges[name]:
+            visit(target, (*trail, name))
+        done.add(name)
+
+    for name in edges:
+        visit(name, ())
+
+
+def test_serving_imports_neither_dagster_nor_torch() -> None:
+    for path in (ROOT / "serving").rglob("*.py"):
+        roots = {name.split(".")[0] for name in imported(path)}
+        assert not roots & {"dagster", "torch", "transformers", "peft"}, path
+
+
+def test_every_module_says_what_belongs_there() -> None:
+    for path in modules():
+        text = path.read_text()
+        assert not text.strip() or ast.get_docstring(ast.parse(text)), path.relative_to(ROOT)

@@ -62,9 +62,7 @@ def test_a_truncated_array_is_refused(home: Path) -> None:
         load_index(home, version)
 
 
-def test_the_pointer_does_not_move_to_a_broken_version(
-    home: Path, embedder: WordEmbedder
-) -> None:
+def test_the_pointer_does_not_move_to_a_broken_version(home: Path, embedder: WordEmbedder) -> None:
     before = served_version(home)
     other = build(home, WORLD[:2], embedder)
     (home / "router" / other / "vectors.npy").unlink()

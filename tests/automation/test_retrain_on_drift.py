@@ -1,0 +1,107 @@
+"""The sensor asks once per training set and attempt, and never for what was trained on already."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.contracts.snapshot import SNAPSHOTS
+from orchestration.definitions import build_defs
+from orchestration.sensors import retrain_on_drift
+from training.champion import consider
+from training.training_set import TRAINING_SET, save_manifest
+from warehouse.digest import digest
+from warehouse.store import Warehouse
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as made:
+        yield made
+
+
+def publish(home: Path, tools: dict[str, str]) -> str:
+    """Snapshots and a training set of the given tools (name -> contract version)."""
+    tables = Warehouse(home=home, state=home / "state").tables
+    digests = {tool: f"c1:{digest([tool, version])}" for tool, version in tools.items()}
+    rows = [
+        {"server_id": "npm:s", "tool": tool, "marketplace": "registry", "contract_digest": name}
+        for tool, name in digests.items()
+    ]
+    tables.promote(tables.stage(SNAPSHOTS, SNAPSHOTS.frame(rows), "registry"), "run", [])
+    pairs = [
+        {
+            "pair_id": f"{name}-{index}",
+            "server_id": "npm:s",
+            "split": "train",
+            "contract_digest": name,
+        }
+        for name in digests.values()
+        for index in range(10)
+    ]
+    head = tables.promote(tables.stage(TRAINING_SET, TRAINING_SET.frame(pairs)), "run", [])
+    contracts = {f"npm:s::{tool}": name for tool, name in digests.items()}
+    save_manifest(home, {"training_set": head.digest, "contracts": contracts})
+    return head.digest
+
+
+def trained(home: Path, training_set: str) -> None:
+    gain = {"value": 0.1, "low": 0.05, "high": 0.2, "n": 50}
+    consider(home, "retriever", f"model-{training_set[:8]}", training_set, gain, {})
+
+
+def tick(instance: dg.DagsterInstance) -> list[dg.RunRequest] | str:
+    context = dg.build_sensor_context(instance=instance, definitions=build_defs())
+    result = retrain_on_drift(context)
+    if isinstance(result, dg.SkipReason):
+        return result.skip_message or ""
+    assert isinstance(result, dg.SensorResult)
+    return list(result.run_requests or [])
+
+
+def test_without_a_training_set_it_says_so(home: Path, instance: dg.DagsterInstance) -> None:
+    assert tick(instance) == "no training set yet"
+
+
+def test_the_first_training_set_is_asked_for_under_a_key_of_its_own(home, instance) -> None:
+    name = publish(home, {"a": "1", "b": "1", "c": "1"})
+    [request] = tick(instance)
+    assert request.run_key == f"{name}/0"
+
+
+def test_what_was_trained_on_is_not_asked_for_again(home, instance) -> None:
+    trained(home, publish(home, {"a": "1", "b": "1", "c": "1"}))
+    assert "trained on already" in str(tick(instance))
+
+
+def test_a_changed_contract_asks_for_retraining(home, instance) -> None:
+    trained(home, publish(home, {"a": "1", "b": "1", "c": "1"}))
+    name = publish(home, {"a": "2", "b": "1", "c": "1"})
+    [request] = tick(instance)
+    assert request.run_key == f"{name}/0"
+
+
+def test_little_drift_is_not_worth_a_training(home, instance, monkeypatch) -> None:
+    monkeypatch.setenv("TOOLMILL_TRAINING__DRIFT_THRESHOLD", "0.5")
+    trained(home, publish(home, {"a": "1", "b": "1", "c": "1"}))
+    publish(home, {"a": "2", "b": "1", "c": "1"})
+    assert "below 50.0%" in str(tick(instance))
+
+
+def test_a_failed_training_is_asked_for_again_but_not_for_ever(home, instance) -> None:
+    name = publish(home, {"a": "1", "b": "1", "c": "1"})
+    job = build_defs().resolve_job_def("train")
+    for attempt in range(3):
+        [request] = tick(instance)
+        assert request.run_key == f"{name}/{attempt}"
+        run = instance.create_run_for_job(job, tags=request.tags)
+        instance.report_run_failed(run)
+    assert "failed 3 times" in str(tick(instance))

@@ -8,38 +8,37 @@ A run killed with SIGKILL stays STARTED and holds its slot: the next one was see
 """
 
 import os
-from collections.abc import Mapping
 
 import dagster as dg
 import psutil
 
-PID_TAG = "toolmill/pid"
-BORN_TAG = "toolmill/process_started"
-# The tag Dagster's own default launcher writes: a run the daemon started is watched by the daemon.
+# Hidden from the UI's list of runs by its prefix. A run that the daemon started has no such tag:
+# the daemon watches it.
+PROCESS_TAG = ".dagster/toolmill_process"
 _UNFINISHED = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED]
 
 
 def process_tags() -> dict[str, str]:
-    """Tags that say which process carries a run out; a pid alone may have been reused."""
-    return {PID_TAG: str(os.getpid()), BORN_TAG: f"{psutil.Process().create_time():.2f}"}
+    """The tag that says which process carries a run out, as "pid@start": a pid is reused."""
+    return {PROCESS_TAG: f"{os.getpid()}@{psutil.Process().create_time():.2f}"}
 
 
 def clear_dead_runs(instance: dg.DagsterInstance) -> list[str]:
     """Fails runs whose process is dead, frees their pool slots, and returns their ids."""
     cleared = []
     for run in instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED)):
-        if PID_TAG not in run.tags or _alive(run.tags):
+        if PROCESS_TAG not in run.tags or _alive(run.tags[PROCESS_TAG]):
             continue
-        pid = run.tags[PID_TAG]
+        pid = run.tags[PROCESS_TAG].split("@")[0]
         instance.report_run_failed(run, message=f"process {pid} is gone: it was killed")
         instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
         cleared.append(run.run_id)
     return cleared
 
 
-def _alive(tags: Mapping[str, str]) -> bool:
+def _alive(process: str) -> bool:
+    pid, _, born = process.partition("@")
     try:
-        process = psutil.Process(int(tags[PID_TAG]))
-        return abs(process.create_time() - float(tags[BORN_TAG])) < 1
-    except (psutil.NoSuchProcess, ValueError, KeyError):
+        return abs(psutil.Process(int(pid)).create_time() - float(born)) < 1
+    except (psutil.NoSuchProcess, ValueError):
         return False

@@ -128,4 +128,12 @@ class _Runner:
                 "seconds": round(time.monotonic() - started, 1),
             }
         )
+        if any(_interrupted(event) for event in result.all_events):
+            raise KeyboardInterrupt
         return result.success
+
+
+def _interrupted(event: dg.DagsterEvent) -> bool:
+    """Dagster turns Ctrl-C into a failed step; here it ends the night."""
+    error = event.step_failure_data.error if event.is_step_failure else None
+    return error is not None and error.cls_name == "DagsterExecutionInterruptedError"

@@ -3,6 +3,7 @@
 import base64
 import json
 import sys
+import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -368,7 +369,9 @@ def report(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareho
         "drift": warehouse.tables.read(DRIFT).to_dicts()[0],
     }
     name = digest(json.loads(json.dumps(facts)))
-    path = write_report(home, name[:12], **facts)  # one folder per set of facts
+    # Named by the release's day and the facts: the same facts again are the same folder.
+    day = time.strftime("%Y-%m-%d", time.gmtime(facts["release"]["at"]))
+    path = write_report(home, f"{day}-{name[:8]}", **facts)
     verdict = Verdict("written", path.exists(), str(path))
     text = dg.MetadataValue.md(_inlined(path))
     yield from publish_digest(

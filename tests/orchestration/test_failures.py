@@ -1,0 +1,60 @@
+"""A run whose process is gone is failed and frees its pool slot; a living one is left alone."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import dagster as dg
+import pytest
+
+from orchestration.failures import PROCESS_TAG, clear_dead_runs, process_tags
+
+
+@dg.job
+def nothing() -> None: ...
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as made:
+        yield made
+
+
+def started(instance: dg.DagsterInstance, tags: dict[str, str]) -> dg.DagsterRun:
+    run = instance.create_run_for_job(nothing, tags=tags)
+    event = dg.DagsterEvent(
+        dg.DagsterEventType.PIPELINE_START.value, job_name="nothing", message="started"
+    )
+    instance.report_dagster_event(event, run.run_id)
+    return run
+
+
+def status(instance: dg.DagsterInstance, run: dg.DagsterRun) -> dg.DagsterRunStatus:
+    found = instance.get_run_by_id(run.run_id)
+    assert found
+    return found.status
+
+
+def a_dead_process() -> str:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return f"{process.pid}@12345.00"
+
+
+def test_a_run_of_a_dead_process_is_failed(instance: dg.DagsterInstance) -> None:
+    run = started(instance, {PROCESS_TAG: a_dead_process()})
+    assert clear_dead_runs(instance) == [run.run_id]
+    assert status(instance, run) == dg.DagsterRunStatus.FAILURE
+    assert clear_dead_runs(instance) == []
+
+
+def test_a_living_process_and_a_run_of_the_daemon_are_left_alone(instance) -> None:
+    ours, theirs = started(instance, process_tags()), started(instance, {})
+    assert clear_dead_runs(instance) == []
+    assert status(instance, ours) == status(instance, theirs) == dg.DagsterRunStatus.STARTED
+
+
+def test_a_reused_pid_is_another_process(instance: dg.DagsterInstance) -> None:
+    pid = process_tags()[PROCESS_TAG].split("@")[0]
+    run = started(instance, {PROCESS_TAG: f"{pid}@12345.00"})
+    assert clear_dead_runs(instance) == [run.run_id]

@@ -13,6 +13,7 @@ import assets.marketplaces.defs
 import assets.servers.defs
 import assets.synthesis.defs
 import assets.vectors.defs
+import serving.defs
 import training.defs
 from assets.partitions import NIGHTLY, marketplaces
 from orchestration.automation import on_new_data
@@ -27,6 +28,7 @@ ROOMS = (
     assets.vectors.defs,
     assets.synthesis.defs,
     training.defs,
+    serving.defs,
 )
 # Fan-ins that follow new data by themselves. The adapters are not among them: `retrain_on_drift`
 # or a person asks for those, since a training costs more than all the rest of a night.

@@ -1,9 +1,7 @@
-"""The door of training: the set, the adapters, their evaluations, champions, release and index."""
+"""The door of training: the set, drift, the adapters, their evaluations and champions."""
 
-import base64
-import json
 import sys
-import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,10 +15,9 @@ from assets.contracts.snapshot import SNAPSHOTS
 from assets.synthesis.rows import JUDGEMENTS, PAIRS
 from assets.vectors.embed import BASE, Embedder
 from assets.vectors.index import contract_of, embed_texts
-from serving.index import load_index, make_router_index
 from training.adapters import adapter_row, adapter_rules, adapter_table
 from training.caller import CallerSettings
-from training.champion import Promotion, champion, consider, current_release, make_release
+from training.champion import UNTRAINED, champion, consider
 from training.drift import DRIFT, drift_row, drift_state
 from training.evaluate import (
     BASE_LABEL,
@@ -38,15 +35,14 @@ from training.evaluate_caller import (
     evaluate_callers,
 )
 from training.models import card, write_job
-from training.report import write_report
 from training.retrain import RetrainPolicy, decide
 from training.retriever import RetrieverSettings
 from training.split import TEST, TRAIN
+from training.state import last_adapter, set_name, set_rows
 from training.training_set import (
     TRAINING_SET,
     accepted,
     build_training_set,
-    load_manifest,
     manifest,
     save_manifest,
     set_flaws,
@@ -57,10 +53,11 @@ from warehouse.effects.ledger import Outcome
 from warehouse.lance import LanceStore
 from warehouse.publish import Published, audited, publish, publish_digest, refuse
 from warehouse.store import Warehouse
-from warehouse.tables import plan
+from warehouse.tables import TableSpec, plan
 
 ROOT = Path(__file__).resolve().parent.parent
 Row = dict[str, Any]
+Measure = Callable[[Sequence[Row], str, str], Row]
 # The run's log shows the loss; progress bars and library notices would hide it.
 QUIET = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
@@ -80,6 +77,12 @@ class Trainer:
     caller_base: str = "tiny"
     caller_test: CallerTest = field(default_factory=CallerTest)
     drift: RetrainPolicy = field(default_factory=RetrainPolicy)
+
+    def job(self, role: str) -> tuple[str, Row]:
+        """(base, hyper-parameters) of a role."""
+        if role == "retriever":
+            return BASE, asdict(self.retriever)
+        return self.caller_base, asdict(self.caller)
 
 
 @dg.asset(
@@ -150,37 +153,33 @@ def drift(
     )
 
 
-@dg.asset(
-    deps=["training_set"],
-    group_name="training",
-    check_specs=audited("retriever_adapter"),
-    pool="train",
-    description="LoRA adapter of the embedder, trained on accepted pairs of the train servers.",
-)
-def retriever_adapter(
-    context: dg.AssetExecutionContext,
-    warehouse: dg.ResourceParam[Warehouse],
-    trainer: dg.ResourceParam[Trainer],
-    pipes: dg.ResourceParam[dg.PipesSubprocessClient],
-) -> Published:
-    yield from _train(context, warehouse, pipes, "retriever", BASE, asdict(trainer.retriever))
+def _adapter_asset(role: str, description: str) -> dg.AssetsDefinition:
+    @dg.asset(
+        name=f"{role}_adapter",
+        deps=["training_set"],
+        group_name="training",
+        check_specs=audited(f"{role}_adapter"),
+        pool="train",
+        description=description,
+    )
+    def adapter(
+        context: dg.AssetExecutionContext,
+        warehouse: dg.ResourceParam[Warehouse],
+        trainer: dg.ResourceParam[Trainer],
+        pipes: dg.ResourceParam[dg.PipesSubprocessClient],
+    ) -> Published:
+        base, settings = trainer.job(role)
+        yield from _train(context, warehouse, pipes, role, base, settings)
+
+    return adapter
 
 
-@dg.asset(
-    deps=["training_set"],
-    group_name="training",
-    check_specs=audited("caller_adapter"),
-    pool="train",
-    description="LoRA adapter of a causal model that writes the call; the tiny base is made here.",
+retriever_adapter = _adapter_asset(
+    "retriever", "LoRA adapter of the embedder, trained on accepted pairs of the train servers."
 )
-def caller_adapter(
-    context: dg.AssetExecutionContext,
-    warehouse: dg.ResourceParam[Warehouse],
-    trainer: dg.ResourceParam[Trainer],
-    pipes: dg.ResourceParam[dg.PipesSubprocessClient],
-) -> Published:
-    base = trainer.caller_base
-    yield from _train(context, warehouse, pipes, "caller", base, asdict(trainer.caller))
+caller_adapter = _adapter_asset(
+    "caller", "LoRA adapter of a causal model that writes the call; the tiny base is made here."
+)
 
 
 @dg.asset(
@@ -193,16 +192,16 @@ def caller_adapter(
 def retriever_evaluation(
     context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
 ) -> Published:
-    candidate = _candidate(warehouse, "retriever")
+    candidate = last_adapter(warehouse, "retriever")["model"]
     store = LanceStore(warehouse.home / "lance")
     labels = dict.fromkeys([BASE_LABEL, champion(warehouse.home, "retriever").model, candidate])
     texts = [tool_text(contract_of(row)) for row in warehouse.tables.read(SNAPSHOTS).to_dicts()]
     try:
         rows = evaluate_retriever(
-            _rows(warehouse, TEST),
+            set_rows(warehouse, TEST),
             texts,
             {label: encoder(warehouse.home, label, store) for label in labels},
-            _set_name(warehouse),
+            set_name(warehouse),
         )
     except NothingToEvaluate as error:
         yield from refuse(context, warehouse, "retriever_evaluation", "test_items", error)
@@ -236,15 +235,15 @@ def caller_evaluation(
     warehouse: dg.ResourceParam[Warehouse],
     trainer: dg.ResourceParam[Trainer],
 ) -> Published:
-    candidate = _candidate(warehouse, "caller")
+    candidate = last_adapter(warehouse, "caller")["model"]
     incumbent = champion(warehouse.home, "caller").model
     models = [name for name in dict.fromkeys([incumbent, candidate]) if name != BASELINE]
     try:
         rows = evaluate_callers(
-            _rows(warehouse, TEST),
+            set_rows(warehouse, TEST),
             warehouse.home,
             models,
-            _set_name(warehouse),
+            set_name(warehouse),
             trainer.caller_test,
         )
     except NothingToEvaluate as error:
@@ -268,115 +267,51 @@ def caller_evaluation(
     )
 
 
-@dg.asset(
-    deps=["retriever_evaluation"],
-    group_name="training",
-    check_specs=audited("retriever_champion"),
-    description="The best retriever so far; a candidate must be better beyond its interval.",
-)
-def retriever_champion(
-    context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
-) -> Published:
-    rows = warehouse.tables.read(RETRIEVER_EVALUATION).to_dicts()
-    candidate = _candidate(warehouse, "retriever")
-    incumbent = champion(warehouse.home, "retriever").model
-    against = BASE_LABEL if incumbent == candidate else incumbent
-    summary = recall_summary(rows, candidate, against)
-    yield from _crown(warehouse, "retriever", candidate, summary["gain_at_1"], summary)
-
-
-@dg.asset(
-    deps=["caller_evaluation"],
-    group_name="training",
-    check_specs=audited("caller_champion"),
-    description="The best caller so far; it starts with BM25 selection and slot copying.",
-)
-def caller_champion(
-    context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
-) -> Published:
-    rows = warehouse.tables.read(CALLER_EVALUATION).to_dicts()
-    candidate = _candidate(warehouse, "caller")
-    incumbent = champion(warehouse.home, "caller").model
-    against = BASELINE if incumbent == candidate else incumbent
-    summary = call_summary(rows, candidate, against)
-    yield from _crown(warehouse, "caller", candidate, summary["gain"], summary)
-
-
-@dg.asset(
-    deps=["retriever_champion", "caller_champion", "snapshots"],
-    group_name="serving",
-    check_specs=audited("release"),
-    description="One consistent set: the champions and the contracts they serve.",
-)
-def release(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]) -> Published:
-    models = {role: champion(warehouse.home, role).model for role in ("retriever", "caller")}
-    missing = [
-        f"{role} {name[:12]}"
-        for role, name in models.items()
-        if name not in (BASE_LABEL, BASELINE) and card(warehouse.home, name) is None
-    ]
-    rules = [Verdict("models_present", not missing, ", ".join(missing) or "all on disk")]
-    if missing:
-        yield from publish_digest("release", "", Audit(rules))
-        return
-    tables = warehouse.tables
-    heads = {name: tables.head("snapshots", name) for name in tables.partitions("snapshots")}
-    contracts = digest({name: head.digest for name, head in heads.items() if head})
-    name = make_release(warehouse.home, models, contracts, _set_name(warehouse))
-    yield from publish_digest("release", name, Audit(rules), **models)
-
-
-@dg.asset(
-    deps=["release", "contract_vectors"],
-    group_name="serving",
-    check_specs=audited("router_index"),
-    pool="lance",
-    description="What the router searches: every current tool, by the release's retriever.",
-)
-def router_index(
-    context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
-) -> Published:
-    served = current_release(warehouse.home)
-    rows = warehouse.tables.read(SNAPSHOTS).to_dicts()
-    store = LanceStore(warehouse.home / "lance")
-    tools = {(row["server_id"], row["tool"]) for row in rows}
-    version = make_router_index(
-        warehouse.home, rows, store, served["models"]["retriever"], served["release"]
+def _champion_asset(role: str, spec: TableSpec, measure: Measure, gain: str, description: str):
+    @dg.asset(
+        name=f"{role}_champion",
+        deps=[f"{role}_evaluation"],
+        group_name="training",
+        check_specs=audited(f"{role}_champion"),
+        description=description,
     )
-    held = len(load_index(warehouse.home, version).entries)
-    verdict = Verdict("one_entry_per_tool", held == len(tools), f"{held} of {len(tools)} tools")
-    yield from publish_digest("router_index", version, Audit([verdict]), tools=held)
+    def crowned(
+        context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
+    ) -> Published:
+        last = last_adapter(warehouse, role)
+        incumbent = champion(warehouse.home, role).model
+        against = UNTRAINED[role] if incumbent == last["model"] else incumbent
+        summary = measure(warehouse.tables.read(spec).to_dicts(), last["model"], against)
+        made = consider(
+            warehouse.home, role, last["model"], last["training_set"], summary[gain], summary
+        )
+        now = made.champion.model
+        yield from publish_digest(
+            f"{role}_champion",
+            digest({"role": role, "model": now}),
+            Audit([Verdict("better_or_kept", True, made.why)]),
+            model=now,
+            promoted=made.promoted,
+            why=made.why,
+        )
+
+    return crowned
 
 
-@dg.asset(
-    deps=["router_index", "drift"],
-    group_name="serving",
-    check_specs=audited("report"),
-    description="What was measured, on how much, beside which baseline; with plots.",
+retriever_champion = _champion_asset(
+    "retriever",
+    RETRIEVER_EVALUATION,
+    recall_summary,
+    "gain_at_1",
+    "The best retriever so far; a candidate must be better beyond its interval.",
 )
-def report(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]) -> Published:
-    home = warehouse.home
-    trained_on = champion(home, "retriever").last_candidate.get("training_set")
-    content = load_manifest(home, trained_on or _set_name(warehouse)) or {}
-    facts = {
-        "manifest": content,
-        "retriever_card": _last_card(warehouse, "retriever"),
-        "retriever": _summary(warehouse, "retriever"),
-        "caller_card": _last_card(warehouse, "caller"),
-        "caller": _summary(warehouse, "caller"),
-        "champions": [asdict(champion(home, role)) for role in ("retriever", "caller")],
-        "release": current_release(home),
-        "drift": warehouse.tables.read(DRIFT).to_dicts()[0],
-    }
-    name = digest(json.loads(json.dumps(facts)))
-    # Named by the release's day and the facts: the same facts again are the same folder.
-    day = time.strftime("%Y-%m-%d", time.gmtime(facts["release"]["at"]))
-    path = write_report(home, f"{day}-{name[:8]}", **facts)
-    verdict = Verdict("written", path.exists(), str(path))
-    text = dg.MetadataValue.md(_inlined(path))
-    yield from publish_digest(
-        "report", name, Audit([verdict]), path=dg.MetadataValue.path(str(path)), report=text
-    )
+caller_champion = _champion_asset(
+    "caller",
+    CALLER_EVALUATION,
+    call_summary,
+    "gain",
+    "The best caller so far; it starts with BM25 selection and slot copying.",
+)
 
 
 def _train(
@@ -389,8 +324,8 @@ def _train(
 ) -> Published:
     """Trains in a process of its own, once per (role, base, set, settings); the ledger knows."""
     home, asset = warehouse.home, f"{role}_adapter"
-    rows = _rows(warehouse, TRAIN)
-    name, job = write_job(home, role, base, _set_name(warehouse), settings, rows)
+    rows = set_rows(warehouse, TRAIN)
+    name, job = write_job(home, role, base, set_name(warehouse), settings, rows)
 
     def train() -> Outcome:
         pipes.run(
@@ -422,72 +357,5 @@ def _train(
     )
 
 
-def _crown(warehouse: Warehouse, role: str, candidate: str, gain: Row, evidence: Row) -> Published:
-    considered: Promotion = consider(
-        warehouse.home, role, candidate, _candidate_set(warehouse, role), gain, evidence
-    )
-    now = considered.champion
-    verdict = Verdict("better_or_kept", True, considered.why)
-    yield from publish_digest(
-        f"{role}_champion",
-        digest({"role": role, "model": now.model}),
-        Audit([verdict]),
-        model=now.model,
-        promoted=considered.promoted,
-        why=considered.why,
-    )
-
-
-def _rows(warehouse: Warehouse, split: str) -> list[Row]:
-    return warehouse.tables.read(TRAINING_SET).filter(pl.col("split") == split).to_dicts()
-
-
-def _set_name(warehouse: Warehouse) -> str:
-    head = warehouse.tables.head(TRAINING_SET.name)
-    return head.digest if head else ""
-
-
-def _last_adapter(warehouse: Warehouse, role: str) -> Row:
-    rows = warehouse.tables.read(adapter_table(role)).to_dicts()
-    if not rows:
-        raise dg.Failure(
-            f"no {role} was trained yet: materialize {role}_adapter first", allow_retries=False
-        )
-    return rows[0]
-
-
-def _candidate(warehouse: Warehouse, role: str) -> str:
-    return _last_adapter(warehouse, role)["model"]
-
-
-def _candidate_set(warehouse: Warehouse, role: str) -> str:
-    return _last_adapter(warehouse, role)["training_set"]
-
-
-def _last_card(warehouse: Warehouse, role: str) -> Row | None:
-    rows = warehouse.tables.read(adapter_table(role)).to_dicts()
-    return card(warehouse.home, rows[0]["model"]) if rows else None
-
-
-def _summary(warehouse: Warehouse, role: str) -> Row | None:
-    """The last evaluation of the last candidate against the untrained model, or None."""
-    spec = RETRIEVER_EVALUATION if role == "retriever" else CALLER_EVALUATION
-    rows = warehouse.tables.read(spec).to_dicts()
-    last = warehouse.tables.read(adapter_table(role)).to_dicts()
-    if not rows or not last or last[0]["model"] not in {row["model"] for row in rows}:
-        return None
-    measure = recall_summary if role == "retriever" else call_summary
-    return measure(rows, last[0]["model"])
-
-
 def _ids(frame: pl.DataFrame) -> dict[str, str]:
     return dict(frame.select("pair_id", "contract_digest").iter_rows())
-
-
-def _inlined(path: Path) -> str:
-    """The report with its plots as data URLs, so that the UI shows them."""
-    text = path.read_text()
-    for plot in sorted(path.parent.glob("*.png")):
-        data = base64.b64encode(plot.read_bytes()).decode()
-        text = text.replace(f"({plot.name})", f"(data:image/png;base64,{data})")
-    return text

@@ -4,6 +4,7 @@ What belongs here: Markdown and plots from summaries and cards. What does not: m
 claim that a summary does not hold.
 """
 
+import base64
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -58,6 +59,15 @@ def write_report(
     facts = {"retriever": retriever, "caller": caller, "release": release, "drift": drift}
     write_atomically(folder / "figures.json", json.dumps(facts, indent=1).encode())
     return path
+
+
+def inlined(path: Path) -> str:
+    """A report with its plots as data URLs, so that a page which has no files shows them."""
+    text = path.read_text()
+    for plot in sorted(path.parent.glob("*.png")):
+        data = base64.b64encode(plot.read_bytes()).decode()
+        text = text.replace(f"({plot.name})", f"(data:image/png;base64,{data})")
+    return text
 
 
 def _set_part(manifest: Json) -> str:

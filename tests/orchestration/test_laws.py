@@ -9,8 +9,8 @@ PACKAGES = ("warehouse", "assets", "serving", "training", "orchestration", "demo
 ALLOWED = {
     "warehouse": set(),
     "assets": {"warehouse"},
+    "training": {"warehouse", "assets"},
     "serving": {"warehouse", "assets"},
-    "training": {"warehouse", "assets", "serving"},
     "demo": {"warehouse"},
     "orchestration": {"warehouse", "assets", "serving", "training", "demo"},
 }
@@ -44,7 +44,9 @@ def test_imports_go_one_way() -> None:
     for path in modules():
         package = path.relative_to(ROOT).parts[0]
         ours = {name.split(".")[0] for name in imported(path)} & set(PACKAGES)
-        wrong = ours - {package} - ALLOWED[package]
+        # The door of serving joins the champions of training to the index; nothing behind it may.
+        door = {"training"} if path == ROOT / "serving" / "defs.py" else set()
+        wrong = ours - {package} - ALLOWED[package] - door
         assert not wrong, f"{path.relative_to(ROOT)} imports {sorted(wrong)}"
 
 
@@ -69,7 +71,7 @@ def test_no_import_cycle() -> None:
 
 
 def test_serving_imports_neither_dagster_nor_torch() -> None:
-    for path in (ROOT / "serving").rglob("*.py"):
+    for path in set((ROOT / "serving").rglob("*.py")) - {ROOT / "serving" / "defs.py"}:
         roots = {name.split(".")[0] for name in imported(path)}
         assert not roots & {"dagster", "torch", "transformers", "peft"}, path
 

@@ -1,0 +1,57 @@
+"""What the last training left: the current set, the last adapter of a role, its evaluation.
+
+What belongs here: reading tables and cards for the doors. What does not: training and measuring.
+"""
+
+from typing import Any
+
+import polars as pl
+
+from training.adapters import adapter_table
+from training.evaluate import RETRIEVER_EVALUATION, recall_summary
+from training.evaluate_caller import CALLER_EVALUATION, call_summary
+from training.models import card
+from training.training_set import TRAINING_SET
+from warehouse.store import Warehouse
+
+Row = dict[str, Any]
+
+
+class NotTrained(LookupError):
+    """A role of which no adapter was ever published."""
+
+
+def set_rows(warehouse: Warehouse, split: str) -> list[Row]:
+    """Rows of the current training set on one side of the split."""
+    return warehouse.tables.read(TRAINING_SET).filter(pl.col("split") == split).to_dicts()
+
+
+def set_name(warehouse: Warehouse) -> str:
+    """The digest of the current training set, "" before the first."""
+    head = warehouse.tables.head(TRAINING_SET.name)
+    return head.digest if head else ""
+
+
+def last_adapter(warehouse: Warehouse, role: str) -> Row:
+    """The role's last published adapter. Raises NotTrained."""
+    rows = warehouse.tables.read(adapter_table(role)).to_dicts()
+    if not rows:
+        raise NotTrained(f"no {role} was trained yet: materialize {role}_adapter first")
+    return rows[0]
+
+
+def last_card(warehouse: Warehouse, role: str) -> Row | None:
+    """The card of the role's last adapter, or None."""
+    rows = warehouse.tables.read(adapter_table(role)).to_dicts()
+    return card(warehouse.home, rows[0]["model"]) if rows else None
+
+
+def last_summary(warehouse: Warehouse, role: str) -> Row | None:
+    """The last evaluation of the last adapter against the untrained model, or None."""
+    spec = RETRIEVER_EVALUATION if role == "retriever" else CALLER_EVALUATION
+    rows = warehouse.tables.read(spec).to_dicts()
+    last = warehouse.tables.read(adapter_table(role)).to_dicts()
+    if not rows or not last or last[0]["model"] not in {row["model"] for row in rows}:
+        return None
+    measure = recall_summary if role == "retriever" else call_summary
+    return measure(rows, last[0]["model"])

@@ -3,9 +3,9 @@
 What belongs here: running a trained caller and the model-free baseline over test rows, per-item
 rows, their summary. What does not: the match itself (`assets/contracts/match.py`), promotion.
 
-Definitions. Tool: the called name is the expected one. AST: the whole call matches the expected
-one through the tool's schema. Valid: the text holds a JSON call that names a candidate and passes
-that tool's schema. An answer without a call counts 0 in all three.
+Definitions. Parsed: the text holds a JSON call. Tool: the called name is the expected one. AST: the
+whole call matches the expected one through the tool's schema. Valid: the call names a candidate and
+passes that tool's schema. An answer without a call counts 0 in all.
 """
 
 import json
@@ -91,8 +91,8 @@ def evaluate_callers(
 
 
 def call_summary(rows: Sequence[Row], candidate: str, incumbent: str = BASELINE) -> dict[str, Any]:
-    """Valid, Tool and AST of both with intervals, chance, the candidate's paired gain in AST, and
-    the counts of its errors."""
+    """Parsed, valid, Tool and AST of both with intervals, chance, the candidate's paired gain in
+    AST, and the counts of its errors."""
     ours = {row["pair_id"]: row for row in rows if row["model"] == candidate}
     theirs = {row["pair_id"]: row for row in rows if row["model"] == incumbent}
     items = sorted(ours.keys() & theirs.keys())
@@ -107,9 +107,9 @@ def call_summary(rows: Sequence[Row], candidate: str, incumbent: str = BASELINE)
         "tools": len(set(groups)),
         "chance": round(sum(1 / ours[item]["candidates"] for item in items) / len(items), 4),
     }
-    for measure in ("valid", "tool_ok", "ast_ok"):
-        a = [float(ours[item][measure]) for item in items]
-        b = [float(theirs[item][measure]) for item in items]
+    for measure in ("parsed", "valid", "tool_ok", "ast_ok"):
+        a = [_score(ours[item], measure) for item in items]
+        b = [_score(theirs[item], measure) for item in items]
         held = {"candidate": bootstrap(a, groups), "incumbent": bootstrap(b, groups)}
         out[measure] = {name: figure.as_dict() for name, figure in held.items()}
         out[f"{measure}_wilson"] = wilson(int(sum(a)), len(a)).as_dict()
@@ -121,6 +121,10 @@ def call_summary(rows: Sequence[Row], candidate: str, incumbent: str = BASELINE)
     kinds = Counter(str(ours[item]["error_kind"]) for item in items if not ours[item]["ast_ok"])
     out["errors"] = dict(kinds.most_common())
     return out
+
+
+def _score(row: Row, measure: str) -> float:
+    return float(row["called"] is not None if measure == "parsed" else row[measure])
 
 
 def _baseline(items: Sequence[Row], shown: Sequence[Sequence[Contract]]) -> list[dict | None]:

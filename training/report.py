@@ -18,6 +18,12 @@ _TINY_NOTE = (
     " training, saving, loading, generating and scoring work; it is no evidence of what a"
     " pretrained base model would learn."
 )
+_CALLER_ROWS = (
+    ("Parsed as a call", "parsed"),
+    ("Valid call", "valid"),
+    ("Tool", "tool_ok"),
+    ("AST", "ast_ok"),
+)
 _OFFLINE_NOTE = (
     "The instructions were written by the offline provider (grammar and schemas), not by a"
     " language model or by people, on both sides of the split: these figures say how well the"
@@ -123,7 +129,7 @@ def _caller_part(card: Json | None, summary: Json | None) -> str:
         f"| | {_short(summary['incumbent'])} | {_short(summary['candidate'])} |",
         "| --- | --- | --- |",
     ]
-    for name, measure in (("Valid call", "valid"), ("Tool", "tool_ok"), ("AST", "ast_ok")):
+    for name, measure in _CALLER_ROWS:
         both = summary[measure]
         told = f"{_interval(both['incumbent'])} | {_interval(both['candidate'])}"
         lines.append(f"| {name} | {told} |")
@@ -188,7 +194,7 @@ def _plots(
         names = (_short(retriever["incumbent"]), _short(retriever["candidate"]))
         plots["recall"] = lambda path: _bars(path, groups, names, "servers not trained on")
     if caller:
-        held = {"Valid": caller["valid"], "Tool": caller["tool_ok"], "AST": caller["ast_ok"]}
+        held = {name.split()[0]: caller[measure] for name, measure in _CALLER_ROWS}
         both = (_short(caller["incumbent"]), _short(caller["candidate"]))
         plots["caller"] = lambda path: _bars(path, held, both, "servers not trained on")
     return plots

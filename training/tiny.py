@@ -45,16 +45,16 @@ _SPECIAL = ["<|end|>", "<|tool|>", "<|arg|>", "<|user|>", "<|call|>", "<|pad|>"]
 class TinySettings:
     """Shape and pretraining of the tiny base; with the contracts they name it."""
 
-    vocabulary: int = 2048
+    vocabulary: int = 1024
     width: int = 128
     layers: int = 2
     heads: int = 4
     context: int = 512
-    steps: int = 150
-    batch: int = 12
+    steps: int = 400
+    batch: int = 4
     candidates: int = 4
     rounds: int = 4  # requests about the same tools in one text
-    learning_rate: float = 3e-3
+    learning_rate: float = 2e-3
     seed: int = 7
 
 
@@ -119,11 +119,13 @@ def base_folder(home: Path, name: str) -> Path:
 def exercise(
     rng: random.Random, contracts: Sequence[Contract], n: int, rounds: int = 1
 ) -> dict[str, Any]:
-    """{tools, rounds: [(instruction, call)]}: made-up requests, each for one of up to `n` tools."""
+    """{tools, rounds: [(instruction, call)]}: made-up requests, each for another of up to `n`
+    tools, so that a name is never copied from an earlier answer."""
     chosen = rng.sample(contracts, min(rng.randint(2, n), len(contracts)))
+    asked = rng.sample(chosen, min(rounds, len(chosen)))
     return {
         "tools": [tool_schema(contract, DESCRIPTION_WORDS) for contract in chosen],
-        "rounds": [_round(rng, rng.choice(chosen)) for _ in range(rounds)],
+        "rounds": [_round(rng, gold) for gold in asked],
     }
 
 

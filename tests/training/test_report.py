@@ -23,7 +23,7 @@ RECALL = {
 }  # fmt: skip
 CALLS = {
     "candidate": "m" * 64, "incumbent": "baseline:bm25+slots", "n": 90, "servers": 5, "tools": 30,
-    "chance": 0.25, "valid": BOTH, "tool_ok": BOTH, "ast_ok": BOTH, "gain": GAIN,
+    "chance": 0.25, "parsed": BOTH, "valid": BOTH, "tool_ok": BOTH, "ast_ok": BOTH, "gain": GAIN,
     "errors": {"no_call": 3},
 }  # fmt: skip
 

@@ -15,11 +15,10 @@ from typing import Any
 
 import dagster as dg
 
-from assets.partitions import MARKETPLACES
 from orchestration.console import terminal
 from orchestration.definitions import build_defs
 from orchestration.failures import clear_dead_runs, process_tags
-from orchestration.resources import open_warehouse
+from orchestration.resources import enabled, open_warehouse
 from orchestration.sensors import drift_decision
 from orchestration.settings import Settings
 from warehouse.store import Warehouse
@@ -89,10 +88,6 @@ def run_night(
         _train_if_asked(runner, warehouse, settings)
         runner.execute("serve")
         return runner.night
-
-
-def enabled(settings: Settings) -> list[str]:
-    return [name for name in MARKETPLACES if getattr(settings.marketplaces, name).enabled]
 
 
 def _train_if_asked(runner: "_Runner", warehouse: Warehouse, settings: Settings) -> None:

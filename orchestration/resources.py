@@ -38,6 +38,11 @@ def open_warehouse(settings: Settings, run_id: str = "-") -> Warehouse:
     )
 
 
+def enabled(settings: Settings) -> list[str]:
+    """The marketplaces that are crawled, in their order."""
+    return [name for name in MARKETPLACES if getattr(settings.marketplaces, name).enabled]
+
+
 def base_url(settings: Settings, marketplace: str) -> str:
     """Where a marketplace is read: its live site, or its replica on loopback."""
     if settings.source == "live":

@@ -2,7 +2,8 @@
 
 import dagster as dg
 
-from assets.partitions import MARKETPLACES
+from orchestration.resources import enabled
+from orchestration.settings import load_settings
 
 
 @dg.schedule(
@@ -13,4 +14,7 @@ from assets.partitions import MARKETPLACES
 )
 def nightly_schedule(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest]:
     night = context.scheduled_execution_time.date().isoformat()
-    return [dg.RunRequest(run_key=f"{night}/{name}", partition_key=name) for name in MARKETPLACES]
+    return [
+        dg.RunRequest(run_key=f"{night}/{name}", partition_key=name)
+        for name in enabled(load_settings())
+    ]

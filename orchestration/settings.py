@@ -109,7 +109,7 @@ class Training(_Part):
     """The models that are trained and for how long."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    retriever_epochs: int = Field(default=2, ge=1)
+    retriever_epochs: int = Field(default=3, ge=1)
     caller_base: str = Field(default="tiny", description="tiny, a local path, or a hub id")
     caller_pretrain_steps: int = Field(default=300, ge=1, description="of the base `tiny`")
     caller_epochs: int = Field(default=1, ge=1)

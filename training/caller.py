@@ -19,7 +19,14 @@ from training.batches import collate, learning_rate
 from training.device import Meter, autocast, pick_device, seed_everything
 from training.models import Job, TrainingFailed, card, model_folder, save_model
 from training.render import BadTemplate, candidates, render, tool_schema
-from training.tiny import DESCRIPTION_WORDS, TINY, TinySettings, find_base, make_base
+from training.tiny import (
+    DESCRIPTION_WORDS,
+    TINY,
+    TinySettings,
+    base_name,
+    find_base,
+    make_base,
+)
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -56,18 +63,20 @@ def train_caller(job: Job, report: Report) -> dict[str, Any]:
         raise TrainingFailed("caller: the training split is empty; check the accepted pairs")
     settings = CallerSettings(**job.settings)
     device = pick_device(settings.device)
-    base, tiny = _base(job, settings, report)
+    wanted = resolved_base(job.home, job.base, job.rows, settings)
+    small = wanted.startswith(f"{TINY}:")
+    base, tiny = _base(job, wanted, settings, report)
     seed_everything(settings.seed, settings.threads)
     model, tokenizer = load_base(base, device)
-    texts = _texts(job.rows, tokenizer, settings, short=job.base == TINY)
+    texts = _texts(job.rows, tokenizer, settings, short=small)
     adapted = _adapted(model, settings)
     losses, figures = _fit(adapted, tokenizer, texts, settings, report, device)
     tenth = max(1, len(losses) // 10)
     made = {
         "role": job.role,
         "name": job.name,
-        "base": job.base,
-        "base_name": Path(base).name if job.base == TINY else base,
+        "base": TINY if small else base,
+        "base_name": Path(base).name if small else base,
         "training_set": job.training_set,
         "settings": asdict(settings),
         "pairs": len(job.rows),
@@ -79,6 +88,21 @@ def train_caller(job: Job, report: Report) -> dict[str, Any]:
     }
     save_model(job.home, job.name, made, lambda folder: adapted.save_pretrained(str(folder)))
     return {**made, "cached": False}
+
+
+def resolved_base(
+    home: Path, base: str, rows: Sequence[Mapping[str, Any]], settings: CallerSettings
+) -> str:
+    """`base`, with "tiny" made exact: "tiny:<name>" of the base that these rows are trained on.
+
+    A base that saw most of their contracts is reused; its name is part of the adapter's name, so
+    that two adapters over two bases are never taken for one.
+    """
+    if base != TINY:
+        return base
+    contracts = _contracts(rows)
+    known = find_base(home, contracts)
+    return f"{TINY}:{known or base_name(contracts, TinySettings(**settings.tiny))}"
 
 
 def load_base(base: str, device: str) -> tuple[Any, Any]:
@@ -139,31 +163,33 @@ def generate(
     return out
 
 
-def _base(job: Job, settings: CallerSettings, report: Report) -> tuple[str, dict[str, Any] | None]:
+def _base(
+    job: Job, wanted: str, settings: CallerSettings, report: Report
+) -> tuple[str, dict[str, Any] | None]:
     """The base's folder or hub id, and the card of its pretraining when it is the tiny one."""
-    if job.base != TINY:
-        return job.base, None
-    contracts = {row["contract_digest"]: json.loads(row["contract"]) for row in job.rows}
-    name = find_base(job.home, contracts)
-    if name is None:
-        made = make_base(
-            job.home,
-            contracts,
-            [row["instruction"] for row in job.rows],
-            TinySettings(**settings.tiny),
-            report,
-            device=settings.device,
-            threads=settings.threads,
-        )
-        name = made["name"]
+    kind, _, name = wanted.partition(":")
+    if kind != TINY:
+        return wanted, None
+    if card(job.home, name) is None:
+        tiny = TinySettings(**settings.tiny)
+        place = {"device": settings.device, "threads": settings.threads}
+        made = make_base(job.home, _contracts(job.rows), tiny, report, **place)
+        if made["name"] != name:
+            raise TrainingFailed(
+                f"caller base {wanted[:20]} is gone; train on the current set again"
+            )
     kept = {k: v for k, v in (card(job.home, name) or {}).items() if k != "contracts"}
     return str(model_folder(job.home, name)), kept
+
+
+def _contracts(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {row["contract_digest"]: json.loads(row["contract"]) for row in rows}
 
 
 def _texts(
     rows: Sequence[Mapping[str, Any]], tokenizer: Any, settings: CallerSettings, *, short: bool
 ) -> list[tuple[str, str]]:
-    pool = {row["contract_digest"]: json.loads(row["contract"]) for row in rows}
+    pool = _contracts(rows)
     words = DESCRIPTION_WORDS if short else None
     try:
         return [

@@ -16,7 +16,7 @@ from assets.synthesis.rows import JUDGEMENTS, PAIRS
 from assets.vectors.embed import BASE, Embedder
 from assets.vectors.index import contract_of, embed_texts
 from training.adapters import adapter_row, adapter_rules, adapter_table
-from training.caller import CallerSettings
+from training.caller import CallerSettings, resolved_base
 from training.champion import UNTRAINED, champion, consider
 from training.drift import DRIFT, drift_row, drift_state
 from training.evaluate import (
@@ -325,6 +325,8 @@ def _train(
     """Trains in a process of its own, once per (role, base, set, settings); the ledger knows."""
     home, asset = warehouse.home, f"{role}_adapter"
     rows = set_rows(warehouse, TRAIN)
+    if role == "caller":
+        base = resolved_base(home, base, rows, CallerSettings(**settings))
     name, job = write_job(home, role, base, set_name(warehouse), settings, rows)
 
     def train() -> Outcome:

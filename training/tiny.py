@@ -71,26 +71,30 @@ def find_base(home: Path, contracts: Mapping[str, Contract]) -> str | None:
     return None
 
 
+def base_name(contracts: Mapping[str, Contract], settings: TinySettings) -> str:
+    """The digest that names the base of these contracts: everything that makes it is in it."""
+    return digest({"role": TINY, "settings": asdict(settings), "contracts": sorted(contracts)})
+
+
 def make_base(
     home: Path,
     contracts: Mapping[str, Contract],
-    texts: Sequence[str],
     settings: TinySettings,
     report: Any,
     *,
     device: str = "auto",
     threads: int | None = None,
 ) -> dict[str, Any]:
-    """Pretrains `<home>/models/<name>` from contracts (digest -> contract, train servers only)
-    and `texts` (for the tokenizer); returns its card. A finished one is not redone."""
-    name = digest({"role": TINY, "settings": asdict(settings), "contracts": sorted(contracts)})
+    """Pretrains `<home>/models/<base_name>` from contracts (digest -> contract, train servers
+    only); returns its card. A finished one is not redone."""
+    name = base_name(contracts, settings)
     done = card(home, name)
     if done:
         return {**done, "cached": True}
     used = pick_device(device)
     seed_everything(settings.seed, threads)
     listed = [contracts[key] for key in sorted(contracts)]
-    tokenizer = _tokenizer([*(tool_text(c) for c in listed), *texts], settings)
+    tokenizer = _tokenizer([tool_text(c) for c in listed], settings)
     model = _model(tokenizer, settings).to(used).train()
     losses, figures = _pretrain(model, tokenizer, listed, settings, report, used)
     made = {

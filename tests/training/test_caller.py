@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from training.batches import collate
-from training.caller import CallerSettings, generate, load_caller, train_caller
+from training.caller import (
+    CallerSettings,
+    generate,
+    load_caller,
+    resolved_base,
+    train_caller,
+)
 from training.evaluate import NothingToEvaluate
 from training.evaluate_caller import (
     BASELINE,
@@ -16,7 +22,7 @@ from training.evaluate_caller import (
     call_summary,
     evaluate_callers,
 )
-from training.models import TrainingFailed, card, read_job, write_job
+from training.models import TrainingFailed, card, model_name, read_job, write_job
 from training.tiny import TINY, TinySettings, _tokenizer, find_base
 
 SHAPE = {"vocabulary": 400, "width": 32, "layers": 1, "heads": 2, "steps": 6, "batch": 4}
@@ -60,6 +66,20 @@ def test_another_set_of_nearly_the_same_contracts_keeps_the_base(
 
 def test_a_base_that_saw_other_contracts_is_not_reused(trained_home: Path, trained: dict) -> None:
     assert find_base(trained_home, {f"c1:{i}": {} for i in range(9)}) is None
+
+
+def test_the_base_that_is_used_is_part_of_the_adapters_name(
+    trained: dict, trained_home: Path, train_rows: list[dict], tmp_path: Path
+) -> None:
+    settings, fewer = CallerSettings(**SETTINGS), train_rows[:-6]
+    here = resolved_base(trained_home, TINY, fewer, settings)
+    elsewhere = resolved_base(tmp_path, TINY, fewer, settings)
+    assert here == f"tiny:{trained['base_name']}"
+    assert elsewhere.startswith("tiny:")
+    assert elsewhere != here
+    names = {model_name("caller", base, "set-2", SETTINGS) for base in (here, elsewhere)}
+    assert len(names) == 2
+    assert resolved_base(tmp_path, "Qwen/Qwen3-0.6B", fewer, settings) == "Qwen/Qwen3-0.6B"
 
 
 def test_answers_are_measured_beside_the_baseline(

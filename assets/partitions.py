@@ -10,7 +10,7 @@ from warehouse.effects.ledger import Ledger
 
 MARKETPLACES = ("registry", "mcpso")
 
-# The assets of one nightly run, in the order of the data; `judgements` is the last to cost anything.
+# The assets of one nightly run in the order of the data; `judgements` is the last that costs.
 NIGHTLY = ("listings", "deployments", "snapshots", "contract_vectors", "pairs", "judgements")
 
 marketplaces = dg.StaticPartitionsDefinition(list(MARKETPLACES))

@@ -22,7 +22,7 @@ from assets.contracts.validate import validate_call
 from training.caller import generate, load_caller
 from training.champion import UNTRAINED
 from training.evaluate import NothingToEvaluate
-from training.metrics import bootstrap, paired, wilson
+from training.metrics import bootstrap, paired, share
 from training.render import candidates, parse_call, render, tool_schema
 from training.slots import baseline_call
 from training.tiny import DESCRIPTION_WORDS, TINY
@@ -112,7 +112,7 @@ def call_summary(rows: Sequence[Row], candidate: str, incumbent: str = BASELINE)
         b = [_score(theirs[item], measure) for item in items]
         held = {"candidate": bootstrap(a, groups), "incumbent": bootstrap(b, groups)}
         out[measure] = {name: figure.as_dict() for name, figure in held.items()}
-        out[f"{measure}_wilson"] = wilson(int(sum(a)), len(a)).as_dict()
+        out[f"{measure}_wilson"] = share(int(sum(a)), len(a)).as_dict()
     out["gain"] = paired(
         [float(ours[item]["ast_ok"]) for item in items],
         [float(theirs[item]["ast_ok"]) for item in items],

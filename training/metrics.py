@@ -4,11 +4,12 @@ What belongs here: pure statistics over per-item results. What does not: produci
 (`evaluate.py`).
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from warehouse.intervals import wilson
 
 RESAMPLES = 4000
 
@@ -29,14 +30,10 @@ class Figure:
         return {"value": self.value, "low": self.low, "high": self.high, "n": self.n}
 
 
-def wilson(hits: int, n: int) -> Figure:
+def share(hits: int, n: int) -> Figure:
     """A share with Wilson's 95% interval; (0, 1) when nothing was counted."""
-    if n == 0:
-        return Figure(0.0, 0.0, 1.0, 0)
-    z, share = 1.959964, hits / n
-    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return Figure(_round(share), _round(max(0.0, middle - half)), _round(min(1, middle + half)), n)
+    low, high = wilson(hits, n)
+    return Figure(_round(hits / n if n else 0.0), _round(low), _round(high), n)
 
 
 def bootstrap(values: Sequence[float], groups: Sequence[str], *, seed: int = 0) -> Figure:

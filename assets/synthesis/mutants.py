@@ -20,6 +20,7 @@ from assets.synthesis.flaws import mutants
 from assets.synthesis.judge import THRESHOLD, judge_name, opinion
 from assets.synthesis.verify import verify
 from warehouse.effects.llm import LLM
+from warehouse.intervals import wilson
 
 Json = Any
 Pair = dict[str, Json]
@@ -107,16 +108,6 @@ async def _refusals(
     finally:
         await llm.aclose()
     return [task.result() for task in tasks]
-
-
-def wilson(hits: int, n: int, z: float = 1.96) -> tuple[float, float]:
-    """95% Wilson interval of a share; (0, 1) when nothing was counted."""
-    if n == 0:
-        return 0.0, 1.0
-    p, half = hits / n, z * z / (2 * n)
-    spread = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    scale = 1 + z * z / n
-    return max(0.0, (p + half - spread) / scale), min(1.0, (p + half + spread) / scale)
 
 
 def _rate(kind: str, n: int, refused: int) -> Rate:

@@ -8,9 +8,10 @@ import pytest
 from assets.contracts.validate import validate_call
 from assets.synthesis.compose import compose
 from assets.synthesis.flaws import mutants
-from assets.synthesis.mutants import mutation_test, wilson
+from assets.synthesis.mutants import mutation_test
 from tests.synthesis.contracts import ALL, snapshot_rows
 from warehouse.effects.llm import LLM
+from warehouse.intervals import wilson
 
 ROWS = snapshot_rows(ALL)
 CONTRACTS = {row["contract_digest"]: row["contract"] for row in ROWS}

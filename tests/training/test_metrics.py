@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.metrics import bootstrap, paired, wilson
+from training.metrics import bootstrap, paired, share
 
 
 def test_wilson_agrees_with_published_values() -> None:
-    figure = wilson(15, 20)
+    figure = share(15, 20)
     assert (figure.value, figure.low, figure.high) == (0.75, 0.5313, 0.8881)
-    assert wilson(0, 10).low == 0.0
-    assert wilson(10, 10).high == 1.0
-    assert (wilson(0, 0).low, wilson(0, 0).high) == (0.0, 1.0)
+    assert share(0, 10).low == 0.0
+    assert share(10, 10).high == 1.0
+    assert (share(0, 0).low, share(0, 0).high) == (0.0, 1.0)
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.sampled_from("abcde")), min_size=1, max_size=40))

@@ -1,0 +1,21 @@
+"""Intervals of shares, for every figure that is published with an n.
+
+What belongs here: Wilson's interval. What does not: bootstraps over items (`training/metrics.py`).
+"""
+
+import math
+
+_Z = 1.959964  # 95%
+
+
+def wilson(hits: int, n: int) -> tuple[float, float]:
+    """95% Wilson score interval of `hits` of `n`; (0, 1) when nothing was counted.
+
+    Wilson (1927); it stays inside [0, 1] and is honest at 0 and n, where the normal one is not.
+    """
+    if n == 0:
+        return 0.0, 1.0
+    share, half = hits / n, _Z * _Z / (2 * n)
+    spread = _Z * math.sqrt(share * (1 - share) / n + half / (2 * n))
+    scale = 1 + _Z * _Z / n
+    return max(0.0, (share + half - spread) / scale), min(1.0, (share + half + spread) / scale)

@@ -70,12 +70,13 @@ def pairs(
     made = compose(
         [contracts[key] for key in due.due], llm, **ask, progress=Lines(context.log.info)
     )
-    rows = [*kept, *made]
+    frame = PAIRS.frame([*kept, *made])
+    rows = frame.to_dicts()  # a failed row has all columns only here
     yield from publish(
         context,
         warehouse,
         PAIRS,
-        PAIRS.frame(rows),
+        frame,
         expectations=[
             expect_unique("pair_id"),
             expect_match("contract_digest", "^c1:[0-9a-f]{64}$"),
@@ -122,13 +123,14 @@ def judgements(
         **ask,
         progress=Lines(context.log.info),
     )
-    rows = [*kept, *made]
+    frame = JUDGEMENTS.frame([*kept, *made])
+    rows = frame.to_dicts()
     trial = _trial(written, contracts, llm, ask) if due.due else None
     yield from publish(
         context,
         warehouse,
         JUDGEMENTS,
-        JUDGEMENTS.frame(rows),
+        frame,
         expectations=[
             expect_unique("pair_id"),
             expect_between("score", 1, 10),

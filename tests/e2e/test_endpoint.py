@@ -1,0 +1,148 @@
+"""A real endpoint by settings alone: the nightly assets ask it over HTTP, within the budget.
+
+What the endpoint says comes from the offline grammar, so this proves the path, not a model.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from assets.contracts.canonical import DIGEST_PREFIX
+from assets.contracts.snapshot import SNAPSHOTS
+from assets.synthesis.offline import generate
+from assets.synthesis.rows import JUDGEMENTS, PAIRS
+from orchestration.definitions import build_defs
+from tests.e2e.nights import checks
+from tests.support.openai_endpoint import Endpoint, Say, openai_endpoint
+from warehouse.digest import canonical_json, sha256
+from warehouse.store import Warehouse
+
+SCORES = ("clarity", "specificity", "relevance", "completeness", "correctness", "realism", "score")
+CITY = {"city": {"type": "string", "description": "Name of the city, e.g. Lisbon."}}
+TOOLS: dict[str, tuple[str, dict[str, Any]]] = {
+    "get_forecast": ("Forecasts the weather of a city for the coming days.", CITY),
+    "convert_currency": (
+        "Converts an amount of money from one currency into another.",
+        {
+            "amount": {"type": "number", "description": "How much."},
+            "currency": {"type": "string", "enum": ["EUR", "USD", "JPY"]},
+        },
+    ),
+    "delete_note": (
+        "Deletes a note for good.",
+        {"note_id": {"type": "integer", "description": "The note's number."}},
+    ),
+}
+
+
+def say(body: dict[str, Any], number: int) -> Say:
+    """Answers as the role that the prompt speaks to; every seventh answer is fenced."""
+    asked = "\n".join(message["content"] for message in body["messages"])
+    found = re.search(r"<TOOL>\n(.*?)\n</TOOL>", asked, re.DOTALL)
+    assert found, asked[-500:]
+    contract = json.loads(found[1])
+    written = generate({"contract": contract, "count": 3}, 0)["requests"]
+    if body["model"] == "writer":
+        answer: Any = {"requests": written}
+    elif body["model"] == "caller":
+        mine = next(each for each in written if each["instruction"] in asked)
+        answer = {"arguments": mine["values"]}
+    else:
+        answer = {"reasons": "It reads well.", **dict.fromkeys(SCORES, 8)}
+    text = json.dumps(answer)
+    return Say(f"```json\n{text}\n```" if number % 7 == 0 else text)
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    with openai_endpoint(say) as running:
+        yield running
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endpoint: Endpoint) -> Warehouse:
+    """A home with two servers' snapshots, and settings that point at the endpoint."""
+    monkeypatch.chdir(tmp_path)
+    settings = {
+        "OPENAI_BASE_URL": endpoint.url,
+        "OPENAI_API_KEY": "test-key",
+        "TOOLMILL_HOME": str(tmp_path / "home"),
+    }
+    for role, model in (("GENERATOR", "writer"), ("CALLER", "caller"), ("JUDGE", "judge")):
+        settings[f"TOOLMILL_ROLES__{role}__MODEL"] = model
+        settings[f"TOOLMILL_ROLES__{role}__USD_IN"] = "1"
+        settings[f"TOOLMILL_ROLES__{role}__USD_OUT"] = "2"
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    made = Warehouse(home=tmp_path / "home", state=tmp_path / "home" / "state")
+    staged = made.tables.stage(SNAPSHOTS, SNAPSHOTS.frame(snapshot_rows()), "registry")
+    made.tables.promote(staged, "test", [])
+    return made
+
+
+def snapshot_rows() -> list[dict[str, Any]]:
+    rows = []
+    for name, (description, properties) in TOOLS.items():
+        schema = {"type": "object", "properties": properties, "required": list(properties)}
+        body = {"name": name, "description": description, "inputSchema": schema}
+        text = canonical_json(body)
+        rows.append(
+            {
+                "marketplace": "registry",
+                "server_id": "npm:demo",
+                "tool": name,
+                "contract_digest": DIGEST_PREFIX + sha256(text),
+                "contract": text.decode(),
+            }
+        )
+    return rows
+
+
+def synthesise() -> dg.ExecuteInProcessResult:
+    with dg.DagsterInstance.ephemeral() as instance:
+        return (
+            build_defs()
+            .resolve_job_def("nightly")
+            .execute_in_process(
+                instance=instance,
+                partition_key="registry",
+                asset_selection=[dg.AssetKey("pairs"), dg.AssetKey("judgements")],
+                raise_on_error=False,
+            )
+        )
+
+
+def test_pairs_and_judgements_come_from_the_endpoint_with_their_price(
+    warehouse: Warehouse, endpoint: Endpoint
+) -> None:
+    result = synthesise()
+    assert result.success, checks(result)
+    pairs = warehouse.tables.read(PAIRS)
+    assert set(pairs["model"]) == {"writer"}
+    assert "offline" not in set(pairs["provider"])
+    assert set(pairs["status"]) == {"ok"}
+    judged = warehouse.tables.read(JUDGEMENTS)
+    assert set(judged["judge"]) == {"model:judge"}
+    assert warehouse.ledger.spent() == pytest.approx(
+        sum(cost["usd"] for cost in warehouse.ledger.costs())
+    )
+    assert warehouse.ledger.spent() > 0
+    sent = len(endpoint.requests)
+    assert synthesise().success
+    assert len(endpoint.requests) == sent
+
+
+def test_a_budget_of_zero_sends_nothing_and_says_so(
+    warehouse: Warehouse, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLMILL_BUDGET_USD", "0")
+    result = synthesise()
+    assert not result.success
+    assert endpoint.requests == []
+    assert "budget" in checks(result)["pairs"]
+    assert warehouse.tables.head("pairs", "registry") is None

@@ -65,6 +65,8 @@ def _prepare(settings: Settings) -> None:
     os.environ.setdefault("TOOLMILL_DAGSTER", str(settings.state_path() / "dagster"))
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TQDM_DISABLE", "1")  # libraries' bars would break the lines of a night
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     Path(os.environ["TOOLMILL_DAGSTER"]).mkdir(parents=True, exist_ok=True)
 
 

@@ -4,7 +4,6 @@ What belongs here: reading tables and the ledger into a page of text. What does 
 """
 
 from collections import Counter
-from typing import Any
 
 import polars as pl
 
@@ -16,7 +15,7 @@ from assets.synthesis.judge import JUDGEMENTS
 from orchestration.night import Night
 from orchestration.resources import open_warehouse
 from orchestration.settings import Settings
-from training.champion import current_release
+from training.champion import UNTRAINED, champion, current_release
 from warehouse.store import Warehouse
 
 
@@ -87,16 +86,23 @@ def _failed_servers(warehouse: Warehouse) -> str:
 
 
 def _models(warehouse: Warehouse, night: Night) -> str:
-    release = current_release(warehouse.home) or {}
-    lines = ["Models", f"  trained tonight: {'yes' if night.retrained else 'no'}"]
-    lines += [f"    {reason}" for reason in night.reasons]
-    lines += [f"  {name}: {_short(value)}" for name, value in sorted(release.items())]
+    """Who is champion of each role and what became of the last candidate."""
+    reasons = "; ".join(night.reasons)
+    lines = ["Models", f"  trained tonight: {'yes' if night.retrained else 'no'} ({reasons})"]
+    for role in UNTRAINED:
+        now = champion(warehouse.home, role)
+        lines.append(f"  {role:<10} {_short(now.model)}")
+        if now.last_candidate:
+            told = "promoted" if now.last_candidate["promoted"] else "not promoted"
+            model = _short(now.last_candidate["model"])
+            lines.append(f"  {'':<10} candidate {model} {told}: {now.last_candidate['why']}")
+    release = current_release(warehouse.home)
+    lines.append(f"  release    {_short(release.get('release', 'none yet'))}")
     return "\n".join(lines)
 
 
-def _short(value: Any) -> str:
-    text = str(value)
-    return text[:12] if len(text) == 64 else text[:100]
+def _short(text: str) -> str:
+    return text[:12] if len(text) == 64 else text
 
 
 def _effects(warehouse: Warehouse, night: Night) -> str:

@@ -32,13 +32,13 @@ ROOMS = (
 )
 # Fan-ins that follow new data by themselves. The adapters are not among them: `retrain_on_drift`
 # or a person asks for those, since a training costs more than all the rest of a night.
-FAN_IN = ("contract_changes", "training_set", "spend")
+FAN_IN = ("contract_changes", "training_set")
 TRAINED = ("retriever_adapter", "caller_adapter")
 MEASURED = (
     *("retriever_evaluation", "retriever_champion"),
     *("caller_evaluation", "caller_champion"),
 )
-SERVED = ("drift", "release", "router_index", "report")
+SERVED = ("drift", "spend", "release", "router_index", "report")
 FOLLOWS_NEW_DATA = {*FAN_IN, *MEASURED, *SERVED}
 
 
@@ -80,7 +80,9 @@ def jobs() -> list[Any]:
             description="Fine-tune each role, measure it, crown only a better champion.",
         ),
         dg.define_asset_job(
-            "serve", selection=list(SERVED), description="One consistent release and its index."
+            "serve",
+            selection=list(SERVED),
+            description="What the night came to, one consistent release and its index.",
         ),
     ]
 

@@ -43,6 +43,7 @@ from training.training_set import (
     TRAINING_SET,
     accepted,
     build_training_set,
+    load_manifest,
     manifest,
     save_manifest,
     set_flaws,
@@ -105,7 +106,7 @@ def training_set(
     name = TRAINING_SET.digest(frame)
     flaws = set_flaws(made.rows)
     previous = tables.read(TRAINING_SET)
-    if not flaws:
+    if not flaws and load_manifest(warehouse.home, name) is None:
         # Kept before the pointer moves: a set without its manifest cannot be compared with.
         lance = store.tag(f"training-set-{name[:16]}") if made.rows else None
         save_manifest(

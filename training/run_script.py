@@ -54,13 +54,13 @@ def run(role: str, train: Train, argv: list[str] | None = None) -> int:
     if len(arguments) != 1:
         _stderr(f"usage: python -m training.{role}_script JOB.json")
         return 2
-    try:
-        with _channel() as (write, send):
+    with _channel() as (write, send):
+        try:
             card = train(read_job(Path(arguments[0])), LossLines(write, role))
-            send(card)
-    except TrainingFailed as error:
-        _stderr(f"{role}: {error}")
-        return 1
+        except TrainingFailed as error:
+            write(f"{role}: {error}")
+            return 1
+        send(card)
     if _PIPES in os.environ:
         return 0
     short = {name: value for name, value in card.items() if name not in _LONG}

@@ -106,24 +106,31 @@ def finish(home: Path, ports: dict[str, str]) -> None:
     assert process.wait(580) == 0, tail(home)
 
 
-def versions(home: Path) -> dict[str, str]:
+def versions(home: Path, names: tuple[str, ...] = DATA) -> dict[str, str]:
     tables = Warehouse(home=home, state=home / "state").tables
     return {
         f"{name}/{part}": head.digest
-        for name in DATA
+        for name in names
         for part in tables.partitions(name)
         if (head := tables.head(name, part))
     }
 
 
-def test_a_night_killed_at_every_stage_ends_with_the_same_tables(
-    tmp_path: Path, ports: dict[str, str]
-) -> None:
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory, ports: dict[str, str]) -> Path:
+    """The home of a night that nobody disturbed."""
     skip_without_sandbox()
-    calm, killed = tmp_path / "calm", tmp_path / "killed"
-    calm.mkdir()
+    home = tmp_path_factory.mktemp("nights") / "calm"
+    home.mkdir()
+    finish(home, ports)
+    return home
+
+
+def test_a_night_killed_at_every_stage_ends_with_the_same_tables(
+    calm: Path, tmp_path: Path, ports: dict[str, str]
+) -> None:
+    killed = tmp_path / "killed"
     killed.mkdir()
-    finish(calm, ports)
     for stage, count in POINTS:
         kill_at(killed, ports, stage, count)
     finish(killed, ports)
@@ -141,3 +148,27 @@ def test_a_night_killed_at_every_stage_ends_with_the_same_tables(
     assert 1 <= unknown <= IN_FLIGHT * len(POINTS)
     assert started == 0
     assert "runs of killed processes were failed first" in tail(killed)
+
+
+def test_a_second_run_of_the_command_moves_no_pointer_and_pays_for_nothing(
+    calm: Path, ports: dict[str, str]
+) -> None:
+    before, effects = pointers(calm), done(calm)
+    finish(calm, ports)
+    assert pointers(calm) == before
+    assert {stage for stage, count in done(calm).items() if count > effects[stage]} == {"page"}
+
+
+def pointers(home: Path) -> dict[str, object]:
+    """Every version and pointer that a night may move, and the reports."""
+    everything = tuple(path.name for path in (home / "tables").iterdir())
+    champions = {path.name: path.read_text() for path in (home / "champions").iterdir()}
+    heads = [(home / name / "HEAD.json").read_text() for name in ("releases", "router")]
+    reports = sorted(path.name for path in (home / "reports").iterdir())
+    return {**versions(home, everything), **champions, "heads": heads, "reports": reports}
+
+
+def done(home: Path) -> dict[str, int]:
+    with sqlite3.connect(home / "state" / "ledger.db") as db:
+        rows = db.execute("SELECT stage, COUNT(*) FROM attempts GROUP BY stage").fetchall()
+    return dict(rows)

@@ -4,9 +4,9 @@ What belongs here: tokenising, the encoder's forward pass, low-rank adapters mer
 does not: which text stands for a tool (`assets/contracts/canonical.py`), storing vectors
 (`warehouse/lance.py`), training an adapter (`training/retriever.py`).
 
-The forward pass is NumPy on purpose: it agrees with the torch model to 1e-6 and keeps torch (and its
-import of seconds) out of everything that serves. It pays for that with speed: 0.7x torch's rate on
-tool texts and 0.4x on one query (`benchmarks/bench_encoder.py`).
+The forward pass is NumPy on purpose: it agrees with the torch model to 1e-6 and keeps torch, with
+its import of seconds, out of everything that serves. It pays for that with speed: 0.7x torch's rate
+on tool texts and 0.4x on one query (`benchmarks/bench_encoder.py`).
 """
 
 import json

@@ -77,6 +77,8 @@ def inlined(path: Path) -> str:
 
 
 def _set_part(manifest: Json) -> str:
+    if not manifest:
+        return "## Training set\nNone yet: it needs accepted pairs of servers on both sides."
     rows, tools, servers = manifest["rows"], manifest["tools"], manifest["servers"]
     lines = [
         "## Training set",

@@ -144,7 +144,7 @@ def set_flaws(rows: Sequence[Row]) -> list[str]:
     for split in (TRAIN, TEST):
         part = [row for row in rows if row["split"] == split]
         if not part:
-            flaws.append(f"the {split} split is empty")
+            flaws.append(f"the {split} split is empty: deploy more servers")
         known = {row["contract_digest"] for row in part}
         for row in part:
             lost = set(json.loads(row["negatives"])) - known

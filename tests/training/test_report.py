@@ -86,3 +86,18 @@ def test_a_tiny_note_stands_only_beside_the_tiny_model(tmp_path: Path) -> None:
         caller=CALLS,
     )
     assert "no evidence" not in path.read_text()
+
+
+def test_a_night_before_the_first_training_set_has_a_report_that_says_so(tmp_path: Path) -> None:
+    path = write_report(
+        tmp_path,
+        "night",
+        manifest={},
+        retriever_card=None,
+        retriever=None,
+        caller_card=None,
+        caller=None,
+    )
+    text = path.read_text()
+    assert "None yet" in text
+    assert text.count("Not trained tonight.") == 2

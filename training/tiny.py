@@ -20,7 +20,7 @@ from typing import Any
 from assets.contracts.canonical import tool_text
 from training.batches import collate, learning_rate
 from training.device import Meter, autocast, pick_device, seed_everything
-from training.models import card, model_folder, save_model
+from training.models import card, save_model
 from training.render import render, tool_schema
 from warehouse.digest import digest
 
@@ -114,10 +114,6 @@ def make_base(
 
     save_model(home, name, made, fill)
     return {**made, "cached": False}
-
-
-def base_folder(home: Path, name: str) -> Path:
-    return model_folder(home, name)
 
 
 def exercise(

@@ -173,10 +173,6 @@ def _local(element: Element) -> str:
     return str(element.tag).rpartition("}")[2]
 
 
-def _section(loc: str) -> str:
-    return parse_qs(urlsplit(loc).query).get("section", [""])[0]
-
-
 def _slug(loc: str) -> str | None:
     """The slug of `…/servers/<slug>`; None for other pages and translated ones."""
     parts = urlsplit(loc).path.strip("/").split("/")

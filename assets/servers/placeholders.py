@@ -77,11 +77,6 @@ def value_for(name: str, description: str | None = None, format: str | None = No
     return "placeholder"
 
 
-def is_path(value: str) -> bool:
-    """Whether a placeholder names a folder that the sandbox must hold."""
-    return value == DATA or value.startswith(DATA + "/")
-
-
 def _secret(context: str) -> str:
     prefix = next((text for pattern, text in _PREFIXES if re.search(pattern, context)), "")
     return f"{prefix}placeholder{_HEX * 2}"[: max(40, len(prefix) + 11)]

@@ -57,6 +57,20 @@ def test_threads_that_want_one_key_share_one_effect(ledger: Ledger) -> None:
     assert calls == [1]
 
 
+def test_an_effect_that_ends_between_the_look_and_the_claim_is_read(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = ledger.seen
+
+    def and_another_process_finishes(key: str) -> bytes | None:
+        seen = look(key)
+        open_ledger(ledger.path.parent).once("s", key, lambda: Outcome(b"theirs"))
+        return seen
+
+    monkeypatch.setattr(ledger, "seen", and_another_process_finishes)
+    assert ledger.once("s", "k", lambda: pytest.fail("was redone")) == b"theirs"
+
+
 async def test_tasks_that_want_one_key_share_one_effect(ledger: Ledger) -> None:
     calls = []
 

@@ -131,10 +131,11 @@ class Ledger:
         """The stored bytes of an effect that is done, or None; a lost blob counts as not done."""
         with self._transaction() as db:
             row = db.execute("SELECT blob FROM effects WHERE key = ?", (key,)).fetchone()
-        if row is None:
-            return None
+        return self._stored(row)
+
+    def _stored(self, row: tuple[str] | None) -> bytes | None:
         try:
-            return self.blobs.get(row[0])
+            return self.blobs.get(row[0]) if row else None
         except (KeyError, BlobCorrupt):
             return None
 
@@ -229,6 +230,10 @@ class Ledger:
         if (data := self.seen(key)) is not None:
             return data
         with self._transaction() as db:
+            # Looked at again under the lock: whoever held the key may have finished since `seen`.
+            row = db.execute("SELECT blob FROM effects WHERE key = ?", (key,)).fetchone()
+            if (data := self._stored(row)) is not None:
+                return data
             self._bury_dead(db, key)
             held = db.execute(
                 "SELECT 1 FROM attempts WHERE key = ? AND status = 'started'", (key,)

@@ -4,25 +4,39 @@ What belongs here: the plain types that every marketplace module shares.
 What does not: sending requests (`http.py`) and driving a crawl (`crawl.py`).
 """
 
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
 from assets.marketplaces.listing import Listing
 
-Completeness = Literal["complete", "capped", "truncated"]
+# How a crawl ended. Only a `complete` pass may mark a server gone.
+Completeness = Literal["complete", "capped", "truncated", "skipped: key missing", "failed"]
 
 
 @dataclass(frozen=True)
 class CrawlPolicy:
     """How one marketplace is crawled. Rates in requests/s (0: no limit), sizes in bytes after
-    decompression, times in seconds; `chromium` is the browser's path, None where there is none."""
+    decompression, times in seconds; `chromium` is the browser's path, None where there is none.
+
+    `page_cap` bounds the list pages of a pass, `detail_cap` the records' pages requested in one
+    night: those already stored are free, so a marketplace that is larger fills up over nights.
+    """
 
     base_url: str
+    site_url: str | None = None  # the human site with the sitemap, where the API has another host
     user_agent: str = "toolmill"
     page_cap: int = 2000
+    detail_cap: int = 5000
+    scope: tuple[str, ...] = ()  # which of the adapter's `scopes`; empty: its default
+    keys: Mapping[str, str] = field(default_factory=dict, repr=False)  # what `needs` and `takes` name
+    paths: tuple[Path, ...] = ()  # files and folders of the marketplace `private`
+    refresh_days: float = 7.0  # a detail page with no revision of its own is read again after this
     max_body_bytes: int = 16 * 1024 * 1024
     requests_per_second: float = 1.0
+    concurrency: int = 4
     allow_loopback: bool = False
     chromium: str | None = "/usr/bin/chromium"
     timeout_s: float = 30.0
@@ -31,13 +45,18 @@ class CrawlPolicy:
 class CrawlError(RuntimeError):
     """A crawl that cannot go on: what was fetched, what was found, what was due, and the mend.
 
-    Kinds: unreachable, http_status, wrong_type, truncated, missing_key, empty, too_large,
-    forbidden_host, robots, layout_changed, no_browser.
+    Kinds: unreachable, http_status, rate_limited, wrong_type, truncated, missing_key, empty,
+    too_large, forbidden_host, robots, layout_changed, no_browser, unreadable.
     """
 
     def __init__(self, kind: str, url: str, found: str, expected: str, mend: str) -> None:
         self.kind, self.url, self.found, self.expected, self.mend = kind, url, found, expected, mend
         super().__init__(f"{url}: found {found}, expected {expected} ({kind}); {mend}")
+
+    @property
+    def passing(self) -> bool:
+        """Whether the pages read so far still fit what a later try of the same night will read."""
+        return self.kind in ("unreachable", "http_status", "rate_limited", "no_browser")
 
 
 class UnknownMarketplace(LookupError):
@@ -45,70 +64,125 @@ class UnknownMarketplace(LookupError):
 
 
 @dataclass(frozen=True)
+class Page:
+    """A response with status 200, decompressed."""
+
+    url: str
+    content_type: str  # lower case, without parameters
+    body: bytes
+
+    def text(self) -> str:
+        """The body as UTF-8; broken bytes become U+FFFD."""
+        return self.body.decode("utf-8", errors="replace")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What an adapter's reading of one fact rests on, e.g. ("captured", "detail page, 2026-08")."""
+
+    kind: Literal["captured", "documented", "guessed"]
+    source: str
+
+
+@dataclass(frozen=True)
 class Ref:
-    """One record a marketplace names. `raw` is the record where the list already holds all of it;
-    `revision` (lastmod, updatedAt) lets an unchanged record's page be read from the ledger."""
+    """One record a marketplace names. `raw` is the record where the list already holds all of it.
+
+    `revision` changes when the record does: an unchanged one's page is read from the ledger, not
+    requested. `weak` says that it may miss a change (a digest of what the list shows, not the
+    marketplace's own lastmod or updatedAt): such a page is read again after `refresh_days`.
+    """
 
     native_id: str
     url: str
     revision: str | None = None
     raw: Any = None
+    weak: bool = False
 
 
 @dataclass(frozen=True)
 class RefPage:
-    """One page of a marketplace's list. `ended` on the last page of a list seen to its end."""
+    """One page of a marketplace's list. `ended` on the last page of a list seen to its end;
+    `truncated` says that the marketplace holds more than it shows (a result cap)."""
 
     refs: list[Ref]
     ended: bool = False
     problems: list[dict[str, Any]] = field(default_factory=list)
+    truncated: bool = False
 
 
 class Get(Protocol):
-    """Fetches one URL through the ledger: `check` runs on the response inside the effect, so that
-    what it refuses is not recorded as done. `revision` None keys the effect by the night."""
+    """Fetches one URL through the ledger and returns what `check` made of the response: a JSON
+    value or a text, secrets redacted. `check` raises CrawlError where the response is not what is
+    due, and then nothing is recorded as done. `ref` is given for a record's own page: its revision
+    keys the effect; without one the night does."""
 
-    def __call__(
-        self,
-        url: str,
-        check: Callable[[Any], bytes],
-        *,
-        revision: str | None = None,
-        stage: str = "page",
-    ) -> bytes: ...
+    async def __call__(
+        self, url: str, check: Callable[[Page], Any], *, ref: Ref | None = None
+    ) -> Any: ...
 
 
 class Render(Protocol):
-    """The page's HTML after its scripts ran, through the ledger."""
+    """The page's HTML after its scripts ran, through the ledger; `ready` is a CSS selector."""
 
-    def __call__(self, url: str, *, ready: str, revision: str | None = None) -> str: ...
+    async def __call__(self, url: str, *, ready: str, ref: Ref | None = None) -> str: ...
 
 
-class Adapter(Protocol):
+class Post(Protocol):
+    """Sends a form and returns the JSON object that answers; never recorded, for tokens only."""
+
+    async def __call__(self, url: str, form: Mapping[str, str]) -> dict[str, Any]: ...
+
+
+class Adapter(ABC):
     """One marketplace: where its list is, how a record is fetched, how it is read."""
 
     name: ClassVar[str]
-    policy: CrawlPolicy
+    needs: ClassVar[tuple[str, ...]] = ()  # keys without which the partition is skipped
+    takes: ClassVar[tuple[str, ...]] = ()  # keys that are sent if they are set
+    scopes: ClassVar[tuple[str, ...]] = ()  # the lists `policy.scope` chooses from
+    robots: ClassVar[bool] = True  # robots.txt governs it; False for a documented API
+    alarm: ClassVar[bool] = False  # few records with launch evidence mean a changed layout
+    evidence: ClassVar[Mapping[str, Evidence]] = {}  # fact -> what the reading of it rests on
 
-    def refs(self, get: Get, since: str | None = None) -> Iterator[RefPage]:
-        """Pages of the list; with `since` (RFC 3339) only what changed, where that is offered."""
-        ...
+    def __init__(self, policy: CrawlPolicy) -> None:
+        self.policy = policy
 
-    def detail(self, ref: Ref, get: Get, render: Render) -> Any:
+    async def headers(self, post: Post) -> dict[str, str]:
+        """Headers of every request to the base URL's host, from `policy.keys`."""
+        return {}
+
+    @abstractmethod
+    def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
+        """Pages of the list; with `since` (RFC 3339) only what changed, where `incremental`."""
+
+    incremental: ClassVar[bool] = False  # whether `refs` honours `since`
+
+    async def detail(self, ref: Ref, get: Get, render: Render) -> Any:
         """The raw record of a ref whose `raw` is None."""
-        ...
+        return ref.raw
 
+    @abstractmethod
     def parse(self, raw: Any, ref: Ref) -> list[Listing]:
         """Pure: listings of one raw record. Raises ValueError where the record is malformed."""
-        ...
+
+    @abstractmethod
+    def saved(self, page: Page) -> list[Ref]:
+        """Pure: the records of one saved payload (list or detail), each with its `raw`. Raises
+        CrawlError where the payload is not what the marketplace serves."""
+
+    def deleted(self, ref: Ref) -> bool:
+        """Whether the marketplace itself calls the record deleted."""
+        return False
 
 
 @dataclass(frozen=True)
 class CrawlResult:
-    """What one crawl saw. Only a `complete` one may mark a server gone.
+    """What one crawl saw.
 
     `requests` were sent tonight, `pages` were used (sent or read from the ledger); `problems` are
     rows {native_id, url, status, error_kind, hint}; `gone` are ids the marketplace calls deleted.
+    `changes_only` says that the listings are those that changed since the last complete pass.
     """
 
     marketplace: str
@@ -119,6 +193,7 @@ class CrawlResult:
     duplicates: list[str]
     problems: list[dict[str, Any]]
     gone: list[str] = field(default_factory=list)
+    changes_only: bool = False
 
 
 def problem(native_id: str, url: str, kind: str, hint: str) -> dict[str, Any]:

@@ -1,0 +1,72 @@
+"""Payload: whether a response is what the marketplace serves, before it is recorded as done.
+
+What belongs here: JSON and HTML that is cut, empty, of another type or without the key that is due.
+What does not: sending the request (`http.py`), sitemaps (`sitemap.py`), the meaning of a record.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from assets.marketplaces.policy import CrawlError, Page
+
+MEND = "yesterday's listings stay; if the site changed, the adapter needs a new fixture"
+
+
+def json_value(page: Page) -> Any:
+    """The JSON value of a response. Raises CrawlError (wrong_type, empty, truncated)."""
+    if "json" not in page.content_type:
+        start = page.text()[:60].replace("\n", " ")
+        found = f"{page.content_type or 'no content type'} starting {start!r}"
+        raise CrawlError("wrong_type", page.url, found, "JSON", MEND)
+    if not page.body.strip():
+        raise CrawlError("empty", page.url, "an empty body with status 200", "JSON", MEND)
+    try:
+        return json.loads(page.body)
+    except (ValueError, RecursionError) as error:
+        found = f"JSON broken off after {len(page.body):,} bytes ({error})"
+        raise CrawlError("truncated", page.url, found, "JSON", MEND) from error
+
+
+def json_list(key: str, *, empty_is_fine: bool = False) -> Callable[[Page], dict[str, Any]]:
+    """A check that a response is a JSON object whose member `key` is a list.
+
+    An empty first page is an error: it looks like the end of a marketplace that lost everything.
+    """
+
+    def check(page: Page) -> dict[str, Any]:
+        body = json_object(page, key)
+        if not isinstance(body[key], list):
+            found = f"`{key}` of type {type(body[key]).__name__}"
+            raise CrawlError("missing_key", page.url, found, f"a list `{key}`", MEND)
+        if not body[key] and not empty_is_fine:
+            found = f"an empty `{key}` with status 200"
+            raise CrawlError("empty", page.url, found, "at least one record", MEND)
+        return body
+
+    return check
+
+
+def json_object(page: Page, *keys: str) -> dict[str, Any]:
+    """The JSON object of a response that has all of `keys`. Raises CrawlError."""
+    body = json_value(page)
+    expected = "a JSON object" + (f" with {', '.join(keys)}" if keys else "")
+    if not isinstance(body, dict):
+        raise CrawlError("missing_key", page.url, type(body).__name__, expected, MEND)
+    if missing := [key for key in keys if key not in body]:
+        found = f"keys {sorted(body)[:6]} without {missing[0]!r}"
+        raise CrawlError("missing_key", page.url, found, expected, MEND)
+    return body
+
+
+def html_text(page: Page) -> str:
+    """The HTML of a page. Raises CrawlError where it is not HTML or is cut."""
+    text = page.text()
+    if "html" not in page.content_type:
+        raise CrawlError("wrong_type", page.url, page.content_type or "no type", "HTML", MEND)
+    if not text.strip():
+        raise CrawlError("empty", page.url, "an empty body with status 200", "HTML", MEND)
+    if "</html>" not in text[-2000:].lower() and "<html" in text[:2000].lower():
+        found = f"HTML broken off after {len(page.body):,} bytes"
+        raise CrawlError("truncated", page.url, found, "a whole page", MEND)
+    return text

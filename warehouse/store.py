@@ -1,7 +1,7 @@
 """The root folder as one object: tables, blobs and the ledger, handed to every room.
 
     <home>/blobs  <home>/tables  <home>/lance  <home>/models  <home>/reports …
-    <state>/ledger.db            local only: SQLite cannot be shared by machines
+    <state>/ledger.db, memo.db   local only: SQLite cannot be shared by machines
 
 What belongs here: where the stores lie. What does not: what is in them.
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from warehouse.blobs import Blobs
 from warehouse.effects.ledger import Ledger
+from warehouse.effects.memo import Memo
 from warehouse.tables import Tables
 
 
@@ -43,6 +44,11 @@ class Warehouse:
         if self.budget_usd is not None:
             ledger.set_budget("usd", self.budget_usd)
         return ledger
+
+    @cached_property
+    def memo(self) -> Memo:
+        """What crawls remember between nights, opened on first use in each process."""
+        return Memo(self.state / "memo.db")
 
     def check_writable(self) -> None:
         """Raises HomeUnavailable naming the folder when nothing can be written there."""

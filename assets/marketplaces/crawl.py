@@ -1,16 +1,21 @@
 """Crawl: drives one adapter from its list to listings, every page through the ledger.
 
-What belongs here: finding adapters, keys of effects, caps, completeness, the layout alarm.
-What does not: what a marketplace serves (one module each) and how a request is sent (`http.py`).
+What belongs here: finding adapters, the flow of records, caps, completeness, the layout alarm.
+What does not: what a marketplace serves (one module each), keys of pages (`pages.py`) and how a
+request is sent (`http.py`).
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from importlib.metadata import entry_points
 from typing import Any
 
 from assets.marketplaces.browser import Browser
+from assets.marketplaces.clean import clean
 from assets.marketplaces.http import Fetcher
 from assets.marketplaces.listing import Listing
+from assets.marketplaces.pages import Pages
 from assets.marketplaces.policy import (
     Adapter,
     Completeness,
@@ -18,12 +23,14 @@ from assets.marketplaces.policy import (
     CrawlPolicy,
     CrawlResult,
     Ref,
+    RefPage,
     UnknownMarketplace,
     problem,
 )
-from assets.marketplaces.redact import redact
-from warehouse.digest import digest
-from warehouse.effects.ledger import Ledger, Outcome
+from assets.marketplaces.record import Recorder
+from assets.marketplaces.rows import Rows
+from warehouse.effects.ledger import Ledger
+from warehouse.effects.memo import Memo
 from warehouse.progress import Progress, Silent
 
 __all__ = [
@@ -38,9 +45,12 @@ __all__ = [
 ]
 
 GROUP = "toolmill.marketplaces"
-_OF_THE_RECORD = ("http_status", "too_large", "forbidden_host")
+KEY_MISSING: Completeness = "skipped: key missing"
+# A failure of one record; any other is the marketplace's or this machine's.
+_OF_THE_RECORD = ("http_status", "too_large", "forbidden_host", "robots")
 _ALARM_FROM = 4  # fewer pages say nothing about a layout
-_ALARM_BELOW = 0.5  # share of pages with a config
+_ALARM_FALL = 0.5  # of the last crawl's hit rate
+_ALARM_FIRST = 0.1  # a first crawl has nothing to compare with
 
 
 def known() -> list[str]:
@@ -63,175 +73,220 @@ def crawl(
     adapter: Adapter,
     *,
     ledger: Ledger,
+    memo: Memo,
     night: str,
     progress: Progress | None = None,
     since: str | None = None,
+    recorder: Recorder | None = None,
 ) -> CrawlResult:
     """One pass over a marketplace. Run again in the same night, no page is fetched twice; pages of
     unchanged records are read from earlier nights where the marketplace gives a revision.
 
     Raises CrawlError where the list cannot be read or the layout changed; a single record that
-    cannot be read is a problem row. With `since` the result holds only what changed.
+    cannot be read is a problem row. With `since`, and an adapter that honours it, the result holds
+    only what changed. Without a key that is needed nothing is asked for at all.
     """
-    with Fetcher(adapter.policy) as fetcher, Browser(adapter.policy) as browser:
-        pages = _Pages(adapter.name, ledger, night, fetcher, browser)
-        seen = _Seen(adapter, pages, progress or Silent())
-        seen.list_all(since)
-        seen.read_all()
-        return seen.result(fetcher.requests + browser.requests)
+    if missing := [name for name in adapter.needs if not adapter.policy.keys.get(name)]:
+        return _skipped(adapter.name, missing)
+    since = since if adapter.incremental else None
+    return asyncio.run(_crawl(adapter, ledger, memo, night, progress or Silent(), since, recorder))
 
 
-class _Pages:
-    """The two kinds of effect of a crawl, keyed by what can change their result."""
-
-    def __init__(
-        self, marketplace: str, ledger: Ledger, night: str, fetcher: Fetcher, browser: Browser
-    ) -> None:
-        self.marketplace, self.ledger, self.night = marketplace, ledger, night
-        self.fetcher, self.browser = fetcher, browser
-        self.used = 0
-
-    def get(
-        self,
-        url: str,
-        check: Callable[[Any], bytes],
-        *,
-        revision: str | None = None,
-        stage: str = "page",
-    ) -> bytes:
-        return self._once(stage, url, revision, lambda: check(self.fetcher.get(url)))
-
-    def render(self, url: str, *, ready: str, revision: str | None = None) -> str:
-        def rendered() -> bytes:
-            self.fetcher.check_host(url)
-            html, complete = self.browser.html(url, ready)
-            if not complete:
-                raise _NotReady(html)
-            return redact(html).encode()
-
+async def _crawl(
+    adapter: Adapter,
+    ledger: Ledger,
+    memo: Memo,
+    night: str,
+    progress: Progress,
+    since: str | None,
+    recorder: Recorder | None,
+) -> CrawlResult:
+    async with _opened(adapter.policy) as (fetcher, browser):
+        pages = Pages(adapter, ledger, memo, night, fetcher, browser, recorder)
+        fetcher.headers = await adapter.headers(fetcher.post_form)
+        seen = _Seen(adapter, pages, progress)
         try:
-            return self._once("render", url, revision, rendered).decode()
-        except _NotReady as late:  # used tonight, but not recorded: the next crawl looks again
-            return redact(late.html)
-
-    def _once(
-        self, stage: str, url: str, revision: str | None, fetch: Callable[[], bytes]
-    ) -> bytes:
-        self.used += 1
-        moving = {"revision": revision} if revision else {"night": self.night}
-        key = digest({"effect": stage, "url": url, **moving})
-        return self.ledger.once(stage, key, lambda: Outcome(fetch()), partition=self.marketplace)
+            await seen.read(since)
+        except BaseExceptionGroup as group:
+            raise _first(group) from group
+        seen.check_layout(memo)
+        return seen.result(fetcher.requests + browser.requests, changes_only=since is not None)
 
 
-class _NotReady(Exception):
-    """A rendered page in which nothing of what was waited for appeared."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__("the page's script did not fill it in within the time-out")
-        self.html = html
+@asynccontextmanager
+async def _opened(policy: CrawlPolicy) -> AsyncIterator[tuple[Fetcher, Browser]]:
+    fetcher, browser = Fetcher(policy), Browser(policy)
+    try:
+        yield fetcher, browser
+    finally:
+        await browser.close()
+        await fetcher.close()
 
 
 class _Seen:
-    """What a crawl has seen so far."""
+    """What a crawl has seen so far. Records flow through it: of each only the rows are kept."""
 
-    def __init__(self, adapter: Adapter, pages: _Pages, progress: Progress) -> None:
+    def __init__(self, adapter: Adapter, pages: Pages, progress: Progress) -> None:
         self.adapter, self.pages, self.progress = adapter, pages, progress
-        self.refs: dict[str, Ref] = {}
-        self.listings: dict[str, Listing] = {}
-        self.duplicates: list[str] = []
+        self.policy = adapter.policy
+        self.admitted: set[str] = set()
+        self.done = self.hits = self.read_ok = 0
+        self.rows = Rows()
+        self.duplicates: set[str] = set()
         self.problems: list[dict[str, Any]] = []
         self.gone: list[str] = []
-        self.completeness: Completeness = "truncated"
+        self.ended = False
+        self.capped = self.truncated = False
+        # Bounded, so that a long list waits for its records instead of filling the memory.
+        self._due: asyncio.Queue[tuple[int, Ref] | None] = asyncio.Queue(
+            4 * self.policy.concurrency
+        )
 
-    @property
-    def spent(self) -> bool:
-        return self.pages.used >= self.adapter.policy.page_cap
+    async def read(self, since: str | None) -> None:
+        """Reads the list to its end or to the cap, and each record as it is named."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self.policy.concurrency):
+                group.create_task(self._work())
+            number = 0
+            async for page in self.adapter.refs(self.pages.get, since):
+                number += 1
+                await self._admit_all(page)
+                self.progress.update(
+                    f"{self.adapter.name}: list", number, number, records=len(self.admitted)
+                )
+                if not self.ended and number >= self.policy.page_cap:
+                    self.capped = True
+                    break
+            for _ in range(self.policy.concurrency):
+                await self._due.put(None)
 
-    def list_all(self, since: str | None) -> None:
-        """Reads the list to its end or to the cap; the first of equal ids is kept."""
-        for number, page in enumerate(self.adapter.refs(self.pages.get, since), 1):
-            self.problems += page.problems
-            for ref in page.refs:
-                self._admit(ref)
-            self.progress.update(
-                f"{self.adapter.name}: list", number, number, records=len(self.refs)
-            )
-            if page.ended:
-                self.completeness = "complete"
-            elif self.spent:
-                self.completeness = "capped"
-                return
+    async def _admit_all(self, page: RefPage) -> None:
+        self.problems += page.problems
+        self.truncated |= page.truncated
+        self.ended = page.ended
+        for ref in page.refs:
+            if self.adapter.deleted(ref):
+                self.gone.append(ref.native_id)
+            elif ref.native_id in self.admitted:
+                self.duplicates.add(ref.native_id)  # the first of equal ids is kept
+            else:
+                self.admitted.add(ref.native_id)
+                await self._hand_on(len(self.admitted), ref)
 
-    def _admit(self, ref: Ref) -> None:
-        deleted = getattr(self.adapter, "deleted", None)
-        if deleted and deleted(ref):
-            self.gone.append(ref.native_id)
-        elif ref.native_id in self.refs:
-            self.duplicates.append(ref.native_id)
+    async def _hand_on(self, number: int, ref: Ref) -> None:
+        if ref.raw is not None:
+            self._keep(number, ref, self._parsed(ref, ref.raw))
         else:
-            self.refs[ref.native_id] = ref
+            await self._due.put((number, ref))
 
-    def read_all(self) -> None:
-        """Reads every record; raises CrawlError when too few pages still show a config."""
-        read = configs = 0
-        for number, ref in enumerate(self.refs.values(), 1):
-            if ref.raw is None and self.spent:
-                self.completeness = "capped"
-                break
-            found = self._read(ref)
-            read += bool(found)
-            configs += any(one.evidence for one in found)
-            for one in found:
-                self._keep(one)
-            self.progress.update(
-                f"{self.adapter.name}: records", number, len(self.refs), listings=len(self.listings)
-            )
-        if read >= _ALARM_FROM and configs < _ALARM_BELOW * read:
-            raise CrawlError(
-                "layout_changed",
-                self.adapter.policy.base_url,
-                f"a config in only {configs} of {read} records",
-                f"one in at least {_ALARM_BELOW:.0%}",
-                "the site's layout changed and the adapter needs a new fixture; yesterday's stay",
-            )
+    async def _work(self) -> None:
+        while (due := await self._due.get()) is not None:
+            number, ref = due
+            if self.pages.details >= self.policy.detail_cap:
+                self.capped = True
+                self.problems.append(_over_cap(ref, self.policy.detail_cap))
+                continue
+            self._keep(number, ref, await self._detailed(ref))
 
-    def _read(self, ref: Ref) -> list[Listing]:
-        raw = ref.raw
-        if raw is None:
-            try:
-                raw = self.adapter.detail(ref, self.pages.get, self.pages.render)
-            except CrawlError as error:
-                if error.kind not in _OF_THE_RECORD:
-                    raise  # the marketplace or this machine failed, not the record
-                self.completeness = "truncated"
-                self.problems.append(problem(ref.native_id, ref.url, error.kind, str(error)))
-                return []
+    async def _detailed(self, ref: Ref) -> list[Listing]:
         try:
-            return self.adapter.parse(raw, ref)
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raw = await self.adapter.detail(ref, self.pages.get, self.pages.render)
+        except CrawlError as error:
+            if error.kind not in _OF_THE_RECORD or error.status in (401, 403):
+                raise  # the marketplace or this machine failed, not the record
+            self.truncated |= error.kind != "robots"
+            self.problems.append(problem(ref.native_id, ref.url, error.kind, str(error)))
+            return []
+        return self._parsed(ref, raw)
+
+    def _parsed(self, ref: Ref, raw: Any) -> list[Listing]:
+        try:
+            return [clean(one) for one in self.adapter.parse(raw, ref)]
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             first = (str(error).splitlines() or [""])[0]
             reason = f"malformed: {type(error).__name__}: {first}"[:300]
             site, name = self.adapter.name, ref.native_id
-            return [Listing(marketplace=site, native_id=name, name=name, reason=reason)]
+            return [clean(Listing(marketplace=site, native_id=name, name=name, reason=reason))]
 
-    def _keep(self, listing: Listing) -> None:
-        if listing.native_id in self.listings:
-            self.duplicates.append(listing.native_id)
+    def _keep(self, number: int, ref: Ref, found: list[Listing]) -> None:
+        self.done += 1
+        self.read_ok += bool(found)
+        self.hits += any(one.evidence for one in found)
+        for one in found:
+            self.rows.add(number, one)
+            if (one.reason or "").startswith("malformed"):
+                hint = f"{one.reason}; the listing stays, marked as not runnable"
+                self.problems.append(problem(one.native_id, ref.url, "malformed", hint))
+        name = f"{self.adapter.name}: records"
+        self.progress.update(
+            name, self.done, max(self.done, len(self.admitted)), rows=len(self.rows)
+        )
+
+    @property
+    def hit_rate(self) -> float | None:
+        return self.hits / self.read_ok if self.read_ok else None
+
+    def check_layout(self, memo: Memo) -> None:
+        """Raises CrawlError when far fewer records than in the last crawl show launch facts."""
+        if not self.adapter.alarm or self.read_ok < _ALARM_FROM or self.hit_rate is None:
             return
-        self.listings[listing.native_id] = listing
-        if (listing.reason or "").startswith("malformed"):
-            url = self.refs[listing.native_id].url if listing.native_id in self.refs else ""
-            hint = f"{listing.reason}; the listing stays, marked as not runnable"
-            self.problems.append(problem(listing.native_id, url, "malformed", hint))
+        last = memo.get("hit_rate", self.adapter.name)
+        least = _ALARM_FALL * last if last else _ALARM_FIRST
+        if self.hit_rate < least:
+            raise CrawlError(
+                "layout_changed",
+                self.policy.base_url,
+                f"a config in only {self.hits} of {self.read_ok} records",
+                f"one in at least {least:.0%}" + (f" (last crawl: {last:.0%})" if last else ""),
+                "the site's layout changed and the adapter needs a new fixture; yesterday's stay",
+            )
+        memo.put("hit_rate", self.adapter.name, self.hit_rate)
 
-    def result(self, requests: int) -> CrawlResult:
+    def result(self, requests: int, *, changes_only: bool) -> CrawlResult:
+        frame, twice = self.rows.frame()
         return CrawlResult(
             marketplace=self.adapter.name,
-            listings=sorted(self.listings.values(), key=lambda one: one.native_id),
-            completeness=self.completeness,
+            frame=frame,
+            completeness=self._completeness(),
             requests=requests,
             pages=self.pages.used,
-            duplicates=sorted(set(self.duplicates)),
-            problems=self.problems,
-            gone=sorted(self.gone),
+            duplicates=sorted(self.duplicates | twice),
+            problems=sorted(self.problems, key=lambda row: (row["native_id"], row["url"])),
+            gone=sorted(set(self.gone)),
+            changes_only=changes_only,
+            hit_rate=self.hit_rate,
         )
+
+    def _completeness(self) -> Completeness:
+        if self.capped:
+            return "capped"
+        return "complete" if self.ended and not self.truncated else "truncated"
+
+
+def _skipped(marketplace: str, missing: list[str]) -> CrawlResult:
+    frame, _ = Rows().frame()
+    names = " and ".join(missing)
+    variables = " and ".join(
+        f"TOOLMILL_MARKETPLACES__{marketplace}__{name}".upper() for name in missing
+    )
+    hint = f"{marketplace} wants {names}: set {variables}; nothing was asked for, nothing is gone"
+    rows = [problem("", "", "key_missing", hint)]
+    return CrawlResult(marketplace, frame, KEY_MISSING, 0, 0, [], rows)
+
+
+def _over_cap(ref: Ref, cap: int) -> dict[str, Any]:
+    hint = f"over tonight's detail_cap of {cap:,} pages; the next nights read on"
+    return problem(ref.native_id, ref.url, "over_cap", hint)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error a person should read: the crawl's own before what it set off."""
+    leaves: list[BaseException] = []
+    queue: list[BaseException] = [group]
+    while queue:
+        error = queue.pop()
+        if isinstance(error, BaseExceptionGroup):
+            queue += error.exceptions
+        else:
+            leaves.append(error)
+    return next((one for one in leaves if isinstance(one, CrawlError)), leaves[0])

@@ -16,7 +16,7 @@ from warehouse.digest import canonical_json, digest
 from warehouse.tables import TableSpec
 
 Transport = Literal["stdio", "streamable-http", "sse"]
-PackageType = Literal["npm", "pypi", "mcpb", "oci"]
+PackageType = Literal["npm", "pypi", "mcpb", "oci", "nuget", "cargo"]
 
 FLAGS = (
     "placeholder",  # an argument, URL part or value is left for the user to fill in

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
-from assets.marketplaces.listing import Listing
+import polars as pl
+
+from assets.marketplaces.listing import Listing, from_row
 
 # How a crawl ended. Only a `complete` pass may mark a server gone.
 Completeness = Literal["complete", "capped", "truncated", "skipped: key missing", "failed"]
@@ -31,7 +33,9 @@ class CrawlPolicy:
     page_cap: int = 2000
     detail_cap: int = 5000
     scope: tuple[str, ...] = ()  # which of the adapter's `scopes`; empty: its default
-    keys: Mapping[str, str] = field(default_factory=dict, repr=False)  # what `needs` and `takes` name
+    keys: Mapping[str, str] = field(
+        default_factory=dict, repr=False
+    )  # what `needs` and `takes` name
     paths: tuple[Path, ...] = ()  # files and folders of the marketplace `private`
     refresh_days: float = 7.0  # a detail page with no revision of its own is read again after this
     max_body_bytes: int = 16 * 1024 * 1024
@@ -49,8 +53,18 @@ class CrawlError(RuntimeError):
     too_large, forbidden_host, robots, layout_changed, no_browser, unreadable.
     """
 
-    def __init__(self, kind: str, url: str, found: str, expected: str, mend: str) -> None:
+    def __init__(
+        self,
+        kind: str,
+        url: str,
+        found: str,
+        expected: str,
+        mend: str,
+        *,
+        status: int | None = None,
+    ) -> None:
         self.kind, self.url, self.found, self.expected, self.mend = kind, url, found, expected, mend
+        self.status = status  # of the HTTP response, where there was one
         super().__init__(f"{url}: found {found}, expected {expected} ({kind}); {mend}")
 
     @property
@@ -142,6 +156,7 @@ class Adapter(ABC):
     takes: ClassVar[tuple[str, ...]] = ()  # keys that are sent if they are set
     scopes: ClassVar[tuple[str, ...]] = ()  # the lists `policy.scope` chooses from
     robots: ClassVar[bool] = True  # robots.txt governs it; False for a documented API
+    reading: ClassVar[int] = 1  # raise it when what `check` keeps of a page changes
     alarm: ClassVar[bool] = False  # few records with launch evidence mean a changed layout
     evidence: ClassVar[Mapping[str, Evidence]] = {}  # fact -> what the reading of it rests on
 
@@ -178,15 +193,17 @@ class Adapter(ABC):
 
 @dataclass(frozen=True)
 class CrawlResult:
-    """What one crawl saw.
+    """What one crawl saw. `frame` holds the listings as rows of LISTINGS, sorted by native id:
+    columns take a fifth of the memory of objects, and a marketplace may list 100,000 servers.
 
     `requests` were sent tonight, `pages` were used (sent or read from the ledger); `problems` are
     rows {native_id, url, status, error_kind, hint}; `gone` are ids the marketplace calls deleted.
-    `changes_only` says that the listings are those that changed since the last complete pass.
+    `changes_only` says that the listings are those that changed since the last complete pass;
+    `hit_rate` is the share of records that were read and held launch evidence.
     """
 
     marketplace: str
-    listings: list[Listing]
+    frame: pl.DataFrame
     completeness: Completeness
     requests: int
     pages: int
@@ -194,6 +211,17 @@ class CrawlResult:
     problems: list[dict[str, Any]]
     gone: list[str] = field(default_factory=list)
     changes_only: bool = False
+    hit_rate: float | None = None
+
+    @property
+    def listings(self) -> list[Listing]:
+        """The listings as objects, made anew on every look."""
+        return [from_row(row) for row in self.frame.iter_rows(named=True)]
+
+    @property
+    def unread(self) -> set[str]:
+        """Ids of records that are listed but could not be read: not gone, whatever else is."""
+        return {row["native_id"] for row in self.problems if row["native_id"]}
 
 
 def problem(native_id: str, url: str, kind: str, hint: str) -> dict[str, Any]:

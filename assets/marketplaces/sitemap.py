@@ -35,8 +35,6 @@ def locations(page: Page) -> list[Location]:
     return entries
 
 
-
-
 def _entry(element: Element) -> Location:
     texts = {_local(child): (child.text or "").strip() for child in element}
     return texts.get("loc", ""), texts.get("lastmod") or None

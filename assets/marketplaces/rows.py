@@ -1,0 +1,47 @@
+"""Rows: the listings of a crawl as columns, gathered in chunks.
+
+What belongs here: keeping memory flat and choosing among listings of one id.
+What does not: what a row holds (`listing.py`) and the table's versions.
+"""
+
+import time
+
+import polars as pl
+
+from assets.marketplaces.listing import LISTINGS, Listing, to_row
+
+_CHUNK = 500  # listings are Python objects until then: about 10 KB each, as columns 1-2 KB
+
+
+class Rows:
+    """Listings as they come, in the order in which their records were named."""
+
+    def __init__(self) -> None:
+        self._chunks: list[pl.DataFrame] = []
+        self._open: list[dict[str, object]] = []
+        self._count = 0
+        self._schema = {**dict(LISTINGS.columns), "_number": pl.Int64}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, number: int, listing: Listing) -> None:
+        """Keeps the listing of the record that was named as the `number`-th."""
+        self._open.append({**to_row(listing, fetched_at=time.time()), "_number": number})
+        self._count += 1
+        if len(self._open) >= _CHUNK:
+            self._close_chunk()
+
+    def frame(self) -> tuple[pl.DataFrame, set[str]]:
+        """All rows sorted by key, the first of equal ids kept; and the ids that came twice."""
+        self._close_chunk()
+        empty = pl.DataFrame(schema=self._schema)
+        rows = pl.concat([empty, *self._chunks]).sort("listing_id", "_number")
+        twice = rows.filter(pl.col("listing_id").is_duplicated())["native_id"].unique().to_list()
+        kept = rows.unique("listing_id", keep="first", maintain_order=True)
+        return kept.select(list(LISTINGS.columns)), set(twice)
+
+    def _close_chunk(self) -> None:
+        if self._open:
+            self._chunks.append(pl.DataFrame(self._open, schema=self._schema, strict=False))
+            self._open = []

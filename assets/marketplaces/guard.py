@@ -9,7 +9,7 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 from urllib.request import getproxies, proxy_bypass
 
 import httpcore
@@ -27,7 +27,8 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
         self, *, allow_loopback: bool = False, inner: httpcore.AsyncNetworkBackend | None = None
     ) -> None:
         self.allow_loopback = allow_loopback
-        self.inner = inner or httpcore.AnyIOBackend()
+        # httpcore declares a stand-in for it where anyio is not installed.
+        self.inner = inner or cast(httpcore.AsyncNetworkBackend, httpcore.AnyIOBackend())
 
     async def connect_tcp(
         self,

@@ -39,6 +39,9 @@ class Validators:
         return bool(self.etag or self.modified)
 
 
+ANY = Validators()  # an unconditional request
+
+
 @dataclass(frozen=True)
 class Fetched:
     """A response; `page` is None where the marketplace says that nothing changed (304)."""
@@ -72,7 +75,7 @@ class Fetcher:
             headers={"User-Agent": policy.user_agent, "Accept-Encoding": "gzip"},
         )
 
-    async def get(self, url: str, validators: Validators = Validators()) -> Fetched:
+    async def get(self, url: str, validators: Validators = ANY) -> Fetched:
         """The response at `url`. Raises CrawlError; refusals (429, 503), other 5xx and lost
         connections are tried again, a refusal holding back every request to that host."""
         return await self._patiently(url, "GET", _conditions(validators), None)

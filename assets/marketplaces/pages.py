@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from assets.marketplaces.browser import Browser
-from assets.marketplaces.http import Fetcher, Validators
+from assets.marketplaces.http import ANY, Fetcher, Validators
 from assets.marketplaces.policy import Adapter, CrawlError, Page, Ref
 from assets.marketplaces.record import Recorder
 from assets.marketplaces.redact import REDACT_VERSION, redact, redact_json
@@ -81,7 +81,7 @@ class Pages:
         memory = digest({"url": url, **self._reading()})
         known = self.memo.get("validators", memory) or {}
         kept = self._kept(known.get("blob"))
-        asked = Validators(known.get("etag"), known.get("modified")) if kept else Validators()
+        asked = Validators(known.get("etag"), known.get("modified")) if kept else ANY
         fetched = await self.fetcher.get(url, asked)
         if fetched.page is None:
             if kept is None:

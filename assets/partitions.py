@@ -6,9 +6,10 @@ digest: a partition per server was measured at 40-55 ms an event and seconds a r
 
 import dagster as dg
 
+from assets.marketplaces.names import installed
 from warehouse.effects.ledger import Ledger
 
-MARKETPLACES = ("registry", "mcpso")
+MARKETPLACES = installed()  # our adapters, then those of other installed packages
 
 # The assets of one nightly run in the order of the data; `judgements` is the last that costs.
 NIGHTLY = ("listings", "deployments", "snapshots", "contract_vectors", "pairs", "judgements")

@@ -8,13 +8,16 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated
 
 import typer
 
+from orchestration import cli_markets
+from orchestration.cli_markets import replicas_of, with_demo
 from orchestration.settings import Settings, SettingsError, load_settings
+from orchestration.terminal import fail, print_json
 
 OURS = ("orchestration.", "assets.", "warehouse.", "training.", "serving.", "demo.")
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,6 +28,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Keeps language models fluent in the living world of MCP tools.",
 )
+
+
+app.add_typer(cli_markets.app)
 
 
 def main() -> None:
@@ -38,25 +44,16 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        _fail("interrupted; run again to go on where it stopped", 1)
+        fail("interrupted; run again to go on where it stopped", 1)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except SettingsError as error:
-        _fail(str(error), 2)
+        fail(str(error), 2)
     except Exception as error:
         if not type(error).__module__.startswith(OURS):
             raise
-        _fail(str(error), 1)
-
-
-def _fail(message: str, code: int) -> NoReturn:
-    typer.echo(message, err=True)
-    sys.exit(code)
-
-
-def _print(obj: Any) -> None:
-    typer.echo(json.dumps(obj, ensure_ascii=False, default=str))
+        fail(str(error), 1)
 
 
 def _prepare(settings: Settings) -> None:
@@ -89,13 +86,13 @@ def run(
 
     unknown = sorted(set(marketplace or ()) - set(MARKETPLACES))
     if unknown:
-        _fail(f"unknown marketplace {unknown[0]!r}; known: {', '.join(MARKETPLACES)}", 2)
-    chosen = _with_demo(load_settings(), day, scale)
+        fail(f"unknown marketplace {unknown[0]!r}; known: {', '.join(MARKETPLACES)}", 2)
+    chosen = with_demo(load_settings(), day, scale)
     _prepare(chosen)
     from orchestration.night import run_night
     from orchestration.summary import summary
 
-    with _replicas(chosen):
+    with replicas_of(chosen):
         night = run_night(chosen, only=marketplace)
     typer.echo(summary(chosen, night), err=True)
     if night.failed:
@@ -110,43 +107,13 @@ def dev(
     """The Dagster UI and daemon, with the demo marketplaces up when the source is demo."""
     import subprocess
 
-    chosen = _with_demo(load_settings(), day, None)
+    chosen = with_demo(load_settings(), day, None)
     _prepare(chosen)
     command = [sys.executable, "-m", "dagster", "dev", "-w", str(ROOT / "workspace.yaml")]
-    with _replicas(chosen):
+    with replicas_of(chosen):
         typer.echo(f"Dagster UI: http://127.0.0.1:{port}", err=True)
         status = subprocess.call([*command, "-h", "127.0.0.1", "-p", str(port)], cwd=ROOT)
     sys.exit(1 if status else 0)
-
-
-@app.command("demo-marketplaces")
-def demo_marketplaces(
-    day: Annotated[int | None, typer.Option(help="1 or 2")] = None,
-    scale: Annotated[str | None, typer.Option(help="small, standard or large")] = None,
-    fault: Annotated[
-        str, typer.Option(help="e.g. registry=truncated,mcpso=html (truncated|empty|html|down)")
-    ] = "",
-    port_file: Annotated[Path | None, typer.Option(help="write the URLs there as JSON")] = None,
-) -> None:
-    """Serve replicas of the marketplaces on loopback until interrupted."""
-    from demo.faults import parse_faults
-    from demo.server import serve
-
-    chosen = _with_demo(load_settings(), day, scale)
-    try:
-        faults = parse_faults(fault)
-    except ValueError as error:
-        _fail(str(error), 2)
-    serve(
-        day=chosen.demo.day,
-        scale=chosen.demo.scale,
-        faults=faults,
-        registry_port=chosen.demo.registry_port,
-        mcpso_port=chosen.demo.mcpso_port,
-        files_port=chosen.demo.files_port,
-        port_file=port_file,
-        ready=_print,
-    )
 
 
 @app.command()
@@ -160,7 +127,7 @@ def search(
 
     found = search_command(load_settings().home_path(), query, k)
     if as_json:
-        _print(found)
+        print_json(found)
     else:
         for hit in found["hits"]:
             typer.echo(f"{hit['score']:.3f}  {hit['tool_id']}  {hit['description'][:90]}")
@@ -200,13 +167,13 @@ def probe(
             command=given if directory else (),
         )
     except (TargetError, ValueError) as error:
-        _fail(str(error), 2)
+        fail(str(error), 2)
     except SandboxUnavailable as error:
         found = refused(error)
     finally:
         warehouse.ledger.close_night("by hand")
     if as_json:
-        _print(found)
+        print_json(found)
         return
     typer.echo(f"{found['status']}  {found['server_id']}  {found['hint'] or ''}".rstrip())
     for tool in found["tools"]:
@@ -224,9 +191,9 @@ def verify(
 
     try:
         for row in verify_file(pairs, tools):
-            _print(row)
+            print_json(row)
     except UnreadableInput as error:
-        _fail(str(error), 2)
+        fail(str(error), 2)
 
 
 @app.command()
@@ -236,7 +203,7 @@ def spend() -> None:
 
     ledger = open_warehouse(load_settings()).ledger
     unknown = [attempt.__dict__ for attempt in ledger.unknown()]
-    _print({"spent_usd": ledger.spent(), "costs": ledger.costs(), "unknown": unknown})
+    print_json({"spent_usd": ledger.spent(), "costs": ledger.costs(), "unknown": unknown})
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -244,29 +211,3 @@ def _pair(text: str) -> tuple[str, str]:
     if not equals or not name:
         raise ValueError(f"--env {text!r}: expected NAME=VALUE")
     return name, value
-
-
-def _with_demo(chosen: Settings, day: int | None, scale: str | None) -> Settings:
-    given = {name: value for name, value in (("day", day), ("scale", scale)) if value is not None}
-    if not given:
-        return chosen
-    try:
-        demo = type(chosen.demo)(**{**chosen.demo.model_dump(), **given})
-    except ValueError as error:
-        raise SettingsError(f"--day is 1 or 2, --scale small, standard or large: {error}") from None
-    return chosen.model_copy(update={"demo": demo})
-
-
-def _replicas(chosen: Settings) -> Any:
-    """The demo marketplaces for the time of a block: those that are up already (started by
-    `toolmill demo-marketplaces` or `toolmill dev`), else our own. None for live marketplaces."""
-    if chosen.source == "live":
-        return nullcontext()
-    from demo.server import already_up, replicas
-
-    ports = {site: getattr(chosen.demo, f"{site}_port") for site in ("registry", "mcpso", "files")}
-    up = already_up(ports)
-    if up:
-        typer.echo(f"demo marketplaces are up already ({', '.join(sorted(up))})", err=True)
-        return nullcontext()
-    return replicas(day=chosen.demo.day, scale=chosen.demo.scale, ports=ports)

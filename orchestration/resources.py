@@ -7,10 +7,12 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import dagster as dg
 
-from assets.marketplaces.crawl import CrawlPolicy
+from assets.marketplaces.guard import is_loopback
+from assets.marketplaces.policy import CrawlPolicy
 from assets.partitions import MARKETPLACES
 from assets.servers.defs import Launcher
 from assets.servers.deploy import DeployPolicy
@@ -39,35 +41,67 @@ def open_warehouse(settings: Settings, run_id: str = "-") -> Warehouse:
 
 
 def enabled(settings: Settings) -> list[str]:
-    """The marketplaces that are crawled, in their order."""
-    return [name for name in MARKETPLACES if getattr(settings.marketplaces, name).enabled]
+    """The marketplaces that are crawled, in the order of their priority."""
+    wanted = [name for name in MARKETPLACES if _wanted(settings, name)]
+    return sorted(wanted, key=lambda name: settings.marketplaces.of(name).priority)
+
+
+def _wanted(settings: Settings, name: str) -> bool:
+    market = settings.marketplaces.of(name)
+    if not market.enabled:
+        return False
+    if name == "private":
+        return bool(market.paths)
+    if settings.source == "live":
+        return True
+    from demo.catalogue import listed_sites
+
+    return name in listed_sites(settings.demo.scale)
 
 
 def base_url(settings: Settings, marketplace: str) -> str:
     """Where a marketplace is read: its live site, or its replica on loopback."""
-    if settings.source == "live":
-        return getattr(settings.marketplaces, marketplace).base_url
-    return f"http://127.0.0.1:{getattr(settings.demo, f'{marketplace}_port')}"
+    port = settings.demo.ports().get(marketplace)
+    if settings.source == "live" or port is None:
+        return settings.marketplaces.of(marketplace).base_url
+    return f"http://127.0.0.1:{port}"
 
 
 def crawl_policies(settings: Settings) -> dict[str, CrawlPolicy]:
     """How each marketplace is crawled."""
-    demo = settings.source == "demo"
+    return {name: crawl_policy(settings, name) for name in MARKETPLACES}
+
+
+def crawl_policy(settings: Settings, name: str, *, at: str | None = None) -> CrawlPolicy:
+    """How one marketplace is crawled; `at` is another base URL than the configured one.
+
+    A replica on loopback is somebody's own: it needs no politeness, and takes the demo's keys.
+    """
+    market = settings.marketplaces.of(name)
+    url = at or base_url(settings, name)
+    demo = is_loopback(urlsplit(url).hostname or "")
+    keys = market.keys()
+    if demo:
+        from demo.keys import KEYS
+
+        keys = {**KEYS.get(name, {}), **keys}
     chromium = settings.chromium or find_chromium()
-    policies = {}
-    for name in MARKETPLACES:
-        marketplace = getattr(settings.marketplaces, name)
-        policies[name] = CrawlPolicy(
-            base_url=base_url(settings, name),
-            user_agent=settings.user_agent,
-            page_cap=marketplace.page_cap,
-            max_body_bytes=8 * 1024 * 1024,
-            requests_per_second=200.0 if demo else marketplace.requests_per_second,
-            allow_loopback=demo,
-            chromium=str(chromium) if chromium else None,
-            timeout_s=30.0,
-        )
-    return policies
+    return CrawlPolicy(
+        base_url=url,
+        site_url=url if demo and market.site_url else market.site_url,
+        user_agent=settings.user_agent,
+        page_cap=market.page_cap,
+        detail_cap=market.detail_cap,
+        scope=market.scope,
+        keys=keys,
+        paths=market.paths,
+        refresh_days=market.refresh_days,
+        max_body_bytes=int(market.max_body_mb * 1024 * 1024),
+        requests_per_second=0.0 if demo else market.requests_per_second,
+        concurrency=market.concurrency,
+        allow_loopback=demo,
+        chromium=str(chromium) if chromium else None,
+    )
 
 
 def launcher(settings: Settings) -> Launcher:

@@ -22,6 +22,8 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from orchestration.markets import Marketplaces, extra_names
+
 PREFIX = "TOOLMILL_"
 CONFIG = "TOOLMILL_CONFIG"  # the path of toolmill.toml, when it is not in the working directory
 # Read by dagster.yaml and set by the command line, so that a stranger's shell needs to set nothing.
@@ -36,30 +38,27 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Marketplace(_Part):
-    """One marketplace: where it is and how politely it is read."""
-
-    base_url: str
-    page_cap: int = Field(default=200, ge=1, description="most list pages a crawl reads")
-    requests_per_second: float = Field(default=2.0, gt=0)
-    enabled: bool = True
-
-
-class Marketplaces(_Part):
-    """The marketplaces, one partition each."""
-
-    registry: Marketplace = Marketplace(base_url="https://registry.modelcontextprotocol.io")
-    mcpso: Marketplace = Marketplace(base_url="https://mcp.so", requests_per_second=1.0)
-
-
 class Demo(_Part):
     """The loopback replicas that `toolmill run` and `toolmill dev` start when source is demo."""
 
     registry_port: int = 8931
     mcpso_port: int = 8932
     files_port: int = Field(default=8933, description="where the demo's own bundles are served")
+    smithery_port: int = 8934
+    glama_port: int = 8935
+    pulsemcp_port: int = 8936
+    mcphub_port: int = 8937
+    deepnlp_port: int = 8938
+    pipedream_port: int = 8939
+    docker_port: int = 8940
     scale: Literal["small", "standard", "large"] = "standard"
     day: Literal[1, 2] = 1
+
+    def ports(self) -> dict[str, int]:
+        """Site -> port."""
+        suffix = "_port"
+        found = self.model_dump()
+        return {k.removesuffix(suffix): v for k, v in found.items() if k.endswith(suffix)}
 
 
 class Sandbox(_Part):
@@ -123,7 +122,12 @@ class Settings(BaseSettings):
     """All settings. Unknown names are refused, in the file and in the environment alike."""
 
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", env_ignore_empty=True
+        env_prefix=PREFIX,
+        env_nested_delimiter="__",
+        extra="forbid",
+        env_ignore_empty=True,
+        # Setting one name of a role or a marketplace keeps that one's other defaults.
+        nested_model_default_partial_update=True,
     )
 
     home: Path = Field(Path("var"), description="everything Toolmill makes")
@@ -200,7 +204,11 @@ def load_settings() -> Settings:
 @lru_cache
 def known_names() -> dict[str, str]:
     """Every setting's dotted name -> the environment variable that sets it."""
-    return dict(_names(Settings, ()))
+    extra = {
+        f"marketplaces.{name}": PREFIX + f"marketplaces.{name}".replace(".", "__").upper()
+        for name in extra_names()
+    }
+    return dict(_names(Settings, ())) | extra
 
 
 def _names(model: type[BaseModel], path: tuple[str, ...]) -> list[tuple[str, str]]:

@@ -5,8 +5,17 @@ from collections.abc import Mapping
 import dagster as dg
 import polars as pl
 
-from assets.marketplaces.crawl import CrawlError, CrawlPolicy, CrawlResult, adapter, crawl
-from assets.marketplaces.listing import LISTINGS, listing_digest, to_row
+from assets.marketplaces.checkpoint import finished, since
+from assets.marketplaces.crawl import (
+    KEY_MISSING,
+    CrawlError,
+    CrawlPolicy,
+    CrawlResult,
+    adapter,
+    crawl,
+)
+from assets.marketplaces.listing import LISTINGS
+from assets.marketplaces.merge import merged
 from assets.partitions import close_night_after, marketplaces
 from warehouse.audit import Expect, Verdict, expect_match, expect_present, expect_unique
 from warehouse.progress import Lines
@@ -27,6 +36,8 @@ FLOOR = 0.7  # a crawl that was not complete must still bring this share of yest
     group_name="marketplaces",
     check_specs=audited("listings"),
     pool="crawl",
+    # A marketplace whose key is not set makes no version and no failure: it is skipped.
+    output_required=False,
     description="What each marketplace says about each server, in one normal form.",
 )
 def listings(
@@ -35,50 +46,75 @@ def listings(
     crawlers: dg.ResourceParam[Mapping[str, CrawlPolicy]],
 ) -> Published:
     name = context.partition_key
-    ledger = warehouse.ledger
+    ledger, memo = warehouse.ledger, warehouse.memo
+    chosen = adapter(name, crawlers[name])
     night = ledger.night(name)
+    head = warehouse.tables.head("listings", name)
+    begun = ledger.night_began(name)
     try:
-        progress = Lines(context.log.info)
-        result = crawl(adapter(name, crawlers[name]), ledger=ledger, night=night, progress=progress)
+        result = crawl(
+            chosen,
+            ledger=ledger,
+            memo=memo,
+            night=night,
+            progress=Lines(context.log.info),
+            since=since(memo, name, head, now=begun),
+        )
     except CrawlError as error:
-        # What was fetched tonight does not fit together: the next run looks at the world anew.
-        ledger.close_night(name)
+        if not error.passing:
+            # What was fetched tonight does not fit together: the next run looks at the world anew.
+            ledger.close_night(name)
         yield from refuse(context, warehouse, "listings", "crawl", error)
         return
+    if result.completeness == KEY_MISSING:
+        _tell_skipped(context, result)
+        ledger.close_night(name)
+        return
     yield from _publish(context, warehouse, result)
+    finished(memo, name, warehouse.tables.head("listings", name), result, begun=begun)
     close_night_after(context, ledger, "listings")
+
+
+def _tell_skipped(context: dg.AssetExecutionContext, result: CrawlResult) -> None:
+    hint = result.problems[0]["hint"]
+    context.log.warning(hint)
+    context.log_event(
+        dg.AssetObservation(
+            "listings",
+            partition=context.partition_key,
+            metadata={"completeness": result.completeness, "hint": hint},
+        )
+    )
 
 
 def _publish(
     context: dg.AssetExecutionContext, warehouse: Warehouse, result: CrawlResult
 ) -> Published:
     previous = warehouse.tables.read(LISTINGS, result.marketplace)
-    rows = [to_row(listing) for listing in result.listings]
-    seen = {row["listing_id"] for row in rows}
-    if result.completeness != "complete":
-        # Only a complete pass may say that a server is gone.
-        rows += [row for row in previous.to_dicts() if row["listing_id"] not in seen]
-    frame = LISTINGS.frame(rows)
+    frame = merged(previous, result)
     yield from publish(
         context,
         warehouse,
         LISTINGS,
         frame,
         expectations=EXPECTATIONS,
-        rules=[_runnable_or_reason(frame), _floor(result, len(seen), len(previous))],
-        plan=plan(
-            dict(previous.select("listing_id", "listing_digest").iter_rows()),
-            {listing.listing_id: listing_digest(listing) for listing in result.listings},
-        ),
+        rules=[_runnable_or_reason(frame), _floor(result, len(previous))],
+        plan=plan(_digests(previous), _digests(frame)),
         metadata={
             "completeness": result.completeness,
+            "changes_only": result.changes_only,
             "requests": result.requests,
             "pages": result.pages,
             "runnable": int(frame["runnable"].sum() or 0),
+            "hit_rate": result.hit_rate if result.hit_rate is not None else "no record read",
             "duplicates": result.duplicates,
             "problems": dg.MetadataValue.json(result.problems),
         },
     )
+
+
+def _digests(frame: pl.DataFrame) -> dict[str, str]:
+    return dict(frame.select("listing_id", "listing_digest").iter_rows())
 
 
 def _runnable_or_reason(frame: pl.DataFrame) -> Verdict:
@@ -87,7 +123,10 @@ def _runnable_or_reason(frame: pl.DataFrame) -> Verdict:
     return Verdict("runnable_or_reason", not mute, observed, "a runnable recipe or a reason")
 
 
-def _floor(result: CrawlResult, seen: int, before: int) -> Verdict:
+def _floor(result: CrawlResult, before: int) -> Verdict:
+    seen = len(result.frame)
+    if result.changes_only:
+        return Verdict("rows_floor", True, f"{seen} changed listings of {before}", "any number")
     least = 1 if result.completeness == "complete" else max(1, round(FLOOR * before))
     expected = f"at least {least} (the crawl was {result.completeness}, yesterday {before})"
     return Verdict("rows_floor", seen >= least, f"{seen} listings", expected)

@@ -1,6 +1,7 @@
 """A scripted HTTP site on loopback, for answers the replicas are too well-behaved to give."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,15 +23,21 @@ Script = Callable[[str, int], Answer]  # (path with query, number of this path's
 class Site:
     url: str
     paths: list[str]
+    headers: list[dict[str, str]]  # of each request
+    times: list[float]  # monotonic seconds of each request
 
 
 @contextmanager
 def site(script: Script) -> Iterator[Site]:
     paths: list[str] = []
+    headers: list[dict[str, str]] = []
+    times: list[float] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             paths.append(self.path)
+            headers.append(dict(self.headers))
+            times.append(time.monotonic())
             answer = script(self.path, paths.count(self.path))
             body = answer.body.encode() if isinstance(answer.body, str) else answer.body
             self.send_response(answer.status)
@@ -48,7 +55,7 @@ def site(script: Script) -> Iterator[Site]:
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield Site(f"http://127.0.0.1:{server.server_address[1]}", paths)
+        yield Site(f"http://127.0.0.1:{server.server_address[1]}", paths, headers, times)
     finally:
         server.shutdown()
         server.server_close()

@@ -1,12 +1,16 @@
-"""Requests stay on the marketplace's host, within their caps."""
+"""Requests stay on the marketplace's hosts, within their caps, at a shared pace."""
 
+import asyncio
 import gzip
-import socket
+from collections.abc import Iterable
+from typing import Any
 
+import httpcore
 import pytest
 
-from assets.marketplaces.crawl import CrawlError, CrawlPolicy
-from assets.marketplaces.http import Fetcher
+from assets.marketplaces.guard import GuardedBackend, PrivateAddress, admitted, judged
+from assets.marketplaces.http import Fetched, Fetcher, Validators
+from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page
 from tests.marketplaces.site import Answer, site
 
 
@@ -15,32 +19,109 @@ def policy(url: str, **changes: object) -> CrawlPolicy:
     return CrawlPolicy(**facts)  # type: ignore[arg-type]
 
 
+class Fetching:
+    """A fetcher of one event loop, for tests that want its figures afterwards."""
+
+    def __init__(self, chosen: CrawlPolicy, headers: dict[str, str] | None = None) -> None:
+        self.policy, self.headers, self.requests = chosen, headers or {}, 0
+
+    def get(self, *urls: str, validators: Validators | None = None) -> list[Fetched]:
+        return asyncio.run(self._get(urls, validators or Validators()))
+
+    async def _get(self, urls: Iterable[str], validators: Validators) -> list[Fetched]:
+        fetcher = Fetcher(self.policy)
+        fetcher.headers = self.headers
+        try:
+            return list(await asyncio.gather(*(fetcher.get(url, validators) for url in urls)))
+        finally:
+            self.requests = fetcher.requests
+            await fetcher.close()
+
+
+def page(url: str, fetch: str, **changes: object) -> Page:
+    found = Fetching(policy(url, **changes)).get(fetch)[0].page
+    assert found is not None
+    return found
+
+
 def failing(url: str, fetch: str, **changes: object) -> CrawlError:
-    with Fetcher(policy(url, **changes)) as fetcher, pytest.raises(CrawlError) as caught:
-        fetcher.get(fetch)
+    with pytest.raises(CrawlError) as caught:
+        page(url, fetch, **changes)
     return caught.value
 
 
-def test_a_private_address_is_refused_before_a_packet_is_sent() -> None:
+class NoNetwork(httpcore.AsyncNetworkBackend):
+    """The connector's far side: notes where a connection would have gone and opens none."""
+
+    def __init__(self) -> None:
+        self.dialled: list[str] = []
+
+    async def connect_tcp(self, host: str, *_: Any, **__: Any) -> httpcore.AsyncNetworkStream:
+        self.dialled.append(host)
+        raise httpcore.ConnectError("no network in this test")
+
+    async def connect_unix_socket(self, *_: Any, **__: Any) -> httpcore.AsyncNetworkStream:
+        raise AssertionError("nobody opens Unix sockets")
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("169.254.169.254", "10.0.0.1", "192.168.1.1", "172.16.0.1", "100.64.0.1", "0.0.0.0"),
+        *("::1", "fe80::1", "fd00::1", "::ffff:169.254.169.254", "::ffff:10.0.0.1", "127.0.0.1"),
+        *("224.0.0.1", "255.255.255.255"),
+    ],
+)
+async def test_the_connector_dials_no_private_address(address: str) -> None:
+    inner = NoNetwork()
+    with pytest.raises(PrivateAddress, match="not a public address"):
+        await GuardedBackend(inner=inner).connect_tcp(address, 443)
+    assert inner.dialled == []
+
+
+async def test_the_connector_dials_the_address_it_judged_and_refuses_a_mixed_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = [["93.184.216.34"], ["93.184.216.34", "169.254.169.254"]]
+
+    async def looked_up(host: str, port: int) -> list[str]:
+        return answers.pop(0)
+
+    monkeypatch.setattr("assets.marketplaces.guard.resolve", looked_up)
+    inner = NoNetwork()
+    backend = GuardedBackend(inner=inner)
+    with pytest.raises(httpcore.ConnectError, match="no network"):
+        await backend.connect_tcp("rebinding.example", 443)
+    with pytest.raises(PrivateAddress):
+        await backend.connect_tcp("rebinding.example", 443)
+    assert inner.dialled == ["93.184.216.34"]  # once, and by address: no second look-up
+
+
+async def test_loopback_is_dialled_only_where_the_policy_says_so() -> None:
+    assert not admitted("127.0.0.1", allow_loopback=False)
+    assert await judged("127.0.0.1", 80, allow_loopback=True) == "127.0.0.1"
+    assert not admitted("10.0.0.1", allow_loopback=True)
+
+
+def test_the_crawlers_own_client_uses_that_connector() -> None:
     with site(lambda *_: Answer("secret")) as here:
-        error = failing(here.url, here.url, allow_loopback=False)
-        assert error.kind == "forbidden_host"
+        name = here.url.replace("127.0.0.1", "localhost")
+        for url in (here.url, name):
+            assert failing(url, url, allow_loopback=False).kind == "forbidden_host"
         assert here.paths == []
+        assert page(name, name).text() == "secret"
 
 
 @pytest.mark.parametrize("address", ["http://169.254.169.254/latest", "http://10.0.0.1/"])
-def test_other_private_addresses_are_refused_even_where_loopback_is_allowed(
-    address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def forbidden(*_: object) -> None:
-        raise AssertionError("a packet was sent")
-
-    monkeypatch.setattr(socket.socket, "connect", forbidden)
+def test_a_private_address_literal_is_refused_even_where_loopback_is_allowed(address: str) -> None:
     assert failing(address, address).kind == "forbidden_host"
 
 
 @pytest.mark.parametrize(
-    "target", ["http://169.254.169.254/meta", "http://example.com/", "file:///etc/passwd"]
+    "target", ["http://169.254.169.254/meta", "http://example.com/", "file:///etc/passwd", "//example.com/x"]
 )
 def test_a_redirect_away_from_the_marketplace_is_refused(target: str) -> None:
     with site(lambda *_: Answer(status=302, headers={"Location": target})) as here:
@@ -55,10 +136,22 @@ def test_a_redirect_on_the_same_host_is_followed_and_a_loop_of_them_is_not() -> 
         return Answer(status=301, headers={"Location": "/end" if path == "/start" else path})
 
     with site(answer) as here:
-        with Fetcher(policy(here.url)) as fetcher:
-            page = fetcher.get(f"{here.url}/start")
-        assert (page.text(), page.content_type) == ("here", "text/plain")
+        found = page(here.url, f"{here.url}/start")
+        assert (found.text(), found.content_type) == ("here", "text/plain")
         assert "redirects" in failing(here.url, f"{here.url}/loop").found
+
+
+def test_a_marketplace_over_tls_is_not_read_without_it() -> None:
+    error = failing("https://example.com", "http://example.com/a")
+    assert (error.kind, error.found) == ("forbidden_host", "a URL without TLS")
+
+
+def test_keys_go_to_the_api_and_to_no_other_host() -> None:
+    with site(lambda *_: Answer("x")) as api, site(lambda *_: Answer("x")) as pages:
+        fetching = Fetching(policy(api.url, site_url=pages.url), {"Authorization": "Bearer k"})
+        fetching.get(f"{api.url}/a", f"{pages.url}/b")
+    assert api.headers[0]["Authorization"] == "Bearer k"
+    assert "Authorization" not in pages.headers[0]
 
 
 def test_a_body_over_the_cap_is_refused_compressed_or_not() -> None:
@@ -82,9 +175,15 @@ def test_a_gzip_body_arrives_whole_and_other_encodings_are_refused() -> None:
         return Answer(gzip.compress(text.encode()), headers={"Content-Encoding": encoding})
 
     with site(answer) as here:
-        with Fetcher(policy(here.url)) as fetcher:
-            assert fetcher.get(f"{here.url}/gzip").text() == text
+        assert page(here.url, f"{here.url}/gzip").text() == text
         assert failing(here.url, f"{here.url}/br").kind == "wrong_type"
+
+
+@pytest.mark.parametrize("cut", [slice(None, 40), slice(5, None)])
+def test_a_gzip_body_that_is_cut_or_broken_is_truncated(cut: slice) -> None:
+    body = gzip.compress(bytes(range(256)) * 40)[cut]
+    with site(lambda *_: Answer(body, headers={"Content-Encoding": "gzip"})) as here:
+        assert failing(here.url, here.url).kind == "truncated"
 
 
 def test_a_passing_failure_is_tried_again_and_a_lasting_one_is_told() -> None:
@@ -94,12 +193,54 @@ def test_a_passing_failure_is_tried_again_and_a_lasting_one_is_told() -> None:
         return Answer(status=429 if path == "/passing" else 404, headers={"Retry-After": "0"})
 
     with site(answer) as here:
-        with Fetcher(policy(here.url)) as fetcher:
-            assert fetcher.get(f"{here.url}/passing").text() == "fine"
-            assert fetcher.requests == 3
+        fetching = Fetching(policy(here.url))
+        assert fetching.get(f"{here.url}/passing")[0].page is not None
+        assert fetching.requests == 3
         error = failing(here.url, f"{here.url}/lasting")
-        assert error.kind == "http_status"
+        assert (error.kind, error.status) == ("http_status", 404)
         assert here.paths.count("/lasting") == 1
+
+
+def test_a_storm_of_refusals_ends_soon_and_keeps_what_was_read() -> None:
+    with site(lambda *_: Answer(status=429, headers={"Retry-After": "0"})) as here:
+        fetching = Fetching(policy(here.url))
+        with pytest.raises(CrawlError) as caught:
+            fetching.get(*(f"{here.url}/{number}" for number in range(40)))
+        assert caught.value.kind == "rate_limited"
+        assert caught.value.passing
+        assert len(here.paths) < 40 * 4
+
+
+def test_a_marketplace_that_asks_for_an_hour_is_left_alone_at_once() -> None:
+    with site(lambda *_: Answer(status=503, headers={"Retry-After": "3600"})) as here:
+        assert failing(here.url, here.url).kind == "rate_limited"
+        assert len(here.paths) == 1
+
+
+def test_a_refusal_holds_back_every_request_to_that_host() -> None:
+    def answer(path: str, number: int) -> Answer:
+        refused = path == "/0" and number == 1
+        return Answer(status=429 if refused else 200, headers={"Retry-After": "1"})
+
+    with site(answer) as here:
+        urls = [f"{here.url}/{number}" for number in range(4)]
+        fetching = Fetching(policy(here.url, requests_per_second=20.0))
+        fetching.get(*urls)
+        # One request found the refusal; those after it in the queue came only when it had passed.
+        assert here.paths[0] == "/0"
+        assert here.times[1] - here.times[0] > 0.9 or here.times[2] - here.times[1] > 0.9
+
+
+def test_an_unchanged_page_is_not_sent_again() -> None:
+    def answer(path: str, number: int) -> Answer:
+        return Answer("text", status=200 if number == 1 else 304, headers={"ETag": '"v1"'})
+
+    with site(answer) as here:
+        fetching = Fetching(policy(here.url))
+        first = fetching.get(here.url)[0]
+        again = fetching.get(here.url, validators=first.validators)[0]
+        assert (first.validators.etag, again.page) == ('"v1"', None)
+        assert here.headers[1]["If-None-Match"] == '"v1"'
 
 
 def test_a_marketplace_that_is_down_is_unreachable_and_the_message_says_what_to_do() -> None:

@@ -211,6 +211,14 @@ class Ledger:
             )
             return night
 
+    def night_began(self, scope: str) -> float:
+        """When the last night of `scope` was opened (epoch seconds); now, if it has none."""
+        with self._transaction() as db:
+            row = db.execute(
+                "SELECT MAX(opened_at) FROM nights WHERE scope = ?", (scope,)
+            ).fetchone()
+        return row[0] or time.time()
+
     def close_night(self, scope: str) -> None:
         """Ends the open night of `scope`; closing a closed night changes nothing."""
         with self._transaction() as db:

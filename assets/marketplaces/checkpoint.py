@@ -1,0 +1,47 @@
+"""Checkpoint: since when a marketplace that offers it need only say what changed.
+
+What belongs here: when a pass over changes is safe. What does not: how it is asked for (adapters).
+
+The time is our own crawl's start, never the largest `updatedAt`: one record stamped with next year
+would hide every change until then.
+"""
+
+import time
+from datetime import UTC, datetime
+
+from assets.marketplaces.policy import CrawlResult
+from warehouse.effects.memo import Memo
+from warehouse.tables import Head
+
+_SCOPE = "checkpoint"
+_FULL_DAYS = 7  # a full pass at least this often finds what a pass over changes missed
+_MARGIN_S = 86_400.0  # the marketplace's clock may be behind ours; a day of changes costs pages
+_DAY_S = 86_400.0
+
+
+def since(memo: Memo, marketplace: str, head: Head | None, *, now: float) -> str | None:
+    """RFC 3339 time from which changes are wanted, or None for a full pass: there is no complete
+    one to build on, it is too old, or the table's current version is not the one it ended in."""
+    known = memo.get(_SCOPE, marketplace)
+    if not known or head is None or known["table"] != head.digest:
+        return None
+    if now - known["full_at"] > _FULL_DAYS * _DAY_S:
+        return None
+    at = datetime.fromtimestamp(known["begun"] - _MARGIN_S, UTC)
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def finished(
+    memo: Memo, marketplace: str, head: Head | None, result: CrawlResult, *, begun: float
+) -> None:
+    """Remembers a complete pass that was published; any other leaves the last one standing only
+    if it changed nothing."""
+    if head is None or result.completeness != "complete":
+        return
+    known = memo.get(_SCOPE, marketplace) or {}
+    full_at = known.get("full_at", begun) if result.changes_only else begun
+    memo.put(
+        _SCOPE,
+        marketplace,
+        {"begun": min(begun, time.time()), "full_at": full_at, "table": head.digest},
+    )

@@ -1,0 +1,27 @@
+"""Names: which marketplaces there are, without importing any of them.
+
+What belongs here: the entry point group and the order of our own. What does not: what they do.
+"""
+
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+
+GROUP = "toolmill.marketplaces"
+# The order of a night: the sources that state pinned packages first.
+OURS = (
+    *("registry", "smithery", "glama", "pulsemcp", "mcpso"),
+    *("mcphub", "deepnlp", "pipedream", "docker", "private"),
+)
+
+
+@cache
+def entry_point_of() -> dict[str, EntryPoint]:
+    """Every installed adapter's entry point by name, ours first and in their order."""
+    found = {point.name: point for point in entry_points(group=GROUP)}
+    ordered = [*(name for name in OURS if name in found), *sorted(found.keys() - set(OURS))]
+    return {name: found[name] for name in ordered}
+
+
+def installed() -> tuple[str, ...]:
+    """Names of the installed adapters."""
+    return tuple(entry_point_of())

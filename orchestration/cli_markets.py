@@ -1,0 +1,187 @@
+"""Commands about one marketplace: `crawl`, `parse` and the demo's replicas.
+
+What belongs here: their arguments and what they print. What does not: anything they decide.
+"""
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from orchestration.settings import Settings, SettingsError, load_settings
+from orchestration.terminal import fail, print_json
+
+app = typer.Typer(add_completion=False)
+
+NAME = typer.Argument(help="registry, smithery, glama, … or the name of a package's own adapter")
+
+
+@app.command()
+def crawl(
+    marketplace: Annotated[str, NAME],
+    base_url: Annotated[str | None, typer.Option(help="read it there instead")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="save redacted captures of its pages in this new folder"),
+    ] = None,
+    page_cap: Annotated[int | None, typer.Option(min=1, help="most list pages")] = None,
+    detail_cap: Annotated[int | None, typer.Option(min=0, help="most records' pages")] = None,
+) -> None:
+    """Read one marketplace now; no table is written. Exit 1 where it failed or lacks a key."""
+    from dataclasses import replace
+
+    from assets.marketplaces import byhand
+    from assets.marketplaces.crawl import CrawlError, adapter
+    from assets.marketplaces.crawl import crawl as crawl_once
+    from assets.marketplaces.record import Recorder
+    from orchestration.resources import crawl_policy, open_warehouse
+
+    chosen = load_settings()
+    _known(marketplace)
+    caps = {"page_cap": page_cap, "detail_cap": detail_cap}
+    policy = replace(
+        crawl_policy(chosen, marketplace, at=base_url),
+        **{name: value for name, value in caps.items() if value is not None},
+    )
+    if record is not None and record.exists() and any(record.iterdir()):
+        fail(f"{record}: not empty; captures go to a folder of their own", 2)
+    recorder = Recorder(record, marketplace, time.strftime("%Y-%m-%d")) if record else None
+    warehouse = open_warehouse(chosen)
+    scope = f"{marketplace} by hand"
+    reader = adapter(marketplace, policy)
+    try:
+        with replicas_for(chosen, base_url, marketplace):
+            result = crawl_once(
+                reader,
+                ledger=warehouse.ledger,
+                memo=warehouse.memo,
+                night=f"by hand {warehouse.ledger.night(scope)}",
+                progress=terminal_lines(),
+                recorder=recorder,
+            )
+        told = byhand.told(reader, result)
+    except CrawlError as error:
+        told = byhand.failed(reader, error)
+    finally:
+        warehouse.ledger.close_night(scope)
+        if recorder:
+            recorder.finish()
+    print_json(told) if as_json else _print_table(told)
+    if told["completeness"] in ("failed", "skipped: key missing"):
+        fail(told["problems"][0]["hint"], 1)
+
+
+@app.command()
+def parse(
+    marketplace: Annotated[str, NAME],
+    file: Annotated[Path, typer.Argument(help="one saved list or detail, JSON, HTML, XML or YAML")],
+    as_json: Annotated[bool, typer.Option("--json", help="a JSON list (the default)")] = True,
+) -> None:
+    """Print the listings of one saved payload; exit 1 where it is no such payload."""
+    from assets.marketplaces.byhand import parse_file
+    from assets.marketplaces.crawl import CrawlError
+
+    _known(marketplace)
+    try:
+        print_json(parse_file(marketplace, file))
+    except CrawlError as error:
+        fail(" ".join(str(error).split()), 2 if error.kind == "unreadable" else 1)
+
+
+@app.command("demo-marketplaces")
+def demo_marketplaces(
+    day: Annotated[int | None, typer.Option(help="1 or 2")] = None,
+    scale: Annotated[str | None, typer.Option(help="small, standard, large or full")] = None,
+    servers: Annotated[int | None, typer.Option(min=1, help="full: how many are listed")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="full: a folder of real records instead of made-up ones")
+    ] = None,
+    fault: Annotated[str, typer.Option(help="e.g. registry=truncated,glama=storm429:5")] = "",
+    port_file: Annotated[Path | None, typer.Option(help="write the URLs there as JSON")] = None,
+) -> None:
+    """Serve replicas of nine marketplaces on loopback until interrupted."""
+    from demo.faults import parse_faults
+    from demo.server import serve
+
+    full = scale == "full" or data is not None or servers is not None
+    chosen = with_demo(load_settings(), day, None if full else scale)
+    try:
+        faults = parse_faults(fault)
+        serve(
+            day=chosen.demo.day,
+            scale="full" if full else chosen.demo.scale,
+            faults=faults,
+            ports=chosen.demo.ports(),
+            servers=servers,
+            data=data,
+            port_file=port_file,
+            ready=print_json,
+        )
+    except (ValueError, OSError) as error:
+        fail(str(error), 2)
+
+
+def with_demo(chosen: Settings, day: int | None, scale: str | None) -> Settings:
+    """The settings with another day or scale of the demo. Raises SettingsError."""
+    given = {name: value for name, value in (("day", day), ("scale", scale)) if value is not None}
+    if not given:
+        return chosen
+    try:
+        demo = type(chosen.demo)(**{**chosen.demo.model_dump(), **given})
+    except ValueError as error:
+        raise SettingsError(f"--day is 1 or 2, --scale small, standard or large: {error}") from None
+    return chosen.model_copy(update={"demo": demo})
+
+
+def replicas_of(chosen: Settings) -> Any:
+    """The demo marketplaces for the time of a block: those that are up already (started by
+    `toolmill demo-marketplaces` or `toolmill dev`), else our own. None for live marketplaces."""
+    from contextlib import nullcontext
+
+    if chosen.source == "live":
+        return nullcontext()
+    from demo.server import already_up, replicas
+
+    ports = chosen.demo.ports()
+    up = already_up(ports)
+    if up:
+        typer.echo(f"demo marketplaces are up already ({', '.join(sorted(up))})", err=True)
+        return nullcontext()
+    return replicas(day=chosen.demo.day, scale=chosen.demo.scale, ports=ports)
+
+
+def replicas_for(chosen: Settings, base_url: str | None, marketplace: str) -> Any:
+    """The replicas a crawl by hand needs: none where it is told where to read."""
+    from contextlib import nullcontext
+
+    if base_url or marketplace == "private":
+        return nullcontext()
+    return replicas_of(chosen)
+
+
+def terminal_lines() -> Any:
+    """Progress as lines on stderr."""
+    from warehouse.progress import Lines
+
+    return Lines(lambda line: typer.echo(line, err=True))
+
+
+def _known(marketplace: str) -> None:
+    from assets.marketplaces.names import installed
+
+    if marketplace not in installed():
+        fail(f"unknown marketplace {marketplace!r}; known: {', '.join(installed())}", 2)
+
+
+def _print_table(told: dict[str, Any]) -> None:
+    listings = told["listings"]
+    runnable = sum(one["runnable"] for one in listings)
+    typer.echo(f"{told['marketplace']}: {told['completeness']}, {len(listings)} listings")
+    typer.echo(f"  {runnable} runnable, {len(told['problems'])} problems")
+    for one in listings[:20]:
+        what = one["url"] or " ".join([one["command"] or "", *one["args"]]).strip()
+        typer.echo(f"  {one['native_id'][:44]:<44} {(what or one['reason'] or '')[:80]}")
+    if len(listings) > 20:
+        typer.echo(f"  … {len(listings) - 20} more: --json shows all")

@@ -1,0 +1,106 @@
+"""Markets: what a user can set of each marketplace.
+
+What belongs here: names, types, defaults and meanings, one partition each.
+What does not: what a setting does (`resources.py` makes crawl policies of them).
+
+A package's own adapter is set the same way, under the name of its entry point:
+`TOOLMILL_MARKETPLACES__ACME__BASE_URL`.
+"""
+
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+from assets.marketplaces.names import installed
+
+KEYS = ("api_key", "tenant_id", "client_id", "client_secret", "project_id")
+
+
+class Marketplace(BaseModel):
+    """One marketplace: where it is, how much of it is read, and how politely."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    base_url: str = Field(default="", description="of its API, or of the site itself")
+    site_url: str | None = Field(
+        default=None, description="the site with the sitemap, where the API has another host"
+    )
+    enabled: bool = True
+    priority: int = Field(default=50, description="lower goes first in a night")
+    scope: tuple[str, ...] = Field(
+        default=(), description="which of its lists are read; empty: the adapter's default"
+    )
+    page_cap: int = Field(default=200, ge=1, description="most list pages a crawl reads")
+    detail_cap: int = Field(
+        default=5000, ge=0, description="most records' pages requested in a night"
+    )
+    requests_per_second: float = Field(default=2.0, gt=0)
+    concurrency: int = Field(default=4, ge=1, le=64, description="requests in flight")
+    refresh_days: float = Field(
+        default=7.0,
+        ge=0,
+        description="a record's page with no revision of its own is read again; 0: never",
+    )
+    max_body_mb: float = Field(default=16, gt=0, description="of one response, unpacked")
+    api_key: SecretStr | None = None
+    tenant_id: SecretStr | None = None
+    client_id: SecretStr | None = None
+    client_secret: SecretStr | None = None
+    project_id: SecretStr | None = None
+    paths: tuple[Path, ...] = Field(
+        default=(), description="private: files and folders with mcpServers"
+    )
+    approved: tuple[str, ...] = Field(
+        default=(), description="private: endpoints its rows may be sent to"
+    )
+
+    def keys(self) -> dict[str, str]:
+        """The keys that are set, in clear."""
+        values = {name: getattr(self, name) for name in KEYS}
+        return {name: key.get_secret_value() for name, key in values.items() if key}
+
+
+class Marketplaces(BaseModel):
+    """The marketplaces, one partition each."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Marketplace] = Field(init=False)
+
+    registry: Marketplace = Marketplace(
+        base_url="https://registry.modelcontextprotocol.io", page_cap=1000
+    )
+    smithery: Marketplace = Marketplace(
+        base_url="https://api.smithery.ai", site_url="https://smithery.ai"
+    )
+    # 119,812 servers without a command stand behind 15,656 connectors with a URL.
+    glama: Marketplace = Marketplace(base_url="https://glama.ai/api/mcp", scope=("connectors",))
+    # 200 requests a minute, 5,000 an hour (its documentation).
+    pulsemcp: Marketplace = Marketplace(
+        base_url="https://api.pulsemcp.com", requests_per_second=1.0
+    )
+    mcpso: Marketplace = Marketplace(base_url="https://mcp.so", requests_per_second=1.0)
+    mcphub: Marketplace = Marketplace(base_url="https://mcphub.com", requests_per_second=1.0)
+    deepnlp: Marketplace = Marketplace(base_url="https://www.deepnlp.org", requests_per_second=1.0)
+    pipedream: Marketplace = Marketplace(base_url="https://api.pipedream.com")
+    docker: Marketplace = Marketplace(base_url="https://desktop.docker.com")
+    private: Marketplace = Marketplace()
+
+    @model_validator(mode="after")
+    def _only_installed(self) -> Self:
+        unknown = sorted(set(self.model_extra or ()) - set(installed()))
+        if unknown:
+            raise ValueError(
+                f"no adapter {unknown[0]!r} is installed; known: {', '.join(installed())}"
+            )
+        return self
+
+    def of(self, name: str) -> Marketplace:
+        """The settings of a marketplace, defaults for one that nobody set."""
+        return getattr(self, name, None) or Marketplace()
+
+
+def extra_names() -> dict[str, Any]:
+    """Dotted setting -> field of the installed marketplaces that are not ours."""
+    others = [name for name in installed() if name not in Marketplaces.model_fields]
+    return {f"{name}.{field}": field for name in others for field in Marketplace.model_fields}

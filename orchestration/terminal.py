@@ -1,0 +1,22 @@
+"""Terminal: JSON on stdout, one line of error on stderr, and the exit code.
+
+What belongs here: how every command speaks. What does not: the console of Dagster's runs
+(`console.py`).
+"""
+
+import json
+import sys
+from typing import Any, NoReturn
+
+import typer
+
+
+def print_json(obj: Any) -> None:
+    """One JSON value on one line of stdout."""
+    typer.echo(json.dumps(obj, ensure_ascii=False, default=str))
+
+
+def fail(message: str, code: int) -> NoReturn:
+    """Ends the command: 1 found or failed, 2 usage."""
+    typer.echo(message, err=True)
+    sys.exit(code)

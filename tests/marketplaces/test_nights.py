@@ -1,0 +1,96 @@
+"""What a crawl leaves standing, and since when the next one asks."""
+
+from typing import Any
+
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assets.marketplaces.checkpoint import finished, since
+from assets.marketplaces.listing import LISTINGS, Listing, to_row
+from assets.marketplaces.merge import merged
+from assets.marketplaces.policy import CrawlResult, problem
+from warehouse.effects.memo import Memo
+from warehouse.tables import Head
+
+DAY = 86_400.0
+NOW = 1_795_000_000.0
+
+
+def frame(*ids: str, name: str = "old") -> pl.DataFrame:
+    listings = [
+        Listing(marketplace="m", native_id=one, name=f"{name} {one}", reason="x") for one in ids
+    ]
+    return LISTINGS.frame([to_row(one) for one in listings])
+
+
+def result(*ids: str, completeness: Any = "complete", unread: tuple[str, ...] = (), **facts: Any):
+    rows = [problem(one, "", "http_status", "x") for one in unread]
+    return CrawlResult("m", frame(*ids, name="new"), completeness, 1, 1, [], rows, **facts)
+
+
+def names(rows: pl.DataFrame) -> list[str]:
+    return rows.sort("native_id")["name"].to_list()
+
+
+def test_only_a_complete_pass_takes_a_listing_away() -> None:
+    before = frame("a", "b")
+    assert names(merged(before, result("b", "c"))) == ["new b", "new c"]
+    for ending in ("capped", "truncated"):
+        after = merged(before, result("b", "c", completeness=ending))
+        assert names(after) == ["old a", "new b", "new c"]
+
+
+def test_a_record_that_could_not_be_read_tonight_is_not_gone() -> None:
+    assert names(merged(frame("a", "b", "c"), result("c", unread=("a",)))) == ["old a", "new c"]
+
+
+def test_a_pass_over_changes_takes_away_only_what_is_called_deleted() -> None:
+    after = merged(frame("a", "b", "c"), result("b", changes_only=True, gone=["c"]))
+    assert names(after) == ["old a", "new b"]
+
+
+def test_a_server_that_left_a_config_of_several_goes_even_in_a_pass_that_is_not_complete() -> None:
+    before = frame("a#one", "a#two", "b#three")
+    after = merged(before, result("a#one", completeness="truncated"))
+    assert names(after) == ["new a#one", "old b#three"]
+
+
+@given(st.sets(st.sampled_from("abcdef")), st.sets(st.sampled_from("abcdef"), min_size=1))
+def test_merging_the_same_result_twice_changes_nothing(before: set[str], seen: set[str]) -> None:
+    for ending in ("complete", "capped"):
+        once = merged(frame(*before), result(*seen, completeness=ending))
+        assert LISTINGS.digest(merged(once, result(*seen, completeness=ending))) == LISTINGS.digest(
+            once
+        )
+
+
+def head(digest: str = "v1") -> Head:
+    return Head(digest, 1, "run", NOW)
+
+
+def test_changes_are_asked_for_since_the_last_complete_crawl_began_with_a_margin(tmp_path) -> None:
+    memo = Memo(tmp_path / "memo.db")
+    assert since(memo, "m", head(), now=NOW) is None
+    finished(memo, "m", head(), result("a"), begun=NOW)
+    assert since(memo, "m", head(), now=NOW + DAY) == "2026-11-17T11:06:40Z"
+
+
+def test_a_full_pass_follows_a_lost_table_a_capped_crawl_and_a_week(tmp_path) -> None:
+    memo = Memo(tmp_path / "memo.db")
+    finished(memo, "m", head(), result("a", completeness="capped"), begun=NOW)
+    assert since(memo, "m", head(), now=NOW) is None
+    finished(memo, "m", head(), result("a"), begun=NOW)
+    assert since(memo, "m", None, now=NOW) is None
+    assert since(memo, "m", head("another"), now=NOW) is None
+    for day in range(1, 7):
+        finished(memo, "m", head(), result("a", changes_only=True), begun=NOW + day * DAY)
+    assert since(memo, "m", head(), now=NOW + 6.9 * DAY) is not None
+    assert since(memo, "m", head(), now=NOW + 7.1 * DAY) is None
+
+
+def test_a_crawl_after_the_checkpoints_table_was_refused_asks_for_all_again(tmp_path) -> None:
+    memo = Memo(tmp_path / "memo.db")
+    finished(memo, "m", head(), result("a"), begun=NOW)
+    finished(memo, "m", head("v2"), result("a", completeness="truncated"), begun=NOW + DAY)
+    assert since(memo, "m", head("v2"), now=NOW + 2 * DAY) is None

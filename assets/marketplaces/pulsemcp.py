@@ -23,7 +23,7 @@ _VERSION = "com.pulsemcp/server-version"
 _V0BETA = {"short_description", "source_code_url", "package_registry", "package_name"}
 
 
-class PulseMCPAdapter(RegistryAdapter):
+class PulseMcpAdapter(RegistryAdapter):
     """The registry's adapter with two headers and another `_meta` key."""
 
     name: ClassVar[str] = "pulsemcp"

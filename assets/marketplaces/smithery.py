@@ -35,6 +35,7 @@ _PAGE = 100  # the most the API allows
 _STABLE = ("qualifiedName", "displayName", "description", "remote", "isDeployed", "createdAt")
 _PREFIXES = ("server", "servers")
 _TABS = ("api", "capabilities", "prompts", "quality", "releases", "resources", "settings", "tools")
+_DETAIL = {"connections", "deploymentUrl", "security", "tools"}
 _THIN = "the list names no launch facts; they stand on the server's own page"
 
 
@@ -114,7 +115,8 @@ class SmitheryAdapter(Adapter):
         found = await get(index, locations)
         shards = [loc for loc, _ in found if _is_shard(loc)]
         pages = [entry for entry in found if not entry[0].endswith(".xml")]
-        yield self._slugs(pages, seen)
+        if pages:
+            yield self._slugs(pages, seen)
         for shard in shards:
             yield self._slugs(await get(shard, locations), seen)
 
@@ -143,7 +145,8 @@ class SmitheryAdapter(Adapter):
         name = _qualified(raw)
         if not name:
             raise ValueError("the record has no qualifiedName")
-        facts: Facts = connection_facts(raw) if "connections" in raw else {"reason": _THIN}
+        own = not _DETAIL.isdisjoint(raw)
+        facts: Facts = connection_facts(raw) if own else {"reason": _THIN}
         return [
             Listing(
                 marketplace=self.name,
@@ -171,7 +174,7 @@ class SmitheryAdapter(Adapter):
 
 
 def _detail(page: Page) -> dict[str, Any]:
-    return json_object(page, "qualifiedName", "connections")
+    return json_object(page, "qualifiedName")
 
 
 def _qualified(item: Any) -> str:

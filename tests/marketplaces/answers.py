@@ -1,0 +1,124 @@
+"""Answers: a marketplace that is a dictionary of responses, for adapters without HTTP."""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hypothesis import strategies as st
+
+from assets.marketplaces.listing import Listing
+from assets.marketplaces.policy import Adapter, CrawlError, CrawlPolicy, Page, Ref, RefPage
+from assets.marketplaces.redact import redact_json
+
+POLICY = CrawlPolicy(base_url="https://market.example")
+
+
+def saved_page(value: Any, content_type: str = "application/json") -> Page:
+    """A saved payload as the command line hands it over."""
+    body = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return Page("saved.json", content_type, body)
+
+
+def read(adapter: Adapter, value: Any) -> list[Listing]:
+    """The listings of one saved payload."""
+    refs = adapter.saved(saved_page(value))
+    assert all(ref.raw is not None for ref in refs)
+    return [listing for ref in refs for listing in adapter.parse(ref.raw, ref)]
+
+
+class Answers:
+    """`get` over a dictionary URL -> JSON value, Page or CrawlError; `asked` is what was asked."""
+
+    def __init__(self, pages: Mapping[str, Any]) -> None:
+        self.pages, self.asked = pages, list[str]()
+
+    async def get(self, url: str, check: Callable[[Page], Any], *, ref: Ref | None = None) -> Any:
+        self.asked.append(url)
+        answer = self.pages.get(url)
+        if answer is None:
+            raise CrawlError("http_status", url, "status 404", "200", "look at the URL", status=404)
+        if isinstance(answer, CrawlError):
+            raise answer
+        page = answer if isinstance(answer, Page) else Page(url, "application/json", b"")
+        if page is not answer:
+            page = Page(url, "application/json", json.dumps(answer).encode())
+        return redact_json(check(page))
+
+    def listed(self, adapter: Adapter, since: str | None = None) -> list[RefPage]:
+        """Every page of the adapter's list."""
+
+        async def collect() -> list[RefPage]:
+            return [page async for page in adapter.refs(self.get, since)]
+
+        return asyncio.run(collect())
+
+    def detailed(self, adapter: Adapter, ref: Ref) -> Any:
+        """The raw record of a ref."""
+
+        async def unused(url: str, *, ready: str, ref: Ref | None = None) -> str:
+            raise AssertionError(url)
+
+        return asyncio.run(adapter.detail(ref, self.get, unused))
+
+
+_ODD = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats()
+    | st.text(max_size=12)
+    | st.sampled_from(["\ud800", "http://[", "{", "{x}", "--", "a=b", "@", "npm", "https://x/{y}"]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@st.composite
+def mutations(draw: st.DrawFn, value: Any) -> Any:
+    """A copy of a JSON value with one to three of its parts replaced, taken out or doubled."""
+    made = json.loads(json.dumps(value))
+    for _ in range(draw(st.integers(1, 3))):
+        places = list(_places(made))
+        if not places:
+            return draw(_ODD)
+        holder, key = draw(st.sampled_from(places))
+        how = draw(st.sampled_from(("replace", "remove", "double")))
+        if how == "replace":
+            holder[key] = draw(_ODD)
+        elif how == "remove":
+            del holder[key]
+        elif isinstance(holder, list):
+            holder.append(holder[key])
+        else:
+            holder[f"{key}_"] = holder[key]
+    return made
+
+
+def _places(value: Any) -> Any:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield value, key
+            yield from _places(item)
+    elif isinstance(value, list):
+        for at, item in enumerate(value):
+            yield value, at
+            yield from _places(item)
+
+
+def survives(adapter: Adapter, value: Any) -> None:
+    """`saved` raises nothing but CrawlError, `parse` nothing but ValueError."""
+    body = json.dumps(value).encode("utf-8", "surrogatepass")
+    try:
+        refs = adapter.saved(Page("saved.json", "application/json", body))
+    except CrawlError:
+        return
+    for ref in refs:
+        try:
+            listings = adapter.parse(ref.raw, ref)
+        except ValueError:
+            continue
+        assert all(one.runnable or one.reason for one in listings)
+        adapter.deleted(ref)

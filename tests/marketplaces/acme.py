@@ -1,0 +1,58 @@
+"""A marketplace of the tests' own: a JSON list by page number, a JSON page per record.
+
+It is also what a user writes to add one: `docs/extending.md` shows the same interface.
+"""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any, ClassVar
+
+from assets.marketplaces.config import launch_facts
+from assets.marketplaces.listing import Listing
+from assets.marketplaces.payload import json_list, json_object
+from assets.marketplaces.policy import Adapter, Get, Page, Ref, RefPage, Render
+
+
+class AcmeAdapter(Adapter):
+    name: ClassVar[str] = "acme"
+    robots: ClassVar[bool] = True
+
+    async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
+        number = 1
+        while True:
+            body = await get(f"{self.policy.base_url}/list?page={number}", json_list("servers"))
+            refs = [self._ref(item) for item in body["servers"]]
+            yield RefPage(refs, ended=number >= body.get("pages", 1))
+            if number >= body.get("pages", 1):
+                return
+            number += 1
+
+    def _ref(self, item: dict[str, Any]) -> Ref:
+        url = f"{self.policy.base_url}/servers/{item['id']}"
+        return Ref(item["id"], url, item.get("revision"), weak=item.get("weak", False))
+
+    async def detail(self, ref: Ref, get: Get, render: Render) -> Any:
+        return await get(ref.url, lambda page: json_object(page, "name"), ref=ref)
+
+    def parse(self, raw: Any, ref: Ref) -> list[Listing]:
+        facts = launch_facts(raw["config"])
+        name = str(raw["name"])
+        return [
+            Listing(
+                marketplace=self.name,
+                native_id=ref.native_id,
+                name=name,
+                evidence="config",
+                **facts,
+            )
+        ]
+
+    def saved(self, page: Page) -> list[Ref]:
+        raw = json_object(page, "name", "config")
+        return [Ref(raw["name"], page.url, raw=raw)]
+
+
+def server(name: str, **facts: Any) -> str:
+    """One record's page."""
+    config = {"command": "npx", "args": ["-y", f"{name}@1.0.0"], **facts}
+    return json.dumps({"name": name, "config": config})

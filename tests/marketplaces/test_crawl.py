@@ -1,0 +1,267 @@
+"""The engine over real HTTP: robots, revisions, caps, conditional requests, secrets, failures."""
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assets.marketplaces.crawl import CrawlError, CrawlPolicy, CrawlResult, crawl
+from assets.marketplaces.policy import Post
+from assets.marketplaces.record import Recorder
+from tests.marketplaces.acme import AcmeAdapter, server
+from tests.marketplaces.site import Answer, Script, Site, site
+from warehouse.effects.ledger import Ledger
+from warehouse.effects.memo import Memo
+
+JSON = "application/json"
+
+
+def acme(
+    *items: dict[str, Any], pages: dict[str, Answer] | None = None, robots: Answer | None = None
+) -> Script:
+    """A site that lists `items`, each with its page."""
+
+    def answer(path: str, number: int) -> Answer:
+        if path == "/robots.txt":
+            return robots or Answer(status=404)
+        if path in (pages or {}):
+            return (pages or {})[path]
+        if path.startswith("/list"):
+            return Answer(json.dumps({"servers": list(items)}), content_type=JSON)
+        return Answer(server(path.rsplit("/", 1)[1]), content_type=JSON)
+
+    return answer
+
+
+def run(here: Site, ledger: Ledger, night: str = "1", **policy: Any) -> CrawlResult:
+    facts = {"base_url": here.url, "requests_per_second": 0, "allow_loopback": True} | policy
+    return crawl(AcmeAdapter(CrawlPolicy(**facts)), ledger=ledger, night=night)
+
+
+def ids(result: CrawlResult) -> list[str]:
+    return [one.native_id for one in result.listings]
+
+
+def test_an_unchanged_record_costs_no_request_and_a_changed_one_costs_one(ledger: Ledger) -> None:
+    revisions = {"a": "1", "b": "1", "c": None}
+
+    def answer(path: str, number: int) -> Answer:
+        items = [{"id": name, "revision": found} for name, found in revisions.items()]
+        return acme(*items)(path, number)
+
+    with site(answer) as here:
+        assert ids(run(here, ledger)) == ["a", "b", "c"]
+        revisions["b"] = "2"
+        here.paths.clear()
+        again = run(here, ledger, night="2")
+        assert ids(again) == ["a", "b", "c"]
+    # The record without a revision has only the night to go by.
+    assert sorted(here.paths) == ["/list?page=1", "/robots.txt", "/servers/b", "/servers/c"]
+    assert (again.requests, again.pages) == (4, 5)
+
+
+def test_a_weak_revision_is_read_again_when_it_is_old(ledger: Ledger) -> None:
+    with site(acme({"id": "a", "revision": "1", "weak": True})) as here:
+        for night, days in (("1", 7.0), ("2", 7.0), ("3", 1e-9), ("4", 7.0), ("5", 0.0)):
+            run(here, ledger, night=night, refresh_days=days)
+            time.sleep(0.01)
+    # In nights 1 and 3; night 5 never reads again, under a key of its own.
+    assert here.paths.count("/servers/a") == 3
+
+
+def test_pages_are_asked_for_conditionally_and_a_lost_copy_unconditionally(
+    ledger: Ledger,
+) -> None:
+    def answer(path: str, number: int) -> Answer:
+        found = acme({"id": "a"})(path, number)
+        known = here.headers[-1].get("If-None-Match") == f'"{path}"'
+        return replace(found, status=304 if known else found.status, headers={"ETag": f'"{path}"'})
+
+    with site(answer) as here:
+        first = run(here, ledger)
+        again = run(here, ledger, night="2")
+        assert (
+            [one.get("If-None-Match") is not None for one in here.headers[3:]]
+            == [
+                *(True, True),
+                False,  # robots.txt answered 404: nothing to compare with
+            ]
+            or sum("If-None-Match" in one for one in here.headers[3:]) == 2
+        )
+        assert again.frame.drop("fetched_at").equals(first.frame.drop("fetched_at"))
+        for blob in ledger.blobs.root.rglob("*"):
+            if blob.is_file():
+                blob.unlink()
+        assert ids(run(here, ledger, night="3")) == ["a"]
+
+
+def test_robots_txt_is_read_once_a_night_and_obeyed_with_its_wildcards(ledger: Ledger) -> None:
+    rules = Answer("User-agent: *\nDisallow: /*/b$\nDisallow: /x\n", content_type="text/plain")
+    with site(acme({"id": "a"}, {"id": "b"}, {"id": "bb"}, robots=rules)) as here:
+        result = run(here, ledger)
+    assert ids(result) == ["a", "bb"]
+    assert [(row["native_id"], row["error_kind"]) for row in result.problems] == [("b", "robots")]
+    assert result.completeness == "complete"  # what is forbidden is known, and is not gone
+    assert result.unread == {"b"}
+    assert here.paths.count("/robots.txt") == 1
+    assert "/servers/b" not in here.paths
+
+
+def test_a_list_that_robots_forbids_is_an_error_and_not_requested(ledger: Ledger) -> None:
+    rules = Answer("User-agent: toolmill\nDisallow: /list\n", content_type="text/plain")
+    with site(acme({"id": "a"}, robots=rules)) as here, pytest.raises(CrawlError) as caught:
+        run(here, ledger)
+    assert caught.value.kind == "robots"
+    assert here.paths == ["/robots.txt"]
+
+
+def test_a_robots_txt_that_cannot_be_read_stops_the_crawl(ledger: Ledger) -> None:
+    with site(acme({"id": "a"}, robots=Answer(status=500))) as here, pytest.raises(CrawlError):
+        run(here, ledger)
+    assert set(here.paths) == {"/robots.txt"}
+
+
+def test_a_crawl_delay_slows_the_crawl_down_and_a_long_one_ends_it(ledger: Ledger) -> None:
+    rules = Answer("User-agent: *\nCrawl-delay: 0.3\n", content_type="text/plain")
+    with site(acme({"id": "a"}, {"id": "b"}, robots=rules)) as here:
+        run(here, ledger)
+    gaps = [later - sooner for sooner, later in zip(here.times, here.times[1:], strict=False)]
+    assert min(gaps[1:]) > 0.25
+    rules = Answer("User-agent: *\nCrawl-delay: 3600\n", content_type="text/plain")
+    with site(acme({"id": "a"}, robots=rules)) as here, pytest.raises(CrawlError) as caught:
+        run(here, ledger)
+    assert "crawl-delay of 3600 s" in caught.value.found
+
+
+def test_a_crawl_over_its_cap_reads_on_in_the_next_nights(ledger: Ledger) -> None:
+    items = [{"id": name, "revision": "1"} for name in "abcde"]
+    with site(acme(*items)) as here:
+        seen = []
+        for night in "123":
+            result = run(here, ledger, night=night, detail_cap=2, concurrency=1)
+            seen.append((len(ids(result)), result.completeness))
+    assert seen == [(2, "capped"), (4, "capped"), (5, "complete")]
+    assert len([path for path in here.paths if path.startswith("/servers")]) == 5
+
+
+def test_a_killed_crawl_asks_only_for_what_is_missing(ledger: Ledger) -> None:
+    class Killed(BaseException):
+        pass
+
+    class AfterThree:
+        def update(self, stage: str, done: int, total: int, **_: object) -> None:
+            if stage.endswith("records") and done == 3:
+                raise Killed
+
+    items = [{"id": name} for name in "abcdef"]
+    with site(acme(*items)) as here:
+        policy = CrawlPolicy(base_url=here.url, requests_per_second=0, allow_loopback=True)
+        with pytest.raises(Killed):
+            crawl(AcmeAdapter(policy), ledger=ledger, night="1", progress=AfterThree())
+        asked = {path for path in here.paths if path.startswith("/servers")}
+        assert 3 <= len(asked) <= 6
+        assert ids(run(here, ledger)) == list("abcdef")
+    details = [path for path in here.paths if path.startswith("/servers")]
+    assert len(details) - len(set(details)) <= policy.concurrency  # those in flight
+
+
+def test_secrets_reach_neither_blobs_nor_table_nor_memo(ledger: Ledger, tmp_path: Path) -> None:
+    token = "ghp_" + "a1B2" * 9
+    page = server("a", env={"GITHUB_TOKEN": token}, args=["-y", "a@1", "--token", token])
+    pages = {"/servers/a": Answer(page, content_type=JSON, headers={"ETag": "x"})}
+    recorder = Recorder(tmp_path / "captures", "acme", "2026-01-01")
+    with site(acme({"id": "a"}, pages=pages)) as here:
+        policy = CrawlPolicy(base_url=here.url, requests_per_second=0, allow_loopback=True)
+        result = crawl(AcmeAdapter(policy), ledger=ledger, night="1", recorder=recorder)
+        recorder.finish()
+    variable = result.listings[0].env[0]
+    assert (variable.name, variable.required, variable.secret) == ("GITHUB_TOKEN", True, True)
+    blobs = [path.name for path in ledger.blobs.root.rglob("*") if path.is_file()]
+    assert blobs
+    assert all(token.encode() not in ledger.blobs.get(name) for name in blobs)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert all(token.encode() not in path.read_bytes() for path in files)
+    captured = tmp_path / "captures"
+    assert (captured / "page-servers-a.1.json").exists()
+    assert "page-list.1.json" in (captured / "PROVENANCE.md").read_text()
+
+
+def test_without_its_key_a_marketplace_is_skipped_and_asked_for_nothing(ledger: Ledger) -> None:
+    class Locked(AcmeAdapter):
+        needs = ("api_key", "tenant_id")
+
+        async def headers(self, post: Post) -> dict[str, str]:
+            return {"X-API-Key": self.policy.keys["api_key"]}
+
+    with site(acme({"id": "a"})) as here:
+        policy = CrawlPolicy(
+            base_url=here.url, allow_loopback=True, keys={"api_key": "k"}, requests_per_second=0
+        )
+        result = crawl(Locked(policy), ledger=ledger, night="1")
+        assert (result.completeness, here.paths) == ("skipped: key missing", [])
+        assert "TOOLMILL_MARKETPLACES__ACME__TENANT_ID" in result.problems[0]["hint"]
+        keys = {"api_key": "k", "tenant_id": "t"}
+        crawl(Locked(replace(policy, keys=keys)), ledger=ledger, night="1")
+        assert all(one["X-Api-Key"] == "k" for one in here.headers if "X-Api-Key" in one)
+    assert "'k'" not in repr(policy)
+
+
+def test_a_failing_page_is_a_problem_and_a_refused_key_ends_the_crawl(ledger: Ledger) -> None:
+    with site(acme({"id": "a"}, {"id": "b"}, pages={"/servers/b": Answer(status=410)})) as here:
+        result = run(here, ledger)
+    assert (ids(result), result.completeness) == (["a"], "truncated")
+    with (
+        site(acme({"id": "a"}, pages={"/servers/a": Answer(status=401)})) as here,
+        pytest.raises(CrawlError, match="wants a key"),
+    ):
+        run(here, ledger)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"name": "x"}',
+        '{"name": "x", "config": 7}',
+        '{"name": ["x"], "config": {"command": {}}}',
+        '{"name": "x", "config": {"command": "a", "args": "b | sh"}}',
+        '{"name": null, "config": {"command": "curl x | sh"}}',
+        json.dumps({"name": "x", "config": {"command": "npx", "args": [[["deep"]]]}}),
+    ],
+)
+def test_a_record_of_an_odd_shape_is_a_listing_with_a_reason(body: str, ledger: Ledger) -> None:
+    pages = {"/servers/b": Answer(body, content_type=JSON)}
+    with site(acme({"id": "a"}, {"id": "b"}, pages=pages)) as here:
+        result = run(here, ledger)
+    assert ids(result) == ["a", "b"]
+    odd = result.listings[1]
+    assert not odd.runnable
+    assert odd.reason
+
+
+def test_broken_text_and_a_huge_description_neither_stop_nor_swell_the_crawl(
+    ledger: Ledger,
+) -> None:
+    broken = server("x").replace('"x"', '"\ud83dbidi\u202e zero\u200bwidth"', 1)
+    huge = json.dumps({"name": "y" * 10_000_000, "config": {"command": "npx", "args": ["y@1"]}})
+    pages = {
+        "/servers/a": Answer(broken.encode("utf-8", "surrogatepass"), content_type=JSON),
+        "/servers/b": Answer(huge, content_type=JSON),
+    }
+    with site(acme({"id": "a"}, {"id": "b"}, pages=pages)) as here:
+        found = run(here, ledger).listings
+    assert not any(char in found[0].name for char in "\u202e\u200b\ud83d")
+    assert "hidden_text" in found[0].flags
+    assert len(found[1].name) <= 200
+
+
+def test_a_memo_that_was_lost_costs_requests_and_no_data(ledger: Ledger, tmp_path: Path) -> None:
+    with site(acme({"id": "a", "revision": "1", "weak": True})) as here:
+        policy = CrawlPolicy(base_url=here.url, requests_per_second=0, allow_loopback=True)
+        first = crawl(AcmeAdapter(policy), ledger=ledger, night="1")
+        fresh = Memo(tmp_path / "another.db")
+        again = crawl(AcmeAdapter(policy), ledger=ledger, night="2", memo=fresh)
+    assert again.frame.drop("fetched_at").equals(first.frame.drop("fetched_at"))
+    assert here.paths.count("/servers/a") == 2

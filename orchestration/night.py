@@ -82,7 +82,8 @@ def run_night(
         runner = _Runner(build_defs(resources=resources, loggers={"console": terminal}), instance)
         runner.night.cleared = len(clear_dead_runs(instance))
         for name in only or enabled(settings):
-            if not runner.execute("nightly", partition=name):
+            if not runner.execute("nightly", partition=name) and not runner.failed("listings"):
+                # A crawl that failed has decided itself whether its pages are worth keeping.
                 warehouse.ledger.close_night(name)
         runner.execute("fan_in")
         _train_if_asked(runner, warehouse, settings)
@@ -103,7 +104,12 @@ class _Runner:
     def __init__(self, defs: dg.Definitions, instance: dg.DagsterInstance) -> None:
         self._defs = defs
         self._instance = instance
+        self._failed_steps: set[str] = set()
         self.night = Night()
+
+    def failed(self, step: str) -> bool:
+        """Whether a step of the last run failed."""
+        return step in self._failed_steps
 
     def execute(self, job: str, partition: str | None = None) -> bool:
         started = time.monotonic()
@@ -123,7 +129,9 @@ class _Runner:
                 "seconds": round(time.monotonic() - started, 1),
             }
         )
-        if any(_interrupted(event) for event in result.all_events):
+        events = result.all_events
+        self._failed_steps = {str(event.step_key) for event in events if event.is_step_failure}
+        if any(_interrupted(event) for event in events):
             raise KeyboardInterrupt
         return result.success
 

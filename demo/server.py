@@ -1,42 +1,38 @@
 """Server: the replica marketplaces over real HTTP on loopback.
 
-What belongs here: three sites (registry, website, files with the bundles), each on a port of its
-own so that one can be down alone; counting requests; switching day and faults while running.
-What does not: what they answer (`registry.py`, `website.py`, `faults.py`).
+What belongs here: sites, each on a port of its own so that one can be down alone; counting
+requests; switching day, scale and faults while running.
+What does not: what they answer (`sites/`, `site.py`), ports (`ports.py`).
 """
 
 import asyncio
 import json
-import socket
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from demo.catalogue import World, world
 from demo.faults import SITES, checked
-from demo.registry import Registry
-from demo.website import Website
+from demo.full import FullWorld, Shares, full_world
+from demo.ports import HOST, PORTS, PortTaken, already_up, bind, free_port
+from demo.sites import REPLICAS
+from demo.trouble import Trouble
 
-HOST = "127.0.0.1"
-PORTS = {"registry": 8931, "mcpso": 8932}
-
-
-class PortTaken(RuntimeError):
-    """A port is in use; the message names it and the mend."""
+__all__ = ["HOST", "PORTS", "PortTaken", "Replicas", "already_up", "replicas", "serve"]
 
 
 class Replicas(Mapping[str, str]):
-    """Running replicas. As a mapping: site -> base URL (registry, mcpso, files)."""
+    """Running replicas. As a mapping: site -> base URL."""
 
     def __init__(
         self,
@@ -44,11 +40,19 @@ class Replicas(Mapping[str, str]):
         scale: str = "standard",
         faults: Mapping[str, str] | None = None,
         ports: Mapping[str, int] | None = None,
+        *,
+        servers: int | None = None,
+        data: Path | None = None,
+        sites: Iterable[str] | None = None,
+        shares: Shares | None = None,
     ) -> None:
+        self._sites = _chosen(sites)
         self._faults = checked(faults or {})
-        self._counts: dict[str, Counter[str]] = {site: Counter() for site in SITES}
-        self._ports = {site: _free_port((ports or {}).get(site, 0)) for site in SITES}
-        self._world = world(day, scale, self["files"])
+        self._trouble = {site: Trouble(site, self._faults.get(site)) for site in self._sites}
+        self._counts: dict[str, Counter[str]] = {site: Counter() for site in self._sites}
+        self._ports = {site: free_port(site, (ports or {}).get(site, 0)) for site in self._sites}
+        self._size: dict[str, Any] = {"servers": servers, "data": data, "shares": shares}
+        self._world = self._made(day, scale)
         self._running: dict[str, tuple[uvicorn.Server, Any]] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -57,10 +61,10 @@ class Replicas(Mapping[str, str]):
         return f"http://{HOST}:{self._ports[site]}"
 
     def __iter__(self) -> Iterator[str]:
-        return iter(SITES)
+        return iter(self._sites)
 
     def __len__(self) -> int:
-        return len(SITES)
+        return len(self._sites)
 
     def start(self) -> "Replicas":
         """Starts every site that is not to be down; returns when each accepts connections."""
@@ -81,17 +85,19 @@ class Replicas(Mapping[str, str]):
         day: int | None = None,
         scale: str | None = None,
         faults: Mapping[str, str] | None = None,
+        **size: Any,
     ) -> None:
-        """Changes the day, the scale or all faults while running; the addresses stay."""
+        """Changes the day, the scale, all faults, or the size of a full world (`servers`, `data`,
+        `shares`) while running; the addresses stay."""
         if faults is not None:
             self._faults = checked(faults)
-        self._world = world(
-            day or self._world.day, scale or self._world.scale, self._world.files_url
-        )
+            self._trouble = {site: Trouble(site, self._faults.get(site)) for site in self._sites}
+        self._size |= size
+        self._world = self._made(day or self._world.day, scale or self._world.scale, bool(size))
         self._wait(self._apply())
 
     @property
-    def world(self) -> World:
+    def world(self) -> World | FullWorld:
         return self._world
 
     def stats(self, site: str | None = None) -> dict[str, int]:
@@ -103,35 +109,33 @@ class Replicas(Mapping[str, str]):
         """Number of requests answered since the start, without `/_stats`."""
         return sum(self.stats(site).values())
 
-    def _app(self, site: str) -> Any:
-        def fault() -> str | None:
-            return self._faults.get(site)
+    def _made(self, day: int, scale: str, fresh: bool = False) -> World | FullWorld:
+        """The world of a day and scale; a full one keeps its records from day to day."""
+        files_url = self["files"] if "files" in self._sites else ""
+        if scale != "full":
+            return world(day, scale, files_url)
+        held = getattr(self, "_world", None)
+        if isinstance(held, FullWorld) and not fresh:
+            return replace(held, day=day)
+        return full_world(day, files_url=files_url, **self._size)
 
-        routes = [Route("/_stats", self._stats_route(site))]
-        if site == "registry":
-            routes += Registry(lambda: self._world, fault).routes()
-        elif site == "mcpso":
-            routes += Website(lambda: self._world, fault).routes()
-        else:
-            routes.append(Route("/bundles/{name}", self._bundle))
+    def _app(self, site: str) -> Any:
+        replica = REPLICAS[site](lambda: self._world, lambda: self._trouble[site])
+        routes = [Route("/_stats", self._stats_route(site)), *replica.all_routes()]
         return _Counting(Starlette(routes=routes), self._counts[site])
 
-    def _stats_route(self, site: str) -> Callable[[Request], Response]:
-        return lambda _: JSONResponse(
-            {"site": site, "total": self.requests(site), "by_kind": self.stats(site)}
-        )
+    def _stats_route(self, site: str) -> Callable[[Request], Any]:
+        async def stats(_: Request) -> JSONResponse:
+            return JSONResponse(
+                {"site": site, "total": self.requests(site), "by_kind": self.stats(site)}
+            )
 
-    def _bundle(self, request: Request) -> Response:
-        name = request.path_params["name"].removesuffix(".mcpb")
-        for server in self._world.servers:
-            if server.kind == "mcpb" and server.identifier == name:
-                return Response(self._world.bundle(server).data, media_type="application/zip")
-        return PlainTextResponse("not found", 404)
+        return stats
 
     async def _apply(self) -> None:
-        down = {site for site, kind in self._faults.items() if kind == "down"}
+        down = {site for site, trouble in self._trouble.items() if trouble.on("down")}
         await self._halt([site for site in self._running if site in down])
-        for site in SITES:
+        for site in self._sites:
             if site not in down and site not in self._running:
                 await self._launch(site)
 
@@ -140,7 +144,7 @@ class Replicas(Mapping[str, str]):
             self._app(site), log_level="error", lifespan="off", timeout_graceful_shutdown=1
         )
         server = uvicorn.Server(config)
-        task = self._loop.create_task(server.serve([_bind(self._ports[site])]))
+        task = self._loop.create_task(server.serve([bind(site, self._ports[site])]))
         while not server.started:
             if task.done():
                 await task
@@ -176,19 +180,20 @@ def replicas(
     scale: str = "standard",
     faults: Mapping[str, str] | None = None,
     ports: Mapping[str, int] | None = None,
+    *,
+    servers: int | None = None,
+    data: Path | None = None,
+    sites: Iterable[str] | None = None,
+    shares: Shares | None = None,
 ) -> Iterator[Replicas]:
-    """Replica marketplaces while the block runs: `urls["registry"]`, `urls["mcpso"]`,
-    `urls["files"]`; ports are ephemeral unless given."""
-    running = Replicas(day, scale, faults, ports).start()
+    """Replica marketplaces while the block runs, by name the base URL; ports are ephemeral unless
+    given. `servers`, `data` and `shares` are of the scale `full`; `sites`: which to serve."""
+    size: dict[str, Any] = {"servers": servers, "data": data, "shares": shares}
+    running = Replicas(day, scale, faults, ports, sites=sites, **size).start()
     try:
         yield running
     finally:
         running.stop()
-
-
-def already_up(ports: Mapping[str, int]) -> dict[str, int]:
-    """Which of these sites a replica of ours serves already: site -> port."""
-    return {site: port for site, port in ports.items() if _serves(site, port)}
 
 
 def serve(
@@ -196,22 +201,23 @@ def serve(
     day: int = 1,
     scale: str = "standard",
     faults: Mapping[str, str] | None = None,
-    registry_port: int = PORTS["registry"],
-    mcpso_port: int = PORTS["mcpso"],
-    files_port: int | None = None,
+    ports: Mapping[str, int] | None = None,
+    servers: int | None = None,
+    data: Path | None = None,
+    sites: Iterable[str] | None = None,
+    shares: Shares | None = None,
     port_file: Path | None = None,
     ready: Callable[[dict[str, str]], None] | None = None,
     until: threading.Event | None = None,
 ) -> None:
-    """Serves until interrupted (or until `until` is set). A port of 0 is chosen by the system.
+    """Serves until interrupted (or until `until` is set), at `PORTS` where `ports` names no other;
+    a port of 0 is chosen by the system.
 
-    `port_file` receives {"registry": URL, "mcpso": URL, "files": URL} once all sites answer, and
-    `ready` is called with the same. Raises PortTaken.
+    `port_file` receives {site: URL} once all sites answer, and `ready` is called with the same.
+    Raises PortTaken.
     """
-    beside = mcpso_port + 1 if mcpso_port else 0
-    files = files_port if files_port is not None else beside
-    ports = {"registry": registry_port, "mcpso": mcpso_port, "files": files}
-    with replicas(day, scale, faults, ports) as running:
+    size: dict[str, Any] = {"servers": servers, "data": data, "shares": shares}
+    with replicas(day, scale, faults, {**PORTS, **(ports or {})}, sites=sites, **size) as running:
         urls = dict(running)
         if port_file is not None:
             partial = port_file.with_name(port_file.name + ".part")
@@ -225,32 +231,9 @@ def serve(
             pass
 
 
-def _serves(site: str, port: int) -> bool:
-    try:
-        answer = httpx.get(f"http://{HOST}:{port}/_stats", timeout=2.0, trust_env=False)
-        return answer.status_code == 200 and answer.json().get("site") == site
-    except (httpx.HTTPError, ValueError):
-        return False
-
-
-def _free_port(port: int) -> int:
-    """`port` if it can be bound, or one the system chooses for 0."""
-    sock = _bind(port)
-    try:
-        return sock.getsockname()[1]
-    finally:
-        sock.close()
-
-
-def _bind(port: int) -> socket.socket:
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        sock.bind((HOST, port))
-    except OSError as error:
-        sock.close()
-        raise PortTaken(
-            f"port {port} on {HOST} is taken ({error.strerror}); end the other program, or set"
-            " TOOLMILL_DEMO__REGISTRY_PORT / TOOLMILL_DEMO__MCPSO_PORT"
-        ) from error
-    return sock
+def _chosen(sites: Iterable[str] | None) -> tuple[str, ...]:
+    wanted = SITES if sites is None else tuple(sites)
+    unknown = [site for site in wanted if site not in SITES]
+    if unknown:
+        raise ValueError(f"site {unknown[0]!r} does not exist; there are {', '.join(SITES)}")
+    return tuple(site for site in SITES if site in wanted)

@@ -11,7 +11,7 @@ from demo.bundle import pack
 from demo.catalogue import SCALES, SERVERS, gone, world
 
 
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("scale", SCALES[:-1])
 def test_day_two_has_one_new_one_changed_and_one_gone(scale: str) -> None:
     first = {s.slug: s.version(1) for s in world(1, scale).servers}
     second = {s.slug: s.version(2) for s in world(2, scale).servers}

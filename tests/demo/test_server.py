@@ -12,7 +12,7 @@ import pytest
 
 from demo import Replicas, replicas, serve
 from demo.faults import parse_faults
-from demo.server import PortTaken, already_up
+from demo.server import PORTS, PortTaken, already_up
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def test_faults_are_read_from_text_and_unknown_ones_refused() -> None:
 
 def test_serve_writes_the_port_file_once_everything_answers(tmp_path: Path) -> None:
     port_file, until, told = tmp_path / "ports.json", threading.Event(), threading.Event()
-    options = {"registry_port": 0, "mcpso_port": 0, "port_file": port_file, "scale": "small"}
+    options = {"ports": dict.fromkeys(PORTS, 0), "port_file": port_file, "scale": "small"}
     thread = threading.Thread(
         target=serve, kwargs=options | {"until": until, "ready": lambda _: told.set()}
     )
@@ -128,7 +128,7 @@ def test_serve_writes_the_port_file_once_everything_answers(tmp_path: Path) -> N
         assert told.wait(30)
         urls = json.loads(port_file.read_text())
         assert httpx.get(f"{urls['registry']}/_stats").json()["site"] == "registry"
-        assert set(urls) == {"registry", "mcpso", "files"}
+        assert set(urls) == set(PORTS)
     finally:
         until.set()
         thread.join()
@@ -139,7 +139,7 @@ def test_a_taken_port_is_named_with_the_mend() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(PortTaken, match=f"port {port} .* is taken.*TOOLMILL_DEMO"):
+        with pytest.raises(PortTaken, match=f"port {port} .* is taken.*DEMO__REGISTRY_PORT"):
             Replicas(ports={"registry": port})
 
 

@@ -1,0 +1,62 @@
+"""Ports: where the replicas listen on loopback.
+
+What belongs here: numbers, binding, who is up already. What does not: serving (`server.py`).
+"""
+
+import socket
+from collections.abc import Mapping
+
+import httpx
+
+HOST = "127.0.0.1"
+PORTS: Mapping[str, int] = {
+    "registry": 8931,
+    "mcpso": 8932,
+    "files": 8933,
+    "smithery": 8934,
+    "glama": 8935,
+    "pulsemcp": 8936,
+    "mcphub": 8937,
+    "deepnlp": 8938,
+    "pipedream": 8939,
+    "docker": 8940,
+}
+
+
+class PortTaken(RuntimeError):
+    """A port is in use; the message names it and the mend."""
+
+
+def bind(site: str, port: int) -> socket.socket:
+    """A socket on loopback; 0 lets the system choose the port. Raises PortTaken."""
+    # asyncio switches Nagle's delay off only where the protocol is named.
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((HOST, port))
+    except OSError as error:
+        sock.close()
+        raise PortTaken(
+            f"port {port} on {HOST} is taken ({error.strerror}); end the other program, or set"
+            f" TOOLMILL_DEMO__{site.upper()}_PORT"
+        ) from error
+    return sock
+
+
+def free_port(site: str, port: int) -> int:
+    """`port` if it can be bound, or one the system chooses for 0."""
+    with bind(site, port) as sock:
+        return sock.getsockname()[1]
+
+
+def already_up(ports: Mapping[str, int]) -> dict[str, int]:
+    """Which of these sites a replica of ours serves already: site -> port."""
+    return {site: port for site, port in ports.items() if _serves(site, port)}
+
+
+def _serves(site: str, port: int) -> bool:
+    try:
+        answer = httpx.get(f"http://{HOST}:{port}/_stats", timeout=2.0, trust_env=False)
+        return answer.status_code == 200 and answer.json().get("site") == site
+    except (httpx.HTTPError, ValueError):
+        return False

@@ -1,0 +1,103 @@
+"""Record: what a replica knows of one server, in a form that no marketplace uses.
+
+What belongs here: the neutral facts that each site puts into its own shape.
+What does not: where the facts come from (`catalogue.py`, `synthetic.py`, `data.py`), and the
+shapes (`sites/`).
+"""
+
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Any, Literal
+
+# The registry's dated schemas: old records keep their old one.
+DATES = ("2025-07-09", "2025-09-16", "2025-09-29", "2025-10-17", "2025-12-11")
+FOUNDED = "2026-01-05T00:00:00Z"
+
+PackageKind = Literal["npm", "pypi", "mcpb", "oci"]
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """Something the user gives: an environment variable, a header or a configuration key."""
+
+    name: str
+    description: str = ""
+    required: bool = False
+    secret: bool = False
+    default: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """What to install, at one version. A bundle (mcpb) has a `url` and its `sha256`."""
+
+    kind: PackageKind
+    identifier: str
+    version: str
+    url: str | None = None
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A server that somebody else runs."""
+
+    url: str
+    transport: Literal["streamable-http", "sse"] = "streamable-http"
+    auth: Literal["none", "api_key", "oauth2"] = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One server as one marketplace lists it. `slug` is unique within a marketplace.
+
+    `args` are texts, or {name, format, description} for the user to fill in. `odd` is the way in
+    which the listing is broken: malformed, shell, unpinned, local_path, multi, no_config.
+    """
+
+    slug: str
+    namespace: str
+    title: str
+    description: str
+    repository: str | None
+    version: str
+    package: Package | None = None
+    remote: Remote | None = None
+    inputs: tuple[Input, ...] = ()
+    args: tuple[Any, ...] = ()
+    tools: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    created_at: str = FOUNDED
+    revised_at: str = FOUNDED
+    schema: str = DATES[-1]
+    deleted: bool = False
+    odd: str | None = None
+
+    @property
+    def registry_name(self) -> str:
+        """Reverse-DNS name, as the official registry wants it."""
+        return f"io.github.{self.namespace.lower()}/{self.slug}"
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 in hex that stands for the image of this version."""
+        return sha256(f"{self.registry_name}:{self.version}".encode()).hexdigest()
+
+    def made(self, length: int) -> str:
+        """An identifier of the kind that marketplaces make up, the same on every day."""
+        return sha256(self.registry_name.encode()).hexdigest()[:length]
+
+
+def revised(record: Record, when: str) -> Record:
+    """The record after its author edited it: the next patch version, other words."""
+    version = _next(record.version)
+    package = record.package and replace(record.package, version=_next(record.package.version))
+    description = f"{record.description} Revised for {version}."
+    return replace(
+        record, version=version, package=package, description=description, revised_at=when
+    )
+
+
+def _next(version: str) -> str:
+    head, dot, patch = version.rpartition(".")
+    return f"{head}{dot}{int(patch) + 1}" if patch.isdigit() else version

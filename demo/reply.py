@@ -1,0 +1,93 @@
+"""Reply: what a handler of a replica answers, before it becomes an HTTP response.
+
+What belongs here: the form, validators, and a small cache of replies.
+What does not: faults (`trouble.py`) and what a marketplace says (`sites/`).
+"""
+
+import json
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from email.utils import format_datetime
+from hashlib import sha256
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+JSON, XML, HTML = "application/json", "application/xml", "text/html; charset=utf-8"
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A body and what goes with it. `last`: the last page of a list; `validators`: a client may
+    ask whether it changed; `edited`: when it did last (RFC 3339)."""
+
+    body: bytes
+    media_type: str = JSON
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    last: bool = False
+    validators: bool = False
+    edited: str | None = None
+
+    def response(self, request: Request, *, validators: bool) -> Response:
+        """The HTTP response: 304 without a body where the client holds this already."""
+        headers = dict(self.headers)
+        if self.validators and validators and self.status == 200:
+            headers |= self._validators()
+            if _held(request, headers):
+                return Response(status_code=304, headers=headers)
+        return Response(self.body, self.status, headers, media_type=self.media_type)
+
+    def _validators(self) -> dict[str, str]:
+        found = {"etag": f'"{sha256(self.body).hexdigest()[:32]}"'}
+        if self.edited:
+            when = datetime.fromisoformat(self.edited)
+            found["last-modified"] = format_datetime(when, usegmt=True)
+        return found
+
+
+def in_json(value: Any, status: int = 200, **facts: Any) -> Reply:
+    """A reply in JSON, not escaped to ASCII, as most sites send it."""
+    return Reply(json.dumps(value, ensure_ascii=False).encode(), JSON, status, **facts)
+
+
+def in_html(text: str, status: int = 200, **facts: Any) -> Reply:
+    return Reply(text.encode(), HTML, status, **facts)
+
+
+class Cache:
+    """The replies built last, up to a number of bytes."""
+
+    def __init__(self, limit: int = 8 << 20) -> None:
+        self._limit, self._bytes = limit, 0
+        self._held: OrderedDict[Hashable, Reply] = OrderedDict()
+
+    def get(self, key: Hashable) -> Reply | None:
+        reply = self._held.get(key)
+        if reply is not None:
+            self._held.move_to_end(key)
+        return reply
+
+    def put(self, key: Hashable, reply: Reply) -> None:
+        """Keeps the reply and forgets the least recently used; one that is too large alone is kept
+        until the next comes."""
+        self._held[key] = reply
+        self._bytes += len(reply.body)
+        while self._bytes > self._limit and len(self._held) > 1:
+            self._bytes -= len(self._held.popitem(last=False)[1].body)
+
+    def clear(self) -> None:
+        self._held.clear()
+        self._bytes = 0
+
+
+def _held(request: Request, headers: Mapping[str, str]) -> bool:
+    """RFC 9110: If-None-Match decides where it is given, else If-Modified-Since."""
+    tags = request.headers.get("if-none-match")
+    if tags is not None:
+        return headers["etag"] in [tag.strip().removeprefix("W/") for tag in tags.split(",")]
+    since = request.headers.get("if-modified-since")
+    return since is not None and since == headers.get("last-modified")

@@ -1,0 +1,114 @@
+"""Site: what every replica does alike: faults of answers, keys, caching, robots.txt.
+
+What belongs here: the way of a request through a replica.
+What does not: what a marketplace says (`sites/`).
+"""
+
+import asyncio
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from demo.catalogue import AnyWorld
+from demo.reply import Cache, Reply, in_json
+from demo.shelf import Shelf
+from demo.spoil import MARK, spoiled
+from demo.trouble import Trouble, robots
+
+Handler = Callable[[Request], Any]  # gives a Reply, or an awaitable of one
+
+
+class Site(ABC):
+    """One replica over a world and faults that may change between requests."""
+
+    name: ClassVar[str]
+    robots: ClassVar[str | None] = None  # the text of robots.txt; None: there is none (404)
+
+    def __init__(self, world: Callable[[], AnyWorld], trouble: Callable[[], Trouble]) -> None:
+        self.world, self.trouble = world, trouble
+        self.cache = Cache()
+        self._seen: tuple[Any, Any] = (None, None)  # the world and trouble the cache is of
+
+    @abstractmethod
+    def routes(self) -> Sequence[Route]:
+        """Everything the site answers, robots.txt aside."""
+
+    def all_routes(self) -> list[Route]:
+        return [Route("/robots.txt", self._robots), *self.routes()]
+
+    def refused(self, request: Request) -> Reply | None:
+        """The answer to a request without the key, where the site wants one."""
+        if self.trouble().on("wrong_key"):
+            return in_json({"error": "unauthorized"}, 401)
+        return None
+
+    def route(self, path: str, handler: Handler, method: str = "GET", keyed: bool = True) -> Route:
+        """A route whose answers pass through the faults; unless `keyed`, no key is asked for."""
+
+        async def endpoint(request: Request) -> Response:
+            trouble = self.trouble()
+            if trouble.delay_s:
+                await asyncio.sleep(trouble.delay_s)
+            early = trouble.instead(request) or (self.refused(request) if keyed else None)
+            reply = _damaged(early or await self._answer(request, handler), trouble)
+            return reply.response(request, validators=not trouble.on("no_validators"))
+
+        return Route(path, endpoint, methods=[method])
+
+    def shelf(self) -> Shelf:
+        """What this marketplace lists now, spoiled by the faults that touch records."""
+        return spoiled(self.world().listed(self.name), self.trouble().kinds)
+
+    def key(self, name: str) -> str:
+        """The member that a list stands under."""
+        return f"{name}_v2" if self.trouble().on("missing_key") else name
+
+    def page_size(self, asked: int) -> int:
+        """How many records a page holds: what was asked for, in a small world less."""
+        return min(asked, self.world().page or asked)
+
+    async def _answer(self, request: Request, handler: Handler) -> Reply:
+        now = (self.world(), self.trouble())
+        if any(one is not other for one, other in zip(now, self._seen, strict=True)):
+            self.cache.clear()
+            self._seen = now
+        key = str(request.url)
+        reply = self.cache.get(key) if request.method == "GET" else None
+        if reply is None:
+            made = handler(request)
+            reply = await made if inspect.isawaitable(made) else made
+            if request.method == "GET":
+                self.cache.put(key, reply)
+        return reply
+
+    async def _robots(self, request: Request) -> Response:
+        trouble = self.trouble()
+        if trouble.delay_s:
+            await asyncio.sleep(trouble.delay_s)
+        text = robots(self.robots, trouble)
+        if text is None:
+            return Response("not found", 404, media_type="text/plain")
+        return Response(text, media_type="text/plain")
+
+
+def _damaged(reply: Reply, trouble: Trouble) -> Reply:
+    """The reply after the faults that damage bytes."""
+    if reply.status != 200 or not trouble.kinds:
+        return reply
+    body, headers = reply.body, dict(reply.headers)
+    if trouble.on("bad_utf8"):
+        body = body.replace(MARK.encode(), b"\xff\xc3\x28")
+    if trouble.on("truncated") and reply.last:
+        body = body[: len(body) // 2]
+    if trouble.value("empty") == "body":
+        body = b""
+    if packed := trouble.packed(body):
+        body = packed
+        headers["content-encoding"] = "gzip"
+    return replace(reply, body=body, headers=headers)

@@ -1,0 +1,36 @@
+"""Sites: one replica a module, each in its marketplace's shape.
+
+What belongs here: which sites there are. What does not: what they share (`demo/site.py`).
+"""
+
+from collections.abc import Mapping
+
+from demo.site import Site
+from demo.sites.deepnlp import DeepNlp
+from demo.sites.docker import Docker
+from demo.sites.files import Files
+from demo.sites.glama import Glama
+from demo.sites.mcphub import McpHub
+from demo.sites.mcpso import McpSo
+from demo.sites.pipedream import Pipedream
+from demo.sites.pulsemcp import PulseMcp
+from demo.sites.registry import Registry
+from demo.sites.smithery import Smithery
+
+REPLICAS: Mapping[str, type[Site]] = {
+    site.name: site
+    for site in (
+        Registry,
+        McpSo,
+        Smithery,
+        Glama,
+        PulseMcp,
+        McpHub,
+        DeepNlp,
+        Pipedream,
+        Docker,
+        Files,
+    )
+}
+
+__all__ = ["REPLICAS"]

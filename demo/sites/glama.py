@@ -1,0 +1,162 @@
+"""Glama: the replica of its API: servers without commands, connectors that can be run.
+
+What belongs here: the bearer key, base64 cursors, records of both lists.
+What does not: which servers there are (`catalogue.py`, `full.py`).
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.routing import Route
+
+from demo.keys import KEYS
+from demo.record import Record
+from demo.reply import Reply, in_json
+from demo.shelf import Shelf
+from demo.site import Site
+
+_KEY = "This endpoint requires an API key. Create one at https://glama.ai/settings/api-keys."
+
+
+class Glama(Site):
+    """`/api/mcp/v1`, every endpoint behind a key. Newest first."""
+
+    name = "glama"
+    robots = "User-agent: *\nDisallow: /api/\nDisallow: /settings\nDisallow: /*?after=\nAllow: /\n"
+
+    def routes(self) -> Sequence[Route]:
+        return [
+            self.route(f"{prefix}/v1/{path}", handler)
+            for prefix in ("/api/mcp", "")  # below the site, or as the API's own base
+            for path, handler in (
+                ("servers", self.servers),
+                ("servers/{namespace}/{slug}", self.server),
+                ("connectors", self.connectors),
+                ("connectors/{namespace}/{slug}", self.connector),
+                ("attributes", self.attributes),
+            )
+        ]
+
+    def refused(self, request: Request) -> Reply | None:
+        right = request.headers.get("authorization") == f"Bearer {KEYS['glama']['api_key']}"
+        if right and not self.trouble().on("wrong_key"):
+            return None
+        return in_json({"error": {"code": "unauthorized", "message": _KEY}}, 401)
+
+    def servers(self, request: Request) -> Reply:
+        return self._page(request, hosted=False)
+
+    def connectors(self, request: Request) -> Reply:
+        return self._page(request, hosted=True)
+
+    def server(self, request: Request) -> Reply:
+        return self._one(request, hosted=False)
+
+    def connector(self, request: Request) -> Reply:
+        return self._one(request, hosted=True)
+
+    def attributes(self, request: Request) -> Reply:
+        names = ("hosting:local-only", "hosting:remote-capable", "hosting:hybrid")
+        return in_json({"attributes": [{"id": one, "name": one} for one in names]})
+
+    def _one(self, request: Request, hosted: bool) -> Reply:
+        record = self.shelf().find(request.path_params["slug"])
+        wrong = record is None or record.namespace != request.path_params["namespace"]
+        if record is None or wrong or is_hosted(record) != hosted:
+            return in_json({"error": {"code": "not_found", "message": "Not found"}}, 404)
+        return in_json(_connector(record) if hosted else _server(record))
+
+    def _page(self, request: Request, hosted: bool) -> Reply:
+        query, shelf = request.query_params, self.shelf()
+        first, text = query.get("first", "10"), query.get("query", "").lower()
+        if not first.isdecimal() or not 1 <= int(first) <= 100:
+            return in_json({"error": {"code": "bad_request", "message": "first: 1 to 100"}}, 400)
+        position = self._start(shelf, query.get("after"))
+        if position is None:
+            return in_json({"error": {"code": "bad_request", "message": "after: unknown"}}, 400)
+        # From the last record to the first; one more than asked for says whether there is more.
+        size, found = self.page_size(int(first)), []
+        while position > 0 and len(found) <= size:
+            position -= 1
+            record = shelf[position]
+            if is_hosted(record) == hosted and text in record.title.lower():
+                found.append((position, record))
+        page, more = found[:size], len(found) > size
+        info = {
+            "endCursor": _cursor(page[-1][0]) if page else None,
+            "hasNextPage": more,
+            "hasPreviousPage": query.get("after") is not None,
+            "startCursor": _cursor(page[0][0]) if page else None,
+        }
+        if self.trouble().on("cursor_loop") and page:
+            info |= {"hasNextPage": True, "endCursor": query.get("after") or info["endCursor"]}
+        name, told = ("connectors", _connector) if hosted else ("servers", _server)
+        body = {self.key(name): [told(record) for _, record in page], "pageInfo": info}
+        return in_json(body, last=not more)
+
+    def _start(self, shelf: Shelf, after: str | None) -> int | None:
+        """The position above the next record, None for a cursor that nobody gave."""
+        if after is None:
+            return len(shelf)
+        try:
+            kind, _, position = urlsafe_b64decode(after.encode()).decode().partition(":")
+        except ValueError:
+            return None
+        return int(position) if kind == "position" and position.isdecimal() else None
+
+
+def is_hosted(record: Record) -> bool:
+    """Whether it is a connector: somebody else runs it."""
+    return record.remote is not None and record.package is None
+
+
+def _cursor(position: int) -> str:
+    return urlsafe_b64encode(f"position:{position}".encode()).decode()
+
+
+def _base(record: Record, folder: str) -> dict[str, Any]:
+    return {
+        "id": record.made(10),
+        "name": record.title,
+        "namespace": record.namespace,
+        "slug": record.slug,
+        "description": record.description,
+        "url": f"https://glama.ai/mcp/{folder}/{record.namespace}/{record.slug}",
+        "repository": {"url": record.repository} if record.repository else None,
+        "qualityScore": int(record.made(2), 16) / 2.55,
+        "thumbnailUrl": None,
+    }
+
+
+def _server(record: Record) -> dict[str, Any]:
+    """No command and no package: only what environment variables it wants."""
+    properties = {}
+    for one in record.inputs:
+        facts = {"type": "string", "description": one.description}
+        properties[one.name] = facts | ({"default": one.default} if one.default else {})
+    required = [one.name for one in record.inputs if one.required]
+    schema = {"type": "object", "properties": properties, "required": required}
+    return _base(record, "servers") | {
+        "attributes": ["hosting:local-only"],
+        "environmentVariablesJsonSchema": schema,
+        "spdxLicense": {"name": "MIT License", "url": "https://spdx.org/licenses/MIT.json"},
+        "tools": [],
+    }
+
+
+def _connector(record: Record) -> dict[str, Any]:
+    remote = record.remote
+    assert remote is not None
+    transport = "sse" if remote.transport == "sse" else "streamable_http"
+    connection = {"authType": remote.auth, "transport": transport, "url": remote.url}
+    return _base(record, "connectors") | {
+        "attributes": ["tools"],
+        "isBoosted": False,
+        "healthy": True,
+        "toolCount": len(record.tools),
+        "deprecatedAt": None,
+        "connection": connection,
+        "tools": [{"name": name, "description": name.replace("_", " ")} for name in record.tools],
+    }

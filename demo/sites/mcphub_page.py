@@ -1,0 +1,94 @@
+"""MCPHub page: the markup of mcphub.com as Next.js streams it.
+
+What belongs here: the head with its metadata, cards, the placeholder in the body and the config
+that follows at the end of the document.
+What does not: which page answers which address (`mcphub.py`), the config of the README
+(`configs.py`).
+"""
+
+import json
+from base64 import urlsafe_b64encode
+from html import escape
+
+from demo.record import Record
+from demo.sites.configs import config
+
+_GATEWAY = "https://api.mcphub.com/mcp"
+
+
+def shell(title: str, head: str, body: str, streamed: str = "") -> str:
+    """A whole document; `streamed` comes after the visible page."""
+    return f"""<!DOCTYPE html><html lang="en"><head><meta charSet="utf-8"/><title>{title}</title>
+{head}</head><body><main>{body}</main>{streamed}<script>self.__next_f=[]</script></body></html>
+"""
+
+
+def card(record: Record) -> str:
+    """A server as lists show it."""
+    tags = "".join(f'<a class="badge" href="/tags/{one}">{escape(one)}</a>' for one in record.tags)
+    return (
+        f'<a class="card bg-base-100" href="/mcp-servers/{record.namespace}/{record.slug}">'
+        f'<h3 class="card-title">{escape(record.title)}</h3>'
+        f"<p>by <!-- -->{escape(record.namespace)}</p>"
+        f'<p class="line-clamp-2">{escape(record.description)}</p></a>{tags}'
+    )
+
+
+def page(record: Record, related: list[Record]) -> str:
+    """A server's page: its own config stands in `div#S:0` at the end of the document."""
+    here = f"/mcp-servers/{record.namespace}/{record.slug}"
+    tabs = "".join(
+        f'<a role="tab" href="{here}/{one}">{one.title()}</a>'
+        for one in ("quality", "schema", "inspector", "comments")
+    )
+    source = f'<a href="{escape(record.repository)}">Repository</a>' if record.repository else ""
+    body = f"""
+<div class="breadcrumbs"><ul><li><a href="/mcp-servers">MCP Servers</a></li>
+<li><a href="/mcp-servers/{record.namespace}">{escape(record.namespace)}</a></li></ul></div>
+<h1 class="text-3xl">{escape(record.namespace)}<!-- -->/<!-- -->{escape(record.slug)}</h1>
+<a role="tab" href="{here}">Overview</a>{tabs}{source}
+<h3 class="font-bold">Server config via mcphub</h3>
+<div role="alert"><!--$?--><template id="B:0"></template><!--/$--></div>
+<div class="stats"><div class="stat"><div class="stat-title">Tools</div>
+<div class="stat-value">{len(record.tools)}</div></div></div>
+<div class="prose">{_readme(record)}</div>
+<section>{"".join(card(one) for one in related)}</section>"""
+    title = f"{escape(record.title)} by {escape(record.namespace)} - MCP Server | MCPHub"
+    return shell(title, _head(record, here), body, _streamed(record))
+
+
+def _head(record: Record, here: str) -> str:
+    tags = escape(",".join((record.slug, record.namespace, *record.tags)))
+    return f"""<meta name="description" content="{escape(record.description)}"/>
+<meta name="author" content="{escape(record.namespace)}"/>
+<meta name="article:published_time" content="{record.created_at}"/>
+<meta name="article:modified_time" content="{record.revised_at}"/>
+<meta name="article:tag" content="{tags}"/>
+<link rel="canonical" href="https://mcphub.com{here}"/>
+"""
+
+
+def _readme(record: Record) -> str:
+    """The author's text, with the way to start the server oneself."""
+    found = config(record)
+    shown = f"<pre><code>{escape(json.dumps(found, indent=2))}</code></pre>" if found else ""
+    return f"<h1>{escape(record.title)}</h1><p>{escape(record.description)}</p>{shown}"
+
+
+def _streamed(record: Record) -> str:
+    """The answer to the placeholder: the marketplace's gateway with a bearer token in it."""
+    if record.package is None and record.remote is None:
+        return ""
+    entry = {
+        "url": f"{_GATEWAY}/{record.namespace.lower()}-{record.slug}",
+        "headers": {"Authorization": f"Bearer {_token()}"},
+    }
+    text = json.dumps({"mcpServers": {record.slug: entry}}, indent=2)
+    return f'<div hidden id="S:0"><pre>{escape(text)}</pre></div>'
+
+
+def _token() -> str:
+    """Looks like a JSON Web Token and opens nothing."""
+    parts = ({"alg": "none", "typ": "JWT"}, {"sub": "demo", "note": "not a secret"}, "signature")
+    texts = (urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
+    return ".".join(texts)

@@ -1,0 +1,124 @@
+"""mcp.so: the replica of its website: sitemap, server pages, and the script that fills them.
+
+What belongs here: pages whose config only a browser sees, and some whose source shows it.
+What does not: the config itself (`configs.py`). It shares no code with the adapter.
+"""
+
+import base64
+import json
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.routing import Route
+
+from demo.record import FOUNDED, Record
+from demo.reply import HTML, Reply, in_html
+from demo.site import Site
+from demo.sites import sitemap
+from demo.sites.configs import config
+
+_SCRIPT = (Path(__file__).parent / "mcpso.js").read_bytes()
+_STATIC = "mcp-server-time"  # in the small worlds the one page whose source shows the config
+_CHILD = 1000  # servers in one child sitemap
+
+
+class McpSo(Site):
+    """mcp.so after July 2026: `/servers/<slug>`, no API."""
+
+    name = "mcpso"
+    robots = "User-agent: *\nDisallow: /api/\nDisallow: /search\nAllow: /\n"
+
+    def routes(self) -> Sequence[Route]:
+        return [
+            self.route("/sitemap.xml", self.sitemap),
+            self.route("/assets/app.js", self.script),
+            self.route("/servers/{slug}", self.page),
+            self.route("/", self.home),
+        ]
+
+    def script(self, request: Request) -> Reply:
+        return Reply(_SCRIPT, "text/javascript")
+
+    def home(self, request: Request) -> Reply:
+        return in_html("<!doctype html><html><body><h1>MCP servers</h1></body></html>")
+
+    def sitemap(self, request: Request) -> Reply:
+        if self.trouble().on("no_sitemap"):
+            return in_html("<!doctype html><html><body>Not found</body></html>", 404)
+        base = f"{request.url.scheme}://{request.url.netloc}"
+        shelf, size = self.shelf(), self.page_size(_CHILD)
+        pages = max(1, -(-len(shelf) // size))
+        section, number = request.query_params.get("section"), request.query_params.get("page", "1")
+        if section is None:
+            shown = [f"{base}/sitemap.xml?section=static"]
+            shown += [f"{base}/sitemap.xml?section=servers&page={n + 1}" for n in range(pages)]
+            if self.trouble().on("cursor_loop"):
+                shown.insert(1, f"{base}/sitemap.xml")
+            return sitemap.index(shown)
+        if section != "servers" or not number.isdecimal():
+            return sitemap.urls([(f"{base}/", None)], last=False)
+        here = shelf[(int(number) - 1) * size : int(number) * size]
+        return sitemap.urls(
+            ((f"{base}/servers/{one.slug}", one.revised_at) for one in here),
+            last=int(number) == pages,
+            languages=("zh", "ja"),
+            tag=self.key("loc"),
+        )
+
+    def page(self, request: Request) -> Reply:
+        shelf = self.shelf()
+        position = shelf.position(request.path_params["slug"])
+        if position is None:
+            return in_html("<!doctype html><html><body>Not found</body></html>", 404)
+        near = {(position + step) % len(shelf) for step in (1, 2, 3)} - {position}
+        related = [shelf[one].slug for one in sorted(near)]
+        return Reply(self._page(shelf[position], related).encode(), HTML)
+
+    def _page(self, record: Record, related: list[str]) -> str:
+        shown = _shown(record)
+        static = record.slug == _STATIC if self.world().page else int(record.made(2), 16) % 2 == 0
+        static = static and shown.get("config") is not None
+        chunk = "" if static else base64.b64encode(json.dumps(shown).encode()).decode()
+        body = '<div class="skeleton">Loading</div>'
+        if static:
+            body = f"<pre><code>{escape(json.dumps(shown['config'], indent=2))}</code></pre>"
+        return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{escape(record.title)} MCP server</title>
+<script>const $R=[];window.$page={{{_stream(record, related)},chunk:{_js(chunk)}}};</script>
+<script src="/assets/app.js" defer></script></head>
+<body><main><h1>{escape(record.title)}</h1><p>{escape(record.description)}</p>
+<section id="content">{body}</section></main>
+<img src="https://statistics.invalid/pixel.gif" alt="" width="1" height="1"></body></html>
+"""
+
+
+def _shown(record: Record) -> dict[str, Any]:
+    """What the page's script puts into it."""
+    if record.package and record.package.kind == "mcpb":
+        return {"bundle": record.package.url, "sha256": record.package.sha256}
+    found = config(record)
+    if found is None:
+        return {"note": "Clone the repository and follow its README."}
+    return {"config": found}
+
+
+def _stream(record: Record, related: list[str]) -> str:
+    """The page's data as a framework streams it: JavaScript, not JSON."""
+    others = ",".join(f"{{slug:{_js(slug)},createdAt:new Date('{FOUNDED}')}}" for slug in related)
+    return (
+        f"server:$R[16]={{slug:{_js(record.slug)},previousSlug:{_js(record.slug + '/' + 'author')},"
+        f"name:{_js(record.title)},description:{_js(record.description)},"
+        f"github:{_js(record.repository or '')},"
+        f"createdAt:$R[17]=new Date('{record.created_at}'),"
+        f"updatedAt:new Date({_js(record.revised_at)})}},"
+        f"related:[{others}]"
+    )
+
+
+def _js(text: str) -> str:
+    """A text as a single-quoted JavaScript string."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
+    return "'" + escaped.replace("<", "\\x3c").replace("\r", "\\r") + "'"

@@ -1,0 +1,114 @@
+"""Pipedream: the replica of its Connect API: a token for client credentials, then apps.
+
+What belongs here: the token, cursors, apps. What does not: how an app is run; it needs an
+account and has no address of its own.
+"""
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+from starlette.routing import Route
+
+from demo.keys import KEYS
+from demo.record import Record
+from demo.reply import Reply, in_json
+from demo.site import Site
+
+TOKEN = "demo-access-token"  # what the demo's keys are exchanged for; not secret
+
+
+class Pipedream(Site):
+    """`/v1/oauth/token` and `/v1/connect/apps`."""
+
+    name = "pipedream"
+
+    def routes(self) -> Sequence[Route]:
+        return [
+            self.route("/v1/oauth/token", self.token, method="POST", keyed=False),
+            self.route("/v1/connect/apps", self.apps),
+            self.route("/v1/connect/apps/{slug}", self.app),
+        ]
+
+    def refused(self, request: Request) -> Reply | None:
+        if request.headers.get("authorization") == f"Bearer {TOKEN}":
+            return None
+        return in_json({"error": "unauthorized"}, 401)
+
+    async def token(self, request: Request) -> Reply:
+        """Client credentials in a form or in JSON."""
+        given = _fields(await request.body(), request.headers.get("content-type", ""))
+        if given.get("grant_type") != "client_credentials":
+            return in_json({"error": "unsupported_grant_type"}, 400)
+        right = all(given.get(name) == value for name, value in KEYS["pipedream"].items())
+        if not right or self.trouble().on("wrong_key"):
+            return in_json({"error": "invalid_client"}, 401)
+        return in_json({"access_token": TOKEN, "token_type": "Bearer", "expires_in": 3600})
+
+    def apps(self, request: Request) -> Reply:
+        query, shelf = request.query_params, self.shelf()
+        limit, after = query.get("limit", "10"), query.get("after")
+        if not limit.isdecimal() or not 1 <= int(limit) <= 100:
+            return in_json({"error": "limit: 1 to 100"}, 400)
+        start = _read(after) if after else 0
+        if start is None:
+            return in_json({"error": "after: unknown cursor"}, 400)
+        here = shelf[start : start + int(limit)]
+        end = _cursor(start + len(here)) if here else None
+        if self.trouble().on("cursor_loop"):
+            end = after or end
+        info = {
+            "count": len(here),
+            "total_count": len(shelf),
+            "start_cursor": _cursor(start) if here else None,
+            "end_cursor": end,
+        }
+        body = {self.key("data"): [_app(one) for one in here], "page_info": info}
+        return in_json(body, last=start + int(limit) >= len(shelf))
+
+    def app(self, request: Request) -> Reply:
+        record = self.shelf().find(request.path_params["slug"])
+        return in_json({"data": _app(record)}) if record else in_json({"error": "not found"}, 404)
+
+
+def _app(record: Record) -> dict[str, Any]:
+    fields = [
+        {"name": one.name.lower(), "label": one.name, "optional": not one.required}
+        for one in record.inputs
+    ]
+    oauth = record.remote is not None and record.remote.auth == "oauth2"
+    return {
+        "id": f"app_{record.made(6)}",
+        "name_slug": record.slug,
+        "name": record.title,
+        "description": record.description,
+        "auth_type": "oauth" if oauth else "keys" if record.inputs else "none",
+        "categories": [tag.replace("_", " ").title() for tag in record.tags],
+        "img_src": f"https://assets.pipedream.example/{record.slug}.png",
+        "custom_fields_json": json.dumps(fields),
+        "featured_weight": int(record.made(3), 16),
+    }
+
+
+def _cursor(position: int) -> str:
+    return urlsafe_b64encode(f"app:{position}".encode()).decode()
+
+
+def _read(cursor: str) -> int | None:
+    try:
+        kind, _, position = urlsafe_b64decode(cursor.encode()).decode().partition(":")
+    except ValueError:
+        return None
+    return int(position) if kind == "app" and position.isdecimal() else None
+
+
+def _fields(body: bytes, content_type: str) -> Mapping[str, Any]:
+    try:
+        text = body.decode()
+        found = json.loads(text) if "json" in content_type else dict(parse_qsl(text))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

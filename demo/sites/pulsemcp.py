@@ -1,0 +1,67 @@
+"""PulseMCP: the replica of its sub-registry API: the registry's envelope behind two headers.
+
+What belongs here: keys, errors, its own `_meta`, the retired v0beta.
+What does not: lists and cursors (`envelope.py`), server.json (`serverjson.py`).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.routing import Route
+
+from demo.keys import KEYS
+from demo.record import Record
+from demo.reply import Reply, in_json
+from demo.sites.envelope import Envelope
+
+_HEADERS = {"X-API-Key": "api_key", "X-Tenant-ID": "tenant_id"}
+
+
+class PulseMcp(Envelope):
+    """`/v0.1` wants both headers; `/v0beta` is gone."""
+
+    name = "pulsemcp"
+
+    def routes(self) -> Sequence[Route]:
+        return [
+            self.route("/v0.1/servers", self.list_servers),
+            self.route("/v0.1/servers/{name:path}/versions/{version}", self.one_version),
+            self.route("/v0.1/servers/{name:path}/versions", self.list_versions),
+            self.route("/v0beta/{rest:path}", self.retired, keyed=False),
+        ]
+
+    def refused(self, request: Request) -> Reply | None:
+        for header, key in _HEADERS.items():
+            wrong = request.headers.get(header) != KEYS["pulsemcp"][key]
+            if wrong or self.trouble().on("wrong_key"):
+                error = "Invalid or missing " + ("API key" if key == "api_key" else "tenant")
+                details = {"header": header}
+                return in_json({"error": error, "code": "unauthorized", "details": details}, 401)
+        return None
+
+    def retired(self, request: Request) -> Reply:
+        return in_json({"error": "v0beta was fully sunset in September 2026", "code": "gone"}, 410)
+
+    def meta(self, record: Record, latest: bool) -> dict[str, Any]:
+        visits = int(record.made(4), 16)
+        return {
+            "com.pulsemcp/server": {
+                "visitorsEstimateMostRecentWeek": visits,
+                "visitorsEstimateLastFourWeeks": visits * 4,
+                "visitorsEstimateTotal": visits * 40,
+                "isOfficial": visits % 9 == 0,
+            },
+            "com.pulsemcp/server-version": {
+                "source": "registry.modelcontextprotocol.io",
+                "status": "deleted" if record.deleted else "active",
+                "publishedAt": record.revised_at,
+                "updatedAt": record.revised_at,
+                "isLatest": latest,
+                "statusChangedAt": None,
+                "statusMessage": None,
+            },
+        }
+
+    def error(self, status: int, text: str) -> Reply:
+        return in_json({"error": text, "code": str(status), "details": {}}, status)

@@ -1,0 +1,49 @@
+"""Sitemap: the XML of sitemaps.org as the replicas write it.
+
+What belongs here: an index and its children, entities escaped, hreflang alternates.
+What does not: which addresses a site lists.
+"""
+
+from collections.abc import Iterable
+from html import escape
+
+from demo.reply import XML, Reply
+
+_HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
+_SPACE = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
+Location = tuple[str, str | None]  # address, last edit
+
+
+def index(locations: Iterable[str]) -> Reply:
+    entries = "".join(f"  <sitemap><loc>{escape(one)}</loc></sitemap>\n" for one in locations)
+    return _reply(f"{_HEAD}<sitemapindex {_SPACE}>\n{entries}</sitemapindex>\n", None, last=False)
+
+
+def urls(
+    locations: Iterable[Location],
+    *,
+    last: bool,
+    languages: Iterable[str] = (),
+    tag: str = "loc",
+) -> Reply:
+    """A child sitemap; `tag` is what an address stands in."""
+    shown = list(locations)
+    entries = "".join(_entry(loc, edited, languages, tag) for loc, edited in shown)
+    space = f'{_SPACE}\n        xmlns:xhtml="http://www.w3.org/1999/xhtml"'
+    edited = max((edited for _, edited in shown if edited), default=None)
+    return _reply(f"{_HEAD}<urlset {space}>\n{entries}</urlset>\n", edited, last)
+
+
+def _entry(loc: str, edited: str | None, languages: Iterable[str], tag: str) -> str:
+    path = loc.split("/", 3)[3]
+    host = loc.removesuffix(path)
+    alternates = "".join(
+        f'    <xhtml:link rel="alternate" hreflang="{one}" href="{escape(host + one)}/{path}"/>\n'
+        for one in languages
+    )
+    when = f"    <lastmod>{edited}</lastmod>\n" if edited else ""
+    return f"  <url>\n    <{tag}>{escape(loc)}</{tag}>\n{when}{alternates}  </url>\n"
+
+
+def _reply(text: str, edited: str | None, last: bool) -> Reply:
+    return Reply(text.encode(), XML, last=last, validators=True, edited=edited)

@@ -1,0 +1,194 @@
+"""Smithery: the replica of its platform API, and of its site's sitemap on the same port.
+
+What belongs here: numbered pages that end at 500 results, details by encoded name, sitemap.
+What does not: which servers there are (`catalogue.py`, `full.py`).
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any
+
+from starlette.requests import Request
+from starlette.routing import Route
+
+from demo.record import Input, Record
+from demo.reply import Reply, in_json
+from demo.site import Site
+from demo.sites import sitemap
+
+CAP = 500  # results of one query, whatever `totalCount` says
+_SHARDS = 2
+
+
+class Smithery(Site):
+    """Reading needs no key."""
+
+    name = "smithery"
+    robots = "User-agent: *\nDisallow: /api/\nDisallow: /_next/\nAllow: /\n"
+
+    def routes(self) -> Sequence[Route]:
+        return [
+            self.route("/servers", self.list_servers),
+            self.route("/servers/{name:path}", self.detail),
+            self.route("/sitemap_index.xml", self.sitemap_index),
+            self.route("/sitemaps/servers-{shard:int}.xml", self.sitemap),
+        ]
+
+    def list_servers(self, request: Request) -> Reply:
+        query, shelf = request.query_params, self.shelf()
+        page, size = query.get("page", "1"), query.get("pageSize", "10")
+        if not (page.isdecimal() and size.isdecimal() and int(page) > 0 and 0 < int(size) <= 100):
+            return in_json({"error": "Invalid page or pageSize"}, 400)
+        number, per_page = int(page), int(size)
+        first = 0 if self.trouble().on("cursor_loop") else (number - 1) * per_page
+        wanted = _filter(request)
+        if wanted is None:
+            total, end = len(shelf), min(first + per_page, CAP)
+            here = shelf[first:end]
+        else:
+            total = sum(map(wanted, shelf))
+            here = list(
+                islice(filter(wanted, shelf), first, max(first, min(first + per_page, CAP)))
+            )
+        pages = -(-total // per_page)
+        pagination = {
+            "currentPage": number,
+            "pageSize": per_page,
+            "totalPages": pages,
+            "totalCount": total,
+        }
+        body = {self.key("servers"): [_item(one) for one in here], "pagination": pagination}
+        return in_json(body, last=first + per_page >= min(total, CAP))
+
+    def detail(self, request: Request) -> Reply:
+        """A name's slash is encoded: `/servers/namespace%2Fname`."""
+        name = request.path_params["name"]
+        encoded = (
+            b"/servers/" in request.scope["raw_path"] and request.scope["raw_path"].count(b"/") == 2
+        )
+        record = self.shelf().find(name.rpartition("/")[2]) if encoded else None
+        if record is None or qualified_name(record) != name:
+            return in_json({"error": "Server not found"}, 404)
+        return in_json(_detail(record))
+
+    def sitemap_index(self, request: Request) -> Reply:
+        if self.trouble().on("no_sitemap"):
+            return in_json({"error": "Not found"}, 404)
+        base = f"{request.url.scheme}://{request.url.netloc}"
+        shown = [f"{base}/sitemaps/servers-{shard}.xml" for shard in range(_SHARDS)]
+        own = [f"{base}/sitemap_index.xml"] if self.trouble().on("cursor_loop") else []
+        return sitemap.index([*own, *shown])
+
+    def sitemap(self, request: Request) -> Reply:
+        base = f"{request.url.scheme}://{request.url.netloc}"
+        shelf, shard = self.shelf(), request.path_params["shard"]
+        size = -(-len(shelf) // _SHARDS)
+        here = shelf[shard * size : (shard + 1) * size]
+        return sitemap.urls(
+            ((f"{base}/servers/{qualified_name(one)}", one.revised_at) for one in here),
+            last=shard == _SHARDS - 1,
+            tag=self.key("loc"),
+        )
+
+
+def qualified_name(record: Record) -> str:
+    return f"{record.namespace}/{record.slug}"
+
+
+def _filter(request: Request) -> Callable[[Record], bool] | None:
+    query = request.query_params
+    text, namespace, remote = query.get("q"), query.get("namespace"), query.get("remote")
+    if text is None and namespace is None and remote is None:
+        return None
+
+    def wanted(record: Record) -> bool:
+        told = f"{qualified_name(record)} {record.title} {record.description}".lower()
+        return (
+            (text is None or text.lower() in told)
+            and (namespace is None or record.namespace == namespace)
+            and (remote is None or _is_remote(record) == (remote in ("1", "true")))
+        )
+
+    return wanted
+
+
+def _is_remote(record: Record) -> bool:
+    return record.package is None or record.package.kind != "mcpb"
+
+
+def _item(record: Record) -> dict[str, Any]:
+    uses = int(record.made(4), 16)
+    return {
+        "id": record.made(8),
+        "qualifiedName": qualified_name(record),
+        "namespace": record.namespace,
+        "slug": record.slug,
+        "displayName": record.title,
+        "description": record.description,
+        "iconUrl": None,
+        "verified": uses % 10 == 0,
+        "useCount": uses,
+        "remote": _is_remote(record),
+        "isDeployed": _is_remote(record),
+        "createdAt": record.created_at,
+        "homepage": f"https://smithery.ai/servers/{qualified_name(record)}",  # not an endpoint
+        "bySmithery": False,
+        "owner": f"user_{record.made(12)}",
+        "score": round(uses / 65536, 3),
+    }
+
+
+def _detail(record: Record) -> dict[str, Any]:
+    connection = _connection(record)
+    tools = [
+        {"name": name, "description": name.replace("_", " "), "inputSchema": {"type": "object"}}
+        for name in record.tools
+    ]
+    return {
+        "qualifiedName": qualified_name(record),
+        "displayName": record.title,
+        "description": record.description,
+        "iconUrl": None,
+        "remote": _is_remote(record),
+        "deploymentUrl": connection.get("deploymentUrl") if connection else None,
+        "connections": [connection] if connection else [],
+        "security": {"scanPassed": True},
+        "tools": tools,
+        "resources": [],
+        "prompts": [],
+    }
+
+
+def _connection(record: Record) -> dict[str, Any] | None:
+    """Most servers are reached through the marketplace's gateway, bundles are downloaded."""
+    package, schema = record.package, _schema(record.inputs)
+    if package is None and record.remote is None:
+        return None
+    if package and package.kind == "mcpb":
+        bundle = {"type": "stdio", "bundleUrl": package.url, "runtime": "python"}
+        return bundle | {"configSchema": schema}
+    url = f"https://server.smithery.ai/{qualified_name(record)}/mcp"
+    if int(record.made(2), 16) % 3 == 0:
+        url = f"https://{record.slug}--{record.namespace.lower()}.run.tools"
+    return {"type": "http", "deploymentUrl": url, "configSchema": schema}
+
+
+def _schema(inputs: tuple[Input, ...]) -> dict[str, Any]:
+    """What the user gives, as JSON Schema; `x-from` says where a value travels."""
+    if not inputs:
+        return {}
+    properties = {}
+    for one in inputs:
+        place = {"header": f"x-{one.name.lower().replace('_', '-')}"}
+        place = place if one.secret else {"query": _camel(one.name)}
+        facts: dict[str, Any] = {"type": "string", "description": one.description, "x-from": place}
+        properties[_camel(one.name)] = facts | ({"default": one.default} if one.default else {})
+    required = [_camel(one.name) for one in inputs if one.required]
+    return {"type": "object", "properties": properties, "required": required}
+
+
+def _camel(name: str) -> str:
+    first, *rest = re.split(r"_+", name) if name.isupper() else [name]
+    first = first.lower() if name.isupper() else first
+    return first + "".join(word.title() for word in rest)

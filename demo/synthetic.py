@@ -1,0 +1,143 @@
+"""Synthetic: invented servers of every kind, as many as are wanted.
+
+What belongs here: record number i, made from i alone.
+What does not: how many there are and what a day changes (`full.py`).
+
+The mix follows what crawls of 2025 and 2026 saw: npm before PyPI, one in seven hosted, one in
+thirty with a path of the author's own machine, a few without a version or with a broken command.
+"""
+
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
+from typing import Any
+
+from demo.record import DATES, Input, Package, Record, Remote
+
+_words = str.split
+
+_ADJECTIVES = _words(
+    "amber brisk calm deft early fair gentle hazel ivory jolly keen lucid mellow nimble olive "
+    "plain quick rapid sober tidy umber vivid warm young zesty"
+)
+_NOUNS = _words(
+    "atlas beacon canvas docket engine forge garden harbor index journal kiosk ledger matrix "
+    "notebook orchard parcel quarry router survey ticket unit vault weather xylem yard zone"
+)
+_VERBS = _words("add archive compare convert count delete export fetch find get list read search")
+_OWNERS = _words("alder birch cedar elm fir hawthorn ivy juniper larch maple oak pine rowan")
+TAGS = _words(
+    "browser calendar cloud data database design developer_tools education email files "
+    "finance games knowledge maps media monitoring news research search security shopping "
+    "travel"
+)
+_START = datetime(2024, 12, 1, tzinfo=UTC)
+_LAST = datetime(2026, 11, 20, tzinfo=UTC)
+_INPUTS = (
+    Input("API_KEY", "Key of the account", required=True, secret=True),
+    Input("ACCESS_TOKEN", "Token with read access", secret=True),
+    Input("BASE_URL", "Address of the service", default="https://api.service.example"),
+    Input("REGION", "Region of the data", default="eu-west"),
+    Input("WORKSPACE", "Name of the workspace", required=True),
+    Input("LOG_LEVEL", "How much is logged", default="info"),
+)
+_ODD = {0: "local_path", 1: "local_path", 2: "unpinned", 3: "multi", 4: "shell", 5: "malformed"}
+
+
+class Synthetic:
+    """The records 0, 1, 2, … of an invented world without an end."""
+
+    size: int | None = None
+
+    def record(self, index: int) -> Record:
+        """Record number `index`; it depends on nothing else."""
+        dice = _dice(index)
+        adjective = _ADJECTIVES[dice[0] % len(_ADJECTIVES)]
+        noun = _NOUNS[dice[1] % len(_NOUNS)]
+        slug = f"{noun}-{adjective}-{index}"
+        namespace = self.namespace(index)
+        version = f"{dice[2] % 4}.{dice[3] % 20}.{dice[4] % 10}"
+        title, tools = f"{adjective.title()} {noun.title()}", _tools(dice, noun)
+        return Record(
+            slug=slug,
+            namespace=namespace,
+            title=title,
+            description=f"{title} number {index}: {', '.join(tools)} and more.",
+            repository=f"https://github.com/{namespace}/{slug}" if dice[5] % 20 else None,
+            version=version,
+            inputs=_inputs(dice, noun),
+            tools=tools,
+            tags=(TAGS[dice[6] % len(TAGS)], TAGS[dice[7] % len(TAGS)]),
+            created_at=_text(_created(index)),
+            revised_at=_revised(index, dice),
+            schema=DATES[dice[9] % len(DATES)],
+            odd=_ODD.get(dice[10] % 64) if dice[10] < 192 else None,
+            **_launch(dice, slug, namespace, version),
+        )
+
+    def revised_at(self, index: int) -> str:
+        return _revised(index, _dice(index))
+
+    def namespace(self, index: int) -> str:
+        """Three neighbours have one author."""
+        author = index // 3
+        return f"{_OWNERS[author % len(_OWNERS)]}{author}"
+
+    def index(self, slug: str) -> int | None:
+        """Which record a slug names."""
+        number = slug.rpartition("-")[2]
+        if not number.isdecimal() or len(number) > 9:
+            return None
+        return int(number) if self.record(int(number)).slug == slug else None
+
+
+def _dice(index: int) -> bytes:
+    return blake2b(b"%d" % index, digest_size=16).digest()
+
+
+def _created(index: int) -> datetime:
+    return _START + timedelta(minutes=7 * index)
+
+
+def _revised(index: int, dice: bytes) -> str:
+    """Some time after it was made, before the demo's first day."""
+    created = _created(index)
+    return _text(created + (_LAST - created) * (dice[8] / 256))
+
+
+def _launch(dice: bytes, slug: str, namespace: str, version: str) -> dict[str, Any]:
+    """The package or the remote, or neither."""
+    kind = dice[11]
+    if kind < 115:
+        name = f"@{namespace}/{slug}" if dice[12] % 3 else slug
+        return {"package": Package("npm", name, version)}
+    if kind < 192:
+        return {"package": Package("pypi", slug, version)}
+    if kind < 204:
+        return {"package": Package("oci", f"ghcr.io/{namespace}/{slug}", version)}
+    if kind < 212:
+        digest = blake2b(slug.encode(), digest_size=32).hexdigest()
+        url = f"https://github.com/{namespace}/{slug}/releases/download/v{version}/{slug}.mcpb"
+        return {"package": Package("mcpb", slug, version, url=url, sha256=digest)}
+    if kind < 244:
+        auth = ("none", "api_key", "oauth2")[dice[12] % 3]
+        transport = "sse" if dice[13] % 8 == 0 else "streamable-http"
+        return {"remote": Remote(f"https://{slug}.mcp.example/mcp", transport, auth)}  # type: ignore[arg-type]
+    return {}
+
+
+def _inputs(dice: bytes, noun: str) -> tuple[Input, ...]:
+    count = (0, 0, 1, 1, 2, 3)[dice[14] % 6]
+    chosen = [_INPUTS[(dice[15] + n) % len(_INPUTS)] for n in range(count)]
+    prefix = noun.upper()
+    return tuple(
+        Input(f"{prefix}_{one.name}", one.description, one.required, one.secret, one.default)
+        for one in chosen
+    )
+
+
+def _tools(dice: bytes, noun: str) -> tuple[str, ...]:
+    return tuple(f"{_VERBS[(dice[13] + n) % len(_VERBS)]}_{noun}" for n in range(1 + dice[12] % 8))
+
+
+def _text(when: datetime) -> str:
+    return f"{when.isoformat()[:19]}Z"

@@ -1,0 +1,111 @@
+"""Trouble: one site's faults while they are on, with what they have to remember.
+
+What belongs here: counting storms and rates, the answers that come instead of the site's own,
+broken and monstrous compression, robots.txt.
+What does not: which faults there are (`faults.py`), and spoiled records (`spoil.py`).
+"""
+
+import gzip
+import time
+import zlib
+from functools import cache
+
+from starlette.requests import Request
+
+from demo.faults import switches
+from demo.reply import Reply, in_html, in_json
+
+PRIVATE = "http://169.254.169.254/latest/meta-data/"  # only ever written into a Location header
+AWAY = "https://elsewhere.invalid"
+
+
+class Trouble:
+    """The faults of one site since they were switched on."""
+
+    def __init__(self, site: str, text: str | None) -> None:
+        self.kinds = switches(site, text)
+        self.delay_s = float(self.kinds.get("latency", 0)) / 1000
+        self._storm = int(float(self.kinds.get("storm429", 0)))
+        errors = self.kinds.get("error500", "0")
+        self._errors = float("inf") if errors == "always" else int(errors)
+        self._rate = float(self.kinds.get("rate_limit", 0))
+        self._tokens, self._at = max(self._rate, 1.0), time.monotonic()
+
+    def on(self, kind: str) -> bool:
+        return kind in self.kinds
+
+    def value(self, kind: str) -> str | None:
+        return self.kinds.get(kind)
+
+    def instead(self, request: Request) -> Reply | None:
+        """The answer in place of the site's own, if a fault gives one."""
+        if self._limited():
+            return in_json({"error": "Too Many Requests"}, 429, headers={"retry-after": "1"})
+        if self._errors > 0:
+            self._errors -= 1
+            return in_json({"error": "Internal Server Error"}, 500)
+        if self.on("redirect_private"):
+            return Reply(b"", status=302, headers={"location": PRIVATE})
+        if self.on("redirect_away"):
+            return Reply(b"", status=302, headers={"location": AWAY + request.url.path})
+        return interstitial() if self.on("html") else None
+
+    def packed(self, body: bytes) -> bytes | None:
+        """The body as a compressed one that does harm, if a fault wants it."""
+        if self.on("gzip_bomb"):
+            return bomb(int(float(self.kinds["gzip_bomb"])))
+        if not self.on("broken_gzip"):
+            return None
+        whole = bytearray(gzip.compress(body, mtime=0))
+        for place in range(len(whole) // 2, len(whole)):
+            whole[place] ^= 0xFF
+        return bytes(whole)
+
+    def _limited(self) -> bool:
+        if self._storm > 0:
+            self._storm -= 1
+            return True
+        if not self._rate:
+            return False
+        now = time.monotonic()
+        self._tokens = min(max(self._rate, 1.0), self._tokens + (now - self._at) * self._rate)
+        self._at = now
+        if self._tokens < 1:
+            return True
+        self._tokens -= 1
+        return False
+
+
+def interstitial() -> Reply:
+    """What a protective proxy says in place of the data, with status 200."""
+    return in_html(
+        "<!doctype html><html><head><title>Just a moment...</title></head>"
+        "<body><p>Checking your browser.</p></body></html>"
+    )
+
+
+def robots(own: str | None, trouble: Trouble) -> str | None:
+    """The site's robots.txt with what the faults add to it."""
+    if not trouble.on("robots_disallow") and not trouble.on("crawl_delay"):
+        return own
+    lines = ["User-agent: *"]
+    if path := trouble.value("robots_disallow"):
+        lines.append(f"Disallow: {path}")
+    if delay := trouble.value("crawl_delay"):
+        lines.append(f"Crawl-delay: {delay}")
+    kept = [line for line in (own or "").splitlines() if not line.startswith("User-agent")]
+    return "\n".join([*lines, *kept]) + "\n"
+
+
+@cache
+def bomb(mebibytes: int) -> bytes:
+    """A gzip body of a thousandth of what it unpacks to: one compressed block, over and over."""
+    zeros = bytes(1 << 20)
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    block = packer.compress(zeros) + packer.flush(zlib.Z_FULL_FLUSH)
+    check = 0
+    for _ in range(mebibytes):
+        check = zlib.crc32(zeros, check)
+    head = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03"
+    tail = check.to_bytes(4, "little") + (mebibytes << 20 & 0xFFFFFFFF).to_bytes(4, "little")
+    return head + block * mebibytes + b"\x03\x00" + tail

@@ -87,7 +87,8 @@ def parse(
     try:
         print_json(parse_file(marketplace, file))
     except CrawlError as error:
-        fail(" ".join(str(error).split()), 2 if error.kind == "unreadable" else 1)
+        why = f"{file}: found {error.found}, expected {error.expected} ({error.kind})"
+        fail(" ".join(why.split()), 2 if error.kind == "unreadable" else 1)
 
 
 @app.command("demo-marketplaces")

@@ -19,7 +19,7 @@ from assets.marketplaces.merge import merged
 from assets.partitions import close_night_after, marketplaces
 from warehouse.audit import Expect, Verdict, expect_match, expect_present, expect_unique
 from warehouse.progress import Lines
-from warehouse.publish import Published, audited, publish, refuse
+from warehouse.publish import CHECK, Published, audited, publish, refuse
 from warehouse.store import Warehouse
 from warehouse.tables import plan
 
@@ -67,15 +67,17 @@ def listings(
         yield from refuse(context, warehouse, "listings", "crawl", error)
         return
     if result.completeness == KEY_MISSING:
-        _tell_skipped(context, result)
         ledger.close_night(name)
+        yield _skipped(context, result)
         return
     yield from _publish(context, warehouse, result)
     finished(memo, name, warehouse.tables.head("listings", name), result, begun=begun)
     close_night_after(context, ledger, "listings")
 
 
-def _tell_skipped(context: dg.AssetExecutionContext, result: CrawlResult) -> None:
+def _skipped(context: dg.AssetExecutionContext, result: CrawlResult) -> dg.AssetCheckResult:
+    """Says why nothing was read, as a warning: the partition makes no output, so what follows it
+    is skipped, and its current version stays."""
     hint = result.problems[0]["hint"]
     context.log.warning(hint)
     context.log_event(
@@ -84,6 +86,13 @@ def _tell_skipped(context: dg.AssetExecutionContext, result: CrawlResult) -> Non
             partition=context.partition_key,
             metadata={"completeness": result.completeness, "hint": hint},
         )
+    )
+    return dg.AssetCheckResult(
+        asset_key="listings",
+        check_name=CHECK,
+        passed=False,
+        severity=dg.AssetCheckSeverity.WARN,
+        description=f"{result.completeness}: {hint}",
     )
 
 

@@ -1,0 +1,149 @@
+"""The asset `listings`: nights, checkpoints, skipped partitions, failures that keep pages."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import dagster as dg
+import pytest
+
+from assets.marketplaces.defs import listings
+from assets.marketplaces.listing import LISTINGS
+from assets.marketplaces.policy import CrawlPolicy
+from tests.marketplaces.site import Answer, Site, site
+from warehouse.store import Warehouse
+
+
+class Registry:
+    """A registry of the tests' own that remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.versions = {"a/one": "1.0.0", "a/two": "1.0.0", "a/three": "1.0.0"}
+        self.deleted: list[str] = []
+        self.broken: Answer | None = None
+
+    def __call__(self, path: str, number: int) -> Answer:
+        query = parse_qs(urlsplit(path).query)
+        if self.broken and "cursor" in query:
+            return self.broken
+        names = list(self.versions)
+        if "updated_since" in query:
+            shown = [name for name in names if self.versions[name] != "1.0.0"]
+            records = [self.record(name) for name in shown]
+            records += [self.record(name, "deleted") for name in self.deleted]
+            return self.page(records, None)
+        first = "cursor" not in query
+        half = names[:1] if first else names[1:]
+        return self.page([self.record(name) for name in half], "next" if first else None)
+
+    def record(self, name: str, status: str = "active") -> dict[str, Any]:
+        package = {
+            "registryType": "npm",
+            "identifier": name.replace("/", "-"),
+            "version": self.versions.get(name, "1.0.0"),
+            "transport": {"type": "stdio"},
+        }
+        official = {"status": status, "updatedAt": "2026-11-01T00:00:00Z", "isLatest": True}
+        server = {"name": name, "description": "x", "version": "1", "packages": [package]}
+        meta = {"io.modelcontextprotocol.registry/official": official}
+        return {"server": server, "_meta": meta}
+
+    def page(self, records: list[dict[str, Any]], cursor: str | None) -> Answer:
+        body = {"servers": records, "metadata": {"nextCursor": cursor, "count": len(records)}}
+        return Answer(json.dumps(body), content_type="application/json")
+
+
+@pytest.fixture
+def served() -> Iterator[tuple[Registry, Site]]:
+    registry = Registry()
+    with site(registry) as here:
+        yield registry, here
+
+
+class Nights:
+    def __init__(self, home: Path, url: str) -> None:
+        self.home, self.url = home, url
+
+    @property
+    def warehouse(self) -> Warehouse:
+        return Warehouse(home=self.home, state=self.home / "state", run_id="test")
+
+    def run(self, partition: str = "registry", **policy: Any) -> dg.ExecuteInProcessResult:
+        facts = {"base_url": self.url, "requests_per_second": 0, "allow_loopback": True} | policy
+        crawlers = {partition: CrawlPolicy(**facts)}
+        return dg.materialize(
+            [listings],
+            partition_key=partition,
+            resources={"warehouse": self.warehouse, "crawlers": crawlers},
+            raise_on_error=False,
+        )
+
+    def args(self) -> dict[str, str]:
+        rows = self.warehouse.tables.read(LISTINGS, "registry")
+        return {row["native_id"]: json.loads(row["args"])[-1] for row in rows.to_dicts()}
+
+
+@pytest.fixture
+def nights(tmp_path: Path, served: tuple[Registry, Site]) -> Nights:
+    return Nights(tmp_path, served[1].url)
+
+
+def test_the_second_night_asks_only_for_what_changed_and_keeps_the_rest(
+    nights: Nights, served: tuple[Registry, Site]
+) -> None:
+    registry, here = served
+    assert nights.run().success
+    before = nights.warehouse.tables.head("listings", "registry")
+    here.paths.clear()
+    assert nights.run().success
+    assert [parse_qs(urlsplit(path).query).keys() >= {"updated_since"} for path in here.paths] == [
+        True
+    ]
+    assert nights.warehouse.tables.head("listings", "registry") == before
+
+    registry.versions["a/two"] = "2.0.0"
+    registry.deleted.append("a/one")
+    assert nights.run().success
+    assert nights.args() == {"a/two": "a-two@2.0.0", "a/three": "a-three@1.0.0"}
+
+
+def test_a_list_that_breaks_leaves_yesterdays_and_the_next_run_sees_the_world_anew(
+    nights: Nights, served: tuple[Registry, Site]
+) -> None:
+    registry, here = served
+    registry.broken = Answer('{"servers": [', content_type="application/json")
+    result = nights.run()
+    assert not result.success
+    check = result.get_asset_check_evaluations()[0]
+    assert not check.passed
+    assert "truncated" in (check.description or "")
+    registry.broken = None
+    here.paths.clear()
+    assert nights.run().success
+    assert len(here.paths) == 2  # the good first page was read again, too: it may be of yesterday
+
+
+def test_a_marketplace_that_went_down_is_read_on_from_where_it_was(
+    nights: Nights, served: tuple[Registry, Site]
+) -> None:
+    registry, here = served
+    registry.broken = Answer(status=404)
+    assert not nights.run().success
+    registry.broken = None
+    here.paths.clear()
+    assert nights.run().success
+    assert [path for path in here.paths if "cursor" not in path] == []
+    assert len(nights.args()) == 3
+
+
+def test_a_partition_without_its_key_is_skipped_and_what_it_had_stays(nights: Nights) -> None:
+    result = nights.run("glama")
+    assert result.success
+    assert result.asset_materializations_for_node("listings") == []
+    assert nights.warehouse.tables.head("listings", "glama") is None
+    events = [event for event in result.all_events if event.event_type_value == "ASSET_OBSERVATION"]
+    told = events[0].asset_observation_data.asset_observation.metadata
+    assert told["completeness"].value == "skipped: key missing"
+    assert "TOOLMILL_MARKETPLACES__GLAMA__API_KEY" in str(told["hint"].value)

@@ -127,7 +127,8 @@ def _argument(one: Mapping[str, Any]) -> Arguments:
     label = text(one.get("valueHint")) or name
     needed = one.get("isRequired") is True
     kind = text(one.get("format"))
-    secret = is_secret(label, one.get("isSecret"), value, kind)
+    looks = redact(value) != value  # `NAME=secret`: the word is cleaned, not replaced
+    secret = is_secret(label, one.get("isSecret"), "" if looks else value, kind)
     filled = fill(value, one.get("variables"))
     account = (secret and (needed or bool(filled.open))) or (filled.secret and filled.required)
     if filled.open and one.get("isRequired") is False and not filled.required:

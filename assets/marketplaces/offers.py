@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from assets.marketplaces.command import is_exact, npm_spec, placeholder, pypi_spec, understand
-from assets.marketplaces.config import account_flags, remote_facts
+from assets.marketplaces.config import account_flags, remote_facts, variables
 from assets.marketplaces.inputs import Arguments, arguments, declared, fill, objects, text
 from assets.marketplaces.listing import EnvVar, Header, Package
 from assets.marketplaces.redact import MARK, redact
@@ -27,7 +27,7 @@ _LOCAL_TRANSPORTS = {
     "sse": "sse",
 }
 _DEFAULT_IMAGE_HOSTS = ("docker.io", "index.docker.io", "hub.docker.com", "registry-1.docker.io")
-_RANGE = re.compile(r"\s*(?:[<>=!~]=?|===)\s*\S")
+_RANGE = re.compile(r"\s*(?:[<>]=?|[!~]=|={2,3})\s*\S")
 
 
 def package_facts(package: dict[str, Any]) -> Facts:
@@ -46,6 +46,8 @@ def package_facts(package: dict[str, Any]) -> Facts:
     runtime = arguments(package.get("runtimeArguments"), "runtimeArguments")
     own = arguments(package.get("packageArguments"), "packageArguments")
     facts = _command(found, spec, text(package.get("runtimeHint")), runtime, own, env)
+    named = {variable.name for variable in env}
+    env = (*env, *(one for one in facts.pop("handed") if one.name not in named))
     flags = set(facts["flags"]) | account_flags(env)
     flags |= {"needs_account"} if runtime.needs_account or own.needs_account else set()
     flags |= set() if found.digest or is_exact(found.version) else {"unpinned"}
@@ -148,7 +150,8 @@ def _command(
         stuck = package.type in _NO_RUNNER
         reason = f"no runner here for a package of type {package.type!r}" if stuck else None
         flags = understand("npx", ("-y", "x@1.0.0", *own.words)).flags
-        return {"args": own.words, "flags": flags, "runnable": reason is None, "reason": reason}
+        facts = {"args": own.words, "flags": flags, "handed": ()}
+        return facts | {"runnable": reason is None, "reason": reason}
     hinted = hint.replace("\\", "/").rsplit("/", 1)[-1].removesuffix(".cmd").lower()
     known = hinted in _RUNNERS[package.type]
     command = hinted if known else _RUNNERS[package.type][0]
@@ -164,6 +167,7 @@ def _command(
         "command": command,
         "args": launch.args,
         "flags": launch.flags - {"unpinned"},
+        "handed": tuple(variables(dict(launch.env), EnvVar)),  # `-e NAME=value` of a container
         "runnable": launch.reason is None,
         "reason": launch.reason and redact(launch.reason),
     }

@@ -1,0 +1,284 @@
+"""Smithery: the capped list, the sitemap round it, and what its connections say."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page, Ref
+from assets.marketplaces.smithery import SmitheryAdapter
+from tests.marketplaces.answers import Answers, mutations, read, saved_page, survives
+
+API = "https://api.market.example"
+SITE = "https://market.example"
+ADAPTER = SmitheryAdapter(CrawlPolicy(API, site_url=SITE))
+ALONE = SmitheryAdapter(CrawlPolicy(API))
+
+
+def listed(number: int) -> str:
+    return f"{API}/servers?page={number}&pageSize=100&seed=1"
+
+
+def items(*names: str, total: int, pages: int, number: int = 1) -> dict[str, Any]:
+    servers = [
+        {"qualifiedName": name, "displayName": name.title(), "useCount": 3} for name in names
+    ]
+    said = {"currentPage": number, "pageSize": 100, "totalPages": pages, "totalCount": total}
+    return {"servers": servers, "pagination": said}
+
+
+def sitemap(url: str, *locs: str, root: str = "urlset", entry: str = "url") -> Page:
+    rows = "".join(
+        f"<{entry}><loc>{loc}</loc><lastmod>2026-11-01</lastmod></{entry}>" for loc in locs
+    )
+    body = f'<{root} xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{rows}</{root}>'
+    return Page(url, "application/xml", body.encode())
+
+
+INDEX = f"{SITE}/sitemap_index.xml"
+SHARD = f"{SITE}/sitemaps/servers-1.xml"
+MAPPED = {
+    INDEX: sitemap(
+        INDEX, SHARD, f"{SITE}/sitemaps/skills-1.xml", root="sitemapindex", entry="sitemap"
+    ),
+    SHARD: sitemap(
+        SHARD,
+        f"{SITE}/servers/ann/notes",
+        f"{SITE}/server/%40ann/files",
+        f"{SITE}/server/exa",
+        f"{SITE}/server/exa/tools",
+        f"{SITE}/skills/a/b",
+    ),
+}
+
+
+def names(adapter: SmitheryAdapter, answers: Answers) -> list[str]:
+    return [ref.native_id for page in answers.listed(adapter) for ref in page.refs]
+
+
+def test_the_list_is_read_to_its_last_page() -> None:
+    answers = Answers(
+        {listed(1): items("a", "b", total=3, pages=2), listed(2): items("c", total=3, pages=2)}
+    )
+    pages = answers.listed(ALONE)
+    assert [ref.native_id for page in pages for ref in page.refs] == ["a", "b", "c"]
+    assert pages[-1].ended
+    assert not pages[-1].truncated
+    assert answers.asked == [listed(1), listed(2)]
+
+
+def test_a_list_that_shows_less_than_it_counts_is_truncated() -> None:
+    answers = Answers(
+        {
+            listed(1): items("a", total=9000, pages=90),
+            listed(2): items("b", total=9000, pages=90),
+            listed(3): items(total=9000, pages=90),
+        }
+    )
+    last = answers.listed(ALONE)[-1]
+    assert (last.ended, last.truncated) == (False, True)
+    assert [row["error_kind"] for row in last.problems] == ["result_cap"]
+    assert "9,000" in last.problems[0]["hint"]
+
+
+def test_the_sitemap_adds_what_the_list_does_not_show() -> None:
+    answers = Answers(
+        MAPPED
+        | {listed(1): items("@ann/notes", total=3, pages=9), listed(2): items(total=3, pages=9)}
+    )
+    pages = answers.listed(ADAPTER)
+    refs = [ref for page in pages for ref in page.refs]
+    assert [ref.native_id for ref in refs] == ["@ann/notes", "@ann/files", "exa"]
+    assert refs[1].url == f"{API}/servers/%40ann%2Ffiles"
+    assert all(ref.weak and ref.revision and ref.raw is None for ref in refs)
+    assert (pages[-1].ended, pages[-1].truncated) == (True, False)
+
+
+def test_a_sitemap_that_cannot_be_read_leaves_the_list_truncated() -> None:
+    refused = CrawlError("robots", INDEX, "Disallow", "a page", "leave it")
+    pages = Answers({listed(1): items("a", total=5, pages=1), INDEX: refused}).listed(ADAPTER)
+    assert [row["error_kind"] for row in pages[-1].problems] == ["robots", "result_cap"]
+    assert pages[-1].truncated
+    whole = Answers({listed(1): items("a", total=1, pages=1), INDEX: refused}).listed(ADAPTER)
+    assert (whole[-1].ended, whole[-1].truncated) == (True, False)
+
+
+def test_the_scope_chooses_between_list_and_sitemap() -> None:
+    one = SmitheryAdapter(CrawlPolicy(API, site_url=SITE, scope=("sitemap",)))
+    assert names(one, Answers(MAPPED)) == ["ann/notes", "@ann/files", "exa"]
+    with pytest.raises(CrawlError):
+        Answers({}).listed(one)
+    other = SmitheryAdapter(CrawlPolicy(API, site_url=SITE, scope=("api",)))
+    answers = Answers({listed(1): items("a", total=1, pages=1)})
+    assert names(other, answers) == ["a"]
+    assert answers.asked == [listed(1)]
+
+
+def test_use_and_score_do_not_change_a_revision() -> None:
+    before, after = items("a", total=1, pages=1), items("a", total=1, pages=1)
+    after["servers"][0] |= {"useCount": 99, "score": 0.5, "iconUrl": "x"}
+    changed = items("a", total=1, pages=1)
+    changed["servers"][0] |= {"description": "new"}
+    revisions = [
+        Answers({listed(1): body}).listed(ALONE)[0].refs[0].revision
+        for body in (before, after, changed)
+    ]
+    assert revisions[0] == revisions[1] != revisions[2]
+
+
+def test_a_key_is_sent_where_there_is_one() -> None:
+    async def unused(url: str, form: Any) -> dict[str, Any]:
+        raise AssertionError(url)
+
+    keyed = SmitheryAdapter(CrawlPolicy(API, keys={"api_key": "k"}))
+    assert asyncio.run(keyed.headers(unused)) == {"Authorization": "Bearer k"}
+    assert asyncio.run(ADAPTER.headers(unused)) == {}
+
+
+def test_a_record_is_read_at_its_own_address() -> None:
+    url = f"{API}/servers/ann%2Fnotes"
+    raw = Answers({url: detail()}).detailed(ADAPTER, Ref("ann/notes", url))
+    assert ADAPTER.parse(raw, Ref("ann/notes", url))[0].native_id == "ann/notes"
+    with pytest.raises(CrawlError, match="qualifiedName"):
+        Answers({url: {"error": "Server not found"}}).detailed(ADAPTER, Ref("ann/notes", url))
+
+
+SCHEMA = {
+    "type": "object",
+    "required": ["apiKey", "region"],
+    "properties": {
+        "apiKey": {"type": "string", "description": "Key.", "x-from": {"header": "X-Api-Key"}},
+        "region": {"type": "string", "x-from": {"query": "r"}},
+        "limit": {"type": "number", "default": 5, "x-from": {"query": "limit"}},
+        "debug": {"type": "boolean", "default": False},
+        "pin": {"type": "string", "format": "password", "default": "s3cret"},
+    },
+}
+BUNDLE = {"type": "stdio", "bundleUrl": "https://x.example/b.mcpb", "runtime": "node"}
+HOSTED = {"type": "http", "deploymentUrl": "https://notes--ann.run.tools"}
+OUTSIDE = {"type": "http", "deploymentUrl": "https://notes.example/mcp"}
+SCRIPT = {"type": "stdio", "stdioFunction": "config => ({command: 'npx'})", "configSchema": SCHEMA}
+
+
+def detail(*connections: Any, **facts: Any) -> dict[str, Any]:
+    return {
+        "qualifiedName": "ann/notes", "displayName": "Notes", "description": "N.", "remote": True,
+        "deploymentUrl": None, "connections": list(connections), "tools": None, **facts,
+    }  # fmt: skip
+
+
+def test_settings_become_headers_query_and_variables() -> None:
+    listing = read(ADAPTER, detail(OUTSIDE | {"configSchema": SCHEMA}))[0]
+    assert listing.url == "https://notes.example/mcp?r={region}&limit=5"
+    assert listing.transport == "streamable-http"
+    assert [(one.name, one.required, one.secret) for one in listing.headers] == [
+        ("X-Api-Key", True, True)
+    ]
+    assert [(one.name, one.required, one.secret, one.default) for one in listing.env] == [
+        ("region", True, False, None),
+        ("limit", False, False, "5"),
+        ("debug", False, False, "false"),
+        ("pin", False, True, None),
+    ]
+    assert listing.flags == ("needs_account", "placeholder")
+    assert "s3cret" not in listing.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    ("connections", "evidence"),
+    [
+        ([OUTSIDE, BUNDLE], "connections[0]"),
+        ([BUNDLE, OUTSIDE], "connections[0]"),
+        ([HOSTED, BUNDLE], "connections[1]"),
+        ([HOSTED], "connections[0]"),
+        ([SCRIPT, HOSTED], "connections[1]"),
+        ([None, 7, BUNDLE], "connections[2]"),
+    ],
+)
+def test_the_first_connection_that_needs_no_account_is_taken(
+    connections: list[Any], evidence: str
+) -> None:
+    listing = read(ADAPTER, detail(*connections))[0]
+    assert listing.evidence == evidence
+    assert listing.runnable
+
+
+def test_a_hosted_endpoint_is_flagged() -> None:
+    assert "hosted_gateway" in read(ADAPTER, detail(HOSTED))[0].flags
+
+
+def test_a_bundle_has_no_command_and_no_digest() -> None:
+    listing = read(ADAPTER, detail(BUNDLE | {"configSchema": SCHEMA}))[0]
+    assert (listing.transport, listing.command, listing.args) == ("stdio", None, ())
+    assert listing.package is not None
+    assert (listing.package.type, listing.package.identifier) == ("mcpb", BUNDLE["bundleUrl"])
+    assert listing.flags == ("needs_account", "unpinned")
+
+
+@pytest.mark.parametrize(
+    ("connections", "reason"),
+    [
+        ([SCRIPT], "JavaScript"),
+        ([{"type": "stdio", "exampleConfig": {"a": 1}}], "names no bundle"),
+        ([{"type": "stdio", "bundleUrl": "<uri>"}], "not an http"),
+        ([{"type": "http", "deploymentUrl": "<string>"}], "not http"),
+        ([{"type": "ws", "deploymentUrl": "wss://x"}], "type 'ws'"),
+        ([], "no connection"),
+    ],
+)
+def test_what_cannot_be_launched_says_why(connections: list[Any], reason: str) -> None:
+    listing = read(ADAPTER, detail(*connections))[0]
+    assert not listing.runnable
+    assert reason in str(listing.reason)
+    assert listing.command is None
+
+
+def test_a_command_line_that_is_data_is_read() -> None:
+    said = {
+        "type": "stdio",
+        "command": "npx",
+        "args": ["-y", "@ann/notes@1.0.0"],
+        "env": {"A": "b"},
+    }
+    listing = read(ADAPTER, detail(said))[0]
+    assert listing.args == ("-y", "@ann/notes@1.0.0")
+    assert listing.runnable
+    inside = {"type": "stdio", "stdioFunction": {"command": "uvx", "args": ["notes==1.0"]}}
+    assert read(ADAPTER, detail(inside))[0].command == "uvx"
+
+
+def test_the_records_own_endpoint_stands_in_for_its_connections() -> None:
+    listing = read(ADAPTER, detail(deploymentUrl="https://notes.example/mcp"))[0]
+    assert (listing.url, listing.evidence) == ("https://notes.example/mcp", "deploymentUrl")
+
+
+def test_a_record_of_the_list_is_too_thin_and_its_homepage_no_endpoint() -> None:
+    item = items("ann/notes", total=1, pages=1)
+    item["servers"][0]["homepage"] = "https://notes.example"
+    listing = read(ADAPTER, item)[0]
+    assert not listing.runnable
+    assert listing.url is None
+    assert "own page" in str(listing.reason)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"error": "Server not found"},
+        {"servers": [{"server": {"name": "a/b"}}], "metadata": {}},
+        {"servers": [{"namespace": "a", "slug": "b"}], "pageInfo": {}},
+        {"servers": []},
+        [],
+        None,
+    ],
+)
+def test_what_smithery_does_not_serve_is_refused(payload: Any) -> None:
+    with pytest.raises(CrawlError, match="qualifiedName"):
+        ADAPTER.saved(saved_page(payload))
+
+
+@settings(max_examples=300, deadline=None)
+@given(mutations(detail(SCRIPT, OUTSIDE | {"configSchema": SCHEMA}, BUNDLE, HOSTED)))
+def test_no_mutation_of_a_record_is_a_crash(value: Any) -> None:
+    survives(ADAPTER, value)

@@ -1,177 +1,20 @@
-"""Server: the replica marketplaces over real HTTP on loopback.
+"""Server: replica marketplaces for the time of a block or until interrupted.
 
-What belongs here: sites, each on a port of its own so that one can be down alone; counting
-requests; switching day, scale and faults while running.
-What does not: what they answer (`sites/`, `site.py`), ports (`ports.py`).
+What belongs here: starting and ending them. What does not: what runs (`running.py`).
 """
 
-import asyncio
 import json
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse
-from starlette.routing import Route
-
-from demo.catalogue import World, world
-from demo.faults import SITES, checked
-from demo.full import FullWorld, Shares, full_world
-from demo.ports import HOST, PORTS, PortTaken, already_up, bind, free_port
-from demo.sites import REPLICAS
-from demo.trouble import Trouble
+from demo.full import Shares
+from demo.ports import HOST, PORTS, PortTaken, already_up
+from demo.running import Replicas
 
 __all__ = ["HOST", "PORTS", "PortTaken", "Replicas", "already_up", "replicas", "serve"]
-
-
-class Replicas(Mapping[str, str]):
-    """Running replicas. As a mapping: site -> base URL."""
-
-    def __init__(
-        self,
-        day: int = 1,
-        scale: str = "standard",
-        faults: Mapping[str, str] | None = None,
-        ports: Mapping[str, int] | None = None,
-        *,
-        servers: int | None = None,
-        data: Path | None = None,
-        sites: Iterable[str] | None = None,
-        shares: Shares | None = None,
-    ) -> None:
-        self._sites = _chosen(sites)
-        self._faults = checked(faults or {})
-        self._trouble = {site: Trouble(site, self._faults.get(site)) for site in self._sites}
-        self._counts: dict[str, Counter[str]] = {site: Counter() for site in self._sites}
-        self._ports = {site: free_port(site, (ports or {}).get(site, 0)) for site in self._sites}
-        self._size: dict[str, Any] = {"servers": servers, "data": data, "shares": shares}
-        self._world = self._made(day, scale)
-        self._running: dict[str, tuple[uvicorn.Server, Any]] = {}
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-
-    def __getitem__(self, site: str) -> str:
-        return f"http://{HOST}:{self._ports[site]}"
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._sites)
-
-    def __len__(self) -> int:
-        return len(self._sites)
-
-    def start(self) -> "Replicas":
-        """Starts every site that is not to be down; returns when each accepts connections."""
-        self._thread.start()
-        self._wait(self._apply())
-        return self
-
-    def stop(self) -> None:
-        """Stops all sites; their ports are free afterwards."""
-        self._wait(self._halt(list(self._running)))
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def switch(
-        self,
-        *,
-        day: int | None = None,
-        scale: str | None = None,
-        faults: Mapping[str, str] | None = None,
-        **size: Any,
-    ) -> None:
-        """Changes the day, the scale, all faults, or the size of a full world (`servers`, `data`,
-        `shares`) while running; the addresses stay."""
-        if faults is not None:
-            self._faults = checked(faults)
-            self._trouble = {site: Trouble(site, self._faults.get(site)) for site in self._sites}
-        self._size |= size
-        self._world = self._made(day or self._world.day, scale or self._world.scale, bool(size))
-        self._wait(self._apply())
-
-    @property
-    def world(self) -> World | FullWorld:
-        return self._world
-
-    def stats(self, site: str | None = None) -> dict[str, int]:
-        """Requests answered since the start: per path's kind, of one site or of all."""
-        counts = [self._counts[site]] if site else list(self._counts.values())
-        return dict(sum(counts, Counter()))
-
-    def requests(self, site: str | None = None) -> int:
-        """Number of requests answered since the start, without `/_stats`."""
-        return sum(self.stats(site).values())
-
-    def _made(self, day: int, scale: str, fresh: bool = False) -> World | FullWorld:
-        """The world of a day and scale; a full one keeps its records from day to day."""
-        files_url = self["files"] if "files" in self._sites else ""
-        if scale != "full":
-            return world(day, scale, files_url)
-        held = getattr(self, "_world", None)
-        if isinstance(held, FullWorld) and not fresh:
-            return replace(held, day=day)
-        return full_world(day, files_url=files_url, **self._size)
-
-    def _app(self, site: str) -> Any:
-        replica = REPLICAS[site](lambda: self._world, lambda: self._trouble[site])
-        routes = [Route("/_stats", self._stats_route(site)), *replica.all_routes()]
-        return _Counting(Starlette(routes=routes), self._counts[site])
-
-    def _stats_route(self, site: str) -> Callable[[Request], Any]:
-        async def stats(_: Request) -> JSONResponse:
-            return JSONResponse(
-                {"site": site, "total": self.requests(site), "by_kind": self.stats(site)}
-            )
-
-        return stats
-
-    async def _apply(self) -> None:
-        down = {site for site, trouble in self._trouble.items() if trouble.on("down")}
-        await self._halt([site for site in self._running if site in down])
-        for site in self._sites:
-            if site not in down and site not in self._running:
-                await self._launch(site)
-
-    async def _launch(self, site: str) -> None:
-        config = uvicorn.Config(
-            self._app(site), log_level="error", lifespan="off", timeout_graceful_shutdown=1
-        )
-        server = uvicorn.Server(config)
-        task = self._loop.create_task(server.serve([bind(site, self._ports[site])]))
-        while not server.started:
-            if task.done():
-                await task
-            await asyncio.sleep(0.005)
-        self._running[site] = (server, task)
-
-    async def _halt(self, sites: list[str]) -> None:
-        for site in sites:
-            self._running[site][0].should_exit = True
-        for site in sites:
-            await self._running.pop(site)[1]
-
-    def _wait(self, work: Any) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=30)
-
-
-class _Counting:
-    """Counts requests by the first segment of their path."""
-
-    def __init__(self, app: Any, counts: Counter[str]) -> None:
-        self.app, self.counts = app, counts
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        kind = scope.get("path", "/").strip("/").split("/")[0] or "home"
-        if kind != "_stats":
-            self.counts[kind] += 1
-        await self.app(scope, receive, send)
 
 
 @contextmanager
@@ -229,11 +72,3 @@ def serve(
             (until or threading.Event()).wait()
         except KeyboardInterrupt:
             pass
-
-
-def _chosen(sites: Iterable[str] | None) -> tuple[str, ...]:
-    wanted = SITES if sites is None else tuple(sites)
-    unknown = [site for site in wanted if site not in SITES]
-    if unknown:
-        raise ValueError(f"site {unknown[0]!r} does not exist; there are {', '.join(SITES)}")
-    return tuple(site for site in SITES if site in wanted)

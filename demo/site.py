@@ -78,13 +78,14 @@ class Site(ABC):
         if any(one is not other for one, other in zip(now, self._seen, strict=True)):
             self.cache.clear()
             self._seen = now
-        key = str(request.url)
-        reply = self.cache.get(key) if request.method == "GET" else None
+        # As it was sent: an encoded slash is another address than a slash.
+        sent = (request.url.netloc, request.scope["raw_path"], request.scope["query_string"])
+        reply = self.cache.get(sent) if request.method == "GET" else None
         if reply is None:
             made = handler(request)
             reply = await made if inspect.isawaitable(made) else made
             if request.method == "GET":
-                self.cache.put(key, reply)
+                self.cache.put(sent, reply)
         return reply
 
     async def _robots(self, request: Request) -> Response:

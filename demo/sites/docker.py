@@ -5,7 +5,7 @@ What does not: which servers there are (`catalogue.py`, `full.py`).
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -45,8 +45,9 @@ class Docker(Site):
             lines += [f"    {member}: {_text(value)}" for member, value in facts.items()]
         return self._reply("\n".join(lines) + "\n", _YAML)
 
-    def _entries(self) -> list[tuple[str, dict[str, Any]]]:
-        return [(one.slug, _entry(one)) for one in self.shelf()]
+    def _entries(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """One at a time: thousands of them would be large."""
+        return ((one.slug, _entry(one)) for one in self.shelf())
 
     def _reply(self, text: str, media_type: str) -> Reply:
         shelf = self.shelf()

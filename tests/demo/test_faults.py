@@ -1,0 +1,234 @@
+"""Each fault does what it says, on every site where it can."""
+
+import gzip
+import json
+import time
+import zlib
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from demo import Replicas, parse_faults
+from demo.catalogue import MARKETPLACES
+from demo.faults import KINDS, SITES
+from demo.trouble import bomb
+from tests.demo.walk import FIRST, WALKS, client, envelope
+
+JSON_SITES = [site for site in MARKETPLACES if site not in ("mcpso", "mcphub")]
+
+
+def first(full: Replicas, site: str, path: str | None = None, **options: str) -> httpx.Response:
+    with client(site, full[site]) as http:
+        return http.get(path or FIRST[site], headers=options)
+
+
+def test_faults_are_written_combined_and_with_values() -> None:
+    found = parse_faults(["glama=latency:20,glama=storm429:2", "docker=empty:body+no_validators"])
+    assert found == {"glama": "latency:20+storm429:2", "docker": "empty:body+no_validators"}
+
+
+@pytest.mark.parametrize("text", ["glama=latency:soon", "glama=storm429:-1", "glama=error500:x"])
+def test_a_value_that_is_no_number_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"expected a .*number"):
+        parse_faults(text)
+
+
+def test_what_is_unknown_is_refused_with_all_that_is_known() -> None:
+    with pytest.raises(ValueError, match="does not exist") as caught:
+        parse_faults("docker=rude")
+    assert all(name in str(caught.value) for name in (*SITES, *KINDS))
+
+
+@pytest.mark.parametrize("site", MARKETPLACES)
+def test_truncated_and_broken_and_empty_lists_come_with_status_200(
+    site: str, full: Replicas
+) -> None:
+    whole = first(full, site, WHOLE.get(site))
+    full.switch(faults={site: "truncated"})
+    cut = first(full, site, WHOLE.get(site))
+    assert (cut.status_code, len(cut.content)) == (200, len(whole.content) // 2)
+    full.switch(faults={site: "empty"})
+    with client(site, full[site]) as http:
+        assert WALKS[site](http) == []
+    full.switch(faults={site: "empty:body"})
+    assert (first(full, site).status_code, first(full, site).content) == (200, b"")
+    full.switch(faults={site: "html"})
+    page = first(full, site)
+    assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+
+
+# The address of a list's last page, where it is not the first.
+WHOLE = {
+    "registry": "/v0.1/servers?limit=100&version=latest&search=-22",
+    "pulsemcp": "/v0.1/servers?limit=100&version=latest&search=-22",
+    "smithery": "/servers?page=3&pageSize=100",
+    "glama": "/v1/connectors?first=100",
+    "deepnlp": "/api/mcp_marketplace/v1?count_per_page=100&page_id=2",
+    "pipedream": "/v1/connect/apps?limit=100&after=YXBwOjIwMA==",
+}
+
+
+@pytest.mark.parametrize("site", JSON_SITES)
+def test_the_list_stands_under_another_key(site: str, full: Replicas) -> None:
+    before = set(first(full, site).json())
+    full.switch(faults={site: "missing_key"})
+    after = set(first(full, site).json())
+    assert (len(before - after), len(after - before)) == (1, 1)
+
+
+@pytest.mark.parametrize("site", MARKETPLACES)
+def test_duplicates_come_again_at_the_end(site: str, full: Replicas) -> None:
+    full.switch(faults={site: "duplicates"})
+    with client(site, full[site]) as http:
+        found = WALKS[site](http) if site != "docker" else _pairs(http)
+    assert (len(found), len(set(found))) == (253, 230)
+
+
+def _pairs(http: httpx.Client) -> list[str]:
+    text = http.get(FIRST["docker"]).text
+    return [key for key, value in json.loads(text, object_pairs_hook=_flat) if value is None]
+
+
+def _flat(pairs: list[tuple[str, object]]) -> object:
+    """Slugs that an object holds, repeated ones too."""
+    for name, value in pairs:
+        if name == "registry":
+            return [(slug, None) for slug, _ in value]  # type: ignore[union-attr]
+    return pairs
+
+
+@pytest.mark.parametrize("site", ["registry", "pulsemcp", "glama", "pipedream", "smithery"])
+def test_the_next_page_is_the_same_for_ever(site: str, full: Replicas) -> None:
+    full.switch(faults={site: "cursor_loop"})
+    names = {
+        "registry": ("servers", "cursor", lambda body: body["metadata"]["nextCursor"]),
+        "pulsemcp": ("servers", "cursor", lambda body: body["metadata"]["nextCursor"]),
+        "glama": ("servers", "after", lambda body: body["pageInfo"]["endCursor"]),
+        "pipedream": ("data", "after", lambda body: body["page_info"]["end_cursor"]),
+        "smithery": ("servers", "page", lambda body: body["pagination"]["currentPage"] + 1),
+    }
+    key, parameter, following = names[site]
+    with client(site, full[site]) as http:
+        body, seen = http.get(FIRST[site]).json(), []
+        for _ in range(4):
+            joint = "&" if "?" in FIRST[site] else "?"
+            body = http.get(f"{FIRST[site]}{joint}{parameter}={following(body)}").json()
+            seen.append(json.dumps(body[key]))
+    assert len(set(seen)) == 1
+
+
+@pytest.mark.parametrize("site", MARKETPLACES)
+def test_a_redirect_to_a_private_address_is_only_a_header(site: str, full: Replicas) -> None:
+    full.switch(faults={site: "redirect_private"})
+    answer = first(full, site)
+    assert (answer.status_code, answer.content) == (302, b"")
+    assert urlsplit(answer.headers["location"]).hostname == "169.254.169.254"
+    full.switch(faults={site: "redirect_away"})
+    assert urlsplit(first(full, site).headers["location"]).hostname == "elsewhere.invalid"
+
+
+@pytest.mark.parametrize("site", MARKETPLACES)
+def test_a_wrong_key_is_401_everywhere(site: str, full: Replicas) -> None:
+    full.switch(faults={site: "wrong_key"})
+    if site == "pipedream":
+        url = f"{full[site]}/v1/oauth/token"
+        assert httpx.post(url, data={"grant_type": "client_credentials"}).status_code == 401
+    else:
+        assert first(full, site).status_code == 401
+
+
+def test_a_storm_ends_and_a_rate_recovers(full: Replicas) -> None:
+    full.switch(faults={"smithery": "storm429:3"})
+    answers = [first(full, "smithery") for _ in range(4)]
+    assert [one.status_code for one in answers] == [429, 429, 429, 200]
+    assert answers[0].headers["retry-after"] == "1"
+    full.switch(faults={"smithery": "rate_limit:4"})
+    codes = [first(full, "smithery").status_code for _ in range(8)]
+    assert codes[:4] == [200] * 4
+    assert 429 in codes
+    time.sleep(0.6)
+    assert first(full, "smithery").status_code == 200
+
+
+def test_errors_are_all_or_so_many(full: Replicas) -> None:
+    full.switch(faults={"docker": "error500:2"})
+    assert [first(full, "docker").status_code for _ in range(3)] == [500, 500, 200]
+    full.switch(faults={"docker": "error500"})
+    assert {first(full, "docker").status_code for _ in range(5)} == {500}
+
+
+def test_a_bomb_is_small_and_a_broken_body_cannot_be_unpacked(full: Replicas) -> None:
+    full.switch(faults={"registry": "gzip_bomb:64"})
+    with client("registry", full["registry"]) as http, http.stream("GET", FIRST["registry"]) as one:
+        packed = b"".join(one.iter_raw())
+    assert one.headers["content-encoding"] == "gzip"
+    assert len(packed) < 100_000
+    unpacker = zlib.decompressobj(31)
+    assert len(unpacker.decompress(packed, 1 << 22)) == 1 << 22  # and far more behind it
+    assert len(gzip.decompress(bomb(3))) == 3 << 20
+    full.switch(faults={"registry": "broken_gzip"})
+    with pytest.raises(httpx.DecodingError):
+        first(full, "registry")
+
+
+@pytest.mark.parametrize("site", MARKETPLACES)
+def test_records_are_spoiled_in_every_shape(site: str, full: Replicas) -> None:
+    pages = {"mcpso": "/servers/{0.slug}", "mcphub": "/mcp-servers/{0.namespace}/{0.slug}"}
+    path = pages.get(site, FIRST[site]).format(full.world.listed(site)[0])
+    full.switch(faults={site: "hidden_text"})
+    text = first(full, site, path).content.decode()
+    assert "\u202e" in text
+    assert "\u200b" in text
+    full.switch(faults={site: "bad_utf8"})
+    with pytest.raises(UnicodeDecodeError):
+        first(full, site, path).content.decode()
+    full.switch(faults={site: "huge_description:1"})
+    spoiled = first(full, site, path if site != "glama" else "/v1/servers?first=100")
+    if site != "glama":  # its list begins with the last record
+        assert len(spoiled.content) > 900_000
+
+
+def test_descriptions_are_ten_megabytes_unless_told_otherwise(full: Replicas) -> None:
+    full.switch(faults={"docker": "huge_description"})
+    assert 9_900_000 < len(first(full, "docker").content) < 11_000_000
+
+
+def test_clocks_run_ahead(full: Replicas) -> None:
+    full.switch(faults={"registry": "skew:30", "mcpso": "skew"})
+    with client("registry", full["registry"]) as http:
+        record = next(envelope(http))
+    official = record["_meta"]["io.modelcontextprotocol.registry/official"]
+    assert int(official["updatedAt"][:4]) >= 2054
+    assert "<lastmod>205" in first(full, "mcpso").text
+
+
+def test_a_layout_without_configs_still_has_its_pages(full: Replicas) -> None:
+    full.switch(faults=dict.fromkeys(MARKETPLACES, "layout"))
+    with client("registry", full["registry"]) as http:
+        assert all(not {"packages", "remotes"} & set(one["server"]) for one in envelope(http))
+    for record in full.world.listed("mcphub")[:20]:
+        path = f"/mcp-servers/{record.namespace}/{record.slug}"
+        page = first(full, "mcphub", path)
+        assert page.status_code == 200
+        assert "mcpServers" not in page.text
+
+
+def test_robots_say_what_they_are_told(full: Replicas) -> None:
+    full.switch(
+        faults={"mcpso": "robots_disallow:/servers/+crawl_delay:2", "docker": "crawl_delay"}
+    )
+    mcpso = httpx.get(f"{full['mcpso']}/robots.txt").text.splitlines()
+    assert mcpso[:3] == ["User-agent: *", "Disallow: /servers/", "Crawl-delay: 2"]
+    assert "Disallow: /api/" in mcpso
+    assert httpx.get(f"{full['docker']}/robots.txt").text == "User-agent: *\nCrawl-delay: 1\n"
+
+
+def test_latency_does_not_hold_up_other_requests(full: Replicas) -> None:
+    full.switch(faults={"deepnlp": "latency:300"})
+    before = time.monotonic()
+    assert first(full, "deepnlp").status_code == 200
+    assert time.monotonic() - before >= 0.3
+    before = time.monotonic()
+    first(full, "docker")
+    assert time.monotonic() - before < 0.3

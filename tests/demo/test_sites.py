@@ -1,0 +1,247 @@
+"""The nine shapes over real HTTP: lists to their end, details, keys, validators."""
+
+import json
+import re
+from html import unescape
+
+import httpx
+import pytest
+import yaml
+
+from demo import KEYS, PORTS, SITES, Replicas, listed_sites, replicas
+from demo.catalogue import MARKETPLACES, world
+from demo.sites import REPLICAS
+from tests.demo.conftest import COUNT
+from tests.demo.walk import FIRST, WALKS, client, envelope, locations
+
+
+@pytest.mark.parametrize("site", MARKETPLACES)
+def test_a_list_read_to_its_end_gives_every_record_once(site: str, full: Replicas) -> None:
+    with client(site, full[site]) as http:
+        found = WALKS[site](http)
+    assert len(found) == COUNT
+    assert set(found) == {record.slug for record in full.world.listed(site)}
+
+
+@pytest.mark.parametrize("site", MARKETPLACES)
+def test_the_second_day_adds_and_takes_down_exactly_its_shares(site: str, full: Replicas) -> None:
+    with client(site, full[site]) as http:
+        first = set(WALKS[site](http))
+        full.switch(day=2)
+        second = set(WALKS[site](http))
+    expected = full.world.differences()  # type: ignore[union-attr]
+    assert expected == {"new": 2, "changed": 2, "gone": 2}
+    assert (len(second - first), len(first - second)) == (expected["new"], expected["gone"])
+
+
+def test_every_site_has_a_port_and_a_replica_and_small_worlds_list_two() -> None:
+    assert set(PORTS) == set(SITES) == set(REPLICAS)
+    assert len(set(PORTS.values())) == len(PORTS)
+    assert listed_sites("small") == ("registry", "mcpso")
+    assert listed_sites("full") == listed_sites("standard") == MARKETPLACES
+    for scale in ("small", "standard", "large"):
+        told = [site for site in MARKETPLACES if len(world(1, scale).listed(site))]
+        assert tuple(told) == listed_sites(scale)
+
+
+@pytest.mark.parametrize("scale", ["standard", "large"])
+def test_the_seven_list_a_few_of_the_same_packages_at_the_same_versions(scale: str) -> None:
+    for day in (1, 2):
+        here = world(day, scale)
+        known = {(s.kind, s.identifier, s.version(day)) for s in here.servers}
+        for site in MARKETPLACES[2:]:
+            shelf = here.listed(site)
+            assert 3 <= len(shelf) <= 6
+            packages = [one.package for one in shelf if one.package]
+            assert {(p.kind, p.identifier, p.version) for p in packages} <= known
+
+
+def test_only_sites_that_are_asked_for_are_served() -> None:
+    with replicas(scale="small", sites=["docker", "registry"]) as urls:
+        assert list(urls) == ["registry", "docker"]
+    with pytest.raises(ValueError, match="'nowhere' does not exist; there are registry"):
+        Replicas(sites=["nowhere"])
+
+
+@pytest.mark.parametrize("site", ["glama", "pulsemcp", "pipedream"])
+def test_without_the_key_the_answer_is_401_in_the_words_of_the_site(
+    site: str, full: Replicas
+) -> None:
+    answer = httpx.get(full[site] + FIRST[site])
+    assert answer.status_code == 401
+    expected = {
+        "glama": '"code": "unauthorized"',
+        "pulsemcp": '"details": {"header": "X-API-Key"}',
+        "pipedream": "unauthorized",
+    }
+    assert expected[site] in answer.text
+
+
+def test_pulsemcp_wants_both_headers_and_has_retired_v0beta(full: Replicas) -> None:
+    only_key = {"X-API-Key": KEYS["pulsemcp"]["api_key"]}
+    answer = httpx.get(full["pulsemcp"] + FIRST["pulsemcp"], headers=only_key)
+    assert (answer.status_code, answer.json()["details"]) == (401, {"header": "X-Tenant-ID"})
+    assert httpx.get(f"{full['pulsemcp']}/v0beta/servers").status_code == 410
+    with client("pulsemcp", full["pulsemcp"]) as http:
+        meta = http.get(FIRST["pulsemcp"]).json()["servers"][0]["_meta"]
+    assert set(meta) == {"com.pulsemcp/server", "com.pulsemcp/server-version"}
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_pipedream_gives_a_token_for_client_credentials(as_json: bool, full: Replicas) -> None:
+    url = f"{full['pipedream']}/v1/oauth/token"
+    given = {"grant_type": "client_credentials", **KEYS["pipedream"]}
+
+    def ask(facts: dict[str, str]) -> httpx.Response:
+        return httpx.post(url, json=facts) if as_json else httpx.post(url, data=facts)
+
+    token = ask(given).json()["access_token"]
+    bearer = {"Authorization": f"Bearer {token}"}
+    info = httpx.get(f"{full['pipedream']}/v1/connect/apps?limit=7", headers=bearer).json()
+    assert (info["page_info"]["count"], info["page_info"]["total_count"]) == (7, COUNT)
+    assert ask(given | {"client_secret": "x"}).status_code == 401
+    assert ask({"grant_type": "password"}).status_code == 400
+
+
+def test_the_registry_lists_changes_and_deletions_since_a_time(full: Replicas) -> None:
+    full.switch(day=2)
+    with client("registry", full["registry"]) as http:
+        since = "2026-11-21T00:00:00Z"
+        changed = list(envelope(http, version="latest", updated_since=since))
+        everything = list(envelope(http))
+        assert http.get("/v0.1/servers?updated_since=yesterday").status_code == 422
+    official = [
+        one["_meta"]["io.modelcontextprotocol.registry/official"]["status"] for one in changed
+    ]
+    assert (official.count("active"), official.count("deleted")) == (4, 2)
+    # Every version of every server: the changed ones have two.
+    assert len(everything) == COUNT + 2
+    assert len({one["server"]["$schema"] for one in everything}) == 5
+
+
+def test_smithery_shows_500_results_and_details_by_an_encoded_name(full: Replicas) -> None:
+    full.switch(servers=730)
+    try:
+        with client("smithery", full["smithery"]) as http:
+            pages = [
+                http.get("/servers", params={"page": n, "pageSize": 100}).json()
+                for n in range(1, 8)
+            ]
+            assert [len(page["servers"]) for page in pages] == [100] * 5 + [0, 0]
+            assert pages[5]["pagination"] == {
+                "currentPage": 6,
+                "pageSize": 100,
+                "totalPages": 8,
+                "totalCount": 730,
+            }
+            assert http.get("/servers?pageSize=101").status_code == 400
+            item = pages[0]["servers"][3]
+            name = item["qualifiedName"].replace("/", "%2F")
+            assert http.get(f"/servers/{name}").json()["displayName"] == item["displayName"]
+            assert http.get(f"/servers/{item['qualifiedName']}").status_code == 404
+            assert http.get("/servers/nobody%2Fnothing").json() == {"error": "Server not found"}
+            some = http.get("/servers", params={"namespace": item["namespace"]}).json()
+            assert 1 <= some["pagination"]["totalCount"] <= 3
+            shards = locations(http, "/sitemap_index.xml")
+            assert [len(locations(http, shard)) for shard in shards] == [365, 365]
+    finally:
+        full.switch(servers=COUNT)
+
+
+def test_glama_tells_no_command_for_servers_and_an_address_for_connectors(full: Replicas) -> None:
+    with client("glama", full["glama"]) as http:
+        for prefix in ("/api/mcp", ""):
+            server = http.get(f"{prefix}/v1/servers?first=1").json()["servers"][0]
+            assert "environmentVariablesJsonSchema" in server
+        connector = http.get("/v1/connectors?first=1").json()["connectors"][0]
+        assert set(connector["connection"]) == {"authType", "transport", "url"}
+        path = f"/v1/connectors/{connector['namespace']}/{connector['slug']}"
+        assert http.get(path).json() == connector
+        assert http.get(path.replace("connectors", "servers")).status_code == 404
+        assert http.get("/v1/servers?first=101").status_code == 400
+        assert http.get("/v1/servers?after=nonsense").status_code == 400
+        created = http.get("/v1/servers?first=100").json()["servers"]
+    numbers = [int(one["slug"].rpartition("-")[2]) for one in created]
+    assert numbers == sorted(numbers, reverse=True)  # the newest first
+
+
+def test_every_server_of_mcphub_can_be_reached_by_links_alone(full: Replicas) -> None:
+    full.switch(faults={"mcphub": "no_sitemap"})
+    with client("mcphub", full["mcphub"]) as http:
+        assert http.get("/sitemap.xml").status_code == 404
+        waiting, seen = ["/mcp-servers"], {"/mcp-servers"}
+        while waiting:
+            page = http.get(waiting.pop()).text
+            for link in re.findall('href="(/(?:mcp-servers|tags)/[^"]+)"', page):
+                if link not in seen and not link.endswith(("quality", "schema", "comments")):
+                    seen.add(link)
+                    waiting.append(link)
+    servers = {link for link in seen if re.fullmatch("/mcp-servers/[^/]+/[^/]+", link)}
+    assert len(servers) == COUNT
+
+
+def test_mcphub_streams_the_config_after_the_page(full: Replicas) -> None:
+    shelf = full.world.listed("mcphub")
+    record = next(one for one in shelf if one.package and one.odd is None)
+    page = httpx.get(f"{full['mcphub']}/mcp-servers/{record.namespace}/{record.slug}").text
+    assert page.index('<template id="B:0">') < page.index('<div hidden id="S:0">')
+    streamed = page.partition('<div hidden id="S:0"><pre>')[2].partition("</pre>")[0]
+    entry = json.loads(unescape(streamed))["mcpServers"][record.slug]
+    assert entry["url"].startswith("https://api.mcphub.com/mcp/")
+    assert re.fullmatch(r"Bearer \S+\.\S+\.\S+", entry["headers"]["Authorization"])
+    tab = httpx.get(f"{full['mcphub']}/mcp-servers/{record.namespace}/{record.slug}/schema")
+    assert tab.status_code == 200
+
+
+def test_deepnlp_tells_numbers_as_texts_and_sometimes_no_config(full: Replicas) -> None:
+    with client("deepnlp", full["deepnlp"]) as http:
+        body = http.get("/api/mcp_marketplace/v1?count_per_page=100&page_id=1").json()
+        assert body["total_hits"] == str(COUNT)
+        assert isinstance(body["items"][0]["rating"], str)
+        details = [
+            http.get(f"/api/mcp_marketplace/v1/server/{item['id']}").json()["items"][0]
+            for item in body["items"][:40]
+        ]
+        tools = http.get(f"/api/mcp_marketplace/v1/tools/{body['items'][0]['id']}").json()
+        missing = http.get("/api/mcp_marketplace/v1/server/no/body").json()
+    assert {len(one["config"]) for one in details} == {0, 1}
+    assert "input_schema" in tools["tools"][0]
+    assert missing["items"] == []
+
+
+def test_the_docker_catalogue_says_the_same_in_json_and_yaml(full: Replicas) -> None:
+    base = f"{full['docker']}/mcp/catalog/v3/catalog"
+    found = httpx.get(f"{base}.json").json()
+    assert yaml.safe_load(httpx.get(f"{base}.yaml").text) == found
+    images = [one["image"] for one in found["registry"].values() if "image" in one]
+    assert all(re.search("@sha256:[0-9a-f]{64}$", image) for image in images)
+    assert {one["type"] for one in found["registry"].values()} == {"server", "remote"}
+
+
+@pytest.mark.parametrize("site", ["registry", "pulsemcp", "mcpso", "mcphub", "docker"])
+def test_what_is_unchanged_is_304_and_only_where_validators_are_on(
+    site: str, full: Replicas
+) -> None:
+    with client(site, full[site]) as http:
+        first = http.get(FIRST[site])
+        asked = {"if-none-match": first.headers["etag"]}
+        again = http.get(FIRST[site], headers=asked)
+        assert (again.status_code, again.content) == (304, b"")
+        if edited := first.headers.get("last-modified"):
+            since = {"if-modified-since": edited}
+            assert http.get(FIRST[site], headers=since).status_code == 304
+        full.switch(day=2)
+        assert http.get(FIRST[site], headers=asked).status_code == 200
+        full.switch(day=1, faults={site: "no_validators"})
+        bare = http.get(FIRST[site], headers=asked)
+        assert (bare.status_code, bare.headers.get("etag")) == (200, None)
+
+
+def test_robots_are_those_of_each_site(full: Replicas) -> None:
+    status = {site: httpx.get(f"{full[site]}/robots.txt").status_code for site in MARKETPLACES}
+    assert {site for site, code in status.items() if code == 200} == {
+        "mcpso",
+        "smithery",
+        "glama",
+        "mcphub",
+    }

@@ -1,0 +1,134 @@
+"""Walk: lists of the replicas read to their end, as plainly as possible.
+
+What belongs here: one function a site, giving the slugs it lists in order. It shares no code with
+the adapters.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from html import unescape
+from typing import Any
+
+import httpx
+
+from demo import KEYS
+from demo.sites.pipedream import TOKEN
+
+HEADERS: Mapping[str, dict[str, str]] = {
+    "glama": {"Authorization": f"Bearer {KEYS['glama']['api_key']}"},
+    "pulsemcp": {
+        "X-API-Key": KEYS["pulsemcp"]["api_key"],
+        "X-Tenant-ID": KEYS["pulsemcp"]["tenant_id"],
+    },
+    "pipedream": {"Authorization": f"Bearer {TOKEN}"},
+}
+
+
+def client(site: str, url: str) -> httpx.Client:
+    """A client of one site, with its key."""
+    return httpx.Client(base_url=url, headers=HEADERS.get(site), timeout=30)
+
+
+def envelope(http: httpx.Client, **query: str) -> Iterator[dict[str, Any]]:
+    """Records of the registry and of PulseMCP."""
+    cursor = None
+    while True:
+        more = {"cursor": cursor} if cursor else {}
+        body = http.get("/v0.1/servers", params={"limit": "100", **query, **more}).json()
+        yield from body["servers"]
+        cursor = body["metadata"].get("nextCursor")
+        if not cursor:
+            return
+
+
+def _envelope(http: httpx.Client) -> list[str]:
+    found = [one["server"]["name"] for one in envelope(http, version="latest")]
+    return [name.rpartition("/")[2] for name in found]
+
+
+def locations(http: httpx.Client, path: str) -> list[str]:
+    return [unescape(loc) for loc in re.findall("<loc>(.*?)</loc>", http.get(path).text)]
+
+
+def _sitemaps(http: httpx.Client, index: str, page: str) -> list[str]:
+    children = [one for one in locations(http, index) if "section=static" not in one]
+    found = [loc for child in children for loc in locations(http, child)]
+    return [loc.rpartition("/")[2] for loc in found if re.search(page, loc)]
+
+
+def _smithery(http: httpx.Client) -> list[str]:
+    return _sitemaps(http, "/sitemap_index.xml", "/servers/")
+
+
+def _mcpso(http: httpx.Client) -> list[str]:
+    return _sitemaps(http, "/sitemap.xml", "/servers/")
+
+
+def _mcphub(http: httpx.Client) -> list[str]:
+    return _sitemaps(http, "/sitemap.xml", "/mcp-servers/.")
+
+
+def _glama(http: httpx.Client) -> list[str]:
+    found: list[str] = []
+    for scope in ("servers", "connectors"):
+        after = None
+        while True:
+            query = {"first": "100"} | ({"after": after} if after else {})
+            body = http.get(f"/api/mcp/v1/{scope}", params=query).json()
+            found += [one["slug"] for one in body[scope]]
+            after = body["pageInfo"]["endCursor"]
+            if not body["pageInfo"]["hasNextPage"]:
+                break
+    return found
+
+
+def _deepnlp(http: httpx.Client) -> list[str]:
+    found, number = [], 0
+    while True:
+        query = {"mode": "list", "page_id": str(number), "count_per_page": "100"}
+        items = http.get("/api/mcp_marketplace/v1", params=query).json()["items"]
+        if not items:
+            return [name.partition("/")[2] for name in found]
+        found += [one["id"] for one in items]
+        number += 1
+
+
+def _pipedream(http: httpx.Client) -> list[str]:
+    found, after = [], None
+    while True:
+        query = {"limit": "100"} | ({"after": after} if after else {})
+        body = http.get("/v1/connect/apps", params=query).json()
+        if not body["data"]:
+            return found
+        found += [one["name_slug"] for one in body["data"]]
+        after = body["page_info"]["end_cursor"]
+
+
+def _docker(http: httpx.Client) -> list[str]:
+    return list(http.get("/mcp/catalog/v3/catalog.json").json()["registry"])
+
+
+WALKS: Mapping[str, Callable[[httpx.Client], list[str]]] = {
+    "registry": _envelope,
+    "pulsemcp": _envelope,
+    "smithery": _smithery,
+    "mcpso": _mcpso,
+    "mcphub": _mcphub,
+    "glama": _glama,
+    "deepnlp": _deepnlp,
+    "pipedream": _pipedream,
+    "docker": _docker,
+}
+
+# One address of each site at which its list begins.
+FIRST: Mapping[str, str] = {
+    "registry": "/v0.1/servers?limit=100",
+    "pulsemcp": "/v0.1/servers?limit=100",
+    "smithery": "/servers?pageSize=100",
+    "mcpso": "/sitemap.xml?section=servers&page=1",
+    "mcphub": "/sitemap/0.xml",
+    "glama": "/api/mcp/v1/servers?first=100",
+    "deepnlp": "/api/mcp_marketplace/v1?count_per_page=100",
+    "pipedream": "/v1/connect/apps?limit=100",
+    "docker": "/mcp/catalog/v3/catalog.json",
+}

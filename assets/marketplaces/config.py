@@ -1,15 +1,19 @@
 """Config: an `mcpServers` entry, as pages and READMEs show it, in the listing's normal form.
 
-What belongs here: commands, URLs, variables and headers of one entry.
-What does not: finding the JSON in a page (`page.py`) and what a command line means (`command.py`).
+What belongs here: commands, URLs, variables and headers of one entry, however it spells them.
+What does not: finding the JSON in a page (`page.py`), what a command line means (`command.py`) and
+which listings a config object gives (`servers.py`).
 """
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from assets.marketplaces.command import placeholder, understand
+from assets.marketplaces.command import understand
 from assets.marketplaces.listing import EnvVar, Header, Package
+from assets.marketplaces.places import templated, unfilled
 from assets.marketplaces.redact import MARK, is_secret_name, redact
 
 _GATEWAYS = (
@@ -17,34 +21,46 @@ _GATEWAYS = (
     "run.tools",
     "api.mcphub.com",
     "mcp.pipedream.net",
-    "remote.mcp.pipedream.net",
 )
-_REMOTE_TYPES = {
+_SPELLINGS = {
     "http": "streamable-http",
-    "streamable-http": "streamable-http",
-    "streamable_http": "streamable-http",
-    "streamableHttp": "streamable-http",
+    "https": "streamable-http",
+    "streamablehttp": "streamable-http",
+    "streamable": "streamable-http",
+    "httpstream": "streamable-http",
+    "httpstreamable": "streamable-http",
     "sse": "sse",
+    "stdio": "stdio",
 }
+_URLS = ("url", "serverurl", "httpurl", "sseurl", "endpoint", "uri")  # spelled without _ and -
+_HEADERS = ("headers", "httpheaders", "requestheaders")
+_ENVS = ("env", "environment", "envs")
 
 
-def launch_facts(entry: Mapping[str, Any]) -> dict[str, Any]:
+def launch_facts(entry: Any) -> dict[str, Any]:
     """The launch fields of a Listing (transport, command, args, env, url, headers, package, flags,
     runnable, reason) that one entry of `mcpServers` states. Never raises on odd shapes: what
     cannot be read becomes `runnable: False` with a reason."""
     if not isinstance(entry, Mapping):
-        return unrunnable(f"malformed: the entry is {type(entry).__name__}, not an object")
-    env = tuple(variables(entry.get("env"), EnvVar))
-    url = entry.get("url") or entry.get("serverUrl")
-    if isinstance(url, str) and url:
-        headers = tuple(variables(entry.get("headers"), Header))
-        return remote_facts(url, str(entry.get("type") or ""), headers) | {"env": env}
-    command, args = entry.get("command"), entry.get("args", [])
+        return unrunnable(f"malformed: the entry is {_kind(entry)}, not an object")
+    said = _transport_member(entry)
+    env = tuple(variables(_member(entry, _ENVS), EnvVar))
+    flags = _value_flags(_member(entry, _ENVS))
+    url, command = _member(entry, _URLS), entry.get("command")
+    spelled = next((said[key] for key in ("type", "transport", "transporttype") if key in said), "")
+    if isinstance(url, str) and url.strip() and not (command and _spelled(spelled) == "stdio"):
+        found = _member(entry, _HEADERS) or _request_headers(entry)
+        headers = tuple(variables(found, Header))
+        facts = remote_facts(url.strip(), str(spelled), headers) | {"env": env}
+        return _flagged(facts, flags | _value_flags(found) | account_flags(env))
+    args = entry.get("args")
+    args = entry.get("arguments", []) if args is None else args
     if command is not None and not isinstance(command, str):
-        return unrunnable(f"malformed: command is {type(command).__name__}, not a text")
+        return unrunnable(f"malformed: command is {_kind(command)}, not a text")
     if not isinstance(args, list) or not all(isinstance(arg, str | int | float) for arg in args):
         return unrunnable("malformed: args is not a list of texts")
-    return stdio_facts(command, tuple(redact(str(arg)) for arg in args), env)
+    facts = stdio_facts(command, tuple(as_text(arg) for arg in args), env)
+    return _flagged(facts, flags)
 
 
 def stdio_facts(
@@ -52,13 +68,17 @@ def stdio_facts(
 ) -> dict[str, Any]:
     """Launch fields of a command line and its variables."""
     launch = understand(command, args)
+    env = _with_words(env, launch.env)
     if launch.url:
-        return remote_facts(launch.url, "", ()) | {"env": env}
+        headers = tuple(variables(dict(launch.headers), Header))
+        facts = remote_facts(launch.url, launch.transport, headers) | {"env": env}
+        flags = launch.flags | _value_flags(dict(launch.headers)) | account_flags(env)
+        return _flagged(facts, flags)
     flags = set(launch.flags) | account_flags(env)
     return {
         "transport": "stdio" if command else None,
         "command": redact(launch.command) if launch.command else None,
-        "args": launch.args,
+        "args": tuple(redact(word) for word in launch.args),
         "env": env,
         "package": launch.package,
         "flags": tuple(sorted(flags)),
@@ -68,16 +88,24 @@ def stdio_facts(
 
 
 def remote_facts(url: str, kind: str, headers: tuple[Header, ...]) -> dict[str, Any]:
-    """Launch fields of a remote endpoint."""
-    url = redact(url)
-    host = urlsplit(url).hostname or ""
+    """Launch fields of a remote endpoint; `kind` is its transport as the record spells it."""
+    secret = redact(url) != url or MARK in url
+    url = templated(url)
+    host, path = _host_and_path(url)
+    gateway = any(host == name or host.endswith("." + name) for name in _GATEWAYS)
     flags = account_flags(headers)
-    flags |= {"hosted_gateway"} if host.endswith(_GATEWAYS) else set()
-    flags |= {"placeholder"} if placeholder(url) or MARK in url else set()
-    reason = None if url.startswith(("http://", "https://")) and host else "the URL is not http(s)"
-    guess = "sse" if url.rstrip("/").endswith("/sse") else "streamable-http"
+    flags |= {"hosted_gateway", "needs_account"} if gateway else set()
+    flags |= {"needs_account"} if secret else set()
+    flags |= {"placeholder"} if unfilled(url) else set()
+    reason = None
+    if not re.match(r"(?i)https?://", url) or not host:
+        reason = "the URL is not http(s)"
+    spelled = _spelled(kind)
+    if spelled is None and kind.lower() in ("ws", "wss", "websocket"):
+        reason = f"no way to speak the transport {kind!r}"
+    guess = "sse" if path.rstrip("/").endswith("/sse") else "streamable-http"
     return {
-        "transport": _REMOTE_TYPES.get(kind, guess),
+        "transport": spelled if spelled in ("sse", "streamable-http") else guess,
         "url": url,
         "headers": headers,
         "flags": tuple(sorted(flags)),
@@ -104,23 +132,15 @@ def bundle_facts(
 def variables(found: Any, kind: type[EnvVar] | type[Header]) -> list[Any]:
     """The variables of an `env` or `headers` object. A secret or an unfilled value becomes a
     required variable without a value; any other value is the default."""
-    if not isinstance(found, Mapping):
-        return []
-    made = []
-    for name, value in found.items():
-        text = "" if value is None else str(value)
-        unfilled = placeholder(text.strip()) is not None or MARK in text
-        secret = is_secret_name(str(name)) or redact(text) != text
-        keep = not secret and not unfilled and text
-        made.append(
-            kind(
-                name=redact(str(name)),
-                required=secret or unfilled,
-                secret=secret,
-                default=text if keep else None,
-            )
+    made = {}
+    for name, text in _pairs(found):
+        open_ = unfilled(text) or MARK in text
+        secret = _is_secret(name, text)
+        keep = not secret and not open_ and text
+        made[name] = kind(
+            name=name, required=secret or open_, secret=secret, default=text if keep else None
         )
-    return sorted(made, key=lambda variable: variable.name)
+    return [made[name] for name in sorted(made)]
 
 
 def account_flags(inputs: tuple[EnvVar, ...] | tuple[Header, ...]) -> set[str]:
@@ -131,3 +151,89 @@ def account_flags(inputs: tuple[EnvVar, ...] | tuple[Header, ...]) -> set[str]:
 def unrunnable(reason: str) -> dict[str, Any]:
     """Launch fields of a listing that states no way to run the server."""
     return {"runnable": False, "reason": reason}
+
+
+def as_text(value: Any) -> str:
+    """A JSON value as a command line or a variable holds it: `true`, `8080`, "" for null."""
+    if isinstance(value, str):
+        return value
+    try:
+        return "" if value is None else json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        return str(type(value).__name__)
+
+
+def _pairs(found: Any) -> Iterator[tuple[str, str]]:
+    """(name, value) of an object, of a list of {name, value}, or of a list of "NAME=value"."""
+    if isinstance(found, Mapping):
+        for name, value in found.items():
+            yield redact(str(name)), as_text(value)
+    for one in found if isinstance(found, list) else ():
+        if isinstance(one, str):
+            name, _, value = one.partition("=")
+            yield redact(name), value
+        elif isinstance(one, Mapping) and isinstance(one.get("name") or one.get("key"), str):
+            yield redact(str(one.get("name") or one.get("key"))), as_text(one.get("value"))
+
+
+def _is_secret(name: str, text: str) -> bool:
+    if text.lower() in ("true", "false"):
+        return False  # AUTH_ENABLED
+    return is_secret_name(name) or redact(text) != text or MARK in text
+
+
+def _value_flags(found: Any) -> set[str]:
+    return {"placeholder"} if any(unfilled(text) for _, text in _pairs(found)) else set()
+
+
+def _with_words(env: tuple[EnvVar, ...], said: tuple[tuple[str, str], ...]) -> tuple[EnvVar, ...]:
+    """The variables and those that the command line names: `-e NAME` asks for a value."""
+    known = {one.name for one in env}
+    named = {name: text for name, text in said if name and name not in known}
+    more = variables(named, EnvVar)
+    asked = [one if one.default else one.model_copy(update={"required": True}) for one in more]
+    return tuple(sorted((*env, *asked), key=lambda one: one.name)) if asked else env
+
+
+def _flagged(facts: dict[str, Any], flags: set[str] | frozenset[str]) -> dict[str, Any]:
+    return facts | {"flags": tuple(sorted({*facts.get("flags", ()), *flags}))}
+
+
+def _member(entry: Mapping[str, Any], names: tuple[str, ...]) -> Any:
+    """The first member of one of these names, however it is spelled, that holds something."""
+    plain = {_plain(key): value for key, value in entry.items() if value}
+    transport = entry.get("transport")
+    if isinstance(transport, Mapping):  # {"transport": {"type": …, "url": …}}
+        plain = {_plain(key): value for key, value in transport.items() if value} | plain
+    return next((plain[name] for name in names if name in plain), None)
+
+
+def _transport_member(entry: Mapping[str, Any]) -> dict[str, str]:
+    inner = entry.get("transport")
+    both = [*entry.items(), *(inner.items() if isinstance(inner, Mapping) else ())]
+    return {_plain(key): value for key, value in both if isinstance(value, str)}
+
+
+def _request_headers(entry: Mapping[str, Any]) -> Any:
+    init = entry.get("requestInit")
+    return init.get("headers") if isinstance(init, Mapping) else None
+
+
+def _spelled(kind: str) -> str | None:
+    return _SPELLINGS.get(_plain(kind))
+
+
+def _plain(name: Any) -> str:
+    return re.sub(r"[^a-z]", "", str(name).lower())
+
+
+def _host_and_path(url: str) -> tuple[str, str]:
+    try:
+        parts = urlsplit(url)
+        return parts.hostname or "", parts.path
+    except ValueError:  # a broken IPv6 address
+        return "", ""
+
+
+def _kind(value: Any) -> str:
+    return type(value).__name__

@@ -5,11 +5,14 @@ What belongs here: a small recursive-descent reader of literals as page streams 
 What does not: what the members mean (the adapters).
 """
 
+import math
 import re
 from itertools import islice
 from typing import Any
 
-_SPACE = re.compile(r"(?:\s|/\*.*?\*/|//[^\n]*)*", re.DOTALL)
+_BLANK = re.compile(r"[\s\ufeff]*")
+_PLAIN = {quote: re.compile(rf"[^\\{quote}]+") for quote in "'\""} | {"`": re.compile(r"[^\\`$]+")}
+_HEXED = re.compile(r"u\{([0-9a-fA-F]{1,6})\}|u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})")
 _ASSIGN = re.compile(r"[$A-Za-z_][\w$]*(?:\[\d+\])?\s*=\s*(?!=)")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+)")
 _NAME = re.compile(r"[$A-Za-z_][\w$]*(?:\[\d+\])?")
@@ -30,17 +33,27 @@ def read_literal(text: str, start: int = 0) -> tuple[Any, int]:
     return _value(text, start, 0)
 
 
-def find_object(text: str, anchor: str) -> dict[str, Any] | None:
-    """The first object literal that is the value of the key `anchor`, or None."""
+def find_object(text: str, anchor: str, having: str | None = None) -> dict[str, Any] | None:
+    """The first object literal that is the value of the key `anchor`, and has the member `having`,
+    or None."""
     key = re.compile(rf"(?:(?<=[{{,\s])|^)(?:{anchor}|'{anchor}'|\"{anchor}\")\s*:\s*")
     for found in islice(key.finditer(text), _ANCHORS):
         try:
             value, _ = read_literal(text, found.end())
         except NotALiteral:
             continue
-        if isinstance(value, dict):
+        if isinstance(value, dict) and (having is None or having in value):
             return value
     return None
+
+
+def read_all(text: str) -> Any:
+    """The value of a text that is one literal and nothing else: JSON, with comments, trailing
+    commas and bare keys allowed. Raises NotALiteral."""
+    value, at = read_literal(text)
+    if (at := _skip(text, at)) != len(text):
+        raise NotALiteral(f"more text at {at}: {text[at : at + 20]!r}")
+    return value
 
 
 def _value(text: str, at: int, depth: int) -> tuple[Any, int]:
@@ -105,20 +118,20 @@ def _string(text: str, at: int) -> tuple[str, int]:
     quote, made = text[at], []
     at += 1
     while at < len(text):
-        char = text[at]
-        if char == quote:
+        if plain := _PLAIN[quote].match(text, at):
+            made.append(plain[0])
+            at = plain.end()
+            continue
+        if text[at] == quote:
             return _joined(made), at + 1
-        if quote == "`" and text.startswith("${", at):
-            raise NotALiteral(f"a template with code at {at}")
-        if char != "\\":
-            made.append(char)
+        if text[at] == "$":
+            if text.startswith("${", at):
+                raise NotALiteral(f"a template with code at {at}")
+            made.append("$")
             at += 1
             continue
         escaped = text[at + 1 : at + 2]
-        hexed = re.compile(r"u\{([0-9a-fA-F]{1,6})\}|u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})").match(
-            text, at + 1
-        )
-        if hexed:
+        if hexed := _HEXED.match(text, at + 1):
             code = int(next(group for group in hexed.groups() if group), 16)
             made.append(chr(code) if code <= 0x10FFFF else "\ufffd")
             at = hexed.end()
@@ -134,13 +147,24 @@ def _joined(parts: list[str]) -> str:
     return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _number(text: str) -> int | float:
-    return int(text) if re.fullmatch(r"[+-]?\d{1,15}", text) else float(text)
+def _number(text: str) -> int | float | None:
+    """A number, or None where it is larger than any."""
+    number = int(text) if re.fullmatch(r"[+-]?\d{1,15}", text) else float(text)
+    return number if math.isfinite(number) else None
 
 
 def _skip(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    return found.end() if found else at
+    """Where blanks and comments end; a comment that does not end is no blank."""
+    while True:
+        blank = _BLANK.match(text, at)
+        at = blank.end() if blank else at
+        if text.startswith("//", at):
+            end = text.find("\n", at)
+            at = len(text) if end < 0 else end
+        elif text.startswith("/*", at) and (end := text.find("*/", at + 2)) >= 0:
+            at = end + 2
+        else:
+            return at
 
 
 def _expect(text: str, at: int, char: str) -> int:

@@ -2,18 +2,26 @@
 
 What belongs here: every JSON object with `mcpServers` in `<pre>`, `<code>` and script strings, and
 links to bundles; which rule matched is kept as evidence.
-What does not: what an entry means (`config.py`) and fetching (`http.py`, `browser.py`).
+What does not: tags and texts (`markup.py`), what an entry means (`config.py`) and fetching
+(`http.py`, `browser.py`).
 """
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from html.parser import HTMLParser
+from itertools import islice
 from typing import Any
+from urllib.parse import urlsplit
 
 from assets.marketplaces.jsobject import NotALiteral, read_literal
+from assets.marketplaces.markup import Tag, tokens
 
-_BLOCKS = ("pre", "code", "script", "h1")
+_BLOCKS = ("pre", "code", "script", "h1", "h2", "h3", "title", "p")
+_DEEPEST = 8  # blocks inside blocks
+_STREAMED = re.compile(r"S:\w+")  # a part that React sends after the page, `<div hidden id="S:0">`
+_CONFIG = re.compile(r"[\"']?mcpServers[\"']?\s{0,20}:\s{0,20}(?=\{)")
+_TRIED = 40  # places of one page at which a config is looked for
 
 
 @dataclass(frozen=True)
@@ -24,61 +32,112 @@ class Found:
     servers: dict[str, Any]  # the members of `mcpServers`; empty for a link
     bundle: str | None = None  # URL of an .mcpb
     sha256: str | None = None
+    part: str = ""  # the id of the streamed part in which it stood
 
 
-class Blocks(HTMLParser):
-    """Texts of the blocks that matter, by element, in order; and the links to bundles."""
+@dataclass(frozen=True)
+class Block:
+    """The text of one element, and the streamed part it stands in."""
 
-    def __init__(self, html: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.texts: list[tuple[str, str]] = []
+    name: str
+    text: str
+    part: str = ""
+
+
+class Blocks:
+    """What matters of a page: texts of blocks in order of their ends, links, what `<meta>` says,
+    the canonical address and the bundles it links."""
+
+    def __init__(self, source: str) -> None:
+        self.blocks: list[Block] = []
+        self.links: list[str] = []
         self.bundles: list[tuple[str, str | None]] = []
+        self.meta: dict[str, str] = {}
+        self.canonical = ""
         self._open: list[tuple[str, list[str]]] = []
-        self.feed(html)
-        self.close()
+        self._divs: list[str] = []
+        for token in tokens(source):
+            if isinstance(token, str):
+                for _, parts in self._open:
+                    parts.append(token)
+            elif token.ends:
+                self._end(token.name)
+            else:
+                self._start(token)
+        while self._open:  # a page may end inside a block
+            self._close()
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in _BLOCKS:
-            self._open.append((tag, []))
-        values = dict(attrs)
-        href = values.get("href") or ""
-        if tag == "a" and re.search(r"\.mcpb(?:[?#]|$)", href):
-            self.bundles.append((href, values.get("data-sha256")))
+    def first(self, name: str) -> str | None:
+        """The text of the first element of this name."""
+        return next((block.text.strip() for block in self.blocks if block.name == name), None)
 
-    def handle_endtag(self, tag: str) -> None:
-        while self._open and any(name == tag for name, _ in self._open):
-            name, parts = self._open.pop()
-            self.texts.append((name, "".join(parts)))
-            if name == tag:
+    @property
+    def host(self) -> str:
+        """The host the page says it is of, "" where it does not."""
+        return _host(self.canonical) or _host(self.meta.get("og:url", ""))
+
+    def _start(self, tag: Tag) -> None:
+        if tag.name in _BLOCKS and len(self._open) < _DEEPEST:
+            self._open.append((tag.name, []))
+        elif tag.name == "div":
+            found = tag.attributes.get("id", "") if "S:" in tag.source else ""
+            self._divs.append(found if _STREAMED.fullmatch(found) else "")
+        elif tag.name == "a":
+            self._link(tag.attributes)
+        elif tag.name == "meta":
+            said = tag.attributes
+            self.meta.setdefault(
+                said.get("name") or said.get("property", ""), said.get("content", "")
+            )
+        elif tag.name == "link" and (said := tag.attributes).get("rel", "").lower() == "canonical":
+            self.canonical = self.canonical or said.get("href", "")
+
+    def _link(self, said: dict[str, str]) -> None:
+        href = said.get("href", "").strip()
+        if href:
+            self.links.append(href)
+        if re.search(r"\.mcpb(?:[?#]|$)", href):
+            self.bundles.append((href, said.get("data-sha256")))
+
+    def _end(self, name: str) -> None:
+        if name == "div" and self._divs:
+            self._divs.pop()
+        while any(opened == name for opened, _ in self._open):
+            if self._close() == name:
                 return
 
-    def handle_data(self, data: str) -> None:
-        for _, parts in self._open:
-            parts.append(data)
-
-    def first(self, tag: str) -> str | None:
-        """The text of the first element of this name."""
-        return next((text.strip() for name, text in self.texts if name == tag), None)
+    def _close(self) -> str:
+        name, parts = self._open.pop()
+        part = next((one for one in reversed(self._divs[-50:]) if one), "")
+        self.blocks.append(Block(name, "".join(parts), part))
+        return name
 
 
-def find_config(html: str) -> Found | None:
+def find_config(source: str) -> Found | None:
     """The first launch fact of a page: a config in `<pre>` or `<code>`, then one in a script, then
     a link to a bundle. None where the page's source holds none."""
-    blocks = Blocks(html)
+    return next(find_configs(Blocks(source)), None)
+
+
+def find_configs(page: Blocks) -> Iterator[Found]:
+    """Every launch fact of a page, in that order."""
+    tried = _TRIED
     for rules in (("pre", "code"), ("script",)):
-        for rule, text in blocks.texts:
-            if rule in rules and "mcpServers" in text and (servers := _servers(text)):
-                return Found(rule, servers)
-    if blocks.bundles:
-        href, sha256 = blocks.bundles[0]
-        return Found("link", {}, bundle=href, sha256=sha256)
-    return None
+        for block in page.blocks:
+            if block.name not in rules or "mcpServers" not in block.text or tried <= 0:
+                continue
+            tried -= 1
+            servers = config_in(block.text)
+            if servers:
+                yield Found(block.name, servers, part=block.part)
+    for href, sha256 in page.bundles[:1]:
+        yield Found("link", {}, bundle=href, sha256=sha256)
 
 
-def _servers(text: str) -> dict[str, Any] | None:
+def config_in(text: str) -> dict[str, Any] | None:
     """The members of the first readable `mcpServers` object in a text, plain or inside a string."""
     for candidate in (text, _unescape(text)):
-        for found in re.finditer(r"[\"']?mcpServers[\"']?\s*:\s*(?=\{)", candidate):
+        for found in islice(_CONFIG.finditer(candidate), _TRIED):
             servers = _json_at(candidate, found.end())
             if isinstance(servers, dict) and servers:
                 return servers
@@ -88,7 +147,7 @@ def _servers(text: str) -> dict[str, Any] | None:
 def _json_at(text: str, at: int) -> Any:
     try:
         return json.JSONDecoder().raw_decode(text, at)[0]
-    except ValueError:
+    except (ValueError, RecursionError):
         try:
             return read_literal(text, at)[0]
         except NotALiteral:
@@ -98,3 +157,10 @@ def _json_at(text: str, at: int) -> Any:
 def _unescape(text: str) -> str:
     """A script's string literal as the text it stands for, roughly: one level of backslashes."""
     return text.replace('\\"', '"').replace("\\n", "\n").replace("\\\\", "\\")
+
+
+def _host(url: str) -> str:
+    try:
+        return (urlsplit(url).hostname or "").lower()
+    except ValueError:
+        return ""

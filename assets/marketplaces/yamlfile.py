@@ -1,0 +1,51 @@
+"""Yamlfile: a stranger's YAML as plain JSON values.
+
+What belongs here: refusing what makes YAML dangerous before anything is built from it: anchors and
+aliases (a few bytes that stand for gigabytes), deep nesting, tags of the author's own.
+What does not: what the values mean (`docker.py`).
+"""
+
+from typing import Any
+
+import yaml
+
+_DEEPEST = 40
+_MOST_EVENTS = 3_000_000
+_LARGEST = 16 * 1024 * 1024
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def yaml_value(text: str) -> Any:
+    """The value of a YAML document as JSON has it: keys are texts, and so are dates. Raises
+    ValueError where it is none or could do harm."""
+    if len(text) > _LARGEST:
+        raise ValueError(f"YAML of {len(text):,} characters, at most {_LARGEST:,}")
+    try:
+        _refuse_harm(text)
+        return _plain(yaml.load(text, Loader=_Loader))  # the safe loader, in C
+    except yaml.YAMLError as error:
+        first = str(error).splitlines()[0]
+        raise ValueError(f"YAML that cannot be read: {first}") from error
+
+
+def _refuse_harm(text: str) -> None:
+    depth = 0
+    for number, event in enumerate(yaml.parse(text, Loader=_Loader)):
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise ValueError("YAML with an anchor or alias")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > _DEEPEST or number > _MOST_EVENTS:
+            raise ValueError(f"YAML nested deeper than {_DEEPEST} levels or of too many parts")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [_plain(item) for item in value]
+    if isinstance(value, bytes):
+        return value.decode("utf-8", errors="replace")
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)

@@ -1,14 +1,16 @@
 """Offers: one package or one remote of a server.json as launch fields of a listing.
 
-What belongs here: identifiers, versions, digests, runners, transports.
-What does not: which offer of a record is taken (`serverjson.py`), inputs (`inputs.py`).
+What belongs here: runners, command lines, transports.
+What does not: which offer of a record is taken (`serverjson.py`), inputs (`inputs.py`), names and
+versions of packages (`identifiers.py`).
 """
 
 import re
 from typing import Any
 
-from assets.marketplaces.command import is_exact, npm_spec, placeholder, pypi_spec, understand
+from assets.marketplaces.command import is_exact, placeholder, understand
 from assets.marketplaces.config import account_flags, remote_facts, variables
+from assets.marketplaces.identifiers import NO_RUNNER, identity
 from assets.marketplaces.inputs import Arguments, arguments, declared, fill, objects, text
 from assets.marketplaces.listing import EnvVar, Header, Package
 from assets.marketplaces.redact import MARK, redact
@@ -16,7 +18,6 @@ from assets.marketplaces.redact import MARK, redact
 Facts = dict[str, Any]
 
 _KINDS = {"docker": "oci", "dxt": "mcpb", "crates": "cargo", "crates.io": "cargo"}
-_NO_RUNNER = ("nuget", "cargo")
 _RUNNERS = {"npm": ("npx", "bunx"), "pypi": ("uvx",), "oci": ("docker", "podman")}
 _LOCAL_TRANSPORTS = {
     "": "stdio",
@@ -26,8 +27,6 @@ _LOCAL_TRANSPORTS = {
     "http": "streamable-http",
     "sse": "sse",
 }
-_DEFAULT_IMAGE_HOSTS = ("docker.io", "index.docker.io", "hub.docker.com", "registry-1.docker.io")
-_RANGE = re.compile(r"\s*(?:[<>]=?|[!~]=|={2,3})\s*\S")
 
 
 def package_facts(package: dict[str, Any]) -> Facts:
@@ -39,7 +38,7 @@ def package_facts(package: dict[str, Any]) -> Facts:
         raise ValueError("the package has no registryType")
     if not isinstance(identifier, str) or not identifier.strip():
         raise ValueError("the package has no identifier")
-    found, spec = _identity(kind, identifier.strip(), package)
+    found, spec = identity(kind, identifier.strip(), package)
     if found is None:
         return {"runnable": False, "reason": spec}
     env = _inputs(package.get("environmentVariables"), EnvVar, "environmentVariables")
@@ -75,68 +74,6 @@ def remote_offer(remote: dict[str, Any]) -> Facts:
     return facts | {"flags": _sorted(facts["flags"], {"needs_account"} if account else set())}
 
 
-def _identity(kind: str, identifier: str, package: dict[str, Any]) -> tuple[Package | None, str]:
-    """(the package, how a runner is told which), or (None, why it cannot be read)."""
-    version = text(package.get("version")).strip() or None
-    digest = _digest(text(package.get("fileSha256")))
-    if kind == "npm":
-        npm = npm_spec(identifier)
-        if npm is None:
-            return None, f"{redact(identifier)[:80]!r} is not an npm package name"
-        name, version = npm[0], version or npm[1]
-        made = Package(type="npm", identifier=name, version=version, digest=digest)
-        return made, f"{name}@{version}" if version else name
-    if kind == "pypi":
-        pypi = pypi_spec(identifier)
-        if pypi is None:
-            return None, f"{redact(identifier)[:80]!r} is not a PyPI package name"
-        made = Package(type="pypi", identifier=pypi[0], version=version or pypi[1], digest=digest)
-        extras = re.search(r"\[[^\]]*\]", identifier)
-        return made, _pypi_requirement(pypi[0] + (extras[0] if extras else ""), made.version)
-    if kind == "oci":
-        return _image(identifier, version, digest, text(package.get("registryBaseUrl")))
-    if kind == "mcpb" and not identifier.startswith(("http://", "https://")):
-        return None, f"the bundle {redact(identifier)[:80]!r} is not an http(s) URL"
-    if kind == "mcpb" or kind in _NO_RUNNER:
-        made = Package(type=kind, identifier=redact(identifier), version=version, digest=digest)  # type: ignore[arg-type]
-        return made, identifier
-    return None, f"no way to run a package of type {kind[:40]!r}"
-
-
-def _pypi_requirement(name: str, version: str | None) -> str:
-    """How uvx is told a release: an exact one, a range that is one, or none at all."""
-    if version == "latest":
-        return f"{name}@latest"
-    if version and _RANGE.match(version):
-        return name + version.replace(" ", "")
-    if version and (is_exact(version) or re.fullmatch(r"[\d.]+\*", version)):
-        return f"{name}=={version}"
-    return name  # npm's `^1.2` and the like mean nothing to it
-
-
-def _image(
-    identifier: str, version: str | None, digest: str | None, base_url: str
-) -> tuple[Package | None, str]:
-    """An image with its tag and digest, wherever the record puts them."""
-    name, _, pinned = identifier.partition("@")
-    path, colon, tag = name.rpartition(":")
-    if not colon or "/" in tag:
-        path, tag = name, ""
-    if version and version.startswith("sha256:"):
-        pinned, version = pinned or version, None
-    host = re.sub(r"^https?://", "", base_url).split("/")[0].lower()
-    first = path.split("/")[0]
-    if host and host not in _DEFAULT_IMAGE_HOSTS and "." not in first and ":" not in first:
-        path = f"{host}/{path}"
-    if not re.fullmatch(r"[A-Za-z0-9][\w.\-:/]{0,250}", path, re.ASCII):
-        return None, f"{redact(identifier)[:80]!r} is not the name of an image"
-    tag = tag or version or ""
-    made = Package(
-        type="oci", identifier=path, version=tag or None, digest=_digest(pinned) or digest
-    )
-    return made, path + (f":{tag}" if tag else "") + (f"@{pinned}" if pinned else "")
-
-
 def _command(
     package: Package,
     spec: str,
@@ -147,7 +84,7 @@ def _command(
 ) -> Facts:
     """The command line. A bundle's stands in its manifest; NuGet and Cargo have none we know."""
     if package.type not in _RUNNERS:
-        stuck = package.type in _NO_RUNNER
+        stuck = package.type in NO_RUNNER
         reason = f"no runner here for a package of type {package.type!r}" if stuck else None
         flags = understand("npx", ("-y", "x@1.0.0", *own.words)).flags
         facts = {"args": own.words, "flags": flags, "handed": ()}
@@ -236,11 +173,6 @@ def _inputs(found: Any, kind: Any, what: str) -> tuple[Any, ...]:
         read = declared(one, kind)
         made.setdefault(read.name, read)
     return tuple(made.values())
-
-
-def _digest(said: str) -> str | None:
-    found = re.fullmatch(r"(?:sha256:)?([0-9a-fA-F]{64})", said.strip())
-    return f"sha256:{found[1].lower()}" if found else None
 
 
 def _mapping(value: Any) -> dict[str, Any]:

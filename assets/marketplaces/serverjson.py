@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from assets.marketplaces.inputs import objects, text
+from assets.marketplaces.inputs import text
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.offers import Facts, package_facts, remote_offer
 from assets.marketplaces.redact import redact
@@ -48,8 +48,7 @@ def server_listing(server: Any, marketplace: str) -> Listing:
 
 def _launch(server: dict[str, Any]) -> Facts:
     """Launch fields of the best offer, and which one it was."""
-    packages = objects(_normal(server, "packages"), "packages")
-    remotes = objects(_normal(server, "remotes"), "remotes")
+    packages, remotes = _normal(server, "packages"), _normal(server, "remotes")
     offers = [(f"packages[{at}]", _read(package_facts, one)) for at, one in enumerate(packages)]
     offers += [(f"remotes[{at}]", _read(remote_offer, one)) for at, one in enumerate(remotes)]
     if not offers:
@@ -58,8 +57,10 @@ def _launch(server: dict[str, Any]) -> Facts:
     return facts | {"evidence": place}
 
 
-def _read(reader: Callable[[dict[str, Any]], Facts], one: dict[str, Any]) -> Facts:
+def _read(reader: Callable[[dict[str, Any]], Facts], one: Any) -> Facts:
     """A malformed offer does not hide the others."""
+    if not isinstance(one, dict):
+        return {"runnable": False, "reason": f"malformed: {type(one).__name__}, not an object"}
     try:
         return reader(one)
     except (ValidationError, TypeError, ValueError, AttributeError) as error:
@@ -80,16 +81,17 @@ def _rank(facts: Facts) -> int:
     return 0 if facts["transport"] == "stdio" else 1
 
 
-def _normal(server: dict[str, Any], key: str) -> Any:
-    """Packages or remotes in camelCase. Nothing else of a record is looked at: a README of 30 KB
-    may stand in its `_meta`."""
-    found = server.get(key)
-    first = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+def _normal(server: dict[str, Any], key: str) -> list[Any]:
+    """Packages or remotes in camelCase. Raises ValueError where they are not a list. Nothing else
+    of a record is looked at: a README of 30 KB may stand in its `_meta`."""
+    found = server.get(key) or []
+    if not isinstance(found, list):
+        raise ValueError(f"{key} is not a list")
     dated = _SNAKE_SCHEMA in text(server.get("$schema"))
-    if not dated and not any(_SNAKE_KEYS & one.keys() for one in first):
+    if not dated and not any(isinstance(one, dict) and _SNAKE_KEYS & one.keys() for one in found):
         return found
     made = _camel(found)
-    for one in made if isinstance(made, list) else []:
+    for one in made:
         if isinstance(one, dict):
             one |= {new: one[old] for old, new in _OLD_NAMES.items() if old in one}
             one.setdefault("identifier", one.get("name"))

@@ -9,7 +9,7 @@ own address. `homepage` is the author's page, never an endpoint.
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, ClassVar
-from urllib.parse import quote, unquote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 from assets.marketplaces.connections import Facts, connection_facts
 from assets.marketplaces.inputs import text
@@ -29,18 +29,17 @@ from assets.marketplaces.policy import (
 )
 from assets.marketplaces.redact import redact
 from assets.marketplaces.sitemap import Location, locations
+from assets.marketplaces.slugs import is_shard, server_key, server_pages
 from warehouse.digest import sha256
 
 _PAGE = 100  # the most the API allows
 _STABLE = ("qualifiedName", "displayName", "description", "remote", "isDeployed", "createdAt")
-_PREFIXES = ("server", "servers")
-_TABS = ("api", "capabilities", "prompts", "quality", "releases", "resources", "settings", "tools")
 _DETAIL = {"connections", "deploymentUrl", "security", "tools"}
 _THIN = "the list names no launch facts; they stand on the server's own page"
 
 
 class SmitheryAdapter(Adapter):
-    """Reads the API's list, then the sitemap's slugs that it lacks, then each record's page."""
+    """Reads the sitemap, the API's list and each record's own page."""
 
     name: ClassVar[str] = "smithery"
     takes: ClassVar[tuple[str, ...]] = ("api_key",)
@@ -61,37 +60,42 @@ class SmitheryAdapter(Adapter):
         return {"Authorization": f"Bearer {key}"} if key else {}
 
     async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
-        """The list, then what the sitemap adds. Truncated where the list says that it holds more
-        than both showed."""
+        """The list, then what only the sitemap names. Truncated where the list says that it holds
+        more than both showed."""
         scope = self.policy.scope or self.scopes
-        seen: set[str] = set()
-        total = 0
-        if "api" in scope:
-            async for page, said in self._listed(get, seen):
-                total = max(total, said)
-                yield page
+        mapped: dict[str, Location] = {}
         problems: list[dict[str, Any]] = []
         if "sitemap" in scope and self.policy.site_url:
             try:
-                async for page in self._mapped(get, seen):
-                    yield page
+                mapped = await self._mapped(get)
             except CrawlError as error:
                 if "api" not in scope:
                     raise
                 problems.append(problem("", error.url, error.kind, str(error)))
-        short = len(seen) < total
-        if short:
-            hint = f"the list says {total:,} servers and {len(seen):,} came; set scope to `sitemap`"
+        seen: set[str] = set()
+        total = 0
+        if "api" in scope:
+            async for page, said in self._listed(get, seen, mapped):
+                total = max(total, said)
+                yield page
+        rest = [one for key, one in mapped.items() if key not in seen]
+        for at in range(0, len(rest), _PAGE):
+            yield RefPage([self._ref(name, when) for name, when in rest[at : at + _PAGE]])
+        came = len(seen) + len(rest)
+        if came < total:
+            hint = f"the list says {total:,} servers and {came:,} came; the sitemap names the rest"
             problems.append(problem("", self._list_url(1), "result_cap", hint))
-        yield RefPage([], ended=not short, problems=problems, truncated=short)
+        yield RefPage([], ended=came >= total, problems=problems, truncated=came < total)
 
-    async def _listed(self, get: Get, seen: set[str]) -> AsyncIterator[tuple[RefPage, int]]:
+    async def _listed(
+        self, get: Get, seen: set[str], mapped: Mapping[str, Location]
+    ) -> AsyncIterator[tuple[RefPage, int]]:
         number = 1
         while True:
             url = self._list_url(number)
             body = await get(url, json_list("servers", empty_is_fine=number > 1))
             refs, problems = [], []
-            fresh = 0
+            known = len(seen)
             for at, item in enumerate(body["servers"]):
                 name = _qualified(item)
                 if not name:
@@ -99,35 +103,36 @@ class SmitheryAdapter(Adapter):
                     hint = "the record has no qualifiedName"
                     problems.append(problem(made_up, url, "malformed", hint))
                     continue
-                fresh += _key(name) not in seen
-                seen.add(_key(name))
-                refs.append(Ref(name, self._detail_url(name), _revision(item), weak=True))
+                seen.add(server_key(name))
+                when = mapped.get(server_key(name), (name, None))[1]
+                refs.append(self._ref(name, when or _revision(item)))
+            repeats = bool(refs) and len(seen) == known
+            if repeats:
+                hint = f"page {number} names only servers of earlier pages; the list was cut there"
+                problems.append(problem("", url, "cursor_loop", hint))
             said = body.get("pagination")
             said = said if isinstance(said, dict) else {}
-            yield RefPage(refs, problems=problems), _number(said.get("totalCount"))
-            if not fresh or number >= (_number(said.get("totalPages")) or number + 1):
+            yield (
+                RefPage([] if repeats else refs, problems=problems),
+                _number(said.get("totalCount")),
+            )
+            last = number >= (_number(said.get("totalPages")) or number + 1)
+            if last or repeats or not body["servers"]:
                 return
             number += 1
 
-    async def _mapped(self, get: Get, seen: set[str]) -> AsyncIterator[RefPage]:
-        """Servers of the sitemap that the list did not name."""
+    async def _mapped(self, get: Get) -> dict[str, Location]:
+        """Servers of the sitemap: key -> (name, lastmod)."""
         index = f"{str(self.policy.site_url).rstrip('/')}/sitemap_index.xml"
         found = await get(index, locations)
-        shards = [loc for loc, _ in found if _is_shard(loc)]
-        pages = [entry for entry in found if not entry[0].endswith(".xml")]
-        if pages:
-            yield self._slugs(pages, seen)
-        for shard in shards:
-            yield self._slugs(await get(shard, locations), seen)
+        made = server_pages(found)
+        for shard in dict.fromkeys(loc for loc, _ in found if is_shard(loc)):
+            made |= server_pages(await get(shard, locations))
+        return made
 
-    def _slugs(self, found: list[Location], seen: set[str]) -> RefPage:
-        refs = []
-        for loc, lastmod in found:
-            name = _slug(loc)
-            if name and _key(name) not in seen:
-                seen.add(_key(name))
-                refs.append(Ref(name, self._detail_url(name), lastmod or "listed", weak=True))
-        return RefPage(refs)
+    def _ref(self, name: str, revision: str | None) -> Ref:
+        """Weak: neither a digest of the list nor a sitemap's date shows every change."""
+        return Ref(name, self._detail_url(name), revision or "listed", weak=True)
 
     def _list_url(self, number: int) -> str:
         # A seed makes the order stable from page to page and from night to night.
@@ -182,30 +187,9 @@ def _qualified(item: Any) -> str:
     return name.strip() if isinstance(name, str) else ""
 
 
-def _key(name: str) -> str:
-    """Names of 2025 begin with `@`, those of 2026 do not: the same server either way."""
-    return name.lstrip("@").lower()
-
-
 def _revision(item: Mapping[str, Any]) -> str:
     """A digest of what the list says about the server itself, not of its use."""
     return sha256(repr([text(item.get(key)) for key in _STABLE]).encode("utf-8", "replace"))
-
-
-def _slug(loc: str) -> str | None:
-    """The qualified name in a server page's address, None for any other page."""
-    try:
-        parts = [unquote(part) for part in urlsplit(loc).path.strip("/").split("/")]
-    except ValueError:
-        return None
-    if parts[0] not in _PREFIXES or len(parts) not in (2, 3) or not all(parts):
-        return None
-    tab = len(parts) == 3 and not parts[1].startswith("@") and parts[2] in _TABS
-    return None if tab else "/".join(parts[1:])
-
-
-def _is_shard(loc: str) -> bool:
-    return loc.endswith(".xml") and "server" in loc.rpartition("/")[2].lower()
 
 
 def _number(value: Any) -> int:

@@ -91,8 +91,25 @@ def test_the_sitemap_adds_what_the_list_does_not_show() -> None:
     refs = [ref for page in pages for ref in page.refs]
     assert [ref.native_id for ref in refs] == ["@ann/notes", "@ann/files", "exa"]
     assert refs[1].url == f"{API}/servers/%40ann%2Ffiles"
-    assert all(ref.weak and ref.revision and ref.raw is None for ref in refs)
+    assert {ref.revision for ref in refs} == {"2026-11-01"}
+    assert all(ref.weak and ref.raw is None for ref in refs)
     assert (pages[-1].ended, pages[-1].truncated) == (True, False)
+
+
+def test_one_date_on_all_of_many_pages_says_nothing() -> None:
+    many = sitemap(SHARD, *(f"{SITE}/servers/ann/n{at}" for at in range(60)))
+    one = SmitheryAdapter(CrawlPolicy(API, site_url=SITE, scope=("sitemap",)))
+    pages = Answers(MAPPED | {SHARD: many}).listed(one)
+    assert {ref.revision for page in pages for ref in page.refs} == {"listed"}
+
+
+def test_a_page_that_repeats_ends_the_list() -> None:
+    again = items("a", total=500, pages=5)
+    pages = Answers({listed(1): again, listed(2): again}).listed(ALONE)
+    kinds = [row["error_kind"] for page in pages for row in page.problems]
+    assert kinds == ["cursor_loop", "result_cap"]
+    assert sum(len(page.refs) for page in pages) == 1
+    assert pages[-1].truncated
 
 
 def test_a_sitemap_that_cannot_be_read_leaves_the_list_truncated() -> None:

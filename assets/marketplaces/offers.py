@@ -18,6 +18,7 @@ from assets.marketplaces.redact import MARK, redact
 Facts = dict[str, Any]
 
 _KINDS = {"docker": "oci", "dxt": "mcpb", "crates": "cargo", "crates.io": "cargo"}
+_LONGEST = 2000  # characters of a package's name or a bundle's URL
 _RUNNERS = {"npm": ("npx", "bunx"), "pypi": ("uvx",), "oci": ("docker", "podman")}
 _LOCAL_TRANSPORTS = {
     "": "stdio",
@@ -38,6 +39,8 @@ def package_facts(package: dict[str, Any]) -> Facts:
         raise ValueError("the package has no registryType")
     if not isinstance(identifier, str) or not identifier.strip():
         raise ValueError("the package has no identifier")
+    if len(identifier) > _LONGEST:
+        raise ValueError(f"an identifier of {len(identifier):,} characters")
     found, spec = identity(kind, identifier.strip(), package)
     if found is None:
         return {"runnable": False, "reason": spec}
@@ -124,6 +127,8 @@ def _container_options(words: list[str], env: tuple[EnvVar, ...]) -> list[str]:
 def _with_spec(words: list[str], spec: str, package: Package) -> list[str]:
     """The runner's arguments followed by the package; some records name it among them already."""
     for at, word in enumerate(words):
+        if len(word) > _LONGEST:
+            continue
         name = word.removeprefix("--package=").removeprefix("--from=")
         if re.split(r"(?<=.)@|==|(?<!/):(?=[^/]*$)|\[", name)[0] == package.identifier:
             return [*words[:at], word.replace(name, spec), *words[at + 1 :]]

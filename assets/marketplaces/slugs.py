@@ -4,7 +4,7 @@ What belongs here: addresses of pages, and when their dates say nothing.
 What does not: reading the XML (`sitemap.py`) and what is asked for then (`smithery.py`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from urllib.parse import unquote, urlsplit
 
 from assets.marketplaces.sitemap import Location
@@ -27,14 +27,20 @@ def _slug(loc: str) -> str | None:
         return None
     if parts[0] not in _PREFIXES or len(parts) not in (2, 3) or not all(parts):
         return None
-    tab = len(parts) == 3 and not parts[1].startswith("@") and parts[2] in _TABS
-    return None if tab else "/".join(parts[1:])
+    return "/".join(parts[1:])
+
+
+def _is_tab(name: str, others: Container[str]) -> bool:
+    """Whether a page is a part of another server's, as `exa/tools` is of `exa`."""
+    owner, slash, last = name.partition("/")
+    return bool(slash) and last in _TABS and owner in others
 
 
 def server_pages(found: Iterable[Location]) -> dict[str, Location]:
     """Server pages among locations. One date on all of many pages is the hour in which the sitemap
     was made, not that of a change, and is left out."""
-    named = [(name, when) for loc, when in found if (name := _slug(loc))]
+    said = {name: when for loc, when in found if (name := _slug(loc))}
+    named = [(name, when) for name, when in said.items() if not _is_tab(name, said)]
     told = {when for _, when in named}
     made_at_once = len(told) == 1 and len(named) >= _MANY
     return {server_key(name): (name, None if made_at_once else when) for name, when in named}

@@ -1,10 +1,13 @@
 """The registry's five dated schemas read the same."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from assets.marketplaces.listing import Listing, Package
 from assets.marketplaces.serverjson import server_listing
@@ -434,6 +437,50 @@ def test_an_author_keeps_the_names_of_snake_case_variables() -> None:
         {"$schema": schema("2025-07-09"), "name": "a/b", "packages": [said]}, "r"
     )
     assert listing.args[-1] == "{my_dir:filepath}"
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, ":" * 100_000 + "/", "{" * 100_000, "a" * 100_000])
+@pytest.mark.parametrize("kind", ["npm", "pypi", "oci"])
+def test_long_texts_are_read_in_no_time(kind: str, text: str) -> None:
+    started = time.monotonic()
+    package(kind, text)
+    words = [{"type": "positional", "value": text}]
+    package(kind, "b", version=text[:50], runtimeArguments=words, packageArguments=words)
+    parsed(remotes=[{"type": "sse", "url": f"https://x.example/{text}"}])
+    assert time.monotonic() - started < 5
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text("abcdefghijkmnpqrstuvwxyz23456789", min_size=9, max_size=24))
+def test_no_secret_value_reaches_a_listing(secret: str) -> None:
+    secret = f"zq{secret}"
+    marked = {"isSecret": True, "isRequired": True, "value": secret}
+    template = {"value": "x {k}", "variables": {"k": {"isSecret": True, "default": secret}}}
+    inputs = [
+        {"name": "A", **marked},
+        {"name": "B_API_KEY", "default": secret},
+        {"name": "C", **template},
+    ]
+    words = [
+        {"type": "named", "name": "--a", **marked},
+        {"type": "named", "name": "--api-key", "value": secret},
+        {"type": "positional", "value": f"--token={secret}"},
+        {"type": "positional", **template},
+    ]
+    for kind in ("npm", "oci", "mcpb", "nuget"):
+        made = package(
+            kind,
+            "https://x.example/b.mcpb" if kind == "mcpb" else "b",
+            environmentVariables=inputs,
+            packageArguments=words,
+            runtimeArguments=words,
+            transport={"type": "sse", "url": "http://localhost/{B_API_KEY}", "headers": inputs},
+        )
+        assert made.env
+        assert secret not in made.model_dump_json()
+    variables = {"token": {"default": secret}, "b": {"isSecret": True, "value": secret}}
+    remote = {"url": "https://x.example/{token}/{b}", "variables": variables, "headers": inputs}
+    assert secret not in parsed(remotes=[remote]).model_dump_json()
 
 
 @pytest.mark.shared

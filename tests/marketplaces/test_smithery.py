@@ -103,6 +103,12 @@ def test_one_date_on_all_of_many_pages_says_nothing() -> None:
     assert {ref.revision for page in pages for ref in page.refs} == {"listed"}
 
 
+def test_a_server_may_be_called_like_a_tab() -> None:
+    shard = sitemap(SHARD, f"{SITE}/servers/ann/tools", f"{SITE}/servers/exa", f"{SITE}/docs/a")
+    one = SmitheryAdapter(CrawlPolicy(API, site_url=SITE, scope=("sitemap",)))
+    assert names(one, Answers(MAPPED | {SHARD: shard})) == ["ann/tools", "exa"]
+
+
 def test_a_page_that_repeats_ends_the_list() -> None:
     again = items("a", total=500, pages=5)
     pages = Answers({listed(1): again, listed(2): again}).listed(ALONE)

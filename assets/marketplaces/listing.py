@@ -26,6 +26,7 @@ FLAGS = (
     "hosted_gateway",  # runs behind the marketplace's or a third party's gateway
     "needs_account",  # a secret is required
     "deprecated",  # the marketplace says so
+    "hidden_text",  # invisible or control characters were taken out or made visible
 )
 
 

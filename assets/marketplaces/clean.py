@@ -1,0 +1,201 @@
+"""Clean: what strangers wrote, made fit to be stored, shown and compared.
+
+What belongs here: invisible and control characters, Unicode form and length of a listing's texts,
+and the refusal to launch what holds such characters.
+What does not: secrets (`redact.py`) and what a command line means (`command.py`).
+
+A joiner (U+200C, U+200D) stays where a script or an emoji needs it (Persian, Indic, families), a
+variation selector behind the character it selects; everything else that shows nothing goes, tag
+characters too: they can hide a whole sentence, which is worth more than the flag of Scotland.
+"""
+
+import hashlib
+import unicodedata
+from typing import Any
+
+import regex
+
+from assets.marketplaces.listing import EnvVar, Header, Listing
+
+NAME_CAP = 200  # characters
+DESCRIPTION_CAP = 4_000
+ID_CAP = 512
+_LOOK = 4  # times the cap: how much of a text is read at all
+
+# Cf without the visible signs of Arabic, Syriac and Kaithi; fillers that are letters by category.
+_HIDDEN_SET = (
+    r"\p{Cc}\p{Cs}\p{Zl}\p{Zp}\u115f\u1160\u3164\uffa0\u034f\u17b4\u17b5\u180b-\u180f"
+    r"\ufe00-\ufe0f\U000e0000-\U000e0fff\ufffe\uffff"
+)
+_SIGNS = r"\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd"
+_HIDDEN = regex.compile(rf"[{_HIDDEN_SET}]|(?![{_SIGNS}])\p{{Cf}}")
+_JOINING = (
+    r"\p{Arabic}\p{Syriac}\p{Nko}\p{Mandaic}\p{Mongolian}\p{Devanagari}\p{Bengali}\p{Gurmukhi}"
+    r"\p{Gujarati}\p{Oriya}\p{Tamil}\p{Telugu}\p{Kannada}\p{Malayalam}\p{Sinhala}\p{Tibetan}"
+    r"\p{Myanmar}\p{Khmer}\p{Thaana}"
+)
+_PICTURE = r"\p{Extended_Pictographic}"
+_NEEDED = regex.compile(
+    rf"(?<=[{_JOINING}])[\u200c\u200d](?=[{_JOINING}])"
+    rf"|(?<=[{_PICTURE}\p{{Emoji_Modifier}}]\ufe0f?)\u200d(?={_PICTURE})"
+    rf"|(?<={_PICTURE})[\ufe0e\ufe0f]|(?<=[0-9#*])\ufe0f(?=\u20e3)"
+    r"|(?<=\p{Han})[\ufe00-\ufe02\U000e0100-\U000e01ef]|(?<=\p{Mongolian})[\u180b-\u180d\u180f]"
+)
+_BREAKS = regex.compile(r"\r\n|[\r\v\f\u0085\u2028\u2029]")
+_SPACES = regex.compile(r"\s+")
+_LINES = "\n\t"  # control characters that a description may hold
+# Besides what is hidden: spaces that look like another, which would make two ids look the same.
+_ODD_IN_ID = regex.compile(rf"{_HIDDEN.pattern}|(?! )\p{{Zs}}")
+
+
+def clean(listing: Listing) -> Listing:
+    """The listing with texts fit to show, ids whose every character is visible, and, where a launch
+    fact holds a hidden character, `runnable: False` with the reason. Idempotent, never raises."""
+    name, hid_name = shown(listing.name, NAME_CAP, lines=False)
+    description, hid_text = shown(listing.description, DESCRIPTION_CAP)
+    native_id = _visible_id(listing.native_id)
+    facts: dict[str, Any] = {
+        "native_id": native_id,
+        "name": name or shown(native_id, NAME_CAP, lines=False)[0],
+        "description": description,
+        "repository": visible(listing.repository),
+        "updated_at": visible(listing.updated_at),
+        "evidence": visible(listing.evidence),
+        "reason": _line(listing.reason),
+    }
+    hidden = hid_name or hid_text or native_id != listing.native_id
+    launch, where = _launch_facts(listing)
+    if where:
+        hidden = True
+        reason = f"a hidden or control character in {where}; shown as %XX, never launched"
+        launch |= {"runnable": False, "reason": facts["reason"] or reason}
+    if hidden and "hidden_text" not in listing.flags:
+        facts["flags"] = tuple(sorted({*listing.flags, "hidden_text"}))
+    return listing.model_copy(update=facts | launch)
+
+
+def shown(text: str, cap: int, *, lines: bool = True) -> tuple[str, bool]:
+    """(a text without what shows nothing, in NFC, at most `cap` characters; whether something was
+    hidden). `lines`: newlines and tabs stay; else all white space is one space."""
+    head = text[: cap * _LOOK]
+    hidden = False
+    if not (head.isascii() and head.isprintable()):
+        bare = _stripped(_BREAKS.sub("\n", head))
+        hidden = bare is not None
+        # Taking a character away may bring a letter and its accent together.
+        head = _settled(head if bare is None else bare)
+    head = head.strip() if lines else _SPACES.sub(" ", head).strip()
+    return _cut(head, cap, more=len(text) > cap * _LOOK), hidden
+
+
+def visible(text: str | None) -> str | None:
+    """A text whose hidden and control characters stand as %XX of their UTF-8 bytes."""
+    if text is None or (text.isascii() and text.isprintable()):
+        return text
+    return _HIDDEN.sub(_escape, text)
+
+
+def _settled(text: str) -> str:
+    """NFC without hidden characters; each step may make work for the other, rarely twice."""
+    for _ in range(4):
+        text = unicodedata.normalize("NFC", _BREAKS.sub("\n", text))
+        bare = _stripped(text)
+        if bare is None:
+            break
+        text = bare
+    return text
+
+
+def _stripped(text: str) -> str | None:
+    """The text without hidden characters that nothing needs, or None where there is none."""
+    needed = {found.start() for found in _NEEDED.finditer(text)}
+    gone = [
+        found.start()
+        for found in _HIDDEN.finditer(text)
+        if found.start() not in needed and found[0] not in _LINES
+    ]
+    if not gone:
+        return None
+    starts, ends = [0, *(at + 1 for at in gone)], [*gone, len(text)]
+    return "".join(text[start:end] for start, end in zip(starts, ends, strict=True))
+
+
+def _cut(text: str, cap: int, *, more: bool) -> str:
+    """At most `cap` characters, cut between words or at least between letters, with "…"."""
+    if len(text) <= cap and not more:
+        return text
+    end = min(cap - 1, len(text))
+    word = max(text.rfind(sign, max(0, end - 80), end) for sign in (" ", "\n"))
+    if word > 0:
+        end = word
+    while end > 0 and (end < len(text) and _continues(text, end)):
+        end -= 1
+    return text[:end].rstrip() + "…"
+
+
+def _continues(text: str, at: int) -> bool:
+    """Whether the character belongs to the letter or picture before it."""
+    joined = text[at - 1] in "\u200c\u200d"
+    return joined or unicodedata.category(text[at])[0] == "M" or text[at] in "\u200c\u200d"
+
+
+def _visible_id(native_id: str) -> str:
+    text = native_id
+    if not (text.isascii() and text.isprintable()):
+        text = _ODD_IN_ID.sub(_escape, text)
+    if len(text) <= ID_CAP:
+        return text
+    name = hashlib.sha256(text.encode()).hexdigest()
+    return f"{text[: ID_CAP - 33]}~{name[:32]}"
+
+
+def _launch_facts(listing: Listing) -> tuple[dict[str, Any], str | None]:
+    """(changed launch facts, where the first hidden character stands)."""
+    facts: dict[str, Any] = {
+        "command": visible(listing.command),
+        "url": visible(listing.url),
+        "args": tuple(visible(arg) for arg in listing.args),
+    }
+    if listing.package:
+        changes = {
+            key: visible(getattr(listing.package, key))
+            for key in ("identifier", "version", "digest")
+        }
+        facts["package"] = listing.package.model_copy(update=changes)
+    facts["env"] = tuple(_input(one) for one in listing.env)
+    facts["headers"] = tuple(_input(one) for one in listing.headers)
+    where = next((key for key, value in facts.items() if _odd(value, getattr(listing, key))), None)
+    return facts, where
+
+
+def _input(one: EnvVar | Header) -> EnvVar | Header:
+    description = one.description and shown(one.description, DESCRIPTION_CAP)[0]
+    default = one.default
+    if default is not None:
+        default = "".join(
+            part if part in _LINES else str(visible(part)) for part in _parts(default)
+        )
+    changes = {"name": visible(one.name), "default": default, "description": description}
+    return one.model_copy(update=changes)
+
+
+def _parts(text: str) -> list[str]:
+    return regex.split(r"([\n\t])", text)
+
+
+def _odd(found: Any, said: Any) -> bool:
+    """Whether a launch fact was changed; the description of a variable is none."""
+    if isinstance(said, tuple):
+        return any(_odd(new, old) for new, old in zip(found, said, strict=True))
+    if isinstance(said, EnvVar | Header):
+        return (found.name, found.default) != (said.name, said.default)
+    return found != said
+
+
+def _line(text: str | None) -> str | None:
+    return None if text is None else shown(text, 1_000, lines=False)[0]
+
+
+def _escape(found: Any) -> str:
+    data = found[0].encode("utf-8", "surrogatepass")
+    return "".join(f"%{byte:02X}" for byte in data)

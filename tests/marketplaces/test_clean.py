@@ -1,0 +1,148 @@
+"""What strangers wrote is fit to store and show; a launch fact is never changed quietly."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assets.marketplaces.clean import DESCRIPTION_CAP, ID_CAP, NAME_CAP, clean, shown
+from assets.marketplaces.listing import EnvVar, Listing, Package, to_row
+
+ZERO, BIDI, TAG, HALF = "\u200b", "\u202e", "\U000e0041", "\ud800"
+
+
+def listing(**facts: Any) -> Listing:
+    plain = Listing(marketplace="registry", native_id="a", name="A", command="npx", runnable=True)
+    return plain.model_copy(update={"args": ("x@1.0.0",), **facts})
+
+
+HIDDEN = st.text(
+    st.sampled_from([ZERO, BIDI, TAG, HALF, "\x00", "\u200d", "\ufe0f", "\u0301", "é"])
+)
+ANY = st.text(st.characters(categories=None)) | HIDDEN | st.tuples(st.text(), HIDDEN).map("".join)
+
+
+@given(ANY, ANY, ANY, ANY)
+def test_any_listing_is_cleaned_once_and_can_be_stored(
+    name: str, text: str, native: str, arg: str
+) -> None:
+    found = clean(listing(name=name, description=text, native_id=native or "a", args=(arg,)))
+    assert clean(found) == found
+    assert to_row(found)["listing_digest"]
+    assert 0 < len(found.name) <= NAME_CAP
+    assert len(found.description) <= DESCRIPTION_CAP
+    for text in (found.name, found.description, found.native_id, *found.args):
+        assert not {ZERO, BIDI, TAG, HALF, "\x00"} & set(text)
+
+
+@given(ANY, ANY)
+def test_ids_that_differ_stay_distinct_and_visible(one: str, other: str) -> None:
+    if "%" in one + other:
+        return  # an id may itself be written with escapes
+    ids = [clean(listing(native_id=f"x{native}")).native_id for native in (one, other)]
+    assert (ids[0] == ids[1]) == (one == other)
+
+
+def test_an_id_with_a_zero_width_character_shows_it() -> None:
+    found = clean(listing(native_id=f"io.example{ZERO}/x"))
+    assert found.native_id == "io.example%E2%80%8B/x"
+    assert found.flags == ("hidden_text",)
+    assert found.runnable
+
+
+def test_a_very_long_id_is_cut_and_stays_its_own() -> None:
+    one, other = (clean(listing(native_id="x" * 9_000 + end)).native_id for end in "ab")
+    assert one != other
+    assert len(one) <= ID_CAP
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"Pay{ZERO}Pal {BIDI}tool", "PayPal tool"),
+        ("e\u0301  tool\n\tname", "é tool name"),
+        (f"Flag {TAG}{TAG}", "Flag"),
+        ("a\u200dd", "ad"),
+        ("line\u2028two", "line two"),
+        ("a\x00b\x9bc", "abc"),
+    ],
+)
+def test_names_show_all_they_hold(text: str, expected: str) -> None:
+    assert clean(listing(name=text)).name == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "می‌خواهم",  # Persian: a non-joiner inside a word
+        "क्‍ष",  # Devanagari: a joiner asks for the half form
+        "👩‍👩‍👧 family",
+        "❤️ and 1️⃣",
+        "葛󠄀",  # an ideograph and its variant
+        "Tabs\tand\nlines stay",
+        "العربية עברית 中文 ไทย",
+    ],
+)
+def test_writing_that_needs_joiners_is_left_whole(text: str) -> None:
+    found = clean(listing(description=text))
+    assert found.description == text
+    assert "hidden_text" not in found.flags
+
+
+@pytest.mark.parametrize("text", ["", "plain", "a" * DESCRIPTION_CAP])
+def test_what_is_clean_is_the_same_listing(text: str) -> None:
+    one = listing(description=text)
+    assert clean(one) == one
+
+
+def test_a_long_description_is_cut_between_words() -> None:
+    found = clean(listing(description="word " * 2_000)).description
+    assert found.endswith("word…")
+    assert len(found) <= DESCRIPTION_CAP
+
+
+def test_only_the_start_of_a_huge_description_is_read() -> None:
+    reads: list[slice] = []
+
+    class Huge(str):
+        def __getitem__(self, at: Any) -> str:
+            reads.append(at)
+            return super().__getitem__(at)
+
+    found, _ = shown(Huge("é " * 5_000_000), DESCRIPTION_CAP)
+    assert found.endswith("…")
+    assert all(at.stop <= 4 * DESCRIPTION_CAP for at in reads)
+
+
+def test_a_letter_is_not_cut_from_its_accents() -> None:
+    found, _ = shown("x" + "q\u0323\u0307" * 100, 12, lines=False)
+    assert not found.removesuffix("…").endswith(("q", "q\u0323"))
+
+
+@pytest.mark.parametrize(
+    ("facts", "where"),
+    [
+        ({"args": ("x@1.0.0", f"--flag{ZERO}")}, "args"),
+        ({"command": f"npx{BIDI}"}, "command"),
+        ({"command": None, "args": (), "url": f"https://example{ZERO}.com"}, "url"),
+        ({"env": (EnvVar(name=f"KEY{ZERO}"),)}, "env"),
+        ({"env": (EnvVar(name="KEY", default=f"v{BIDI}"),)}, "env"),
+        ({"package": Package(type="npm", identifier=f"x{ZERO}", version="1.0.0")}, "package"),
+    ],
+)
+def test_a_hidden_character_in_a_launch_fact_stops_the_launch(facts: dict, where: str) -> None:
+    found = clean(listing(**facts))
+    assert not found.runnable
+    assert found.reason
+    assert f"in {where}" in found.reason
+    assert "%" in str(getattr(found, where))
+    assert clean(found) == found
+
+
+def test_a_value_of_several_lines_and_a_described_variable_can_be_launched() -> None:
+    variable = EnvVar(name="PROMPT", default="two\nlines", description=f"What{ZERO} it says")
+    found = clean(listing(env=(variable,)))
+    assert found.runnable
+    assert found.env[0].description == "What it says"
+    assert found.env[0].default == "two\nlines"

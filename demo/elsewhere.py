@@ -23,7 +23,7 @@ ELSEWHERE: Mapping[str, tuple[Entry, ...]] = {
             {"title": "Notion MCP", "repository": "http://github.com/makenotion/notion-mcp-server"},
         ),
         ("playwright-mcp", {"title": "Playwright Browser Automation"}),
-        ("units", {}),
+        ("server-everything", {"description": "A reference server. (Imported in 2025.)"}),
     ),
     "glama": (
         ("server-filesystem", {"repository": f"https://{_SERVERS}.git"}),

@@ -40,7 +40,10 @@ _INPUTS = (
     Input("WORKSPACE", "Name of the workspace", required=True),
     Input("LOG_LEVEL", "How much is logged", default="info"),
 )
-_ODD = {0: "local_path", 1: "local_path", 2: "unpinned", 3: "multi", 4: "shell", 5: "malformed"}
+# Of 256 records: the rest are as they should be.
+_ODD = dict(
+    enumerate(["local_path"] * 8 + ["unpinned"] * 4 + ["multi"] * 2 + ["shell"] * 2 + ["malformed"])
+)
 
 
 class Synthetic:
@@ -70,7 +73,7 @@ class Synthetic:
             created_at=_text(_created(index)),
             revised_at=_revised(index, dice),
             schema=DATES[dice[9] % len(DATES)],
-            odd=_ODD.get(dice[10] % 64) if dice[10] < 192 else None,
+            odd=_ODD.get(dice[10]),
             **_launch(dice, slug, namespace, version),
         )
 
@@ -107,18 +110,18 @@ def _revised(index: int, dice: bytes) -> str:
 def _launch(dice: bytes, slug: str, namespace: str, version: str) -> dict[str, Any]:
     """The package or the remote, or neither."""
     kind = dice[11]
-    if kind < 115:
+    if kind < 118:
         name = f"@{namespace}/{slug}" if dice[12] % 3 else slug
         return {"package": Package("npm", name, version)}
-    if kind < 192:
+    if kind < 200:
         return {"package": Package("pypi", slug, version)}
-    if kind < 204:
+    if kind < 211:
         return {"package": Package("oci", f"ghcr.io/{namespace}/{slug}", version)}
-    if kind < 212:
+    if kind < 218:
         digest = blake2b(slug.encode(), digest_size=32).hexdigest()
         url = f"https://github.com/{namespace}/{slug}/releases/download/v{version}/{slug}.mcpb"
         return {"package": Package("mcpb", slug, version, url=url, sha256=digest)}
-    if kind < 244:
+    if kind < 253:
         auth = ("none", "api_key", "oauth2")[dice[12] % 3]
         transport = "sse" if dice[13] % 8 == 0 else "streamable-http"
         return {"remote": Remote(f"https://{slug}.mcp.example/mcp", transport, auth)}  # type: ignore[arg-type]

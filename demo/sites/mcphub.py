@@ -79,7 +79,8 @@ class McpHub(Site):
             return _missing()
         # The next ones in order: so that every server is related to one before it.
         near = {(position + step) % len(shelf) for step in (1, 2, 3)} - {position}
-        return in_html(page(shelf[position], [shelf[one] for one in sorted(near)]))
+        streams = not self.trouble().on("layout")
+        return in_html(page(shelf[position], [shelf[one] for one in sorted(near)], streams))
 
     def tab(self, request: Request) -> Reply:
         shelf, tab = self.shelf(), request.path_params["tab"]

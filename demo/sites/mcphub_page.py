@@ -34,8 +34,9 @@ def card(record: Record) -> str:
     )
 
 
-def page(record: Record, related: list[Record]) -> str:
-    """A server's page: its own config stands in `div#S:0` at the end of the document."""
+def page(record: Record, related: list[Record], streams: bool = True) -> str:
+    """A server's page: its own config stands in `div#S:0` at the end of the document, if it
+    still `streams`."""
     here = f"/mcp-servers/{record.namespace}/{record.slug}"
     tabs = "".join(
         f'<a role="tab" href="{here}/{one}">{one.title()}</a>'
@@ -54,7 +55,7 @@ def page(record: Record, related: list[Record]) -> str:
 <div class="prose">{_readme(record)}</div>
 <section>{"".join(card(one) for one in related)}</section>"""
     title = f"{escape(record.title)} by {escape(record.namespace)} - MCP Server | MCPHub"
-    return shell(title, _head(record, here), body, _streamed(record))
+    return shell(title, _head(record, here), body, _streamed(record) if streams else "")
 
 
 def _head(record: Record, here: str) -> str:
@@ -77,8 +78,6 @@ def _readme(record: Record) -> str:
 
 def _streamed(record: Record) -> str:
     """The answer to the placeholder: the marketplace's gateway with a bearer token in it."""
-    if record.package is None and record.remote is None:
-        return ""
     entry = {
         "url": f"{_GATEWAY}/{record.namespace.lower()}-{record.slug}",
         "headers": {"Authorization": f"Bearer {_token()}"},

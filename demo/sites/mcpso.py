@@ -22,6 +22,7 @@ from demo.sites.configs import config
 
 _SCRIPT = (Path(__file__).parent / "mcpso.js").read_bytes()
 _STATIC = "mcp-server-time"  # in the small worlds the one page whose source shows the config
+_RENDERED = 50  # in a full world one page in so many needs a browser: a browser is slow
 _CHILD = 1000  # servers in one child sitemap
 
 
@@ -79,12 +80,10 @@ class McpSo(Site):
 
     def _page(self, record: Record, related: list[str]) -> str:
         shown = _shown(record)
-        static = record.slug == _STATIC if self.world().page else int(record.made(2), 16) % 2 == 0
-        static = static and shown.get("config") is not None
+        small = self.world().page is not None
+        static = record.slug == _STATIC if small else int(record.made(4), 16) % _RENDERED > 0
         chunk = "" if static else base64.b64encode(json.dumps(shown).encode()).decode()
-        body = '<div class="skeleton">Loading</div>'
-        if static:
-            body = f"<pre><code>{escape(json.dumps(shown['config'], indent=2))}</code></pre>"
+        body = _static(shown) if static else '<div class="skeleton">Loading</div>'
         return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{escape(record.title)} MCP server</title>
 <script>const $R=[];window.$page={{{_stream(record, related)},chunk:{_js(chunk)}}};</script>
@@ -103,6 +102,15 @@ def _shown(record: Record) -> dict[str, Any]:
     if found is None:
         return {"note": "Clone the repository and follow its README."}
     return {"config": found}
+
+
+def _static(shown: dict[str, Any]) -> str:
+    """The same without a script."""
+    if "bundle" in shown:
+        link = f'<a href="{shown["bundle"]}" data-sha256="{shown["sha256"]}">'
+        return f"{link}Install bundle (.mcpb)</a>"
+    text = shown.get("note") or json.dumps(shown["config"], indent=2)
+    return f"<pre><code>{escape(text)}</code></pre>"
 
 
 def _stream(record: Record, related: list[str]) -> str:

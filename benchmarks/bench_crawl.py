@@ -133,8 +133,9 @@ def _crawl(facts: dict[str, Any]) -> dict[str, Any]:
 
     Fetcher.get = noted  # type: ignore[method-assign]
     ledger = Ledger(home / "ledger.db", Blobs(home / "blobs"))
+    chosen = adapter(SITE, policy)
     started = time.perf_counter()
-    result = crawl(adapter(SITE, policy), ledger=ledger, night=facts.get("night", "1"))
+    result = crawl(chosen, ledger=ledger, night=facts.get("night", "1"))
     seconds = time.perf_counter() - started
     if facts.get("night", "1") == "1":
         Path(facts["urls"]).write_text("\n".join(asked))

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 
 def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
@@ -17,10 +18,9 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
     `sync` also makes it outlast a power cut, at some milliseconds a file.
     Raises OSError naming the path (disk full, read-only file system), with nothing left behind.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
     try:
-        with beside.open("wb") as file:
+        with _opened(beside) as file:
             file.write(data)
             if sync:
                 file.flush()
@@ -28,6 +28,16 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _opened(path: Path) -> BinaryIO:
+    """`path` open for writing; its folder is made only when it is missing (a tenth of the cost of
+    a small file, when thousands are written)."""
+    try:
+        return path.open("wb")
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("wb")
 
 
 def append_line(path: Path, line: str) -> None:

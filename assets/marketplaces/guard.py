@@ -53,9 +53,10 @@ class GuardedTransport(httpx.AsyncHTTPTransport):
     literal addresses can be judged (`http.py` does), and the proxy's own rules hold."""
 
     def __init__(self, backend: GuardedBackend, limits: httpx.Limits) -> None:
-        super().__init__(limits=limits)
+        context = httpx.create_ssl_context()
+        super().__init__(verify=context, limits=limits)
         self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=httpx.create_ssl_context(),
+            ssl_context=context,
             max_connections=limits.max_connections,
             max_keepalive_connections=limits.max_keepalive_connections,
             keepalive_expiry=limits.keepalive_expiry,

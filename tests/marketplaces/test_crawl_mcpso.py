@@ -1,5 +1,6 @@
 """The HTML marketplace over real HTTP and a real browser."""
 
+import asyncio
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -110,7 +111,7 @@ def test_a_crawl_that_was_cut_short_fetches_only_what_is_missing(
 
     before = world.stats("mcpso").get("servers", 0)
     with pytest.raises(Cut):
-        crawl(at("mcpso"), ledger=ledger, night="1", progress=CutAtTwo())
+        crawl(at("mcpso", concurrency=1), ledger=ledger, night="1", progress=CutAtTwo())
     result = crawl(at("mcpso"), ledger=ledger, night="1")
     # Each page is asked for twice in all: once for its source, once by the browser.
     assert world.stats("mcpso")["servers"] - before == 2 * len(result.listings)
@@ -145,11 +146,30 @@ def test_one_marketplace_that_is_down_does_not_touch_the_other(
     assert crawl(at("registry"), ledger=ledger, night="1").completeness == "complete"
 
 
-def test_pages_that_lost_their_config_raise_the_layout_alarm(crawl_site) -> None:
-    with pytest.raises(CrawlError) as caught:
-        crawl_site(lambda slug: page_with(CONFIG if slug == "a" else "nothing", slug))
+def test_pages_that_lost_their_config_raise_the_layout_alarm(
+    at: MakeAdapter, ledger: Ledger
+) -> None:
+    def lost(slug: str) -> Answer:
+        return page_with("nothing" if night == "2" and slug != "a" else CONFIG, slug)
+
+    script = served(pages(lost))
+    with site(script) as here:
+        script.base["url"] = here.url  # type: ignore[attr-defined]
+        for night in ("1", "2"):
+            adapter = at("mcpso", here.url, refresh_days=1e-9)
+            if night == "1":
+                assert crawl(adapter, ledger=ledger, night=night).hit_rate == 1.0
+                continue
+            with pytest.raises(CrawlError) as caught:
+                crawl(adapter, ledger=ledger, night=night)
     assert caught.value.kind == "layout_changed"
-    assert "1 of 4" in caught.value.found
+    assert caught.value.found == "a config in only 1 of 4 records"
+    assert "last crawl: 100%" in caught.value.expected
+
+
+def test_a_first_crawl_without_any_config_raises_the_layout_alarm(crawl_site) -> None:
+    with pytest.raises(CrawlError, match="only 0 of 4 records"):
+        crawl_site(lambda slug: page_with("nothing", slug))
 
 
 def test_what_robots_forbids_is_a_row_and_not_fetched(crawl_site) -> None:
@@ -171,11 +191,12 @@ def test_one_missing_page_is_a_row_and_makes_the_crawl_truncated(crawl_site) -> 
     assert result.problems[0]["error_kind"] == "http_status"
 
 
-def test_the_page_cap_counts_details_too(crawl_site) -> None:
-    result, paths = crawl_site(lambda slug: page_with(CONFIG, slug), page_cap=5)
+def test_the_cap_on_details_ends_the_crawl_as_capped(crawl_site) -> None:
+    result, paths = crawl_site(lambda slug: page_with(CONFIG, slug), detail_cap=2, concurrency=1)
     assert result.completeness == "capped"
     assert len(result.listings) == 2
-    assert len(paths) == 5
+    assert sum(path.startswith("/servers/") for path in paths) == 2
+    assert [row["error_kind"] for row in result.problems] == ["over_cap", "over_cap"]
 
 
 def test_a_config_with_several_servers_gives_several_listings(crawl_site) -> None:
@@ -203,10 +224,17 @@ def test_the_browser_asks_no_host_but_the_marketplaces_own(tmp_path: Path) -> No
         text = html.format(elsewhere.url)
         with site(lambda *_: Answer(text)) as here:
             policy = CrawlPolicy(base_url=here.url, allow_loopback=True)
-            with Browser(policy) as browser:
-                found, complete = browser.html(f"{here.url}/servers/a", "pre")
-                assert complete
-                assert "done" in found
-                assert browser.contained == (launcher("/usr/bin/true", tmp_path) is not None)
-                assert len(browser.blocked) == 3
+
+            async def rendered() -> tuple[str, bool, Browser]:
+                browser = Browser(policy)
+                try:
+                    return *await browser.html(f"{here.url}/servers/a", "pre"), browser
+                finally:
+                    await browser.close()
+
+            found, complete, browser = asyncio.run(rendered())
+            assert complete
+            assert "done" in found
+            assert browser.contained == (launcher("/usr/bin/true", tmp_path) is not None)
+            assert len(browser.blocked) == 3
     assert elsewhere.paths == []

@@ -121,7 +121,8 @@ def test_a_private_address_literal_is_refused_even_where_loopback_is_allowed(add
 
 
 @pytest.mark.parametrize(
-    "target", ["http://169.254.169.254/meta", "http://example.com/", "file:///etc/passwd", "//example.com/x"]
+    "target",
+    ["http://169.254.169.254/meta", "http://example.com/", "file:///etc/passwd", "//example.com/x"],
 )
 def test_a_redirect_away_from_the_marketplace_is_refused(target: str) -> None:
     with site(lambda *_: Answer(status=302, headers={"Location": target})) as here:

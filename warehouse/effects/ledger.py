@@ -129,8 +129,12 @@ class Ledger:
 
     def seen(self, key: str) -> bytes | None:
         """The stored bytes of an effect that is done, or None; a lost blob counts as not done."""
-        with self._transaction() as db:
-            row = db.execute("SELECT blob FROM effects WHERE key = ?", (key,)).fetchone()
+        # No transaction: a reader of WAL never waits for a writer, nor holds one up.
+        with self._lock:
+            try:
+                row = self._db.execute("SELECT blob FROM effects WHERE key = ?", (key,)).fetchone()
+            except sqlite3.Error as error:
+                raise self._unavailable(error) from error
         return self._stored(row)
 
     def _stored(self, row: tuple[str] | None) -> bytes | None:

@@ -39,6 +39,7 @@ def public(listing: Listing) -> dict[str, Any]:
         "name": listing.name,
         "description": listing.description,
         "repository": listing.repository,
+        "subfolder": listing.subfolder,
         "transport": listing.transport,
         "command": listing.command,
         "args": list(listing.args),

@@ -78,6 +78,7 @@ class Listing(_Frozen):
     name: str
     description: str = ""
     repository: str | None = None
+    subfolder: str | None = None  # of the repository, where it holds several servers
     transport: Transport | None = None
     command: str | None = None
     args: tuple[str, ...] = ()
@@ -107,6 +108,7 @@ LISTINGS = TableSpec(
         "name": pl.String,
         "description": pl.String,
         "repository": pl.String,
+        "subfolder": pl.String,
         "transport": pl.String,
         "command": pl.String,
         "args": pl.String,  # this and the five below: canonical JSON

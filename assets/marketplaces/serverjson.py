@@ -32,12 +32,14 @@ def server_listing(server: Any, marketplace: str) -> Listing:
         raise ValueError("the record has no server.name")
     repository = server.get("repository")
     said = repository.get("url") if isinstance(repository, dict) else repository
+    folder = repository.get("subfolder") if isinstance(repository, dict) else None
     identity: Facts = {
         "marketplace": marketplace,
         "native_id": name.strip(),
         "name": redact(text(server.get("title")) or name),
         "description": redact(text(server.get("description"))),
         "repository": redact(text(said)) or None,
+        "subfolder": redact(text(folder)).strip("/") or None,
     }
     try:
         return Listing(**identity, **_launch(server))

@@ -494,3 +494,10 @@ def test_stored_samples_of_the_real_registry_parse() -> None:
     listing = server_listing({"name": "a/b", "packages": [package]}, "registry")
     assert listing.args[1] == "remote-filesystem-mcp-server@0.1.5"
     assert [one.name for one in listing.env if one.secret] == ["GCS_PRIVATE_KEY"]
+
+
+def test_the_folder_of_a_repository_of_several_servers_is_kept() -> None:
+    url = "https://github.com/acme/servers"
+    server = {"name": "a/b", "repository": {"url": url, "source": "github", "subfolder": "/src/b/"}}
+    listing = server_listing(server, "registry")
+    assert (listing.repository, listing.subfolder) == (url, "src/b")

@@ -27,8 +27,14 @@ from assets.marketplaces.policy import (
     Render,
     problem,
 )
-from assets.marketplaces.servers import THIN, captured, config_of, server_listings, text_of
-from warehouse.digest import digest
+from assets.marketplaces.servers import (
+    THIN,
+    captured,
+    config_of,
+    record_digest,
+    server_listings,
+    text_of,
+)
 
 _API = "/api/mcp_marketplace/v1"
 _COUNT = 100
@@ -50,6 +56,7 @@ class DeepNlpAdapter(Adapter):
 
     async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
         seen: set[str] = set()
+        shown = 0
         for number in range(self.policy.page_cap + 1):
             query = urlencode({"mode": "list", "page_id": number, "count_per_page": _COUNT})
             url = f"{self._root()}?{query}"
@@ -58,12 +65,13 @@ class DeepNlpAdapter(Adapter):
             new = {ref.native_id for ref in refs} - seen
             seen |= new
             total, items = _number(body.get("total_hits")), len(body["items"])
+            shown += items
             if items and not new and not problems:
                 hint = f"page {number} repeats the pages before it; the list was cut there"
                 yield RefPage([], problems=[problem("", url, "cursor_loop", hint)])
                 return
-            over = not items or (items < _COUNT if total is None else len(seen) >= total)
-            short = not items and total is not None and len(seen) < total
+            over = not items or (items < _COUNT if total is None else shown >= total)
+            short = not items and total is not None and shown < total
             yield RefPage(refs, ended=over and not short, problems=problems, truncated=short)
             if over:
                 return
@@ -125,11 +133,13 @@ class DeepNlpAdapter(Adapter):
             native_id = item.get("id") if isinstance(item, Mapping) else None
             if not isinstance(native_id, str) or not native_id.strip(" /"):
                 hint = "the item has no `id`"
-                problems.append(problem(f"malformed-{digest(item)[:12]}", url, "malformed", hint))
+                problems.append(
+                    problem(f"malformed-{record_digest(item)[:12]}", url, "malformed", hint)
+                )
                 continue
             native_id = native_id.strip(" /")
             page = f"{self._root()}/server/{quote(native_id)}"
-            refs.append(Ref(native_id, page, digest(_steady(item)), weak=True))
+            refs.append(Ref(native_id, page, record_digest(_steady(item)), weak=True))
         return refs, problems
 
 

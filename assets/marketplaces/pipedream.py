@@ -28,8 +28,7 @@ from assets.marketplaces.policy import (
     RefPage,
     problem,
 )
-from assets.marketplaces.servers import captured, server_listings, text_of
-from warehouse.digest import digest
+from assets.marketplaces.servers import captured, record_digest, server_listings, text_of
 
 _REMOTE = "https://remote.mcp.pipedream.net/v3"
 _OLD_GATEWAY = "mcp.pipedream.net"
@@ -127,7 +126,7 @@ def _refs(apps: list[Any], url: str) -> tuple[list[Ref], list[dict[str, Any]]]:
         if slug:
             refs.append(Ref(slug, url, None, app))
         else:
-            made_up = f"malformed-{digest(app)[:12]}"
+            made_up = f"malformed-{record_digest(app)[:12]}"
             problems.append(problem(made_up, url, "malformed", "the app has no `name_slug`"))
     return refs, problems
 

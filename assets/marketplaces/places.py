@@ -28,7 +28,7 @@ _UNFILLED = re.compile(
     r"|(?<![a-z])your[._\- ]?[a-z]|(?<![a-z])(?:insert|enter|put|add|paste)[_\- ](?:your|the|api)"
     r"|(?<![a-z])(?:replace|change)[_\-]?(?:me|this|with)(?![a-z])"
     r"|(?:^|[/\\=])(?:absolute[/\\])?path[/\\]to(?:[/\\]|$)"
-    r"|[/\\]users[/\\](?:username|you|yourname|user|name|me)(?:[/\\]|$)"
+    r"|[/\\]users[/\\](?:username|you|yourname|user)(?:[/\\]|$)"
     r"|(?<![a-z])x{3,}(?![a-z]))|\*{3,}|\.{3,}|…"
 )
 _LOCAL = re.compile(

@@ -28,8 +28,7 @@ from assets.marketplaces.policy import (
 )
 from assets.marketplaces.privatefiles import files, load, parsed
 from assets.marketplaces.redact import MARK
-from assets.marketplaces.servers import text_of
-from warehouse.digest import digest
+from assets.marketplaces.servers import record_digest, text_of
 
 NAME = "private"
 # What only looks like a setting: the user's own values are kept more narrowly than a page's.
@@ -68,7 +67,7 @@ class PrivateAdapter(Adapter):
         names: set[str] = set()
         failed = False
         for path, label, named in files(self.policy.paths):
-            name = label if label not in names else f"{label}~{digest(str(path))[:8]}"
+            name = label if label not in names else f"{label}~{record_digest(str(path))[:8]}"
             names.add(name)
             try:
                 refs = _records(load(path), name, must=named)

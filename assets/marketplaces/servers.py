@@ -5,6 +5,7 @@ that were saved apart from their page.
 What does not: what one entry means (`config.py`) and where the object was found (`page.py`).
 """
 
+import json
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
@@ -14,6 +15,7 @@ from assets.marketplaces.listing import Listing
 from assets.marketplaces.payload import MEND
 from assets.marketplaces.policy import CrawlError, Ref
 from assets.marketplaces.redact import MARK, redact
+from warehouse.digest import sha256
 
 THIN = "the list names no launch facts; they stand on the server's own page"
 _OWN_GATEWAYS = ("api.mcphub.com", "mcp.pipedream.net")  # each of one marketplace only
@@ -42,6 +44,12 @@ def server_listings(
             facts["flags"] = tuple(sorted({*facts.get("flags", ()), "multi_server"}))
         made.append(Listing(**facts, evidence=f"{evidence} mcpServers.{name}"))
     return made
+
+
+def record_digest(record: Any) -> str:
+    """SHA-256 of a stranger's JSON value, whatever numbers and texts it holds."""
+    text = json.dumps(record, sort_keys=True, default=str)
+    return sha256(text.encode("utf-8", "surrogatepass"))
 
 
 def member(raw: Any, name: str) -> Any:

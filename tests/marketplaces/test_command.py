@@ -31,6 +31,18 @@ from assets.marketplaces.listing import Listing
         ("uvx", ("i@1.0",), "pypi", "i", "1.0", ()),
         ("uv", ("tool", "run", "j"), "pypi", "j", None, ()),
         ("docker", ("run", "-i", "-e", "K", "ghcr.io/k/l:1.2"), "oci", "ghcr.io/k/l", "1.2", ()),
+        ("docker", ("run", "--pull", "always", "a:5000/b", "x"), "oci", "a:5000/b", None, ("x",)),
+        ("bunx", ("k@1.0.0",), "npm", "k", "1.0.0", ()),
+        ("npm", ("exec", "--yes", "--", "l@1.0.0", "x"), "npm", "l", "1.0.0", ("x",)),
+        ("deno", ("run", "-A", "npm:@m/n@1.0.0"), "npm", "@m/n", "1.0.0", ()),
+        ("uv", ("run", "--with", "o==1.0", "o-mcp", "x"), "pypi", "o", "1.0", ("x",)),
+        ("uv", ("--directory", "x", "tool", "run", "p==1.0"), "pypi", "p", "1.0", ()),
+        ("MODE=x npx q@1.0.0", (), "npm", "q", "1.0.0", ()),
+        ("env", ("MODE=x", "npx", "r@1.0.0"), "npm", "r", "1.0.0", ()),
+        ("C:\\Program Files\\nodejs\\npx.cmd", ("-y", "s@1.0.0"), "npm", "s", "1.0.0", ()),
+        ("/usr/local/bin/npx", ("t@1.0.0",), "npm", "t", "1.0.0", ()),
+        ("npx u@1.0.0 --key <YOUR_KEY>", (), "npm", "u", "1.0.0", ("--key", "<YOUR_KEY>")),
+        ("npx", ("my-server@1.0.0",), "npm", "my-server", "1.0.0", ()),
     ],
 )
 def test_the_package_of_a_runner_is_found(
@@ -82,6 +94,17 @@ def test_shell_syntax_is_refused_and_nothing_runs(
         ("npx", (), "names no package"),
         ("npx", ("-y", "https://example.com/a.tgz"), "not an npm package name"),
         ("uvx", ("git+https://example.com/a",), "not a PyPI package name"),
+        ("uv", ("--directory", "/ABSOLUTE/PATH/TO/x", "run", "x.py"), "author's machine"),
+        ("uv", ("run", "--with", "mcp[cli]", "mcp", "run", "server.py"), "author's machine"),
+        ("node", ("build/index.js",), "author's machine"),
+        ("python", ("server.py",), "author's machine"),
+        ("docker", ("compose", "run", "x"), "names no package"),
+        ("docker", ("mcp", "gateway", "run"), "names no package"),
+        ("docker", ("run", "-i"), "names no image"),
+        ("docker", ("run", "<image>"), "not an image name"),
+        ("npx", ("-y", "mcp-remote"), "names no URL"),
+        ("npx", ("owner/repo",), "not an npm package name"),
+        ("npx " + "a" * 30_000, (), "more than"),
     ],
 )
 def test_no_evidence_gives_a_reason_and_no_package(command: Any, args: Any, reason: str) -> None:
@@ -115,6 +138,39 @@ def test_any_command_line_is_read_without_an_exception(command: str, args: list[
 )
 def test_places_to_fill_in_are_recognised(text: str, expected: tuple[str, str]) -> None:
     assert placeholder(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "flags"),
+    [
+        ("npx", ("my-server@1.0.0",), set()),
+        ("npx", ("a@1.0.0", "--root=/Users/me/x"), {"local_path"}),
+        ("npx", ("a@1.0.0", "/path/to/your/files"), {"local_path", "placeholder"}),
+        ("npx", ("a@1.0.0", "--key=<KEY>"), {"needs_account", "placeholder"}),
+        ("npx", ("a@1.0.0", "--site", "https://{site}.example"), {"placeholder"}),
+        ("npx", ("@smithery/cli@1.0.0", "run", "x"), {"hosted_gateway", "needs_account"}),
+        ("docker", ("run", "-v", "/home/me:/data", "a:1.0"), {"local_path"}),
+        ("docker", ("run", "--mount", "type=bind,src=/x,dst=/home/a", "a:1.0"), set()),
+        ("docker", ("run", "--mount", "type=bind,src=/Users/me,dst=/a", "a:1.0"), {"local_path"}),
+        ("uv", ("--directory", "quill", "run", "quill"), {"local_path"}),
+        ("/opt/homebrew/bin/uvx", ("a==1.0",), {"local_path"}),
+        ("uvx", ("/path/to/your/server",), {"local_path", "placeholder"}),
+    ],
+)
+def test_flags_say_what_a_line_leaves_to_its_user(command: str, args: Any, flags: set[str]) -> None:
+    assert understand(command, args).flags == flags
+
+
+def test_a_runner_is_called_by_its_name_wherever_its_author_has_it() -> None:
+    assert understand("C:\\nodejs\\npx.cmd", ("a",)).command == "npx"
+    assert understand("cmd", ("/c", "npx", "a")).command == "npx"
+
+
+def test_a_package_that_nothing_here_can_run_is_still_named() -> None:
+    launch = understand("dnx", ("Acme.Quill@1.0.0", "--yes"))
+    assert launch.package is not None
+    assert (launch.package.type, launch.package.identifier) == ("nuget", "Acme.Quill")
+    assert "nuget" in (launch.reason or "")
 
 
 @pytest.mark.parametrize("text", ["/tmp", "stdio", "--port", "8080", "UTC", "{}", "a<b"])

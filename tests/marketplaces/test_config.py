@@ -24,7 +24,7 @@ def test_secrets_and_unfilled_values_become_required_variables_without_a_value()
         "B_URL": (True, False, None),
         "MODE": (False, False, "fast"),
     }
-    assert facts["flags"] == ("needs_account",)
+    assert facts["flags"] == ("needs_account", "placeholder")
     assert "abc123" not in str(facts)
 
 
@@ -55,12 +55,132 @@ def test_odd_shapes_are_not_runnable_and_say_why(entry: Any, reason: str) -> Non
     assert reason in facts["reason"]
 
 
+@pytest.mark.parametrize(
+    ("entry", "transport"),
+    [
+        ({"type": "streamableHttp", "url": "https://a.example/x"}, "streamable-http"),
+        ({"type": "streamable_http", "serverUrl": "https://a.example/x"}, "streamable-http"),
+        ({"transport": "http", "httpUrl": "https://a.example/sse"}, "streamable-http"),
+        ({"transport": "sse", "url": "https://a.example/x"}, "sse"),
+        ({"transportType": "SSE", "url": "https://a.example/x"}, "sse"),
+        ({"transport": {"type": "sse", "url": "https://a.example/x"}}, "sse"),
+        ({"url": "https://a.example/sse?x=1"}, "sse"),
+        ({"url": "https://a.example/assess"}, "streamable-http"),
+    ],
+)
+def test_every_spelling_of_a_transport_is_known(entry: Any, transport: str) -> None:
+    facts = launch_facts(entry)
+    assert (facts["transport"], facts["runnable"]) == (transport, True)
+
+
+def test_an_entry_that_says_stdio_is_not_taken_for_a_remote() -> None:
+    facts = launch_facts(
+        {"type": "stdio", "command": "npx", "args": ["a"], "url": "https://a.example"}
+    )
+    assert (facts["transport"], facts["command"]) == ("stdio", "npx")
+
+
+def test_values_that_are_no_texts_stand_as_json_has_them() -> None:
+    env = {"PORT": 8080, "DEBUG": True, "NONE": None, "LIST": [1], "AUTH_ENABLED": "true"}
+    facts = launch_facts({"command": "npx", "args": ["a", 1, True], "env": env, "autoApprove": []})
+    assert {one.name: one.default for one in facts["env"]} == {
+        "AUTH_ENABLED": "true",
+        "DEBUG": "true",
+        "LIST": "[1]",
+        "NONE": None,
+        "PORT": "8080",
+    }
+    assert facts["args"] == ("a", "1", "true")
+
+
+@pytest.mark.parametrize(
+    ("args", "kept"),
+    [
+        (["run", "@x/y", "--key", "0a1b2c3d-1111", "--profile", "me-1"],
+         ("run", "@x/y", "--key", "{key}", "--profile", "{profile}")),
+        (["--api-key=q1w2e3r4"], ("--api-key={api_key}",)),
+        (["--token", "<YOUR_TOKEN>"], ("--token", "<YOUR_TOKEN>")),
+        (["postgres://me:q1w2e3r4@db.example/x"], ("postgres://me:{secret}@db.example/x",)),
+        (["--config", '{"apiKey": "q1w2e3r4"}'], ("--config", '{"apiKey": "{secret}"}')),
+    ],
+)  # fmt: skip
+def test_a_secret_argument_is_a_place_to_fill_in(args: list[str], kept: tuple[str, ...]) -> None:
+    facts = launch_facts({"command": "npx", "args": ["-y", "@smithery/cli@latest", *args]})
+    assert facts["args"][2:] == kept
+    assert {"hosted_gateway", "needs_account", "placeholder"} <= set(facts["flags"])
+
+
+def test_a_container_asks_for_the_variables_it_passes_on() -> None:
+    args = [
+        "run",
+        "-i",
+        "--rm",
+        "-e",
+        "A_TOKEN",
+        "-e",
+        "MODE=fast",
+        "--env=B_KEY=q1w2e3r4",
+        "a/b:1.0",
+    ]
+    facts = launch_facts({"command": "docker", "args": args, "env": {"A_TOKEN": "<A_TOKEN>"}})
+    assert facts["args"][-2:] == ("--env=B_KEY", "a/b:1.0")
+    assert [(one.name, one.required, one.secret, one.default) for one in facts["env"]] == [
+        ("A_TOKEN", True, True, None),
+        ("B_KEY", True, True, None),
+        ("MODE", False, False, "fast"),
+    ]
+
+
+def test_a_bridge_keeps_the_names_of_its_headers() -> None:
+    args = [
+        "-y",
+        "mcp-remote",
+        "https://a.example/mcp",
+        "--header",
+        "Authorization: Bearer ${AUTH}",
+    ]
+    facts = launch_facts({"command": "npx", "args": args, "env": {"AUTH": "q1w2e3r4"}})
+    assert (facts["url"], facts["transport"]) == ("https://a.example/mcp", "streamable-http")
+    assert [(one.name, one.secret) for one in facts["headers"]] == [("Authorization", True)]
+    assert "needs_account" in facts["flags"]
+
+
+@pytest.mark.parametrize(
+    ("url", "kept"),
+    [
+        ("https://a.example/mcp?api_key=q1w2e3r4t5", "https://a.example/mcp?api_key={api_key}"),
+        ("https://mcp.pipedream.net/0f0f0f0f-1111-4222-8333-123456789abc/x",
+         "https://mcp.pipedream.net/{secret}/x"),
+    ],
+)  # fmt: skip
+def test_a_secret_in_a_url_is_a_place_to_fill_in(url: str, kept: str) -> None:
+    facts = launch_facts({"url": url})
+    assert facts["url"] == kept
+    assert {"needs_account", "placeholder"} <= set(facts["flags"])
+
+
+@pytest.mark.parametrize(
+    "url", ["http://[", "https://", "ws://a.example", "x", "https://[redacted]/x"]
+)
+def test_an_odd_url_is_no_exception(url: str) -> None:
+    facts = launch_facts({"url": url})
+    assert facts["runnable"] == (url == "https://[redacted]/x")
+
+
+def test_a_host_that_only_ends_like_a_gateway_is_none() -> None:
+    assert launch_facts({"url": "https://notrun.tools/mcp"})["flags"] == ()
+    assert "hosted_gateway" in launch_facts({"url": "https://a.run.tools/mcp"})["flags"]
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["command", "args", "env", "url", "headers", "type", "x"]), inner
+            st.sampled_from(
+                ["command", "args", "env", "url", "headers", "type", "transport", "name", "x"]
+            ),
+            inner,
         )
     ),
     max_leaves=8,

@@ -1,12 +1,13 @@
 """JavaScript literals are read as data, and code is refused."""
 
 import json
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.marketplaces.jsobject import NotALiteral, find_object, read_literal
+from assets.marketplaces.jsobject import NotALiteral, find_object, read_all, read_literal
 
 STREAM = (
     "const page={server:$R[16]={slug:'new-slug',previousSlug:'old',name:'Ex\\'ample',"
@@ -64,3 +65,43 @@ def test_code_is_refused(text: str) -> None:
 
 def test_no_object_at_the_anchor_is_none() -> None:
     assert find_object("related:[{server:1}]", "server") is None
+
+
+def test_an_anchor_may_have_to_hold_a_member() -> None:
+    text = "{server:{port:1},server:{slug:'x'}}"
+    assert find_object(text, "server", having="slug") == {"slug": "x"}
+    assert find_object(text, "server", having="name") is None
+
+
+def test_comments_and_trailing_commas_are_read_and_more_text_is_not() -> None:
+    text = "\ufeff// a\n{/* b */ 'a': [1, 2, /* 3 */], // c\n b: `d$`,}\n// end"
+    assert read_all(text) == {"a": [1, 2], "b": "d$"}
+    for more in ("{} {}", "{}; alert(1)", "{} /* open"):
+        with pytest.raises(NotALiteral):
+            read_all(more)
+
+
+def test_a_number_beyond_any_is_nothing() -> None:
+    assert read_literal("[1e999, -1e999, 1e3]")[0] == [None, None, 1000.0]
+
+
+def test_nothing_is_ever_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(*_: object, **__: object) -> None:
+        raise AssertionError("something was evaluated")
+
+    for name in ("eval", "exec", "compile", "__import__"):
+        monkeypatch.setattr(f"builtins.{name}", forbidden)
+    for text in ("{a:constructor.constructor('x')()}", "{a:`${1}`}", "(()=>1)()", "{get a(){}}"):
+        with pytest.raises(NotALiteral):
+            read_all(text)
+
+
+@pytest.mark.parametrize("part", ["[", "{a:", "/*", "//", "a=", "'\\\\", "new Date(", "'a',", "`$"])
+def test_hostile_text_is_refused_in_linear_time(part: str) -> None:
+    began = time.process_time()
+    for before in ("", "[", "server:"):
+        text = before + part * 100_000
+        with pytest.raises(NotALiteral):
+            read_all(text)
+        find_object(text, "server")
+    assert time.process_time() - began < 5

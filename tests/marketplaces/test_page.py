@@ -1,12 +1,14 @@
-"""Configs are found wherever a page keeps them."""
+"""Configs are found wherever a page keeps them, and no page takes long."""
 
 import json
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.marketplaces.page import find_config
+from assets.marketplaces.markup import Tag, tokens
+from assets.marketplaces.page import Blocks, find_config, find_configs
 
 CONFIG = {"mcpServers": {"a": {"command": "npx", "args": ["-y", "a@1.0.0"]}}}
 TEXT = json.dumps(CONFIG)
@@ -47,3 +49,58 @@ def test_a_page_without_one_gives_none(html: str) -> None:
 @given(st.text())
 def test_any_text_is_searched_without_an_exception(html: str) -> None:
     find_config(html + "<pre>{'mcpServers':" + html)
+
+
+def test_a_part_streamed_after_the_page_is_known_by_its_id() -> None:
+    html = f"""<h1>a/<!-- -->b</h1><template id="B:0"></template><div><pre>{ESCAPED}</pre></div>
+      <div hidden id="S:0"><div><pre>{ESCAPED.replace("npx", "bunx")}</pre></div></div>"""
+    page = Blocks(html)
+    assert page.first("h1") == "a/b"
+    assert [(one.part, one.servers["a"]["command"]) for one in find_configs(page)] == [
+        ("", "npx"),
+        ("S:0", "bunx"),
+    ]
+
+
+def test_what_a_page_says_of_itself_is_read() -> None:
+    page = Blocks(
+        """<TITLE>A &amp; B</TITLE><meta name=description content='x > y'>
+        <meta property="og:url" content="https://b.example/1">
+        <link rel=canonical href="https://A.example/x?a=1&amp;b=2"><a title=don't href=/y>y</a>"""
+    )
+    assert page.first("title") == "A & B"
+    assert page.meta["description"] == "x > y"
+    assert page.canonical == "https://A.example/x?a=1&b=2"
+    assert page.host == "a.example"
+    assert page.links == ["/y"]
+
+
+def test_scripts_are_not_read_as_markup() -> None:
+    found = list(
+        tokens("<script>if (a < b) '</p><pre>'</script ><pre>x &lt; y</pre><!-- <pre> -->")
+    )
+    assert [one if isinstance(one, str) else (one.name, one.ends) for one in found] == [
+        ("script", False),
+        "if (a < b) '</p><pre>'",
+        ("script", True),
+        ("pre", False),
+        "x < y",
+        ("pre", True),
+    ]
+    assert Tag("a", source=" b = c d='e' f").attributes == {"b": "c", "d": "e", "f": ""}
+
+
+HOSTILE = """<a b=|<a '|<!--|<!--x--|<![CDATA[|<a|<a b='|</|<script>|&#9|<pre>|<div id='S:0'>|
+<pre>mcpServers:{'a':'|<pre>mcpServers:{|<script>mcpServers:{/*""".split("|")
+
+
+@pytest.mark.parametrize("part", HOSTILE)
+def test_a_hostile_page_is_read_in_linear_time(part: str) -> None:
+    began = time.process_time()
+    find_config(part * 20_000)
+    assert time.process_time() - began < 5  # the standard library's parser takes a minute for some
+
+
+@given(st.text(alphabet="<>/='\"!-?&;ab pre", max_size=60))
+def test_any_markup_is_read_without_an_exception(html: str) -> None:
+    Blocks(html)

@@ -1,0 +1,198 @@
+"""The user's own files: read where they lie, and their rows held back."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assets.marketplaces.listing import Listing
+from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page, RefPage
+from assets.marketplaces.private import PrivateAdapter, may_leave
+from tests.marketplaces.answers import mutations, saved_page, survives
+
+CONFIG = {"mcpServers": {"quill": {"command": "npx", "args": ["-y", "quill@1.0.0"]}}}
+VS_CODE = """{ // what VS Code writes
+  "inputs": [{"type": "promptString", "id": "who", "password": true}, {"id": "site"}],
+  "servers": {
+    "quill": {"type": "stdio", "command": "uvx", "args": ["quill==1.0"],
+      "env": {"WHO": "${input:who}", "SITE": "${input:site}", /* fast */ "MODE": "fast",
+              "PLAIN": "a8f7e6d5c4b3a29180706050", "QUILL_TOKEN": "hunter2"}},
+    "far": {"type": "http", "url": "https://quill.example/mcp",
+      "headers": {"X-Who": "${input:who}"}},
+  },
+}"""
+
+
+async def unreachable(*_: object, **__: object) -> Any:
+    raise AssertionError("the network was asked")
+
+
+def crawl(*paths: Path) -> tuple[list[RefPage], list[Listing]]:
+    adapter = PrivateAdapter(CrawlPolicy(base_url="", paths=paths))
+
+    async def collect() -> list[RefPage]:
+        return [page async for page in adapter.refs(unreachable)]
+
+    pages = asyncio.run(collect())
+    refs = [ref for page in pages for ref in page.refs]
+    return pages, [one for ref in refs for one in adapter.parse(ref.raw, ref)]
+
+
+def write(path: Path, value: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(value, bytes):
+        path.write_bytes(value)
+    else:
+        path.write_text(value if isinstance(value, str) else json.dumps(value))
+    return path
+
+
+def test_a_file_gives_its_servers_by_its_name_and_not_its_place(tmp_path: Path) -> None:
+    pages, (found,) = crawl(write(tmp_path / "desktop.json", CONFIG))
+    assert found.native_id == "desktop.json#quill"
+    assert (found.name, found.evidence) == ("quill", "mcpServers.quill")
+    assert found.package is not None
+    assert pages[-1].ended
+    assert str(tmp_path) not in f"{pages}{found}"
+
+
+def test_a_file_with_comments_inputs_and_secrets_keeps_no_secret(tmp_path: Path) -> None:
+    _, (near, far) = crawl(write(tmp_path / "mcp.json", VS_CODE))
+    env = {one.name: (one.required, one.secret, one.default) for one in near.env}
+    assert env == {
+        "MODE": (False, False, "fast"),
+        "PLAIN": (True, True, None),
+        "QUILL_TOKEN": (True, True, None),
+        "SITE": (True, False, None),
+        "WHO": (True, True, None),
+    }
+    assert [(one.name, one.secret) for one in far.headers] == [("X-Who", True)]
+    assert (far.transport, far.url) == ("streamable-http", "https://quill.example/mcp")
+    assert "hunter2" not in str(near)
+
+
+def test_folders_are_read_without_following_links_in_circles(tmp_path: Path) -> None:
+    write(tmp_path / "a" / "one.json", CONFIG)
+    write(tmp_path / "two.jsonc", CONFIG)
+    write(tmp_path / "package.json", {"name": "not a config"})
+    write(tmp_path / "node_modules" / "x.json", CONFIG)
+    (tmp_path / "a" / "loop").symlink_to(tmp_path)
+    (tmp_path / "a" / "self.json").symlink_to(tmp_path / "a" / "self.json")
+    pages, found = crawl(tmp_path, tmp_path / "two.jsonc")
+    assert [one.native_id for one in found] == ["two.jsonc#quill", "a/one.json#quill"]
+    rows = [row for page in pages for row in page.problems]
+    assert [row["native_id"] for row in rows] == ["a/self.json"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b'{"mcpServers": {"a": "hunter2-hunter2', "not JSON"),
+        (b"\xff\xfe\xfa", "not UTF-8"),
+        (b"{}", "no `mcpServers`"),
+        (b"[" * 5000, "not JSON"),
+        (b" " * (4 * 1024 * 1024 + 1), "larger than"),
+        (None, "no such file"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_a_row_and_the_others_are_kept(
+    content: bytes | None, said: str, tmp_path: Path
+) -> None:
+    bad = tmp_path / "bad.json"
+    if content is not None:
+        write(bad, content)
+    pages, found = crawl(bad, write(tmp_path / "good.json", CONFIG))
+    assert [one.native_id for one in found] == ["good.json#quill"]
+    (row,) = [row for page in pages for row in page.problems]
+    assert row["native_id"] == "bad.json"
+    assert said in row["hint"]
+    assert "mend the file" in row["hint"]
+    assert "hunter2" not in row["hint"]
+    assert str(tmp_path) not in str(row)
+    # What the bad file named is not gone.
+    assert not any(page.ended for page in pages)
+
+
+def test_files_of_one_name_keep_their_servers_apart(tmp_path: Path) -> None:
+    first = write(tmp_path / "a" / "mcp.json", CONFIG)
+    second = write(tmp_path / "b" / "mcp.json", CONFIG)
+    _, (one, two) = crawl(first, second)
+    assert one.native_id == "mcp.json#quill"
+    assert two.native_id.startswith("mcp.json~")
+    assert two.native_id.endswith("#quill")
+
+
+def test_utf_16_and_a_byte_order_mark_are_read(tmp_path: Path) -> None:
+    text = json.dumps(CONFIG)
+    for number, data in enumerate((text.encode("utf-16"), b"\xef\xbb\xbf" + text.encode())):
+        assert len(crawl(write(tmp_path / f"{number}.json", data))[1]) == 1
+
+
+def test_a_disabled_server_is_not_run(tmp_path: Path) -> None:
+    off = {"mcpServers": {"quill": CONFIG["mcpServers"]["quill"] | {"disabled": True}}}
+    _, (found,) = crawl(write(tmp_path / "x.json", off))
+    assert (found.runnable, found.reason) == (False, "the file says that it is disabled")
+
+
+def test_no_paths_are_an_empty_list_that_ended() -> None:
+    pages, found = crawl()
+    assert (found, pages[-1].ended) == ([], True)
+
+
+def test_settings_of_vs_code_hold_servers_too(tmp_path: Path) -> None:
+    inner = {"mcp": {"servers": CONFIG["mcpServers"]}}
+    _, (found,) = crawl(write(tmp_path / "settings.json", inner))
+    assert found.evidence == "mcp.servers.quill"
+
+
+def test_a_saved_file_is_read_and_any_other_refused() -> None:
+    adapter = PrivateAdapter(CrawlPolicy(base_url=""))
+    (ref,) = adapter.saved(
+        Page("/somewhere/of/mine/mcp.json", "text/plain", json.dumps(CONFIG).encode())
+    )
+    assert ref.native_id == "mcp.json#quill"
+    for payload in (saved_page({"servers": []}), saved_page([]), saved_page(b"<html>")):
+        with pytest.raises(CrawlError) as caught:
+            adapter.saved(payload)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("marketplace", "endpoint", "leaves"),
+    [
+        ("registry", "https://llm.example/v1", True),
+        ("private", None, True),
+        ("private", "https://mine.example/v1", True),
+        ("private", "https://mine.example/v1/chat", True),
+        ("private", "https://mine.example/v10", False),
+        ("private", "https://mine.example/v1/../v2", False),
+        ("private", "http://mine.example/v1", False),
+        ("private", "https://mine.example:444/v1", False),
+        ("private", "https://mine.example@evil.example/v1", False),
+        ("private", "https://mine.example.evil.example/v1", False),
+        ("private", "https://llm.example/v1", False),
+        ("private", "export.jsonl", True),
+        ("private", "other.jsonl", False),
+        ("private", "https://[", False),
+    ],
+)
+def test_private_rows_leave_only_for_what_is_approved(
+    marketplace: str, endpoint: str | None, leaves: bool
+) -> None:
+    approved = ["https://mine.example/v1/", "export.jsonl"]
+    assert may_leave(marketplace, endpoint, approved) is leaves
+
+
+@given(st.text(), st.lists(st.text()))
+def test_nothing_private_leaves_without_approval(endpoint: str, approved: list[str]) -> None:
+    assert not may_leave("private", endpoint, [])
+    may_leave("private", endpoint, approved)
+
+
+@given(mutations(CONFIG | {"inputs": [{"id": "x", "password": True}]}))
+def test_a_mutated_file_is_read_or_refused(value: Any) -> None:
+    survives(PrivateAdapter(CrawlPolicy(base_url="")), value)

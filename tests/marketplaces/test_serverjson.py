@@ -1,7 +1,6 @@
 """The registry's five dated schemas read the same."""
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -441,13 +440,12 @@ def test_an_author_keeps_the_names_of_snake_case_variables() -> None:
 
 @pytest.mark.parametrize("text", ["[" * 100_000, ":" * 100_000 + "/", "{" * 100_000, "a" * 100_000])
 @pytest.mark.parametrize("kind", ["npm", "pypi", "oci"])
-def test_long_texts_are_read_in_no_time(kind: str, text: str) -> None:
-    started = time.monotonic()
+def test_long_texts_end_in_a_listing(kind: str, text: str) -> None:
+    # A quadratic pattern takes minutes for these.
     package(kind, text)
     words = [{"type": "positional", "value": text}]
     package(kind, "b", version=text[:50], runtimeArguments=words, packageArguments=words)
-    parsed(remotes=[{"type": "sse", "url": f"https://x.example/{text}"}])
-    assert time.monotonic() - started < 5
+    assert parsed(remotes=[{"type": "sse", "url": f"https://x.example/{text}"}]).evidence
 
 
 @settings(max_examples=150, deadline=None)

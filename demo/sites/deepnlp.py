@@ -57,7 +57,7 @@ class DeepNlp(Site):
         record = self._named(request)
         if record is None:
             return in_json({"total_hits": 0, "id": "", "items": []})
-        found = config(record)
+        found = None if self._empty(record) else config(record)
         facts = _item(record) | {
             "description": record.description,
             "ext_info": {"tools": []},
@@ -78,6 +78,10 @@ class DeepNlp(Site):
             for name in names
         ]
         return in_json({"id": f"/{native_id(record)}" if record else "", "tools": tools})
+
+    def _empty(self, record: Record) -> bool:
+        """In a full world one config in nine was never filled in."""
+        return self.world().page is None and int(record.made(4), 16) % 9 == 0
 
     def _named(self, request: Request) -> Record | None:
         record = self.shelf().find(request.path_params["repo"])

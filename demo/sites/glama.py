@@ -104,7 +104,8 @@ class Glama(Site):
             kind, _, position = urlsafe_b64decode(after.encode()).decode().partition(":")
         except ValueError:
             return None
-        return int(position) if kind == "position" and position.isdecimal() else None
+        known = kind == "position" and position.isdecimal()
+        return min(int(position), len(shelf)) if known else None
 
 
 def is_hosted(record: Record) -> bool:

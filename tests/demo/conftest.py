@@ -20,3 +20,9 @@ def full(_full: Replicas) -> Iterator[Replicas]:
     """Nine full replicas on day one without faults, whatever the test before did to them."""
     yield _full
     _full.switch(day=1, faults={})
+
+
+@pytest.fixture(scope="module")
+def standard() -> Iterator[Replicas]:
+    with replicas() as running:
+        yield running

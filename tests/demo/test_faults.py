@@ -13,7 +13,7 @@ from demo import Replicas, parse_faults
 from demo.catalogue import MARKETPLACES
 from demo.faults import KINDS, SITES
 from demo.trouble import bomb
-from tests.demo.walk import FIRST, WALKS, client, envelope
+from tests.demo.walk import FIRST, WALKS, client, envelope, locations
 
 JSON_SITES = [site for site in MARKETPLACES if site not in ("mcpso", "mcphub")]
 
@@ -116,6 +116,23 @@ def test_the_next_page_is_the_same_for_ever(site: str, full: Replicas) -> None:
             body = http.get(f"{FIRST[site]}{joint}{parameter}={following(body)}").json()
             seen.append(json.dumps(body[key]))
     assert len(set(seen)) == 1
+
+
+@pytest.mark.parametrize("path", ["mcpso/sitemap", "mcphub/sitemap", "smithery/sitemap_index"])
+def test_a_sitemap_may_list_itself_and_hide_its_addresses(path: str, full: Replicas) -> None:
+    site, _, name = path.partition("/")
+    full.switch(faults={site: "cursor_loop"})
+    with client(site, full[site]) as http:
+        assert f"{full[site]}/{name}.xml" in locations(http, f"/{name}.xml")
+        full.switch(faults={site: "missing_key"})
+        child = [one for one in locations(http, f"/{name}.xml") if "static" not in one][0]
+        assert locations(http, child) == []
+
+
+def test_a_number_of_a_page_may_be_ignored(full: Replicas) -> None:
+    full.switch(faults={"deepnlp": "cursor_loop"})
+    pages = [first(full, "deepnlp", f"{FIRST['deepnlp']}&page_id={n}").content for n in range(3)]
+    assert len(set(pages)) == 1
 
 
 @pytest.mark.parametrize("site", MARKETPLACES)

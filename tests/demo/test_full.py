@@ -6,8 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from demo import replicas
+from demo.catalogue import MARKETPLACES
 from demo.full import SERVERS, Shares, full_world
 from demo.synthetic import Synthetic
+from tests.demo.walk import WALKS, client
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 NUMBERS = st.integers(min_value=0, max_value=99_999)
@@ -105,3 +108,14 @@ def test_real_records_are_listed_once_each_under_names_of_their_own() -> None:
     assert len({one.slug for one in shelf}) == len(shelf) == world.count
     assert {one.package.kind for one in shelf if one.package} == {"npm", "pypi", "oci"}
     assert full_world(1, 1482, SHARED).count == 1482
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("site", MARKETPLACES)
+def test_real_records_fit_every_shape(site: str) -> None:
+    if not (SHARED / "smithery").is_dir():
+        pytest.skip("needs ../shared/data (development data beside the checkout)")
+    with replicas(scale="full", data=SHARED, servers=300, sites=[site]) as urls:
+        with client(site, urls[site]) as http:
+            found = WALKS[site](http)
+        assert len(found) == len(set(found)) == 300

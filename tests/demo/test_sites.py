@@ -34,6 +34,18 @@ def test_the_second_day_adds_and_takes_down_exactly_its_shares(site: str, full: 
     assert (len(second - first), len(first - second)) == (expected["new"], expected["gone"])
 
 
+@pytest.mark.parametrize("day", [1, 2])
+def test_the_standard_world_can_be_read_to_its_end_on_every_site(
+    day: int, standard: Replicas
+) -> None:
+    standard.switch(day=day)
+    for site in MARKETPLACES:
+        with client(site, standard[site]) as http:
+            found = WALKS[site](http)
+        listed = [record.slug for record in standard.world.listed(site)]
+        assert sorted(found) == sorted(listed + ["units"] * (site == "registry"))
+
+
 def test_every_site_has_a_port_and_a_replica_and_small_worlds_list_two() -> None:
     assert set(PORTS) == set(SITES) == set(REPLICAS)
     assert len(set(PORTS.values())) == len(PORTS)

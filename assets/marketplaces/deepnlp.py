@@ -31,6 +31,7 @@ from assets.marketplaces.servers import (
     THIN,
     captured,
     config_of,
+    of_a_forge,
     record_digest,
     server_listings,
     text_of,
@@ -38,7 +39,6 @@ from assets.marketplaces.servers import (
 
 _API = "/api/mcp_marketplace/v1"
 _COUNT = 100
-_FORGES = ("github.com/", "gitlab.com/", "bitbucket.org/", "gitee.com/", "codeberg.org/")
 
 
 class DeepNlpAdapter(Adapter):
@@ -171,7 +171,7 @@ def _identity(item: Mapping[str, Any], ref: Ref) -> dict[str, Any]:
         "native_id": ref.native_id,
         "name": text_of(item.get("content_name")) or ref.native_id,
         "description": next((text_of(text) for text in texts if text_of(text)), ""),
-        "repository": website if any(forge in website for forge in _FORGES) else None,
+        "repository": website if of_a_forge(website) else None,
     }
 
 

@@ -42,6 +42,7 @@ _SERVER = re.compile(r"/mcp-servers/([^/?#]+)/([^/?#]+)/?")
 _BROWSED = re.compile(r"/mcp-servers(?:/[^/?#]+)?/?|/tags/[^/?#]+/?")
 # Why there is no sitemap to read: the walk is then the only way.
 _NO_SITEMAP = ("http_status", "wrong_type", "missing_key", "empty", "truncated")
+_XML = re.compile(r"\.xml(?:[?#]|$)")
 _FORGE = re.compile(r"https?://(?:www\.)?(?:github|gitlab|bitbucket)\.(?:com|org)/[^/]+/[^/#?]+/?")
 
 
@@ -61,13 +62,19 @@ class McpHubAdapter(Adapter):
 
     async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
         base = self.policy.base_url.rstrip("/")
-        listed = await _sitemap(get, f"{base}/sitemap.xml")
-        for number, (url, is_index) in enumerate(listed.pages, 1):
+        index, nested, found = f"{base}/sitemap.xml", False, False
+        listed = await _sitemap(get, index)
+        for url, is_index in listed.pages:
             entries = await get(url, locations) if is_index else listed.entries
-            yield RefPage(_listed(entries), ended=number == len(listed.pages))
-        if not listed.pages:
-            async for page in self._walk(base, get):
-                yield page
+            nested |= is_index and url != index and any(_XML.search(loc) for loc, _ in entries)
+            refs = _listed(entries)
+            found |= bool(refs)
+            yield RefPage(refs)
+        if found:
+            yield RefPage([], ended=not nested, truncated=nested)
+            return
+        async for page in self._walk(base, get):
+            yield page
 
     async def _walk(self, base: str, get: Get) -> AsyncIterator[RefPage]:
         """Breadth first over the site's own links. Its end proves nothing: a server that nothing
@@ -151,7 +158,7 @@ class _Listed:
 
     def __init__(self, url: str, entries: list[Any]) -> None:
         self.entries = entries
-        children = sorted({loc for loc, _ in entries if re.search(r"\.xml(?:[?#]|$)", loc)})
+        children = sorted({loc for loc, _ in entries if _XML.search(loc)})
         self.pages = [(loc, True) for loc in children]
         if _listed(entries):
             self.pages.insert(0, (url, False))

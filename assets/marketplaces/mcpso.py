@@ -30,7 +30,7 @@ from assets.marketplaces.policy import (
     Render,
 )
 from assets.marketplaces.redact import redact
-from assets.marketplaces.servers import THIN, captured, member, server_listings, text_of
+from assets.marketplaces.servers import THIN, captured, member, of_a_forge, server_listings, text_of
 from assets.marketplaces.sitemap import locations
 
 READY = "pre, code, a[href$='.mcpb']"  # what shows that a rendered page is filled in
@@ -134,7 +134,9 @@ class McpSoAdapter(Adapter):
 
 
 def _identity(facts: Mapping[str, Any], heading: Any, ref: Ref) -> dict[str, Any]:
-    links = [text_of(facts.get(key)) for key in ("github", "repository", "url")]
+    named = [text_of(facts.get(key)) for key in ("github", "repository")]
+    linked = text_of(facts.get("url"))
+    links = [*named, linked if of_a_forge(linked) else ""]
     return {
         "marketplace": McpSoAdapter.name,
         "native_id": ref.native_id,

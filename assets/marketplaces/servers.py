@@ -18,6 +18,7 @@ from assets.marketplaces.redact import MARK, redact
 from warehouse.digest import sha256
 
 THIN = "the list names no launch facts; they stand on the server's own page"
+_FORGES = ("github.com", "gitlab.com", "bitbucket.org", "gitee.com", "codeberg.org")
 _OWN_GATEWAYS = ("api.mcphub.com", "mcp.pipedream.net")  # each of one marketplace only
 
 
@@ -57,6 +58,11 @@ def member(raw: Any, name: str) -> Any:
     if not isinstance(raw, Mapping) or name not in raw:
         raise ValueError(f"the record is {type(raw).__name__} without {name!r}")
     return raw[name]
+
+
+def of_a_forge(url: str) -> bool:
+    """Whether a URL is of a host of source code, so that it names a repository."""
+    return any(f"://{host}/" in url or f"://www.{host}/" in url for host in _FORGES)
 
 
 def text_of(value: Any) -> str:

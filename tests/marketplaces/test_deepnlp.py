@@ -1,5 +1,6 @@
 """DeepNLP's list and pages, read without HTTP."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -146,3 +147,28 @@ def test_a_mutated_page_is_read_or_refused(value: Any) -> None:
 @given(mutations(listed(item())))
 def test_a_mutated_list_is_read_or_refused(value: Any) -> None:
     survives(ADAPTER, value)
+
+
+SAMPLES = Path(__file__).parents[2].parent / "shared" / "data" / "marketplaces"
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("list.sample.json", ["user-agent-v1/mcp-server-markdown-demo"]),
+        ("server.sample.json", ["google-maps/google-maps"]),
+        ("config.sample.json", ["bing-search"]),
+        ("tools.sample.json", None),
+    ],
+)
+def test_the_documented_samples_are_read(name: str, found: list[str] | None) -> None:
+    file = SAMPLES / "deepnlp" / name
+    if not file.exists():
+        pytest.skip("../shared/data is not here")
+    payload = saved_page(file.read_bytes())
+    if found is None:
+        with pytest.raises(CrawlError):
+            ADAPTER.saved(payload)
+    else:
+        assert [ref.native_id for ref in ADAPTER.saved(payload)] == found

@@ -1,6 +1,7 @@
 """Docker's catalogue and server.yaml files, and YAML that would do harm."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -249,3 +250,26 @@ def test_a_mutated_catalogue_is_read_or_refused(value: Any) -> None:
 @given(mutations(yaml_value(SERVER_YAML)))
 def test_a_mutated_server_yaml_is_read_or_refused(value: Any) -> None:
     survives(ADAPTER, value)
+
+
+SAMPLES = Path(__file__).parents[2].parent / "shared" / "data" / "marketplaces"
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(
+    ("name", "launched"),
+    [
+        ("brave.server.yaml", "docker"),
+        ("github-official.server.yaml", "docker"),
+        ("linear.server.yaml", "https://mcp.linear.app/mcp"),
+        ("notion-remote.server.yaml", "https://mcp.notion.com/mcp"),
+    ],
+)
+def test_files_of_the_registry_are_read(name: str, launched: str) -> None:
+    file = SAMPLES / "docker-catalog" / name
+    if not file.exists():
+        pytest.skip("../shared/data is not here")
+    (ref,) = ADAPTER.saved(yaml_page(file.read_text()))
+    (found,) = ADAPTER.parse(ref.raw, ref)
+    assert (found.command or found.url) == launched
+    assert "needs_account" in found.flags

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -146,9 +147,26 @@ def test_a_sitemap_is_the_whole_list() -> None:
             ),
         }
     )
-    (listed,) = answers.listed(ADAPTER)
+    listed, end = answers.listed(ADAPTER)
     assert [(ref.native_id, ref.revision) for ref in listed.refs] == [("acme/quill", "2025-01-01")]
-    assert listed.ended
+    assert end.ended
+
+
+def test_a_sitemap_of_sitemaps_below_the_index_is_not_the_whole_list() -> None:
+    answers = Answers(
+        {
+            f"{BASE}/sitemap.xml": xml(f"{BASE}/a.xml", kind="sitemapindex"),
+            f"{BASE}/a.xml": xml(f"{BASE}/b.xml", f"{BASE}/mcp-servers/acme/quill"),
+        }
+    )
+    end = answers.listed(ADAPTER)[-1]
+    assert (end.ended, end.truncated) == (False, True)
+
+
+def test_a_sitemap_without_servers_is_no_empty_marketplace() -> None:
+    answers = site({"/mcp-servers": '<a href="/mcp-servers/a/one">1</a>', "/mcp-servers/a/one": ""})
+    answers.pages = dict(answers.pages) | {f"{BASE}/sitemap.xml": xml(f"{BASE}/tags/x")}
+    assert [ref.native_id for page in answers.listed(ADAPTER) for ref in page.refs] == ["a/one"]
 
 
 def site(paths: dict[str, str]) -> Answers:
@@ -214,3 +232,16 @@ def test_an_odd_record_raises_nothing_but_a_value_error(raw: Any) -> None:
 def test_any_readme_is_read_without_an_exception(text: str) -> None:
     for one in read(page(text.replace("<", "&lt;"))):
         assert one.runnable or one.reason
+
+
+SAMPLES = Path(__file__).parents[2].parent / "shared" / "data" / "marketplaces"
+
+
+@pytest.mark.shared
+def test_the_capture_of_2025_is_read() -> None:
+    file = SAMPLES / "mcphub" / "detail.2025-09.skeleton.html"
+    if not file.exists():
+        pytest.skip("../shared/data is not here")
+    (found,) = read(file.read_bytes())
+    assert found.url == "https://api.mcphub.com/mcp/idosal-git"
+    assert found.flags == ("hosted_gateway", "needs_account")

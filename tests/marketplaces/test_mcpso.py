@@ -1,6 +1,7 @@
 """mcp.so's pages and sitemaps, read without HTTP."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -191,3 +192,18 @@ def test_any_text_is_read_or_refused(text: str, content_type: str) -> None:
             ADAPTER.parse(ref.raw, ref)
         except ValueError:
             pass
+
+
+SAMPLES = Path(__file__).parents[2].parent / "shared" / "data" / "marketplaces"
+
+
+@pytest.mark.shared
+def test_the_captures_of_2026_are_read() -> None:
+    folder = SAMPLES / "mcpso"
+    if not folder.exists():
+        pytest.skip("../shared/data is not here")
+    (found,) = read((folder / "detail.2026.skeleton.html").read_bytes())
+    assert (found.native_id, found.updated_at) == ("new-slug", "2026-09-10T10:00:00Z")
+    body = (folder / "sitemap.servers.2026.xml").read_bytes()
+    (ref,) = ADAPTER.saved(Page("sitemap.xml", "application/xml", body))
+    assert ref.native_id == "dchub-mcp-server"

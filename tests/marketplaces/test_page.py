@@ -90,8 +90,11 @@ def test_scripts_are_not_read_as_markup() -> None:
     assert Tag("a", source=" b = c d='e' f").attributes == {"b": "c", "d": "e", "f": ""}
 
 
-HOSTILE = """<a b=|<a '|<!--|<!--x--|<![CDATA[|<a|<a b='|</|<script>|&#9|<pre>|<div id='S:0'>|
-<pre>mcpServers:{'a':'|<pre>mcpServers:{|<script>mcpServers:{/*""".split("|")
+HOSTILE = [
+    *("<a b=", "<a '", "<!--", "<!--x--", "<![CDATA[", "<a", "<a b='", "</", "<script>", "&#9"),
+    *("<pre>", "<div id='S:0'>", "<pre>mcpServers:{", "<pre>mcpServers:{'a':'"),
+    "<script>mcpServers:{/*",
+]
 
 
 @pytest.mark.parametrize("part", HOSTILE)

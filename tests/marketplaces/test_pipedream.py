@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -122,3 +123,23 @@ def test_a_token_is_bought_with_the_users_oauth_client() -> None:
 @given(mutations(apps("a", "b")))
 def test_a_mutated_list_is_read_or_refused(value: Any) -> None:
     survives(ADAPTER, value)
+
+
+SAMPLES = Path(__file__).parents[2].parent / "shared" / "data" / "marketplaces"
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(
+    ("name", "content_type"),
+    [
+        ("connect.list-apps.shape.json", "application/json"),
+        ("config.sample.redacted.json", "application/json"),
+        ("listing.card.2025.html", "text/html"),
+    ],
+)
+def test_the_documented_samples_are_read(name: str, content_type: str) -> None:
+    file = SAMPLES / "pipedream" / name
+    if not file.exists():
+        pytest.skip("../shared/data is not here")
+    (ref,) = ADAPTER.saved(Page(name, content_type, file.read_bytes()))
+    assert "needs_account" in ADAPTER.parse(ref.raw, ref)[0].flags

@@ -17,7 +17,7 @@ from assets.partitions import MARKETPLACES
 from assets.servers.defs import Launcher
 from assets.servers.deploy import DeployPolicy
 from assets.servers.sandbox import SandboxPolicy
-from assets.synthesis.defs import Writer
+from assets.synthesis.writer import Writer
 from assets.vectors.embed import Embedder, MiniLM
 from orchestration.settings import Settings, load_settings
 from training.caller import CallerSettings
@@ -130,6 +130,7 @@ def writer(settings: Settings) -> Writer:
         pairs_per_tool=synthesis.pairs_per_tool,
         seed=synthesis.seed,
         threshold=synthesis.judge_threshold,
+        approved=settings.marketplaces.private.approved,
     )
 
 

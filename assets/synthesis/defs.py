@@ -1,24 +1,25 @@
 """The door of synthesis: `pairs`, `judgements` and `spend`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 import polars as pl
 
 from assets.contracts.snapshot import SNAPSHOTS
+from assets.marketplaces.private import NotApproved
 from assets.partitions import close_night_after, marketplaces
 from assets.synthesis.compose import compose, wanted
-from assets.synthesis.judge import judge, offline_provider, wanted_judgements
+from assets.synthesis.judge import judge, wanted_judgements
 from assets.synthesis.mutants import MutationReport, Rate, mutation_test
 from assets.synthesis.rows import JUDGEMENTS, PAIRS, contract_of, tool_key
 from assets.synthesis.spend import SPEND, spend_rows
+from assets.synthesis.writer import Writer
 from warehouse.audit import Verdict, expect_between, expect_match, expect_one_of, expect_unique
 from warehouse.effects.ledger import BudgetExceeded
-from warehouse.effects.llm import LLM, LLMError, Role
+from warehouse.effects.llm import LLM, LLMError
 from warehouse.progress import Lines
-from warehouse.publish import Published, audited, publish
+from warehouse.publish import Published, audited, publish, refuse
 from warehouse.store import Warehouse
 from warehouse.tables import plan
 
@@ -28,19 +29,6 @@ PASSING = {"endpoint_down", "timeout", "rate_limited", "server_error", "auth", "
 WRITTEN_FLOOR = 0.5  # of all pairs asked for: below it the endpoint or the budget failed, not rows
 ACCEPT_BAND = (0.1, 1.0)  # the seed's signature of incoherent prompts is a rejection rate above 90%
 CATCH_FLOOR, FALSE_ALARM_CEILING = 0.6, 0.3
-
-
-@dataclass(frozen=True)
-class Writer:
-    """Who writes and judges, how much, how strictly."""
-
-    roles: tuple[Role, ...]
-    pairs_per_tool: int = 3
-    seed: int = 7
-    threshold: float = 6.0
-
-    def llm(self, warehouse: Warehouse, partition: str) -> LLM:
-        return LLM(self.roles, warehouse.ledger, offline=offline_provider(), partition=partition)
 
 
 @dg.asset(
@@ -57,7 +45,11 @@ def pairs(
     writer: dg.ResourceParam[Writer],
 ) -> Published:
     name = context.partition_key
-    llm = writer.llm(warehouse, name)
+    try:
+        llm = writer.llm(warehouse, name)
+    except NotApproved as error:
+        yield from refuse(context, warehouse, "pairs", "approved_endpoint", error)
+        return
     contracts = _usable(warehouse.tables.read(SNAPSHOTS, name).to_dicts())
     previous = warehouse.tables.read(PAIRS, name).to_dicts()
     ask = {"k": writer.pairs_per_tool, "seed": writer.seed}
@@ -103,7 +95,11 @@ def judgements(
     writer: dg.ResourceParam[Writer],
 ) -> Published:
     name = context.partition_key
-    llm = writer.llm(warehouse, name)
+    try:
+        llm = writer.llm(warehouse, name)
+    except NotApproved as error:
+        yield from refuse(context, warehouse, "judgements", "approved_endpoint", error)
+        return
     written = warehouse.tables.read(PAIRS, name).to_dicts()
     snapshots = warehouse.tables.read(SNAPSHOTS, name).to_dicts()
     contracts = {row["contract_digest"]: contract_of(row) for row in snapshots}

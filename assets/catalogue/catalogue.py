@@ -1,0 +1,230 @@
+"""Catalogue: one row per server, with all its listings, and its table.
+
+What belongs here: what is said about a component: shown facts, live confirmation by contract
+digests, servers that look the same, and what is gone since yesterday's catalogue.
+What does not: which listings are one server (`identity.py`) and where they differ
+(`disagreements.py`).
+
+A listing is gone when it stood in the last catalogue and its marketplace's table holds it no more.
+That table drops a row only after a complete pass, so a bad night makes nothing gone.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import polars as pl
+
+from assets.catalogue.disagreements import disagreements
+from assets.catalogue.identity import Component, components
+from assets.catalogue.keys import LEVELS
+from assets.marketplaces.listing import Listing
+from assets.servers.recipe import server_id
+from warehouse.digest import canonical_json, digest
+from warehouse.tables import TableSpec
+
+Row = dict[str, Any]
+PRIVATE = "private"  # its texts are shown only where no other marketplace has the server
+
+CATALOGUE = TableSpec(
+    name="catalogue",
+    key=("catalogue_id",),
+    columns={
+        "catalogue_id": pl.String,  # of the strongest key that no other server has
+        "identity": pl.String,  # that key: "package:npm:…", "url:…", "repository:…", …
+        "name": pl.String,
+        "description": pl.String,
+        "package": pl.String,
+        "url": pl.String,
+        "repository": pl.String,
+        "marketplaces": pl.List(pl.String),  # that list it now
+        "listings": pl.String,  # JSON [{listing_id, joined_by}], now listed
+        "joined_by": pl.String,  # the weakest field that holds the row together; null: one listing
+        "server_ids": pl.List(pl.String),  # the aliases of a launch
+        "runnable": pl.Boolean,  # by any of its listings
+        "flags": pl.List(pl.String),  # of any of its listings
+        "tools": pl.Int64,  # names seen in live runs; null: never ran
+        "contracts": pl.String,  # digest of the set of contracts; null: never ran
+        # Whether all listings that ran gave equal contracts; null: fewer than two of them ran.
+        "confirmed": pl.Boolean,
+        "likely_same": pl.List(pl.String),  # other servers with exactly these contracts
+        "disagreements": pl.String,  # JSON {kind: {said: [listing_id]}}
+        "first_seen": pl.String,  # UTC date of the first catalogue that held one of its listings
+        "gone_from": pl.String,  # JSON [{listing_id, since}]
+        "gone": pl.String,  # UTC date since when nobody lists it; null: somebody does
+        "updated_at": pl.String,  # the latest date that a marketplace states
+    },
+    volatile=("updated_at",),
+)
+
+Contracts = Mapping[tuple[str, str], frozenset[str]]  # (marketplace, server_id) -> digests
+
+
+def catalogue(
+    listings: Iterable[Listing],
+    snapshots: Iterable[Mapping[str, Any]],
+    previous: Iterable[Mapping[str, Any]],
+    now: float,
+) -> list[Row]:
+    """Tonight's rows of CATALOGUE. `snapshots`: rows of all marketplaces; `previous`: the rows of
+    the last catalogue; `now`: epoch seconds."""
+    night = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d")
+    seen, names = _contracts(snapshots)
+    rows = {}
+    for found in components(listings):
+        row = _row(found, seen, names)
+        rows[row["catalogue_id"]] = row
+    _likely_same(rows)
+    _history(rows, list(previous), night)
+    return [rows[name] for name in sorted(rows)]
+
+
+def listing_ids(row: Mapping[str, Any]) -> list[str]:
+    """The listings that a row now holds."""
+    return [one["listing_id"] for one in _loads(row["listings"])]
+
+
+def _contracts(
+    snapshots: Iterable[Mapping[str, Any]],
+) -> tuple[Contracts, dict[tuple[str, str], set[str]]]:
+    digests: dict[tuple[str, str], set[str]] = defaultdict(set)
+    names: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for row in snapshots:
+        key = (row["marketplace"], row["server_id"])
+        digests[key].add(row["contract_digest"])
+        names[key].add(row["tool"])
+    return {key: frozenset(found) for key, found in digests.items()}, names
+
+
+def _row(found: Component, seen: Contracts, names: Mapping[tuple[str, str], set[str]]) -> Row:
+    members = found.members
+    listings = [member.listing for member in members]
+    ran = [key for key in _launches(listings) if key in seen]
+    sets = {seen[key] for key in ran}
+    joins = [member.joined_by for member in members if member.joined_by]
+    shown = _shown(listings)
+    keys = [member.keys for member in members]
+    return {
+        "catalogue_id": found.catalogue_id,
+        "identity": found.identity,
+        "name": shown.name,
+        "description": shown.description,
+        "package": _most(one.package for one in keys),
+        "url": _most(one.url for one in listings if one.package is None),
+        "repository": _most(one.at("repository") for one in keys),
+        "marketplaces": sorted({one.marketplace for one in listings}),
+        "listings": _dumps(
+            [{"listing_id": m.listing.listing_id, "joined_by": m.joined_by} for m in members]
+        ),
+        "joined_by": max(joins, key=LEVELS.index) if joins else None,
+        "server_ids": sorted({name for one in listings if (name := server_id(one))}),
+        "runnable": any(one.runnable for one in listings),
+        "flags": sorted({flag for one in listings for flag in one.flags}),
+        "tools": len(set().union(*(names[key] for key in ran))) if ran else None,
+        "contracts": digest(sorted(set().union(*sets))) if ran else None,
+        "confirmed": len(sets) == 1 if len(ran) > 1 else None,
+        "likely_same": [],
+        "disagreements": _dumps(disagreements(members)),
+        "first_seen": None,
+        "gone_from": "[]",
+        "gone": None,
+        "updated_at": max((one.updated_at for one in listings if one.updated_at), default=None),
+    }
+
+
+def _launches(listings: Sequence[Listing]) -> list[tuple[str, str]]:
+    """(marketplace, server id) of each launch, once: two rows of one marketplace share it."""
+    found = {(one.marketplace, name) for one in listings if (name := server_id(one))}
+    return sorted(found)
+
+
+def _shown(listings: Sequence[Listing]) -> Listing:
+    """The listing whose name and description stand for the server: public, runnable, described."""
+    return min(
+        listings,
+        key=lambda one: (
+            one.marketplace == PRIVATE,
+            "deprecated" in one.flags,
+            not one.runnable,
+            not one.description,
+            one.listing_id,
+        ),
+    )
+
+
+def _most(texts: Iterable[str | None]) -> str | None:
+    """What most say; of equals the first in the alphabet."""
+    counted = Counter(text for text in texts if text)
+    return min(counted, key=lambda text: (-counted[text], text)) if counted else None
+
+
+def _likely_same(rows: dict[str, Row]) -> None:
+    """Names, beside each other, the servers that gave equal sets of contracts: a person joins them,
+    since a fork and its origin may say the same."""
+    alike: dict[str, list[str]] = defaultdict(list)
+    for name, row in sorted(rows.items()):
+        if row["contracts"]:
+            alike[row["contracts"]].append(name)
+    for names in alike.values():
+        for name in names:
+            rows[name]["likely_same"] = [other for other in names if other != name]
+
+
+def _history(rows: dict[str, Row], previous: list[Mapping[str, Any]], night: str) -> None:
+    """Carries first_seen and what is gone from the last catalogue into tonight's rows; a server
+    that nobody lists any more keeps its last row."""
+    holder = {name: key for key, row in sorted(rows.items()) for name in listing_ids(row)}
+    for old in sorted(previous, key=lambda row: row["catalogue_id"]):
+        gone = {one["listing_id"]: one["since"] for one in _loads(old["gone_from"])}
+        now_held = Counter(holder[name] for name in listing_ids(old) if name in holder)
+        back = Counter(holder[name] for name in gone if name in holder)
+        gone |= {name: night for name in listing_ids(old) if name not in holder}
+        gone = {name: since for name, since in gone.items() if name not in holder}
+        key = _successor(old, now_held or back, rows)
+        if key is None:
+            rows[old["catalogue_id"]] = _gone(old, gone, night)
+            continue
+        row = rows[key]
+        merged = {one["listing_id"]: one["since"] for one in _loads(row["gone_from"])}
+        for name, since in gone.items():
+            merged[name] = min(since, merged.get(name, since))
+        row["gone_from"] = _dumps(
+            [{"listing_id": name, "since": since} for name, since in sorted(merged.items())]
+        )
+        row["first_seen"] = min(old["first_seen"], row["first_seen"] or night)
+    for row in rows.values():
+        row["first_seen"] = row["first_seen"] or night
+
+
+def _successor(old: Mapping[str, Any], held: Counter, rows: Mapping[str, Row]) -> str | None:
+    """The row of tonight that continues an old one: of the same id, else with most of its
+    listings."""
+    if old["catalogue_id"] in rows and rows[old["catalogue_id"]]["gone"] is None:
+        return old["catalogue_id"]
+    return min(held, key=lambda key: (-held[key], key)) if held else None
+
+
+def _gone(old: Mapping[str, Any], gone: Mapping[str, str], night: str) -> Row:
+    return {
+        **old,
+        "marketplaces": [],
+        "listings": "[]",
+        "joined_by": None,
+        "runnable": False,
+        "likely_same": [],
+        "disagreements": "{}",
+        "gone": old["gone"] or night,
+        "gone_from": _dumps(
+            [{"listing_id": name, "since": since} for name, since in sorted(gone.items())]
+        ),
+    }
+
+
+def _dumps(value: Any) -> str:
+    return canonical_json(value).decode()
+
+
+def _loads(text: str) -> Any:
+    return json.loads(text)

@@ -1,0 +1,81 @@
+"""The door of the catalogue: the asset `catalogue`."""
+
+import time as clock
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from assets.catalogue.catalogue import CATALOGUE, Row, catalogue, listing_ids
+from assets.catalogue.report import figures, tables
+from assets.contracts.snapshot import SNAPSHOTS
+from assets.marketplaces.listing import LISTINGS, from_row
+from warehouse.audit import Verdict, expect_match, expect_present, expect_unique
+from warehouse.digest import digest
+from warehouse.publish import Published, audited, publish
+from warehouse.store import Warehouse
+from warehouse.tables import plan
+
+EXPECTATIONS = [
+    expect_unique("catalogue_id"),
+    expect_match("catalogue_id", "^cat:[0-9a-f]{20}$"),
+    expect_present("name"),
+    expect_match("first_seen", r"^\d{4}-\d\d-\d\d$"),
+]
+
+
+@dg.asset(
+    name="catalogue",
+    deps=["listings", "snapshots"],
+    group_name="catalogue",
+    check_specs=audited("catalogue"),
+    description="One row per server across all marketplaces: who lists it, where they differ.",
+)
+def catalogue_asset(
+    context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
+) -> Published:
+    listings = [from_row(row) for row in warehouse.tables.read(LISTINGS).to_dicts()]
+    columns = ["marketplace", "server_id", "tool", "contract_digest"]
+    snapshots = warehouse.tables.read(SNAPSHOTS).select(columns).to_dicts()
+    previous = warehouse.tables.read(CATALOGUE).to_dicts()
+    rows = catalogue(listings, snapshots, previous, clock.time())
+    yield from publish(
+        context,
+        warehouse,
+        CATALOGUE,
+        CATALOGUE.frame(rows),
+        expectations=EXPECTATIONS,
+        rules=[one_row_each({one.listing_id for one in listings}, rows), listed_or_gone(rows)],
+        plan=plan(_digests(previous), _digests(rows)),
+        metadata={
+            **figures(rows),
+            **{f"table_{name}": dg.MetadataValue.md(text) for name, text in tables(rows).items()},
+        },
+    )
+
+
+def one_row_each(listed: set[str], rows: list[Row]) -> Verdict:
+    """Every current listing stands in exactly one row, and no other does."""
+    held = Counter(name for row in rows for name in listing_ids(row))
+    wrong = sorted(
+        [name for name in listed if held[name] != 1] + [name for name in held if name not in listed]
+    )
+    observed = f"{len(wrong)} listings not in one row" + (f", e.g. {wrong[0]}" if wrong else "")
+    return Verdict("one_row_each", not wrong, observed, f"{len(listed)} listings, each in one row")
+
+
+def listed_or_gone(rows: list[Row]) -> Verdict:
+    """A row has listings or the date since when it has none."""
+    wrong = [row["catalogue_id"] for row in rows if bool(listing_ids(row)) == bool(row["gone"])]
+    observed = f"{len(wrong)} rows neither or both" + (f", e.g. {wrong[0]}" if wrong else "")
+    return Verdict("listed_or_gone", not wrong, observed, "listings, or the date they went")
+
+
+def _digests(rows: list[Row]) -> Mapping[str, str]:
+    stable = [name for name in CATALOGUE.columns if name not in CATALOGUE.volatile]
+    return {row["catalogue_id"]: digest(_facts(row, stable)) for row in rows}
+
+
+def _facts(row: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
+    return {name: row[name] for name in names}

@@ -1,0 +1,111 @@
+"""Disagreements: what the listings of one server say differently.
+
+What belongs here: comparing what marketplaces state about the same thing. A marketplace that says
+nothing about it does not disagree, but for an empty description and a deprecation, which are news.
+What does not: which of them is right.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from assets.catalogue.identity import Member
+from assets.catalogue.keys import is_gateway
+from assets.marketplaces.command import launch_args
+from assets.marketplaces.listing import Listing
+from warehouse.digest import canonical_json
+
+Stated = dict[str, dict[str, list[str]]]  # kind -> what is said -> the listings that say it
+
+
+def disagreements(members: Sequence[Member]) -> Stated:
+    """Where the members differ, by kind (KINDS); empty where they agree."""
+    if len(members) < 2:
+        return {}
+    found: Stated = {}
+    for kind, says in KINDS.items():
+        said: dict[str, list[str]] = defaultdict(list)
+        for member in members:
+            text = says(member)
+            if text is not None:
+                said[text].append(member.listing.listing_id)
+        if len(said) > 1 and not (kind in ("version", "digest") and _of_their_own(said)):
+            found[kind] = {text: sorted(ids) for text, ids in sorted(said.items())}
+    return found
+
+
+def _of_their_own(said: dict[str, list[str]]) -> bool:
+    """Whether each ecosystem (or version, of digests) is named once: nothing to compare."""
+    subjects = [text.partition(" ")[0] for text in said]
+    return len(subjects) == len(set(subjects))
+
+
+def _version(member: Member) -> str | None:
+    """The version, of its ecosystem: an image's tag need not be the npm release's."""
+    package = member.listing.package
+    return (
+        f"{package.type} {package.version.removeprefix('v')}"
+        if package and package.version
+        else None
+    )
+
+
+def _digest(member: Member) -> str | None:
+    package = member.listing.package
+    if not package or not package.digest:
+        return None
+    return f"{package.version or '-'} {package.digest}"
+
+
+def _repository(member: Member) -> str | None:
+    return member.keys.repository
+
+
+def _url(member: Member) -> str | None:
+    url = member.keys.url
+    return None if url is None or is_gateway(url) else url
+
+
+def _transport(member: Member) -> str | None:
+    url = member.keys.url
+    return None if url and is_gateway(url) else member.listing.transport
+
+
+def _arguments(member: Member) -> str | None:
+    if member.listing.package is None or not member.listing.runnable:
+        return None
+    return _json(list(launch_args(member.listing)))
+
+
+def _required(member: Member) -> str | None:
+    listing: Listing = member.listing
+    if not listing.runnable:
+        return None
+    names = {f"env {one.name}" for one in listing.env if one.required}
+    names |= {f"header {one.name.lower()}" for one in listing.headers if one.required}
+    return _json(sorted(names))
+
+
+def _described(member: Member) -> str:
+    return "described" if member.listing.description.strip() else "no description"
+
+
+def _deprecated(member: Member) -> str:
+    return "deprecated" if "deprecated" in member.listing.flags else "current"
+
+
+def _json(value: Any) -> str:
+    return canonical_json(value).decode()
+
+
+KINDS: dict[str, Callable[[Member], str | None]] = {
+    "version": _version,
+    "digest": _digest,
+    "repository": _repository,
+    "url": _url,
+    "transport": _transport,
+    "arguments": _arguments,
+    "required": _required,
+    "description": _described,
+    "deprecated": _deprecated,
+}

@@ -1,0 +1,51 @@
+"""The asset `catalogue` through real Dagster over a warehouse with published listings."""
+
+import dagster as dg
+
+from assets.catalogue.catalogue import CATALOGUE
+from assets.catalogue.defs import catalogue_asset, listed_or_gone, one_row_each
+from assets.marketplaces.listing import LISTINGS, Listing, to_row
+from tests.catalogue.servers import listing
+from warehouse.store import Warehouse
+
+ONE = listing("a", npm="@example/notes", updated_at="2026-01-01T00:00:00Z")
+COPY = listing("c", "mcpso", npm="@example/notes", version="0.9.0")
+
+
+def hold(warehouse: Warehouse, marketplace: str, *listings: Listing) -> None:
+    frame = LISTINGS.frame([to_row(one) for one in listings])
+    warehouse.tables.promote(warehouse.tables.stage(LISTINGS, frame, marketplace), "run", [])
+
+
+def run(warehouse: Warehouse) -> dict:
+    resources = {"warehouse": dg.ResourceDefinition.hardcoded_resource(warehouse)}
+    result = dg.materialize([catalogue_asset], resources=resources)
+    [event] = result.get_asset_materialization_events()
+    return {name: value.value for name, value in event.materialization.metadata.items()}
+
+
+def test_the_asset_publishes_once_and_then_only_what_changed(warehouse: Warehouse) -> None:
+    hold(warehouse, "registry", ONE)
+    hold(warehouse, "mcpso", COPY)
+    first = run(warehouse)
+    assert (first["rows"], first["on_several_marketplaces"], first["new"]) == (1, 1, 1)
+    assert "| version | 1 |" in first["table_disagreements"]
+    again = run(warehouse)
+    assert (again["version_moved"], again["unchanged"]) == (False, 1)
+    hold(warehouse, "mcpso")
+    hold(warehouse, "registry")
+    assert run(warehouse)["servers_gone"] == 1
+    [row] = warehouse.tables.read(CATALOGUE).to_dicts()
+    assert row["gone"]
+
+
+def test_an_empty_world_is_an_empty_catalogue(warehouse: Warehouse) -> None:
+    assert run(warehouse)["rows"] == 0
+
+
+def test_the_audit_names_a_listing_that_is_lost_or_doubled() -> None:
+    row = {"catalogue_id": "cat:1", "listings": '[{"listing_id": "x"}]', "gone": None}
+    assert one_row_each({"x"}, [row]).passed
+    assert "x" in one_row_each({"x"}, [row, row]).observed
+    assert "y" in one_row_each({"x", "y"}, [row]).observed
+    assert not listed_or_gone([{**row, "gone": "2026-01-01"}]).passed

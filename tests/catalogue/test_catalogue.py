@@ -1,0 +1,140 @@
+"""One row per server: what is shown, what a run confirmed, where marketplaces differ."""
+
+import json
+from typing import Any
+
+from assets.catalogue.catalogue import CATALOGUE, catalogue
+from assets.catalogue.report import figures, tables
+from assets.marketplaces.listing import EnvVar
+from tests.catalogue.servers import listing
+
+DAY = 86_400.0
+ONE = listing("a", npm="@example/notes", repository="https://github.com/example/notes")
+OTHER = listing("b", "glama", repository="https://github.com/example/notes", name="Notes app")
+COPY = listing("c", "mcpso", npm="@example/notes", version="0.9.0", name="notes-copy")
+
+
+def tools(marketplace: str, server: str, *digests: str) -> list[dict[str, Any]]:
+    return [
+        {"marketplace": marketplace, "server_id": server, "tool": f"t{i}", "contract_digest": text}
+        for i, text in enumerate(digests)
+    ]
+
+
+def rows(*listings, snapshots=(), previous=(), day=0):
+    found = catalogue(listings, snapshots, previous, day * DAY)
+    CATALOGUE.frame(found)
+    return found
+
+
+def only(*listings, **more) -> dict[str, Any]:
+    [row] = rows(*listings, **more)
+    return row
+
+
+def test_a_row_says_who_lists_the_server_and_what_joined_each() -> None:
+    row = only(ONE, OTHER, COPY)
+    assert row["marketplaces"] == ["glama", "mcpso", "registry"]
+    assert json.loads(row["listings"]) == [
+        {"joined_by": "repository", "listing_id": "glama:b"},
+        {"joined_by": "package", "listing_id": "mcpso:c"},
+        {"joined_by": "package", "listing_id": "registry:a"},
+    ]
+    assert row["joined_by"] == "repository"
+    assert row["identity"] == "package:npm:@example/notes"
+    assert row["server_ids"] == ["npm:@example/notes"]
+
+
+def test_the_id_stays_when_a_marketplace_joins_in() -> None:
+    assert only(ONE)["catalogue_id"] == only(ONE, OTHER, COPY)["catalogue_id"]
+
+
+def test_equal_contracts_of_two_launches_confirm_a_row() -> None:
+    server = "npm:@example/notes"
+    first, second = tools("registry", server, "c1", "c2"), tools("mcpso", server, "c1", "c2")
+    assert only(ONE, COPY)["confirmed"] is None
+    assert only(ONE, COPY, snapshots=first)["confirmed"] is None
+    assert only(ONE, COPY, snapshots=[*first, *second])["confirmed"] is True
+    assert only(ONE, COPY, snapshots=[*first, *second[:1]])["confirmed"] is False
+    assert only(ONE, COPY, snapshots=first)["tools"] == 2
+
+
+def test_servers_with_equal_contracts_are_named_beside_each_other_and_stay_apart() -> None:
+    fork = listing("z", npm="@fork/notes", repository="https://github.com/fork/notes")
+    seen = [
+        *tools("registry", "npm:@example/notes", "c1"),
+        *tools("registry", "npm:@fork/notes", "c1"),
+    ]
+    one, two = rows(ONE, fork, snapshots=seen)
+    assert one["likely_same"] == [two["catalogue_id"]]
+    assert two["likely_same"] == [one["catalogue_id"]]
+    assert figures([one, two])["likely_same"] == 2
+
+
+def test_where_marketplaces_differ() -> None:
+    secret = EnvVar(name="TOKEN", required=True, secret=True)
+    told = listing(
+        "c", "mcpso", npm="@example/notes", version="0.9.0", env=(secret,), description="",
+        repository="https://github.com/other/notes", flags=("deprecated",),
+    )  # fmt: skip
+    found = json.loads(only(ONE, told)["disagreements"])
+    assert set(found) == {"version", "repository", "required", "description", "deprecated"}
+    assert found["version"] == {"npm 0.9.0": ["mcpso:c"], "npm 1.0.0": ["registry:a"]}
+    assert found["required"] == {"[]": ["registry:a"], '["env TOKEN"]': ["mcpso:c"]}
+
+
+def test_what_a_marketplace_does_not_say_is_no_disagreement() -> None:
+    assert only(ONE, OTHER)["disagreements"] == "{}"
+    image = listing("d", "docker", oci="example/notes", version="7", repository=ONE.repository)
+    assert "version" not in json.loads(only(ONE, image)["disagreements"])
+
+
+def test_a_private_text_is_not_shown_for_a_public_server() -> None:
+    own = listing("0", "private", npm="@example/notes", name="our notes", description="internal")
+    row = only(own, ONE)
+    assert (row["name"], row["description"]) == (ONE.name, ONE.description)
+
+
+def test_a_server_that_nobody_lists_is_gone_with_its_date_and_may_return() -> None:
+    first = rows(ONE, COPY)
+    second = rows(COPY, previous=first, day=1)
+    assert json.loads(second[0]["gone_from"]) == [
+        {"listing_id": "registry:a", "since": "1970-01-02"}
+    ]
+    assert second[0]["gone"] is None
+    third = rows(previous=second, day=2)
+    assert (third[0]["gone"], third[0]["marketplaces"]) == ("1970-01-03", [])
+    assert [one["since"] for one in json.loads(third[0]["gone_from"])] == [
+        "1970-01-03",
+        "1970-01-02",
+    ]
+    assert rows(previous=third, day=3) == third
+    [back] = rows(ONE, COPY, previous=third, day=4)
+    assert (back["gone"], back["gone_from"], back["first_seen"]) == (None, "[]", "1970-01-01")
+
+
+def test_a_server_known_by_a_stronger_key_keeps_its_history() -> None:
+    weak = listing("a", name="Example Notes", runnable=False)
+    first = rows(weak)
+    strong = listing("a", name="Example Notes", npm="@example/notes")
+    [row] = rows(strong, previous=first, day=3)
+    assert row["catalogue_id"] != first[0]["catalogue_id"]
+    assert row["first_seen"] == "1970-01-01"
+
+
+def test_the_same_world_is_the_same_version() -> None:
+    first = rows(ONE, OTHER, COPY)
+    second = rows(COPY, OTHER, ONE, previous=first, day=9)
+    assert CATALOGUE.digest(CATALOGUE.frame(first)) == CATALOGUE.digest(CATALOGUE.frame(second))
+
+
+def test_figures_and_tables_of_a_small_world() -> None:
+    lost = listing("lost", npm="lost-server", name="Lost | <b>server</b>")
+    first = rows(ONE, COPY, lost)
+    second = rows(ONE, COPY, previous=first, day=1)
+    found = figures(second)
+    assert (found["servers"], found["on_several_marketplaces"], found["servers_gone"]) == (1, 1, 1)
+    shown = tables(second)
+    assert "| package | 1 |" in shown["joined"]
+    assert "Lost \\| &lt;b>server" in shown["gone"]
+    assert tables([])["gone"] == "none"

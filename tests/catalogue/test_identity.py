@@ -1,0 +1,331 @@
+"""Which listings are one server: by the strongest field they share, never by a promiscuous one."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from assets.catalogue.identity import Component, components
+from assets.catalogue.keys import (
+    name_key,
+    package_key,
+    repository_key,
+    url_key,
+)
+from assets.marketplaces.listing import Listing, Package
+from tests.catalogue.servers import listing
+
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
+MONOREPO = "https://github.com/example/servers"
+
+
+def groups(*listings: Listing) -> set[frozenset[str]]:
+    return {
+        frozenset(m.listing.listing_id for m in found.members) for found in components(listings)
+    }
+
+
+def joined(*listings: Listing) -> str | None:
+    """The field that joins all of them, None where they stay apart."""
+    found = components(listings)
+    if len(found) > 1:
+        return None
+    [by] = {member.joined_by for member in found[0].members}
+    return by
+
+
+@pytest.mark.parametrize(
+    ("kind", "one", "other"),
+    [
+        ("npm", "@Example/tool", "@example/tool"),
+        ("pypi", "Some_Tool.server", "some-tool-server"),
+        ("oci", "docker.io/example/tool:1.2@sha256:ab", "Example/Tool"),
+        ("mcpb", "https://x.example.com/a.mcpb?sig=1", "https://x.example.com/a.mcpb"),
+    ],
+)
+def test_ways_to_write_one_package(kind: str, one: str, other: str) -> None:
+    keys = {package_key(Package(type=kind, identifier=text)) for text in (one, other)}  # type: ignore[arg-type]
+    assert len(keys) == 1
+    assert keys != {None}
+
+
+@pytest.mark.parametrize("kind", ["npm", "oci"])
+@pytest.mark.parametrize("name", ["@smithery/cli", "node:22", "", "@", "[redacted]"])
+def test_what_runs_another_server_is_no_identity(kind: str, name: str) -> None:
+    key = package_key(Package(type=kind, identifier=name))  # type: ignore[arg-type]
+    assert key in (None, "npm:node:22", "npm:@", "oci:@smithery/cli")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://github.com/Example/Tool",
+        "http://www.github.com/example/tool.git",
+        "git@github.com:example/tool.git",
+        "git+ssh://git@github.com/example/tool.git",
+        "git+https://github.com/example/tool.git#main",
+        "github.com/example/tool/",
+        "https://user:pass@github.com/example/tool?tab=readme",
+    ],
+)
+def test_ways_to_write_one_repository(text: str) -> None:
+    assert repository_key(text) == ("github.com/example/tool", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "https://github.com/example/tools/tree/main/src/one",
+            ("github.com/example/tools", "src/one"),
+        ),
+        ("https://gitlab.com/a/b/c/-/tree/main/one", ("gitlab.com/a/b/c", "one")),
+        ("https://git.example.com/A/b.git", ("git.example.com/A/b", "")),
+        ("https://example.com/product/tool", (None, "")),
+        ("https://github.com/example", (None, "")),
+        ("https://[broken", (None, "")),
+        ("", (None, "")),
+    ],
+)
+def test_folders_and_what_is_no_repository(text: str, expected: tuple[str | None, str]) -> None:
+    assert repository_key(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("http://localhost:3000/mcp", "http://127.0.0.1/mcp", "http://10.0.0.7/mcp"),
+        *("http://box/mcp", "https://{host}/mcp", "https://x.example.com/${id}"),
+        *("https://x.example.com/[redacted]/mcp", ""),
+    ],
+)
+def test_a_pattern_and_a_private_address_name_no_server(text: str) -> None:
+    assert url_key(text) is None
+
+
+def test_names_without_what_every_server_is_called() -> None:
+    assert name_key("Example-Notes MCP Server") == name_key("@owner/example_notes-mcp")
+    assert name_key("MCP Server") is None
+
+
+def test_a_package_joins_over_everything_else() -> None:
+    one = listing("a", npm="@example/x", repository="https://github.com/one/x")
+    other = listing("b", "mcpso", npm="@example/x", name="Quite other", repository=None)
+    assert joined(one, other) == "package"
+
+
+def test_a_url_joins_without_its_query() -> None:
+    one = listing("a", url="https://mcp.example.com/mcp?key=1#x", name="One thing")
+    other = listing("b", "glama", url="http://MCP.example.com/mcp/", name="Other thing")
+    assert joined(one, other) == "url"
+
+
+def test_a_gateway_that_serves_many_under_one_url_joins_nobody() -> None:
+    door = "https://remote.mcp.pipedream.net/v3"
+    apps = [listing(f"app{i}", "pipedream", url=door, name=f"Application {i}") for i in range(5)]
+    assert len(components(apps)) == 5
+
+
+def test_a_gateway_with_a_path_for_each_server_joins_only_equal_paths() -> None:
+    base = "https://server.smithery.ai/@example"
+    one, two = (listing(n, "smithery", url=f"{base}/{n}", name=f"Server {n}") for n in ("aa", "bb"))
+    assert groups(one, two, listing("aa", "mcpso", url=f"{base}/aa?x=1", name="A copy")) == {
+        frozenset({"smithery:aa", "mcpso:aa"}),
+        frozenset({"smithery:bb"}),
+    }
+
+
+def test_a_repository_joins_what_names_no_package() -> None:
+    one = listing("a", npm="@example/x", repository="https://github.com/example/x")
+    other = listing("b", "glama", name="X by Example", repository="git@github.com:Example/x.git")
+    assert joined(one, other) == "repository"
+
+
+def test_a_monorepo_does_not_join_its_packages() -> None:
+    one = listing("a", npm="@example/alpha", repository=MONOREPO, name="Alpha things")
+    two = listing("b", npm="@example/beta", repository=MONOREPO, name="Beta things")
+    stray = listing("c", "glama", repository=MONOREPO, name="Example servers all")
+    assert len(components([one, two, stray])) == 3
+
+
+def test_in_a_monorepo_equal_names_still_join() -> None:
+    one = listing("a", npm="@example/alpha", repository=MONOREPO, name="Alpha things")
+    two = listing("b", npm="@example/beta", repository=MONOREPO, name="Beta things")
+    same = listing("c", "glama", repository=MONOREPO, name="alpha-things")
+    assert frozenset({"registry:a", "glama:c"}) in groups(one, two, same)
+
+
+def test_folders_of_a_monorepo_are_servers_of_their_own() -> None:
+    one, two = (listing(n, repository=f"{MONOREPO}/tree/main/src/{n}") for n in ("alpha", "beta"))
+    copy = listing("x", "glama", repository=f"{MONOREPO}/blob/master/src/alpha", name="Something")
+    assert groups(one, two, copy) == {
+        frozenset({"registry:alpha", "glama:x"}),
+        frozenset({"registry:beta"}),
+    }
+
+
+def test_one_server_in_two_ecosystems_is_one_by_its_repository() -> None:
+    repository = "https://github.com/example/notes"
+    one = listing("a", npm="@example/notes-mcp", repository=repository)
+    other = listing("b", "docker", oci="example/mcp-notes", repository=repository)
+    assert joined(one, other) == "repository"
+
+
+def test_one_name_and_two_packages_are_two_servers() -> None:
+    one = listing("a", npm="alpha-notes", name="Example Notes")
+    other = listing("b", "glama", npm="beta-notes", name="Example Notes")
+    assert joined(one, other) is None
+
+
+def test_a_name_joins_only_where_nothing_contradicts() -> None:
+    one = listing("a", npm="alpha-notes", name="Example Notes")
+    other = listing("b", "glama", name="example-notes MCP server")
+    assert joined(one, other) == "name"
+    far = listing("c", "mcpso", name="Example Notes", npm="beta-notes")
+    assert len(components([one, other, far])) == 3  # nobody can say whose name `other` bears
+
+
+def test_a_marketplace_that_lists_a_name_twice_means_two_servers() -> None:
+    one, two = (listing(n, "mcpso", name="Example Notes") for n in ("a", "b"))
+    assert joined(one, two) is None
+
+
+def test_weak_joins_do_not_chain_two_packages_together() -> None:
+    one = listing("a", npm="alpha", name="Alpha one", repository="https://github.com/x/one")
+    two = listing("b", npm="beta", name="Beta two", repository="https://github.com/x/two")
+    bridge = listing("c", "glama", url="https://mcp.example.com", name="Bridge")
+    left = listing(
+        "d", "mcpso", url="https://mcp.example.com", repository="https://github.com/x/one", name="L"
+    )
+    right = listing(
+        "e",
+        "deepnlp",
+        url="https://mcp.example.com",
+        repository="https://github.com/x/two",
+        name="R",
+    )
+    found = groups(one, two, bridge, left, right)
+    assert not any({"registry:a", "registry:b"} <= group for group in found)
+    assert frozenset({"glama:c", "mcpso:d", "deepnlp:e"}) in found
+
+
+WORDS = st.sampled_from(["alpha", "beta", "gamma-notes", "delta"])
+LISTINGS = st.lists(
+    st.builds(
+        lambda marketplace, number, name, npm, pypi, url, repository: listing(
+            f"n{number}",
+            marketplace,
+            name=name,
+            repository=repository and f"https://github.com/x/{repository}",
+            **({"npm": npm} if npm else {"pypi": pypi} if pypi else {"url": url}),
+        ),
+        st.sampled_from(["registry", "glama", "mcpso", "smithery"]),
+        st.integers(0, 40),
+        WORDS.map("{} server".format),
+        st.none() | WORDS,
+        st.none() | WORDS,
+        st.none() | WORDS.map("https://{}.example.com/mcp".format),
+        st.none() | WORDS | WORDS.map("all/tree/main/{}".format),
+    ),
+    max_size=14,
+    unique_by=lambda one: one.listing_id,
+)
+
+
+def shape(found: list[Component]) -> list:
+    return [
+        (one.catalogue_id, [(m.listing.listing_id, m.joined_by) for m in one.members])
+        for one in found
+    ]
+
+
+@given(LISTINGS, st.randoms(use_true_random=False))
+@settings(max_examples=200)
+def test_the_order_of_listings_changes_nothing(listings: list[Listing], random) -> None:
+    before = shape(components(listings))
+    random.shuffle(listings)
+    assert shape(components(listings)) == before
+
+
+@given(LISTINGS)
+@settings(max_examples=200)
+def test_every_listing_is_in_one_component_with_an_id_of_its_own(listings: list[Listing]) -> None:
+    found = components(listings)
+    members = [m.listing.listing_id for one in found for m in one.members]
+    assert sorted(members) == sorted(one.listing_id for one in listings)
+    assert len({one.catalogue_id for one in found}) == len(found)
+    for one in found:
+        assert all((m.joined_by is None) == (len(one.members) == 1) for m in one.members)
+
+
+@given(LISTINGS)
+@settings(max_examples=200)
+def test_each_component_alone_is_found_again(listings: list[Listing]) -> None:
+    for one in components(listings):
+        ids = frozenset(m.listing.listing_id for m in one.members)
+        assert groups(*(m.listing for m in one.members)) == {ids}
+
+
+@given(LISTINGS, LISTINGS)
+@settings(max_examples=200)
+def test_more_listings_never_part_what_a_package_joined(
+    few: list[Listing], more: list[Listing]
+) -> None:
+    known = {one.listing_id for one in few}
+    found = components([*few, *(one for one in more if one.listing_id not in known)])
+    place = {m.listing.listing_id: at for at, one in enumerate(found) for m in one.members}
+    for one in few:
+        for other in few:
+            if (key := package_key(one.package)) and key == package_key(other.package):
+                assert place[one.listing_id] == place[other.listing_id]
+
+
+@given(LISTINGS)
+@settings(max_examples=200)
+def test_no_component_holds_two_packages_of_one_ecosystem(listings: list[Listing]) -> None:
+    for one in components(listings):
+        packages = {m.keys.package for m in one.members if m.keys.package}
+        assert len({name.partition(":")[0] for name in packages}) == len(packages)
+
+
+@pytest.mark.shared
+def test_real_listings_of_two_marketplaces_join_as_pairs() -> None:
+    smithery = SHARED / "smithery" / "servers.jsonl"
+    seed = SHARED / "registry-seed" / "seed_2025_05_16.json"
+    if not (smithery.exists() and seed.exists()):
+        pytest.skip(f"{SHARED} is absent")
+    found = components([*_smithery(smithery), *_seed(seed)])
+    sizes = Counter(len(one.members) for one in found)
+    across = [one for one in found if len({m.listing.marketplace for m in one.members}) > 1]
+    assert max(sizes) <= 6
+    assert 50 <= len(across) <= 300
+
+
+def _smithery(path: Path) -> list[Listing]:
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return [
+        listing(
+            row["qualified_name"],
+            "smithery",
+            name=row["display_name"] or row["qualified_name"],
+            repository=row["repository_url"] or None,
+            url=f"https://server.smithery.ai/{row['qualified_name']}/mcp",
+        )
+        for row in {row["qualified_name"]: row for row in rows}.values()
+    ]
+
+
+def _seed(path: Path) -> list[Listing]:
+    rows = {row["name"]: row for row in json.loads(path.read_text()) if row["name"]}
+    kinds = {"npm": "npm", "pypi": "pypi", "docker": "oci"}
+    made = []
+    for name, row in rows.items():
+        package = next(iter(row.get("packages") or []), {})
+        kind = kinds.get(package.get("registry_name", ""))
+        facts = {kind: package["name"]} if kind else {}
+        url = (row.get("repository") or {}).get("url")
+        made.append(listing(name, repository=url, **facts))
+    return made

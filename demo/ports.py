@@ -43,10 +43,22 @@ def bind(site: str, port: int) -> socket.socket:
     return sock
 
 
-def free_port(site: str, port: int) -> int:
-    """`port` if it can be bound, or one the system chooses for 0."""
-    with bind(site, port) as sock:
-        return sock.getsockname()[1]
+def reserve(ports: Mapping[str, int]) -> dict[str, socket.socket]:
+    """Sockets that keep a port for each site while nobody listens there: another program is not
+    given it, and our own listener may bind it too (SO_REUSEADDR). Raises PortTaken."""
+    held: dict[str, socket.socket] = {}
+    try:
+        for site, port in ports.items():
+            held[site] = bind(site, port)
+    except PortTaken:
+        release(held)
+        raise
+    return held
+
+
+def release(held: Mapping[str, socket.socket]) -> None:
+    for sock in held.values():
+        sock.close()
 
 
 def already_up(ports: Mapping[str, int]) -> dict[str, int]:

@@ -22,7 +22,7 @@ from starlette.routing import Route
 from demo.catalogue import World, world
 from demo.faults import SITES, checked
 from demo.full import FullWorld, Shares, full_world
-from demo.ports import HOST, bind, free_port
+from demo.ports import HOST, bind, release, reserve
 from demo.sites import REPLICAS
 from demo.trouble import Trouble
 
@@ -46,7 +46,8 @@ class Replicas(Mapping[str, str]):
         self._faults = checked(faults or {})
         self._trouble = {site: Trouble(site, self._faults.get(site)) for site in self._sites}
         self._counts: dict[str, Counter[str]] = {site: Counter() for site in self._sites}
-        self._ports = {site: free_port(site, (ports or {}).get(site, 0)) for site in self._sites}
+        self._held = reserve({site: (ports or {}).get(site, 0) for site in self._sites})
+        self._ports = {site: sock.getsockname()[1] for site, sock in self._held.items()}
         self._size: dict[str, Any] = {"servers": servers, "data": data, "shares": shares}
         self._world = self._made(day, scale)
         self._running: dict[str, tuple[uvicorn.Server, Any]] = {}
@@ -74,6 +75,7 @@ class Replicas(Mapping[str, str]):
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+        release(self._held)
 
     def switch(
         self,

@@ -125,7 +125,7 @@ def test_a_sitemap_may_list_itself_and_hide_its_addresses(path: str, full: Repli
     with client(site, full[site]) as http:
         assert f"{full[site]}/{name}.xml" in locations(http, f"/{name}.xml")
         full.switch(faults={site: "missing_key"})
-        child = [one for one in locations(http, f"/{name}.xml") if "static" not in one][0]
+        child = next(one for one in locations(http, f"/{name}.xml") if "static" not in one)
         assert locations(http, child) == []
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.marketplaces import credentials, redact, secret_names
+from assets.marketplaces import credentials, named, secret_names
 from assets.marketplaces.redact import MARK, is_secret_name, redact_json
 from assets.marketplaces.redact import redact as cleaned
 
@@ -354,7 +354,7 @@ def test_every_repeat_in_every_pattern_is_bounded_or_possessive() -> None:
     """The cost of a hostile text: an open-ended repeat that can give back is where it grows."""
     patterns = [
         value.pattern
-        for module in (redact, credentials, secret_names)
+        for module in (named, credentials, secret_names)
         for value in vars(module).values()
         if isinstance(value, re.Pattern)
     ] + [form.pattern for form in credentials._FORMS.values()]
@@ -406,7 +406,7 @@ def test_the_work_grows_with_the_text_and_no_faster(unit: str) -> None:
     def steps(size: int) -> int:
         _Counting.steps = 0
         text = _Counting((unit * (size // len(unit) + 1))[:size])
-        list(redact._named(text))
+        list(named.named(text))
         list(credentials.credentials(text))
         return _Counting.steps
 

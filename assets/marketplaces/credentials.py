@@ -74,7 +74,7 @@ _SHAPES = (  # (a text without which the shape cannot be, the shape)
     (".", re.compile(r"[MNO][\w\-]{22,27}\.[\w\-]{6}\.[\w\-]{27,}+")),  # Discord
     ("-us", re.compile(r"(?<![0-9a-f])[0-9a-f]{32}-us\d{1,2}(?!\w)")),  # Mailchimp
     ("Q~", re.compile(r"[\w.~\-]{3}\dQ~[\w.~\-]{31,}+")),  # Entra
-    ("/", re.compile(r"(?<!\d)[01]/\d{16}:[0-9a-f]{32}")),  # Asana
+    (":", re.compile(r"(?<=[012]/)\d{16}:[0-9a-f]{32}")),  # Asana
 )
 _HOOKS = re.compile(
     r"(hooks\.slack\.com\\*+/(?:services|workflows|triggers)\\*+/|/api\\*+/webhooks\\*+/\d{1,30}\\*+/"
@@ -90,10 +90,11 @@ _USERINFO = re.compile(
     r"(?:([^\s/?\"'<>\\\x00]{1,600})@|([^\s/?\"'<>\\\x00]{1,300}?)%40)"
 )
 # Gateways that carry a user's credential as a segment of the path.
-_GATEWAYS = re.compile(
-    r"(?:zapier\.com|composio\.dev|pipedream\.net|klavis\.ai|gumloop\.com|make\.com|viasocket\.com"
-    r"|n8n\.cloud|activepieces\.com)(?::\d{1,5})?(?=\\*+/)"
+_HOSTS = (
+    *("zapier.com", "composio.dev", "pipedream.net", "klavis.ai", "gumloop.com", "make.com"),
+    *("viasocket.com", "n8n.cloud", "activepieces.com"),
 )
+_GATEWAYS = re.compile(rf"(?:{'|'.join(map(re.escape, _HOSTS))})(?::\d{{1,5}})?(?=\\*+/)")
 _SEGMENT = re.compile(r"[\w.~=%+:\-]{16,}+")
 _UUID = re.compile(r"(?<![0-9A-Za-z])[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}(?!\w)")
 _URL_END = re.compile(r"[\s\"'`<>\x00?#]|&quot;|&#3[49];|\\++u0022")
@@ -113,7 +114,8 @@ def credentials(text: str) -> Iterator[Span]:
     if "hooks.slack.com" in text or "/webhooks" in text or "api.telegram.org" in text:
         yield from (found.span(2) for found in _HOOKS.finditer(text) if is_credible(found[2]))
     done = 0
-    for gateway in _GATEWAYS.finditer(text):
+    hosted = any(host in text for host in _HOSTS)
+    for gateway in _GATEWAYS.finditer(text) if hosted else ():
         if gateway.end() >= done:
             yield from _segments(text, gateway.end())
             done = gateway.end() + _JUDGED

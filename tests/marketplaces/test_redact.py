@@ -225,6 +225,7 @@ def test_redacted_json_text_still_parses(value: object) -> None:
         ("AKIA" + "ABCDEFGHIJKLMNOP", "ABCDEFGHIJKLMNOP"),
         ("https://hooks.slack.com/services/T0001/B0001/a1b2c3d4e5f6a7b8c9d0", "a1b2c3d4"),
         ("https://x.example.com/api/webhooks/1234/a1b2c3d4e5f6a7b8c9d0", "a1b2c3d4"),
+        ("2/1234567890123456:" + "a1b2c3d4" * 4, "a1b2c3d4"),
         ("?api_key=" + MARK + "hidden-tail-12345678", "12345678"),
     ],
 )

@@ -1,20 +1,30 @@
 """Config: an `mcpServers` entry, as pages and READMEs show it, in the listing's normal form.
 
-What belongs here: commands, URLs, variables and headers of one entry, however it spells them.
-What does not: finding the JSON in a page (`page.py`), what a command line means (`command.py`) and
-which listings a config object gives (`servers.py`).
+What belongs here: the command or URL of one entry, however it spells them.
+What does not: finding the JSON in a page (`page.py`), what a command line means (`command.py`),
+variables and headers (`variables.py`) and which listings a config object gives (`servers.py`).
 """
 
-import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 from assets.marketplaces.command import understand
 from assets.marketplaces.listing import EnvVar, Header, Package
 from assets.marketplaces.places import templated, unfilled
-from assets.marketplaces.redact import MARK, is_secret_name, redact
+from assets.marketplaces.redact import MARK, redact
+from assets.marketplaces.variables import account_flags, as_text, value_flags, variables
+
+__all__ = [
+    "account_flags",
+    "bundle_facts",
+    "launch_facts",
+    "remote_facts",
+    "stdio_facts",
+    "unrunnable",
+    "variables",
+]
 
 _GATEWAYS = (
     "server.smithery.ai",
@@ -45,14 +55,14 @@ def launch_facts(entry: Any) -> dict[str, Any]:
         return unrunnable(f"malformed: the entry is {_kind(entry)}, not an object")
     said = _transport_member(entry)
     env = tuple(variables(_member(entry, _ENVS), EnvVar))
-    flags = _value_flags(_member(entry, _ENVS))
+    flags = value_flags(_member(entry, _ENVS))
     url, command = _member(entry, _URLS), entry.get("command")
     spelled = next((said[key] for key in ("type", "transport", "transporttype") if key in said), "")
     if isinstance(url, str) and url.strip() and not (command and _spelled(spelled) == "stdio"):
         found = _member(entry, _HEADERS) or _request_headers(entry)
         headers = tuple(variables(found, Header))
         facts = remote_facts(url.strip(), str(spelled), headers) | {"env": env}
-        return _flagged(facts, flags | _value_flags(found) | account_flags(env))
+        return _flagged(facts, flags | value_flags(found) | account_flags(env))
     args = entry.get("args")
     args = entry.get("arguments", []) if args is None else args
     if command is not None and not isinstance(command, str):
@@ -72,7 +82,7 @@ def stdio_facts(
     if launch.url:
         headers = tuple(variables(dict(launch.headers), Header))
         facts = remote_facts(launch.url, launch.transport, headers) | {"env": env}
-        flags = launch.flags | _value_flags(dict(launch.headers)) | account_flags(env)
+        flags = launch.flags | value_flags(dict(launch.headers)) | account_flags(env)
         return _flagged(facts, flags)
     flags = set(launch.flags) | account_flags(env)
     return {
@@ -129,61 +139,9 @@ def bundle_facts(
     }
 
 
-def variables(found: Any, kind: type[EnvVar] | type[Header]) -> list[Any]:
-    """The variables of an `env` or `headers` object. A secret or an unfilled value becomes a
-    required variable without a value; any other value is the default."""
-    made = {}
-    for name, text in _pairs(found):
-        open_ = unfilled(text) or MARK in text
-        secret = _is_secret(name, text)
-        keep = not secret and not open_ and text
-        made[name] = kind(
-            name=name, required=secret or open_, secret=secret, default=text if keep else None
-        )
-    return [made[name] for name in sorted(made)]
-
-
-def account_flags(inputs: tuple[EnvVar, ...] | tuple[Header, ...]) -> set[str]:
-    """{"needs_account"} where a secret is required."""
-    return {"needs_account"} if any(one.secret and one.required for one in inputs) else set()
-
-
 def unrunnable(reason: str) -> dict[str, Any]:
     """Launch fields of a listing that states no way to run the server."""
     return {"runnable": False, "reason": reason}
-
-
-def as_text(value: Any) -> str:
-    """A JSON value as a command line or a variable holds it: `true`, `8080`, "" for null."""
-    if isinstance(value, str):
-        return value
-    try:
-        return "" if value is None else json.dumps(value, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError):
-        return str(type(value).__name__)
-
-
-def _pairs(found: Any) -> Iterator[tuple[str, str]]:
-    """(name, value) of an object, of a list of {name, value}, or of a list of "NAME=value"."""
-    if isinstance(found, Mapping):
-        for name, value in found.items():
-            yield redact(str(name)), as_text(value)
-    for one in found if isinstance(found, list) else ():
-        if isinstance(one, str):
-            name, _, value = one.partition("=")
-            yield redact(name), value
-        elif isinstance(one, Mapping) and isinstance(one.get("name") or one.get("key"), str):
-            yield redact(str(one.get("name") or one.get("key"))), as_text(one.get("value"))
-
-
-def _is_secret(name: str, text: str) -> bool:
-    if text.lower() in ("true", "false"):
-        return False  # AUTH_ENABLED
-    return is_secret_name(name) or redact(text) != text or MARK in text
-
-
-def _value_flags(found: Any) -> set[str]:
-    return {"placeholder"} if any(unfilled(text) for _, text in _pairs(found)) else set()
 
 
 def _with_words(env: tuple[EnvVar, ...], said: tuple[tuple[str, str], ...]) -> tuple[EnvVar, ...]:

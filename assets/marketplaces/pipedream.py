@@ -65,6 +65,7 @@ class PipedreamAdapter(Adapter):
     async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
         cursor: str | None = None
         seen: set[str] = set()
+        shown = 0
         while True:
             query = {"limit": str(_LIMIT)} | ({"after": cursor} if cursor else {})
             url = f"{self._root()}/v1/connect/apps?{urlencode(query)}"
@@ -77,7 +78,11 @@ class PipedreamAdapter(Adapter):
                 hint = f"the cursor {cursor!r} came twice; the list was cut there"
                 yield RefPage(refs, problems=[*problems, problem("", url, "cursor_loop", hint)])
                 return
-            yield RefPage(refs, ended=cursor is None, problems=problems)
+            shown += len(body["data"])
+            total = info.get("total_count") if isinstance(info, Mapping) else None
+            short = cursor is None and isinstance(total, int) and shown < total
+            ended = cursor is None and not short
+            yield RefPage(refs, ended=ended, problems=problems, truncated=short)
             if cursor is None:
                 return
             seen.add(cursor)

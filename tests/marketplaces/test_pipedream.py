@@ -18,8 +18,8 @@ APP = {"id": "app_1", "name_slug": "quill", "name": "Quill", "description": "Wri
 USER = "1b2c3d4e-0000-4000-8000-123456789abc"
 
 
-def apps(*slugs: str, cursor: str | None = None) -> dict[str, Any]:
-    info = {"count": len(slugs), "total_count": 9, "end_cursor": cursor}
+def apps(*slugs: str, cursor: str | None = None, total: int = 1) -> dict[str, Any]:
+    info = {"count": len(slugs), "total_count": total, "end_cursor": cursor}
     return {"data": [APP | {"name_slug": slug} for slug in slugs], "page_info": info}
 
 
@@ -83,6 +83,11 @@ def test_the_list_follows_its_cursor_to_the_end() -> None:
 def test_an_empty_page_behind_a_cursor_is_the_end() -> None:
     pages = {APPS: apps("a", cursor="x"), f"{APPS}&after=x": apps(cursor="x")}
     assert Answers(pages).listed(ADAPTER)[-1].ended
+
+
+def test_a_list_that_ends_before_its_total_is_truncated() -> None:
+    (page,) = Answers({APPS: apps("a", total=9)}).listed(ADAPTER)
+    assert (page.ended, page.truncated) == (False, True)
 
 
 def test_a_cursor_that_comes_again_stops_the_crawl() -> None:

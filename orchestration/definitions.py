@@ -8,6 +8,7 @@ from typing import Any
 
 import dagster as dg
 
+import assets.catalogue.defs
 import assets.contracts.defs
 import assets.marketplaces.defs
 import assets.servers.defs
@@ -25,6 +26,7 @@ ROOMS = (
     assets.marketplaces.defs,
     assets.servers.defs,
     assets.contracts.defs,
+    assets.catalogue.defs,
     assets.vectors.defs,
     assets.synthesis.defs,
     training.defs,
@@ -32,7 +34,7 @@ ROOMS = (
 )
 # Fan-ins that follow new data by themselves. The adapters are not among them: `retrain_on_drift`
 # or a person asks for those, since a training costs more than all the rest of a night.
-FAN_IN = ("contract_changes", "training_set")
+FAN_IN = ("contract_changes", "catalogue", "training_set")
 TRAINED = ("retriever_adapter", "caller_adapter")
 MEASURED = (
     *("retriever_evaluation", "retriever_champion"),

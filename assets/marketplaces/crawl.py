@@ -74,10 +74,10 @@ def crawl(
 
     Raises CrawlError where the list cannot be read or the layout changed; a single record that
     cannot be read is a problem row. With `since`, and an adapter that honours it, the result holds
-    only what changed. Without a key that is needed nothing is asked for at all. `memo` is what
+    only what changed. Without a setting that is needed nothing is asked for at all. `memo` is what
     earlier crawls remember, by default the one beside the ledger.
     """
-    if missing := [name for name in adapter.needs if not adapter.policy.keys.get(name)]:
+    if missing := adapter.missing():
         return _skipped(adapter.name, missing)
     since = since if adapter.incremental else None
     memo = memo or Memo(ledger.path.with_name("memo.db"))
@@ -101,6 +101,7 @@ async def _crawl(
             await flow.read(since)
         except BaseExceptionGroup as group:
             raise _first(group) from group
+        flow.check_failures()
         flow.check_layout(memo)
         return flow.result(fetcher.requests + browser.requests, changes_only=since is not None)
 

@@ -25,7 +25,11 @@ from warehouse.effects.memo import Memo
 from warehouse.progress import Progress
 
 # A failure of one record; any other is the marketplace's or this machine's.
-_OF_THE_RECORD = ("http_status", "too_large", "forbidden_host", "robots")
+_OF_THE_RECORD = (
+    *("http_status", "too_large", "forbidden_host", "robots"),
+    *("empty", "truncated", "missing_key", "wrong_type", "over_cap"),
+)
+_FAILED_SHARE = 0.5  # of the records read: more is a marketplace that fails, not its records
 _ALARM_FROM = 4  # fewer pages say nothing about a layout
 _ALARM_FALL = 0.5  # of the last crawl's hit rate
 _ALARM_FIRST = 0.1  # a first crawl has nothing to compare with
@@ -55,6 +59,7 @@ class Flow:
         self.duplicates: set[str] = set()
         self.problems: list[dict[str, Any]] = []
         self.gone: list[str] = []
+        self.failures: list[CrawlError] = []
         self.ended = False
         self.capped = self.truncated = False
         # Bounded, so that a long list waits for its records instead of filling the memory.
@@ -102,10 +107,6 @@ class Flow:
     async def _work(self) -> None:
         while (due := await self._due.get()) is not None:
             number, ref = due
-            if self.pages.details >= self.policy.detail_cap:
-                self.capped = True
-                self.problems.append(_over_cap(ref, self.policy.detail_cap))
-                continue
             self._keep(number, ref, await self._detailed(ref))
 
     async def _detailed(self, ref: Ref) -> list[Listing]:
@@ -114,7 +115,11 @@ class Flow:
         except CrawlError as error:
             if error.kind not in _OF_THE_RECORD or error.status in (401, 403):
                 raise  # the marketplace or this machine failed, not the record
-            self.truncated |= error.kind != "robots"
+            if error.kind == "over_cap":
+                self.capped = True
+            elif error.kind != "robots":
+                self.truncated = True
+                self.failures.append(error)
             self.problems.append(problem(ref.native_id, ref.url, error.kind, str(error)))
             return []
         return read_record(self.adapter, ref, raw)
@@ -136,6 +141,12 @@ class Flow:
     @property
     def hit_rate(self) -> float | None:
         return self.hits / self.read_ok if self.read_ok else None
+
+    def check_failures(self) -> None:
+        """Raises the first record's CrawlError when most records failed."""
+        failed = len(self.failures)
+        if failed >= _ALARM_FROM and failed > _FAILED_SHARE * (failed + self.read_ok):
+            raise self.failures[0]
 
     def check_layout(self, memo: Memo) -> None:
         """Raises CrawlError when far fewer records than in the last crawl show launch facts."""
@@ -172,8 +183,3 @@ class Flow:
         if self.capped:
             return "capped"
         return "complete" if self.ended and not self.truncated else "truncated"
-
-
-def _over_cap(ref: Ref, cap: int) -> dict[str, Any]:
-    hint = f"over tonight's detail_cap of {cap:,} pages; the next nights read on"
-    return problem(ref.native_id, ref.url, "over_cap", hint)

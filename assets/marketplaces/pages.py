@@ -23,6 +23,7 @@ from warehouse.effects.ledger import Ledger, Outcome
 from warehouse.effects.memo import Memo
 
 _DAY_S = 86_400.0
+_SLACK_DAYS = 0.25  # nights do not begin at the same minute
 
 
 class Pages:
@@ -52,6 +53,9 @@ class Pages:
     async def render(self, url: str, *, ready: str, ref: Ref | None = None) -> str:
         """See `policy.Render`."""
         await self._allowed(url)
+        memory = digest({"url": url, "ready": ready, "revision": ref.revision if ref else None})
+        if self._waits(memory):
+            return ""
 
         async def rendered() -> Outcome:
             self.fetcher.check_host(url)
@@ -64,16 +68,41 @@ class Pages:
 
         try:
             return (await self._once("render", url, ref, rendered)).decode()
-        except _NotReady as late:  # used tonight, but not recorded: the next crawl looks again
+        except _NotReady as late:  # used tonight, but not recorded: a later crawl looks again
+            tries = (self.memo.get("not_ready", memory) or {}).get("tries", 0) + 1
+            self.memo.put("not_ready", memory, {"tries": tries, "at": time.time()})
             return late.html
+
+    def _waits(self, memory: str) -> bool:
+        """Whether a page in which nothing appeared is left alone tonight: each costs Chromium
+        seconds (74 of them cost 210 s a night), so it is tried after 1, 2, 4 … 32 days."""
+        known = self.memo.get("not_ready", memory)
+        if known is None:
+            return False
+        wait_s = (2 ** min(known["tries"] - 1, 5) - _SLACK_DAYS) * _DAY_S
+        return time.time() - known["at"] < wait_s
 
     async def _read(self, url: str, check: Callable[[Page], Any], ref: Ref | None) -> Any:
         async def fetched() -> Outcome:
-            if ref is not None:
-                self.details += 1
+            self.details += ref is not None
             return Outcome(await self._fetch(url, check))
 
+        self._check_cap(url, ref)
         return json.loads(await self._once("page", url, ref, fetched))
+
+    def _check_cap(self, url: str, ref: Ref | None) -> None:
+        """Raises CrawlError where a record's page would be one request more than tonight's cap;
+        what is in the ledger already is free."""
+        cap = self.adapter.policy.detail_cap
+        if ref is None or self.details < cap or self.ledger.seen(self._key("page", url, ref)):
+            return
+        raise CrawlError(
+            "over_cap",
+            url,
+            f"{self.details:,} records' pages requested tonight",
+            f"at most {cap:,}",
+            "the next nights read on; raise detail_cap to read more at once",
+        )
 
     async def _fetch(self, url: str, check: Callable[[Page], Any]) -> bytes:
         """The bytes to keep of a page: those kept before, where the marketplace says that nothing
@@ -107,8 +136,11 @@ class Pages:
 
     async def _once(self, stage: str, url: str, ref: Ref | None, fetch: Any) -> bytes:
         self.used += 1
-        key = digest({"effect": stage, "url": url, **self._reading(), **self._moving(url, ref)})
+        key = self._key(stage, url, ref)
         return await self.ledger.once_async(stage, key, fetch, partition=self.adapter.name)
+
+    def _key(self, stage: str, url: str, ref: Ref | None) -> str:
+        return digest({"effect": stage, "url": url, **self._reading(), **self._moving(url, ref)})
 
     def _reading(self) -> dict[str, Any]:
         return {"reading": self.adapter.reading, "redact": REDACT_VERSION}

@@ -50,7 +50,7 @@ class CrawlError(RuntimeError):
     """A crawl that cannot go on: what was fetched, what was found, what was due, and the mend.
 
     Kinds: unreachable, http_status, rate_limited, wrong_type, truncated, missing_key, empty,
-    too_large, forbidden_host, robots, layout_changed, no_browser, unreadable.
+    too_large, forbidden_host, robots, over_cap, layout_changed, no_browser, unreadable.
     """
 
     def __init__(
@@ -162,6 +162,10 @@ class Adapter(ABC):
 
     def __init__(self, policy: CrawlPolicy) -> None:
         self.policy = policy
+
+    def missing(self) -> list[str]:
+        """Settings without which nothing can be read: the partition is skipped."""
+        return [name for name in self.needs if not self.policy.keys.get(name)]
 
     async def headers(self, post: Post) -> dict[str, str]:
         """Headers of every request to the base URL's host, from `policy.keys`."""

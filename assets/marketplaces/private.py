@@ -61,6 +61,9 @@ class PrivateAdapter(Adapter):
         "launch": Evidence("documented", "mcpServers and VS Code's servers, 2025"),
     }
 
+    def missing(self) -> list[str]:
+        return [] if self.policy.paths else ["paths"]
+
     async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
         """One page per file. While a file cannot be read the list has no end, so that none of its
         servers counts as gone."""

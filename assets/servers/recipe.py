@@ -101,7 +101,11 @@ Resolve = Callable[[Package], Resolved]
 
 
 def server_id(listing: Listing) -> str | None:
-    """`npm:NAME`, `pypi:normalised-name`, `mcpb:URL`, `remote:URL` (no query), or None."""
+    """`npm:NAME`, `pypi:normalised-name`, `mcpb:URL`, `remote:URL` (no query), or None.
+
+    Behind some gateways all servers share one URL and a header names the server: there the header
+    is part of the id (`remote:https://remote.mcp.pipedream.net/v3#x-pd-app-slug=zoom`).
+    """
     package = listing.package
     if package and package.type == "npm":
         return f"npm:{package.identifier}"
@@ -110,8 +114,15 @@ def server_id(listing: Listing) -> str | None:
     if package and package.type == "mcpb":
         return f"mcpb:{address(package.identifier)}"
     if package is None and listing.url:
-        return f"remote:{address(listing.url)}"
+        return f"remote:{address(listing.url)}{_behind_the_gateway(listing)}"
     return None
+
+
+def _behind_the_gateway(listing: Listing) -> str:
+    if "hosted_gateway" not in listing.flags:
+        return ""
+    fixed = [f"{one.name}={one.default}" for one in listing.headers if one.required and one.default]
+    return "".join(f"#{one}" for one in sorted(fixed))
 
 
 def plan_recipe(listing: Listing, resolve: Resolve) -> Recipe | Unlaunchable:

@@ -138,6 +138,7 @@ def test_a_crawl_over_its_cap_reads_on_in_the_next_nights(ledger: Ledger) -> Non
             result = run(here, ledger, night=night, detail_cap=2, concurrency=1)
             seen.append((len(ids(result)), result.completeness))
     assert seen == [(2, "capped"), (4, "capped"), (5, "complete")]
+    assert set(ledger.counts()) == {("page", "done"), ("page", "failed")}  # robots.txt is a 404
     assert len([path for path in here.paths if path.startswith("/servers")]) == 5
 
 
@@ -201,6 +202,19 @@ def test_without_its_key_a_marketplace_is_skipped_and_asked_for_nothing(ledger: 
         crawl(Locked(replace(policy, keys=keys)), ledger=ledger, night="1")
         assert all(one["X-Api-Key"] == "k" for one in here.headers if "X-Api-Key" in one)
     assert "'k'" not in repr(policy)
+
+
+def test_one_record_without_a_body_is_a_problem_and_many_are_the_marketplaces(
+    ledger: Ledger,
+) -> None:
+    empty = {f"/servers/{name}": Answer("", content_type=JSON) for name in "abcdef"}
+    items = [{"id": name} for name in "abcdefgh"]
+    with site(acme(*items, pages={"/servers/b": empty["/servers/b"]})) as here:
+        result = run(here, ledger)
+    assert (len(ids(result)), result.completeness, result.unread) == (7, "truncated", {"b"})
+    with site(acme(*items, pages=empty)) as here, pytest.raises(CrawlError) as caught:
+        run(here, ledger)
+    assert caught.value.kind == "empty"
 
 
 def test_a_failing_page_is_a_problem_and_a_refused_key_ends_the_crawl(ledger: Ledger) -> None:

@@ -172,6 +172,19 @@ def test_a_first_crawl_without_any_config_raises_the_layout_alarm(crawl_site) ->
         crawl_site(lambda slug: page_with("nothing", slug))
 
 
+def test_a_page_in_which_nothing_appears_is_left_alone_for_a_while(
+    at: MakeAdapter, ledger: Ledger
+) -> None:
+    script = served(pages(lambda slug: Answer(f"<html><h1>{slug}</h1></html>"), slugs="abc"))
+    with site(script) as here:
+        script.base["url"] = here.url  # type: ignore[attr-defined]
+        for night in ("1", "2"):
+            result = crawl(at("mcpso", here.url), ledger=ledger, night=night)
+            assert {one.reason for one in result.listings} == {"the page shows no config"}
+    # Once for its source and once by the browser; in the second night neither.
+    assert here.paths.count("/servers/a") == 2
+
+
 def test_what_robots_forbids_is_a_row_and_not_fetched(crawl_site) -> None:
     robots = "User-agent: *\nDisallow: /servers/b\n"
     result, paths = crawl_site(lambda slug: page_with(CONFIG, slug), robots=robots)

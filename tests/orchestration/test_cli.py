@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from demo.ports import PORTS
 from orchestration.night import only_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,7 +49,10 @@ def test_a_misspelt_setting_is_one_line_and_usage(tmp_path: Path) -> None:
 def test_an_unknown_marketplace_names_the_known_ones(tmp_path: Path) -> None:
     done = toolmill("run", "-m", "nowhere", home=tmp_path)
     assert done.returncode == 2
-    assert done.stderr.strip() == "unknown marketplace 'nowhere'; known: registry, mcpso"
+    known = (
+        "registry, smithery, glama, pulsemcp, mcpso, mcphub, deepnlp, pipedream, docker, private"
+    )
+    assert done.stderr.startswith(f"unknown marketplace 'nowhere'; known: {known}")
 
 
 def test_an_unknown_fault_of_the_demo_is_usage(tmp_path: Path) -> None:
@@ -69,9 +73,7 @@ def test_two_runs_at_once_do_not_share_a_home(tmp_path: Path) -> None:
         done = toolmill(
             "run",
             home=tmp_path,
-            TOOLMILL_DEMO__REGISTRY_PORT="0",
-            TOOLMILL_DEMO__MCPSO_PORT="0",
-            TOOLMILL_DEMO__FILES_PORT="0",
+            **{f"TOOLMILL_DEMO__{site}_PORT".upper(): "0" for site in PORTS},
         )
     assert done.returncode == 1
     assert f"a run is going on (process {os.getpid()})" in done.stderr

@@ -13,6 +13,7 @@ GRAPH = """
 caller_adapter training - <- training_set [train]
 caller_champion training on_new_data <- caller_evaluation [-]
 caller_evaluation training on_new_data <- caller_adapter training_set [train]
+catalogue catalogue on_new_data <- listings snapshots [-]
 contract_changes contracts on_new_data <- snapshots [-]
 contract_vectors vectors - <- snapshots [lance]
 deployments servers - <- listings [sandbox]

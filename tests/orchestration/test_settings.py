@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from assets.marketplaces.names import installed
+from orchestration.resources import crawl_policy, enabled
 from orchestration.settings import SettingsError, known_names, load_settings
 
 
@@ -29,6 +31,64 @@ def test_the_environment_overrides_the_file(elsewhere: Path, monkeypatch) -> Non
     settings = load_settings()
     assert settings.roles.judge.model == "from-environment"
     assert (settings.budget_usd, settings.synthesis.pairs_per_tool) == (1.5, 4)
+
+
+def test_setting_one_name_of_a_part_keeps_its_other_defaults(elsewhere: Path, monkeypatch) -> None:
+    (elsewhere / "toolmill.toml").write_text("[marketplaces.mcpso]\npage_cap = 3\n")
+    monkeypatch.setenv("TOOLMILL_MARKETPLACES__GLAMA__API_KEY", "very-secret")
+    monkeypatch.setenv("TOOLMILL_ROLES__JUDGE__MODEL", "a-model")
+    settings = load_settings()
+    glama, mcpso = settings.marketplaces.glama, settings.marketplaces.mcpso
+    assert (glama.scope, glama.keys()) == (("connectors",), {"api_key": "very-secret"})
+    assert (mcpso.page_cap, mcpso.base_url) == (3, "https://mcp.so")
+    assert settings.roles.judge.temperature == 0.0
+    assert "very-secret" not in json.dumps(settings.public())
+
+
+def test_a_package_of_the_users_own_adds_a_marketplace(elsewhere: Path, monkeypatch) -> None:
+    names = (*installed(), "acme")
+    for module in ("orchestration.markets", "orchestration.resources"):
+        name = "installed" if module.endswith("markets") else "MARKETPLACES"
+        monkeypatch.setattr(f"{module}.{name}", (lambda: names) if name == "installed" else names)
+    known_names.cache_clear()
+    try:
+        monkeypatch.setenv("TOOLMILL_MARKETPLACES__ACME__BASE_URL", "https://acme.example")
+        monkeypatch.setenv("TOOLMILL_MARKETPLACES__ACME__PRIORITY", "1")
+        monkeypatch.setenv("TOOLMILL_SOURCE", "live")
+        settings = load_settings()
+        assert enabled(settings)[0] == "acme"
+        assert crawl_policy(settings, "acme").base_url == "https://acme.example"
+    finally:
+        known_names.cache_clear()
+
+
+def test_a_marketplace_without_an_adapter_is_named(elsewhere: Path) -> None:
+    (elsewhere / "toolmill.toml").write_text("[marketplaces.acme]\npage_cap = 3\n")
+    with pytest.raises(SettingsError, match="no adapter 'acme' is installed; known: registry"):
+        load_settings()
+
+
+def test_the_demo_reads_every_site_that_lists_something_and_needs_no_key(monkeypatch) -> None:
+    assert len(enabled(load_settings())) == 9
+    monkeypatch.setenv("TOOLMILL_DEMO__SCALE", "small")
+    settings = load_settings()
+    assert enabled(settings) == ["registry", "mcpso"]
+    policy = crawl_policy(settings, "glama")
+    assert policy.keys
+    assert policy.allow_loopback
+    monkeypatch.setenv("TOOLMILL_SOURCE", "live")
+    live = crawl_policy(load_settings(), "glama")
+    assert (live.keys, live.allow_loopback, live.base_url) == (
+        {},
+        False,
+        "https://glama.ai/api/mcp",
+    )
+
+
+def test_private_files_are_read_only_where_they_are_named(monkeypatch) -> None:
+    assert "private" not in enabled(load_settings())
+    monkeypatch.setenv("TOOLMILL_MARKETPLACES__PRIVATE__PATHS", '["mcp.json"]')
+    assert "private" in enabled(load_settings())
 
 
 def test_no_secret_is_printed(monkeypatch) -> None:

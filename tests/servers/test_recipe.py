@@ -1,6 +1,6 @@
 import pytest
 
-from assets.marketplaces.listing import Listing, Package
+from assets.marketplaces.listing import Header, Listing, Package
 from assets.servers.placeholders import DATA, value_for
 from assets.servers.recipe import (
     Recipe,
@@ -165,3 +165,21 @@ def test_a_recipe_names_no_marketplace():
         listing.model_copy(update={"marketplace": "m"})
     )
     assert "registry" not in _plan(listing).model_dump_json()
+
+
+def test_servers_behind_one_gateway_are_told_apart_by_the_header_that_names_them() -> None:
+    def app(slug: str) -> Listing:
+        headers = (
+            Header(name="x-pd-app-slug", required=True, default=slug),
+            Header(name="x-pd-project-id", required=True),
+        )
+        url = "https://remote.mcp.pipedream.net/v3"
+        flags = ("hosted_gateway",)
+        return Listing(
+            marketplace="m", native_id=slug, name=slug, url=url, headers=headers, flags=flags
+        )
+
+    assert server_id(app("zoom")) == "remote:https://remote.mcp.pipedream.net/v3#x-pd-app-slug=zoom"
+    assert server_id(app("zoom")) != server_id(app("slack"))
+    own = app("zoom").model_copy(update={"flags": ()})
+    assert server_id(own) == "remote:https://remote.mcp.pipedream.net/v3"

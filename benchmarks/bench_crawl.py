@@ -1,6 +1,6 @@
 """Crawl: records/s and peak memory of a marketplace's crawl, against bare loops over its pages.
 
-    python benchmarks/bench_crawl.py [--servers 1482] [--concurrency 16] [--rounds 3] [--data DIR]
+    python benchmarks/bench_crawl.py [--servers 1482] [--concurrency 8] [--rounds 3] [--data DIR]
 
 The replica runs in a process of its own with 50 ms of latency per request and politeness off. Every
 measured figure comes from a fresh child process. The peers request the very same URLs with the same
@@ -209,7 +209,7 @@ def _print(options: argparse.Namespace, figures: dict[str, list[dict[str, Any]]]
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--servers", type=int, default=1482)
-    parser.add_argument("--concurrency", type=int, default=16)
+    parser.add_argument("--concurrency", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--data", help="a folder of real records instead of made-up ones")
     parser.add_argument("--child", help=argparse.SUPPRESS)

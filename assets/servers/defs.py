@@ -75,7 +75,7 @@ def deployments(
         DEPLOYMENTS,
         frame,
         expectations=EXPECTATIONS,
-        rules=[_pinned(rows), _launch_rate(rows)],
+        rules=[_pinned(rows), launch_rate(rows)],
         plan=Plan(
             new=[key for key in night.done if key not in before],
             stale=[key for key in night.done if key in before],
@@ -92,8 +92,12 @@ def _pinned(rows: list[Row]) -> Verdict:
     return Verdict("recipe_pinned", not loose, f"{len(loose)} launched without a pinned recipe")
 
 
-def _launch_rate(rows: list[Row]) -> Verdict:
-    launched = [row for row in rows if row["recipe_digest"]]
+def launch_rate(rows: list[Row]) -> Verdict:
+    """Whether enough of the launches that were tried succeeded; what the settings forbid (remote
+    servers, images) was not tried, and a marketplace may list nothing else."""
+    launched = [
+        row for row in rows if row["recipe_digest"] and row["error_kind"] != "policy_denied"
+    ]
     ok = sum(row["status"] == "ok" for row in launched)
     enough = len(launched) < _SMALL or ok >= LAUNCH_FLOOR * len(launched)
     expected = f"at least {LAUNCH_FLOOR:.0%} of the recipes launch"

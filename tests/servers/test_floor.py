@@ -1,0 +1,37 @@
+"""The floor under a night's launches."""
+
+from typing import Any
+
+import pytest
+
+from assets.servers.defs import launch_rate
+
+
+def rows(**kinds: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "recipe_digest": "d",
+            "status": "ok" if kind == "ok" else "failed",
+            "error_kind": None if kind == "ok" else kind,
+        }
+        for kind, count in kinds.items()
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("night", "passed"),
+    [
+        ({"crashed": 5}, False),
+        ({"crashed": 4}, True),  # too few to speak of a rate
+        ({"ok": 1, "crashed": 4}, True),
+        ({"ok": 1, "timeout_start": 9}, False),
+        ({"policy_denied": 50}, True),  # nothing was tried
+        ({"ok": 2, "policy_denied": 50}, True),
+        ({"crashed": 5, "policy_denied": 50}, False),
+    ],
+)
+def test_mass_failure_is_refused_and_what_was_never_tried_does_not_count(
+    night: dict[str, int], passed: bool
+) -> None:
+    assert launch_rate(rows(**night)).passed is passed

@@ -10,7 +10,7 @@ from itertools import pairwise
 from assets.marketplaces.launch import FOLDER_OPTIONS, Launch, authors_path, unnamed
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.places import is_local, placeholder
-from assets.marketplaces.runners import UV_VALUED, container, dnx, npx, uvx
+from assets.marketplaces.runners import BRIDGES, UV_VALUED, bridge, container, dnx, npx, uvx
 from assets.marketplaces.spec import is_exact, npm_spec, pypi_spec
 from assets.marketplaces.words import Line, program, split
 
@@ -61,6 +61,9 @@ def understand(command: str | None, args: tuple[str, ...] = ()) -> Launch:
         return dnx(launch, rest)
     if runner == "uv run" and authors_path(launch.args) is None and "--with" in rest:
         return uvx(launch, rest, {"--with"})
+    name = program(line.words[0])
+    if name in BRIDGES and any("://" in word for word in rest) and "--stdio" not in rest:
+        return bridge(launch, tuple(rest), name)
     return _no_package(launch, line.words[0])
 
 

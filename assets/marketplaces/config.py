@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from assets.marketplaces.command import understand
 from assets.marketplaces.listing import EnvVar, Header, Package
 from assets.marketplaces.places import templated, unfilled
-from assets.marketplaces.redact import MARK, redact
+from assets.marketplaces.redact import MARK, is_secret_name, redact
 from assets.marketplaces.variables import account_flags, as_text, value_flags, variables
 
 __all__ = [
@@ -62,7 +62,8 @@ def launch_facts(entry: Any) -> dict[str, Any]:
         found = _member(entry, _HEADERS) or _request_headers(entry)
         headers = tuple(variables(found, Header))
         facts = remote_facts(url.strip(), str(spelled), headers) | {"env": env}
-        return _flagged(facts, flags | value_flags(found) | account_flags(env))
+        flags |= value_flags(found) | account_flags(env) | _query_flags(url)
+        return _flagged(facts, flags)
     args = entry.get("args")
     args = entry.get("arguments", []) if args is None else args
     if command is not None and not isinstance(command, str):
@@ -83,8 +84,9 @@ def stdio_facts(
         headers = tuple(variables(dict(launch.headers), Header))
         facts = remote_facts(launch.url, launch.transport, headers) | {"env": env}
         flags = launch.flags | value_flags(dict(launch.headers)) | account_flags(env)
+        flags |= _query_flags(launch.url)
         return _flagged(facts, flags)
-    flags = set(launch.flags) | account_flags(env)
+    flags = set(launch.flags) | account_flags(env) | value_flags(dict(launch.env))
     return {
         "transport": "stdio" if command else None,
         "command": redact(launch.command) if launch.command else None,
@@ -151,6 +153,14 @@ def _with_words(env: tuple[EnvVar, ...], said: tuple[tuple[str, str], ...]) -> t
     more = variables(named, EnvVar)
     asked = [one if one.default else one.model_copy(update={"required": True}) for one in more]
     return tuple(sorted((*env, *asked), key=lambda one: one.name)) if asked else env
+
+
+def _query_flags(url: str) -> set[str]:
+    """{"needs_account"} where the query leaves a secret to the user: `?apiKey=<your key>`."""
+    query = url.partition("?")[2].partition("#")[0]
+    pairs = [pair.partition("=") for pair in query.split("&")[:100]]
+    asked = any(is_secret_name(name) and unfilled(value) for name, _, value in pairs)
+    return {"needs_account"} if asked else set()
 
 
 def _flagged(facts: dict[str, Any], flags: set[str] | frozenset[str]) -> dict[str, Any]:

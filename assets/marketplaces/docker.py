@@ -4,6 +4,7 @@ What belongs here: the request, and which files are Docker's.
 What does not: reading YAML safely (`yamlfile.py`) and what an entry means (`dockerentry.py`).
 """
 
+import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, ClassVar
 
@@ -24,6 +25,7 @@ from assets.marketplaces.servers import text_of
 from assets.marketplaces.yamlfile import yaml_value
 
 _FILE = "/mcp/catalog/v3/catalog.json"
+_TREE = re.compile(r"(https://github\.com/[^/]+/[^/]+)/tree/[^/]+/?(.*)")
 
 
 class DockerAdapter(Adapter):
@@ -54,12 +56,16 @@ class DockerAdapter(Adapter):
             raise ValueError(f"the record is {type(raw).__name__}, not an object")
         entry = as_entry(raw)
         links = [text_of(entry.get(key)) for key in ("upstream", "source")]
+        tree = _TREE.fullmatch(links[1])  # the catalogue says the folder only so
+        links = [tree[1] if tree and link == tree[0] else link for link in links]
+        folder = text_of(entry.get("directory")) or (tree[2] if tree else "")
         identity = {
             "marketplace": self.name,
             "native_id": ref.native_id,
             "name": text_of(entry.get("title")) or text_of(entry.get("name")) or ref.native_id,
             "description": text_of(entry.get("description")),
             "repository": next((link for link in links if "://" in link), None),
+            "subfolder": folder.strip("/") or None,
         }
         return [Listing(**identity, **entry_facts(entry))]
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from assets.marketplaces.config import account_flags, remote_facts, unrunnable, variables
+from assets.marketplaces.dockerparameters import Parameter, named, object_of, objects_of, parameters
 from assets.marketplaces.listing import EnvVar, Header
 from assets.marketplaces.places import is_local, templated, unfilled
 from assets.marketplaces.servers import text_of
@@ -24,18 +25,19 @@ _PARAMETER = re.compile(r"\{\{\s*([\w.\- ]{1,200}?)\s*(?:\|[^{}]{0,200})?\}\}")
 
 def as_entry(raw: Mapping[str, Any]) -> dict[str, Any]:
     """A server.yaml as the catalogue would hold it; an entry of the catalogue as it is."""
-    about, source = _object(raw.get("about")), _object(raw.get("source"))
+    about, source = object_of(raw.get("about")), object_of(raw.get("source"))
     if not about and not source and not isinstance(raw.get("config"), Mapping):
         return dict(raw)
-    run, config = _object(raw.get("run")), _object(raw.get("config"))
-    said = [{"name": name, "value": value} for name, value in _object(run.get("env")).items()]
+    run, config = object_of(raw.get("run")), object_of(raw.get("config"))
+    said = [{"name": name, "value": value} for name, value in object_of(run.get("env")).items()]
     return {
         **{key: raw.get(key) for key in ("name", "type", "image", "remote")},
         "title": about.get("title"),
         "description": about.get("description"),
         "upstream": source.get("upstream") or source.get("project"),
+        "directory": source.get("directory"),
         "secrets": config.get("secrets"),
-        "env": [*_objects(config.get("env")), *said],
+        "env": [*objects_of(config.get("env")), *said],
         "config": [config.get("parameters")],
         "oauth": {"providers": raw.get("oauth")},
         **{key: run.get(key) for key in ("command", "volumes", "user", "disableNetwork")},
@@ -43,11 +45,11 @@ def as_entry(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def entry_facts(entry: Mapping[str, Any]) -> dict[str, Any]:
-    env, headers = _environment(entry), _object(_object(entry.get("remote")).get("headers"))
-    url = text_of(_object(entry.get("remote")).get("url")) or text_of(entry.get("sseEndpoint"))
+    env, headers = _environment(entry), object_of(object_of(entry.get("remote")).get("headers"))
+    url = text_of(object_of(entry.get("remote")).get("url")) or text_of(entry.get("sseEndpoint"))
     account = account_flags(env) | ({"needs_account"} if _providers(entry) else set())
     if url:
-        kind = text_of(_object(entry.get("remote")).get("transport_type"))
+        kind = text_of(object_of(entry.get("remote")).get("transport_type"))
         kind = kind or ("sse" if entry.get("sseEndpoint") else "")
         named = tuple(variables({key: _place(str(text)) for key, text in headers.items()}, Header))
         facts = remote_facts(_place(url), kind, named) | {"env": env, "evidence": "remote.url"}
@@ -94,7 +96,7 @@ def _environment(entry: Mapping[str, Any]) -> tuple[EnvVar, ...]:
     """Secrets and variables. A secret is required unless the entry says that it is not; a variable
     that takes a parameter is required where the parameters say so, or where they are not stated."""
     made: dict[str, EnvVar] = {}
-    for secret in _objects(entry.get("secrets")):
+    for secret in objects_of(entry.get("secrets")):
         name, about = text_of(secret.get("env")), text_of(secret.get("description"))
         required = secret.get("required") is not False
         if name:
@@ -104,42 +106,37 @@ def _environment(entry: Mapping[str, Any]) -> tuple[EnvVar, ...]:
     for provider in _providers(entry):
         if name := text_of(provider.get("env")):
             made.setdefault(name, EnvVar(name=name, required=True, secret=True))
-    required = _required(entry)
-    for one in _objects(entry.get("env")):
+    stated = parameters(entry)
+    for one in objects_of(entry.get("env")):
         name, value = text_of(one.get("name")), str(one.get("value") or "")
-        if not name or name in made:
-            continue
-        made[name] = variables({name: _place(value)}, EnvVar)[0]
-        if (asked := _PARAMETER.search(value)) and required is not None:
-            needed = asked[1].partition(".")[2] in required or asked[1] in required
-            made[name] = made[name].model_copy(update={"required": needed})
+        if name and name not in made:
+            made[name] = _variable(name, value, stated)
     return tuple(made[name] for name in sorted(made))
 
 
-def _required(entry: Mapping[str, Any]) -> set[str] | None:
-    """Paths of the required parameters; None where no parameters are stated."""
-    schemas = [one for one in _objects(entry.get("config")) if one.get("properties")]
-    return {path for schema in schemas for path in _paths(schema, "", 0)} if schemas else None
-
-
-def _paths(schema: Mapping[str, Any], above: str, depth: int) -> list[str]:
-    required = schema.get("required")
-    properties = _object(schema.get("properties"))
-    found = []
-    for name in required if isinstance(required, list) and depth < 8 else []:
-        inner = _object(properties.get(name) if isinstance(name, str) else None)
-        deeper = _paths(inner, f"{above}{name}.", depth + 1) if inner.get("properties") else []
-        found += [f"{above}{name}", *deeper]
-    return found
+def _variable(name: str, value: str, stated: dict[str, Parameter] | None) -> EnvVar:
+    """A variable with a fixed value, or one that takes a parameter."""
+    asked = _PARAMETER.search(value)
+    if asked is None:
+        return variables({name: _place(value)}, EnvVar)[0]
+    made: EnvVar = variables({name: "{parameter}"}, EnvVar)[0]
+    if stated is None:
+        return made
+    parameter = named(asked[1], stated)
+    whole = asked[0] == value.strip() and not made.secret
+    default = parameter.default if whole else None
+    return made.model_copy(update={"required": parameter.required, "default": default})
 
 
 def _open(entry: Mapping[str, Any]) -> bool:
-    """Whether a variable takes a parameter that the user gives."""
-    return any(_PARAMETER.search(str(one.get("value"))) for one in _objects(entry.get("env")))
+    """Whether a variable takes a parameter that the user gives, for want of a default."""
+    stated = parameters(entry) or {}
+    asked = [_PARAMETER.findall(str(one.get("value"))) for one in objects_of(entry.get("env"))]
+    return any(named(path, stated).default is None for paths in asked for path in paths)
 
 
 def _providers(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return _objects(_object(entry.get("oauth")).get("providers"))
+    return objects_of(object_of(entry.get("oauth")).get("providers"))
 
 
 def _place(text: str) -> str:
@@ -154,11 +151,3 @@ def _texts(entry: Mapping[str, Any], key: str) -> list[str]:
         if isinstance(found, list)
         else []
     )
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _objects(value: Any) -> list[Mapping[str, Any]]:
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []

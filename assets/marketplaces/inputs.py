@@ -6,17 +6,18 @@ What does not: an `env` object of plain values (`config.py`) and which launch th
 """
 
 import re
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from assets.marketplaces.listing import EnvVar, Header
+from assets.marketplaces.oldwords import option_words
 from assets.marketplaces.redact import MARK, is_secret_name, redact
 
 Input = TypeVar("Input", EnvVar, Header)
 
 _BRACED = re.compile(r"\{([A-Za-z_][\w.\-]{0,80})\}")
+_WHOLE_OPTION = re.compile(r"--?[A-Za-z][\w\-]* +[^\s\-]")  # `-m module` as one text
 _FORMATS = ("string", "number", "boolean", "filepath")
 
 
@@ -133,18 +134,22 @@ def _argument(one: Mapping[str, Any]) -> Arguments:
     account = (secret and (needed or bool(filled.open))) or (filled.secret and filled.required)
     if filled.open and one.get("isRequired") is False and not filled.required:
         return Arguments()
-    if secret and value and not filled.open:
+    if secret and value and not filled.open and value != label:  # `-e API_KEY` says a name
         word: str | None = place(label, kind)
     elif value:
         word = _typed(filled, one.get("variables"))
     else:
         word = place(label, kind) if needed else None
     if not named:
-        return Arguments((word,) if word is not None else (), account)
+        whole = word is not None and word == value and _WHOLE_OPTION.match(word)
+        return Arguments(
+            tuple(option_words(word or "")) if whole else (word,) if word is not None else (),
+            account,
+        )
     if word is None:
         return Arguments((name,) if _is_switch(one) else (), account)
     if value == name and value:  # the oldest records repeat the whole option as its value
-        return Arguments(tuple(shlex.split(value)), account)
+        return Arguments(tuple(option_words(value)), account)
     return Arguments((name + word,) if name.endswith("=") else (name, word), account)
 
 

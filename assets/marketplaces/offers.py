@@ -6,28 +6,25 @@ versions of packages (`identifiers.py`).
 """
 
 import re
+from dataclasses import replace
 from typing import Any
 
-from assets.marketplaces.command import is_exact, placeholder, understand
+from assets.marketplaces.command import understand
 from assets.marketplaces.config import account_flags, remote_facts, variables
 from assets.marketplaces.identifiers import NO_RUNNER, identity
 from assets.marketplaces.inputs import Arguments, arguments, declared, fill, objects, text
 from assets.marketplaces.listing import EnvVar, Header, Package
-from assets.marketplaces.redact import MARK, redact
+from assets.marketplaces.oldwords import parted
+from assets.marketplaces.redact import redact
+from assets.marketplaces.served import inputs_of, mapping, served_facts
+from assets.marketplaces.spec import is_pinned
 
 Facts = dict[str, Any]
 
 _KINDS = {"docker": "oci", "dxt": "mcpb", "crates": "cargo", "crates.io": "cargo"}
 _LONGEST = 2000  # characters of a package's name or a bundle's URL
 _RUNNERS = {"npm": ("npx", "bunx"), "pypi": ("uvx",), "oci": ("docker", "podman")}
-_LOCAL_TRANSPORTS = {
-    "": "stdio",
-    "stdio": "stdio",
-    "streamable-http": "streamable-http",
-    "streamable_http": "streamable-http",
-    "http": "streamable-http",
-    "sse": "sse",
-}
+_NAME = re.compile(r"[A-Za-z_]\w{0,100}")  # of a variable
 
 
 def package_facts(package: dict[str, Any]) -> Facts:
@@ -41,19 +38,31 @@ def package_facts(package: dict[str, Any]) -> Facts:
         raise ValueError("the package has no identifier")
     if len(identifier) > _LONGEST:
         raise ValueError(f"an identifier of {len(identifier):,} characters")
+    env = inputs_of(package.get("environmentVariables"), EnvVar, "environmentVariables")
+    runtime = arguments(package.get("runtimeArguments"), "runtimeArguments")
+    own = arguments(package.get("packageArguments"), "packageArguments")
+    reason = None
+    if "registryName" in package:  # older than the first dated schema
+        old = parted(kind, identifier.strip(), own.words)
+        runtime = replace(runtime, words=(*runtime.words, *old.runtime))
+        own, reason = replace(own, words=old.own), old.reason
+        if old.image:
+            identifier, package = old.image, {**package, "version": None}
     found, spec = identity(kind, identifier.strip(), package)
     if found is None:
         return {"runnable": False, "reason": spec}
-    env = _inputs(package.get("environmentVariables"), EnvVar, "environmentVariables")
-    runtime = arguments(package.get("runtimeArguments"), "runtimeArguments")
-    own = arguments(package.get("packageArguments"), "packageArguments")
     facts = _command(found, spec, text(package.get("runtimeHint")), runtime, own, env)
+    if reason:
+        facts |= {"runnable": False, "reason": redact(reason)}
     named = {variable.name for variable in env}
-    env = (*env, *(one for one in facts.pop("handed") if one.name not in named))
+    stated = {one.name: one for one in _handed(package)}
+    found_there: list[EnvVar] = list(facts.pop("handed"))
+    handed = [stated.get(one.name, one) for one in found_there]
+    env = (*env, *(one for one in handed if one.name not in named))
     flags = set(facts["flags"]) | account_flags(env)
     flags |= {"needs_account"} if runtime.needs_account or own.needs_account else set()
-    flags |= set() if found.digest or is_exact(found.version) else {"unpinned"}
-    served = _served(package)
+    flags |= set() if is_pinned(found) else {"unpinned"}
+    served = served_facts(package)
     flags |= served.pop("flags")
     return facts | served | {"env": env, "package": found, "flags": tuple(sorted(flags))}
 
@@ -62,7 +71,7 @@ def remote_offer(remote: dict[str, Any]) -> Facts:
     """Launch fields of one remote. Raises ValueError where it is malformed."""
     variables = remote.get("variables")
     filled = fill(text(remote.get("url")).strip(), variables)
-    headers = _inputs(remote.get("headers"), Header, "headers")
+    headers = inputs_of(remote.get("headers"), Header, "headers")
     if filled.text.startswith("{"):
         reason = f"the URL starts with a place to fill in: {filled.text[:80]!r}"
         return {
@@ -72,7 +81,7 @@ def remote_offer(remote: dict[str, Any]) -> Facts:
             "runnable": False,
             "reason": reason,
         }
-    facts = remote_facts(filled.text, text(remote.get("type")), headers)
+    facts = remote_facts(filled.text, _spelled(remote), headers)
     account = filled.secret and filled.required
     return facts | {"flags": _sorted(facts["flags"], {"needs_account"} if account else set())}
 
@@ -106,11 +115,29 @@ def _command(
     return {
         "command": command,
         "args": launch.args,
-        "flags": launch.flags - {"unpinned"},
+        "flags": (launch.flags - {"unpinned"}) - _asked(package, own),
         "handed": tuple(variables(dict(launch.env), EnvVar)),  # `-e NAME=value` of a container
         "runnable": launch.reason is None,
         "reason": launch.reason and redact(launch.reason),
     }
+
+
+def _asked(package: Package, own: Arguments) -> set[str]:
+    """{"needs_account"} where only the variables of a container may ask for a secret: they say
+    themselves whether they are required."""
+    if package.type != "oci":
+        return set()
+    return {"needs_account"} - understand("npx", ("-y", "x@1.0.0", *own.words)).flags
+
+
+def _handed(package: dict[str, Any]) -> list[EnvVar]:
+    """Variables that a container's arguments set, as `-e NAME={place}` declares them."""
+    made = []
+    for one in objects(package.get("runtimeArguments"), "runtimeArguments"):
+        name, equals, value = text(one.get("value")).partition("=")
+        if equals and _NAME.fullmatch(name) and isinstance(one.get("variables"), dict):
+            made.append(declared({**one, "name": name, "value": value}, EnvVar))
+    return made
 
 
 def _container_options(words: list[str], env: tuple[EnvVar, ...]) -> list[str]:
@@ -131,57 +158,17 @@ def _with_spec(words: list[str], spec: str, package: Package) -> list[str]:
             continue
         name = word.removeprefix("--package=").removeprefix("--from=")
         if re.split(r"(?<=.)@|==|(?<!/):(?=[^/]*$)|\[", name)[0] == package.identifier:
+            extras = re.search(r"\[[^\]]*\]", name)
+            if extras and "[" not in spec:
+                spec = spec.replace(package.identifier, package.identifier + extras[0], 1)
             return [*words[:at], word.replace(name, spec), *words[at + 1 :]]
     return [*words, spec]
 
 
-def _served(package: dict[str, Any]) -> Facts:
-    """Transport, URL and headers; the URL's `{names}` are inputs of the package."""
-    said = package.get("transport")
-    said = {"type": said} if isinstance(said, str) else said
-    if said is not None and not isinstance(said, dict):
-        raise ValueError("transport is not an object")
-    said = said or {}
-    kind = _LOCAL_TRANSPORTS.get(text(said.get("type")).lower())
-    if kind is None:
-        raise ValueError(f"transport type {text(said.get('type'))[:40]!r}")
-    if kind == "stdio":
-        return {"transport": "stdio", "flags": set()}
-    filled = fill(text(said.get("url")).strip(), _names(package) | _mapping(said.get("variables")))
-    headers = _inputs(said.get("headers"), Header, "headers")
-    flags = account_flags(headers)
-    if filled.open or placeholder(filled.text) or MARK in filled.text:
-        flags |= {"placeholder"}
-    return {
-        "transport": kind,
-        "url": filled.text or None,
-        "headers": headers,
-        "flags": flags,
-    }
-
-
-def _names(package: dict[str, Any]) -> dict[str, Any]:
-    """Inputs of a package by the names its URL may use: hint, option or variable."""
-    made: dict[str, Any] = {}
-    for key in ("runtimeArguments", "packageArguments", "environmentVariables"):
-        for one in objects(package.get(key), key):
-            for name in (text(one.get("valueHint")), text(one.get("name"))):
-                made |= {label: one for label in (name, name.lstrip("-")) if label}
-            made |= _mapping(one.get("variables"))
-    return made
-
-
-def _inputs(found: Any, kind: Any, what: str) -> tuple[Any, ...]:
-    """Declared variables or headers, one for each name."""
-    made: dict[str, Any] = {}
-    for one in objects(found, what):
-        read = declared(one, kind)
-        made.setdefault(read.name, read)
-    return tuple(made.values())
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    return dict(value) if isinstance(value, dict) else {}
+def _spelled(remote: dict[str, Any]) -> str:
+    """The transport of a remote; some write `transport` for `type`."""
+    inner = mapping(remote.get("transport"))
+    return text(remote.get("type")) or text(remote.get("transport")) or text(inner.get("type"))
 
 
 def _sorted(*flags: Any) -> tuple[str, ...]:

@@ -29,7 +29,9 @@ _UNFILLED = re.compile(
     r"|(?<![a-z])(?:replace|change)[_\-]?(?:me|this|with)(?![a-z])"
     r"|(?:^|[/\\=])(?:absolute[/\\])?path[/\\]to(?:[/\\]|$)"
     r"|[/\\]users[/\\](?:username|you|yourname|user)(?:[/\\]|$)"
-    r"|(?<![a-z])x{3,}(?![a-z]))|\*{3,}|\.{3,}|…"
+    r"|(?<![a-z])x{3,}(?![a-z])"
+    r"|^(?:optional|required)[,;:(]"
+    r"|://user(?:name)?:(?:pass(?:word)?|pwd)@)|\*{3,}|\.{3,}|…"
 )
 _LOCAL = re.compile(
     r"(?i)(?:^|=)(?<!dst=)(?<!target=)(?<!destination=)"
@@ -37,6 +39,7 @@ _LOCAL = re.compile(
     r"|~(?:[/\\]|$)|\.{1,2}[/\\]|[A-Z]:[\\/]|\\\\\w|file:|\$\{?HOME\b|%(?:USERPROFILE|APPDATA"
     r"|LOCALAPPDATA|HOME)%)"
 )
+_PASSWORD = re.compile(r"\s*[A-Za-z][\w+.\-]{0,30}://[^\s/:@]{1,200}:[^\s/@]{1,200}@")
 _QUERY = re.compile(r"([?&]([\w\-.]{1,100})=)" + re.escape(MARK))
 
 
@@ -60,6 +63,11 @@ def unfilled(text: str) -> bool:
     in by its author, so it is none."""
     text = text.replace(MARK, "").strip()
     return bool(text) and (placeholder(text) is not None or bool(_UNFILLED.search(text)))
+
+
+def has_password(text: str) -> bool:
+    """Whether a text is an address with a password in it, or with a place for one."""
+    return bool(_PASSWORD.match(text))
 
 
 def is_local(word: str) -> bool:

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from assets.marketplaces.launch import Launch, but, unnamed, word_flags
 from assets.marketplaces.listing import Package
-from assets.marketplaces.spec import image_package, is_exact, npm_spec, pypi_spec
+from assets.marketplaces.spec import image_package, is_pinned, npm_spec, pypi_spec
 
 _NPX_VALUED = {"--registry", "--cache", "--prefix", "--loglevel", "-w", "--workspace", "-c",
                "--call", "--node-options", "--userconfig"}  # fmt: skip
@@ -17,7 +17,7 @@ UV_VALUED = {"--python", "-p", "--with", "--with-editable", "--with-requirements
               "--extra-index-url", "--default-index", "--index", "-i", "--index-strategy",
               "--python-preference", "--directory", "--project", "--env-file", "-w", "--pip-args",
               "--refresh-package", "--cache-dir", "--group", "--extra"}  # fmt: skip
-_CONTAINER_VALUED = {
+CONTAINER_VALUED = {
     "-e", "--env", "-v", "--volume", "--mount", "--name", "--network", "--net", "-p", "--publish",
     "-w", "--workdir", "--entrypoint", "-u", "--user", "--env-file", "--platform", "--add-host",
     "--memory", "-m", "--pull", "-l", "--label", "--cpus", "--gpus", "--dns", "-h", "--hostname",
@@ -26,7 +26,7 @@ _CONTAINER_VALUED = {
     "--expose", "--group-add", "--memory-swap", "--stop-signal", "--runtime", "--volumes-from",
     "--pids-limit", "--cpuset-cpus", "-c", "--cpu-shares", "-a", "--attach", "--stop-timeout",
 }  # fmt: skip
-_BRIDGES = {"mcp-remote", "supergateway", "mcp-proxy", "mcp-remote-client"}  # to a remote server
+BRIDGES = {"mcp-remote", "supergateway", "mcp-proxy", "mcp-remote-client"}  # to a remote server
 _GATEWAY_PACKAGES = {"@smithery/cli"}
 
 
@@ -37,8 +37,8 @@ def npx(launch: Launch, rest: list[str]) -> Launch:
     named = npm_spec(spec)
     if named is None:
         return unnamed(launch, f"npx runs {spec[:80]!r}, which is not an npm package name")
-    if named[0] in _BRIDGES and "--stdio" not in own:
-        return _bridge(launch, own, named[0])
+    if named[0] in BRIDGES and "--stdio" not in own:
+        return bridge(launch, own, named[0])
     package = Package(type="npm", identifier=named[0], version=named[1])
     gateway = {"hosted_gateway", "needs_account"} if named[0] in _GATEWAY_PACKAGES else set()
     return _packaged(launch, package, spec, entry, own, gateway)
@@ -51,8 +51,8 @@ def uvx(launch: Launch, rest: list[str], naming: set[str]) -> Launch:
     named = pypi_spec(spec)
     if named is None:
         return unnamed(launch, f"uvx runs {spec[:80]!r}, which is not a PyPI package name")
-    if named[0] in _BRIDGES and any("://" in word for word in own):
-        return _bridge(launch, own, named[0])
+    if named[0] in BRIDGES and any("://" in word for word in own):
+        return bridge(launch, own, named[0])
     package = Package(type="pypi", identifier=named[0], version=named[1])
     return _packaged(launch, package, spec, entry, own, set())
 
@@ -62,12 +62,13 @@ def dnx(launch: Launch, rest: list[str]) -> Launch:
     if spec is None:
         return but(launch, reason="dnx names no package")
     name, _, version = spec.partition("@")
+    version = version or dict(pairwise(rest)).get("--version", "")
     package = Package(type="nuget", identifier=name, version=version or None)
     made = _packaged(launch, package, spec, None, own, set())
     return but(made, reason="no way to run a package of type 'nuget'")
 
 
-def _bridge(launch: Launch, own: tuple[str, ...], name: str) -> Launch:
+def bridge(launch: Launch, own: tuple[str, ...], name: str) -> Launch:
     """A program that only forwards to a remote server: the remote server is what is listed."""
     url = next((word for word in own if re.match(r"(?i)https?://", word)), None)
     if url is None:
@@ -77,6 +78,9 @@ def _bridge(launch: Launch, own: tuple[str, ...], name: str) -> Launch:
     sse = mode.startswith("sse") or ("--sse", url) in pairs or (name == "mcp-proxy" and not mode)
     wanted = [value for option, value in pairs if option.lower() in ("--header", "-h")]
     headers = [(key.strip(), value.strip()) for key, _, value in (h.partition(":") for h in wanted)]
+    if name == "mcp-proxy":  # its `--headers NAME VALUE` are two words
+        spots = [at for at, word in enumerate(own) if word in ("-H", "--headers")]
+        headers = [(own[at + 1], own[at + 2]) for at in spots if at + 2 < len(own)]
     return but(
         launch, url=url, transport="sse" if sse else "", headers=tuple(h for h in headers if h[0])
     )
@@ -87,7 +91,7 @@ def container(launch: Launch, rest: list[str]) -> Launch:
     at = 0
     while at < len(rest) and rest[at].startswith("-") and rest[at] != "--":
         option, equals, value = rest[at].partition("=")
-        if option in _CONTAINER_VALUED and not equals:
+        if option in CONTAINER_VALUED and not equals:
             at += 1
             value = rest[at] if at < len(rest) else ""
         if option in ("-e", "--env") and value:
@@ -134,7 +138,6 @@ def _packaged(
     own: tuple[str, ...],
     flags: set[str],
 ) -> Launch:
-    pinned = bool(package.digest) or is_exact(package.version)
     said = tuple(word for word in launch.args if word != spec)  # it may be called `my-server`
-    flags = flags | word_flags(said) | (set() if pinned else {"unpinned"})
+    flags = flags | word_flags(said) | (set() if is_pinned(package) else {"unpinned"})
     return but(launch, package=package, entry=entry, own_args=own, flags=flags)

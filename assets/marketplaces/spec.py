@@ -43,6 +43,15 @@ def image_package(image: str) -> Package | None:
     )
 
 
+def is_pinned(package: Package) -> bool:
+    """Whether a package is one release for good: by its digest, or by its version. npm reads `1`
+    and `1.2` as ranges."""
+    if package.digest:
+        return True
+    parts = (package.version or "").lstrip("v=").split(".")
+    return is_exact(package.version) and (package.type != "npm" or len(parts) > 2)
+
+
 def is_exact(version: str | None) -> bool:
     """Whether a version names one release: no range, no tag, no wildcard."""
     return bool(version and _EXACT.fullmatch(version) and not re.search(r"[*xX](?:$|\.)", version))

@@ -5,12 +5,15 @@ What does not: the entry they stand in (`config.py`).
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from assets.marketplaces.listing import EnvVar, Header
-from assets.marketplaces.places import unfilled
+from assets.marketplaces.places import has_password, unfilled
 from assets.marketplaces.redact import MARK, is_secret_name, redact
+
+_SENT = re.compile(r"(?i)\s*(?:bearer|basic)\s+\S")  # how a header carries a secret
 
 
 def variables(found: Any, kind: type[EnvVar] | type[Header]) -> list[Any]:
@@ -18,7 +21,7 @@ def variables(found: Any, kind: type[EnvVar] | type[Header]) -> list[Any]:
     required variable without a value; any other value is the default."""
     made = {}
     for name, text in _pairs(found):
-        open_ = unfilled(text) or MARK in text
+        open_ = _is_open(name, text) or MARK in text
         secret = _is_secret(name, text)
         keep = not secret and not open_ and text
         made[name] = kind(
@@ -58,8 +61,34 @@ def _pairs(found: Any) -> Iterator[tuple[str, str]]:
 def _is_secret(name: str, text: str) -> bool:
     if text.lower() in ("true", "false"):
         return False  # AUTH_ENABLED
-    return is_secret_name(name) or redact(text) != text or MARK in text
+    if is_secret_name(name) or redact(text) != text or MARK in text:
+        return True
+    return bool(_SENT.match(text) or has_password(text)) or _is_of_secrets(text)
+
+
+def _is_open(name: str, text: str) -> bool:
+    """A value left to the user; many write the variable's own name for it."""
+    return unfilled(text) or (text == name and name.upper() == name)
+
+
+def _is_of_secrets(text: str) -> bool:
+    """Whether a value is JSON with a secret in it, such as a set of headers."""
+    if not text.lstrip().startswith(("{", "[")):
+        return False
+    try:
+        left = [json.loads(text)]
+    except (ValueError, RecursionError):
+        return False
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            named = [key for key, value in one.items() if isinstance(value, str) and value]
+            if any(is_secret_name(key) for key in named):
+                return True
+        left += one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+    return False
 
 
 def value_flags(found: Any) -> set[str]:
-    return {"placeholder"} if any(unfilled(text) for _, text in _pairs(found)) else set()
+    """{"placeholder"} where a value is left to the user."""
+    return {"placeholder"} if any(_is_open(*pair) for pair in _pairs(found)) else set()

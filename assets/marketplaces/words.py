@@ -10,7 +10,7 @@ import re
 import shlex
 from dataclasses import dataclass
 
-from assets.marketplaces.places import slug, templated, unfilled
+from assets.marketplaces.places import has_password, slug, templated, unfilled
 from assets.marketplaces.redact import MARK, redact, redact_json
 
 _LONGEST = 20_000  # characters of a command line
@@ -89,6 +89,7 @@ def without_secrets(words: list[str]) -> tuple[list[str], bool]:
             not word.startswith("-") and "=" not in before and _secret_option(before, hosted)
         )
         asked |= "=" in word and _secret_option(word.partition("=")[0], hosted)
+        asked |= has_password(word)
         before = word
     return kept, asked
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.marketplaces.docker import DockerAdapter
-from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page
+from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page, Ref
 from assets.marketplaces.yamlfile import yaml_value
 from tests.marketplaces.answers import POLICY, Answers, mutations, read, saved_page, survives
 
@@ -273,3 +273,60 @@ def test_files_of_the_registry_are_read(name: str, launched: str) -> None:
     (found,) = ADAPTER.parse(ref.raw, ref)
     assert (found.command or found.url) == launched
     assert "needs_account" in found.flags
+
+
+def parameters_of(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    env = [
+        {"name": "WRITE", "example": "false", "value": f"{{{{{name}.write}}}}"},
+        {"name": "DEEP", "value": f"{{{{{name}.in.deep}}}}"},
+        {"name": "SITE", "value": f"https://{{{{{name}.host}}}}/x"},
+        {"name": "QUILL_TOKEN", "value": f"{{{{{name}.token}}}}"},
+    ]
+    return {**ENTRY, "env": env, "secrets": [], "config": [{"name": name, **parameters}]}
+
+
+@pytest.mark.parametrize("name", ["quill", "46quill-sms"])
+def test_a_parameter_gives_its_variable_the_default_it_states(name: str) -> None:
+    stated = {
+        "properties": {
+            "write": {"type": "boolean", "default": False},
+            "host": {"type": "string", "default": "a.example"},
+            "token": {"type": "string", "default": "must-not-stay"},
+            "in": {"type": "object", "required": ["deep"], "properties": {"deep": {"default": 5}}},
+        },
+        "required": ["host"],
+    }
+    listing = ADAPTER.parse(parameters_of(name, stated), Ref(name, "x"))[0]
+    env = {one.name: (one.required, one.secret, one.default) for one in listing.env}
+    assert env == {
+        "WRITE": (False, False, "false"),
+        "DEEP": (False, False, "5"),  # the object it stands in is not required
+        "SITE": (True, False, None),  # a part of a value
+        "QUILL_TOKEN": (False, True, None),
+    }
+    assert "must-not-stay" not in listing.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    ("entry", "repository", "folder"),
+    [
+        (
+            {"source": "https://github.com/acme/many/tree/abc/src/quill",
+             "upstream": "https://github.com/acme/many"},
+            "https://github.com/acme/many",
+            "src/quill",
+        ),
+        ({"source": "https://github.com/acme/many/tree/abc"}, "https://github.com/acme/many", None),
+        (
+            {"about": {"title": "Q"},
+             "source": {"project": "https://github.com/acme/many", "directory": "src/quill/"}},
+            "https://github.com/acme/many",
+            "src/quill",
+        ),
+    ],
+)  # fmt: skip
+def test_the_folder_of_a_repository_is_kept(
+    entry: dict[str, Any], repository: str, folder: str | None
+) -> None:
+    listing = ADAPTER.parse({"name": "q", "image": "mcp/q", **entry}, Ref("q", "x"))[0]
+    assert (listing.repository, listing.subfolder) == (repository, folder)

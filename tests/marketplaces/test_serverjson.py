@@ -499,3 +499,44 @@ def test_the_folder_of_a_repository_of_several_servers_is_kept() -> None:
     server = {"name": "a/b", "repository": {"url": url, "source": "github", "subfolder": "/src/b/"}}
     listing = server_listing(server, "registry")
     assert (listing.repository, listing.subfolder) == (url, "src/b")
+
+
+def packaged(**package: Any) -> Listing:
+    made = {"transport": {"type": "stdio"}, "version": "1.0.0", **package}
+    return server_listing({"name": "a/b", "packages": [made]}, "registry")
+
+
+def test_the_extras_that_a_runner_argument_names_stay() -> None:
+    listing = packaged(
+        registryType="pypi",
+        identifier="quill",
+        runtimeArguments=[{"type": "named", "name": "--from", "value": "quill[mcp]==0.9.0"}],
+        packageArguments=[{"type": "positional", "value": "quill-mcp"}],
+    )
+    assert listing.args == ("--from", "quill[mcp]==1.0.0", "quill-mcp")
+
+
+@pytest.mark.parametrize("required", [True, None])
+def test_a_container_variable_is_as_required_as_it_is_declared(required: bool | None) -> None:
+    token = {"format": "string", "isSecret": True, "isRequired": required}
+    listing = packaged(
+        registryType="oci",
+        identifier="ghcr.io/a/b",
+        runtimeArguments=[
+            {"type": "named", "name": "-e", "value": "A_TOKEN={token}",
+             "variables": {"token": token}},
+            {"type": "named", "name": "-e", "value": "PORT=8085"},
+        ],
+    )  # fmt: skip
+    env = {one.name: (one.required, one.secret, one.default) for one in listing.env}
+    assert env == {"A_TOKEN": (bool(required), True, None), "PORT": (False, False, "8085")}
+    assert listing.flags == (("needs_account",) if required else ())
+    assert listing.args[-5:] == ("-e", "A_TOKEN", "-e", "PORT=8085", "ghcr.io/a/b:1.0.0")
+
+
+@pytest.mark.parametrize(
+    "remote", [{"transport": "sse"}, {"transport": {"type": "sse"}}, {"transport_type": "sse"}]
+)
+def test_a_remote_may_spell_its_type_transport(remote: dict[str, Any]) -> None:
+    record = {"name": "a/b", "remotes": [{"url": "https://a.example/mcp", **remote}]}
+    assert server_listing(record, "registry").transport == "sse"

@@ -101,8 +101,12 @@ def _remote(connection: Mapping[str, Any], kind: str) -> Facts:
 
 
 def _with_query(url: str, name: str, variable: EnvVar) -> str:
-    value = quote(variable.default, safe="") if variable.default else f"{{{variable.name}}}"
-    return f"{url}{'&' if '?' in url else '?'}{quote(name, safe='')}={value}"
+    value = _quoted(variable.default) if variable.default else f"{{{variable.name}}}"
+    return f"{url}{'&' if '?' in url else '?'}{_quoted(name)}={value}"
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe="", errors="replace")
 
 
 def _is_http(connection: Any) -> bool:

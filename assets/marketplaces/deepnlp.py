@@ -79,7 +79,8 @@ class DeepNlpAdapter(Adapter):
     async def detail(self, ref: Ref, get: Get, render: Render) -> Any:
         """The server's own page."""
         owner, _, repo = ref.native_id.partition("/")
-        url = f"{self._root()}/server/{quote(owner, safe='')}/{quote(repo, safe='')}"
+        owner, repo = (quote(part, safe="", errors="replace") for part in (owner, repo))
+        url = f"{self._root()}/server/{owner}/{repo}"
         return await get(url, lambda page: json_object(page, "items"), ref=ref)
 
     def parse(self, raw: Any, ref: Ref) -> list[Listing]:
@@ -138,7 +139,7 @@ class DeepNlpAdapter(Adapter):
                 )
                 continue
             native_id = native_id.strip(" /")
-            page = f"{self._root()}/server/{quote(native_id)}"
+            page = f"{self._root()}/server/{quote(native_id, errors='replace')}"
             refs.append(Ref(native_id, page, record_digest(_steady(item)), weak=True))
         return refs, problems
 

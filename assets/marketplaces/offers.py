@@ -9,12 +9,14 @@ import re
 from dataclasses import replace
 from typing import Any
 
+from assets.marketplaces.arguments import Arguments, arguments
 from assets.marketplaces.command import understand
 from assets.marketplaces.config import account_flags, remote_facts, variables
 from assets.marketplaces.identifiers import NO_RUNNER, identity
-from assets.marketplaces.inputs import Arguments, arguments, declared, fill, objects, text
+from assets.marketplaces.inputs import declared, fill, objects, text
 from assets.marketplaces.listing import EnvVar, Header, Package
 from assets.marketplaces.oldwords import parted
+from assets.marketplaces.places import unfilled
 from assets.marketplaces.redact import redact
 from assets.marketplaces.served import inputs_of, mapping, served_facts
 from assets.marketplaces.spec import is_pinned
@@ -39,9 +41,12 @@ def package_facts(package: dict[str, Any]) -> Facts:
     if len(identifier) > _LONGEST:
         raise ValueError(f"an identifier of {len(identifier):,} characters")
     env = inputs_of(package.get("environmentVariables"), EnvVar, "environmentVariables")
-    runtime = arguments(package.get("runtimeArguments"), "runtimeArguments")
+    runtime = arguments(_switches(package.get("runtimeArguments")), "runtimeArguments")
     own = arguments(package.get("packageArguments"), "packageArguments")
     reason = None
+    address = text(package.get("downloadUrl"))  # of a bundle, in July 2025
+    if kind == "mcpb" and "://" not in identifier and "://" in address:
+        identifier = address
     if "registryName" in package:  # older than the first dated schema
         old = parted(kind, identifier.strip(), own.words)
         runtime = replace(runtime, words=(*runtime.words, *old.runtime))
@@ -62,6 +67,8 @@ def package_facts(package: dict[str, Any]) -> Facts:
     flags = set(facts["flags"]) | account_flags(env)
     flags |= {"needs_account"} if runtime.needs_account or own.needs_account else set()
     flags |= set() if is_pinned(found) else {"unpinned"}
+    drafted = unfilled(found.version or "") or (found.type == "mcpb" and unfilled(identifier))
+    flags |= {"placeholder"} if drafted else set()
     served = served_facts(package)
     flags |= served.pop("flags")
     return facts | served | {"env": env, "package": found, "flags": tuple(sorted(flags))}
@@ -120,6 +127,20 @@ def _command(
         "runnable": launch.reason is None,
         "reason": launch.reason and redact(launch.reason),
     }
+
+
+def _switches(found: Any) -> Any:
+    """A runner's arguments, where `--rm` with the value `true` is the option alone."""
+    if not isinstance(found, list):
+        return found
+    return [
+        {"type": "named", "name": one.get("name")} if _is_switched_on(one) else one for one in found
+    ]
+
+
+def _is_switched_on(one: Any) -> bool:
+    said = isinstance(one, dict) and one.get("type") == "named" and one.get("format") == "boolean"
+    return said and text(one.get("value") or one.get("default")).lower() == "true"
 
 
 def _asked(package: Package, own: Arguments) -> set[str]:

@@ -140,7 +140,9 @@ class SmitheryAdapter(Adapter):
         return f"{self.policy.base_url.rstrip('/')}/servers?{query}"
 
     def _detail_url(self, name: str) -> str:
-        return f"{self.policy.base_url.rstrip('/')}/servers/{quote(name, safe='')}"
+        return (
+            f"{self.policy.base_url.rstrip('/')}/servers/{quote(name, safe='', errors='replace')}"
+        )
 
     async def detail(self, ref: Ref, get: Get, render: Render) -> Any:
         return await get(ref.url, _detail, ref=ref)

@@ -172,3 +172,8 @@ def test_the_documented_samples_are_read(name: str, found: list[str] | None) -> 
             ADAPTER.saved(payload)
     else:
         assert [ref.native_id for ref in ADAPTER.saved(payload)] == found
+
+
+def test_half_of_a_surrogate_pair_in_an_id_does_not_lose_the_list() -> None:
+    refs = ADAPTER.saved(saved_page(listed(item("acme/\ud800quill"), item("b/c"), total=2)))
+    assert len(refs) == 2

@@ -540,3 +540,52 @@ def test_a_container_variable_is_as_required_as_it_is_declared(required: bool | 
 def test_a_remote_may_spell_its_type_transport(remote: dict[str, Any]) -> None:
     record = {"name": "a/b", "remotes": [{"url": "https://a.example/mcp", **remote}]}
     assert server_listing(record, "registry").transport == "sse"
+
+
+def test_a_switch_of_the_runner_takes_no_value() -> None:
+    """As the best known server of all writes it."""
+    listing = packaged(
+        registryType="oci",
+        identifier="ghcr.io/a/b:1.0.0",
+        runtimeArguments=[
+            {"type": "positional", "value": "run", "isRequired": True},
+            {"type": "named", "name": "-i", "value": "true", "format": "boolean"},
+            {"type": "named", "name": "--rm", "value": "true", "format": "boolean"},
+            {"type": "named", "name": "-e", "value": "A_TOKEN={token}", "isRequired": True,
+             "variables": {"token": {"isRequired": True, "isSecret": True}}},
+            {"type": "positional", "valueHint": "image_name", "value": "ghcr.io/a/b"},
+        ],
+    )  # fmt: skip
+    assert listing.args == ("run", "-i", "--rm", "-e", "A_TOKEN", "ghcr.io/a/b:1.0.0")
+    assert [(one.name, one.required, one.secret) for one in listing.env] == [
+        ("A_TOKEN", True, True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({"required": True}, True),
+        ({"required": False}, False),
+        ({"required": True, "isRequired": False}, False),
+    ],
+)
+def test_an_author_may_write_required(said: dict[str, Any], expected: bool) -> None:
+    variable = {"name": "A_SITE", **said}
+    listing = packaged(registryType="npm", identifier="a", environmentVariables=[variable])
+    assert listing.env[0].required is expected
+
+
+def test_a_bundle_may_have_an_address_apart_from_its_name() -> None:
+    address = "https://github.com/a/b/releases/download/v1/b.mcpb"
+    package = {"registry_type": "mcpb", "identifier": "b", "download_url": address}
+    record = {"$schema": schema("2025-07-09"), "name": "a/b", "packages": [package]}
+    found = server_listing(record, "registry").package
+    assert found is not None
+    assert found.identifier == address
+
+
+@pytest.mark.parametrize("version", ["{{VERSION}}", "${VERSION}", "$VERSION", "<<Version>>"])
+def test_a_version_that_a_release_fills_in_is_a_place(version: str) -> None:
+    listing = packaged(registryType="npm", identifier="a", version=version)
+    assert listing.flags == ("placeholder", "unpinned")

@@ -41,7 +41,7 @@ def tables(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     return {
         "joined": _counted("joined by", [(level, joins[level]) for level in LEVELS]),
         "marketplaces": _counted("marketplaces", pairs.most_common(_SHOWN)),
-        "disagreements": _counted("servers differ in", sorted(kinds.items())),
+        "disagreements": _counted("differ in", sorted(kinds.items())),
         "most_listed": _most_listed(listed),
         "likely_same": _likely_same(listed),
         "gone": _gone(gone),
@@ -57,7 +57,8 @@ def _split(
 
 
 def _counted(what: str, counts: Sequence[tuple[str, int]]) -> str:
-    return _table([what, "servers"], [[name, f"{count:,}"] for name, count in counts if count])
+    # Counts first: the UI cuts a wide cell at its right.
+    return _table(["servers", what], [[f"{count:,}", name] for name, count in counts if count])
 
 
 def _most_listed(listed: list[Mapping[str, Any]]) -> str:
@@ -67,14 +68,14 @@ def _most_listed(listed: list[Mapping[str, Any]]) -> str:
     lines = [
         [
             row["name"],
-            ", ".join(row["marketplaces"]),
             row["joined_by"] or "",
             said[row["confirmed"]],
             ", ".join(json.loads(row["disagreements"])),
+            ", ".join(row["marketplaces"]),
         ]
         for row in several[:_SHOWN]
     ]
-    return _table(["server", "marketplaces", "joined by", "live run", "differ in"], lines)
+    return _table(["server", "joined by", "live run", "differ in", "marketplaces"], lines)
 
 
 def _likely_same(listed: list[Mapping[str, Any]]) -> str:

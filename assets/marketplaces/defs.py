@@ -115,7 +115,7 @@ def _publish(
             "requests": result.requests,
             "pages": result.pages,
             "runnable": int(frame["runnable"].sum() or 0),
-            "hit_rate": result.hit_rate if result.hit_rate is not None else "no record read",
+            "hit_rate": "no record read" if result.hit_rate is None else round(result.hit_rate, 3),
             "duplicates": result.duplicates,
             "problems": dg.MetadataValue.json(result.problems),
         },

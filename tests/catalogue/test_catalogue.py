@@ -135,6 +135,6 @@ def test_figures_and_tables_of_a_small_world() -> None:
     found = figures(second)
     assert (found["servers"], found["on_several_marketplaces"], found["servers_gone"]) == (1, 1, 1)
     shown = tables(second)
-    assert "| package | 1 |" in shown["joined"]
+    assert "| 1 | package |" in shown["joined"]
     assert "Lost \\| &lt;b>server" in shown["gone"]
     assert tables([])["gone"] == "none"

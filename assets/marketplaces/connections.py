@@ -28,7 +28,10 @@ def connection_facts(record: Mapping[str, Any]) -> Facts:
         return _not("malformed: connections is not a list")
     offers = [(f"connections[{at}]", _read(one)) for at, one in enumerate(said or [])]
     if not any(facts["runnable"] for _, facts in offers) and _is_address(record):
-        schema = next((one.get("configSchema") for one in said or [] if _is_http(one)), None)
+        stated = [one for one in said or [] if isinstance(one, Mapping)]
+        # A bundle that cannot be launched asks for the same settings as the hosted server.
+        schemas = [one.get("configSchema") for one in sorted(stated, key=_is_http, reverse=True)]
+        schema = next((one for one in schemas if one), None)
         whole = {"deploymentUrl": record["deploymentUrl"], "configSchema": schema}
         offers.append(("deploymentUrl", _read(whole | {"type": "http"})))
     if not offers:

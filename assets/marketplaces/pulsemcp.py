@@ -103,6 +103,13 @@ def _slug(record: Mapping[str, Any]) -> str:
     return slug if ours and slug else text(record["name"])
 
 
+def _signed(method: str) -> list[dict[str, Any]]:
+    """The header that an authentication method usually takes; the dumps do not name it."""
+    if method in ("", "none", "open", "unknown"):
+        return []
+    return [{"name": "Authorization", "isRequired": True, "isSecret": True}]
+
+
 def _v0beta_listing(record: Mapping[str, Any], marketplace: str) -> Listing:
     """Read as a server.json of one package without a version, and its remotes."""
     package = {
@@ -119,7 +126,11 @@ def _v0beta_listing(record: Mapping[str, Any], marketplace: str) -> Listing:
             "repository": {"url": record.get("source_code_url")},
             "packages": [package] if any(package.values()) else [],
             "remotes": [
-                {"type": one.get("transport"), "url": one.get("url_direct") or one.get("url")}
+                {
+                    "type": one.get("transport"),
+                    "url": one.get("url_direct") or one.get("url"),
+                    "headers": _signed(text(one.get("authentication_method")).lower()),
+                }
                 for one in remotes
                 if one.get("url_direct") or one.get("url")
             ],

@@ -143,3 +143,20 @@ def test_no_mutation_of_a_record_is_a_crash(value: Any) -> None:
 @given(mutations(DUMP))
 def test_no_mutation_of_a_dump_is_a_crash(value: Any) -> None:
     survives(ADAPTER, value)
+
+
+@pytest.mark.parametrize(
+    ("method", "headers"),
+    [("api_key", ["Authorization"]), ("oauth2", ["Authorization"]), ("none", []), (None, [])],
+)
+def test_a_dump_says_whether_a_remote_wants_an_account(method: Any, headers: list[str]) -> None:
+    remote = {"url_direct": "https://a.example/mcp", "transport": "streamable_http"}
+    one = {
+        "name": "Quill",
+        "short_description": "Writes.",
+        "package_name": None,
+        "remotes": [remote | {"authentication_method": method}],
+    }
+    (listing,) = read(ADAPTER, {"servers": [one]})
+    assert [one.name for one in listing.headers if one.required and one.secret] == headers
+    assert ("needs_account" in listing.flags) is bool(headers)

@@ -305,3 +305,13 @@ def test_what_smithery_does_not_serve_is_refused(payload: Any) -> None:
 @given(mutations(detail(SCRIPT, OUTSIDE | {"configSchema": SCHEMA}, BUNDLE, HOSTED)))
 def test_no_mutation_of_a_record_is_a_crash(value: Any) -> None:
     survives(ADAPTER, value)
+
+
+def test_the_hosted_server_asks_for_what_its_bundle_asks_for() -> None:
+    schema = {"properties": {"acmeToken": {"type": "string"}}, "required": ["acmeToken"]}
+    bundle = {"type": "stdio", "configSchema": schema}
+    (listing,) = read(ADAPTER, detail(bundle, deploymentUrl="https://server.smithery.ai/a/b"))
+    assert listing.url == "https://server.smithery.ai/a/b"
+    assert [(one.name, one.required, one.secret) for one in listing.env] == [
+        ("acmeToken", True, True)
+    ]

@@ -2,11 +2,12 @@
 
 What belongs here: when a pass over changes is safe. What does not: how it is asked for (adapters).
 
-The time is our own crawl's start, never the largest `updatedAt`: one record stamped with next year
-would hide every change until then.
+The time is the newest edit that the marketplace's own clock has stamped and that ours has reached:
+its clock may run behind ours, and one record stamped with next year must not hide every change
+until then. Since the newest record itself is asked for again, an honest answer is never empty.
 """
 
-import time
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from assets.marketplaces.policy import CrawlResult
@@ -15,20 +16,25 @@ from warehouse.tables import Head
 
 _SCOPE = "checkpoint"
 _FULL_DAYS = 7  # a full pass at least this often finds what a pass over changes missed
-_MARGIN_S = 86_400.0  # the marketplace's clock may be behind ours; a day of changes costs pages
+_MARGIN_S = 86_400.0  # for stamps that are set before a record shows; a day of changes costs pages
 _DAY_S = 86_400.0
 
 
-def since(memo: Memo, marketplace: str, head: Head | None, *, now: float) -> str | None:
+def since(
+    memo: Memo, marketplace: str, head: Head | None, stamps: Iterable[str | None], *, now: float
+) -> str | None:
     """RFC 3339 time from which changes are wanted, or None for a full pass: there is no complete
-    one to build on, it is too old, or the table's current version is not the one it ended in."""
+    one to build on, it is too old, or the table's current version is not the one it ended in.
+    `stamps` are the times of last edit of that version's listings, `now` is in epoch seconds."""
     known = memo.get(_SCOPE, marketplace)
     if not known or head is None or known["table"] != head.digest:
         return None
     if now - known["full_at"] > _FULL_DAYS * _DAY_S:
         return None
-    at = datetime.fromtimestamp(known["begun"] - _MARGIN_S, UTC)
-    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    reached = [at for stamp in stamps if (at := _epoch(stamp)) is not None and at <= now]
+    if not reached:
+        return None
+    return datetime.fromtimestamp(max(reached) - _MARGIN_S, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def finished(
@@ -40,8 +46,12 @@ def finished(
         return
     known = memo.get(_SCOPE, marketplace) or {}
     full_at = known.get("full_at", begun) if result.changes_only else begun
-    memo.put(
-        _SCOPE,
-        marketplace,
-        {"begun": min(begun, time.time()), "full_at": full_at, "table": head.digest},
-    )
+    memo.put(_SCOPE, marketplace, {"full_at": full_at, "table": head.digest})
+
+
+def _epoch(stamp: str | None) -> float | None:
+    try:
+        at = datetime.fromisoformat(stamp or "")
+    except ValueError:
+        return None
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()

@@ -50,6 +50,7 @@ def listings(
     chosen = adapter(name, crawlers[name])
     night = ledger.night(name)
     head = warehouse.tables.head("listings", name)
+    stamps = warehouse.tables.read(LISTINGS, name)["updated_at"].to_list()
     begun = ledger.night_began(name)
     try:
         result = crawl(
@@ -58,7 +59,7 @@ def listings(
             memo=memo,
             night=night,
             progress=Lines(context.log.info),
-            since=since(memo, name, head, now=begun),
+            since=since(memo, name, head, stamps, now=begun),
         )
     except CrawlError as error:
         if not error.passing:

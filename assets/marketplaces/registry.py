@@ -44,13 +44,14 @@ class RegistryAdapter(Adapter):
     }
 
     async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
-        """Pages of the list. With `since` the registry includes deleted records of its own."""
+        """Pages of the list. With `since` the registry includes deleted records of its own; it is
+        at or before the newest edit known, which is then part of the answer (`checkpoint.py`)."""
         cursor: str | None = None
         seen: set[str] = set()
         while True:
             url = self.page_url(cursor, since)
-            empty_is_fine = cursor is not None or since is not None
-            body = await get(url, json_list("servers", empty_is_fine=empty_is_fine))
+            # Changes since a time that the newest record has reached are never none.
+            body = await get(url, json_list("servers", empty_is_fine=cursor is not None))
             refs, problems = self._page(body["servers"], url)
             cursor, fault = _next(body, seen)
             if fault:

@@ -30,10 +30,10 @@ class Registry:
             return self.broken
         names = list(self.versions)
         if "updated_since" in query:
-            shown = [name for name in names if self.versions[name] != "1.0.0"]
-            records = [self.record(name) for name in shown]
+            records = [self.record(name) for name in names]
             records += [self.record(name, "deleted") for name in self.deleted]
-            return self.page(records, None)
+            since = query["updated_since"][0]
+            return self.page([one for one in records if edited(one) >= since], None)
         first = "cursor" not in query
         half = names[:1] if first else names[1:]
         return self.page([self.record(name) for name in half], "next" if first else None)
@@ -45,7 +45,9 @@ class Registry:
             "version": self.versions.get(name, "1.0.0"),
             "transport": {"type": "stdio"},
         }
-        official = {"status": status, "updatedAt": "2026-11-01T00:00:00Z", "isLatest": True}
+        moved = status == "deleted" or self.versions[name] != "1.0.0"
+        when = f"2026-11-{'10' if moved else '0' + str(1 + 2 * list(self.versions).index(name))}"
+        official = {"status": status, "updatedAt": f"{when}T00:00:00Z", "isLatest": True}
         server = {"name": name, "description": "x", "version": "1", "packages": [package]}
         meta = {"io.modelcontextprotocol.registry/official": official}
         return {"server": server, "_meta": meta}
@@ -53,6 +55,10 @@ class Registry:
     def page(self, records: list[dict[str, Any]], cursor: str | None) -> Answer:
         body = {"servers": records, "metadata": {"nextCursor": cursor, "count": len(records)}}
         return Answer(json.dumps(body), content_type="application/json")
+
+
+def edited(record: dict[str, Any]) -> str:
+    return record["_meta"]["io.modelcontextprotocol.registry/official"]["updatedAt"]
 
 
 @pytest.fixture
@@ -107,6 +113,18 @@ def test_the_second_night_asks_only_for_what_changed_and_keeps_the_rest(
     registry.deleted.append("a/one")
     assert nights.run().success
     assert nights.args() == {"a/two": "a-two@2.0.0", "a/three": "a-three@1.0.0"}
+
+
+def test_an_empty_answer_about_changes_is_an_error(
+    nights: Nights, served: tuple[Registry, Site]
+) -> None:
+    registry, _ = served
+    assert nights.run().success
+    registry.versions.clear()
+    result = nights.run()
+    assert not result.success
+    assert "empty" in (result.get_asset_check_evaluations()[0].description or "")
+    assert len(nights.args()) == 3
 
 
 def test_a_list_that_breaks_leaves_yesterdays_and_the_next_run_sees_the_world_anew(

@@ -69,28 +69,42 @@ def head(digest: str = "v1") -> Head:
     return Head(digest, 1, "run", NOW)
 
 
-def test_changes_are_asked_for_since_the_last_complete_crawl_began_with_a_margin(tmp_path) -> None:
+EDITS = ["2026-11-01T08:00:00Z", None, "soon", "2026-11-03T12:00:00+02:00"]
+
+
+def asked(memo: Memo, at: Head | None, now: float = NOW, edits: Any = EDITS) -> str | None:
+    return since(memo, "m", at, edits, now=now)
+
+
+def test_changes_are_asked_for_since_a_day_before_the_newest_edit(tmp_path) -> None:
     memo = Memo(tmp_path / "memo.db")
-    assert since(memo, "m", head(), now=NOW) is None
+    assert asked(memo, head()) is None
     finished(memo, "m", head(), result("a"), begun=NOW)
-    assert since(memo, "m", head(), now=NOW + DAY) == "2026-11-17T11:06:40Z"
+    assert asked(memo, head(), NOW + DAY) == "2026-11-02T10:00:00Z"
+
+
+def test_an_edit_stamped_in_the_future_hides_no_change(tmp_path) -> None:
+    memo = Memo(tmp_path / "memo.db")
+    finished(memo, "m", head(), result("a"), begun=NOW)
+    assert asked(memo, head(), edits=[*EDITS, "2056-01-01T00:00:00Z"]) == "2026-11-02T10:00:00Z"
+    assert asked(memo, head(), edits=["2056-01-01T00:00:00Z", None]) is None
 
 
 def test_a_full_pass_follows_a_lost_table_a_capped_crawl_and_a_week(tmp_path) -> None:
     memo = Memo(tmp_path / "memo.db")
     finished(memo, "m", head(), result("a", completeness="capped"), begun=NOW)
-    assert since(memo, "m", head(), now=NOW) is None
+    assert asked(memo, head()) is None
     finished(memo, "m", head(), result("a"), begun=NOW)
-    assert since(memo, "m", None, now=NOW) is None
-    assert since(memo, "m", head("another"), now=NOW) is None
+    assert asked(memo, None) is None
+    assert asked(memo, head("another")) is None
     for day in range(1, 7):
         finished(memo, "m", head(), result("a", changes_only=True), begun=NOW + day * DAY)
-    assert since(memo, "m", head(), now=NOW + 6.9 * DAY) is not None
-    assert since(memo, "m", head(), now=NOW + 7.1 * DAY) is None
+    assert asked(memo, head(), NOW + 6.9 * DAY) is not None
+    assert asked(memo, head(), NOW + 7.1 * DAY) is None
 
 
 def test_a_crawl_after_the_checkpoints_table_was_refused_asks_for_all_again(tmp_path) -> None:
     memo = Memo(tmp_path / "memo.db")
     finished(memo, "m", head(), result("a"), begun=NOW)
     finished(memo, "m", head("v2"), result("a", completeness="truncated"), begun=NOW + DAY)
-    assert since(memo, "m", head("v2"), now=NOW + 2 * DAY) is None
+    assert asked(memo, head("v2"), NOW + 2 * DAY) is None

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from orchestration import cli_markets
+from orchestration import cli_contracts, cli_markets
 from orchestration.cli_markets import replicas_of, with_demo
 from orchestration.settings import Settings, SettingsError, load_settings
 from orchestration.terminal import fail, print_json
@@ -31,6 +31,7 @@ app = typer.Typer(
 
 
 app.add_typer(cli_markets.app)
+app.add_typer(cli_contracts.app)
 
 
 def main() -> None:

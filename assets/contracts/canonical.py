@@ -1,34 +1,56 @@
 """The canonical form of one tool's contract, its digest, and the one text made from it.
 
-Belongs here: what of a `tools/list` entry is identity (name, title, description, input and output
-schema, annotations), what is noise (key order, `$schema`, the order of `required`, white space at
-line ends), and the digest over the rest. Everything a model reads is identity.
-Does not belong here: judging a schema or a call (`validate.py`), comparing two contracts
-(`diff.py`), reading a server (`assets/servers`).
+Belongs here: what of a `tools/list` entry is identity, what is noise, and the digest over the rest.
+Does not belong here: how noise is taken out (`form.py`), judging a schema or a call
+(`validate.py`), comparing two contracts (`diff.py`), the names a contract had before this form
+(`aliases.py`), reading a server (`assets/servers`).
+
+Identity is what a model reads or a server accepts: name, title, description, input and output
+schema, annotations. Within them this is noise, because no reader can act on it and generators of
+schemas change it between releases:
+
+- the order of keys, the white space of the JSON text, 1 against 1.0;
+- `$schema` (which draft is meant is recognised again), and the root's `$id` where no `$ref` names
+  it (a base for references that are never fetched);
+- the order of, and repetition in, `required`, `dependentRequired` and lists of types; an empty
+  `required`; a list of one type against the type itself: sets, by the standard;
+- a boolean schema against its equal: `true` and `{}`, `false` and `{"not": {}}`;
+- in titles and descriptions: CRLF, white space at the ends of lines and text, runs of blanks
+  within a line, more than one empty line, the indentation that all lines after the first share (a
+  docstring in its source or cleaned); an empty one;
+- null annotations, and annotations without a hint (SDKs write all fields).
+
+This is not noise, although a validator cannot tell it apart:
+
+- the order of `enum`, `anyOf`, `examples` (authored; the first is the one a model copies),
+  `default`, `$comment`, unknown keywords: a model is shown all of it, and text can hide there;
+- `additionalProperties: true` against none: an unknown argument is a flaw unless it is explicit;
+- `properties: {}` against none: some model APIs refuse an object without it;
+- `$defs` against `definitions`, and definitions nobody uses: both are shown;
+- Unicode: NFC and NFD are other tokens in prose and other keys in arguments, and folding them
+  would hide lookalikes from the scan; line breaks and deeper indentation: lists and code;
+- white space in names, enums, defaults: a server compares them exactly.
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from assets.contracts.form import (
+    Misfit,
+    kind_of,
+    named_from_within,
+    prose_form,
+    schema_form,
+    string_form,
+    value_form,
+)
 from warehouse.digest import digest
 
-CANON_VERSION = 1
-DIGEST_PREFIX = "c1:"
+CANON_VERSION = 2
+DIGEST_PREFIX = "c1:"  # names the kind of digest, not the version of the form: see aliases.py
 
 FIELDS = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 SCHEMA_FIELDS = ("inputSchema", "outputSchema")
-
-# Keywords whose value is a schema, a list of schemas, or a mapping from names to schemas. Only
-# there is `$schema` noise and `description` prose: below `properties` both may be argument names.
-_ONE = {
-    *("items", "additionalItems", "additionalProperties", "unevaluatedItems"),
-    *("unevaluatedProperties", "contains", "propertyNames", "not", "if", "then", "else"),
-}
-_MANY = {"allOf", "anyOf", "oneOf", "prefixItems", "items"}
-_NAMED = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
-_LARGEST_EXACT = 2**53 - 1
-_MAX_DEPTH = 64
 
 
 class ContractError(ValueError):
@@ -38,9 +60,8 @@ class ContractError(ValueError):
 def contract(tool: Mapping[str, Any]) -> dict[str, Any]:
     """The contract of one raw `tools/list` entry: a new dict with canonical content.
 
-    Absent and null fields are dropped, text is normalised at line ends only, integers that no
-    double can hold become the nearest double (as every JavaScript peer reads them). A contract
-    given back in is returned unchanged.
+    Absent and null fields are dropped; integers that no double can hold become the nearest double
+    (as every JavaScript peer reads them). A contract given back in is returned unchanged.
     Raises ContractError when there is no name, no object schema, or a value JSON cannot hold.
     """
     name = tool.get("name")
@@ -51,19 +72,15 @@ def contract(tool: Mapping[str, Any]) -> dict[str, Any]:
         value = tool.get(field)
         if value is None:
             continue
-        if field in SCHEMA_FIELDS:
-            if not isinstance(value, Mapping):
-                raise ContractError(f"tool {name!r}: {field} is {_kind(value)}, expected an object")
-            kept[field] = _schema(value, f"{name}.{field}", 0)
-        elif field == "annotations":
-            if isinstance(value, Mapping):
-                kept[field] = _value(value, f"{name}.annotations", 0)
-        elif isinstance(value, str):
-            text = _string(value) if field == "name" else _prose(value)
-            if text:
-                kept[field] = text
+        try:
+            made = _field(field, value)
+        except Misfit as error:
+            where = f"{field}{error.path}"[:120]
+            raise ContractError(f"tool {name[:80]!r}: {where}: {error.reason}") from None
+        if made is not None:
+            kept[field] = made
     if "inputSchema" not in kept:
-        raise ContractError(f"tool {name!r}: no inputSchema, expected an object schema")
+        raise ContractError(f"tool {name[:80]!r}: no inputSchema, expected an object schema")
     return kept
 
 
@@ -100,72 +117,26 @@ def parameters(contract: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield from sorted(properties.items())
 
 
-def _schema(node: Any, path: str, depth: int) -> Any:
-    """A copy of one schema without noise; booleans are schemas too."""
-    if not isinstance(node, Mapping):
-        return _value(node, path, depth)
-    _deep_enough(path, depth)
-    out: dict[str, Any] = {}
-    for raw, value in node.items():
-        key, where = _string(str(raw)), f"{path}.{raw}"
-        if key == "$schema":
-            continue
-        if key in _NAMED and isinstance(value, Mapping):
-            out[key] = {
-                _string(str(k)): _schema(v, f"{where}.{k}", depth + 2) for k, v in value.items()
-            }
-        elif key in _MANY and isinstance(value, list):
-            out[key] = [_schema(v, f"{where}[{i}]", depth + 2) for i, v in enumerate(value)]
-        elif key in _ONE:
-            out[key] = _schema(value, where, depth + 1)
-        elif key in ("description", "title") and isinstance(value, str):
-            out[key] = _prose(value)
-        elif key == "required" and _all_strings(value):
-            out[key] = sorted({_string(v) for v in value})
-        else:
-            out[key] = _value(value, where, depth + 1)
-    return out
+def _field(field: str, value: Any) -> Any:
+    """The canonical content of one field; None where there is nothing in it."""
+    if field in SCHEMA_FIELDS:
+        if not isinstance(value, Mapping):
+            raise Misfit(f"{kind_of(value)}, expected an object")
+        if "$id" in value and not named_from_within(value):
+            value = {key: part for key, part in value.items() if key != "$id"}
+        return schema_form(value, 0)
+    if field == "annotations":
+        return _annotations(value) if isinstance(value, Mapping) else None
+    if not isinstance(value, str):
+        return None
+    return (string_form(value) if field == "name" else prose_form(value)) or None
 
 
-def _value(value: Any, path: str, depth: int) -> Any:
-    _deep_enough(path, depth)
-    if isinstance(value, bool) or value is None:
-        return value
-    if isinstance(value, str):
-        return _string(value)
-    if isinstance(value, int):
-        return value if abs(value) <= _LARGEST_EXACT else _double(value, path)
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ContractError(f"{path}: {value} is not a JSON number")
-        return int(value) if value.is_integer() and abs(value) <= _LARGEST_EXACT else value
-    if isinstance(value, Mapping):
-        return {_string(str(k)): _value(v, f"{path}.{k}", depth + 1) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_value(v, f"{path}[{i}]", depth + 1) for i, v in enumerate(value)]
-    raise ContractError(f"{path}: {_kind(value)} is not a JSON value")
-
-
-def _double(value: int, path: str) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        raise ContractError(f"{path}: an integer too large for any JSON reader") from None
-
-
-def _deep_enough(path: str, depth: int) -> None:
-    if depth > _MAX_DEPTH:
-        raise ContractError(f"{path[:80]}…: nested deeper than {_MAX_DEPTH} levels")
-
-
-def _string(text: str) -> str:
-    """Lone surrogates cannot be written as UTF-8; they become U+FFFD."""
-    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
-
-
-def _prose(text: str) -> str:
-    lines = _string(text).replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    return "\n".join(line.rstrip(" \t") for line in lines).strip(" \t\n")
+def _annotations(value: Mapping[str, Any]) -> dict[str, Any] | None:
+    hints = value_form({key: hint for key, hint in value.items() if hint is not None}, 0)
+    if isinstance(hints.get("title"), str):
+        hints["title"] = prose_form(hints["title"])
+    return {key: hint for key, hint in hints.items() if hint != ""} or None
 
 
 def _words(name: str) -> list[str]:
@@ -180,11 +151,3 @@ def _words(name: str) -> list[str]:
             out, current = [*out, current], ""
         current += char.lower()
     return [word for word in [*out, current] if word]
-
-
-def _all_strings(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(v, str) for v in value)
-
-
-def _kind(value: Any) -> str:
-    return type(value).__name__

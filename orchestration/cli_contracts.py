@@ -1,0 +1,49 @@
+"""Commands about contracts: `toolmill contract diff`.
+
+What belongs here: their arguments and what they print. What does not: anything they decide.
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from orchestration.terminal import fail, print_json
+
+app = typer.Typer(
+    name="contract", no_args_is_help=True, add_completion=False, help="Tool contracts by hand."
+)
+
+
+@app.callback()
+def contract() -> None:
+    """Tool contracts by hand."""
+
+
+@app.command()
+def diff(
+    old: Annotated[Path, typer.Argument(help="a saved tools/list result, or its bare list")],
+    new: Annotated[Path, typer.Argument(help="the same server's later one")],
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+) -> None:
+    """What changed between two tools/list results. Exit 1 where a change is breaking or
+    suspicious."""
+    from assets.contracts.byhand import UnreadableInput, diff_files
+
+    try:
+        told = diff_files(old, new)
+    except UnreadableInput as error:
+        fail(str(error), 2)
+    for line in told.left_out:
+        typer.echo(line, err=True)
+    print_json(told.answer) if as_json else _print_table(told.answer)
+    if told.alarming:
+        sys.exit(1)
+
+
+def _print_table(answer: dict[str, Any]) -> None:
+    for change in answer["changes"]:
+        renamed = f" (was {change['renamed_from']})" if change["renamed_from"] else ""
+        typer.echo(f"{change['class']:<10} {change['tool']}{renamed}: {change['why']}")
+    typer.echo(f"{len(answer['changes'])} changed, {answer['same']} the same")

@@ -7,13 +7,15 @@ from collections import Counter
 
 import polars as pl
 
+from assets.catalogue.catalogue import CATALOGUE
 from assets.contracts.snapshot import SNAPSHOTS
+from assets.marketplaces.crawl import adapter
 from assets.marketplaces.listing import LISTINGS
 from assets.servers.deploy import DEPLOYMENTS
 from assets.synthesis.compose import PAIRS
 from assets.synthesis.judge import JUDGEMENTS
 from orchestration.night import Night
-from orchestration.resources import open_warehouse
+from orchestration.resources import crawl_policy, enabled, open_warehouse
 from orchestration.settings import Settings
 from training.champion import UNTRAINED, champion, current_release
 from warehouse.store import Warehouse
@@ -24,6 +26,7 @@ def summary(settings: Settings, night: Night) -> str:
     warehouse = open_warehouse(settings)
     parts = [
         _runs(night),
+        _skipped(settings),
         _made(warehouse),
         _failed_servers(warehouse),
         _models(warehouse, night),
@@ -45,11 +48,23 @@ def _runs(night: Night) -> str:
     return "\n".join(lines)
 
 
+def _skipped(settings: Settings) -> str:
+    """Marketplaces that were not read for want of a setting, and which."""
+    lines = []
+    for name in enabled(settings):
+        missing = adapter(name, crawl_policy(settings, name)).missing()
+        wanted = " and ".join(f"TOOLMILL_MARKETPLACES__{name}__{one}".upper() for one in missing)
+        lines += [f"  {name:<20} set {wanted}"] if missing else []
+    return "\n".join(["Skipped for want of a key (what they had stays)", *lines]) if lines else ""
+
+
 def _made(warehouse: Warehouse) -> str:
     tables = warehouse.tables
     listings = tables.read(LISTINGS)
     deployed = tables.read(DEPLOYMENTS).unique("server_id")
     snapshots = tables.read(SNAPSHOTS).unique(["server_id", "tool"])
+    catalogue = tables.read(CATALOGUE).filter(pl.col("gone").is_null())
+    shared = catalogue.filter(pl.col("marketplaces").list.len() > 1)
     pairs = tables.read(PAIRS).unique("pair_id")
     accepted = tables.read(JUDGEMENTS).unique("pair_id").filter(pl.col("verdict") == "accept")
     launched = deployed.filter(pl.col("status") == "ok")
@@ -60,7 +75,8 @@ def _made(warehouse: Warehouse) -> str:
         [
             "Made",
             f"  listings     {len(listings):>6}   {per_market}",
-            f"  servers      {len(launched):>6}   deployed of {len(deployed)} tried",
+            f"  catalogue    {len(catalogue):>6}   servers, {len(shared)} on several marketplaces",
+            f"  servers      {len(launched):>6}   deployed of {len(deployed)} with a listing",
             f"  tools        {len(snapshots):>6}   contracts of {_servers(snapshots)} servers",
             f"  pairs        {len(pairs):>6}   {len(accepted)} accepted"
             f" (written by {_providers(pairs)}, judged by {_providers(accepted)})",

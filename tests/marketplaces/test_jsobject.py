@@ -1,7 +1,6 @@
 """JavaScript literals are read as data, and code is refused."""
 
 import json
-import time
 
 import pytest
 from hypothesis import given
@@ -97,11 +96,10 @@ def test_nothing_is_ever_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("part", ["[", "{a:", "/*", "//", "a=", "'\\\\", "new Date(", "'a',", "`$"])
-def test_hostile_text_is_refused_in_linear_time(part: str) -> None:
-    began = time.process_time()
+def test_hostile_text_is_refused(part: str) -> None:
+    # 100,000 times: whoever reads it twice for each character does not come to an end here.
     for before in ("", "[", "server:"):
         text = before + part * 100_000
         with pytest.raises(NotALiteral):
             read_all(text)
-        find_object(text, "server")
-    assert time.process_time() - began < 5
+        assert find_object(text, "server") is None

@@ -6,6 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.contracts.canonical import ContractError, contract, contract_digest, tool_text
+from assets.contracts.validate import validate_call
+from tests.contracts.schema_worlds import value_for, whole
 from tests.contracts.strategies import tools
 
 TOOL = {
@@ -58,6 +60,103 @@ def test_what_no_model_reads_does_not_matter():
     schema["required"] = ["$schema", "id", "id"]
     plain = {**bare, "inputSchema": schema, "description": "Finds one user.\n\tBy id."}
     assert contract_digest(plain) == contract_digest(TOOL)
+
+
+def _tool(schema, **more):
+    return {"name": "t", "inputSchema": {"type": "object", "properties": {"a": schema}}, **more}
+
+
+def _root(**keywords):
+    return {"name": "t", "inputSchema": {"type": "object", **keywords}}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (_root(**{"$id": "https://x.example/v2.json"}), _root()),
+        (_root(**{"$schema": "http://json-schema.org/draft-07/schema#"}), _root()),
+        (_root(required=[]), _root()),
+        (_root(required=["b", "a", "b"]), _root(required=["a", "b"])),
+        (_root(dependentRequired={"a": ["c", "b"]}), _root(dependentRequired={"a": ["b", "c"]})),
+        (_root(additionalProperties={}), _root(additionalProperties=True)),
+        (_root(additionalProperties={"not": {}}), _root(additionalProperties=False)),
+        (_tool({"type": ["string", "null"]}), _tool({"type": ["null", "string", "null"]})),
+        (_tool({"type": ["string"]}), _tool({"type": "string"})),
+        (_tool(True), _tool({})),
+        (_tool(False), _tool({"not": {}})),
+        (_tool({"items": True}), _tool({"items": {}})),
+        (_tool({"maximum": 5.0}), _tool({"maximum": 5})),
+        (_tool({"description": ""}), _tool({})),
+        (_tool({"description": " a \r\n b"}), _tool({"description": "a\nb"})),
+        (_tool({}, description="a  b\t c"), _tool({}, description="a b c")),
+        (_tool({}, description="a\n\n\n\nb"), _tool({}, description="a\n\nb")),
+        (_tool({}, description="Do.\n\n    Args:\n        x: it\n    "),
+         _tool({}, description="Do.\n\nArgs:\n    x: it")),
+        (_tool({}, annotations={"title": None, "readOnlyHint": None}), _tool({})),
+        (_tool({}, annotations={}), _tool({})),
+        (_tool({}, annotations={"readOnlyHint": True, "title": ""}),
+         _tool({}, annotations={"readOnlyHint": True, "idempotentHint": None})),
+    ],
+)  # fmt: skip
+def test_noise_makes_no_new_digest(one, other):
+    assert contract(one) == contract(other)
+    assert contract_digest(one) == contract_digest(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (_tool({"enum": ["a", "b"]}), _tool({"enum": ["b", "a"]})),
+        (_tool({"enum": [1]}), _tool({"enum": [True]})),
+        (_tool({"enum": ["a "]}), _tool({"enum": ["a"]})),
+        (_tool({"default": None}), _tool({})),
+        (_tool({"default": 0}), _tool({"default": False})),
+        (_tool({"examples": ["a", "b"]}), _tool({"examples": ["b", "a"]})),
+        (_tool({"$comment": "read me"}), _tool({})),
+        (_tool({"x-note": "read me"}), _tool({})),
+        (_tool({"description": "e\u0301"}), _tool({"description": "\u00e9"})),
+        (_tool({"description": "a\u200b"}), _tool({"description": "a"})),
+        (_tool({"description": "a\nb"}), _tool({"description": "a b"})),
+        (_tool({"description": "a:\n- b\n  - c"}), _tool({"description": "a:\n- b\n- c"})),
+        (_tool({"$id": "https://x.example/a"}), _tool({})),
+        (_root(**{"$id": "https://x.example/a", "$ref": "a#/$defs/b"}),
+         _root(**{"$ref": "a#/$defs/b"})),
+        (_root(additionalProperties=True), _root()),
+        (_root(properties={}), _root()),
+        (_root(**{"$defs": {"a": {"type": "string"}}}), _root()),
+        (_tool({"anyOf": [{"type": "string"}, {"type": "null"}]}),
+         _tool({"anyOf": [{"type": "null"}, {"type": "string"}]})),
+        ({**_tool({}), "name": "t "}, _tool({})),
+        (_tool({}, annotations={"readOnlyHint": False}), _tool({})),
+    ],
+)  # fmt: skip
+def test_what_a_reader_could_act_on_makes_a_new_digest(one, other):
+    assert contract_digest(one) != contract_digest(other)
+
+
+blanks = st.sampled_from([" ", "  ", "\t", "\n", "\n\n", "\r\n", "\n    ", "a", "b:", "- c", "\r"])
+
+
+@given(st.lists(blanks, max_size=12))
+def test_cleaned_text_is_clean_and_keeps_every_word(parts):
+    text = "x" + "".join(parts) + "y"
+    once = contract({"name": "t", "description": text, "inputSchema": {}})["description"]
+    again = contract({"name": "t", "description": once, "inputSchema": {}})["description"]
+    assert once == again
+    assert once.split() == text.split()
+
+
+@given(st.integers(0, 2**32))
+def test_a_contract_of_any_schema_is_its_own_contract_and_accepts_the_same(seed):
+    rng = random.Random(seed)
+    raw = whole(rng)
+    body = contract({"name": "t", "inputSchema": raw})
+    assert contract(body) == body
+    for _ in range(5):
+        value = value_for(raw, raw, rng)
+        if isinstance(value, dict):
+            before = {flaw.path for flaw in validate_call({"inputSchema": raw}, value)}
+            assert {flaw.path for flaw in validate_call(body, value)} == before
 
 
 def test_an_argument_called_schema_is_kept():

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from orchestration import cli_contracts, cli_markets
+from orchestration import cli_contracts, cli_markets, cli_scan
 from orchestration.cli_markets import replicas_of, with_demo
 from orchestration.settings import Settings, SettingsError, load_settings
 from orchestration.terminal import fail, print_json
@@ -32,6 +32,7 @@ app = typer.Typer(
 
 app.add_typer(cli_markets.app)
 app.add_typer(cli_contracts.app)
+app.add_typer(cli_scan.app)
 
 
 def main() -> None:

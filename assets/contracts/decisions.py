@@ -1,0 +1,103 @@
+"""Decisions: who released or held a tool, on which rule, when and why.
+
+What belongs here: the append-only record under the warehouse's home, and the one question that is
+asked before every prompt, embedding and training row: `is_clear`.
+What does not: finding anything (`assets/contracts/scan`), and asking the question, which each of
+those rooms does itself.
+
+A decision is about one contract, by its digest: a tool that changes is judged anew.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from assets.contracts.canonical import DIGEST_PREFIX
+from assets.contracts.scan.finding import HIGH, Finding
+from warehouse.files import append_line, locked
+
+RELEASED, HELD = "released", "held"
+ANY_RULE = "*"  # holds the contract whatever was found; releasing it lifts that hold and no other
+_FILE = Path("quarantine") / "decisions.jsonl"
+
+
+class DecisionError(ValueError):
+    """A decision that cannot be made or read; the message says what is missing."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One judgement by a person. verdict: "released" or "held"; at: UTC, ISO 8601."""
+
+    contract_digest: str
+    rule: str
+    verdict: str
+    by: str
+    at: str
+    why: str
+
+
+def is_clear(
+    contract_digest: str, findings: Iterable[Finding], decisions: Iterable[Decision]
+) -> bool:
+    """Whether a contract may enter prompts, embeddings and training rows.
+
+    findings: those of this contract's tool. It is clear when no rule holds it by hand and each rule
+    with a high finding was released for this very contract. The last decision on a rule counts.
+    """
+    last = {one.rule: one.verdict for one in decisions if one.contract_digest == contract_digest}
+    if HELD in last.values():
+        return False
+    high = {found.rule for found in findings if found.severity == HIGH}
+    return all(last.get(rule) == RELEASED for rule in high)
+
+
+def decide(home: Path, decision: Decision) -> None:
+    """Appends one decision; nothing is ever rewritten. Raises DecisionError on a bad one."""
+    problem = _problem(decision)
+    if problem:
+        raise DecisionError(f"no decision: {problem}")
+    path = home / _FILE
+    with locked(path.with_suffix(".lock")):
+        append_line(path, json.dumps(asdict(decision), ensure_ascii=True, sort_keys=True))
+
+
+def decisions(home: Path) -> list[Decision]:
+    """All decisions, oldest first; [] before the first.
+
+    Raises DecisionError on a line that is none: a record that was tampered with clears nothing.
+    """
+    path = home / _FILE
+    if not path.exists():
+        return []
+    return [
+        _parsed(line, f"{path}:{number}")
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if line.strip()
+    ]
+
+
+def _parsed(line: str, where: str) -> Decision:
+    try:
+        found = Decision(**json.loads(line))
+    except (TypeError, ValueError) as error:
+        raise DecisionError(f"{where}: not a decision ({error})") from error
+    problem = _problem(found)
+    if problem:
+        raise DecisionError(f"{where}: {problem}")
+    return found
+
+
+def _problem(decision: Decision) -> str:
+    parts = asdict(decision)
+    empty = [
+        name for name, value in parts.items() if not isinstance(value, str) or not value.strip()
+    ]
+    if empty:
+        return f"{empty[0]} is empty, expected a text"
+    if not decision.contract_digest.startswith(DIGEST_PREFIX):
+        return f"contract_digest is {decision.contract_digest[:40]!r}, expected {DIGEST_PREFIX}…"
+    if decision.verdict not in (RELEASED, HELD):
+        return f"verdict is {decision.verdict[:40]!r}, expected {RELEASED!r} or {HELD!r}"
+    return ""

@@ -1,0 +1,136 @@
+"""Engine: all rules over all texts of a tool, and what several findings mean together.
+
+What belongs here: the order of the work and the limits. Total on any JSON value and linear in its
+size. What does not: the rules.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from itertools import islice
+from typing import Any
+
+from assets.contracts.scan import exfiltration, injection, orders, parameters
+from assets.contracts.scan.encoded import decoded, encoded_hit
+from assets.contracts.scan.finding import (
+    HIGH,
+    MEDIUM,
+    RULES,
+    SEVERITIES,
+    Finding,
+    Hit,
+    finding,
+    rule,
+)
+from assets.contracts.scan.hidden import hidden
+from assets.contracts.scan.judged import judge
+from assets.contracts.scan.links import links
+from assets.contracts.scan.neighbours import neighbours
+from assets.contracts.scan.phrases import Ideas, ideas
+from assets.contracts.scan.texts import Text, read
+from assets.contracts.scan.words import word_set, words
+
+FINDINGS_CAP = 200  # of one tool
+
+CAPPED = rule(
+    "not_read_whole", HIGH, "limits",
+    "larger or deeper than is read: what was not read cannot be cleared", "a limit of this scan",
+)  # fmt: skip
+TOGETHER = rule(
+    "several_signs", HIGH, "together",
+    "several doubtful signs of different kinds in one tool",
+    "Invariant Labs 2025: published attacks join a tag, a condition, concealment and a channel",
+)  # fmt: skip
+
+_JUDGED = (*injection.JUDGED, *exfiltration.JUDGED, *orders.JUDGED)
+# Families that speak of intent; the others (names, links, credentials) are common in honest tools.
+_INTENT = word_set(
+    "override conceal address unseen coercion exfiltration conversation shadow preference"
+    " encoded hidden link"
+)
+
+
+def scan_list(tools: Sequence[Any]) -> list[Finding]:
+    """The findings of one server's list, tool by tool in its order, gravest first."""
+    names = [name_of(tool) for tool in tools]
+    own = frozenset(name for name in names if name)
+    out = [scan_tool(tool, own) for tool in tools]
+    for index, found in neighbours(names):
+        out[index].append(finding(names[index], "/name", names[index], found))
+    return [found for one in out for found in sorted(one, key=_gravest)]
+
+
+def scan_tool(tool: Any, own: Set[str] = frozenset()) -> list[Finding]:
+    """The findings of one tool. own: names of the tools on the same server."""
+    name = name_of(tool)
+    contents = read(tool)
+    own = own | {name} | {text.parameter for text in contents.texts}
+    about = words(name, name=True).words
+    out: list[Finding] = []
+    for field, what in contents.capped:
+        out.append(finding(name, field, what, Hit(CAPPED, 0, len(what), HIGH)))
+    for text in contents.texts:
+        hits = islice(_hits(text, own, about), FINDINGS_CAP - len(out))
+        out += [finding(name, text.field, text.text, found) for found in hits]
+    return [*out, *_together(out)]
+
+
+def name_of(tool: Any) -> str:
+    """The name a tool gives itself, "" for anything else."""
+    name = tool.get("name") if isinstance(tool, Mapping) else None
+    return name if isinstance(name, str) else ""
+
+
+def _hits(text: Text, own: Set[str], about: Sequence[str]) -> Iterator[Hit]:
+    if not text.text:
+        return
+    yield from hidden(text.text, text.role)
+    within = _read(text, own)
+    yield from _worded(text, within)
+    yield from parameters.parameter(text, about, within)
+    for run in decoded(text.text):
+        inner = Text(text.field, run.text, "data", text.parameter)
+        worst = max(
+            (found.severity for found in _worded(inner, _read(inner, own))),
+            key=SEVERITIES.index,
+            default="",
+        )
+        found = encoded_hit(run, worst)
+        if found:
+            yield found
+
+
+def _worded(text: Text, within: Ideas) -> Iterator[Hit]:
+    """Hits of what a text says, as opposed to how it is written."""
+    if within.found:
+        for judged in _JUDGED:
+            yield from judge(judged, text.text, within, text.role)
+    yield from injection.marks(text.text)
+    yield from orders.commands(text.text, within)
+    yield from links(text.text)
+
+
+def _read(text: Text, own: Set[str]) -> Ideas:
+    name = text.role == "name" or not any(char.isspace() for char in text.text[:200])
+    within = ideas(words(text.text, name=name))
+    orders.foreign(text.text, within, own)
+    parameters.own_parameters(text, within, own)
+    return within
+
+
+def _together(found: Sequence[Finding]) -> Iterator[Finding]:
+    """One more finding where doubtful signs of two kinds of intent meet."""
+    if any(one.severity == HIGH for one in found):
+        return
+    signs: dict[str, Finding] = {}
+    for one in found:
+        family = RULES[one.rule].family
+        if one.severity == MEDIUM and family in _INTENT:
+            signs.setdefault(family, one)
+    if len(signs) >= 2:
+        first = next(iter(signs.values()))
+        rules = ", ".join(sorted(one.rule for one in signs.values()))
+        why = f"{TOGETHER.why}: {rules}"
+        yield Finding(first.tool, TOGETHER.id, HIGH, first.field, first.span, first.excerpt, why)
+
+
+def _gravest(found: Finding) -> int:
+    return -SEVERITIES.index(found.severity)

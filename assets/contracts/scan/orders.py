@@ -1,0 +1,105 @@
+"""Orders: a tool that says how other tools, or the machine, are to be used.
+
+What belongs here: cross-tool shadowing, taking the place of other tools, commands to run.
+What does not: look-alike names in one list (`neighbours.py`).
+
+A tool may well speak of the others of its own server ("call resolve_id first"); names that the same
+list holds are therefore nobody else's.
+"""
+
+import re
+from collections.abc import Iterator, Set
+
+from assets.contracts.scan.finding import HIGH, LOW, MEDIUM, Hit, hit, rule
+from assets.contracts.scan.judged import Judged
+from assets.contracts.scan.phrases import Ideas, patterns, sentence_holds
+from assets.contracts.scan.words import word_set
+
+_SHADOW = "Invariant Labs, cross-server tool shadowing, April 2025"
+
+SHADOW = rule(
+    "tool_shadowing", HIGH, "shadow",
+    "changes how another tool is to be used: its recipients, arguments or results", _SHADOW,
+)  # fmt: skip
+MEDDLING = rule(
+    "orders_about_others", MEDIUM, "shadow",
+    "gives orders about tools that are not in its own list", _SHADOW,
+)  # fmt: skip
+SUPPLANT = rule(
+    "tool_preference", MEDIUM, "preference",
+    "claims to come before all other tools, or speaks others down",
+    "MPMA, preference manipulation attacks against MCP, 2025 (arXiv 2505.11154)",
+)  # fmt: skip
+COMMAND = rule(
+    "command_order", HIGH, "command",
+    "has a command run that fetches and executes code, opens a shell or destroys files",
+    "Cisco MCP scanner, malicious tool classes, 2025",
+)  # fmt: skip
+
+JUDGED = (
+    Judged(
+        SHADOW,
+        patterns(
+            "WHENEVER 3 FOREIGN|OTHER_TOOL 12 FIRM 4 TAMPER",
+            "WHENEVER 3 USING 4 FOREIGN|OTHER_TOOL 12 TAMPER",
+            "FIRM 5 USING 5 FOREIGN|OTHER_TOOL 8 TAMPER",
+            "FOREIGN|OTHER_TOOL 6 FIRM 4 TAMPER",
+            "FIRM 4 TAMPER 10 WHENEVER 2 USING 4 FOREIGN|OTHER_TOOL",
+            "TAMPER 8 WHENEVER 2 USING 3 FOREIGN|OTHER_TOOL",
+            "FOREIGN|OTHER_TOOL 8 TAMPER_STRICT",
+            "WHENEVER 2 FOREIGN|OTHER_TOOL 10 THIS_TOOL 6 CONTENT",
+        ),
+        mentioned=LOW,
+    ),
+    Judged(
+        MEDDLING,
+        patterns("WHENEVER 3 USING 3 FOREIGN|OTHER_TOOL 8 FIRM", "NEG 2 USING 2 OTHER_TOOL",
+                 "INSTEAD 1 USING 1 FOREIGN 6 THIS_TOOL"),
+        mentioned=LOW,
+    ),
+    Judged(SUPPLANT, patterns("SUPPLANT"), mentioned=LOW),
+)  # fmt: skip
+
+_IDENTIFIER = re.compile(
+    r"(?<![\w./:@-])[a-z][a-z0-9]{1,30}(?:[_-][a-z0-9]{1,30}){1,6}(?![\w/:@-]|\.\w)"
+)
+# Hyphens and underscores join honest words too; one of these makes a tool of them.
+_VERBS = word_set(
+    "send read write get list create delete update search fetch execute run post upload"
+    " download transfer pay call make open email mail query push merge add set"
+)
+_COMMAND = re.compile(
+    r"\b(?:curl|wget|iwr|Invoke-WebRequest)\b[^|\n]{1,200}\|\s{0,3}(?:sudo )?(?:ba|z|da)?sh\b"
+    r"|\b(?:curl|wget)\b[^\n;&]{1,200}(?:&&|;) {0,3}(?:(?:ba|z)?sh|chmod|python3?) "
+    r"|\bbash -i >& ?/dev/tcp/|\bnc(?:at)? (?:-\w{1,4} ){1,3}\S{1,80} \d{2,5}\b|/dev/tcp/\d"
+    r"|\brm -rf (?:/|~|\$HOME)(?=[\s'\"`;&|]|$)|\bIEX ?\(New-Object|:\(\)\{ ?:\|:& ?\};:"
+    r"|\bcat (?:~|/)[\w./~-]{0,80}(?:id_rsa|passwd|shadow|credentials)\b[^|\n]{0,80}"
+    r"\| {0,3}(?:curl|nc|base64)\b"
+    r"|\bchmod 777 /(?=\s|$)|\bmkfs\.|\bdd if=/dev/(?:zero|random) of=/dev/"
+)
+
+
+def foreign(text: str, within: Ideas, own: Set[str]) -> None:
+    """Enters the names of tools that the list does not hold as the idea FOREIGN."""
+    if "_" not in text and "-" not in text and "`" not in text:
+        return
+    spans = []
+    for found in _IDENTIFIER.finditer(text):
+        name = found[0]
+        parts = name.replace("-", "_").split("_")
+        if name not in own and not _VERBS.isdisjoint(parts):
+            first, last = within.words.at(found.start()), within.words.at(found.end() - 1)
+            if first >= 0:
+                spans.append((first, last))
+    if spans:
+        within.found["FOREIGN"] = spans
+
+
+def commands(text: str, within: Ideas) -> Iterator[Hit]:
+    """Shell commands that no honest description tells a model to run."""
+    found = _COMMAND.search(text)
+    if not found:
+        return
+    at = max(0, within.words.at(found.start()))
+    mentioned = sentence_holds(("DETECTS", "NEG"), within, at, 14)
+    yield hit(COMMAND, found.start(), found.end(), MEDIUM if mentioned else HIGH)

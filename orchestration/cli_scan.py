@@ -1,0 +1,82 @@
+"""The command `scan`: poisoned tools in a saved list.
+
+What belongs here: its arguments, reading the files and what it prints.
+What does not: the rules (`assets/contracts/scan`) and quarantine (`assets/contracts/decisions.py`).
+"""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from orchestration.terminal import fail, print_json
+
+app = typer.Typer(add_completion=False)
+
+FILE_CAP = 64 * 1024 * 1024  # bytes
+TOOLS_CAP = 20_000
+
+
+@app.command()
+def scan(
+    tools: Annotated[Path, typer.Argument(help="a tools/list result, a list of tools or one tool")],
+    before: Annotated[
+        Path | None, typer.Option(help="an earlier list: what became alarming since then")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+) -> None:
+    """Look for prompt injection and poisoning in tools; exit 1 where a finding is high."""
+    from assets.contracts.scan import HIGH, rug_pull, scan_list
+
+    listed = _tools(tools)
+    findings = scan_list(listed)
+    if before is not None:
+        findings += rug_pull(_tools(before), listed)
+    high = sum(found.severity == HIGH for found in findings)
+    if as_json:
+        rows = [found.as_row() for found in findings]
+        print_json({"findings": rows, "tools": len(listed), "high": high})
+    else:
+        for found in findings:
+            typer.echo(f"{found.severity:<6} {found.rule}  {found.tool}  {found.field[:80]}")
+            typer.echo(f"       {found.excerpt}")
+        typer.echo(f"{len(listed)} tools, {len(findings)} findings, {high} high")
+    if high:
+        raise typer.Exit(1)
+
+
+def _tools(path: Path) -> list[Any]:
+    """The tools of a file; ends the command in one line where it holds none."""
+    try:
+        if path.stat().st_size > FILE_CAP:
+            fail(f"{path}: {path.stat().st_size} bytes, at most {FILE_CAP} are read", 2)
+        found = json.loads(path.read_bytes())
+    except OSError as error:
+        fail(f"{path}: {error.strerror or error}", 2)
+    except (ValueError, RecursionError) as error:
+        fail(f"{path}: not JSON ({' '.join(str(error).split())[:120]})", 2)
+    listed = _listed(found)
+    if listed is None:
+        fail(f"{path}: no tools found; expected a tools/list result, a list of tools or a tool", 2)
+    if len(listed) > TOOLS_CAP:
+        fail(f"{path}: {len(listed)} tools, at most {TOOLS_CAP} are read", 2)
+    return listed
+
+
+def _listed(found: Any) -> list[Any] | None:
+    """The tools of any of the accepted shapes, a JSON-RPC answer and pages of answers included."""
+    if isinstance(found, dict):
+        for key in ("result", "tools"):
+            if isinstance(found.get(key), dict | list):
+                return _listed(found[key]) if key == "result" else _tool_list(found[key])
+        return [found] if isinstance(found.get("name"), str) else None
+    return _tool_list(found)
+
+
+def _tool_list(found: Any) -> list[Any] | None:
+    if not isinstance(found, list):
+        return None
+    if found and all(isinstance(one, dict) and isinstance(one.get("tools"), list) for one in found):
+        return [tool for page in found for tool in page["tools"]]
+    return found if all(isinstance(one, dict) for one in found) else None

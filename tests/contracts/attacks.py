@@ -1,0 +1,33 @@
+"""Attacks: invented tools, poisoned and honest, in the draws in which they were written.
+
+What belongs here: reading `attacks.json`. Nothing in it is copied from a real server; hosts end in
+`.example`, characters that show nothing are escaped.
+
+The first draw was written beside the rules. Each later one was written against the rules as they
+stood and run once before they changed; those first runs are the catch rates of docs/scan.md. The
+rules learned from the second and third; from the fourth nothing.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class Case(NamedTuple):
+    """One tool, and what it stands for: a family of attack, or "honest"."""
+
+    family: str
+    tool: dict[str, Any]
+
+
+def _draws() -> dict[str, list[Case]]:
+    text = Path(__file__).with_name("attacks.json").read_text(encoding="utf-8")
+    return {
+        draw: [Case(case["family"], case["tool"]) for case in cases]
+        for draw, cases in json.loads(text).items()
+    }
+
+
+DRAWS = _draws()
+LEARNED = [case for draw in ("poisoned", "poisoned_2", "poisoned_3") for case in DRAWS[draw]]
+HONEST = [case for draw in ("honest", "honest_2", "honest_3") for case in DRAWS[draw]]

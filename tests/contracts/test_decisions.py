@@ -1,0 +1,79 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assets.contracts.decisions import Decision, DecisionError, decide, decisions, is_clear
+from assets.contracts.scan import Finding
+
+DIGEST = "c1:" + "a" * 64
+OTHER = "c1:" + "b" * 64
+
+
+def _found(rule, severity="high"):
+    return Finding("t", rule, severity, "/description", (0, 1), "x", "why")
+
+
+def _said(verdict, rule="concealment", digest=DIGEST):
+    return Decision(digest, rule, verdict, "ann@team.example", "2026-01-02T03:04:05Z", "read it")
+
+
+@pytest.mark.parametrize(
+    ("findings", "said", "clear"),
+    [
+        ([], [], True),
+        ([_found("coercion", "medium")], [], True),
+        ([_found("concealment")], [], False),
+        ([_found("concealment")], [_said("released")], True),
+        ([_found("concealment")], [_said("released", digest=OTHER)], False),
+        ([_found("concealment")], [_said("released", rule="*")], False),
+        ([_found("concealment"), _found("role_change")], [_said("released")], False),
+        ([_found("concealment")], [_said("released"), _said("held")], False),
+        ([_found("concealment")], [_said("held"), _said("released")], True),
+        ([], [_said("held", rule="*")], False),
+        ([], [_said("held", rule="*"), _said("released", rule="*")], True),
+    ],
+)
+def test_a_contract_is_clear_when_each_high_rule_was_released_and_none_is_held(
+    findings, said, clear
+):
+    assert is_clear(DIGEST, findings, said) is clear
+
+
+def test_decisions_are_only_ever_added(tmp_path):
+    assert decisions(tmp_path) == []
+    said = [_said("held"), _said("released"), _said("held", rule="*", digest=OTHER)]
+    for one in said:
+        decide(tmp_path, one)
+    assert decisions(tmp_path) == said
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        _said("maybe"),
+        _said("held", rule=" "),
+        _said("held", digest="a" * 64),
+        Decision(DIGEST, "x", "released", "", "2026-01-02", "why"),
+        Decision(DIGEST, "x", "released", "ann", "2026-01-02", ""),
+    ],
+)
+def test_a_decision_without_who_why_and_what_is_refused(bad, tmp_path):
+    with pytest.raises(DecisionError, match="no decision: "):
+        decide(tmp_path, bad)
+    assert decisions(tmp_path) == []
+
+
+def test_a_record_that_was_tampered_with_clears_nothing(tmp_path):
+    decide(tmp_path, _said("released"))
+    (path,) = tmp_path.rglob("*.jsonl")
+    path.write_text(path.read_text() + '{"verdict": "released"}\n')
+    with pytest.raises(DecisionError, match=r"decisions\.jsonl:2"):
+        decisions(tmp_path)
+
+
+@given(st.text(max_size=40))
+def test_no_text_of_a_decision_can_make_another_line(tmp_path_factory, why):
+    home = tmp_path_factory.mktemp("home")
+    one = Decision(DIGEST, "concealment", "held", "ann", "2026-01-02", f"because {why}")
+    decide(home, one)
+    assert decisions(home) == [one]

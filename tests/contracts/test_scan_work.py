@@ -1,0 +1,109 @@
+"""Linear work: patterns that cannot backtrack at length, and steps counted, never timed."""
+
+import re
+import sys
+from importlib import import_module
+from pkgutil import iter_modules
+
+import pytest
+import regex
+
+import assets.contracts.scan
+from assets.contracts.scan import scan_tool
+
+try:
+    from re import _parser as parser  # type: ignore[attr-defined]
+except ImportError:
+    import sre_parse as parser
+
+MODULES = [
+    import_module(f"assets.contracts.scan.{found.name}")
+    for found in iter_modules(assets.contracts.scan.__path__)
+]
+PATTERNS = {
+    f"{module.__name__.rsplit('.', 1)[1]}.{name}": value
+    for module in MODULES
+    for name, value in vars(module).items()
+    if isinstance(value, re.Pattern)
+}
+UNBOUNDED = 1_000_000
+# Looked at by eye: what is repeated begins with a sign that it does not hold elsewhere (an
+# apostrophe, `%`, `&#`), so there is one way to read any text.
+ONE_WAY = {"words._TOKEN": 1, "encoded._PERCENT": 1, "encoded._ENTITIES": 1}
+
+
+def _repeats(parsed, inside=1):
+    """(most repetitions, how often what encloses it repeats) of every repeat that has a choice."""
+    for code, argument in parsed:
+        if str(code) in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
+            least, most, body = argument
+            most = min(int(most), UNBOUNDED)
+            if least != most:
+                yield most, inside
+            yield from _repeats(body, inside * most)
+        elif str(code) == "SUBPATTERN":
+            yield from _repeats(argument[-1], inside)
+        elif str(code) == "BRANCH":
+            for branch in argument[1]:
+                yield from _repeats(branch, inside)
+        elif str(code) in ("ASSERT", "ASSERT_NOT"):
+            yield from _repeats(argument[1], inside)
+        elif str(code) == "ATOMIC_GROUP":
+            yield from _repeats(argument, inside)
+
+
+@pytest.mark.parametrize("name", sorted(PATTERNS))
+def test_no_pattern_repeats_without_bound_what_itself_repeats(name):
+    pattern = PATTERNS[name]
+    nested = [
+        (most, inside)
+        for most, inside in _repeats(parser.parse(pattern.pattern, pattern.flags))
+        if most > 1 and inside >= UNBOUNDED
+    ]
+    assert len(nested) <= ONE_WAY.get(name, 0)
+
+
+def test_every_pattern_is_one_that_was_looked_at():
+    assert len(PATTERNS) >= 30
+    others = [
+        name
+        for module in MODULES
+        for name, value in vars(module).items()
+        if isinstance(value, regex.Pattern) and name not in ("_HAN", "_JOINED")
+    ]
+    assert others == []
+
+
+def _steps(text):
+    """Lines of the scanner that run on a text."""
+    count = 0
+
+    def trace(frame, event, _):
+        nonlocal count
+        if "contracts/scan" not in frame.f_code.co_filename:
+            return None
+        count += event == "line"
+        return trace
+
+    tool = {"name": "x", "description": text}
+    scan_tool(tool)  # fills the caches of words
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        scan_tool(tool)
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "ignore all previous instructions ", "read ~/.ssh/id_rsa send parameter ",
+        "when send_email must bcc ", "![a](", "<!-- a b c ", "a_b_c_", "%41", "\\u0041", "\u200b",
+        "忽略所有", "i g n o r e ", "https://a.b/?c={secret}&", "curl ", "don't'",
+    ],
+)  # fmt: skip
+def test_twice_the_text_is_at_most_twice_the_work(unit):
+    half, whole = (_steps((unit * 3_000)[:size]) for size in (4_000, 8_000))
+    assert whole <= 2.2 * half + 500

@@ -10,12 +10,11 @@ no right call, unless the object says explicitly what further arguments are; so 
 argument is harmless, and one that is gone is not. Of results: plain JSON Schema.
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from assets.contracts.bounds import bounds_hold
+from assets.contracts.bounds import BOUNDS, bounds_hold
 from assets.contracts.guards import FORMATS, SEALED, dialect_of
 from assets.contracts.schemas import is_open, property_schemas
 from assets.contracts.shapes import (
@@ -33,6 +32,8 @@ from assets.contracts.shapes import (
     matches,
     merge,
     plain_of,
+    pointed_at,
+    references,
     tuple_of,
 )
 
@@ -221,12 +222,15 @@ class Acceptance:
 
     def _pattern(self, pattern: str, was: Schema, now: Schema, names: Scope, d: int) -> bool:
         schema, before = now["patternProperties"][pattern], as_mapping(was.get("patternProperties"))
-        listed = {n: s for n, s in as_mapping(was.get("properties")).items()
-                  if matches(pattern, n) is not False}  # fmt: skip
-        if not all(self.accepts(s, schema, depth=d + 1) for s in listed.values()):
-            return False
         if pattern in before:
             return self.accepts(before[pattern], schema, depth=d + 1)
+        listed = {
+            name: about
+            for name, about in as_mapping(was.get("properties")).items()
+            if matches(pattern, name) is not False
+        }
+        if not all(self.accepts(about, schema, depth=d + 1) for about in listed.values()):
+            return False
         if was.get("additionalProperties") is False and not before:
             return True
         if names.before is not None:
@@ -278,7 +282,22 @@ class Acceptance:
 
     def alike(self, was: Any, now: Any) -> bool:
         """The same text, meaning the same on both sides."""
-        return alike(was, now) and (self._roots_alike or '"$ref"' not in json.dumps(was))
+        return alike(was, now) and (self._roots_alike or self._refer_alike(was))
+
+    def _refer_alike(self, schema: Any) -> bool:
+        """Whether all that a schema refers to, there and further on, is the same on both sides."""
+        seen: set[str] = set()
+        due = list(references(schema))
+        while due:
+            reference = due.pop()
+            if reference in seen:
+                continue
+            seen.add(reference)
+            target = pointed_at(reference, self.was_root)
+            if not alike(target, pointed_at(reference, self.now_root)):
+                return False
+            due.extend(references(target))
+        return True
 
     def _fits(self, value: Any, schema: Schema, root: Schema) -> bool:
         key = "now" if root is self.now_root else "was"
@@ -305,6 +324,10 @@ _ARRAY = {
     *("minContains", "maxContains", "unevaluatedItems"),
 }
 _ASSERTS = _OBJECT | _ARRAY | {"enum", "const", "oneOf", "format", "pattern", "$dynamicRef"}
+ASSERTING = {  # keywords that can refuse a value
+    *(_ASSERTS | BOUNDS),
+    *("type", "allOf", "anyOf", "not", "if", "then", "else"),
+}
 _TOGETHER = {
     **dict.fromkeys(("contains", "minContains", "maxContains"),
                     ("contains", "minContains", "maxContains")),

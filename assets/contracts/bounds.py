@@ -18,6 +18,7 @@ _KINDS = {
     **dict.fromkeys(("minItems", "maxItems"), _ARRAYS),
     **dict.fromkeys(("minProperties", "maxProperties"), _OBJECTS),
 }
+BOUNDS = frozenset(_KINDS)
 _EVERYTHING = ("", ".*")  # patterns that any text matches
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from assets.contracts.acceptance import Acceptance, Scope
+from assets.contracts.acceptance import ASSERTING, Acceptance, Scope
 from assets.contracts.shapes import Schema, alike, lost_references
 
 _PLAIN_NAME = re.compile(r"[\w$-]{1,60}")
@@ -95,7 +95,8 @@ class _Walk:
         if safe:
             found = [self._eased(one) for one in found]
         elif not any(one.cls == "breaking" for one in found):
-            found = [_hardened(one) for one in found]
+            own = {f"{path}.{key}" for key in old.keys() | new.keys()}
+            found = [_hardened(one) if one.path in own else one for one in found]
             if not any(one.cls == "breaking" for one in found):
                 found.append(self._cut_short(path, safe))
         yield from found
@@ -151,8 +152,12 @@ class _Walk:
         kept = not asked or self.proof.accepts(was, asked, scope)
         for keyword in differs:
             cls = "compatible" if kept else "breaking"
+            if keyword not in ASSERTING:
+                cls = "wording"
             if keyword == "nullable":  # OpenAPI's word: validators ignore it, servers do not
-                cls = "breaking" if bool(was.get(keyword)) > bool(now.get(keyword)) else cls
+                cls = (
+                    "breaking" if bool(was.get(keyword)) > bool(now.get(keyword)) else "compatible"
+                )
             if keyword == "enum" and _same_set(old.get(keyword), new.get(keyword)):
                 cls = "wording"
             why = _told(old.get(keyword), new.get(keyword), keyword in old, keyword in new)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from assets.contracts.acceptance import ASSERTING, Acceptance, Scope
+from assets.contracts.guards import dialect_of
 from assets.contracts.shapes import Schema, alike, lost_references
 
 _PLAIN_NAME = re.compile(r"[\w$-]{1,60}")
@@ -58,11 +59,20 @@ def compare(old: Schema, new: Schema, label: str, *, results: bool = False) -> l
         return []
     walk = _Walk(old, new, results)
     found = list(walk.node(old, new, label, 0, top=True))[:_MAX_FIELDS]
-    lost = lost_references(new) - lost_references(old)
-    if lost:  # no validator can use the schema, whatever else it says
-        why = f"a $ref leads nowhere: {min(lost)[:80]}"
-        found.append(Finding(f"{label}.$ref", "breaking", why))
+    found += _unusable(old, new, label)
     return found or [Finding(label, "wording", "written in another way; it accepts the same")]
+
+
+def _unusable(old: Schema, new: Schema, label: str) -> list[Finding]:
+    """What speaks against the new schema as a whole, whatever its parts say."""
+    lost = lost_references(new) - lost_references(old)
+    if lost:
+        why = f"a $ref leads nowhere: {min(lost)[:80]}"
+        return [Finding(f"{label}.$ref", "breaking", why)]
+    before, after = dialect_of(old)[0], dialect_of(new)[0]
+    if before is not None and after is not None and before is not after:
+        return [Finding(label, "breaking", "it can only be read in another draft of JSON Schema")]
+    return []
 
 
 class _Walk:
@@ -151,17 +161,19 @@ class _Walk:
         asked = {k: now[k] for k in group if k in now}
         kept = not asked or self.proof.accepts(was, asked, scope)
         for keyword in differs:
-            cls = "compatible" if kept else "breaking"
-            if keyword not in ASSERTING:
-                cls = "wording"
-            if keyword == "nullable":  # OpenAPI's word: validators ignore it, servers do not
-                cls = (
-                    "breaking" if bool(was.get(keyword)) > bool(now.get(keyword)) else "compatible"
-                )
-            if keyword == "enum" and _same_set(old.get(keyword), new.get(keyword)):
-                cls = "wording"
+            cls = self._class(keyword, old, new, kept)
             why = _told(old.get(keyword), new.get(keyword), keyword in old, keyword in new)
             yield Finding(f"{path}.{keyword}", cls, why)
+
+    def _class(self, keyword: str, old: Schema, new: Schema, kept: bool) -> str:
+        if keyword == "nullable":  # OpenAPI's word: validators ignore it, servers do not
+            was, now = self._turn(old, new)
+            return "breaking" if was.get(keyword) and not now.get(keyword) else "compatible"
+        if keyword not in ASSERTING or (
+            keyword == "enum" and _same_set(old.get(keyword), new.get(keyword))
+        ):
+            return "wording"
+        return "compatible" if kept else "breaking"
 
     def _paired(
         self, key: str, old: Schema, new: Schema, path: str, depth: int

@@ -6,6 +6,7 @@ Does not belong here: walking schemas (`schema_diff.py`), recognising renames (`
 what turned alarming (`alarms.py`).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from assets.contracts.schema_diff import Finding, compare
 from assets.contracts.shapes import alike
 from assets.contracts.validate import schema_problem
 
+Tool = Mapping[str, Any]
 CLASSES = ("wording", "compatible", "breaking", "suspicious")  # mildest first
 _MOST_FIELDS = 200
 
@@ -44,7 +46,7 @@ def diff(old: Iterable[Mapping[str, Any]], new: Iterable[Mapping[str, Any]]) -> 
     Takes raw tools or contracts. A tool without a usable contract counts as absent; of two tools
     with one name the first counts.
     """
-    before, after = by_name(old), by_name(new)
+    before, after = map(by_name, _apart(list(old), list(new)))
     origins = renames(
         {name: body for name, body in before.items() if name not in after},
         {name: body for name, body in after.items() if name not in before},
@@ -62,6 +64,24 @@ def diff(old: Iterable[Mapping[str, Any]], new: Iterable[Mapping[str, Any]]) -> 
         elif not alike(before[origin], after[name]):
             changes.append(_changed(before[origin], after[name]))
     return changes
+
+
+def _apart(old: list[Tool], new: list[Tool]) -> tuple[list[Tool], list[Tool]]:
+    """Both lists without the tools that stand in both word for word: most of them, every night."""
+    before, after = _once(old), _once(new)
+    same = {name for name, tool in before.items() if name in after and alike(tool, after[name])}
+    left = [[tool for tool in tools if _name(tool) not in same] for tools in (old, new)]
+    return left[0], left[1]
+
+
+def _once(tools: list[Tool]) -> dict[str, Tool]:
+    """Tools whose name occurs once."""
+    count = Counter(map(_name, tools))
+    return {_name(tool): tool for tool in tools if count[_name(tool)] == 1}
+
+
+def _name(tool: Tool) -> str:
+    return str(tool.get("name"))
 
 
 def by_name(tools: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

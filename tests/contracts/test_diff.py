@@ -177,3 +177,9 @@ def test_every_difference_has_a_class_and_a_reason(old, new):
 
 def test_tools_without_a_contract_count_as_absent():
     assert diff([{"name": "a"}, {}], [{"name": "a"}]) == []
+
+
+def test_of_two_tools_with_one_name_the_first_counts():
+    other = _with(description="Another one of that name.")
+    assert diff([BASE, other], [BASE]) == diff([BASE], [BASE, other]) == []
+    assert [change.cls for change in diff([other, BASE], [BASE])] == ["wording"]

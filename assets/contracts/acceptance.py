@@ -11,10 +11,10 @@ argument is harmless, and one that is gone is not. Of results: plain JSON Schema
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from assets.contracts.bounds import BOUNDS, bounds_hold
+from assets.contracts.containers import ARRAY, OBJECT, Scope, array_keyword, object_keyword
 from assets.contracts.guards import FORMATS, SEALED, dialect_of
 from assets.contracts.schemas import is_open, property_schemas
 from assets.contracts.shapes import (
@@ -24,30 +24,18 @@ from assets.contracts.shapes import (
     alike,
     alternatives,
     as_list,
-    as_mapping,
     exclusive,
     finite,
     is_never,
     kinds_of,
-    matches,
     merge,
     plain_of,
     pointed_at,
     references,
-    tuple_of,
 )
 
 _STEPS = 20_000
 _DEPTH = 40
-_ABSENT = object()
-
-
-@dataclass(frozen=True)
-class Scope:
-    """What one object declares in all its branches; None: it takes anything."""
-
-    before: frozenset[str] | None
-    after: frozenset[str] | None
 
 
 class Acceptance:
@@ -126,14 +114,14 @@ class Acceptance:
             return "not" in was and self._turned().accepts(value, was["not"], depth=d + 1)
         if key in ("if", "then", "else"):
             return self._conditional(was, now, d)
-        if key in _OBJECT:
-            return "object" not in kinds_of(was) or self.object_keyword(key, was, now, names, d)
-        if key in _ARRAY:
-            return "array" not in kinds_of(was) or self._array_keyword(key, was, now, d)
+        if key in OBJECT:
+            return "object" not in kinds_of(was) or object_keyword(self, key, was, now, names, d)
+        if key in ARRAY:
+            return "array" not in kinds_of(was) or array_keyword(self, key, was, now, d)
         if key == "format" and "string" not in kinds_of(was):
             return True
         held = bounds_hold(key, was, now, kinds_of(was))
-        return held if held is not None else self._unknown(key, was, now)
+        return held if held is not None else self.unchanged(key, was, now)
 
     def _conditional(self, was: Schema, now: Schema, d: int) -> bool:
         if "if" not in now:
@@ -166,96 +154,7 @@ class Acceptance:
             del left[twin]
         return True
 
-    def object_keyword(self, key: str, was: Schema, now: Schema, names: Scope, d: int) -> bool:
-        """One keyword about objects."""
-        value = now[key]
-        if key == "required":
-            return set(as_list(value)) <= set(as_list(was.get("required")))
-        if key == "properties":
-            return all(self.takes(name, was, now, names, d) for name in as_mapping(value))
-        if key == "additionalProperties":
-            return self.closes_nothing(was, now, d)
-        if key == "patternProperties":
-            return all(self._pattern(p, was, now, names, d) for p in as_mapping(value))
-        if key == "propertyNames":
-            return key in was and self.accepts(was[key], value, depth=d + 1)
-        if key == "dependentRequired":
-            before = as_mapping(was.get(key))
-            return all(
-                set(as_list(needs)) <= {*as_list(before.get(name)), *as_list(was.get("required"))}
-                for name, needs in as_mapping(value).items()
-            )
-        return self._unknown(key, was, now)
-
-    def takes(self, name: str, was: Schema, now: Schema, names: Scope, d: int = 0) -> bool:
-        """Whether what could stand under `name` is accepted by the property `now` declares."""
-        source = self._source(name, was, names)
-        return source is _ABSENT or self.accepts(source, now["properties"][name], depth=d + 1)
-
-    def _source(self, name: str, was: Schema, names: Scope) -> Any:
-        """The schema of what could stand under `name`; _ABSENT when nothing could."""
-        properties = as_mapping(was.get("properties"))
-        if name in properties:
-            return properties[name]
-        if names.before is not None and name not in names.before:
-            return _ABSENT
-        for pattern, schema in as_mapping(was.get("patternProperties")).items():
-            hit = matches(pattern, name)
-            if hit is not False:
-                return schema if hit else {}
-        spare = was.get("additionalProperties", True)
-        return _ABSENT if spare is False else spare
-
-    def closes_nothing(self, was: Schema, now: Schema, d: int = 0) -> bool:
-        """Whether `additionalProperties` refuses nothing: neither names that were declared before
-        and are no more, nor those nobody declared."""
-        spare, listed = now["additionalProperties"], as_mapping(now.get("properties"))
-        patterns = as_mapping(now.get("patternProperties"))
-        left = [was.get("additionalProperties", True)]
-        for name, schema in as_mapping(was.get("properties")).items():
-            if name not in listed and not any(matches(pattern, name) for pattern in patterns):
-                left.append(schema)
-        for pattern, schema in as_mapping(was.get("patternProperties")).items():
-            if pattern not in patterns:
-                left.append(schema)
-        return all(self.accepts(schema, spare, depth=d + 1) for schema in left)
-
-    def _pattern(self, pattern: str, was: Schema, now: Schema, names: Scope, d: int) -> bool:
-        schema, before = now["patternProperties"][pattern], as_mapping(was.get("patternProperties"))
-        if pattern in before:
-            return self.accepts(before[pattern], schema, depth=d + 1)
-        listed = {
-            name: about
-            for name, about in as_mapping(was.get("properties")).items()
-            if matches(pattern, name) is not False
-        }
-        if not all(self.accepts(about, schema, depth=d + 1) for about in listed.values()):
-            return False
-        if was.get("additionalProperties") is False and not before:
-            return True
-        if names.before is not None:
-            return not any(matches(pattern, name) is not False for name in names.before - {*listed})
-        return not self.after(schema).keys() - PROSE
-
-    def _array_keyword(self, key: str, was: Schema, now: Schema, d: int) -> bool:
-        if key in ("items", "prefixItems", "additionalItems"):
-            before, rest_before = tuple_of(was)
-            after, rest_after = tuple_of(now)
-            most = was.get("maxItems")
-            places = max(len(before), len(after))
-            return all(
-                self.accepts(_at(before, i, rest_before), _at(after, i, rest_after), depth=d + 1)
-                for i in range(min(places, most) if isinstance(most, int) else places)
-            ) and self.accepts(rest_before, rest_after, depth=d + 1)
-        if key == "uniqueItems":
-            return now[key] is not True or was.get(key) is True
-        if key == "contains" and not now.keys() & {"maxContains", "minContains"}:
-            least = was.get("minContains", 1)
-            held = key in was and isinstance(least, int) and least >= 1
-            return held and self.accepts(was[key], now[key], depth=d + 1)
-        return self._unknown(key, was, now)
-
-    def _unknown(self, key: str, was: Schema, now: Schema) -> bool:
+    def unchanged(self, key: str, was: Schema, now: Schema) -> bool:
         """A keyword without a rule here: only the same is the same."""
         if key not in _ASSERTS:
             return True  # no validator knows it
@@ -315,15 +214,7 @@ class Acceptance:
             return key == "was"
 
 
-_OBJECT = {
-    *("required", "properties", "additionalProperties", "patternProperties", "propertyNames"),
-    *("dependentRequired", "dependentSchemas", "dependencies", "unevaluatedProperties"),
-}
-_ARRAY = {
-    *("items", "prefixItems", "additionalItems", "uniqueItems", "contains"),
-    *("minContains", "maxContains", "unevaluatedItems"),
-}
-_ASSERTS = _OBJECT | _ARRAY | {"enum", "const", "oneOf", "format", "pattern", "$dynamicRef"}
+_ASSERTS = OBJECT | ARRAY | {"enum", "const", "oneOf", "format", "pattern", "$dynamicRef"}
 ASSERTING = {  # keywords that can refuse a value
     *(_ASSERTS | BOUNDS),
     *("type", "allOf", "anyOf", "not", "if", "then", "else"),
@@ -342,7 +233,3 @@ _TOGETHER = {
 def _names(schema: Any, root: Schema, top: bool) -> frozenset[str] | None:
     known = property_schemas(schema, root)
     return frozenset(known) if (top or known) and not is_open(schema, root) else None
-
-
-def _at(places: list[Any], index: int, rest: Any) -> Any:
-    return places[index] if index < len(places) else rest

@@ -16,7 +16,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from assets.contracts.acceptance import ASSERTING, Acceptance, Scope
+from assets.contracts.acceptance import ASSERTING, Acceptance
+from assets.contracts.containers import Scope, takes
 from assets.contracts.guards import dialect_of
 from assets.contracts.shapes import Schema, alike, lost_references
 
@@ -231,7 +232,7 @@ class _Walk:
             return Finding(where, "compatible" if fits else "breaking", why)
         if needed:
             return Finding(where, "breaking", "new and required")
-        if self.proof.takes(name, old, new, scope):
+        if takes(self.proof, name, old, new, scope):
             return Finding(where, "compatible", "new and optional")
         return Finding(where, "breaking", "any value could be given under this name; now it is set")
 

@@ -63,6 +63,28 @@ def test_no_pattern_repeats_without_bound_what_itself_repeats(name):
     assert len(nested) <= ONE_WAY.get(name, 0)
 
 
+@pytest.mark.parametrize("name", sorted(PATTERNS))
+def test_no_pattern_walks_on_from_every_place_to_look_for_what_follows(name):
+    parsed = list(parser.parse(PATTERNS[name].pattern, PATTERNS[name].flags))
+    branches = [
+        list(branch)
+        for code, argument in parsed
+        for branch in (argument[1] if str(code) == "BRANCH" else [parsed])
+    ]
+    for branch in branches:
+        code, argument = branch[0]
+        starts_without_end = "REPEAT" in str(code) and int(argument[1]) >= UNBOUNDED
+        assert not (starts_without_end and _width(branch[1:]))
+
+
+def _width(items):
+    """Whether something must still be read after the first item."""
+    return any(
+        "ASSERT" not in str(code) and not ("REPEAT" in str(code) and argument[0] == 0)
+        for code, argument in items
+    )
+
+
 def test_every_pattern_is_one_that_was_looked_at():
     assert len(PATTERNS) >= 30
     others = [

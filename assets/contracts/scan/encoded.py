@@ -38,7 +38,9 @@ _ENTITIES = re.compile(r"(?:&#x?[0-9A-Fa-f]{1,6};){5,}")
 _NOT_HEX = re.compile(r"0x|\\x|[ :,]")
 _ROT13 = re.compile(r"rot[ -]?13", re.IGNORECASE)
 _REVERSED = re.compile(r"\brevers|\bbackward|\bmirror", re.IGNORECASE)
-_TWO_WORDS = re.compile(r"[^\W\d_]{2,} [^\W\d_]{2,}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{4}")
+_TWO_WORDS = re.compile(
+    r"(?<![^\W\d_])[^\W\d_]{2,}+ [^\W\d_]{2}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{4}"
+)
 
 
 @dataclass(frozen=True)

@@ -112,6 +112,7 @@ def _read(text: Text, own: Set[str]) -> Ideas:
     name = text.role == "name" or not any(char.isspace() for char in text.text[:200])
     within = ideas(words(text.text, name=name))
     orders.foreign(text.text, within, own)
+    orders.addresses(text.text, within)
     parameters.own_parameters(text, within, own)
     return within
 

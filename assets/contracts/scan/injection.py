@@ -115,14 +115,14 @@ _TAG = re.compile(
     r"|critical|system[_ -](?:prompt|message|instructions?|override|notice)|override|internal"
     r"|priority"
     r"|hidden[_ -]instructions?|assistant|confidential|mandatory|sys|do[_ -]not[_ -]show)"
-    r"\s{0,4}/?[>\]}]{1,2}",
+    r"\s{0,4}/?(?:[>\]}]{1,2}|:(?=[^{}]{1,400}\}\}))",
     re.IGNORECASE,
 )
 _BANNER = re.compile(
-    r"(?:^|\n)[ \t]{0,8}(?:#{1,4} ?|\*{2})?(?:SYSTEM|SYSTEM PROMPT|SYSTEM MESSAGE|SYSTEM OVERRIDE"
+    r"(?:^|\n|(?<=[.!?:>] ))[ \t]{0,8}(?:#{1,4} ?|\*{2})?(?:SYSTEM(?: PROMPT| MESSAGE| OVERRIDE)?"
     r"|ADMIN|INSTRUCTIONS? (?:TO|FOR) (?:AI|LLM|ASSISTANT|THE ASSISTANT|THE MODEL))\*{0,2} ?:"
 )
-_COMMENT_TEXT = re.compile(r"[^\W\d_]{2,}(?:\W{1,3}[^\W\d_]{2,}){2}")
+_COMMENT_TEXT = re.compile(r"(?<![^\W\d_])[^\W\d_]{2,}+(?:\W{1,3}[^\W\d_]{2,}+){2}")
 _PADDING = re.compile(r"(?:\n[ \t]{0,200}){25}|[ \u00a0\u2000-\u200a\u3000\t]{120}")
 
 

@@ -25,6 +25,10 @@ MEDDLING = rule(
     "orders_about_others", MEDIUM, "shadow",
     "gives orders about tools that are not in its own list", _SHADOW,
 )  # fmt: skip
+DIVERT = rule(
+    "diversion", HIGH, "shadow",
+    "has all messages or payments go to an address that the tool itself names", _SHADOW,
+)  # fmt: skip
 SUPPLANT = rule(
     "tool_preference", MEDIUM, "preference",
     "claims to come before all other tools, or speaks others down",
@@ -47,6 +51,7 @@ JUDGED = (
             "FIRM 4 TAMPER 10 WHENEVER 2 USING 4 FOREIGN|OTHER_TOOL",
             "TAMPER 8 WHENEVER 2 USING 3 FOREIGN|OTHER_TOOL",
             "FOREIGN|OTHER_TOOL 8 TAMPER_STRICT",
+            "USING 1 FOREIGN 8 ADDRESS",
             "WHENEVER 2 FOREIGN|OTHER_TOOL 10 THIS_TOOL 6 CONTENT",
         ),
         mentioned=LOW,
@@ -57,11 +62,24 @@ JUDGED = (
                  "INSTEAD 1 USING 1 FOREIGN 6 THIS_TOOL"),
         mentioned=LOW,
     ),
+    Judged(
+        DIVERT,
+        patterns(
+            "EVERY 3 GOODS 4 FIRM 4 SEND 4 ADDRESS",
+            "GOODS 4 FIRM 3 REPLACED 3 ADDRESS",
+            "FIRM 3 REPLACED 3 GOODS 5 ADDRESS",
+        ),
+        mentioned=LOW,
+    ),
     Judged(SUPPLANT, patterns("SUPPLANT"), mentioned=LOW),
 )  # fmt: skip
 
 _IDENTIFIER = re.compile(
     r"(?<![\w./:@-])[a-z][a-z0-9]{1,30}(?:[_-][a-z0-9]{1,30}){1,6}(?![\w/:@-]|\.\w)"
+)
+_ADDRESS = re.compile(
+    r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}\.[\w.-]{1,63}|\bhttps?://[^\s<>\"'`)]{1,200}"
+    r"|(?<![\w+])\+\d[\d ()-]{6,20}\d|\b0x[0-9a-fA-F]{40}\b"
 )
 # Hyphens and underscores join honest words too; one of these makes a tool of them.
 _VERBS = word_set(
@@ -75,6 +93,7 @@ _COMMAND = re.compile(
     r"|\brm -rf (?:/|~|\$HOME)(?=[\s'\"`;&|]|$)|\bIEX ?\(New-Object|:\(\)\{ ?:\|:& ?\};:"
     r"|\bcat (?:~|/)[\w./~-]{0,80}(?:id_rsa|passwd|shadow|credentials)\b[^|\n]{0,80}"
     r"\| {0,3}(?:curl|nc|base64)\b"
+    r"|\beval\( {0,3}(?:await )?(?:fetch|atob|requests?\.get|require|urlopen|base64)\b"
     r"|\bchmod 777 /(?=\s|$)|\bmkfs\.|\bdd if=/dev/(?:zero|random) of=/dev/"
 )
 
@@ -93,6 +112,17 @@ def foreign(text: str, within: Ideas, own: Set[str]) -> None:
                 spans.append((first, last))
     if spans:
         within.found["FOREIGN"] = spans
+
+
+def addresses(text: str, within: Ideas) -> None:
+    """Enters mail addresses, URLs, phone numbers and wallets as the idea ADDRESS."""
+    spans = []
+    for found in _ADDRESS.finditer(text):
+        first, last = within.words.at(found.start()), within.words.at(found.end() - 1)
+        if 0 <= first <= last:
+            spans.append((first, last))
+    if spans:
+        within.found["ADDRESS"] = spans
 
 
 def commands(text: str, within: Ideas) -> Iterator[Hit]:

@@ -72,11 +72,16 @@ _SECRET_NAMES = (
 _WHERE_IT_MATTERS = frozenset(
     ("HARDPATH", "KEYISH", "LOOT", "CONVERSATION", "CONVERSATION_OWN", "YOURS")
 )
+_NAMES_FILE = Judged(FILE_PARAMETER, patterns("READ|CONTENT|CONTENT_OF 4 HARDPATH"))
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w{0,60}")
 # What a parameter's description asks for: (rule, patterns, words of tools whose own subject it is).
 _ASKS = (
     (FILE_PARAMETER, patterns("CONTENT_OF 6 HARDPATH"), frozenset[str]()),
-    (LOOT_PARAMETER, patterns("LOOT", "KEYISH|SECRETISH 4 HOSTED"), _SECRETS_OWN),
+    (
+        LOOT_PARAMETER,
+        patterns("LOOT", "KEYISH|SECRETISH 4 HOSTED", "SECRETISH 14 OTHER_TOOL"),
+        _SECRETS_OWN,
+    ),
     (
         TALK,
         patterns("YOURS", "VERBATIM 2 CONVERSATION_OWN", "CONVERSATION_OWN 3 VERBATIM"),
@@ -106,6 +111,7 @@ def parameter(text: Text, about: Sequence[str], within: Ideas) -> Iterator[Hit]:
         return
     if text.role == "name":
         yield from _name(text, about)
+        yield from judge(_NAMES_FILE, text.text, within, text.role)
     elif text.role == "prose":
         # A parameter that says by its name that it is a secret hides nothing.
         declared = not _SECRETS_OWN.isdisjoint(words(text.parameter, name=True).words)

@@ -1,0 +1,81 @@
+"""Scan: how often each rule fires on tools of real servers, and how many tools a second it reads.
+
+    python benchmarks/bench_scan.py ../shared/data
+
+Reads the lists of `smithery/servers.jsonl`, `real-servers/`, `docker-catalogue/` and `mcp-tools/`,
+each server's tools as one list, and prints one JSON object. Every tool with a high finding is
+named, to be read by eye (docs/scan.md holds what was read). One process, one thread.
+"""
+
+import argparse
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from assets.contracts.scan import HIGH, RULES, scan_list
+from warehouse.intervals import wilson
+
+Lists = Iterator[tuple[str, str, list[Any]]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", type=Path)
+    print(json.dumps(measured(parser.parse_args().data), indent=1))
+
+
+def measured(data: Path) -> dict[str, Any]:
+    """Hits of each rule by severity in tools, the tools with a high one, and the rate."""
+    tools: Counter[str] = Counter()
+    hits: dict[str, Counter[str]] = {name: Counter() for name in sorted(RULES)}
+    high: list[str] = []
+    started = time.perf_counter()
+    for source, server, listed in lists(data):
+        tools[source] += len(listed)
+        found = {(one.tool, one.rule, one.severity) for one in scan_list(listed)}
+        for _, rule, severity in found:
+            hits[rule][severity] += 1
+        alarms = sorted({(tool, rule) for tool, rule, severity in found if severity == HIGH})
+        high += [f"{source} {server} {tool} {rule}" for tool, rule in alarms]
+    seconds = time.perf_counter() - started
+    total, flagged = sum(tools.values()), len({line.rsplit(" ", 1)[0] for line in high})
+    return {
+        "tools": dict(tools),
+        "total": total,
+        "tools_per_second": round(total / seconds),
+        "high_tools": flagged,
+        "high_rate": flagged / total if total else 0.0,
+        "high_interval": wilson(flagged, total),
+        "high": high,
+        "rules": {name: dict(counts) for name, counts in hits.items()},
+    }
+
+
+def lists(data: Path) -> Lists:
+    """(source, server, its tools) of every record."""
+    for line in (data / "smithery" / "servers.jsonl").open(encoding="utf-8"):
+        record = json.loads(line)
+        yield "smithery", record["qualified_name"], record["tools"] or []
+    for path in sorted((data / "real-servers").glob("*.json")):
+        pages = json.loads(path.read_text(encoding="utf-8"))["tools_list"]
+        yield "real-servers", path.stem, [tool for page in pages for tool in page["tools"]]
+    for path in sorted((data / "docker-catalogue" / "servers").glob("*/tools.json")):
+        yield "docker-catalogue", path.parent.name, json.loads(path.read_text(encoding="utf-8"))
+    for line in (data / "mcp-tools" / "mcp_zero_servers.jsonl").open(encoding="utf-8"):
+        record = json.loads(line)
+        yield "mcp-tools", record["server_id"], [_renamed(tool) for tool in record["tools"]]
+
+
+def _renamed(tool: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": tool["tool_name"],
+        "description": tool.get("description"),
+        "inputSchema": tool.get("input_schema"),
+    }
+
+
+if __name__ == "__main__":
+    main()

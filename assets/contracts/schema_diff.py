@@ -59,7 +59,11 @@ def compare(old: Schema, new: Schema, label: str, *, results: bool = False) -> l
     if alike(old, new):
         return []
     walk = _Walk(old, new, results)
-    found = list(walk.node(old, new, label, 0, top=True))[:_MAX_FIELDS]
+    try:
+        found = list(walk.node(old, new, label, 0, top=True))[:_MAX_FIELDS]
+    except (TypeError, ValueError, AttributeError, KeyError, RecursionError):
+        # Strangers' schemas hold anything anywhere; what is no schema cannot be shown to be safe.
+        found = [Finding(label, "breaking", "it differs, and is malformed beyond comparison")]
     found += _unusable(old, new, label)
     return found or [Finding(label, "wording", "written in another way; it accepts the same")]
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from assets.contracts.diff import diff
 from assets.contracts.guards import dialect_of
 from assets.contracts.schema_diff import compare
 from assets.contracts.validate import validate_call
@@ -220,6 +221,24 @@ def test_schemas_that_nobody_can_follow_end_soon_and_count_as_breaking() -> None
     assert worst(inside(bush(9, INT)), inside(bush(9, TEXT))) == "breaking"
     loop = {"allOf": [{"$ref": "#/properties/a"}, TEXT]}
     assert worst(inside(TEXT), inside(loop)) == "breaking"
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**32))
+def test_schemas_with_anything_anywhere_are_compared_without_a_crash(seed: int) -> None:
+    rng = Random(seed)
+
+    def spoiled(schema: Any) -> Any:
+        if rng.random() < 0.12:
+            return rng.choice((None, True, 1, "x", [], [{}], [[1]], {}, {"a": [{}]}, -1.5))
+        if isinstance(schema, dict):
+            return {key: spoiled(value) for key, value in schema.items()}
+        return [spoiled(part) for part in schema] if isinstance(schema, list) else schema
+
+    old, new = ({"type": "object", "properties": spoiled(whole(rng))} for _ in range(2))
+    for results in (False, True):
+        assert compare(old, new, "s", results=results)
+        assert diff([{"name": "t", "inputSchema": old}], [{"name": "t", "inputSchema": new}])
 
 
 @pytest.mark.shared

@@ -16,6 +16,7 @@ app = typer.Typer(add_completion=False)
 
 FILE_CAP = 64 * 1024 * 1024  # bytes
 TOOLS_CAP = 20_000
+_OF_A_TOOL = frozenset(("description", "inputSchema", "outputSchema", "annotations", "title"))
 
 
 @app.command()
@@ -70,7 +71,8 @@ def _listed(found: Any) -> list[Any] | None:
         for key in ("result", "tools"):
             if isinstance(found.get(key), dict | list):
                 return _listed(found[key]) if key == "result" else _tool_list(found[key])
-        return [found] if isinstance(found.get("name"), str) else None
+        is_tool = isinstance(found.get("name"), str) and not _OF_A_TOOL.isdisjoint(found)
+        return [found] if is_tool else None
     return _tool_list(found)
 
 

@@ -56,7 +56,19 @@ def test_a_list_of_before_shows_what_became_of_a_tool(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["", "[", "7", '"x"', "{}", '{"tools": 7}', "[1]", "[" * 100_000, '{"result": {}}']
+    "value",
+    [
+        "",
+        "[",
+        "7",
+        '"x"',
+        "{}",
+        '{"tools": 7}',
+        "[1]",
+        "[" * 100_000,
+        '{"result": {}}',
+        '{"name": "a"}',
+    ],
 )
 def test_what_holds_no_tools_is_refused_in_one_line(value: str, tmp_path: Path) -> None:
     done = _run(tmp_path, _file(tmp_path, value), "--json")

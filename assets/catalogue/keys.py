@@ -50,6 +50,7 @@ class Keys:
 def keys_of(listing: Listing) -> Keys:
     """The keys of a listing. A URL counts where no package says what runs."""
     repository, folder = repository_key(listing.repository)
+    folder = folder or (listing.subfolder or "").strip("/").lower()
     package = package_key(listing.package)
     url = url_key(listing.url) if listing.package is None else None
     return Keys(package, url, repository, name_key(listing.name), folder)

@@ -1,3 +1,9 @@
+"""Keys: what of a listing may join it to another."""
+
+from assets.catalogue.keys import keys_of
+from assets.marketplaces.listing import Listing
+
+
 def test_a_folder_is_the_same_named_beside_the_repository_or_in_its_address() -> None:
     url = "https://github.com/acme/servers"
     beside = Listing(

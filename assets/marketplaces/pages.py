@@ -170,12 +170,15 @@ class Pages:
             await self._robots.check(url)
 
     async def _robots_txt(self, url: str) -> str:
-        try:
-            return await self._read(url, robots_text, None)
-        except CrawlError as error:
-            if error.status is not None and 400 <= error.status < 500 and error.status != 429:
-                return ""  # RFC 9309, section 2.3.1.3: no file, no restrictions
-            raise
+        async def fetched() -> Outcome:
+            try:
+                return Outcome(await self._fetch(url, robots_text))
+            except CrawlError as error:
+                if error.status is None or not 400 <= error.status < 500 or error.status == 429:
+                    raise
+                return Outcome(b'""')  # RFC 9309, section 2.3.1.3: no file, no restrictions
+
+        return json.loads(await self._once("page", url, None, fetched))
 
 
 class _NotReady(Exception):

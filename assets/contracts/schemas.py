@@ -61,42 +61,6 @@ def is_open(schema: Any, root: Mapping[str, Any]) -> bool:
     return False
 
 
-def required_names(schema: Any, root: Mapping[str, Any]) -> set[str]:
-    """Names that every call must carry (`required` of the schema and its allOf parts)."""
-    names: set[str] = set()
-    stack, seen = [schema], 0
-    while stack and seen < 64:
-        current = resolve(stack.pop(), root)
-        seen += 1
-        required = current.get("required")
-        if isinstance(required, list):
-            names.update(name for name in required if isinstance(name, str))
-        if isinstance(current.get("allOf"), list):
-            stack.extend(current["allOf"])
-    return names
-
-
-def types_of(schema: Any, root: Mapping[str, Any]) -> set[str]:
-    """JSON types that some branch names or implies; empty when the schema says nothing."""
-    found: set[str] = set()
-    for branch in branches(schema, root):
-        declared = branch.get("type")
-        if isinstance(declared, str):
-            found.add(declared)
-        elif isinstance(declared, list):
-            found.update(kind for kind in declared if isinstance(kind, str))
-        for value in [
-            *_list(branch.get("enum")),
-            *([branch["const"]] if "const" in branch else []),
-        ]:
-            found.add(json_type(value))
-        if "properties" in branch:
-            found.add("object")
-        if "items" in branch or "prefixItems" in branch:
-            found.add("array")
-    return found
-
-
 def default_of(schema: Any, root: Mapping[str, Any]) -> tuple[bool, Any]:
     """(whether there is a default, the default)."""
     for branch in branches(schema, root):
@@ -131,7 +95,3 @@ def _pointer(root: Mapping[str, Any], pointer: str) -> Any:
         else:
             return {}
     return node
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []

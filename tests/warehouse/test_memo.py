@@ -15,8 +15,6 @@ def test_what_was_put_last_is_read_by_the_next_process(tmp_path: Path) -> None:
     assert second.get("validators", "a") == {"etag": '"2"'}
     assert second.get("checkpoint", "a") == [1, None]
     assert second.get("checkpoint", "b") is None
-    second.drop("checkpoint", "a")
-    assert second.get("checkpoint", "a") is None
 
 
 def test_a_file_that_is_no_memo_is_put_aside_and_a_new_one_begun(tmp_path: Path) -> None:

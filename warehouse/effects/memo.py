@@ -45,10 +45,6 @@ class Memo:
                 (scope, key, json.dumps(value), time.time()),
             )
 
-    def drop(self, scope: str, key: str) -> None:
-        with self._lock:
-            self._db.execute("DELETE FROM memo WHERE scope = ? AND key = ?", (scope, key))
-
     def close(self) -> None:
         with self._lock:
             self._db.close()

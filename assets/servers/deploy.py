@@ -15,10 +15,11 @@ from typing import Any
 import polars as pl
 
 from assets.servers.bundle import SERVER
+from assets.servers.conversation import ProbePolicy
 from assets.servers.fetch import Artifact, FetchError, ensure_artifact
 from assets.servers.launch import Launch, Mount, SandboxPolicy
 from assets.servers.placeholders import DATA
-from assets.servers.probe import PROBE_VERSION, ProbePolicy, ProbeResult, probe
+from assets.servers.probe import PROBE_VERSION, ProbeResult, probe
 from assets.servers.recipe import Recipe, Unlaunchable
 from assets.servers.taxonomy import Failure, next_retry
 from assets.servers.toolchain import Toolchain, find_toolchain

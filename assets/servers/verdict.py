@@ -7,7 +7,7 @@ Does not belong here: gathering the evidence (`probe.py`, `relay.py`, `watchdog.
 
 from dataclasses import dataclass
 
-from assets.servers.relay import Heard
+from assets.servers.heard import Heard
 from assets.servers.taxonomy import Failure, from_last_words, spoken
 from assets.servers.watchdog import Breach
 
@@ -38,14 +38,16 @@ def verdict(seen: Evidence) -> Failure | None:
     heard, breach, failure = seen.heard, seen.breach, seen.failure
     if heard.oversize:
         return Failure("oversize", heard.oversize)
+    if heard.broken:
+        return Failure("protocol_error", heard.broken)
     if breach and breach.limit in _BREACHES:
         return Failure(_BREACHES[breach.limit], breach.found)
     if breach:
         return Failure("timeout_list" if seen.answered else "timeout_start", breach.found)
     if failure is None:
-        return None if heard.tools else Failure("no_tools", "")
+        return None if any([heard.tools, *heard.earlier]) else Failure("no_tools", "")
     if failure.kind in ("timeout_start", "timeout_list", "oversize"):
-        if failure.kind == "timeout_start" and heard.noise:
+        if failure.kind != "oversize" and heard.noise > heard.greeted:
             said = f"{heard.noise} lines that are no JSON-RPC, first {heard.first_noise}"
             return Failure("protocol_error", said)
         return failure if failure.kind == "oversize" else _why_late(failure, heard)

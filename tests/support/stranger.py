@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from assets.servers.conversation import ProbePolicy
 from assets.servers.launch import Launch, Mount, SandboxPolicy
-from assets.servers.probe import ProbePolicy, ProbeResult, probe
+from assets.servers.probe import ProbeResult, probe
 from assets.servers.sandbox import SandboxUnavailable, preflight
 from assets.servers.toolchain import find_toolchain
 

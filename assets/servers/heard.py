@@ -1,0 +1,133 @@
+"""What a server said, and how much of it a session is given.
+
+Belongs here: keeping the raw JSON of every list a server gives, handing on empty pages in their
+place (the SDK would lose a whole list to one bad schema), counting what nobody asked for, and the
+limits on all of it. Knows no transport.
+Does not belong here: reading bytes (`relay.py`, `remote.py`), what to ask (`conversation.py`) and
+what the answers amount to (`verdict.py`).
+"""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+MAX_INITIATED = 200  # requests and notifications of the server that are listened to
+MAX_NOISE = 5000  # lines or events that are no messages
+
+# Method -> the member of its result that holds the list.
+LISTS = {
+    "tools/list": "tools",
+    "prompts/list": "prompts",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+}
+
+
+@dataclass
+class Heard:
+    """What came over the wire, besides the answers that the session was given.
+
+    lists: raw entries of every page since the last `turn`, by the result's member. earlier: the
+    tools of the listings before that one.
+    """
+
+    lists: dict[str, list[Any]] = field(default_factory=dict)
+    earlier: list[list[Any]] = field(default_factory=list)
+    server: dict[str, Any] = field(default_factory=dict)  # raw result of `initialize`
+    malformed_page: str | None = None
+    broken: str | None = None  # a message that no two parsers read alike
+    oversize: str | None = None
+    noise: int = 0
+    greeted: int = 0  # the noise until `initialize` was answered
+    first_noise: str = ""
+    strays: int = 0  # answers to nothing that was asked
+    initiated: int = 0
+    ended: bool = False  # its output was closed
+    stderr: bytes = b""
+
+    @property
+    def tools(self) -> list[Any]:
+        return self.lists.get("tools", [])
+
+    def turn(self) -> None:
+        """Begins another listing of the tools."""
+        self.earlier.append(self.lists.pop("tools", []))
+
+    def take_back(self) -> None:
+        """Forgets the listing that was begun last."""
+        self.lists["tools"] = self.earlier.pop()
+
+
+class Listener:
+    """Filters one connection's messages: `asked` for what goes out, `take` for what comes in."""
+
+    def __init__(self) -> None:
+        self.heard = Heard()
+        self._asked: dict[Any, str] = {}
+
+    def asked(self, message: dict[str, Any]) -> None:
+        """Notes a request of ours, so that its answer is known."""
+        if "method" in message and "id" in message:
+            self._asked[_hashable(message["id"])] = message["method"]
+
+    def take(self, message: dict[str, Any]) -> dict[str, Any] | None:
+        """The message as the session may see it, or None where it may not."""
+        if "method" in message:
+            self.heard.initiated += 1
+            # Requests are passed on, to be declined by the session; notifications say nothing that
+            # a probe needs, and a storm of them must not reach it.
+            listened = "id" in message and self.heard.initiated <= MAX_INITIATED
+            return message if listened else None
+        asked = self._asked.pop(_hashable(message.get("id")), None)
+        if asked is None:
+            self.heard.strays += 1
+            return None
+        result = message.get("result")
+        if asked == "initialize" and isinstance(result, dict):
+            self.heard.server = result
+        if asked in LISTS and isinstance(result, dict):
+            return {**message, "result": self._keep_page(LISTS[asked], result)}
+        return message
+
+    def noise(self, shown: str) -> None:
+        """Counts something that is no message."""
+        self.heard.noise += 1
+        self.heard.first_noise = self.heard.first_noise or shown[:160]
+
+    def _keep_page(self, member: str, result: dict[str, Any]) -> dict[str, Any]:
+        """Keeps the raw entries; the session gets an empty page with the same cursor."""
+        entries, cursor = result.get(member), result.get("nextCursor")
+        if isinstance(entries, list):
+            self.heard.lists.setdefault(member, []).extend(entries)
+        elif member == "tools":
+            kind = type(entries).__name__
+            self.heard.malformed_page = f"`tools` is {kind}, expected a list"
+        return {member: [], **({"nextCursor": cursor} if isinstance(cursor, str) else {})}
+
+
+class Ambiguous(ValueError):
+    """JSON that names one member twice: parsers differ in which they keep, so a model could be
+    shown another tool than the one that was scanned (RFC 7493, 2.3 forbids it)."""
+
+
+def parse_message(text: str) -> Any:
+    """The JSON value. Raises ValueError (NaN and infinities too) or RecursionError; Ambiguous
+    where a member is named twice."""
+    return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unambiguous)
+
+
+def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise Ambiguous(f"an object names {twice[:60]!r} twice")
+    return found
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _hashable(value: Any) -> Any:
+    return value if isinstance(value, str | int | float) else repr(value)

@@ -56,6 +56,7 @@ class ProbeResult:
     exit_code: int | None = None
     signal: str | None = None
     initiated: int = 0  # requests and notifications the server started
+    retry_after: float | None = None  # seconds that a remote server asked us to stay away
 
 
 def probe(

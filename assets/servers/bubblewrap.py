@@ -1,7 +1,8 @@
-"""The command line of bubblewrap: namespaces, mounts, environment and kernel limits.
+"""The backend bubblewrap: namespaces, mounts, environment and kernel limits.
 
-Belongs here: turning a launch into arguments, and why each is there.
-Does not belong here: starting and ending it (`sandbox.py`).
+Belongs here: turning a launch into arguments, and why each is there; whether bubblewrap works here.
+Does not belong here: starting and ending it (`sandbox.py`), the list of refused system calls
+(`seccomp.py`).
 
 As root the mounts are made by an outer bubblewrap; `setpriv` then drops to a uid of this sandbox
 alone and an inner bubblewrap closes user namespaces: with `--uid` alone, root would ignore the
@@ -9,40 +10,64 @@ process limit and still read root's files. Anybody else needs a single bubblewra
 """
 
 import os
+import shutil
+import subprocess
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
+from assets.servers import seccomp, world
+from assets.servers.backend import Command, SandboxUnavailable
 from assets.servers.launch import HOME, Launch, Mount, SandboxPolicy
+from assets.servers.world import MIB, memory_file
 
-_MIB = 1024 * 1024
-# What programs need of /etc to start; nothing here is a secret.
-_ETC = (
-    *("/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/alternatives", "/etc/ld.so.cache"),
-    *("/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime", "/etc/mime.types", "/etc/fonts"),
-    "/etc/pki",
-)
-_HOSTS = "127.0.0.1 localhost\n::1 localhost\n"
+_UID_BASE, _UID_SPAN = 1_200_000_000, 1 << 24
+
+
+class Bubblewrap:
+    """The default on Linux: no engine, no image, a few milliseconds a start."""
+
+    name = "bubblewrap"
+
+    def version(self) -> str:
+        return _version()
+
+    def preflight(self) -> None:
+        """Starts an empty sandbox once."""
+        refusal = _try_once()
+        if refusal:
+            raise SandboxUnavailable(*refusal)
+
+    def facts(self, policy: SandboxPolicy) -> dict[str, Any]:
+        shared = policy.network == "full"
+        return {
+            "system_calls": "filtered" if seccomp.program() else "unfiltered",
+            "host_loopback": "reachable" if shared else "unreachable",
+        }
+
+    def command(self, launch: Launch, policy: SandboxPolicy) -> Command:
+        uid = launch.uid or world.one_of(_UID_BASE, _UID_SPAN)
+        argv, files = command_line(launch, policy, uid)
+        return Command(argv, files, {"PATH": world.SEARCH})
 
 
 def command_line(launch: Launch, policy: SandboxPolicy, uid: int) -> tuple[list[str], list[int]]:
     """The full command line, and the descriptors it reads (environment and small /etc files)."""
     root = os.geteuid() == 0
     shown = uid if root else os.getuid()
-    identity = {
-        "/etc/passwd": f"user:x:{shown}:{shown}:user:{HOME}:/bin/sh\n",
-        "/etc/group": f"user:x:{shown}:\n",
-        "/etc/hosts": _HOSTS,
-        "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
-    }
     files: list[int] = []
     args = _world(launch, policy)
-    for path, text in identity.items():
-        files.append(_memory_file(text.encode()))
+    for path, text in world.identity(shown).items():
+        files.append(memory_file(text.encode()))
         args += ["--perms", "0444", "--ro-bind-data", str(files[-1]), path]
-    files.append(_memory_file(b"\0".join(_environment(launch))))
+    files.append(memory_file(b"\0".join(_environment(launch))))
     env = ["--args", str(files[-1])]
-    limited = ["prlimit", *_limits(policy), "--", *launch.argv]
+    limited = [*world.prlimit(policy), *launch.argv]
     closed = ["--unshare-user", "--disable-userns", "--die-with-parent"]
+    if calls := seccomp.program():
+        files.append(memory_file(calls))
+        closed += ["--seccomp", str(files[-1])]
     if not root:
         return ["bwrap", *args, *closed, "--remount-ro", "/", *env, "--", *limited], files
     drop = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs"]
@@ -64,15 +89,15 @@ def _world(launch: Launch, policy: SandboxPolicy) -> list[str]:
             args += ["--symlink", f"usr/{name}", f"/{name}"]
         elif os.path.isdir(f"/{name}"):
             args += ["--ro-bind", f"/{name}", f"/{name}"]
-    etc = [*_ETC, *(["/etc/resolv.conf"] if policy.network == "full" else [])]
+    etc = [*world.ETC, *(["/etc/resolv.conf"] if policy.network == "full" else [])]
     for folder in ("/etc", "/etc/ssl"):
         args += ["--perms", "0755", "--dir", folder]
     for path in etc:
         if os.path.exists(path):
             args += ["--ro-bind", os.path.realpath(path), path]
     args += ["--proc", "/proc", "--dev", "/dev"]
-    size = str(policy.tmp_mb * _MIB)
-    args += ["--perms", "1777", "--size", str(64 * _MIB), "--tmpfs", "/dev/shm"]
+    size = str(policy.tmp_mb * MIB)
+    args += ["--perms", "1777", "--size", str(64 * MIB), "--tmpfs", "/dev/shm"]
     args += ["--remount-ro", "/dev"]
     args += ["--perms", "1777", "--size", size, "--tmpfs", "/tmp"]
     args += ["--perms", "0777", "--size", size, "--tmpfs", HOME]
@@ -96,35 +121,53 @@ def _parents(mounts: Sequence[Mount]) -> list[str]:
 def _environment(launch: Launch) -> Sequence[bytes]:
     """Bubblewrap arguments that replace the environment; read from memory so that no value shows
     in a process list."""
-    base = {
-        "PATH": "/usr/local/bin:/usr/bin:/bin",
-        "LANG": "C.UTF-8",
-        "USER": "user",
-        "TMPDIR": "/tmp",
-        # A list that a server makes from a Python set must not differ from launch to launch:
-        # mcp-atlassian's default fields did, and four contracts changed every night.
-        "PYTHONHASHSEED": "0",
-    }
-    env = {**base, **launch.env, "HOME": HOME}
     words = ["--clearenv", "--chdir", launch.cwd]
-    for name, value in env.items():
+    for name, value in world.environment(launch).items():
         words += ["--setenv", name, value]
     return [word.replace("\0", "").encode("utf-8", "replace") for word in words]
 
 
-def _limits(policy: SandboxPolicy) -> list[str]:
-    return [
-        f"--data={policy.memory_mb * _MIB}",  # not --as: V8 and Chromium reserve far more than use
-        f"--nproc={policy.processes}",
-        f"--nofile={policy.open_files}",
-        f"--fsize={policy.file_mb * _MIB}",
-        f"--cpu={policy.cpu_s}",
-        "--core=0",
-    ]
+@lru_cache(maxsize=1)
+def _version() -> str:
+    try:
+        said = subprocess.run(["bwrap", "--version"], capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown"
+    return said.stdout.strip().removeprefix("bubblewrap ") or "unknown"
 
 
-def _memory_file(data: bytes) -> int:
-    descriptor = os.memfd_create("toolmill")
-    os.write(descriptor, data)
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    return descriptor
+@lru_cache(maxsize=1)
+def _try_once() -> tuple[str, str, str] | None:
+    """(what, why, how) of a host where an empty sandbox does not start, else None."""
+    for program in ("bwrap", "setpriv", "prlimit"):
+        if shutil.which(program, path=world.SEARCH) is None:
+            package = "bubblewrap" if program == "bwrap" else "util-linux"
+            how = f"install it (Debian: apt-get install {package}) and run again"
+            return program, "not installed", how
+    argv, files = command_line(Launch(("true",)), SandboxPolicy(), _UID_BASE)
+    try:
+        tried = subprocess.run(argv, capture_output=True, text=True, timeout=20, pass_fds=files)
+    except subprocess.TimeoutExpired:
+        return "bwrap", "an empty sandbox hangs", "see `bwrap --help`"
+    finally:
+        for descriptor in files:
+            os.close(descriptor)
+    if not tried.returncode:
+        return None
+    reason = tried.stderr.strip().splitlines()[-1] if tried.stderr.strip() else "no message"
+    return "bubblewrap does not start", reason, _remedy(reason)
+
+
+def _remedy(reason: str) -> str:
+    if "disable-userns" in reason:
+        return "bubblewrap 0.8 or later is needed: upgrade it"
+    if os.geteuid() == 0:
+        return (
+            "root without the right to mount, as in an unprivileged container: run as an ordinary"
+            " user where user namespaces are allowed, or grant the container CAP_SYS_ADMIN"
+        )
+    return (
+        "this kernel refuses user namespaces to ordinary users: on Ubuntu 24.04 install an AppArmor"
+        " profile for bwrap or set kernel.apparmor_restrict_unprivileged_userns=0; elsewhere set"
+        " kernel.unprivileged_userns_clone=1"
+    )

@@ -15,7 +15,11 @@ HOME = "/home/user"
 @dataclass(frozen=True)
 class SandboxPolicy:
     """Limits of one sandbox. memory_mb binds the tree's proportional set size and each process's
-    private data; wall_s ends everything; stdout_mb and message_mb bound what is read back."""
+    private data; wall_s ends everything; stdout_mb and message_mb bound what is read back.
+
+    backend: `auto` takes bubblewrap, else docker, else refuses; `none` contains nothing. engine:
+    the program behind docker (`podman` takes the same words). image: what docker runs in; empty for
+    the host's own /usr in an empty root."""
 
     memory_mb: int = 1024
     processes: int = 256  # threads count too
@@ -27,6 +31,9 @@ class SandboxPolicy:
     message_mb: int = 16
     network: Literal["none", "full"] = "none"
     tmp_mb: int = 512
+    backend: Literal["auto", "bubblewrap", "docker", "none"] = "auto"
+    engine: str = "docker"
+    image: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,32 +1,57 @@
-"""The sandbox: bubblewrap around one stranger's process tree, with limits and a watchdog.
+"""The sandbox: one stranger's process tree, started within limits and ended as a whole.
 
-A sandboxed process has its own pid, net, ipc, uts and user namespaces, a read-only root of /usr and
-a handful of /etc files, a private HOME and an executable /tmp. One code path serves both phases:
-fetch (network on) and run.
-Belongs here: starting it, ending the whole tree, and whether this host can do it at all.
-Does not belong here: the arguments (`bubblewrap.py`), what is started (`fetch.py`, `probe.py`), and
-measuring (`watchdog.py`).
+A sandboxed process has its own pid, net, ipc, uts and user namespaces, a read-only root, a private
+HOME and an executable /tmp. One code path serves both phases: fetch (network on) and run.
+Belongs here: choosing the backend, starting a launch with it, ending the whole tree.
+Does not belong here: how a backend contains (`bubblewrap.py`, `docker.py`, `bare.py`), what is
+started (`fetch.py`, `probe.py`), and measuring (`watchdog.py`).
 """
 
 import os
-import random
-import shutil
 import signal
 import subprocess
-from functools import lru_cache
+from collections.abc import Callable
 
-from assets.servers.bubblewrap import command_line
+from assets.servers.backend import Backend, Command, SandboxUnavailable
+from assets.servers.bare import Bare
+from assets.servers.bubblewrap import Bubblewrap
+from assets.servers.docker import Docker
 from assets.servers.launch import Launch, SandboxPolicy
 
-_UID_BASE, _UID_SPAN = 1_200_000_000, 1 << 24
+__all__ = ["Jailed", "SandboxUnavailable", "backend", "describe_exit", "preflight", "start"]
+
+_MAKERS: dict[str, Callable[[SandboxPolicy], Backend]] = {
+    "bubblewrap": lambda _: Bubblewrap(),
+    "docker": lambda policy: Docker(image=policy.image, program=policy.engine),
+    "none": lambda _: Bare(),
+}
 
 
-class SandboxUnavailable(RuntimeError):
-    """This host cannot sandbox: what is missing, why, and how to mend it."""
+def backend(policy: SandboxPolicy) -> Backend:
+    """The backend that the policy names, or the first of bubblewrap and docker that works here.
 
-    def __init__(self, what: str, why: str, how: str) -> None:
-        super().__init__(f"no sandbox: {what} ({why}); {how}")
-        self.what, self.why, self.how = what, why, how
+    Raises SandboxUnavailable where there is none; `none` is only taken when it is named."""
+    if policy.backend != "auto":
+        chosen = _MAKERS[policy.backend](policy)
+        chosen.preflight()
+        return chosen
+    refusals = []
+    for name in ("bubblewrap", "docker"):
+        chosen = _MAKERS[name](policy)
+        try:
+            chosen.preflight()
+        except SandboxUnavailable as error:
+            refusals.append(error)
+        else:
+            return chosen
+    ours, engine = refusals
+    why = f"{ours.why}; and no engine answers: {engine.what}: {engine.why}"
+    raise SandboxUnavailable(ours.what, why, ours.how)
+
+
+def preflight(policy: SandboxPolicy | None = None) -> None:
+    """Raises SandboxUnavailable, naming what, why and how, where nothing can be contained."""
+    backend(policy or SandboxPolicy())
 
 
 def start(launch: Launch, policy: SandboxPolicy) -> "Jailed":
@@ -34,44 +59,57 @@ def start(launch: Launch, policy: SandboxPolicy) -> "Jailed":
 
     Raises SandboxUnavailable when this host cannot sandbox.
     """
-    preflight()
-    uid = launch.uid or _UID_BASE + random.SystemRandom().randrange(_UID_SPAN)
-    argv, files = command_line(launch, policy, uid)
+    return start_command(backend(policy).command(launch, policy))
+
+
+def start_command(command: Command) -> "Jailed":
+    """Starts what a backend made of a launch (`Docker.image_command` makes one of an image)."""
     try:
         process = subprocess.Popen(
-            argv,
+            command.argv,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={"PATH": os.defpath + ":/usr/sbin"},
-            cwd="/",
-            pass_fds=files,
+            env=dict(command.env),
+            cwd=command.cwd,
+            pass_fds=command.files,
             start_new_session=True,
         )
+    except BaseException:
+        if command.end:
+            command.end()
+        raise
     finally:
-        for descriptor in files:
+        for descriptor in command.files:
             os.close(descriptor)
-    return Jailed(process)
+    return Jailed(process, command)
 
 
 class Jailed:
     """A running sandbox. Use as a context manager: leaving it ends the whole tree."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]", command: Command | None = None) -> None:
         self.process = process
+        self._root = command.root if command else None
+        self._end = command.end if command else None
 
     @property
     def pid(self) -> int:
-        return self.process.pid
+        """The root of the process tree, to be watched; the client's own until that is known."""
+        return (self._root() if self._root else None) or self.process.pid
 
     def kill(self) -> None:
-        """Ends every process of the sandbox: its pid namespace dies with bubblewrap."""
+        """Ends every process of the sandbox: its pid namespace dies with bubblewrap; a backend
+        whose processes are not ours ends them itself."""
         if self.process.poll() is None:
             try:
                 os.killpg(self.process.pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
         self.process.wait()
+        end, self._end = self._end, None
+        if end:
+            end()
 
     def exit_status(self) -> tuple[int | None, str | None]:
         """(exit code, signal name): one of them once the command has ended, else (None, None)."""
@@ -91,7 +129,7 @@ class Jailed:
 
 
 def describe_exit(code: int | None) -> tuple[int | None, str | None]:
-    """(exit code, None) or (None, signal name); bubblewrap reports a signal as 128 + number."""
+    """(exit code, None) or (None, signal name); backends report a signal as 128 + number."""
     if code is None:
         return None, None
     number = -code if code < 0 else code - 128 if code > 128 else 0
@@ -99,42 +137,3 @@ def describe_exit(code: int | None) -> tuple[int | None, str | None]:
         return (None, signal.Signals(number).name) if number else (code, None)
     except ValueError:
         return code, None
-
-
-@lru_cache(maxsize=1)
-def preflight() -> None:
-    """Starts an empty sandbox once; raises SandboxUnavailable naming what, why and how."""
-    for program in ("bwrap", "setpriv", "prlimit"):
-        if shutil.which(program, path=os.defpath + ":/usr/sbin:/usr/local/bin") is None:
-            package = "bubblewrap" if program == "bwrap" else "util-linux"
-            raise SandboxUnavailable(
-                program,
-                "not installed",
-                f"install it (Debian: apt-get install {package}) and run again",
-            )
-    argv, files = command_line(Launch(("true",)), SandboxPolicy(), _UID_BASE)
-    try:
-        tried = subprocess.run(argv, capture_output=True, text=True, timeout=20, pass_fds=files)
-    except subprocess.TimeoutExpired:
-        raise SandboxUnavailable("bwrap", "an empty sandbox hangs", "see `bwrap --help`") from None
-    finally:
-        for descriptor in files:
-            os.close(descriptor)
-    if tried.returncode:
-        reason = tried.stderr.strip().splitlines()[-1] if tried.stderr.strip() else "no message"
-        raise SandboxUnavailable("bubblewrap does not start", reason, _remedy(reason))
-
-
-def _remedy(reason: str) -> str:
-    if "disable-userns" in reason:
-        return "bubblewrap 0.8 or later is needed: upgrade it"
-    if os.geteuid() == 0:
-        return (
-            "root without the right to mount, as in an unprivileged container: run as an ordinary"
-            " user where user namespaces are allowed, or grant the container CAP_SYS_ADMIN"
-        )
-    return (
-        "this kernel refuses user namespaces to ordinary users: on Ubuntu 24.04 install an AppArmor"
-        " profile for bwrap or set kernel.apparmor_restrict_unprivileged_userns=0; elsewhere set"
-        " kernel.unprivileged_userns_clone=1"
-    )

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from assets.servers import sandbox
+from assets.servers import bubblewrap, docker, sandbox
 from assets.servers.launch import Launch, Mount, SandboxPolicy
-from assets.servers.sandbox import SandboxUnavailable, describe_exit, preflight, start
+from assets.servers.sandbox import SandboxUnavailable, backend, describe_exit, preflight, start
 from tests.support.stranger import require_sandbox
 
 
@@ -71,14 +71,41 @@ def test_leaving_ends_the_whole_tree():
     assert "sleep 77.7" not in listed
 
 
-def test_a_missing_program_is_named_with_the_way_to_get_it(monkeypatch):
+@pytest.fixture
+def bare_host(monkeypatch):
+    """A host without any program of a sandbox."""
     monkeypatch.setattr(shutil, "which", lambda name, path=None: None)
-    preflight.cache_clear()
-    try:
-        with pytest.raises(SandboxUnavailable, match="apt-get install bubblewrap"):
-            preflight()
-    finally:
-        preflight.cache_clear()
+    for cached in (bubblewrap._try_once, docker._try_once):
+        cached.cache_clear()
+    yield
+    for cached in (bubblewrap._try_once, docker._try_once):
+        cached.cache_clear()
+
+
+@pytest.mark.usefixtures("bare_host")
+def test_a_missing_program_is_named_with_the_way_to_get_it_and_to_opt_out():
+    with pytest.raises(SandboxUnavailable, match="apt-get install bubblewrap") as refused:
+        preflight()
+    assert "docker: not installed" in str(refused.value)
+    assert 'sandbox.backend = "none"' in str(refused.value)
+
+
+@pytest.mark.usefixtures("bare_host")
+@pytest.mark.parametrize("name", ["bubblewrap", "docker", "none"])
+def test_a_backend_that_is_named_is_no_guess(name):
+    with pytest.raises(SandboxUnavailable, match="not installed"):
+        backend(SandboxPolicy(backend=name))
+
+
+def test_docker_is_taken_where_bubblewrap_does_not_work(monkeypatch):
+    monkeypatch.setattr(bubblewrap, "_try_once", lambda: ("bwrap", "refused", "mend"))
+    monkeypatch.setattr(docker, "_try_once", lambda program, image: None)
+    assert backend(SandboxPolicy()).name == "docker"
+
+
+@pytest.mark.usefixtures("real")
+def test_bubblewrap_comes_first_and_no_isolation_is_never_a_guess():
+    assert backend(SandboxPolicy()).name == "bubblewrap"
 
 
 @pytest.mark.parametrize(
@@ -90,8 +117,8 @@ def test_a_missing_program_is_named_with_the_way_to_get_it(monkeypatch):
     ],
 )
 def test_a_kernel_that_refuses_gets_its_remedy(monkeypatch, root, reason, mend):
-    monkeypatch.setattr(sandbox.os, "geteuid", lambda: 0 if root else 1000)
-    assert mend in sandbox._remedy(reason)
+    monkeypatch.setattr(bubblewrap.os, "geteuid", lambda: 0 if root else 1000)
+    assert mend in bubblewrap._remedy(reason)
 
 
 @pytest.mark.skipif(sandbox.os.geteuid() != 0, reason="only root can become somebody else")
@@ -101,7 +128,7 @@ def test_an_ordinary_user_has_the_same_sandbox():
     with tempfile.TemporaryDirectory() as folder:
         module = Path(folder) / "assets" / "servers"
         module.mkdir(parents=True)
-        for name in ("sandbox", "bubblewrap", "launch"):
+        for name in MODULES:
             shutil.copy(Path(sandbox.__file__).with_name(f"{name}.py"), module)
         Path(folder).chmod(0o755)
         become = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
@@ -117,6 +144,8 @@ def test_an_ordinary_user_has_the_same_sandbox():
     assert done.stdout.split() == ["65534", "tmp", "1"], done.stderr
 
 
+MODULES = ("sandbox", "backend", "world", "seccomp", "bubblewrap", "docker", "docker_image")
+MODULES += ("bare", "launch")
 AS_NOBODY = """
 from assets.servers.launch import Launch, SandboxPolicy
 from assets.servers.sandbox import start

@@ -1,0 +1,85 @@
+"""The system calls that a sandboxed process may not make, as a filter for `bwrap --seccomp`.
+
+Belongs here: the list, its numbers on x86-64 and ARM64, and the classic BPF program made of it.
+Does not belong here: handing it to bubblewrap (`bubblewrap.py`).
+
+Namespaces, an empty capability set and `no_new_privs` already refuse most of these; the filter
+keeps a server away from the kernel code behind them, and closes what no namespace covers: a vsock
+reaches the hypervisor from any network namespace. Refused calls fail (EPERM, or ENOSYS where
+programs know how to do without); they never kill, since runtimes probe for them.
+"""
+
+import errno
+import platform
+import struct
+
+# name: (x86-64, ARM64); None: not a call of that machine.
+DENIED: dict[str, tuple[int | None, int | None]] = {
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
+    "kcmp": (312, 272), "pidfd_getfd": (438, 438), "bpf": (321, 280),
+    "perf_event_open": (298, 241), "userfaultfd": (323, 282), "memfd_secret": (447, 447),
+    "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
+    "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51),
+    "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
+    "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433),
+    "mount_setattr": (442, 442), "setns": (308, 268), "name_to_handle_at": (303, 264),
+    "open_by_handle_at": (304, 265), "fanotify_init": (300, 262), "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294), "init_module": (175, 105), "finit_module": (313, 273),
+    "delete_module": (176, 106), "swapon": (167, 224), "swapoff": (168, 225),
+    "reboot": (169, 142), "acct": (163, 89), "quotactl": (179, 60), "quotactl_fd": (443, 443),
+    "syslog": (103, 116), "settimeofday": (164, 170), "clock_settime": (227, 112),
+    "sethostname": (170, 161), "setdomainname": (171, 162), "iopl": (172, None),
+    "ioperm": (173, None), "modify_ldt": (154, None), "vhangup": (153, 58),
+    "uselib": (134, None), "move_pages": (279, 239), "migrate_pages": (256, 238),
+}  # fmt: skip
+# Programs that meet ENOSYS use the older way: libuv without io_uring, glibc clone for clone3
+# (whose flags lie in memory, where a filter cannot read them).
+ABSENT: dict[str, tuple[int, int]] = {
+    "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
+    "clone3": (435, 435),
+}  # fmt: skip
+CLONE, UNSHARE, IOCTL, SOCKET = (56, 220), (272, 97), (16, 29), (41, 198)
+NAMESPACES = 0x7E020080  # CLONE_NEW*: mnt, cgroup, uts, ipc, user, pid, net, time
+_TERMINAL = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: typing into a terminal
+_FAMILIES = (1, 2, 10, 16)  # unix, inet, inet6, netlink (getifaddrs)
+_MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+
+_LOAD, _JEQ, _JGE, _JSET, _RET = 0x20, 0x15, 0x35, 0x45, 0x06
+_NR, _ARCH, _ARG0, _ARG1 = 0, 4, 16, 24  # offsets in seccomp_data; low words come first
+_ALLOW = 0x7FFF0000
+
+
+def program(machine: str | None = None) -> bytes | None:
+    """The filter as an array of `sock_filter`, or None on a machine it has no numbers for."""
+    machine = machine or platform.machine()
+    if machine not in _MACHINES:
+        return None
+    column, audit = _MACHINES[machine]
+    lines = [(_LOAD, 0, 0, _ARCH), (_JEQ, 1, 0, audit), _fail(errno.ENOSYS), (_LOAD, 0, 0, _NR)]
+    if machine == "x86_64":
+        lines += [(_JGE, 0, 1, 0x40000000), _fail(errno.ENOSYS)]  # the x32 numbering
+    for table, code in ((DENIED, errno.EPERM), (ABSENT, errno.ENOSYS)):
+        numbers = [number for pair in table.values() if (number := pair[column]) is not None]
+        for number in numbers:
+            lines += [(_JEQ, 0, 1, number), _fail(code)]
+    for call in (CLONE, UNSHARE):
+        lines += _on(call[column], _ARG0, [(_JSET, 0, 1, NAMESPACES), _fail(errno.EPERM)])
+    typing = [(_JEQ, 1, 0, _TERMINAL[0]), (_JEQ, 0, 1, _TERMINAL[1]), _fail(errno.EPERM)]
+    lines += _on(IOCTL[column], _ARG1, typing)
+    known = [(_JEQ, len(_FAMILIES) - place, 0, f) for place, f in enumerate(_FAMILIES)]
+    lines += _on(SOCKET[column], _ARG0, [*known, _fail(errno.EAFNOSUPPORT)])
+    lines.append((_RET, 0, 0, _ALLOW))
+    return b"".join(struct.pack("<HBBI", *line) for line in lines)
+
+
+_Line = tuple[int, int, int, int]
+
+
+def _fail(code: int) -> _Line:
+    return (_RET, 0, 0, 0x00050000 | code)
+
+
+def _on(number: int, argument: int, body: list[_Line]) -> list[_Line]:
+    """`body` looks at one argument of one call; falling through it allows the call."""
+    whole = [(_LOAD, 0, 0, argument), *body, (_RET, 0, 0, _ALLOW)]
+    return [(_JEQ, 0, len(whole), number), *whole]

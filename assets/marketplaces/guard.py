@@ -15,6 +15,10 @@ from urllib.request import getproxies, proxy_bypass
 import httpcore
 import httpx
 
+# Python 3.11 calls 64:ff9b::a00:1 (10.0.0.1 behind NAT64) and fec0::1 global.
+_UNICAST = ipaddress.IPv6Network("2000::/3")
+_SIX_TO_FOUR = ipaddress.IPv6Network("2002::/16")
+
 
 class PrivateAddress(httpcore.ConnectError):
     """The host is at an address a marketplace has no business at."""
@@ -101,7 +105,11 @@ def admitted(address: str, *, allow_loopback: bool) -> bool:
     ip = ipaddress.ip_address(address)
     mapped = getattr(ip, "ipv4_mapped", None)
     ip = mapped or ip
-    return (ip.is_global and not ip.is_multicast) or (allow_loopback and ip.is_loopback)
+    if allow_loopback and ip.is_loopback:
+        return True
+    if isinstance(ip, ipaddress.IPv6Address) and (ip not in _UNICAST or ip in _SIX_TO_FOUR):
+        return False  # the rest may carry a private IPv4 address (NAT64, 6to4, …)
+    return ip.is_global and not ip.is_multicast
 
 
 def is_loopback(host: str) -> bool:

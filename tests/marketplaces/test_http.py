@@ -73,6 +73,9 @@ class NoNetwork(httpcore.AsyncNetworkBackend):
         *("169.254.169.254", "10.0.0.1", "192.168.1.1", "172.16.0.1", "100.64.0.1", "0.0.0.0"),
         *("::1", "fe80::1", "fd00::1", "::ffff:169.254.169.254", "::ffff:10.0.0.1", "127.0.0.1"),
         *("224.0.0.1", "255.255.255.255"),
+        # Addresses that carry an IPv4 one: NAT64, 6to4, IPv4-compatible, IPv4-translated.
+        *("64:ff9b::a00:1", "64:ff9b:1::a00:1", "2002:7f00:1::1", "::7f00:1", "::ffff:0:7f00:1"),
+        "fec0::1",
     ],
 )
 async def test_the_connector_dials_no_private_address(address: str) -> None:

@@ -15,7 +15,7 @@ from demo.elsewhere import ELSEWHERE
 from demo.facts import Server
 from demo.homemade import HOMEMADE
 from demo.published import PUBLISHED
-from demo.record import DATES, Package, Record
+from demo.record import DATES, Package, Record, Remote
 from demo.shelf import Listed, Shelf
 
 SERVERS: tuple[Server, ...] = PUBLISHED + HOMEMADE
@@ -108,6 +108,7 @@ class World:
             repository=server.repository,
             version=server.version(day),
             package=self._package(server, day),
+            remote=Remote(f"{self.files_url}/mcp") if server.kind == "remote" else None,
             inputs=server.env,
             args=server.args,
             tags=("demo", server.kind),
@@ -117,7 +118,7 @@ class World:
         )
 
     def _package(self, server: Server, day: int) -> Package | None:
-        if server.kind == "none":
+        if server.kind in ("none", "remote"):
             return None
         bundle: dict[str, Any] = {}
         if server.kind == "mcpb":

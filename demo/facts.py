@@ -25,7 +25,7 @@ class Server:
     slug: str
     title: str
     description: str
-    kind: Literal["npm", "pypi", "mcpb", "none"]
+    kind: Literal["npm", "pypi", "mcpb", "remote", "none"]
     identifier: str
     versions: Mapping[int, str]
     on: frozenset[str]  # marketplaces: registry, mcpso

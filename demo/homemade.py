@@ -1,7 +1,7 @@
 """Homemade: bundles and broken listings made for the demo.
 
-What belongs here: servers of `demo/bundles`, and faults: each is contained, classified and
-explained by the platform, and none stops a night.
+What belongs here: servers of `demo/bundles`, one that is remote, and faults: each is contained,
+classified and explained by the platform, and none stops a night.
 What does not: packages of others (`published.py`).
 """
 
@@ -58,7 +58,25 @@ HOMEMADE: tuple[Server, ...] = (
         scales=frozenset({"small"}),
         days=frozenset({2}),
     ),
+    Server(
+        slug="glossary",
+        title="Glossary",
+        description="Explains the terms of tool contracts; somebody else runs it.",
+        kind="remote",
+        identifier="",
+        versions={1: "1.0.0"},
+        on=frozenset({"registry"}),
+        repository="https://github.com/toolmill/demo",
+        scales=EVERY,
+    ),
     # Faults.
+    local(
+        "pantry",
+        "0.2.0",
+        title="Pantry",
+        description="Looks into a kitchen pantry; one of its tools is poisoned.",
+        on="mcpso",
+    ),
     local(
         "needs_key",
         "0.3.0",

@@ -1,24 +1,30 @@
-"""Files: where the demo's own bundles are downloaded from.
+"""Files: what the demo serves beside its marketplaces: bundles to download, a remote MCP server.
 
-What belongs here: packed bundles by name. What does not: packing (`demo/bundle.py`).
+What belongs here: packed bundles by name, the remote server's address. What does not: packing
+(`demo/bundle.py`), what the remote server answers (`demo/remote.py`).
 """
 
+import json
 from collections.abc import Sequence
 
 from starlette.requests import Request
 from starlette.routing import Route
 
-from demo.reply import Reply
+from demo.remote import answered
+from demo.reply import Reply, in_json
 from demo.site import Site
 
 
 class Files(Site):
-    """`/bundles/<name>.mcpb` at today's version."""
+    """`/bundles/<name>.mcpb` at today's version, and MCP over HTTP at `/mcp`."""
 
     name = "files"
 
     def routes(self) -> Sequence[Route]:
-        return [self.route("/bundles/{name}", self.bundle)]
+        return [
+            self.route("/bundles/{name}", self.bundle),
+            self.route("/mcp", self.mcp, method="POST"),
+        ]
 
     def bundle(self, request: Request) -> Reply:
         name, world = request.path_params["name"].removesuffix(".mcpb"), self.world()
@@ -26,3 +32,10 @@ class Files(Site):
             if server.kind == "mcpb" and server.identifier == name:
                 return Reply(world.bundle(server).data, "application/zip", last=True)
         return Reply(b"not found", "text/plain", 404)
+
+    async def mcp(self, request: Request) -> Reply:
+        try:
+            answer = answered(json.loads(await request.body()))
+        except ValueError:
+            answer = answered(None)
+        return Reply(b"", "text/plain", 202) if answer is None else in_json(answer)

@@ -46,7 +46,7 @@ def test_the_standard_world_lists_the_real_packages_on_both_marketplaces() -> No
 def test_the_small_world_needs_no_package_registry() -> None:
     for day in (1, 2):
         runnable = [s for s in world(day, "small").servers if s.odd is None]
-        assert all(s.kind == "mcpb" for s in runnable)
+        assert all(s.kind in ("mcpb", "remote") for s in runnable)
         assert len([s for s in runnable if s.identifier != "needs_key"]) >= 4
 
 

@@ -1,0 +1,83 @@
+"""Remote: an MCP server that is reached over HTTP, for the listings that name an address.
+
+What belongs here: the protocol's streamable HTTP transport without sessions, every answer one JSON
+document (specification 2025-06-18, "Sending Messages to the Server").
+What does not: who lists it (`homemade.py`) and where it is mounted (`sites/files.py`).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+PROTOCOLS = ("2025-03-26", "2025-06-18", "2025-11-25")
+
+_TERMS = {
+    "contract": "The canonical form of what a tool says about itself.",
+    "drift": "Contracts that change between one night and the next.",
+    "recipe": "A pinned way to launch one server.",
+}
+
+
+def _tool(name: str, description: str, properties: Mapping[str, Any], *required: str) -> Any:
+    schema = {"type": "object", "properties": dict(properties), "required": list(required)}
+    return {"name": name, "description": description, "inputSchema": schema}
+
+
+TOOLS = [
+    _tool(
+        "define_term",
+        "Explain one term of the glossary in a sentence.",
+        {"term": {"type": "string", "description": "The term, in the singular"}},
+        "term",
+    ),
+    _tool(
+        "find_terms",
+        "Find terms whose name or explanation holds some words.",
+        {
+            "words": {"type": "string", "description": "What to look for"},
+            "limit": {"type": "integer", "minimum": 1, "maximum": 50, "default": 10},
+        },
+        "words",
+    ),
+]
+
+
+def answered(message: Any) -> dict[str, Any] | None:
+    """The answer to one JSON-RPC message; None where none is due (a notification)."""
+    if not isinstance(message, dict) or "method" not in message:
+        return {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "no request"}}
+    if "id" not in message:
+        return None
+    return {"jsonrpc": "2.0", "id": message["id"], **_answer(message)}
+
+
+def _answer(message: Mapping[str, Any]) -> dict[str, Any]:
+    params = message.get("params") or {}
+    match message["method"]:
+        case "initialize":
+            asked = params.get("protocolVersion")
+            return {
+                "result": {
+                    "protocolVersion": asked if asked in PROTOCOLS else PROTOCOLS[-1],
+                    "capabilities": {"tools": {}},
+                    "serverInfo": {"name": "glossary", "version": "1.0.0"},
+                }
+            }
+        case "ping":
+            return {"result": {}}
+        case "tools/list":
+            return {"result": {"tools": TOOLS}}
+        case "tools/call":
+            return {"result": _call(params)}
+        case other:
+            return {"error": {"code": -32601, "message": f"method {other!r} is unknown"}}
+
+
+def _call(params: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = params.get("arguments") or {}
+    if params.get("name") == "define_term":
+        text = _TERMS.get(str(arguments.get("term")), "")
+    else:
+        words = str(arguments.get("words", "")).lower()
+        found = [term for term, said in _TERMS.items() if words in f"{term} {said}".lower()]
+        text = ", ".join(found[: int(arguments.get("limit", 10))])
+    return {"content": [{"type": "text", "text": text or "no such term"}], "isError": not text}

@@ -1,0 +1,35 @@
+"""The demo's remote server, by the SDK's own client over real HTTP."""
+
+import httpx
+import pytest
+
+from demo.remote import answered
+from demo.server import replicas
+
+
+async def test_the_sdks_client_lists_and_calls_its_tools() -> None:
+    from mcp import ClientSession
+    from mcp.client.streamable_http import streamable_http_client
+
+    with replicas(scale="small", sites=["files"]) as running:
+        async with (
+            streamable_http_client(f"{running['files']}/mcp") as (read, write, *_),
+            ClientSession(read, write) as session,
+        ):
+            await session.initialize()
+            listed = await session.list_tools()
+            assert [tool.name for tool in listed.tools] == ["define_term", "find_terms"]
+            said = await session.call_tool("define_term", {"term": "drift"})
+            assert "night" in said.content[0].text
+
+
+@pytest.mark.parametrize("body", [b"", b"[1]", b'{"id": 1}'])
+def test_what_is_no_request_is_an_error_in_the_protocols_terms(body: bytes) -> None:
+    with replicas(scale="small", sites=["files"]) as running:
+        answer = httpx.post(f"{running['files']}/mcp", content=body, timeout=5)
+        assert answer.json()["error"]["code"] == -32600
+        assert httpx.get(f"{running['files']}/mcp", timeout=5).status_code == 405
+
+
+def test_a_notification_is_not_answered() -> None:
+    assert answered({"jsonrpc": "2.0", "method": "notifications/initialized"}) is None

@@ -14,7 +14,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -62,14 +70,53 @@ class Demo(_Part):
 
 
 class Sandbox(_Part):
-    """Limits of one server's run."""
+    """How strangers' servers are run, and the limits of one server's run."""
 
-    backend: Literal["auto", "bubblewrap"] = "auto"
+    backend: Literal["auto", "bubblewrap", "docker", "none"] = Field(
+        default="auto", description="none: no isolation, every row is marked uncertified"
+    )
+    image: str | None = Field(default=None, description="of the docker backend")
     concurrency: int = Field(default=3, ge=1)
     memory_mb: int = Field(default=1024, ge=64)
     processes: int = Field(default=128, ge=4)
     wall_s: float = Field(default=60.0, gt=0)
     network: Literal["none", "full"] = "none"
+    scripts: Literal["never", "second"] = Field(
+        default="never", description="second: a fetch that failed may run install scripts, inside"
+    )
+    twice: bool = Field(
+        default=True, description="ask each server again under another name and date"
+    )
+    remote: Literal["auto", "always", "never"] = Field(
+        default="auto", description="probe remote servers; auto: live ones, and the demo's own"
+    )
+
+
+class OAuth(_Part):
+    """The account of one remote server, for `toolmill login`; tokens are kept in the state."""
+
+    client_id: str | None = None
+    client_secret: str | None = Field(default=None, description="env:NAME or file:PATH")
+    scope: str | None = None
+
+
+class Server(_Part):
+    """What one server is given: where its secrets are, its account, its network."""
+
+    env: dict[str, str] = Field(default={}, description="variable -> env:NAME or file:PATH")
+    headers: dict[str, str] = Field(default={}, description="header -> env:NAME or file:PATH")
+    provider: str | None = Field(default=None, description="module:Class that knows its secrets")
+    oauth: OAuth | None = None
+    network: Literal["none", "full"] | None = None
+
+    @field_validator("env", "headers")
+    @classmethod
+    def _sources(cls, given: dict[str, str]) -> dict[str, str]:
+        """A secret itself does not belong in a file that is copied and committed."""
+        for name, source in given.items():
+            if not source.startswith(("env:", "file:")):
+                raise ValueError(f"{name}: expected env:NAME or file:PATH, not the secret itself")
+        return given
 
 
 class Role(_Part):
@@ -148,6 +195,9 @@ class Settings(BaseSettings):
     marketplaces: Marketplaces = Marketplaces()
     demo: Demo = Demo()
     sandbox: Sandbox = Sandbox()
+    servers: dict[str, Server] = Field(
+        default={}, description="by server id, as npm:@scope/name or remote:https://host/mcp"
+    )
     roles: Roles = Roles()
     synthesis: Synthesis = Synthesis()
     training: Training = Training()
@@ -246,6 +296,8 @@ def _unknown_line(name: str, known: list[str]) -> str:
 def _explain(location: tuple[int | str, ...], message: str, found: Any) -> str:
     dotted = ".".join(str(part) for part in location)
     variable = known_names().get(dotted)
+    if location[:1] == ("servers",) and not message.startswith("Extra inputs"):
+        return f"{dotted} in {config_path().name}: {message}"  # what was found may be a secret
     if variable is None:
         return _unknown_line(f"setting {dotted!r}", sorted(known_names()))
     shown = "" if "key" in dotted else f" (found {found!r})"

@@ -142,3 +142,18 @@ def test_a_file_that_is_no_toml_is_named(elsewhere: Path) -> None:
 def test_every_setting_has_a_variable_of_its_own() -> None:
     variables = list(known_names().values())
     assert len(variables) == len(set(variables))
+
+
+def test_a_servers_secret_is_named_by_its_source_and_never_written_down(elsewhere: Path) -> None:
+    (elsewhere / "toolmill.toml").write_text(
+        '[servers."npm:@notionhq/notion-mcp-server"]\nnetwork = "full"\n'
+        'env = { NOTION_TOKEN = "env:MY_TOKEN" }\n'
+    )
+    server = load_settings().servers["npm:@notionhq/notion-mcp-server"]
+    assert (server.network, server.env) == ("full", {"NOTION_TOKEN": "env:MY_TOKEN"})
+    (elsewhere / "toolmill.toml").write_text(
+        '[servers."npm:x"]\nenv = { KEY = "hunter2hunter2" }\n'
+    )
+    with pytest.raises(SettingsError, match="KEY: expected env:NAME or file:PATH") as caught:
+        load_settings()
+    assert "hunter2" not in str(caught.value)

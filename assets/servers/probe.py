@@ -48,6 +48,7 @@ class ProbeResult:
     resources: list[Any] = field(default_factory=list)
     templates: list[Any] = field(default_factory=list)
     missed: list[str] = field(default_factory=list)
+    instructions: str = ""  # what the server tells models about itself
     seconds: float = 0.0
     initialize_s: float | None = None
     peak_mb: float = 0.0
@@ -104,7 +105,7 @@ def result_of(
 ) -> ProbeResult:
     """The result of a conversation over any transport. ended: seconds since it began."""
     info, announced = heard.server.get("serverInfo"), heard.server.get("capabilities")
-    version = heard.server.get("protocolVersion")
+    version, said = heard.server.get("protocolVersion"), heard.server.get("instructions")
     turns = [*heard.earlier, heard.tools]
     listed = [[tool for tool in turn if isinstance(tool, dict)] for turn in turns]
     seconds = progress.listed_s if progress.listed_s is not None else ended
@@ -122,6 +123,7 @@ def result_of(
         resources=heard.lists.get("resources", []),
         templates=heard.lists.get("resourceTemplates", []),
         missed=list(progress.missed),
+        instructions=said[:20_000] if isinstance(said, str) else "",
         seconds=round(seconds, 3),
         initialize_s=None if first is None else round(first, 3),
         stderr_tail=printable(heard.stderr)[-_STDERR_TAIL:],

@@ -73,7 +73,10 @@ def command_line(launch: Launch, policy: SandboxPolicy, uid: int) -> tuple[list[
     drop = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs"]
     drop += ["--bounding-set=-all", "--inh-caps=-all"]
     inner = ["bwrap", *closed, "--dev-bind", "/", "/", *env, "--", *limited]
-    outer = ["bwrap", *args, "--die-with-parent", "--remount-ro", "/", "--"]
+    # Before the host runs out of memory for others; set with the right to do it, this is also the
+    # lowest that a process may choose for itself, should a protected service have started us.
+    first_to_go = ["choom", "-n", "500", "--"]
+    outer = [*first_to_go, "bwrap", *args, "--die-with-parent", "--remount-ro", "/", "--"]
     return [*outer, *drop, *inner], files
 
 
@@ -139,7 +142,7 @@ def _version() -> str:
 @lru_cache(maxsize=1)
 def _try_once() -> tuple[str, str, str] | None:
     """(what, why, how) of a host where an empty sandbox does not start, else None."""
-    for program in ("bwrap", "setpriv", "prlimit"):
+    for program in ("bwrap", "setpriv", "prlimit", "choom"):
         if shutil.which(program, path=world.SEARCH) is None:
             package = "bubblewrap" if program == "bwrap" else "util-linux"
             how = f"install it (Debian: apt-get install {package}) and run again"

@@ -19,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from assets.servers import world
+from assets.servers import seccomp, world
 from assets.servers.backend import Command, SandboxUnavailable
 from assets.servers.docker_image import EMPTY, MERGED, empty_root, is_folder
 from assets.servers.launch import HOME, Launch, Mount, SandboxPolicy
@@ -54,7 +54,7 @@ class Docker:
     def facts(self, policy: SandboxPolicy) -> dict[str, Any]:
         # The default bridge has an address of the host; what listens on all addresses answers it.
         reach = "reachable on the bridge" if policy.network == "full" else "unreachable"
-        return {"system_calls": "the engine's filter", "host_loopback": reach, "image": self.image}
+        return {"system_calls": "filtered", "host_loopback": reach, "image": self.image}
 
     def command(self, launch: Launch, policy: SandboxPolicy) -> Command:
         mounts = list(launch.mounts)
@@ -97,7 +97,14 @@ class Docker:
         words += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
         words += ["--pids-limit", str(policy.processes + _PIDS), "--user", f"{uid}:{uid}"]
         words += ["--memory", memory, "--memory-swap", memory, "--hostname", "sandbox"]
-        words += ["--shm-size", str(64 * MIB), "--label", f"{LABEL}={os.getpid()}"]
+        words += [
+            "--shm-size",
+            str(64 * MIB),
+            "--oom-score-adj",
+            "500",
+            "--label",
+            f"{LABEL}={os.getpid()}",
+        ]
         for name, value in world.limits(policy).items():
             words += ["--ulimit", f"{name}={value}:{value}"]
         for path, mode in (("/tmp", "1777"), (HOME, "0777")):
@@ -113,13 +120,15 @@ class Docker:
         name = f"toolmill-{uuid.uuid4().hex}"
         long = {key: value for key, value in env.items() if "\n" in value and _free(key)}
         lines = [f"{key}={_line(value)}\n" for key, value in env.items() if key not in long]
-        descriptor = memory_file("".join(lines).encode("utf-8", "replace"))
-        given = ["--name", name, "--env-file", f"/proc/self/fd/{descriptor}"]
+        files = [memory_file("".join(lines).encode("utf-8", "replace"))]
+        files.append(memory_file(json.dumps(seccomp.profile()).encode()))
+        env_file, calls = (f"/proc/self/fd/{descriptor}" for descriptor in files)
+        given = ["--name", name, "--env-file", env_file, "--security-opt", f"seccomp={calls}"]
         given += [word for key in long for word in ("--env", key)]
         argv = [self.program, words[0], *given, *words[1:]]
         finder = _Root(self, name)
         client = {**_client_settings(), **long}
-        return Command(argv, [descriptor], client, root=finder, end=lambda: self._remove(name))
+        return Command(argv, files, client, root=finder, end=lambda: self._remove(name))
 
     def _remove(self, name: str) -> None:
         """The client's death ends no container: the engine is its parent."""
@@ -194,7 +203,8 @@ def _try_once(program: str, image: str) -> tuple[str, str, str] | None:
             command.end()
         return f"{program} run", "an empty container hangs", "see the engine's log"
     finally:
-        os.close(command.files[0])
+        for descriptor in command.files:
+            os.close(descriptor)
     if not tried.returncode:
         return None
     how = f"the image must hold `true` and be here already ({image or EMPTY}); see docs/sandbox.md"

@@ -1,7 +1,8 @@
-"""The system calls that a sandboxed process may not make, as a filter for `bwrap --seccomp`.
+"""The system calls that a sandboxed process may not make, as a filter for bubblewrap and docker.
 
-Belongs here: the list, its numbers on x86-64 and ARM64, and the classic BPF program made of it.
-Does not belong here: handing it to bubblewrap (`bubblewrap.py`).
+Belongs here: the list, its numbers on x86-64 and ARM64, the classic BPF program and the profile
+made of it.
+Does not belong here: handing it over (`bubblewrap.py`, `docker.py`).
 
 Namespaces, an empty capability set and `no_new_privs` already refuse most of these; the filter
 keeps a server away from the kernel code behind them, and closes what no namespace covers: a vsock
@@ -12,6 +13,7 @@ programs know how to do without); they never kill, since runtimes probe for them
 import errno
 import platform
 import struct
+from typing import Any
 
 # name: (x86-64, ARM64); None: not a call of that machine.
 DENIED: dict[str, tuple[int | None, int | None]] = {
@@ -30,6 +32,8 @@ DENIED: dict[str, tuple[int | None, int | None]] = {
     "syslog": (103, 116), "settimeofday": (164, 170), "clock_settime": (227, 112),
     "sethostname": (170, 161), "setdomainname": (171, 162), "iopl": (172, None),
     "ioperm": (173, None), "modify_ldt": (154, None), "vhangup": (153, 58),
+    "lookup_dcookie": (212, 18), "nfsservctl": (180, 42), "clock_adjtime": (305, 266),
+    "_sysctl": (156, None), "sysfs": (139, None), "ustat": (136, None),
     "uselib": (134, None), "move_pages": (279, 239), "migrate_pages": (256, 238),
 }  # fmt: skip
 # Programs that meet ENOSYS use the older way: libuv without io_uring, glibc clone for clone3
@@ -41,6 +45,7 @@ ABSENT: dict[str, tuple[int, int]] = {
 CLONE, UNSHARE, IOCTL, SOCKET = (56, 220), (272, 97), (16, 29), (41, 198)
 NAMESPACES = 0x7E020080  # CLONE_NEW*: mnt, cgroup, uts, ipc, user, pid, net, time
 _TERMINAL = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: typing into a terminal
+_N_FAMILIES = 64  # more than any kernel knows
 _FAMILIES = (1, 2, 10, 16)  # unix, inet, inet6, netlink (getifaddrs)
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
@@ -70,6 +75,28 @@ def program(machine: str | None = None) -> bytes | None:
     lines += _on(SOCKET[column], _ARG0, [*known, _fail(errno.EAFNOSUPPORT)])
     lines.append((_RET, 0, 0, _ALLOW))
     return b"".join(struct.pack("<HBBI", *line) for line in lines)
+
+
+def profile() -> dict[str, Any]:
+    """The same refusals in the words of `docker run --security-opt seccomp=FILE`."""
+    rules = [_rule(list(DENIED), errno.EPERM), _rule(list(ABSENT), errno.ENOSYS)]
+    flags = [1 << bit for bit in range(32) if NAMESPACES & 1 << bit]
+    for flag in flags:
+        same = {"index": 0, "value": flag, "valueTwo": flag, "op": "SCMP_CMP_MASKED_EQ"}
+        rules.append(_rule(["clone", "unshare"], errno.EPERM, same))
+    for number in _TERMINAL:
+        # The kernel reads the low half only: a filter on all of it could be stepped around.
+        same = {"index": 1, "value": 0xFFFFFFFF, "valueTwo": number, "op": "SCMP_CMP_MASKED_EQ"}
+        rules.append(_rule(["ioctl"], errno.EPERM, same))
+    for family in set(range(_N_FAMILIES)) - set(_FAMILIES):
+        same = {"index": 0, "value": family, "op": "SCMP_CMP_EQ"}
+        rules.append(_rule(["socket"], errno.EAFNOSUPPORT, same))
+    return {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": rules}
+
+
+def _rule(names: list[str], code: int, *args: dict[str, Any]) -> dict[str, Any]:
+    refused = {"names": names, "action": "SCMP_ACT_ERRNO", "errnoRet": code}
+    return {**refused, "args": list(args)} if args else refused
 
 
 _Line = tuple[int, int, int, int]

@@ -1,0 +1,114 @@
+"""The certificate: it passes where everything is refused, and a hole or an empty run fails it."""
+
+from dataclasses import replace
+
+import pytest
+
+from assets.servers import certificate, escapes
+from assets.servers.certificate import canaries, certify, judge, run_suite, suite_launch
+from assets.servers.escapes import ATTEMPTS, CONTROLS
+from assets.servers.launch import Mount, SandboxPolicy
+from assets.servers.toolchain import find_toolchain
+from tests.support.stranger import require_sandbox
+
+REFUSED = {attempt.name: "refused" for attempt in ATTEMPTS} | dict.fromkeys(CONTROLS, "worked")
+ABOUT = {"backend": "test", "suite": "s"}
+
+
+@pytest.fixture
+def real(monkeypatch):
+    require_sandbox()
+    monkeypatch.setattr(certificate, "_cached", {})
+
+
+@pytest.mark.usefixtures("real")
+def test_the_sandbox_of_this_host_passes():
+    given = certify(SandboxPolicy(), find_toolchain())
+    assert given.passed, given.escaped
+    assert (given.escaped, given.n) == ((), len(ATTEMPTS))
+    assert set(given.facts()["attempts"].values()) == {"refused"}
+    assert given.facts()["host_loopback"] == "unreachable"
+
+
+@pytest.mark.usefixtures("real")
+def test_it_is_the_same_on_another_run_and_another_with_the_network():
+    first = certify(SandboxPolicy(), find_toolchain())
+    certificate._cached.clear()
+    again = certify(SandboxPolicy(memory_mb=512), find_toolchain())
+    other = certify(SandboxPolicy(network="full"), find_toolchain())
+    assert (first.digest, first.facts()) == (again.digest, again.facts())
+    assert other.digest != first.digest
+    assert other.passed, other.escaped
+    assert other.facts()["attempts"]["reaches_loopback"] == "granted"
+    assert other.facts()["host_loopback"] == "reachable"
+
+
+@pytest.mark.usefixtures("real")
+def test_it_is_made_once_for_a_process(monkeypatch):
+    given = certify(SandboxPolicy(), find_toolchain())
+    monkeypatch.setattr(certificate, "run_suite", lambda *_: {})
+    assert certify(SandboxPolicy(wall_s=5), find_toolchain()) is given
+
+
+@pytest.mark.usefixtures("real")
+def test_a_hole_in_the_wall_is_found():
+    """The host's folder of canaries is shown inside: what looks for it must find it."""
+    with canaries() as prepared:
+        launch = suite_launch(prepared, find_toolchain())
+        hole = replace(launch, mounts=(*launch.mounts, Mount.same(prepared.folder, writable=True)))
+        outcomes = run_suite(hole, SandboxPolicy())
+    given = judge(ABOUT, outcomes, "none")
+    assert {
+        "reads_a_file_of_the_host",
+        "lists_a_folder_of_the_host",
+        "writes_a_file_of_the_host",
+        "follows_a_symlink",
+        "reaches_a_socket_file",
+    } <= set(given.escaped)
+    assert not given.passed
+
+
+@pytest.mark.usefixtures("real")
+def test_an_open_network_that_was_not_granted_is_found():
+    with canaries() as prepared:
+        launch = suite_launch(prepared, find_toolchain())
+        outcomes = run_suite(launch, SandboxPolicy(network="full"))
+        assert prepared.reached()
+    escaped = judge(ABOUT, {**outcomes, "listener": "reached"}, "none").escaped
+    assert {"reaches_loopback", "reaches_an_abstract_socket", "listener_of_the_host"} <= set(
+        escaped
+    )
+
+
+@pytest.mark.usefixtures("real")
+def test_a_suite_that_ran_nothing_does_not_pass(monkeypatch):
+    for source in ("raise SystemExit", "print('{}')", "print('[1]')", "import os; os.abort()"):
+        monkeypatch.setattr(certificate, "program", lambda source=source: source)
+        with canaries() as prepared:
+            outcomes = run_suite(suite_launch(prepared, find_toolchain()), SandboxPolicy())
+        assert judge(ABOUT, outcomes, "none").escaped == ("nothing_ran",)
+
+
+def test_no_isolation_has_a_certificate_that_fails(monkeypatch):
+    monkeypatch.setattr(certificate, "_cached", {})
+    given = certify(SandboxPolicy(backend="none"), find_toolchain())
+    assert (given.backend, given.passed, given.n) == ("none", False, 0)
+    assert set(given.facts()["attempts"].values()) == {"not run"}
+
+
+def test_each_control_must_work_and_each_attempt_be_refused():
+    assert judge(ABOUT, REFUSED, "none").passed
+    for name in CONTROLS:
+        assert judge(ABOUT, {**REFUSED, name: "refused"}, "none").escaped == ("nothing_ran",)
+    for attempt in ATTEMPTS:
+        given = judge(ABOUT, {**REFUSED, attempt.name: "worked"}, "none")
+        assert given.escaped == (() if attempt.surface else (attempt.name,))
+        assert given.digest != judge(ABOUT, REFUSED, "none").digest
+        missing = {name: how for name, how in REFUSED.items() if name != attempt.name}
+        assert judge(ABOUT, missing, "none").escaped == ("nothing_ran",)
+
+
+def test_another_attempt_is_another_suite(monkeypatch):
+    before = escapes.suite_digest()
+    monkeypatch.setitem(escapes.CONTROLS, "one_more", "1")
+    assert escapes.suite_digest() != before

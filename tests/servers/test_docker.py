@@ -1,0 +1,247 @@
+"""The backend docker: its words, a scripted client, and a real engine where one is named.
+
+The real one: TOOLMILL_TEST_ENGINE=podman (or docker), an engine that runs containers here.
+"""
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from assets.servers import certificate, docker
+from assets.servers.certificate import certify
+from assets.servers.docker import Docker
+from assets.servers.docker_image import EMPTY, empty_root
+from assets.servers.launch import HOME, Launch, Mount, SandboxPolicy
+from assets.servers.probe import probe
+from assets.servers.sandbox import backend, start, start_command
+from assets.servers.toolchain import find_toolchain
+from tests.support import stranger
+
+IMAGE = "ghcr.io/some/server@sha256:" + "a" * 64
+
+
+def words(policy=SandboxPolicy(), *mounts):
+    return Docker().arguments(Launch(("true",), uid=7), policy, list(mounts))
+
+
+def pairs(given):
+    return set(pairwise(given))
+
+
+def test_every_limit_and_every_lock_is_named():
+    given = words(SandboxPolicy(memory_mb=1000, processes=60, open_files=50, file_mb=2, cpu_s=9))
+    assert pairs(given) >= {
+        ("--network", "none"),
+        ("--cap-drop", "ALL"),
+        ("--security-opt", "no-new-privileges"),
+        ("--pids-limit", "64"),
+        ("--memory", "1314m"),
+        ("--memory-swap", "1314m"),
+        ("--pull", "never"),
+        ("--user", "7:7"),
+        ("--ulimit", "nofile=50:50"),
+        ("--ulimit", f"fsize={2 << 20}:{2 << 20}"),
+        ("--ulimit", "cpu=9:9"),
+        ("--ulimit", "nproc=60:60"),
+        ("--ulimit", "core=0:0"),
+        ("--label", f"toolmill.owner={os.getpid()}"),
+    }
+    assert {"--rm", "--init", "--read-only", "--interactive"} <= set(given)
+    assert not {"--privileged", "--cap-add", "--volume", "--device"} & set(given)
+
+
+def test_home_and_tmp_are_private_sized_and_executable():
+    given = [b for a, b in pairs(words(SandboxPolicy(tmp_mb=3))) if a == "--tmpfs"]
+    assert len(given) == 2
+    assert all(f"size={3 << 20}" in word and ",exec," in word for word in given)
+    assert {word.split(":")[0] for word in given} == {"/tmp", HOME}
+
+
+def test_the_network_is_the_bridge_and_never_the_hosts():
+    assert ("--network", "bridge") in pairs(words(SandboxPolicy(network="full")))
+
+
+def test_mounts_are_read_only_unless_said():
+    given = words(SandboxPolicy(), Mount(Path("/a"), "/srv/server"), Mount(Path("/b"), "/w", True))
+    assert ("--mount", "type=bind,src=/a,dst=/srv/server,readonly") in pairs(given)
+    assert ("--mount", "type=bind,src=/b,dst=/w") in pairs(given)
+
+
+def test_values_show_in_no_command_line():
+    launch = Launch(("true",), {"KEY": "hunter2", "LONG": "two\nlines", "PATH": "/a\n/b"})
+    command = Docker().command(launch, SandboxPolicy())
+    try:
+        shown = " ".join(command.argv)
+        told = os.read(command.files[0], 1 << 16).decode().splitlines()
+        assert not any(value in shown for value in ("hunter2", "two\nlines", "/a\n"))
+        assert {"KEY=hunter2", "PATH=/a /b", f"HOME={HOME}"} <= set(told)
+        # An env-file has no lines within a value: the client carries it, named and not shown.
+        assert command.env["LONG"] == "two\nlines"
+        assert ("--env", "LONG") in pairs(command.argv)
+        assert command.env["PATH"] != "/a\n/b"
+        profile = json.loads(os.read(command.files[1], 1 << 20))
+        assert profile["syscalls"]
+    finally:
+        for descriptor in command.files:
+            os.close(descriptor)
+
+
+def test_the_default_image_is_an_empty_root():
+    with tarfile.open(fileobj=io.BytesIO(empty_root())) as archive:
+        names = archive.getnames()
+        passwd = archive.extractfile("etc/passwd")
+        assert passwd
+        assert b"root" not in passwd.read()
+    assert {"usr", "tmp", "proc", HOME.lstrip("/")} <= set(names)
+    assert not any(name.startswith("usr/") for name in names)
+
+
+def test_an_image_is_launched_pinned_and_under_the_same_limits():
+    engine = Docker()
+    command = engine.image_command(IMAGE, ["--stdio"], {"TOKEN": "x"}, SandboxPolicy())
+    told = os.read(command.files[0], 1 << 16).decode()
+    for descriptor in command.files:
+        os.close(descriptor)
+    assert list(command.argv[-2:]) == [IMAGE, "--stdio"]
+    assert "--workdir" not in command.argv  # the image's own
+    assert not any("/usr" in word for word in command.argv)  # no host folder
+    assert {"--read-only", "--cap-drop"} <= set(command.argv)
+    assert "TOKEN=x" in told.splitlines()
+    assert "\nPATH=" not in told  # the image's own
+
+
+@pytest.mark.parametrize("image", ["server:latest", "server", "--privileged", "x@sha256:abc"])
+def test_an_image_that_is_not_pinned_is_refused(image):
+    with pytest.raises(ValueError, match="pinned"):
+        Docker().image_command(image, [], {}, SandboxPolicy())
+
+
+SCRIPTED = """#!{python}
+import json, os, subprocess, sys
+words = sys.argv[1:]
+with open({log!r}, "a") as log:
+    log.write(json.dumps(words) + "\\n")
+if words[0] == "version":
+    print(json.dumps({{"Client": {{"Version": "9.9"}}}}))
+elif words[:2] == ["image", "inspect"]:
+    sys.exit(1)
+elif words[0] == "import":
+    sys.stdin.buffer.read()
+elif words[0] == "ps":
+    print("deadbeef 999999999"); print("cafe " + str(os.getppid()))
+elif words[0] == "run":
+    place = max(i for i, w in enumerate(words) if w == {empty!r} or "@sha256:" in w)
+    sys.exit(subprocess.run(words[place + 1:]).returncode)
+"""
+
+
+@pytest.fixture
+def client(tmp_path, monkeypatch):
+    """A program that takes docker's words, notes them, and runs the command as it is."""
+    log = tmp_path / "log"
+    program = tmp_path / "docker"
+    program.write_text(SCRIPTED.format(python=sys.executable, log=str(log), empty=EMPTY))
+    program.chmod(0o755)
+    docker._try_once.cache_clear()
+    yield SandboxPolicy(backend="docker", engine=str(program)), log
+    docker._try_once.cache_clear()
+
+
+def said(log):
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def test_a_launch_goes_through_the_client_and_its_container_is_removed(client):
+    policy, log = client
+    with start(Launch(("sh", "-c", "echo up; exit 3")), policy) as jailed:
+        out, _ = jailed.process.communicate(timeout=20)
+        assert (out, jailed.exit_status()) == (b"up\n", (3, None))
+    run = [line for line in said(log) if line[0] == "run"][-1]
+    name = run[run.index("--name") + 1]
+    assert said(log)[-1] == ["rm", "--force", "--volumes", name]
+
+
+def test_leaving_ends_the_container_besides_the_client(client):
+    policy, log = client
+    with start(Launch(("sleep", "60")), policy) as jailed:
+        jailed.kill()
+        jailed.kill()
+    assert [line[0] for line in said(log)].count("rm") == 2  # one swept, one of ours, once
+    assert jailed.process.returncode is not None
+
+
+def test_the_first_use_makes_the_image_and_sweeps_what_dead_owners_left(client):
+    policy, log = client
+    chosen = backend(policy)
+    lines = said(log)
+    assert ["import", "-", EMPTY] in lines
+    assert ["rm", "--force", "--volumes", "deadbeef"] in lines
+    assert not any("cafe" in line for line in lines)  # its owner lives
+    assert chosen.version() == "docker 9.9"
+    assert lines == said(log)[: len(lines)]
+    backend(policy)
+    assert [line[0] for line in said(log)].count("import") == 1
+
+
+def test_an_engine_that_does_not_answer_is_a_refusal(tmp_path):
+    program = tmp_path / "docker"
+    program.write_text("#!/bin/sh\necho 'Cannot connect to the daemon' >&2; exit 1\n")
+    program.chmod(0o755)
+    with pytest.raises(docker.SandboxUnavailable, match="Cannot connect") as refused:
+        backend(SandboxPolicy(backend="docker", engine=str(program)))
+    assert "start the engine" in str(refused.value)
+
+
+# From here on with a real engine.
+
+ENGINE = os.environ.get("TOOLMILL_TEST_ENGINE", "")
+
+
+@pytest.fixture
+def engine():
+    if not ENGINE:
+        pytest.skip("no engine is named (TOOLMILL_TEST_ENGINE)")
+    policy = SandboxPolicy(backend="docker", engine=ENGINE)
+    backend(policy)
+    return policy
+
+
+def test_a_real_engine_gets_the_certificate(engine, monkeypatch):
+    monkeypatch.setattr(certificate, "_cached", {})
+    given = certify(engine, find_toolchain())
+    assert given.passed, given.escaped
+
+
+def test_a_real_engine_runs_and_ends_servers(engine, tmp_path):
+    def meet(source, **limits):
+        policy = replace(engine, **{"memory_mb": 192, "processes": 48, "wall_s": 20.0, **limits})
+        return probe(stranger.launch(tmp_path, source), policy, stranger.CONVERSATION)
+
+    assert stranger.names(meet("serve([tool('a')])")) == ["a"]
+    assert meet("while True: os.fork()", memory_mb=1024).error_kind == "too_many_processes"
+    assert meet("x = []\nwhile True: x.append(bytearray(8 << 20))").error_kind == "out_of_memory"
+    assert meet("time.sleep(600)").error_kind == "timeout_start"
+    escaper = "import os\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(600)\n"
+    assert stranger.names(meet(escaper + "serve([tool('a')])")) == ["a"]
+    left = subprocess.run(
+        [ENGINE, "ps", "-aq", "--filter", "label=toolmill.owner"], capture_output=True, text=True
+    )
+    assert left.stdout.split() == []
+
+
+def test_a_real_engine_runs_an_image_by_digest(engine):
+    chosen = Docker(program=ENGINE)
+    listed = chosen._ask("image", "inspect", "--format", "{{json .RepoDigests}}", EMPTY)
+    image = next(name for name in json.loads(listed.stdout) if "@" in name)
+    assert chosen.pull(image) is None
+    with start_command(chosen.image_command(image, ["/no/such"], {}, engine)) as jailed:
+        _, err = jailed.process.communicate(timeout=30)
+    assert b"no such" in err.lower() or b"not found" in err.lower()

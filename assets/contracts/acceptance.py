@@ -33,6 +33,7 @@ from assets.contracts.shapes import (
     pointed_at,
     references,
 )
+from assets.contracts.work import TooMuchWork, spend
 
 _STEPS = 20_000
 _DEPTH = 40
@@ -55,6 +56,7 @@ class Acceptance:
     ) -> bool:
         """Whether all that `was` accepted is accepted by `now`. A `scope` is given for a part of an
         object (an alternative, a group of keywords) whose names the whole object declares."""
+        spend()
         was, now = self.before(was), self.after(now)
         if top and "type" not in was:
             was = {**was, "type": "object"}  # arguments and structured results are objects
@@ -172,6 +174,7 @@ class Acceptance:
             return schema
         merged: Schema = {k: v for k, v in schema.items() if k != "allOf"}
         for part in parts[:32] if depth < 8 else ():
+            spend()
             merged = merge(merged, self.before(part, depth + 1))
         return merged
 
@@ -210,6 +213,8 @@ class Acceptance:
             return key == "was"  # not to be judged: a value that was right and may be wrong now
         try:
             return validator.evolve(schema=schema).is_valid(value)
+        except TooMuchWork:
+            raise
         except Exception:  # a reference that leads nowhere, a pattern that does not compile
             return key == "was"
 

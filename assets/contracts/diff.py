@@ -3,7 +3,7 @@
 Belongs here: pairing tools across the two lists, and the class of each change with its fields.
 Pure functions.
 Does not belong here: walking schemas (`schema_diff.py`), recognising renames (`renames.py`) and
-what turned alarming (`alarms.py`).
+what turned alarming (`scan/change.py`).
 """
 
 from collections import Counter
@@ -11,16 +11,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from assets.contracts.alarms import alarms, annotation_changes
 from assets.contracts.canonical import ContractError, contract
+from assets.contracts.hints import annotation_changes
 from assets.contracts.renames import renames
-from assets.contracts.schema_diff import Finding, compare
+from assets.contracts.scan.change import NEW_HOST, PROMISE, became
+from assets.contracts.scan.finding import LOW
+from assets.contracts.schema_diff import Finding, compare, step
 from assets.contracts.shapes import alike
 from assets.contracts.validate import schema_problem
+from assets.contracts.work import Limit, TooMuchWork, limited, spend
 
 Tool = Mapping[str, Any]
 CLASSES = ("wording", "compatible", "breaking", "suspicious")  # mildest first
 _MOST_FIELDS = 200
+_TOOL_STEPS = 60_000  # of one tool, some 1.2 s
+_LIST_STEPS = 400_000  # of one pair of lists, some 8 s
+_TEXT_STEP = 50  # characters that are scanned in the time of a step
+NOT_WHOLE = "too large or too entangled: it was not compared whole"
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,7 @@ def diff(old: Iterable[Mapping[str, Any]], new: Iterable[Mapping[str, Any]]) -> 
         {name: body for name, body in after.items() if name not in before},
     )
     renamed = set(origins.values())
-    changes = []
+    changes, limit, names = [], Limit(_LIST_STEPS), frozenset(after)
     for name in sorted(before.keys() | after.keys()):
         if name not in after:
             if name not in renamed:
@@ -60,10 +67,24 @@ def diff(old: Iterable[Mapping[str, Any]], new: Iterable[Mapping[str, Any]]) -> 
             continue
         origin = origins.get(name, name)
         if origin not in before:
-            changes.append(_added(after[name]))
+            changes.append(_within(limit, None, after[name], names))
         elif not alike(before[origin], after[name]):
-            changes.append(_changed(before[origin], after[name]))
+            changes.append(_within(limit, before[origin], after[name], names))
     return changes
+
+
+def _within(limit: Limit, old: Tool | None, new: Tool, names: frozenset[str]) -> Change:
+    """The change of one tool, out of the steps that its list may take."""
+    try:
+        with limited(limit), limited(_TOOL_STEPS):
+            return _added(new, names) if old is None else _changed(old, new, names)
+    except TooMuchWork:
+        name = str(new["name"])
+        if old is None:
+            return Change(name, "breaking", ("added",), None, f"added: {NOT_WHOLE}")
+        fields = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+        origin = old["name"] if old["name"] != name else None
+        return Change(name, "breaking", tuple(fields), origin, f"{fields[0]}: {NOT_WHOLE}")
 
 
 def _apart(old: list[Tool], new: list[Tool]) -> tuple[list[Tool], list[Tool]]:
@@ -96,12 +117,12 @@ def by_name(tools: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _added(body: Mapping[str, Any]) -> Change:
-    found = alarms(None, body)
+def _added(body: Tool, names: frozenset[str]) -> Change:
+    found = _alarms(None, body, names)
     return _change(body["name"], [Finding("added", "compatible", "a new tool"), *found], None)
 
 
-def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> Change:
+def _changed(old: Tool, new: Tool, names: frozenset[str]) -> Change:
     found: list[Finding] = []
     renamed = old["name"] if old["name"] != new["name"] else None
     if renamed is not None:
@@ -112,7 +133,30 @@ def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> Change:
     found += annotation_changes(old.get("annotations") or {}, new.get("annotations") or {})
     found += _input_changes(old["inputSchema"], new["inputSchema"])
     found += _output_changes(old.get("outputSchema"), new.get("outputSchema"))
-    return _change(new["name"], [*found, *alarms(old, new)], renamed)
+    return _change(new["name"], [*found, *_alarms(old, new, names)], renamed)
+
+
+def _alarms(old: Tool | None, new: Tool, names: frozenset[str]) -> list[Finding]:
+    """What became suspicious, by the rules of the scan; a new address alone is not."""
+    spend(sum(len(str(tool)) for tool in (old, new)) // _TEXT_STEP)
+    return [
+        Finding(_path(one.field, new), "suspicious", one.why)
+        for one in became(old, new, names)
+        if one.severity != LOW and one.rule not in (NEW_HOST.id, PROMISE.id)
+    ]
+
+
+def _path(pointer: str, tool: Any) -> str:
+    """The JSON pointer of a finding in the notation of `Change.fields`."""
+    path, node = "", tool
+    for part in pointer.removesuffix("#").split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, list) and name.isdigit() and int(name) < len(node):
+            path, node = f"{path}[{name}]", node[int(name)]
+        else:
+            path = f"{path}{step(name)}" if path else name
+            node = node.get(name) if isinstance(node, Mapping) else None
+    return path
 
 
 def _input_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Finding]:

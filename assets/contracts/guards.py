@@ -1,14 +1,16 @@
 """JSON Schema against hostile schemas: nothing is fetched, nothing runs without end.
 
 Belongs here: which draft a schema is written in, the sealed registry (a remote `$ref` is never
-followed), patterns with a time limit, and the formats that are checked.
+followed), patterns with a time limit, every keyword as a step of the work (`work.py`), and the
+formats that are checked.
 Does not belong here: verdicts about a call (`validate.py`).
 """
 
 import ipaddress
 import json
+import time as clock
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime, time
 from functools import lru_cache
 from typing import Any
@@ -19,7 +21,10 @@ from jsonschema import FormatChecker, exceptions, protocols, validators
 from referencing import Registry
 from referencing.exceptions import NoSuchResource
 
+from assets.contracts.work import spend, spend_seconds
+
 PATTERN_TIMEOUT_S = 0.1
+_REMEMBERED = 100_000  # characters of the longest schema that is remembered
 _DRAFT_7 = validators.Draft7Validator.META_SCHEMA
 _NEWER = (
     *('"prefixItems"', '"dependentSchemas"', '"dependentRequired"', '"unevaluated', '"$dynamic'),
@@ -30,7 +35,9 @@ _NEWER = (
 def dialect_of(schema: Mapping[str, Any]) -> tuple[Any, str | None]:
     """(validator class, None), or (None, why no dialect accepts the schema)."""
     try:
-        return _accepting_dialect(json.dumps(schema, sort_keys=True))
+        text = json.dumps(schema, sort_keys=True)
+        short = len(text) <= _REMEMBERED  # a night of huge ones would fill the memory
+        return _accepting_dialect(text) if short else _accepting_dialect.__wrapped__(text)
     except (TypeError, ValueError, RecursionError) as error:
         return None, f"the schema is not JSON: {error}"[:200]
 
@@ -99,12 +106,15 @@ def _search(pattern: str, text: str) -> bool | None:
 
     A pattern in another dialect (JavaScript's) that does not compile here forbids nothing.
     """
+    begun = clock.perf_counter()
     try:
         return regex.search(pattern, text, timeout=PATTERN_TIMEOUT_S) is not None
     except TimeoutError:
         return None
-    except (regex.error, ValueError, OverflowError, RecursionError):
+    except (regex.error, TypeError, ValueError, OverflowError, RecursionError):
         return True
+    finally:
+        spend_seconds(clock.perf_counter() - begun)
 
 
 def _guarded_pattern_properties(
@@ -120,10 +130,24 @@ def _guarded_pattern_properties(
 
 @lru_cache(maxsize=16)
 def _guarded(base: Any) -> Any:
-    return validators.extend(
-        base,
-        {"pattern": _guarded_pattern, "patternProperties": _guarded_pattern_properties},
-    )
+    guarded = {"pattern": _guarded_pattern, "patternProperties": _guarded_pattern_properties}
+    checks = {**base.VALIDATORS, **guarded}
+    return validators.extend(base, {name: _counted(check) for name, check in checks.items()})
+
+
+def _counted(check: Callable[..., Any]) -> Callable[..., Any]:
+    """The check of a keyword as one step: `allOf` over `$ref`s can double at every level."""
+
+    def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
+        # Items that cannot be sorted are compared each with each.
+        unique = check is _UNIQUE and isinstance(instance, list)
+        spend(1 + len(instance) ** 2 // 10 if unique else 1)
+        return check(validator, value, instance, schema)
+
+    return counted
+
+
+_UNIQUE = validators.Draft202012Validator.VALIDATORS["uniqueItems"]
 
 
 def _refuse(uri: str) -> Any:

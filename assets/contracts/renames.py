@@ -19,10 +19,12 @@ from typing import Any
 
 from assets.contracts.schemas import property_schemas
 from assets.contracts.shapes import alike
+from assets.contracts.work import TooMuchWork, limited, spend
 
 RENAME_THRESHOLD = 0.8
 _ALL_PAIRS = 10_000  # below this every gone tool is compared with every new one
 _BLOCK = 16  # above it, at most so many of those that share a text or their parameters
+_MAX_STEPS = 300_000  # of one pair of lists, some 6 s
 _SHORT = 20  # characters: a description below this proves little ("Get user")
 
 Tool = Mapping[str, Any]
@@ -31,9 +33,14 @@ Tool = Mapping[str, Any]
 def renames(gone: Mapping[str, Tool], come: Mapping[str, Tool]) -> dict[str, str]:
     """new name -> old name, most similar bodies first; each name is used once."""
     found = _pair(gone, come, _twins(gone, come))
-    left = {old: body for old, body in gone.items() if old not in set(found.values())}
+    used = set(found.values())
+    left = {old: body for old, body in gone.items() if old not in used}
     new = {name: body for name, body in come.items() if name not in found}
-    return found | _pair(left, new, _candidates(left, new))
+    try:
+        with limited(_MAX_STEPS):
+            return found | _pair(left, new, _candidates(left, new))
+    except TooMuchWork:
+        return found  # who renames and rewrites so much at once has made other tools
 
 
 def _pair(
@@ -41,6 +48,7 @@ def _pair(
 ) -> dict[str, str]:
     scored = []
     for old, new in candidates:
+        spend()
         score = similarity(gone[old], come[new])
         if score >= RENAME_THRESHOLD:
             names = SequenceMatcher(None, old[:200], new[:200], autojunk=False).ratio()
@@ -73,12 +81,14 @@ def similarity(a: Tool, b: Tool) -> float:
     text_a, text_b = a.get("description", ""), b.get("description", "")
     names = params_a.keys() | params_b.keys()
     if not names:
-        return _text_alike(text_a, text_b) * (1.0 if len(text_a) >= _SHORT else 0.5)
+        weight = 1.0 if len(text_a) >= _SHORT else 0.5
+        return _text_alike(text_a, text_b, RENAME_THRESHOLD) * weight
     both = params_a.keys() & params_b.keys()
     params = sum(0.5 + 0.5 * _schema_alike(params_a[n], params_b[n]) for n in both) / len(names)
-    if params < 2 * RENAME_THRESHOLD - 1:  # no text could lift it over the threshold
+    least = 2 * RENAME_THRESHOLD - params
+    if least > 1:  # no text could lift it over the threshold
         return params / 2
-    return (params + _text_alike(text_a, text_b)) / 2
+    return (params + _text_alike(text_a, text_b, least)) / 2
 
 
 def _candidates(gone: Mapping[str, Tool], come: Mapping[str, Tool]) -> Iterator[tuple[str, str]]:
@@ -117,7 +127,14 @@ def _schema_alike(a: Any, b: Any) -> float:
     return sum(alike(a[key], b[key]) for key in a.keys() & b.keys()) / len(a.keys() | b.keys())
 
 
-def _text_alike(a: str, b: str) -> float:
+def _text_alike(a: str, b: str, least: float) -> float:
+    """How alike two texts are by their words; where it is below `least`, at most that alike."""
     if a == b:
         return 1.0
-    return SequenceMatcher(None, a[:600].split(), b[:600].split(), autojunk=False).ratio()
+    words = a[:600].split(), b[:600].split()
+    matcher = SequenceMatcher(None, *words, autojunk=False)
+    most = matcher.quick_ratio()
+    if most < least:
+        return most
+    spend(len(words[0]) * len(words[1]) // 20)
+    return matcher.ratio()

@@ -20,6 +20,7 @@ from assets.contracts.acceptance import ASSERTING, Acceptance
 from assets.contracts.containers import Scope, takes
 from assets.contracts.guards import dialect_of
 from assets.contracts.shapes import Schema, alike, lost_references
+from assets.contracts.work import spend
 
 _PLAIN_NAME = re.compile(r"[\w$-]{1,60}")
 _WORDING = {
@@ -93,6 +94,7 @@ class _Walk:
         self, old: Any, new: Any, path: str, depth: int, top: bool = False
     ) -> Iterator[Finding]:
         """The findings at and below one schema, in line with the proof for the whole of it."""
+        spend()
         was, now = self._turn(old, new)
         was, now = self.proof.before(was), self.proof.after(now)
         old, new = self._turn(was, now)

@@ -5,6 +5,7 @@ Does not belong here: comparing two versions (`acceptance.py`).
 """
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
@@ -12,6 +13,7 @@ from urllib.parse import unquote
 import regex
 
 from assets.contracts.schemas import json_type
+from assets.contracts.work import spend, spend_seconds
 
 Schema = Mapping[str, Any]
 NEVER: dict[str, Any] = {"not": {}}
@@ -76,6 +78,7 @@ def alternatives(was: Schema) -> Iterator[Schema]:
 def exclusive(parts: list[Any], follow: Any) -> bool:
     """Whether no value fits two of these alternatives, plainly so (by type, or by the listed values
     of themselves or of a property all of them require)."""
+    spend(len(parts) * len(parts) // 8)
     seen = [follow(part) for part in parts]
     return all(_apart(a, b) for i, a in enumerate(seen) for b in seen[:i])
 
@@ -135,14 +138,18 @@ def tuple_of(schema: Schema) -> tuple[list[Any], Any]:
 
 def matches(pattern: str, name: str) -> bool | None:
     """Whether a property's name fits a pattern; None where nobody can tell."""
+    begun = time.perf_counter()
     try:
         return regex.search(pattern, name, timeout=0.1) is not None
-    except (regex.error, TimeoutError, ValueError, RecursionError):
+    except (regex.error, TimeoutError, TypeError, ValueError, OverflowError, RecursionError):
         return None
+    finally:
+        spend_seconds(time.perf_counter() - begun)
 
 
 def plain_of(schema: Any, root: Schema, lost: Schema) -> Schema:
     """The mapping behind booleans and references; `lost` for one that leads nowhere."""
+    spend()
     for _ in range(_MAX_HOPS):
         if isinstance(schema, bool):
             return {} if schema else NEVER
@@ -171,6 +178,7 @@ def references(schema: Any) -> Iterator[str]:
     while stack:
         node = stack.pop()
         if isinstance(node, Mapping):
+            spend()
             if isinstance(node.get("$ref"), str):
                 yield node["$ref"]
             stack.extend(node.values())

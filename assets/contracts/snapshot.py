@@ -14,6 +14,7 @@ import polars as pl
 
 from assets.contracts.canonical import DIGEST_PREFIX, ContractError, contract
 from assets.contracts.diff import diff
+from assets.contracts.scan.finding import escaped
 from assets.contracts.validate import schema_problem
 from warehouse.blobs import Blobs
 from warehouse.digest import canonical_json, sha256
@@ -34,8 +35,11 @@ SNAPSHOTS = TableSpec(
         "recipe_digest": pl.String,  # of the launch that listed it
         "first_seen": pl.String,  # UTC date of the night this contract was first listed
         "last_seen": pl.String,  # UTC date of the last night it was listed
+        "certificate": pl.String,  # sha256 of the sandbox's certificate at the launch
+        "certified": pl.Boolean,  # whether that sandbox held every attempt to escape
     },
-    volatile=("last_seen",),
+    volatile=("last_seen", "certificate"),
+    schema_version=2,
 )
 
 CHANGES = TableSpec(
@@ -50,8 +54,13 @@ CHANGES = TableSpec(
         "cls": pl.String,  # breaking, compatible, wording, suspicious
         "fields": pl.String,  # JSON list
         "renamed_from": pl.String,
+        "why": pl.String,  # about the fields that decide the class; null in rows of older versions
     },
+    schema_version=2,
 )
+TWICE = "its name was listed before"
+_WHY = 500  # characters
+_SHOWN = 200  # characters of a name or a problem
 
 
 def snapshot(
@@ -79,7 +88,7 @@ def snapshot(
             rows.extend(kept)
             continue
         seen = _date(deployment["probed_at"] or now)
-        for body in contracts_of(_tools(deployment, blobs)):
+        for body in contracts_of(raw_tools(deployment, blobs)):
             rows.append(_row(deployment, body, known, night, seen))
     return sorted(rows, key=lambda row: (row["server_id"], row["tool"]))
 
@@ -97,23 +106,37 @@ def contracts_of(tools: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def malformed(deployments: Iterable[Mapping[str, Any]], blobs: Blobs) -> list[Row]:
-    """{server_id, tool, problem} of every listed tool that has no usable contract."""
+    """{server_id, tool, problem} of every listed tool that has no usable contract, escaped."""
     rows: list[Row] = []
     for deployment in deployments:
-        names: set[str] = set()
-        for tool in _tools(deployment, blobs):
-            name = str(tool.get("name"))[:200] if isinstance(tool, Mapping) else ""
-            try:
-                contract(tool)
-                problem = "its name was listed before" if name in names else None
-            except (ContractError, AttributeError) as error:
-                problem = str(error)
-            names.add(name)
-            if problem:
-                rows.append(
-                    {"server_id": deployment["server_id"], "tool": name, "problem": problem}
-                )
+        tools = raw_tools(deployment, blobs)
+        for place, problem in problems(tools).items():
+            tool = tools[place]
+            name = str(tool.get("name")) if isinstance(tool, Mapping) else ""
+            rows.append(
+                {
+                    "server_id": deployment["server_id"],
+                    "tool": escaped(name[:_SHOWN]),
+                    "problem": escaped(problem[:_SHOWN]),
+                }
+            )
     return rows
+
+
+def problems(tools: Sequence[Any]) -> dict[int, str]:
+    """Place in a raw list -> why that entry has no contract of its own."""
+    found: dict[int, str] = {}
+    names: set[str] = set()
+    for place, tool in enumerate(tools):
+        try:
+            name = contract(tool)["name"]
+        except (ContractError, AttributeError) as error:
+            found[place] = str(error)
+            continue
+        if name in names:
+            found[place] = TWICE
+        names.add(name)
+    return found
 
 
 def changes(
@@ -165,6 +188,7 @@ def _server_changes(
             "cls": change.cls,
             "fields": canonical_json(list(change.fields)).decode(),
             "renamed_from": change.renamed_from,
+            "why": escaped(change.why[:_WHY]),
         }
         for change in found
     ]
@@ -193,10 +217,13 @@ def _row(
         "recipe_digest": deployment["recipe_digest"],
         "first_seen": last["first_seen"] if same and last else night,
         "last_seen": seen,
+        "certificate": deployment.get("certificate"),
+        "certified": deployment.get("certified"),
     }
 
 
-def _tools(deployment: Mapping[str, Any], blobs: Blobs) -> list[Any]:
+def raw_tools(deployment: Mapping[str, Any], blobs: Blobs) -> list[Any]:
+    """The list as the server sent it; [] where it did not run."""
     if not deployment.get("tools_blob"):
         return []
     tools = json.loads(blobs.get(deployment["tools_blob"]))

@@ -15,8 +15,10 @@ from referencing.exceptions import Unresolvable
 
 from assets.contracts.guards import FORMATS, SEALED, dialect_of
 from assets.contracts.schemas import is_open, property_schemas, resolve
+from assets.contracts.work import TooMuchWork, limited, spend
 
 _MAX_FLAWS = 50
+_MAX_STEPS = 100_000  # some 2 s; the longest call of a real contract takes a few thousand
 
 
 _KINDS = {
@@ -64,10 +66,13 @@ def validate_call(contract: Mapping[str, Any], arguments: Any) -> list[Flaw]:
         problem = schema_problem(schema)
         if problem:
             return [Flaw("bad_schema", "", problem)]
-        flaws = list(_schema_flaws(schema, arguments))
-        known = {flaw.path for flaw in flaws if flaw.kind == "unknown_argument"}
-        flaws += [f for f in _unknown(schema, schema, arguments, "", True) if f.path not in known]
-        return flaws[:_MAX_FLAWS]
+        with limited(_MAX_STEPS):
+            flaws = list(_schema_flaws(schema, arguments))
+            known = {flaw.path for flaw in flaws if flaw.kind == "unknown_argument"}
+            more = _unknown(schema, schema, arguments, "", True)
+            return [*flaws, *(f for f in more if f.path not in known)][:_MAX_FLAWS]
+    except TooMuchWork:
+        return [Flaw("bad_schema", "", f"it takes more than {_MAX_STEPS:,} steps to check a call")]
     except RecursionError:
         return [Flaw("bad_schema", "", "the schema refers to itself without end")]
     except Unresolvable as error:
@@ -122,6 +127,7 @@ def _unknown(
         return
     if not isinstance(value, Mapping):
         return
+    spend()
     known = property_schemas(schema, root)
     # A nested object that lists no properties is free-form; a call without parameters is not.
     closed = (top or bool(known)) and not is_open(schema, root)

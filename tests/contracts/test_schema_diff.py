@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from assets.contracts.diff import diff
 from assets.contracts.guards import dialect_of
 from assets.contracts.schema_diff import compare
+from assets.contracts.shapes import alike
 from assets.contracts.validate import validate_call
 from tests.contracts.schema_worlds import next_version, value_for, whole
 
@@ -237,7 +238,7 @@ def test_schemas_with_anything_anywhere_are_compared_without_a_crash(seed: int) 
 
     old, new = ({"type": "object", "properties": spoiled(whole(rng))} for _ in range(2))
     for results in (False, True):
-        assert compare(old, new, "s", results=results)
+        assert compare(old, new, "s", results=results) or alike(old, new)
         assert diff([{"name": "t", "inputSchema": old}], [{"name": "t", "inputSchema": new}])
 
 

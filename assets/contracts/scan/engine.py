@@ -25,7 +25,7 @@ from assets.contracts.scan.judged import judge
 from assets.contracts.scan.links import links
 from assets.contracts.scan.neighbours import neighbours
 from assets.contracts.scan.phrases import Ideas, ideas
-from assets.contracts.scan.texts import Text, read
+from assets.contracts.scan.texts import Read, Text, read
 from assets.contracts.scan.words import word_set, words
 
 FINDINGS_CAP = 200  # of one tool
@@ -48,27 +48,43 @@ _INTENT = word_set(
 )
 
 
-def scan_list(tools: Sequence[Any]) -> list[Finding]:
-    """The findings of one server's list, tool by tool in its order, gravest first."""
+def scan_list(tools: Sequence[Any], elsewhere: Set[str] = frozenset()) -> list[Finding]:
+    """The findings of one server's list, tool by tool in its order, gravest first.
+
+    elsewhere: names of tools on other servers, as far as they are known.
+    """
+    own = frozenset(name for tool in tools if (name := name_of(tool)))
+    out = [scan_tool(tool, own, elsewhere) for tool in tools]
+    for index, found in scan_names(tools):
+        out[index].append(found)
+    return [found for one in out for found in sorted(one, key=gravest)]
+
+
+def scan_names(tools: Sequence[Any]) -> Iterator[tuple[int, Finding]]:
+    """(index, finding) for names of one list that are the same or look the same."""
     names = [name_of(tool) for tool in tools]
-    own = frozenset(name for name in names if name)
-    out = [scan_tool(tool, own) for tool in tools]
     for index, found in neighbours(names):
-        out[index].append(finding(names[index], "/name", names[index], found))
-    return [found for one in out for found in sorted(one, key=_gravest)]
+        yield index, finding(names[index], "/name", names[index], found)
 
 
-def scan_tool(tool: Any, own: Set[str] = frozenset()) -> list[Finding]:
-    """The findings of one tool. own: names of the tools on the same server."""
-    name = name_of(tool)
-    contents = read(tool)
+def scan_tool(
+    tool: Any, own: Set[str] = frozenset(), elsewhere: Set[str] = frozenset()
+) -> list[Finding]:
+    """The findings of one tool. own, elsewhere: names of tools on the same and on other servers."""
+    return scan_contents(name_of(tool), read(tool), own, elsewhere)
+
+
+def scan_contents(
+    name: str, contents: Read, own: Set[str], elsewhere: Set[str] = frozenset()
+) -> list[Finding]:
+    """The findings of a tool of that name, or of some of its texts."""
     own = own | {name} | {text.parameter for text in contents.texts}
     about = words(name, name=True).words
     out: list[Finding] = []
     for field, what in contents.capped:
         out.append(finding(name, field, what, Hit(CAPPED, 0, len(what), HIGH)))
     for text in contents.texts:
-        hits = islice(_hits(text, own, about), FINDINGS_CAP - len(out))
+        hits = islice(_hits(text, own, elsewhere, about), FINDINGS_CAP - len(out))
         out += [finding(name, text.field, text.text, found) for found in hits]
     return [*out, *_together(out)]
 
@@ -79,17 +95,23 @@ def name_of(tool: Any) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _hits(text: Text, own: Set[str], about: Sequence[str]) -> Iterator[Hit]:
+def mentioned(tool: Any) -> frozenset[str]:
+    """Names of tools and parameters that a tool's texts may hold: all of other tools that its
+    findings can depend on, so that they need not be made again while these are the same."""
+    return frozenset(name for text in read(tool).texts for name in orders.identifiers(text.text))
+
+
+def _hits(text: Text, own: Set[str], elsewhere: Set[str], about: Sequence[str]) -> Iterator[Hit]:
     if not text.text:
         return
     yield from hidden(text.text, text.role)
-    within = _read(text, own)
+    within = ideas_of(text, own, elsewhere)
     yield from _worded(text, within)
     yield from parameters.parameter(text, about, within)
     for run in decoded(text.text):
         inner = Text(text.field, run.text, "data", text.parameter)
         worst = max(
-            (found.severity for found in _worded(inner, _read(inner, own))),
+            (found.severity for found in _worded(inner, ideas_of(inner, own, elsewhere))),
             key=SEVERITIES.index,
             default="",
         )
@@ -108,10 +130,11 @@ def _worded(text: Text, within: Ideas) -> Iterator[Hit]:
     yield from links(text.text)
 
 
-def _read(text: Text, own: Set[str]) -> Ideas:
+def ideas_of(text: Text, own: Set[str], elsewhere: Set[str] = frozenset()) -> Ideas:
+    """Every idea in one text of a tool, names and addresses included."""
     name = text.role == "name" or not any(char.isspace() for char in text.text[:200])
     within = ideas(words(text.text, name=name))
-    orders.foreign(text.text, within, own)
+    orders.foreign(text.text, within, own, elsewhere)
     orders.addresses(text.text, within)
     parameters.own_parameters(text, within, own)
     return within
@@ -133,5 +156,6 @@ def _together(found: Sequence[Finding]) -> Iterator[Finding]:
         yield Finding(first.tool, TOGETHER.id, HIGH, first.field, first.span, first.excerpt, why)
 
 
-def _gravest(found: Finding) -> int:
+def gravest(found: Finding) -> int:
+    """A key that sorts the gravest first."""
     return -SEVERITIES.index(found.severity)

@@ -29,6 +29,10 @@ DIVERT = rule(
     "diversion", HIGH, "shadow",
     "has all messages or payments go to an address that the tool itself names", _SHADOW,
 )  # fmt: skip
+CROSS = rule(
+    "cross_server_shadowing", HIGH, "shadow",
+    "gives orders about a tool of another server", _SHADOW,
+)  # fmt: skip
 SUPPLANT = rule(
     "tool_preference", MEDIUM, "preference",
     "claims to come before all other tools, or speaks others down",
@@ -63,6 +67,18 @@ JUDGED = (
         mentioned=LOW,
     ),
     Judged(
+        CROSS,
+        patterns(
+            "WHENEVER 3 USING 3 ELSEWHERE 8 FIRM|TAMPER",
+            "WHENEVER 2 ELSEWHERE 10 FIRM 4 TAMPER|SEND|READ",
+            "FIRM 3 USING 3 ELSEWHERE 8 TAMPER|SEND",
+            "NEG 2 USING 2 ELSEWHERE",
+            "INSTEAD 2 USING 2 ELSEWHERE",
+            "INSTEAD 1 ELSEWHERE",
+        ),
+        mentioned=LOW,
+    ),
+    Judged(
         DIVERT,
         patterns(
             "EVERY 3 GOODS 4 FIRM 4 SEND 4 ADDRESS",
@@ -74,9 +90,12 @@ JUDGED = (
     Judged(SUPPLANT, patterns("SUPPLANT"), mentioned=LOW),
 )  # fmt: skip
 
-_IDENTIFIER = re.compile(
-    r"(?<![\w./:@-])[a-z][a-z0-9]{1,30}(?:[_-][a-z0-9]{1,30}){1,6}(?![\w/:@-]|\.\w)"
+# Names that only a program gives: parts joined by a sign, or by a capital within.
+_COINED = re.compile(
+    r"(?<![\w./:@-])(?:[a-z][a-z0-9]{1,30}(?:[_-][a-z0-9]{1,30}){1,6}"
+    r"|[a-z][a-z0-9]{1,30}(?:[A-Z][a-z0-9]{1,30}){1,6})(?![\w/:@-]|\.\w)"
 )
+PLAIN = re.compile(r"[A-Za-z_]\w{0,60}")
 _ADDRESS = re.compile(
     r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}\.[\w.-]{1,63}|\bhttps?://[^\s<>\"'`)]{1,200}"
     r"|(?<![\w+])\+\d[\d ()-]{6,20}\d|\b0x[0-9a-fA-F]{40}\b"
@@ -98,20 +117,32 @@ _COMMAND = re.compile(
 )
 
 
-def foreign(text: str, within: Ideas, own: Set[str]) -> None:
-    """Enters the names of tools that the list does not hold as the idea FOREIGN."""
-    if "_" not in text and "-" not in text and "`" not in text:
-        return
-    spans = []
-    for found in _IDENTIFIER.finditer(text):
+def foreign(text: str, within: Ideas, own: Set[str], elsewhere: Set[str] = frozenset()) -> None:
+    """Enters the names of tools that the list does not hold as the idea FOREIGN, and those that are
+    known to stand on another server as ELSEWHERE too."""
+    spans, known = [], []
+    for found in _COINED.finditer(text):
         name = found[0]
-        parts = name.replace("-", "_").split("_")
-        if name not in own and not _VERBS.isdisjoint(parts):
-            first, last = within.words.at(found.start()), within.words.at(found.end() - 1)
-            if first >= 0:
-                spans.append((first, last))
-    if spans:
-        within.found["FOREIGN"] = spans
+        if name in own:
+            continue
+        span = within.words.at(found.start()), within.words.at(found.end() - 1)
+        if span[0] >= 0 and name in elsewhere:
+            known.append(span)
+        if span[0] >= 0 and (name in elsewhere or _is_tool(name)):
+            spans.append(span)
+    for idea, where in (("FOREIGN", spans), ("ELSEWHERE", known)):
+        if where:
+            within.found[idea] = where
+
+
+def identifiers(text: str) -> Iterator[str]:
+    """Whatever may be the name of a tool or parameter."""
+    yield from (found[0] for pattern in (_COINED, PLAIN) for found in pattern.finditer(text))
+
+
+def _is_tool(name: str) -> bool:
+    """Whether a name that no known list holds reads as a tool's."""
+    return name.islower() and not _VERBS.isdisjoint(name.replace("-", "_").split("_"))
 
 
 def addresses(text: str, within: Ideas) -> None:

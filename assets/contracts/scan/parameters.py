@@ -5,12 +5,12 @@ tool's, for the conversation, for credentials; and finding them named in other t
 What does not: orders in running text (`exfiltration.py`).
 """
 
-import re
 from collections.abc import Iterator, Sequence, Set
 
 from assets.contracts.scan.exfiltration import TALK, TPA
 from assets.contracts.scan.finding import HIGH, LOW, MEDIUM, Hit, hit, rule
 from assets.contracts.scan.judged import Judged, judge
+from assets.contracts.scan.orders import PLAIN
 from assets.contracts.scan.phrases import Ideas, patterns
 from assets.contracts.scan.texts import Text
 from assets.contracts.scan.words import word_set, words
@@ -73,7 +73,6 @@ _WHERE_IT_MATTERS = frozenset(
     ("HARDPATH", "KEYISH", "LOOT", "CONVERSATION", "CONVERSATION_OWN", "YOURS")
 )
 _NAMES_FILE = Judged(FILE_PARAMETER, patterns("READ|CONTENT|CONTENT_OF 4 HARDPATH"))
-_IDENTIFIER = re.compile(r"[A-Za-z_]\w{0,60}")
 # What a parameter's description asks for: (rule, patterns, words of tools whose own subject it is).
 _ASKS = (
     (FILE_PARAMETER, patterns("CONTENT_OF 6 HARDPATH"), frozenset[str]()),
@@ -96,7 +95,7 @@ def own_parameters(text: Text, within: Ideas, own: Set[str]) -> None:
     if within.found.keys().isdisjoint(_WHERE_IT_MATTERS):
         return
     spans = []
-    for found in _IDENTIFIER.finditer(text.text):
+    for found in PLAIN.finditer(text.text):
         if found[0] in own and found[0] != text.parameter:
             first, last = within.words.at(found.start()), within.words.at(found.end() - 1)
             if first >= 0:

@@ -8,6 +8,7 @@ Nested names are joined by two underscores: `TOOLMILL_ROLES__GENERATOR__MODEL=gp
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from functools import lru_cache
@@ -93,18 +94,22 @@ class Sandbox(_Part):
 
 
 class OAuth(_Part):
-    """The account of one remote server, for `toolmill login`; tokens are kept in the state."""
+    """The account of one remote server; `toolmill login` gets the tokens of the first grant."""
 
+    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
     client_id: str | None = None
     client_secret: str | None = Field(default=None, description="env:NAME or file:PATH")
     scope: str | None = None
+    issuer: str | None = Field(
+        default=None, description="the authorization server that may see the client's secret"
+    )
 
 
 class Server(_Part):
     """What one server is given: where its secrets are, its account, its network."""
 
     env: dict[str, str] = Field(default={}, description="variable -> env:NAME or file:PATH")
-    headers: dict[str, str] = Field(default={}, description="header -> env:NAME or file:PATH")
+    headers: dict[str, str] = Field(default={}, description="header -> `Bearer env:NAME`")
     provider: str | None = Field(default=None, description="module:Class that knows its secrets")
     oauth: OAuth | None = None
     network: Literal["none", "full"] | None = None
@@ -114,7 +119,7 @@ class Server(_Part):
     def _sources(cls, given: dict[str, str]) -> dict[str, str]:
         """A secret itself does not belong in a file that is copied and committed."""
         for name, source in given.items():
-            if not source.startswith(("env:", "file:")):
+            if not re.match(r"([A-Za-z][\w-]* )?(env|file):.", source):
                 raise ValueError(f"{name}: expected env:NAME or file:PATH, not the secret itself")
         return given
 

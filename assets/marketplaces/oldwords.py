@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from assets.marketplaces.runners import CONTAINER_VALUED, UV_VALUED
 from assets.marketplaces.spec import image_package
 
+A_COPY = "the arguments start a copy of the source, not the package"
 _OPTION = re.compile(r"\s+(?=--?[A-Za-z])")
 _SWITCHES = {"-i", "-t", "-it", "-ti", "-d", "--rm", "--init", "--interactive", "--tty",
              "--privileged", "--read-only"}  # fmt: skip
@@ -74,7 +75,7 @@ def _python(identifier: str, words: tuple[str, ...]) -> Parted:
     program = any(word.endswith(".py") for word in own[:2])
     if clone or program or re.match(r"(?:uv )?(?:run|python3?)\b", first):
         shown = " ".join(words)[:80]
-        reason = f"the arguments start a copy of the source, not the package: {shown!r}"
+        reason = f"{A_COPY}: {shown!r}"
         return Parted((), words, reason=reason)
     if _plain(first) == _plain(identifier):
         own = own[1:]

@@ -1,12 +1,11 @@
 """One deployment: fetch a recipe, launch it in the sandbox, list its tools; and its table.
 
-Belongs here: putting artefact, arguments and environment together into a launch, the second try
-with what the listing leaves optional, and the row that comes of it.
-Does not belong here: which recipes are due tonight (`night.py`).
+Belongs here: putting artefact, arguments and environment together into a launch, further tries
+where a server's words call for one, and the row that comes of it.
+Does not belong here: what to try (`guesses.py`), which recipes are due tonight (`night.py`).
 """
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -17,9 +16,11 @@ import polars as pl
 from assets.servers.bundle import SERVER
 from assets.servers.conversation import ProbePolicy
 from assets.servers.fetch import Artifact, FetchError, ensure_artifact
+from assets.servers.guesses import made_up_by, next_guess
 from assets.servers.launch import Launch, Mount, SandboxPolicy
 from assets.servers.placeholders import DATA
 from assets.servers.probe import PROBE_VERSION, ProbeResult, probe
+from assets.servers.reads import variables_read
 from assets.servers.recipe import Recipe, Unlaunchable
 from assets.servers.taxonomy import Failure, next_retry
 from assets.servers.toolchain import Toolchain, find_toolchain
@@ -56,17 +57,16 @@ DEPLOYMENTS = TableSpec(
     volatile=("hint", "attempts", "retry_at", "seconds", "peak_mb", "stderr_tail", "probed_at"),
 )
 
-_WORTH_MORE = ("needs_secret", "needs_argument", "no_tools", "crashed", "protocol_error")
-
 
 @dataclass(frozen=True)
 class DeployPolicy:
     """How servers are run. home: where artefacts and caches lie (`<home>/artifacts`,
-    `<home>/cache`)."""
+    `<home>/cache`). placeholders: whether a further try may make up values."""
 
     home: Path
     sandbox: SandboxPolicy = field(default_factory=SandboxPolicy)
     conversation: ProbePolicy = field(default_factory=ProbePolicy)
+    placeholders: bool = True
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,8 @@ def deploy(recipe: Recipe, policy: DeployPolicy, toolchain: Toolchain | None = N
     if recipe.ecosystem == "remote":
         why = "remote servers are listed, not probed: only local packages are launched"
         return _failed(Failure("policy_denied", why))
+    if recipe.ecosystem == "oci":
+        return _failed(Failure("needs_software", "an image runs only in a container engine"))
     try:
         artifact = _artifact(recipe, policy.home, toolchain)
     except FetchError as error:
@@ -102,13 +104,35 @@ def deploy(recipe: Recipe, policy: DeployPolicy, toolchain: Toolchain | None = N
     spare = {f"env:{name}" for name, _ in recipe.spare_env}
     used = tuple(name for name in made_up if name not in spare)
     result = probe(launch_of(recipe, artifact, toolchain), policy.sandbox, policy.conversation)
-    for extra in _second_tries(recipe, result):
-        launch = launch_of(extra, artifact, toolchain)
-        again = probe(launch, policy.sandbox, policy.conversation)
-        if again.status == "ok":
-            result, used = again, (*made_up, *_argument_places(recipe, extra))
-            break
+    if result.status != "ok":
+        again = _try_again(recipe, artifact, result, policy, toolchain)
+        if again is not None:
+            extra, artifact, result = again
+            used = (*used, *made_up_by(recipe, extra))
     return Deployed(result, tuple(sorted(set(used))), artifact.locked, artifact.megabytes)
+
+
+def _try_again(
+    recipe: Recipe,
+    artifact: Artifact,
+    result: ProbeResult,
+    policy: DeployPolicy,
+    toolchain: Toolchain,
+) -> tuple[Recipe, Artifact, ProbeResult] | None:
+    """The first further try that lists tools; each builds on the one before."""
+    tried: set[str] = set()
+    reads = variables_read(artifact.tree, recipe) if policy.placeholders else ()
+    while extra := next_guess(recipe, result, tried, reads=reads, placeholders=policy.placeholders):
+        if extra.as_of != recipe.as_of:
+            try:
+                artifact = _artifact(extra, policy.home, toolchain)
+            except FetchError:
+                continue  # what it depended on then is no longer to be had
+        recipe = extra
+        result = probe(launch_of(recipe, artifact, toolchain), policy.sandbox, policy.conversation)
+        if result.status == "ok":
+            return recipe, artifact, result
+    return None
 
 
 def launch_of(recipe: Recipe, artifact: Artifact, toolchain: Toolchain) -> Launch:
@@ -187,30 +211,6 @@ def _artifact(recipe: Recipe, home: Path, toolchain: Toolchain) -> Artifact:
     if recipe.ecosystem != "private":
         return ensure_artifact(recipe, home=home, toolchain=toolchain)
     raise FetchError("policy_denied", "private servers are launched by hand (`toolmill probe`)")
-
-
-def _second_tries(recipe: Recipe, result: ProbeResult) -> list[Recipe]:
-    """What else is worth a launch: optional variables filled in, a folder as the argument."""
-    if result.status == "ok" or result.error_kind not in _WORTH_MORE:
-        return []
-    tries = []
-    env = dict(recipe.env)
-    if recipe.spare_env:
-        env |= dict(recipe.spare_env)
-        tries.append(recipe.model_copy(update={"env": tuple(sorted(env.items()))}))
-    said = f"{result.hint} {result.stderr_tail}"
-    guess = None
-    if "stdio" in said and "stdio" not in recipe.args:
-        guess = (*recipe.args, "stdio")  # a command line that wants its transport named
-    elif not recipe.args and re.search(r"director|folder|path", said, re.IGNORECASE):
-        guess = (DATA,)
-    if guess:
-        tries.append(recipe.model_copy(update={"args": guess, "env": tuple(sorted(env.items()))}))
-    return tries
-
-
-def _argument_places(recipe: Recipe, tried: Recipe) -> tuple[str, ...]:
-    return tuple(f"arg:{place}" for place in range(len(recipe.args), len(tried.args)))
 
 
 def _failed(failure: Failure) -> Deployed:

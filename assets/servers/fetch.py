@@ -43,12 +43,17 @@ def artifact_digest(recipe: Recipe, toolchain: Toolchain) -> str:
     """Names the artefact: what is installed and with which runtime, not how it is launched."""
     facts = recipe.model_dump(mode="json", include={"ecosystem", "version", "integrity", "entry"})
     name = None if recipe.ecosystem == "mcpb" and recipe.integrity else recipe.name
-    return digest({**facts, "name": name, "layout": 1, **toolchain.identity(recipe.ecosystem)})
+    host = toolchain.identity(recipe.ecosystem, recipe.python)
+    as_of = {"as_of": recipe.as_of} if recipe.as_of else {}
+    return digest({**facts, "name": name, "layout": 1, **host, **as_of})
 
 
 def ensure_artifact(recipe: Recipe, *, home: Path, toolchain: Toolchain) -> Artifact:
     """The artefact of a recipe, fetched unless it is there. Raises FetchError."""
-    folder = home / "artifacts" / artifact_digest(recipe, toolchain)
+    try:
+        folder = home / "artifacts" / artifact_digest(recipe, toolchain)
+    except ToolMissing as error:
+        raise FetchError("needs_software", str(error)) from error
     if not (folder / _MANIFEST).exists():
         _fetch(recipe, folder, home, toolchain)
     facts = json.loads((folder / _MANIFEST).read_bytes())

@@ -84,11 +84,12 @@ def _pypi(recipe: Recipe, staging: Path, home: Path, toolchain: Toolchain) -> di
     hashes = " ".join(f"--hash={value}" for value in (recipe.integrity or "").split())
     request = staging / "request.txt"
     request.write_text(f"{recipe.name}=={recipe.version} {hashes}\n")
-    uv, python = str(toolchain.uv), str(toolchain.python)
+    uv, python = str(toolchain.uv), str(toolchain.python_for(recipe.python))
     venv = (uv, "venv", "--quiet", "--relocatable", "--python", python, f"{inside}/{TREE}/venv")
     install = (
         *(uv, "pip", "install", "--quiet", "--python", f"{inside}/{TREE}/venv/bin/python"),
         *("--only-binary", ":all:", "--link-mode", "hardlink", "-r", f"{inside}/request.txt"),
+        *(("--exclude-newer", recipe.as_of) if recipe.as_of else ()),
     )
     for argv in (venv, install):
         finished = _tool(argv, home, toolchain)

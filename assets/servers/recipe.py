@@ -1,44 +1,52 @@
 """The recipe: one pinned way to launch one server, and its digest.
 
-Belongs here: reading a listing into a recipe (exact version, integrity, arguments, environment with
-typed placeholders), and the server's identity. A recipe names no marketplace: two listings of one
-server give the same recipe.
-Does not belong here: asking a registry (`resolve.py`), fetching (`fetch.py`), launching
-(`deploy.py`). Recipes of private servers come from `byhand.py`.
+Belongs here: what a recipe holds, its digest, the server's identity, and planning one from a
+listing. A recipe names no marketplace: two listings of one server give the same recipe. It never
+holds a real secret.
+Does not belong here: values for what a listing leaves open (`filling.py`), asking a registry
+(`resolve.py`), fetching (`fetch.py`), launching (`deploy.py`).
 """
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
-from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, ConfigDict
 
-from assets.marketplaces.command import is_exact, launch_args, launch_entry, placeholder
+from assets.marketplaces.command import is_exact, launch_args, launch_entry
 from assets.marketplaces.listing import Listing, Package
-from assets.servers.placeholders import DATA, value_for
+from assets.marketplaces.oldwords import A_COPY
+from assets.servers.filling import (
+    fill_address,
+    fill_arguments,
+    fill_environment,
+    fill_headers,
+    listing_context,
+)
+from assets.servers.named import address, bad_name, image, normalised
 from assets.servers.taxonomy import KINDS
 from warehouse.digest import digest
 
-RECIPE_VERSION = 1
+RECIPE_VERSION = 2  # of how listings are planned: when it rises, all are planned anew
+_FORM = 1  # of the digest
 
-Ecosystem = Literal["npm", "pypi", "mcpb", "remote", "private"]
-_AUTHORS_PATH = re.compile(
-    r"(?:/(?:Users|home|root|opt|absolute|path|mnt|var|srv)\b|~/|[A-Za-z]:\\)"
-)
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+Ecosystem = Literal["npm", "pypi", "mcpb", "oci", "remote", "private"]
+Transport = Literal["http", "sse", "auto"]
+# Facts that came later: left out of the digest where unset, so that older digests stand.
+_LATER = ("transport", "headers", "python", "as_of", "instead_of")
 
 
 class Recipe(BaseModel):
     """How to launch one server, pinned.
 
-    name: package name, bundle or remote URL, or the private server's name. integrity: what the
-    download must hash to (npm's `sha512-…`, else space-separated `sha256:<hex>`). spare_env:
+    name: package name, bundle or remote URL, image, or the private server's name. integrity: what
+    the download must hash to (npm's `sha512-…`, else space-separated `sha256:<hex>`). spare_env:
     values of optional variables, tried when the server lists nothing without them. placeholders:
-    which arguments (`arg:0`) and variables (`env:NAME`) are made up. command: a private server's
-    own program, run in `directory` of this host.
+    what is made up: `arg:0`, `env:NAME`, `header:NAME`, `url:NAME`, `args`. command: a private
+    server's own program, run in `directory` of this host. python: the minor version it needs where
+    the usual one will not do. released: when the release came out (RFC 3339), as its registry says;
+    as_of: the date whose dependencies are installed, None for today's. instead_of: the version that
+    the listing names and its registry does not have.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -56,13 +64,20 @@ class Recipe(BaseModel):
     url: str | None = None
     command: tuple[str, ...] = ()
     directory: str | None = None
-    recipe_version: int = RECIPE_VERSION
+    transport: Transport | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    python: str | None = None
+    released: str | None = None
+    as_of: str | None = None
+    instead_of: str | None = None
+    recipe_version: int = _FORM
 
     @property  # not cached: a changed copy would carry its original's digest
     def digest(self) -> str:
         """Over everything that changes the launch. The address of content that is pinned by its
         hash does not: the same bundle from elsewhere is the same recipe."""
-        facts = self.model_dump(mode="json")
+        facts = self.model_dump(mode="json", exclude={"released"})  # the version says it
+        facts = {name: one for name, one in facts.items() if name not in _LATER or one}
         if self.ecosystem == "mcpb" and self.integrity:
             facts["url"] = facts["name"] = None
         return digest(facts)
@@ -83,10 +98,13 @@ class Unlaunchable:
 
 @dataclass(frozen=True)
 class Resolved:
-    """What a registry says about one release."""
+    """What a registry says about one release; as in Recipe."""
 
     version: str | None
     integrity: str
+    python: str | None = None
+    released: str | None = None
+    instead_of: str | None = None
 
 
 class ResolveError(RuntimeError):
@@ -101,7 +119,8 @@ Resolve = Callable[[Package], Resolved]
 
 
 def server_id(listing: Listing) -> str | None:
-    """`npm:NAME`, `pypi:normalised-name`, `mcpb:URL`, `remote:URL` (no query), or None.
+    """`npm:NAME`, `pypi:normalised-name`, `mcpb:URL`, `oci:IMAGE` (no tag), `remote:URL` (no
+    query), or None.
 
     Behind some gateways all servers share one URL and a header names the server: there the header
     is part of the id (`remote:https://remote.mcp.pipedream.net/v3#x-pd-app-slug=zoom`).
@@ -113,6 +132,8 @@ def server_id(listing: Listing) -> str | None:
         return f"pypi:{normalised(package.identifier)}"
     if package and package.type == "mcpb":
         return f"mcpb:{address(package.identifier)}"
+    if package and package.type == "oci":
+        return f"oci:{image(package)[0]}"
     if package is None and listing.url:
         return f"remote:{address(listing.url)}{_behind_the_gateway(listing)}"
     return None
@@ -125,46 +146,64 @@ def _behind_the_gateway(listing: Listing) -> str:
     return "".join(f"#{one}" for one in sorted(fixed))
 
 
-def plan_recipe(listing: Listing, resolve: Resolve) -> Recipe | Unlaunchable:
+def plan_recipe(
+    listing: Listing, resolve: Resolve, *, placeholders: bool = True
+) -> Recipe | Unlaunchable:
     """The pinned recipe of a listing, or why there is none. `resolve` asks the registry for the
-    exact version and integrity; whatever it raises as ResolveError becomes an Unlaunchable."""
+    exact version and integrity; whatever it raises as ResolveError becomes an Unlaunchable. Without
+    `placeholders` nothing is made up: arguments, variables and headers that need a value are left
+    out."""
     identity = server_id(listing)
-    if not listing.runnable:
+    by_name = _by_its_name(listing)
+    if not listing.runnable and not by_name:
         return Unlaunchable(identity, "no_recipe", listing.reason or "no way to launch it")
     package = listing.package
     if package is None and listing.url:
-        return _remote(listing, str(identity))
+        return _remote(listing, str(identity), placeholders)
     if package is None or identity is None:
         kind = package.type if package else "nothing"
-        return Unlaunchable(None, "policy_denied", f"{kind} to launch, expected npm, pypi or mcpb")
-    problem = _bad_name(package)
+        what = f"{kind} to launch, expected npm, pypi, mcpb or oci"
+        return Unlaunchable(None, "policy_denied", what)
+    problem = bad_name(package)
     if problem:
         return Unlaunchable(identity, "no_recipe", problem)
     try:
         resolved = resolve(package)
     except ResolveError as error:
         return Unlaunchable(identity, error.kind, str(error))
-    args, made_up = _arguments(launch_args(listing))
-    env, spare, env_made_up = _environment(listing)
-    pypi = package.type == "pypi"
+    about = {"context": listing_context(listing), "placeholders": placeholders}
+    words = () if by_name else launch_args(listing)
+    args, made_up = fill_arguments(words, **about)
+    env, spare, env_made_up = fill_environment(listing.env, **about)
     return Recipe(
         server_id=identity,
         ecosystem=package.type,  # type: ignore[arg-type]
-        name=normalised(package.identifier) if pypi else package.identifier,
+        name=_name(package),
         version=resolved.version,
         integrity=resolved.integrity,
-        entry=launch_entry(listing),
+        entry=None if by_name or package.type == "oci" else launch_entry(listing),
         args=args,
         env=env,
         spare_env=spare,
-        placeholders=(*made_up, *env_made_up),
+        placeholders=(*(["args"] if by_name else []), *made_up, *env_made_up),
         url=package.identifier if package.type == "mcpb" else None,
+        python=resolved.python,
+        released=resolved.released,
+        instead_of=resolved.instead_of,
     )
 
 
-def normalised(name: str) -> str:
-    """PEP 503: runs of `-`, `_` and `.` are one `-`, lower case."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+def _by_its_name(listing: Listing) -> bool:
+    """Whether a listing names a package, and arguments that start its author's checkout: then the
+    package is started by its own name, and the record of what is made up says `args`."""
+    package, reason = listing.package, listing.reason or ""
+    return package is not None and package.type in ("npm", "pypi") and reason.startswith(A_COPY)
+
+
+def _name(package: Package) -> str:
+    if package.type == "pypi":
+        return normalised(package.identifier)
+    return image(package)[0] if package.type == "oci" else package.identifier
 
 
 def exact_version(package: Package) -> str | None:
@@ -172,76 +211,19 @@ def exact_version(package: Package) -> str | None:
     return package.version if is_exact(package.version) else None
 
 
-def _remote(listing: Listing, identity: str) -> Recipe:
-    env, spare, made_up = _environment(listing)
+def _remote(listing: Listing, identity: str, placeholders: bool) -> Recipe | Unlaunchable:
+    about = {"context": listing_context(listing), "placeholders": placeholders}
+    url, url_made_up = fill_address(str(listing.url), **about)
+    if url is None:
+        return Unlaunchable(identity, "needs_argument", f"{listing.url!r} has places to fill in")
+    headers, made_up = fill_headers(listing.headers, **about)
+    spoken: dict[str | None, Transport] = {"streamable-http": "http", "sse": "sse"}
     return Recipe(
         server_id=identity,
         ecosystem="remote",
         name=address(str(listing.url)),
-        url=listing.url,
-        env=env,
-        spare_env=spare,
-        placeholders=made_up,
+        url=url,
+        transport=spoken.get(listing.transport, "auto"),
+        headers=headers,
+        placeholders=(*url_made_up, *made_up),
     )
-
-
-def _bad_name(package: Package) -> str | None:
-    """A name that a package manager could take for an option, a path or a URL never reaches it."""
-    patterns = {
-        "npm": r"(@[a-z0-9~\-_][a-z0-9._~\-]*/)?[a-z0-9~_][a-z0-9._~\-]*",
-        "pypi": r"[a-z0-9](?:[a-z0-9._\-]*[a-z0-9])?",
-        "mcpb": r"https?://\S+",
-    }
-    if re.fullmatch(patterns[package.type], package.identifier, re.IGNORECASE):
-        return None
-    return f"{package.identifier[:80]!r} is no {package.type} name"
-
-
-def _arguments(args: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(arguments with places filled in, which of them are made up)."""
-    filled, made_up = [], []
-    for position, text in enumerate(args):
-        place = placeholder(text)
-        if place:
-            value = value_for(place[0], None, place[1])
-            text = re.sub(r"\{[A-Za-z][\w.\-]*(?::\w+)?\}", value, text) if "{" in text else value
-        elif _AUTHORS_PATH.match(text):
-            text = DATA
-        else:
-            filled.append(text)
-            continue
-        filled.append(text)
-        made_up.append(f"arg:{position}")
-    return tuple(filled), tuple(made_up)
-
-
-def _environment(
-    listing: Listing,
-) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...], tuple[str, ...]]:
-    """(variables, spare variables, which of either are made up), each sorted by name."""
-    env: dict[str, str] = {}
-    spare: dict[str, str] = {}
-    made_up: list[str] = []
-    for variable in listing.env:
-        if not _ENV_NAME.fullmatch(variable.name):
-            continue
-        default = variable.default
-        if default is not None and default != "" and placeholder(default) is None:
-            path = bool(_AUTHORS_PATH.match(default))
-            env[variable.name] = DATA if path else default
-            made_up += [f"env:{variable.name}"] if path else []
-            continue
-        needed = variable.required or variable.secret
-        target = env if needed else spare
-        target[variable.name] = value_for(variable.name, variable.description)
-        made_up.append(f"env:{variable.name}")
-    return tuple(sorted(env.items())), tuple(sorted(spare.items())), tuple(sorted(made_up))
-
-
-def address(url: str) -> str:
-    """A URL without query, fragment and credentials; on loopback also without the port, which is
-    another at every start of a local marketplace."""
-    parts = urlsplit(url)
-    host = (parts.hostname or "").lower()
-    port = f":{parts.port}" if parts.port and host not in _LOOPBACK else ""
-    return urlunsplit((parts.scheme.lower(), host + port, parts.path.rstrip("/"), "", ""))

@@ -37,7 +37,8 @@ class Toolchain:
     """Paths on the host, versions, and settings for the fetch phase.
 
     binds: host files and folders that a sandbox binds read-only at their own path (outside /usr).
-    fetch_env: environment of the fetch phase. fetch_binds: certificates and local indexes.
+    pythons: other interpreters by minor version, for servers that this one is too old or too new
+    for. fetch_env: environment of the fetch phase. fetch_binds: certificates and local indexes.
     """
 
     python: Path
@@ -49,12 +50,23 @@ class Toolchain:
     binds: tuple[Path, ...] = ()
     fetch_env: Mapping[str, str] = field(default_factory=dict)
     fetch_binds: tuple[Path, ...] = ()
+    pythons: Mapping[str, Path] = field(default_factory=dict)
 
-    def identity(self, ecosystem: str) -> dict[str, str]:
-        """What of the host an installed artefact depends on."""
+    def identity(self, ecosystem: str, python: str | None = None) -> dict[str, str]:
+        """What of the host an installed artefact depends on. python: as in Recipe."""
         if ecosystem == "npm":
             return {"node": (self.node_version or "").split(".")[0]}
+        if python is not None:
+            return {"python": str(self.python_for(python)), "version": python}
         return {"python": str(self.python), "version": self.python_version}
+
+    def python_for(self, minor: str | None) -> Path:
+        """The interpreter of a minor version ("3.12"), the usual one for None; or ToolMissing."""
+        found = self.python if minor is None else self.pythons.get(minor)
+        if found is None:
+            have = ", ".join([self.python_version, *sorted(self.pythons)])
+            raise ToolMissing(f"it needs Python {minor}, this host has {have}: install it beside")
+        return found
 
     def require_node(self) -> tuple[Path, Path]:
         """(node, npm), or ToolMissing."""
@@ -75,7 +87,8 @@ def find_toolchain() -> Toolchain:
     prefix = Path(os.path.realpath(sys.base_prefix))
     uv = Path(find_uv_bin()).resolve()
     node, npm = _which("node"), _which("npm")
-    binds = [prefix]
+    pythons = _other_pythons(sys.version_info[:2])
+    binds = [prefix, *(path.parent.parent for path in pythons.values())]
     if node and npm:
         binds += [node.parent.parent if node.parent.name == "bin" else node.parent, _package(npm)]
     env, fetch_binds = _fetch_settings(npm)
@@ -89,7 +102,25 @@ def find_toolchain() -> Toolchain:
         binds=_outside_usr(binds),
         fetch_env=env,
         fetch_binds=_outside_usr([uv, *fetch_binds]),
+        pythons=pythons,
     )
+
+
+def _other_pythons(usual: tuple[int, int]) -> dict[str, Path]:
+    """The other supported interpreters of this host, each looked for where its installers put
+    it."""
+    home, found = Path.home(), {}
+    uv_root = os.environ.get("UV_PYTHON_INSTALL_DIR", home / ".local/share/uv/python")
+    for number in range(10, 16):
+        minor = f"3.{number}"
+        places = [*Path(os.environ.get("PYENV_ROOT", home / ".pyenv")).glob(f"versions/{minor}.*")]
+        places += Path(uv_root).glob(f"cpython-{minor}.*")
+        paths = [place / "bin" / f"python{minor}" for place in sorted(places)]
+        paths += [Path(f"/usr/local/bin/python{minor}"), Path(f"/usr/bin/python{minor}")]
+        works = [path.resolve() for path in paths if path.is_file() and os.access(path, os.X_OK)]
+        if works and (3, number) != usual:
+            found[minor] = works[0]
+    return found
 
 
 def _which(name: str) -> Path | None:

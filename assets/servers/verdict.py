@@ -8,7 +8,8 @@ Does not belong here: gathering the evidence (`probe.py`, `relay.py`, `watchdog.
 from dataclasses import dataclass
 
 from assets.servers.heard import Heard
-from assets.servers.taxonomy import Failure, from_last_words, spoken
+from assets.servers.last_words import from_last_words, spoken
+from assets.servers.taxonomy import Failure
 from assets.servers.watchdog import Breach
 
 _BREACHES = {

@@ -38,7 +38,11 @@ def _plan(listing) -> Recipe:
         ),
         (npm("x", package=None, url="https://u:p@mcp.example.com/sse/?key=1"),
          "remote:https://mcp.example.com/sse"),
-        (npm("x", package=Package(type="oci", identifier="docker.io/x")), None),
+        (npm("x", package=Package(type="oci", identifier="docker.io/x:1@sha256:ab")),
+         "oci:docker.io/library/x"),
+        (npm("x", package=Package(type="oci", identifier="ghcr.io/Owner/x:1.2")),
+         "oci:ghcr.io/owner/x"),
+        (npm("x", package=Package(type="nuget", identifier="X.Y")), None),
         (npm("x", package=None), None),
     ],
 )  # fmt: skip
@@ -114,7 +118,8 @@ def test_places_and_authors_paths_in_arguments_are_filled_in():
         (npm("../../etc/passwd"), "no_recipe"),
         (pypi("pkg @ https://evil/x.whl"), "no_recipe"),
         (npm("x", package=Package(type="mcpb", identifier="file:///etc/passwd")), "no_recipe"),
-        (npm("x", package=Package(type="oci", identifier="docker.io/x")), "policy_denied"),
+        (npm("x", package=Package(type="oci", identifier="--privileged")), "no_recipe"),
+        (npm("x", package=Package(type="nuget", identifier="X.Y")), "policy_denied"),
     ],
 )
 def test_a_listing_without_a_safe_launch_says_why(listing, kind):

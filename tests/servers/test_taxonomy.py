@@ -1,6 +1,7 @@
 import pytest
 
-from assets.servers.taxonomy import KINDS, Failure, from_last_words, next_retry
+from assets.servers.last_words import from_last_words
+from assets.servers.taxonomy import KINDS, Failure, next_retry
 
 SAID = {
     "Error: NOTION_TOKEN environment variable is required": "needs_secret",

@@ -1,0 +1,254 @@
+"""The probe of a remote server: the same conversation over streamable HTTP or SSE.
+
+Belongs here: which transport is tried, the SDK's transports around our guarded client, sessions
+that end early, the wall clock, and the result.
+Does not belong here: what is asked (`conversation.py`), how bytes and addresses are guarded
+(`remote_http.py`, `remote_client.py`), kinds of failure (`remote_outcome.py`), secrets
+(`secrets.py`, `oauth.py`).
+"""
+
+import logging
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+from urllib.parse import parse_qsl, urlsplit
+
+import anyio
+import httpx2
+
+from assets.marketplaces.secret_names import is_secret_name
+from assets.servers.conversation import ProbePolicy, Progress, converse
+from assets.servers.heard import Listener
+from assets.servers.probe import ProbeResult, result_of
+from assets.servers.remote_client import Client, Transport, Watch
+from assets.servers.remote_http import Connector, RemotePolicy, Wire
+from assets.servers.remote_outcome import RemoteFailure, from_exception, from_refusal
+from assets.servers.scrub import Scrubber
+from assets.servers.taxonomy import Failure
+from assets.servers.verdict import Evidence, verdict
+
+__all__ = ["RemotePolicy", "probe_remote"]
+
+_SESSIONS = 2  # how often a conversation is begun when the server ends its session
+
+
+def probe_remote(
+    url: str,
+    *,
+    transport: Literal["http", "sse", "auto"],
+    limits: ProbePolicy,
+    policy: RemotePolicy,
+    headers: Mapping[str, str] | None = None,
+    auth: httpx2.Auth | None = None,
+    connector: Connector | None = None,
+) -> ProbeResult:
+    """Lists what a remote server offers. Whatever it does is a result.
+
+    transport: `auto` tries streamable HTTP, then SSE where the POST is answered with a 4xx that is
+    not about who asks. headers and `auth` are sent to the URL's origin only, and what is secret in
+    them is in no result. connector: for tests.
+    """
+    probe = _Probe(url, dict(headers or {}), limits, policy, auth, connector)
+    with _quiet():
+        anyio.run(probe.run, transport)
+    return probe.result()
+
+
+@dataclass
+class _Attempt:
+    """One conversation over one transport."""
+
+    listener: Listener
+    progress: Progress
+    watch: Watch
+    crash: Failure | None = None
+
+    @property
+    def heard(self) -> Any:
+        return self.listener.heard
+
+    def failure(self) -> Failure | None:
+        """The strongest evidence first."""
+        heard, progress, watch = self.heard, self.progress, self.watch
+        listed = progress.listed_s is not None
+        if heard.oversize or heard.broken:
+            return verdict(Evidence(heard, progress.failure, answered=progress.answered))
+        if watch.failure and (not listed or watch.failure.kind in ("policy_denied", "oversize")):
+            return watch.failure
+        if listed:
+            return verdict(Evidence(heard, None, answered=True))
+        found = progress.failure
+        if found and found.kind not in ("protocol_error",):
+            return verdict(Evidence(heard, found, answered=progress.answered))
+        if watch.refusal:
+            return from_refusal(watch.refusal, watch.url)
+        if found is None or "code" not in found.detail:
+            return watch.trouble or self.crash or found or Failure("protocol_error", "it ended")
+        if "code -32000" in found.detail and (watch.trouble or heard.noise):
+            noise = f"{heard.noise} answers that are no JSON-RPC, first {heard.first_noise}"
+            return watch.trouble or Failure("protocol_error", noise)
+        failure = verdict(Evidence(heard, found, answered=progress.answered))
+        if failure and failure.kind == "needs_secret":
+            return RemoteFailure("remote_auth", failure.detail)
+        kept = ("no_tools", "needs_argument", "protocol_error")
+        return failure if failure and failure.kind in kept else found
+
+
+@dataclass
+class _Probe:
+    url: str
+    headers: dict[str, str] = field(repr=False)
+    limits: ProbePolicy
+    policy: RemotePolicy
+    auth: httpx2.Auth | None
+    connector: Connector | None
+    attempts: list[_Attempt] = field(default_factory=list)
+    tokens: set[str] = field(default_factory=set, repr=False)
+
+    def __post_init__(self) -> None:
+        self.began = time.monotonic()
+        self.wire: Wire | None = None
+        self.chosen: _Attempt | None = None
+        self.late = False
+
+    async def run(self, transport: Literal["http", "sse", "auto"]) -> None:
+        self.wire = Wire(self.policy, self.connector)
+        with anyio.move_on_after(self.policy.wall_s) as clock:
+            async with self.wire:
+                await self._choose(transport)
+        self.late = clock.cancelled_caught
+
+    async def _choose(self, transport: Literal["http", "sse", "auto"]) -> None:
+        first = await self._in_session("sse" if transport == "sse" else "http")
+        refusal = first.watch.refusal
+        if transport != "auto" or first.progress.answered or not refusal or not refusal.may_be_sse:
+            return
+        second = await self._in_session("sse")
+        again = second.watch.refusal
+        if not second.progress.answered and again and again.may_be_sse:
+            self.chosen = first  # neither: what the newer transport was told is what counts
+
+    async def _in_session(self, kind: Transport) -> _Attempt:
+        """One attempt, begun anew where the server ended the session before its tools were told."""
+        for _ in range(_SESSIONS):
+            attempt = await self._attempt(kind)
+            refusal = attempt.watch.refusal
+            if attempt.progress.listed_s is not None or not refusal or not refusal.lost_session:
+                break
+        return attempt
+
+    async def _attempt(self, kind: Transport) -> _Attempt:
+        with anyio.CancelScope() as scope:
+            attempt = _Attempt(Listener(), Progress(self.began), Watch(self.url, scope))
+            self.attempts.append(attempt)
+            try:
+                async with self._client(kind, attempt) as client:
+                    await self._over(kind, client, attempt)
+            except Exception as error:  # groups of whatever SDK, httpx2 and OAuth raise
+                attempt.crash = from_exception(error, self.url)
+        return attempt
+
+    @asynccontextmanager
+    async def _client(self, kind: Transport, attempt: _Attempt) -> AsyncIterator[Client]:
+        assert self.wire is not None
+        client = Client(
+            self.wire,
+            kind,
+            attempt.listener,
+            attempt.watch,
+            headers=self.headers,
+            auth=self.auth,
+        )
+        try:
+            yield client  # not closed: that would close the wire, which the next attempt uses
+        finally:
+            self.tokens |= client.tokens
+
+    async def _over(self, kind: Transport, client: Client, attempt: _Attempt) -> None:
+        """The conversation within the SDK's transport. Entering that of SSE waits for the server's
+        first event, so it has the time limit of a start."""
+        from mcp.client.sse import sse_client
+        from mcp.client.streamable_http import streamable_http_client
+
+        if kind == "http":
+            streams: Any = streamable_http_client(
+                self.url, http_client=client, max_sse_event_size=None
+            )
+        else:
+            streams = sse_client(self.url, httpx_client_factory=lambda *_, **__: client)
+        with anyio.CancelScope(deadline=anyio.current_time() + self.limits.start_s) as start:
+            async with streams as (read, write):
+                start.deadline = float("inf")
+                # Silence on the line is no idleness: a server elsewhere may be starting.
+                await converse(
+                    read, write, attempt.heard, self.limits, attempt.progress, lambda: 0.0
+                )
+        if start.cancelled_caught and attempt.progress.failure is None:
+            attempt.progress.failure = Failure("timeout_start", f"{self.limits.start_s:.0f} s")
+
+    def result(self) -> ProbeResult:
+        ended = time.monotonic() - self.began
+        attempt = self.chosen or self.attempts[-1]
+        if self.late:
+            self._cut(attempt, f"{self.policy.wall_s:.0f} s in all")
+        failure = attempt.failure()
+        more = {"retry_after": getattr(failure, "retry_after", None)}
+        found = result_of(attempt.heard, attempt.progress, failure, ended, **more)
+        return self._scrubbed(found)
+
+    def _cut(self, attempt: _Attempt, detail: str) -> None:
+        """The wall clock ended the conversation; a listing that was told stands."""
+        progress = attempt.progress
+        if progress.listed_s is None:
+            kind = "timeout_list" if progress.answered else "timeout_start"
+            progress.failure = progress.failure or Failure(kind, detail)
+        elif attempt.heard.earlier:
+            attempt.heard.take_back()  # it may have been cut in the middle
+
+    def _scrubbed(self, found: ProbeResult) -> ProbeResult:
+        """What we sent as a secret may have come back in any text."""
+        secrets = {f"token {n}": value for n, value in enumerate(sorted(self.tokens))}
+        parts = urlsplit(self.url)
+        sent = [*self.headers.items(), *parse_qsl(parts.query), ("password", parts.password or "")]
+        secrets |= {name: value for name, value in sent if is_secret_name(name)}
+        scrub = Scrubber(secrets)
+        if not scrub:
+            return found
+        told = vars(found).items()  # every text, list and mapping: all of them are its words
+        return replace(
+            found, **{name: scrub(one) for name, one in told if isinstance(one, str | list | dict)}
+        )
+
+
+_PROBING: ContextVar[bool] = ContextVar("probing", default=False)
+_TALKERS = (
+    "client",
+    "httpcore2.connection",
+    "httpcore2.http11",
+    "httpcore2.proxy",
+    "httpx2",
+    "mcp.client.auth.oauth2",
+    "mcp.client.sse",
+    "mcp.client.streamable_http",
+    "mcp.shared.jsonrpc_dispatcher",
+)
+
+
+def _unless_probing(_: logging.LogRecord) -> bool:
+    return not _PROBING.get()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The SDK logs strangers' answers with tracebacks, and httpx2 whole URLs: neither may reach a
+    log. Only what this probe causes is silent; others in this process go on."""
+    for name in _TALKERS:
+        logging.getLogger(name).addFilter(_unless_probing)  # once: the same filter is not doubled
+    token = _PROBING.set(True)
+    try:
+        yield
+    finally:
+        _PROBING.reset(token)

@@ -1,0 +1,344 @@
+"""Remote servers that behave: every form of the transports lists its tools."""
+
+import asyncio
+import json
+import logging
+
+import pytest
+
+from assets.servers.conversation import ProbePolicy
+from assets.servers.remote import RemotePolicy, probe_remote
+from tests.support.http_mcp import VERSION, Call, good, old, peer, reply, served, tool, welcome
+
+LIMITS = ProbePolicy(start_s=4, list_s=4, extras_s=2)
+POLICY = RemotePolicy(allow_loopback=True, wall_s=8, connect_s=2)
+
+
+def ask(url, transport="auto", limits=LIMITS, policy=POLICY, **more):
+    return probe_remote(url, transport=transport, limits=limits, policy=policy, **more)
+
+
+def names(result):
+    return [one["name"] for one in result.tools]
+
+
+# --- the SDK's own server
+
+
+def sdk_server():
+    from mcp.server import MCPServer
+
+    server = MCPServer("acme", version="7")
+
+    @server.tool()
+    def add(a: int, b: int) -> int:
+        """Adds two numbers."""
+        return a + b
+
+    @server.tool()
+    def shout(text: str) -> str:
+        """Says it louder."""
+        return text.upper()
+
+    @server.prompt()
+    def greet(name: str) -> str:
+        """Greets someone."""
+        return f"Hello {name}"
+
+    @server.resource("acme://readme")
+    def readme() -> str:
+        """What it is."""
+        return "acme"
+
+    return server
+
+
+@pytest.mark.parametrize("kind", ["event streams", "JSON answers", "stateless", "SSE"])
+@pytest.mark.parametrize("transport", ["named", "auto"])
+def test_the_sdks_server_is_listed_whole(kind, transport):
+    server = sdk_server()
+    app = (
+        server.sse_app()
+        if kind == "SSE"
+        else server.streamable_http_app(
+            json_response=kind == "JSON answers", stateless_http=kind == "stateless"
+        )
+    )
+    path, name = ("/sse", "sse") if kind == "SSE" else ("/mcp", "http")
+    with served(app) as url:
+        found = ask(url + path, name if transport == "named" else "auto")
+    assert (found.status, names(found)) == ("ok", ["add", "shout"]), found.hint
+    assert found.server_info["name"] == "acme"
+    assert [one["name"] for one in found.prompts] == ["greet"]
+    assert [one["uri"] for one in found.resources] == ["acme://readme"]
+    assert found.protocol
+    assert (found.peak_mb, found.missed) == (0.0, [])
+    schema = found.tools[0]["inputSchema"]
+    assert schema["properties"]["a"]["type"] == "integer"
+
+
+def test_the_tools_can_be_listed_again_in_the_same_session():
+    with served(sdk_server().streamable_http_app()) as url:
+        found = ask(f"{url}/mcp", limits=ProbePolicy(start_s=4, list_s=4, lists=3))
+    assert len(found.later) == 2
+    assert found.later[0] == found.later[1] == found.tools
+
+
+# --- what is sent
+
+
+def test_session_id_version_and_headers_go_with_each_request_and_the_session_is_ended():
+    def begin(call: Call) -> None:
+        call.answer(welcome(), Mcp_Session_Id="s-1")
+
+    with peer(good(initialize=begin)) as here:
+        found = ask(here.url, headers={"Authorization": "Bearer tok-en-42", "X-Team": "blue"})
+    assert found.status == "ok"
+    first, *rest = here.calls
+    assert "mcp-session-id" not in first.headers
+    assert {call.headers["mcp-session-id"] for call in rest} == {"s-1"}
+    assert {call.headers["mcp-protocol-version"] for call in rest} == {VERSION}
+    assert {call.headers["authorization"] for call in here.calls} == {"Bearer tok-en-42"}
+    assert {call.headers["x-team"] for call in here.calls} == {"blue"}
+    assert here.calls[-1].method == "DELETE"
+    asked = [call.asks for call in here.calls if call.method == "POST"]
+    assert asked == ["initialize", "notifications/initialized", "tools/list"]
+
+
+def test_the_client_says_who_asks():
+    with peer(good()) as here:
+        ask(here.url, limits=ProbePolicy(start_s=4, list_s=4, client_name="someone-else"))
+    assert here.calls[0].message["params"]["clientInfo"]["name"] == "someone-else"
+
+
+def test_without_a_session_nothing_is_deleted():
+    with peer(good()) as here:
+        assert ask(here.url).status == "ok"
+    assert "DELETE" not in [call.method for call in here.calls]
+
+
+def test_a_server_that_insists_on_session_and_version_is_listed():
+    def insisting(call: Call) -> None:
+        needed = {"mcp-session-id": "s-9", "mcp-protocol-version": VERSION}
+        if call.asks == "initialize":
+            call.answer(welcome(), Mcp_Session_Id="s-9")
+        elif any(call.headers.get(name) != value for name, value in needed.items()):
+            call.say("missing header", status=400)
+        else:
+            good()(call)
+
+    with peer(insisting) as here:
+        assert names(ask(here.url)) == ["a", "b"]
+
+
+# --- how it answers
+
+
+def test_a_list_with_one_bad_schema_is_kept_raw_and_whole():
+    odd = [tool("a"), {"name": 7, "inputSchema": "nonsense", "extra": {"x": None}}, "no tool"]
+    with peer(good(odd)) as here:
+        found = ask(here.url)
+    assert found.tools == odd[:2]  # what is no object is no tool
+
+
+def test_all_pages_are_read():
+    def page(call: Call) -> None:
+        cursor = (call.message.get("params") or {}).get("cursor")
+        pages = {None: ("a", "1"), "1": ("b", "2"), "2": ("c", None)}
+        name, more = pages[cursor]
+        call.answer({"tools": [tool(name)], **({"nextCursor": more} if more else {})})
+
+    with peer(good(tools_list=page)) as here:
+        found = ask(here.url)
+    assert (names(found), found.pages) == (["a", "b", "c"], 3)
+
+
+def test_an_answer_that_comes_in_the_middle_of_an_event_stream_is_taken():
+    def stream(call: Call) -> None:
+        call.events()
+        call.write(b": a comment\n\n")
+        call.event({"jsonrpc": "2.0", "method": "notifications/progress", "params": {}})
+        call.event(reply(call.message, {"tools": [tool("a")]}), event_id="7")
+        call.for_ever()  # the stream stays open after the answer
+
+    with peer(good(tools_list=stream)) as here:
+        found = ask(here.url)
+    assert (found.status, names(found)) == ("ok", ["a"])
+
+
+def test_a_stream_that_breaks_off_is_taken_up_where_it_broke():
+    def breaks(call: Call) -> None:
+        call.events()
+        call.event("", event_id="half-way")
+
+    def resume(call: Call) -> None:
+        if call.headers.get("last-event-id") != "half-way":
+            call.say(status=405)
+            return
+        asked = next(one for one in here.calls if one.asks == "tools/list")
+        call.events()
+        call.event(reply(asked.message, {"tools": [tool("late")]}))
+
+    with peer(good(tools_list=breaks, GET=resume)) as here:
+        assert names(ask(here.url)) == ["late"]
+
+
+def test_a_message_in_a_list_of_one_and_a_list_of_many_are_read():
+    """Servers of the protocol 2025-03-26 may answer so."""
+
+    def batch(call: Call) -> None:
+        note = {"jsonrpc": "2.0", "method": "notifications/message", "params": {}}
+        call.json([note, reply(call.message, {"tools": [tool("a")]})])
+
+    with peer(good(tools_list=batch)) as here:
+        assert names(ask(here.url)) == ["a"]
+
+
+def test_requests_of_the_server_are_declined_and_the_tools_listed():
+    methods = ("sampling/createMessage", "elicitation/create", "roots/list", "ping")
+
+    def stream(call: Call) -> None:
+        call.events()
+        for number, method in enumerate(methods):
+            params = {"messages": [], "maxTokens": 1, "message": "?", "requestedSchema": {}}
+            asks = {"jsonrpc": "2.0", "id": f"s{number}", "method": method, "params": params}
+            call.event(asks)
+        call.for_ever()
+
+    def wait(call: Call) -> None:
+        """The list comes when all four are answered."""
+
+        def declined() -> None:
+            if len(answers()) == len(methods):
+                raise OSError
+
+        call.for_ever(declined)
+        call.answer({"tools": [tool("a")]})
+
+    def answers() -> list[dict]:
+        told = [call.message for call in here.calls if call.method == "POST"]
+        return [one for one in told if "method" not in one]
+
+    with peer(good(GET=stream, tools_list=wait, initialize=_with_session)) as here:
+        found = ask(here.url)
+        told = {one["id"]: one for one in answers()}
+    assert names(found) == ["a"]
+    assert all("error" in told[f"s{number}"] for number in range(3))
+    assert told["s3"]["result"] == {}
+    assert found.initiated == 4
+
+
+def _with_session(call: Call) -> None:
+    call.answer(welcome(), Mcp_Session_Id="s-1")
+
+
+def test_a_session_that_the_server_ends_is_begun_anew():
+    ended = []
+
+    def forgetful(call: Call) -> None:
+        if call.asks == "initialize":
+            call.answer(welcome(), Mcp_Session_Id=f"s-{len(ended)}")
+        elif call.asks == "tools/list" and not ended:
+            ended.append(call)
+            call.json({"error": "session not found"}, status=404)
+        else:
+            good()(call)
+
+    with peer(forgetful) as here:
+        found = ask(here.url)
+    assert names(found) == ["a", "b"]
+    assert here.asked.count("initialize") == 2
+
+
+def test_a_server_that_answers_gzip_is_read():
+    import gzip
+
+    def packed(call: Call) -> None:
+        body = gzip.compress(json.dumps(reply(call.message, {"tools": [tool("a")]})).encode())
+        call.say(body, Content_Type="application/json; charset=utf-8", Content_Encoding="gzip")
+
+    with peer(good(tools_list=packed)) as here:
+        assert names(ask(here.url)) == ["a"]
+    assert here.calls[0].headers["accept-encoding"] == "gzip"
+
+
+# --- which transport
+
+
+@pytest.mark.parametrize("status", [400, 404, 405, 406, 415])
+def test_auto_tries_sse_where_the_post_is_refused(status):
+    def older(call: Call) -> None:
+        if call.method == "POST" and call.path == "/mcp":
+            call.say("Method not allowed", status=status)
+        else:
+            behind(call)
+
+    behind = old()
+    with peer(older) as here:
+        found = ask(here.url)
+    assert (found.status, names(found)) == ("ok", ["a", "b"]), found.hint
+
+
+def test_auto_asks_no_other_way_where_the_answer_is_about_who_asks():
+    def closed(call: Call) -> None:
+        call.say("no", status=401)
+
+    with peer(closed) as here:
+        assert ask(here.url).error_kind == "remote_auth"
+    assert here.asked == ["initialize"]
+
+
+def test_a_named_transport_is_not_left():
+    with peer(old()) as here:
+        assert ask(here.url, "http").error_kind == "protocol_error"
+        assert "GET" not in [call.method for call in here.calls]
+        assert names(ask(here.url, "sse")) == ["a", "b"]
+
+
+def test_a_large_list_comes_over_sse_too():
+    """The SDK's client takes no event of more than 1 MiB."""
+    many = [tool(f"t{n}", description="x" * 4000) for n in range(600)]
+    with peer(old(many)) as here:
+        assert len(ask(here.url, "sse").tools) == 600
+
+
+# --- what stays out of logs and results
+
+
+def test_what_is_secret_comes_back_in_no_result_and_no_log(caplog):
+    caplog.set_level(logging.DEBUG)
+    token = "tok-en-4242424242"
+
+    def echo(call: Call) -> None:
+        call.answer({"tools": [tool(f"a-{token}", description=call.headers["authorization"])]})
+
+    def confess(call: Call) -> None:
+        call.json({"error": f"the token {token} is no good"}, status=400)
+
+    headers = {"Authorization": f"Bearer {token}", "X-Slug": "a"}
+    with peer(good(tools_list=echo)) as here:
+        found = ask(here.url, headers=headers)
+    with peer(good(tools_list=confess)) as here:
+        refused = ask(here.url + "?api_key=" + token, headers=headers)
+    assert found.tools[0]["name"] == "a-[secret Authorization]"
+    assert found.tools[0]["description"] == "[secret Authorization]"
+    assert refused.status == "failed"
+    assert token not in f"{found} {refused}"
+    # What the event loop's own selector says is no concern of ours.
+    assert [record for record in caplog.records if token in record.getMessage()] == []
+
+
+def test_other_uses_of_the_sdk_in_this_process_still_log(caplog):
+    with peer(good()) as here:
+        ask(here.url)
+    logging.getLogger("mcp.client.sse").warning("somebody else")
+    assert "somebody else" in caplog.text
+
+
+def test_probes_run_at_once_in_threads_and_do_not_mix():
+    async def all_of(urls):
+        return await asyncio.gather(*(asyncio.to_thread(ask, url) for url in urls))
+
+    with peer(good([tool("one")])) as one, peer(good([tool("two")])) as two, peer(old()) as three:
+        found = asyncio.run(all_of([one.url, two.url, three.url]))
+    assert [names(result) for result in found] == [["one"], ["two"], ["a", "b"]]

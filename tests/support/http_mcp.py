@@ -1,0 +1,219 @@
+"""Remote MCP servers on loopback: the SDK's own, and hand-written ones that follow a script.
+
+What belongs here: the wire. What does not: what a probe makes of it.
+"""
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+VERSION = "2025-06-18"
+
+
+def tool(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "description": name, "inputSchema": {"type": "object"}, **more}
+
+
+@dataclass
+class Call:
+    """One request, and the means to answer it."""
+
+    handler: BaseHTTPRequestHandler
+    method: str
+    path: str
+    headers: dict[str, str]  # names in lower case
+    body: bytes
+    stopped: threading.Event
+
+    @property
+    def message(self) -> dict[str, Any]:
+        return json.loads(self.body or b"{}")
+
+    @property
+    def asks(self) -> str:
+        """The JSON-RPC method, or the HTTP one where there is no message."""
+        return self.message.get("method", self.method) if self.body else self.method
+
+    def write(self, data: bytes) -> None:
+        """Bytes as they are, onto the connection."""
+        self.handler.wfile.write(data)
+        self.handler.wfile.flush()
+
+    def head(self, status: int = 200, **headers: str) -> None:
+        lines = [f"HTTP/1.1 {status} X", "Connection: close"]
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        self.write(("\r\n".join(lines) + "\r\n\r\n").encode())
+
+    def say(self, body: bytes | str = b"", status: int = 200, **headers: str) -> None:
+        data = body.encode() if isinstance(body, str) else body
+        self.head(status, **{"Content_Length": str(len(data)), **headers})
+        self.write(data)
+
+    def json(self, value: Any, status: int = 200, **headers: str) -> None:
+        self.say(json.dumps(value), status, **{"Content_Type": "application/json", **headers})
+
+    def answer(self, result: Any, **headers: str) -> None:
+        self.json(reply(self.message, result), **headers)
+
+    def events(self, **headers: str) -> None:
+        """Begins an event stream."""
+        self.head(200, Content_Type="text/event-stream", **headers)
+
+    def event(self, data: Any, *, event: str | None = None, event_id: str | None = None) -> None:
+        text = data if isinstance(data, str) else json.dumps(data)
+        lines = [f"event: {event}"] if event else []
+        lines += [f"id: {event_id}"] if event_id else []
+        self.write(("\n".join([*lines, f"data: {text}"]) + "\n\n").encode())
+
+    def for_ever(self, say: Callable[[], None] | None = None, pause_s: float = 0.02) -> None:
+        """Until the client hangs up or the test ends."""
+        with suppress(OSError):
+            while not self.stopped.wait(pause_s if say is None or pause_s else 0):
+                if say is not None:
+                    say()
+                else:
+                    self.handler.connection.settimeout(0.01)
+                    with suppress(TimeoutError):
+                        if self.handler.connection.recv(1) == b"":
+                            return
+
+
+def reply(message: dict[str, Any], result: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": message.get("id"), "result": result}
+
+
+def welcome(version: str = VERSION, **capabilities: Any) -> dict[str, Any]:
+    return {
+        "protocolVersion": version,
+        "capabilities": {"tools": {}, **capabilities},
+        "serverInfo": {"name": "peer", "version": "1"},
+    }
+
+
+Script = Callable[[Call], None]
+
+
+@dataclass
+class Peer:
+    """A running server: where it is and what it was asked, in order."""
+
+    url: str
+    calls: list[Call] = field(default_factory=list)
+
+    @property
+    def asked(self) -> list[str]:
+        return [call.asks for call in self.calls]
+
+
+@contextmanager
+def peer(script: Script, *, tls: Any = None) -> Iterator[Peer]:
+    """Serves `script` on 127.0.0.1; each request has a connection of its own."""
+    found = Peer("")
+    stopped = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def any(self) -> None:
+            self.close_connection = True
+            body = self.rfile.read(int(self.headers.get("content-length") or 0))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            call = Call(self, self.command, self.path, headers, body, stopped)
+            found.calls.append(call)
+            with suppress(OSError):
+                script(call)
+
+        do_GET = do_POST = do_DELETE = any
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, *_: object) -> None:
+            return  # a client that hung up
+
+    server = Server(("127.0.0.1", 0), Handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    found.url = f"http{'s' if tls else ''}://127.0.0.1:{server.server_address[1]}/mcp"
+    try:
+        yield found
+    finally:
+        stopped.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def good(tools: list[Any] | None = None, **more: Any) -> Script:
+    """A plain server over streamable HTTP that answers with JSON. more: JSON-RPC method -> what
+    answers it instead."""
+    listed = [tool("a"), tool("b")] if tools is None else tools
+
+    def script(call: Call) -> None:
+        instead = more.get(call.asks.replace("/", "_"))
+        if instead is not None:
+            instead(call)
+        elif call.asks == "initialize":
+            call.answer(welcome())
+        elif call.asks == "tools/list":
+            call.answer({"tools": listed})
+        elif call.method == "POST":
+            call.say(status=202)
+        else:
+            call.say(status=405)
+
+    return script
+
+
+def old(tools: list[Any] | None = None, endpoint: str = "/messages?sessionId=1") -> Script:
+    """A server of the older transport: a stream by GET at /mcp, messages by POST elsewhere."""
+    listed = [tool("a"), tool("b")] if tools is None else tools
+    streams: list[Call] = []
+
+    def script(call: Call) -> None:
+        if call.method == "GET":
+            call.events()
+            call.event(endpoint, event="endpoint")
+            streams.append(call)
+            call.for_ever()
+        elif call.path != endpoint:
+            call.say(status=405)
+        else:
+            call.say("Accepted", status=202)
+            if call.asks == "initialize":
+                streams[-1].event(reply(call.message, welcome()), event="message")
+            elif call.asks == "tools/list":
+                streams[-1].event(reply(call.message, {"tools": listed}), event="message")
+
+    return script
+
+
+@contextmanager
+def served(app: Any) -> Iterator[str]:
+    """An ASGI application under uvicorn; yields its address."""
+    import uvicorn
+
+    listening = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=0)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    while not server.started:
+        time.sleep(0.005)
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        server.should_exit = server.force_exit = True
+        thread.join()
+        listening.close()

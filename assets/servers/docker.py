@@ -105,8 +105,8 @@ class Docker:
             "--label",
             f"{LABEL}={os.getpid()}",
         ]
-        for name, value in world.limits(policy).items():
-            words += ["--ulimit", f"{name}={value}:{value}"]
+        for name, (soft, hard) in world.limits(policy).items():
+            words += ["--ulimit", f"{name}={soft}:{hard}"]
         for path, mode in (("/tmp", "1777"), (HOME, "0777")):
             words += ["--tmpfs", f"{path}:rw,exec,nosuid,nodev,size={size},mode={mode}"]
         for mount in mounts:

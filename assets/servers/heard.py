@@ -8,11 +8,14 @@ what the answers amount to (`verdict.py`).
 """
 
 import json
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
 MAX_INITIATED = 200  # requests and notifications of the server that are listened to
 MAX_NOISE = 5000  # lines or events that are no messages
+MAX_UNASKED = 50_000  # messages that answer nothing: each costs us more than it costs the server
+MAX_DEPTH = 128  # of a message: what keeps it, copies it and prints it recurses
 
 # Method -> the member of its result that holds the list.
 LISTS = {
@@ -111,9 +114,24 @@ class Ambiguous(ValueError):
 
 
 def parse_message(text: str) -> Any:
-    """The JSON value. Raises ValueError (NaN and infinities too) or RecursionError; Ambiguous
-    where a member is named twice."""
-    return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unambiguous)
+    """The JSON value. Raises ValueError (NaN, infinities and 1e999 too, and nesting deeper than
+    MAX_DEPTH) or RecursionError; Ambiguous where a member is named twice."""
+    found = json.loads(
+        text,
+        parse_constant=_refuse_constant,
+        parse_float=_finite,
+        object_pairs_hook=_unambiguous,
+    )
+    level = [found]
+    for _ in range(MAX_DEPTH):
+        level = [item for one in level for item in _parts(one) if isinstance(item, dict | list)]
+        if not level:
+            return found
+    raise ValueError(f"nested deeper than {MAX_DEPTH}")
+
+
+def _parts(value: Any) -> Any:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -127,6 +145,13 @@ def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text[:20]} is beyond every number")
+    return number
 
 
 def _hashable(value: Any) -> Any:

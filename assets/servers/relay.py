@@ -16,7 +16,14 @@ import anyio.abc
 import anyio.lowlevel
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from assets.servers.heard import MAX_NOISE, Ambiguous, Heard, Listener, parse_message
+from assets.servers.heard import (
+    MAX_NOISE,
+    MAX_UNASKED,
+    Ambiguous,
+    Heard,
+    Listener,
+    parse_message,
+)
 from assets.servers.launch import SandboxPolicy
 from assets.servers.sandbox import Jailed
 
@@ -32,6 +39,7 @@ class Relay:
         self._listener = Listener()
         self._jailed = jailed
         self._policy = policy
+        self._blank = 0
         self._to_session: MemoryObjectSendStream[Any]
         self._from_session: MemoryObjectReceiveStream[Any]
         self._to_session, self.read = anyio.create_memory_object_stream[Any](64)
@@ -61,7 +69,8 @@ class Relay:
                 if b"\n" in chunk:
                     *lines, rest = bytes(buffer).split(b"\n")
                     buffer = bytearray(rest)
-                    for line in lines:
+                    self._blank += lines.count(b"")
+                    for line in filter(None, lines):
                         await self._take_line(line)
                 self._note_excess(len(buffer))
                 if self.heard.oversize or self.heard.broken:
@@ -72,8 +81,10 @@ class Relay:
     def _note_excess(self, waiting: int) -> None:
         if waiting > self._policy.message_mb * _MIB:
             self.heard.oversize = f"a message of more than {self._policy.message_mb} MB"
-        elif self.heard.noise > MAX_NOISE:
+        elif max(self.heard.noise, self._blank) > MAX_NOISE:
             self.heard.oversize = f"more than {MAX_NOISE} lines that are no messages"
+        elif self.heard.initiated + self.heard.strays > MAX_UNASKED:
+            self.heard.oversize = f"more than {MAX_UNASKED} messages that nobody asked for"
 
     async def _take_line(self, line: bytes) -> None:
         if not line.strip() or self.heard.noise > MAX_NOISE or self.heard.broken:

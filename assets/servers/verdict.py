@@ -37,9 +37,10 @@ class Evidence:
 def verdict(seen: Evidence) -> Failure | None:
     """The strongest evidence first: a limit that was passed, an exit, then the conversation."""
     heard, breach, failure = seen.heard, seen.breach, seen.failure
-    if heard.oversize:
+    # What went wrong after the last list of tools was only asked for besides.
+    if heard.oversize and failure:
         return Failure("oversize", heard.oversize)
-    if heard.broken:
+    if heard.broken and failure:
         return Failure("protocol_error", heard.broken)
     if breach and breach.limit in _BREACHES:
         return Failure(_BREACHES[breach.limit], breach.found)

@@ -108,7 +108,10 @@ class Watchdog:
         """The size of the private file systems is capped by the mount; inodes are not."""
         for folder in ("tmp", HOME.lstrip("/"), "dev/shm"):
             try:
-                stat = os.statvfs(f"/proc/{pids[-1]}/root/{folder}")
+                seen = f"/proc/{pids[-1]}/root/{folder}"
+                if os.path.exists(f"/{folder}") and os.path.samefile(seen, f"/{folder}"):
+                    continue  # it has not left the host's tree yet: a /tmp of ours is no sin of its
+                stat = os.statvfs(seen)
             except (OSError, IndexError):
                 continue
             used = stat.f_files - stat.f_ffree

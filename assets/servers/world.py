@@ -49,22 +49,24 @@ def one_of(first: int, count: int) -> int:
     return first + random.SystemRandom().randrange(count)
 
 
-def limits(policy: SandboxPolicy) -> dict[str, int]:
-    """The kernel's limits on each process, by the names that prlimit and docker share."""
-    return {
+def limits(policy: SandboxPolicy) -> dict[str, tuple[int, int]]:
+    """The kernel's limits on each process, soft and hard, by the names prlimit and docker share."""
+    same = {
         "data": policy.memory_mb * MIB,  # not `as`: V8 and Chromium reserve far more than they use
         "nproc": policy.processes,
         "nofile": policy.open_files,
         "fsize": policy.file_mb * MIB,
-        "cpu": policy.cpu_s,
         "core": 0,
     }
+    # Processor time softly first, with a signal that says so; at the hard limit the kernel kills.
+    cpu = (policy.cpu_s, policy.cpu_s + 2)
+    return {**{name: (value, value) for name, value in same.items()}, "cpu": cpu}
 
 
 def prlimit(policy: SandboxPolicy, *, without: tuple[str, ...] = ()) -> list[str]:
     """The words that put a command under the limits."""
-    kept = {name: value for name, value in limits(policy).items() if name not in without}
-    return ["prlimit", *[f"--{name}={value}" for name, value in kept.items()], "--"]
+    kept = {name: pair for name, pair in limits(policy).items() if name not in without}
+    return ["prlimit", *[f"--{name}={soft}:{hard}" for name, (soft, hard) in kept.items()], "--"]
 
 
 def memory_file(data: bytes) -> int:

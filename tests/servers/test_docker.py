@@ -49,7 +49,7 @@ def test_every_limit_and_every_lock_is_named():
         ("--user", "7:7"),
         ("--ulimit", "nofile=50:50"),
         ("--ulimit", f"fsize={2 << 20}:{2 << 20}"),
-        ("--ulimit", "cpu=9:9"),
+        ("--ulimit", "cpu=9:11"),
         ("--ulimit", "nproc=60:60"),
         ("--ulimit", "core=0:0"),
         ("--label", f"toolmill.owner={os.getpid()}"),

@@ -18,7 +18,9 @@ from assets.servers.toolchain import find_toolchain
 POLICY = SandboxPolicy(
     memory_mb=192, processes=48, wall_s=20.0, stdout_mb=8, message_mb=4, tmp_mb=16, file_mb=8
 )
-CONVERSATION = ProbePolicy(start_s=4.0, idle_s=0.7, list_s=1.5, max_pages=20, max_tools=1000)
+CONVERSATION = ProbePolicy(
+    start_s=4.0, idle_s=0.7, list_s=1.5, extras_s=1.0, max_pages=20, max_tools=1000
+)
 
 PREAMBLE = '''
 import json, os, sys, time

@@ -1,0 +1,50 @@
+"""The catalogue, one stranger at a time: each is contained and has its kind."""
+
+import json
+
+import psutil
+import pytest
+
+from assets.contracts.snapshot import contracts_of
+from assets.servers.taxonomy import KINDS
+from tests.hostile.eaters import EATERS
+from tests.hostile.lists import LISTS
+from tests.hostile.wire import WIRE
+from tests.support.stranger import meet, names, require_sandbox
+
+STRANGERS = {**WIRE, **LISTS, **EATERS}
+
+
+@pytest.fixture(autouse=True)
+def sandbox():
+    require_sandbox()
+
+
+@pytest.mark.parametrize("name", STRANGERS)
+def test_it_is_contained_and_classified(name, tmp_path):
+    case = STRANGERS[name]
+    result = meet(tmp_path, case.source, **case.limits)
+    assert result.error_kind == case.kind, result.hint
+    if case.kind:
+        assert (result.status, result.tools) == ("failed", [])
+        assert case.kind in KINDS
+        assert result.hint
+    else:
+        assert (result.status, names(result)) == ("ok", list(case.tools))
+        contracts_of(result.tools)  # whatever it listed, it does no harm here
+    json.dumps(result.tools, allow_nan=False)
+    assert len(result.stderr_tail) <= 2000
+    assert not any(ord(char) < 32 and char not in "\n\t" for char in result.stderr_tail)
+    assert no_process_is_left()
+
+
+def no_process_is_left() -> bool:
+    """No stranger is among our children any more, and no zombie."""
+    ours = psutil.Process()
+    for process in ours.children(recursive=True):
+        try:
+            if process.status() == psutil.STATUS_ZOMBIE or "stranger.py" in process.cmdline():
+                return False
+        except psutil.NoSuchProcess:
+            continue
+    return True

@@ -14,24 +14,145 @@ result of the forty led to a change.
 
 import argparse
 import json
+import math
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from assets.marketplaces.listing import Listing
+from assets.marketplaces.listing import EnvVar, Listing, Package
 from assets.marketplaces.serverjson import server_listing
+from assets.servers.deploy import DeployPolicy, deploy
+from assets.servers.recipe import Unlaunchable, plan_recipe
+from assets.servers.resolve import Resolver
+from assets.servers.toolchain import find_toolchain
+from warehouse.blobs import Blobs
+from warehouse.effects.ledger import Ledger
+from warehouse.intervals import wilson
 
 FROZEN = Path(__file__).with_name("launch_forty.json")
 SEED, COUNT = 4, 40
+_ABSENT = ("not_found", "no_recipe")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One server, one attempt. attempt_s: the whole attempt, fetch and further tries included."""
+
+    server: str
+    status: str  # ok or the kind
+    tools: int
+    seconds: float | None  # from start to the first list of tools
+    peak_mb: float | None
+    attempt_s: float
+    version: str | None = None
+    made_up: tuple[str, ...] = ()
+    hint: str = ""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--freeze", action="store_true", help="draw the forty and write the list")
+    parser.add_argument("--list", choices=["forty", "known", "development"], default="forty")
+    parser.add_argument("--placeholders", choices=["both", "on", "off"], default="both")
+    parser.add_argument("--home", type=Path, help="where packages are kept; else a new folder")
+    parser.add_argument("--json", type=Path, help="write the rows there too")
     options = parser.parse_args()
     if options.freeze:
         freeze(population(options.data))
+        return
+    listings = chosen(options.list, options.data)
+    home = options.home or Path(tempfile.mkdtemp(prefix="launch-"))
+    arms = {"both": (True, False), "on": (True,), "off": (False,)}[options.placeholders]
+    found = {on: attempt(listings, home, on) for on in arms}  # what is fetched serves both
+    for on, rows in found.items():
+        print(report(rows, f"placeholders {'on' if on else 'off'}"))
+    if len(found) == 2:
+        print(paired(found[True], found[False]))
+    if options.json:
+        told = {str(on): [vars(row) for row in rows] for on, rows in found.items()}
+        options.json.write_text(json.dumps(told, indent=1, default=list))
+
+
+def chosen(name: str, data: Path) -> dict[str, Listing]:
+    if name == "known":
+        return known(data)
+    listings = population(data)
+    forty = json.loads(FROZEN.read_text())["servers"]
+    if name == "forty":
+        return {server: listings[server] for server in forty}
+    return {server: one for server, one in listings.items() if server not in forty}
+
+
+def attempt(listings: dict[str, Listing], home: Path, placeholders: bool) -> list[Row]:
+    """One after the other, each as a night would: plan, fetch, launch, further tries."""
+    home.mkdir(parents=True, exist_ok=True)
+    toolchain = find_toolchain()
+    resolve = Resolver(home, toolchain, Ledger(home / "ledger.db", Blobs(home / "blobs")), "bench")
+    policy = DeployPolicy(home, placeholders=placeholders)
+    rows = []
+    for server, listing in listings.items():
+        begun = time.perf_counter()
+        recipe = plan_recipe(listing, resolve, placeholders=placeholders)
+        if isinstance(recipe, Unlaunchable):
+            took = time.perf_counter() - begun
+            rows.append(Row(server, recipe.kind, 0, None, None, took, hint=recipe.reason))
+            continue
+        done = deploy(recipe, policy, toolchain)
+        result, ok = done.probe, done.probe.status == "ok"
+        rows.append(
+            Row(
+                server,
+                str(result.error_kind or "ok"),
+                len(result.tools),
+                result.seconds if ok else None,
+                result.peak_mb or None,
+                time.perf_counter() - begun,
+                recipe.version,
+                done.placeholders,
+                result.hint or "",
+            )
+        )
+    return rows
+
+
+def report(rows: list[Row], title: str) -> str:
+    lines = [f"\n## {title}\n", "| server | version | status | tools | s | peak MB | made up |"]
+    lines.append("| --- | --- | --- | ---: | ---: | ---: | --- |")
+    for row in rows:
+        seconds = "" if row.seconds is None else f"{row.seconds:.1f}"
+        peak = "" if row.peak_mb is None else f"{row.peak_mb:.0f}"
+        cells = [row.server, row.version or "", row.status, str(row.tools or ""), seconds, peak]
+        lines.append(f"| {' | '.join([*cells, ', '.join(row.made_up)[:80]])} |")
+    listed = sum(row.status == "ok" for row in rows)
+    lines.append(f"\n{rate('list their tools', listed, len(rows))}")
+    there = [row for row in rows if row.status not in _ABSENT]
+    lines.append(rate("of those that could be had and have a program", listed, len(there)))
+    lines.append(f"{sum(row.tools for row in rows)} tools, whole run {total(rows):.0f} s")
+    return "\n".join(lines)
+
+
+def paired(on: list[Row], off: list[Row]) -> str:
+    """What placeholders change, server by server, with McNemar's exact test."""
+    gained = sum(a.status == "ok" and b.status != "ok" for a, b in zip(on, off, strict=True))
+    lost = sum(a.status != "ok" and b.status == "ok" for a, b in zip(on, off, strict=True))
+    n = gained + lost
+    tail = sum(math.comb(n, k) for k in range(min(gained, lost) + 1)) / 2**n if n else 1.0
+    p = min(1.0, 2 * tail)
+    return f"\nplaceholders: {gained} more launch, {lost} fewer, of {len(on)} (exact p = {p:.4f})"
+
+
+def rate(what: str, hits: int, n: int) -> str:
+    low, high = wilson(hits, n)
+    return f"{what}: {hits} of {n}, {hits / max(n, 1):.1%} (95% interval {low:.1%} to {high:.1%})"
+
+
+def total(rows: Iterable[Row]) -> float:
+    return sum(row.attempt_s for row in rows)
 
 
 def population(data: Path) -> dict[str, Listing]:
@@ -45,6 +166,23 @@ def population(data: Path) -> dict[str, Listing]:
             if package and package.type in ("npm", "pypi"):
                 found[f"{package.type}:{package.identifier}"] = listing
     return dict(sorted(found.items()))
+
+
+def known(data: Path) -> dict[str, Listing]:
+    """The servers whose lists were captured, at the versions that were, with the variables that
+    the capture gave values."""
+    found = {}
+    for path in sorted((data / "real-servers").glob("*.json")):
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        named, kind = facts["name"], facts["registry"]
+        names = facts.get("dummy_env") or ()
+        env = tuple(EnvVar(name=str(name), required=True) for name in sorted(names))
+        package = Package(type=kind, identifier=named, version=facts.get("version"))
+        found[f"{kind}:{named}"] = Listing(
+            marketplace="known", native_id=named, name=named, transport="stdio", package=package,
+            env=env, runnable=True, args=tuple(facts.get("args") or ()),
+        )  # fmt: skip
+    return found
 
 
 def drawn(names: list[str]) -> list[str]:

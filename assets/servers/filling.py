@@ -27,6 +27,7 @@ _BRACED = re.compile(
     r"\$?\{+(?:input:|env:|user_config\.)?(?P<name>[A-Za-z][\w.\-]*)(?::\w+)?\}+"
     r"|<(?P<angled>[A-Za-z][^<>]{0,80})>"
 )
+_OPEN_PART = re.compile(r"(?i)\$?\{[^{}]*\}|<[^<>]*>|\byour[_\-]?\w+(?:-\w+)*|\bx{3,}\b")
 _SENT = re.compile(r"\(sent as '([^']{1,200})'\)")
 
 
@@ -70,6 +71,8 @@ def _templated(text: str, option: str, place: tuple[str, str] | None, context: s
         kind = place[1] if place and place[1] in ("number", "boolean", "filepath") else None
         return value_for(known, option.strip("-"), kind, context=context)
 
+    if "://" in text and re.match(r"[a-z][a-z0-9+.\-]*://", text) and _OPEN_PART.search(text):
+        return _OPEN_PART.sub("placeholder", text)  # the rest of the address is the author's
     if _BRACED.search(text):
         return _BRACED.sub(lambda found: one(found["name"] or found["angled"]), text)
     return one(option.strip("-") or (place[0] if place else text))

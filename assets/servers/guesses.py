@@ -6,7 +6,7 @@ what was said in, the next recipe out.
 Does not belong here: launching (`deploy.py`), values (`placeholders.py`) and reading a server's
 source for its variables (`reads.py`).
 
-A try costs seconds, so each rule is used once and only where the words call for it.
+A try costs seconds, so a rule is used only where the words call for it and it has something new.
 """
 
 import re
@@ -17,7 +17,7 @@ from assets.servers.placeholders import DATA, value_for, words_of
 from assets.servers.probe import ProbeResult
 from assets.servers.recipe import Recipe
 
-MAX_TRIES = 4  # launches after the first
+MAX_TRIES = 5  # launches after the first
 _GRACE = timedelta(days=7)  # a release is repaired by its dependencies' fixes of the next days
 _HOPELESS = (
     *("needs_software", "needs_network", "oversize", "out_of_memory", "disk_full"),
@@ -60,27 +60,27 @@ Guess = Callable[[Recipe, str, ProbeResult, Sequence[str]], Recipe | None]
 def next_guess(
     recipe: Recipe,
     result: ProbeResult,
-    tried: set[str],
+    tried: list[Recipe],
     *,
     reads: Sequence[str] = (),
     placeholders: bool = True,
 ) -> Recipe | None:
     """The next recipe worth a launch after `recipe` came to `result`; None: nothing calls for one.
 
-    tried: names of the rules used for this server so far; the one used is added. reads: variables
-    that the server's source reads. Without `placeholders` no value is made up.
+    tried: what was launched so far, the first recipe among it; the one returned is added. reads:
+    variables that the server's source reads. Without `placeholders` no value is made up.
     """
-    if result.status == "ok" or len(tried) >= MAX_TRIES:
+    if result.status == "ok" or len(tried) > MAX_TRIES:
         return None
     said = f"{result.stderr_tail}\n{result.hint or ''}"
-    for name, rule, makes_up in _RULES:
-        if name in tried or (makes_up and not placeholders):
+    for rule, makes_up in _RULES:
+        if makes_up and not placeholders:
             continue
-        if result.error_kind in _HOPELESS and name != "older dependencies":
+        if result.error_kind in _HOPELESS and rule is not _older:
             continue
         found = rule(recipe, said, result, reads)
-        if found is not None and found != recipe:
-            tried.add(name)
+        if found is not None and found not in tried:
+            tried.append(found)
             return found
     return None
 
@@ -141,6 +141,8 @@ def _variables(recipe: Recipe, said: str, _: ProbeResult, __: Sequence[str]) -> 
     """Variables that the words name as missing."""
     lines = [line for line in said.splitlines() if _ASKS.search(line) or "_" in line.split(" ")[0]]
     named = _VARIABLE.findall("\n".join(lines))
+    if "environment" in said.lower():
+        named += re.findall(r"[`'\"]([a-z][a-z0-9]*_[a-z0-9_]+)[`'\"]", "\n".join(lines))
     named += _KEY_ERROR.findall(said)
     named += [name.upper() for name in _FIELD.findall(said)]
     return _with_env(recipe, [name for name in named if not _NO_VARIABLE.search(name)])
@@ -201,14 +203,14 @@ def _with_env(recipe: Recipe, names: Sequence[str]) -> Recipe | None:
     return recipe.model_copy(update={"env": tuple(sorted(env.items()))})
 
 
-# (name, rule, whether it makes up a value), the surest first.
-_RULES: tuple[tuple[str, Guess, bool], ...] = (
-    ("older dependencies", _older, False),
-    ("options named", _options, True),
-    ("variables named", _variables, True),
-    ("subcommand", _subcommand, False),
-    ("transport", _transport, False),
-    ("spare variables", _spare, True),
-    ("folder", _folder, True),
-    ("variables read", _read, True),
+# (rule, whether it makes up a value), the surest first.
+_RULES: tuple[tuple[Guess, bool], ...] = (
+    (_older, False),
+    (_options, True),
+    (_variables, True),
+    (_subcommand, False),
+    (_transport, False),
+    (_spare, True),
+    (_folder, True),
+    (_read, True),
 )

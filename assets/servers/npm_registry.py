@@ -15,7 +15,8 @@ import httpx
 from assets.servers.recipe import Resolved, ResolveError
 from assets.servers.toolchain import Toolchain
 
-_MAX_BYTES = 8 << 20  # a manifest; the largest seen has 40 kB
+# The short form of a package's document: versions, tags and hashes.
+_ACCEPT = "application/vnd.npm.install-v1+json, application/json;q=0.8"
 
 
 class NpmRegistry:
@@ -28,22 +29,38 @@ class NpmRegistry:
     def release(self, name: str, version: str) -> Resolved | None:
         """What the registry says of one exact version or tag; None where it has none. Raises
         ResolveError (`fetch_failed`)."""
-        path = f"{quote(name, safe='@')}/{quote(version, safe='')}"
+        quoted = quote(name, safe="@")
+        found = self._get(f"{quoted}/{quote(version, safe='')}")
+        if found is None:  # some registries answer 404 for the tags of a package that they have
+            whole = self._get(quoted) or {}
+            tags, versions = _object(whole.get("dist-tags")), _object(whole.get("versions"))
+            found = versions.get(tags.get(version, version))
+        if found is None:
+            return None
+        exact, integrity = _object(found).get("version"), _object(found.get("dist"))
+        if not isinstance(exact, str):
+            raise ResolveError("fetch_failed", f"the npm registry names no version of {name}")
+        hashed = integrity.get("integrity")
+        return Resolved(exact, hashed if isinstance(hashed, str) else "")
+
+    def _get(self, path: str) -> dict[str, Any] | None:
+        """The JSON object at a path, None on 404."""
         try:
-            answer = self._http.get(f"{self._url}/{path}")
-            found = len(answer.content) <= _MAX_BYTES and answer.status_code == 200
-            body: Any = answer.json() if found else None
+            answer = self._http.get(f"{self._url}/{path}", headers={"Accept": _ACCEPT})
+            body = answer.json() if answer.status_code == 200 else None
         except (httpx.HTTPError, ValueError, RecursionError) as error:
             detail = f"the npm registry on {path}: {error or type(error).__name__}"
             raise ResolveError("fetch_failed", detail) from error
         if answer.status_code == 404:
             return None
-        if not isinstance(body, dict) or not isinstance(body.get("version"), str):
+        if not isinstance(body, dict):
             detail = f"the npm registry answers {answer.status_code} on {path}"
             raise ResolveError("fetch_failed", detail)
-        dist = body.get("dist")
-        integrity = dist.get("integrity") if isinstance(dist, dict) else None
-        return Resolved(body["version"], integrity if isinstance(integrity, str) else "")
+        return body
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def npm_registry(toolchain: Toolchain) -> NpmRegistry | None:

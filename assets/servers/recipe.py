@@ -172,7 +172,7 @@ def plan_recipe(
     except ResolveError as error:
         return Unlaunchable(identity, error.kind, str(error))
     about = {"context": listing_context(listing), "placeholders": placeholders}
-    words = () if by_name else launch_args(listing)
+    words = () if by_name else _own_words(package, launch_args(listing))
     args, made_up = fill_arguments(words, **about)
     env, spare, env_made_up = fill_environment(listing.env, **about)
     return Recipe(
@@ -191,6 +191,11 @@ def plan_recipe(
         released=resolved.released,
         instead_of=resolved.instead_of,
     )
+
+
+def _own_words(package: Package, words: tuple[str, ...]) -> tuple[str, ...]:
+    """Without `-m MODULE`: a Python package is started by its program, which runs that module."""
+    return words[2:] if package.type == "pypi" and words[:1] == ("-m",) else words
 
 
 def _by_its_name(listing: Listing) -> bool:

@@ -12,7 +12,10 @@ from warehouse.effects.ledger import Ledger
 MARKETPLACES = installed()  # our adapters, then those of other installed packages
 
 # The assets of one nightly run in the order of the data; `judgements` is the last that costs.
-NIGHTLY = ("listings", "deployments", "snapshots", "contract_vectors", "pairs", "judgements")
+NIGHTLY = (
+    *("listings", "deployments", "snapshots", "findings"),
+    *("contract_vectors", "pairs", "judgements"),
+)
 
 marketplaces = dg.StaticPartitionsDefinition(list(MARKETPLACES))
 

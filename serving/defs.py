@@ -8,8 +8,11 @@ import time
 from dataclasses import asdict
 
 import dagster as dg
+import polars as pl
 
+from assets.contracts.clear import firewall
 from assets.contracts.snapshot import SNAPSHOTS
+from assets.vectors.index import TOOL, VECTORS
 from serving.index import load_index, make_router_index
 from training.champion import UNTRAINED, champion, current_release, make_release
 from training.drift import DRIFT
@@ -27,7 +30,7 @@ ROLES = ("retriever", "caller")
 
 
 @dg.asset(
-    deps=["retriever_champion", "caller_champion", "snapshots"],
+    deps=["retriever_champion", "caller_champion", "snapshots", "findings"],
     group_name="serving",
     check_specs=audited("release"),
     description="One consistent set: the champions and the contracts they serve.",
@@ -45,13 +48,19 @@ def release(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareh
         return
     tables = warehouse.tables
     heads = {name: tables.head("snapshots", name) for name in tables.partitions("snapshots")}
-    contracts = digest({name: head.digest for name, head in heads.items() if head})
+    _, held = firewall(warehouse).part(tables.read(SNAPSHOTS).to_dicts())
+    contracts = digest(
+        {
+            "snapshots": {name: head.digest for name, head in heads.items() if head},
+            "held": sorted({row["contract_digest"] for row in held}),
+        }
+    )
     name = make_release(warehouse.home, models, contracts, set_name(warehouse))
     yield from publish_digest("release", name, Audit(rules), **models)
 
 
 @dg.asset(
-    deps=["release", "contract_vectors"],
+    deps=["release", "contract_vectors", "findings"],
     group_name="serving",
     check_specs=audited("router_index"),
     pool="lance",
@@ -61,7 +70,7 @@ def router_index(
     context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
 ) -> Published:
     served = current_release(warehouse.home)
-    rows = warehouse.tables.read(SNAPSHOTS).to_dicts()
+    rows = _served(warehouse)
     store = LanceStore(warehouse.home / "lance")
     tools = {(row["server_id"], row["tool"]) for row in rows}
     version = make_router_index(
@@ -70,6 +79,15 @@ def router_index(
     held = len(load_index(warehouse.home, version).entries)
     verdict = Verdict("one_entry_per_tool", held == len(tools), f"{held} of {len(tools)} tools")
     yield from publish_digest("router_index", version, Audit([verdict]), tools=held)
+
+
+def _served(warehouse: Warehouse) -> list[dict]:
+    """Clear contracts under their names of today, with the texts whose vectors are bought."""
+    wall = firewall(warehouse)
+    clear = wall.clear(warehouse.tables.read(SNAPSHOTS).to_dicts())
+    held = warehouse.tables.read(VECTORS).filter(pl.col("kind") == TOOL).to_dicts()
+    bought = wall.aliases.as_bought(clear, held)
+    return [{**row, "contract": old["contract"]} for row, old in zip(clear, bought, strict=True)]
 
 
 @dg.asset(

@@ -11,6 +11,7 @@ import polars as pl
 from dagster._core.errors import DagsterPipesExecutionError
 
 from assets.contracts.canonical import tool_text
+from assets.contracts.clear import contract_key, firewall
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.synthesis.rows import JUDGEMENTS, PAIRS
 from assets.vectors.embed import BASE, Embedder
@@ -87,7 +88,7 @@ class Trainer:
 
 
 @dg.asset(
-    deps=["judgements", "pairs", "snapshots"],
+    deps=["judgements", "pairs", "snapshots", "findings"],
     group_name="training",
     check_specs=audited("training_set"),
     pool="lance",
@@ -101,7 +102,16 @@ def training_set(
     tables, store = warehouse.tables, LanceStore(warehouse.home / "lance")
     chosen = accepted(tables.read(PAIRS).to_dicts(), tables.read(JUDGEMENTS).to_dicts())
     contracts = tables.read(SNAPSHOTS).unique(["server_id", "tool"], keep="first").to_dicts()
-    made = build_training_set(chosen, contracts, lambda texts: embed_texts(texts, embedder, store))
+    wall = firewall(warehouse)
+    _, kept_out = wall.part(contracts)
+    held = {(row["server_id"], row["tool"]) for row in kept_out}
+    bought = wall.aliases.as_bought(contracts, chosen)
+    made = build_training_set(
+        chosen,
+        bought,
+        lambda texts: embed_texts(texts, embedder, store),
+        held={contract_key(row) for row in bought if (row["server_id"], row["tool"]) in held},
+    )
     frame = TRAINING_SET.frame(made.rows)
     name = TRAINING_SET.digest(frame)
     flaws = set_flaws(made.rows)
@@ -196,7 +206,8 @@ def retriever_evaluation(
     candidate = last_adapter(warehouse, "retriever")["model"]
     store = LanceStore(warehouse.home / "lance")
     labels = dict.fromkeys([BASE_LABEL, champion(warehouse.home, "retriever").model, candidate])
-    texts = [tool_text(contract_of(row)) for row in warehouse.tables.read(SNAPSHOTS).to_dicts()]
+    clear = firewall(warehouse).clear(warehouse.tables.read(SNAPSHOTS).to_dicts())
+    texts = [tool_text(contract_of(row)) for row in clear]
     try:
         rows = evaluate_retriever(
             set_rows(warehouse, TEST),

@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from assets.contracts.aliases import read_aliases
 from assets.contracts.snapshot import SNAPSHOTS
 from training.champion import last_trained_set
 from training.retrain import Decision, DriftState, drift
@@ -40,16 +41,18 @@ DRIFT = TableSpec(
 def drift_state(warehouse: Warehouse, *, failed_attempts: int = 0) -> DriftState:
     """The state now: current contracts against those of the last *trained* set."""
     snapshots = warehouse.tables.read(SNAPSHOTS).unique(["server_id", "tool"])
+    current = read_aliases(warehouse.tables).current  # a new canonical form is no drift
     now = {
-        f"{server}::{tool}": name
+        f"{server}::{tool}": current(name)
         for server, tool, name in snapshots.select("server_id", "tool", "contract_digest").rows()
     }
     trained_on = last_trained_set(warehouse.home, ROLE)
     manifest = load_manifest(warehouse.home, trained_on) if trained_on else None
+    known = manifest["contracts"] if manifest else None
     head = warehouse.tables.head(TRAINING_SET.name)
     rows = warehouse.tables.read(TRAINING_SET).filter(pl.col("split") == TRAIN)
     return drift(
-        manifest["contracts"] if manifest else None,
+        {key: current(name) for key, name in known.items()} if known is not None else None,
         now,
         training_set=head.digest if head else None,
         trained_on=trained_on,

@@ -7,7 +7,7 @@ manifest that says what the set was made of. What does not: rendering for a mode
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,11 +76,16 @@ def accepted(pairs: Iterable[Row], judgements: Iterable[Row]) -> list[dict[str, 
 
 
 def build_training_set(
-    pairs: Sequence[Row], contracts: Iterable[Row], embed: Embed, policy: SetPolicy | None = None
+    pairs: Sequence[Row],
+    contracts: Iterable[Row],
+    embed: Embed,
+    policy: SetPolicy | None = None,
+    held: Collection[tuple[str, str, str]] = (),
 ) -> TrainingSet:
     """The set made of accepted `pairs` and the current snapshot rows.
 
-    A pair whose contract is no longer current is left out (`stale_contract`), and so is a train
+    A pair whose contract is no longer current is left out (`stale_contract`), one whose contract is
+    among the `held` (server, tool, contract digest) too (`quarantined`), and so is a train
     pair whose tool text also belongs to a test server (`leak`): a copy of a test tool.
     `embed` returns unit vectors of tool texts by the *base* embedder.
     """
@@ -95,6 +100,8 @@ def build_training_set(
         key = (pair["server_id"], pair["tool"], pair["contract_digest"])
         if key not in current:
             dropped["stale_contract"] += 1
+        elif key in held:
+            dropped["quarantined"] += 1
         elif side[key] == TRAIN and texts[key] in tested:
             dropped["leak"] += 1
         else:

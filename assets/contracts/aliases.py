@@ -110,15 +110,16 @@ def read_aliases(tables: Tables, partition: str | None = None) -> Aliases:
 
 
 def upgrade(
-    tables: Tables, partition: str, *, form: Form = CURRENT, run_id: str = "-"
+    tables: Tables, partition: str, *, form: Form | None = None, run_id: str = "-"
 ) -> list[dict[str, Any]]:
-    """Brings one marketplace's stored contracts to the form of today; returns what was renamed.
+    """Brings one marketplace's stored contracts to a form (today's); returns what was renamed.
 
     To be called before anything else of a night reads its snapshots. Costs one look at a file when
     there is nothing to do. The aliases, which also say which form all is in, are published last, so
     a kill before that is mended by the next call: the old names are still in the history.
     first_seen and last_seen stay: the contract is the same one.
     """
+    form = form or CURRENT
     spec = aliases_spec(form.version)
     with locked(tables.folder(spec.name, partition) / ".upgrade.lock"):
         if _version(tables, partition) == form.version:

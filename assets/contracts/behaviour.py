@@ -11,11 +11,12 @@ from typing import Any
 
 from assets.contracts.canonical import FIELDS
 from assets.contracts.scan.finding import HIGH, LOW, MEDIUM, Finding, Rule, escaped, rule
+from assets.contracts.snapshot import TWICE
 
 DEPENDS = rule(
     "depends_on_asker", HIGH, "behaviour",
     "is listed otherwise to another client, on another day or at a later call",
-    "Invariant Labs 2025, MCP rug pulls; issue of servers that behave while they are watched",
+    "Invariant Labs 2025, MCP rug pulls: a server that behaves while it is watched",
 )  # fmt: skip
 UNSTABLE = rule(
     "unstable", MEDIUM, "behaviour",
@@ -58,11 +59,6 @@ def asked_again(behaviour: str | None) -> Iterator[tuple[str, Finding]]:
             yield one["tool"], _finding(one["tool"], by, "", what)
 
 
-def looked_again(behaviour: str | None) -> bool:
-    """Whether a deployment's column says that the server was asked more than once."""
-    return behaviour is not None
-
-
 def misshapen(tools: Sequence[Any], problems: Mapping[int, str]) -> Iterator[tuple[str, Finding]]:
     """(tool, finding) for entries of a raw list without a contract of their own, and for members
     that differ from a field of the protocol by case alone. problems: entry -> what is wrong."""
@@ -75,9 +71,6 @@ def misshapen(tools: Sequence[Any], problems: Mapping[int, str]) -> Iterator[tup
         for key in odd[:3]:
             what = f"{key[:60]!r} beside the protocol's {_FIELDS[key.casefold()]!r}"
             yield _name(tool), _finding(_name(tool), AMBIGUOUS, f"/{place}", what)
-
-
-TWICE = "its name was listed before"
 
 
 def unusable(tool: str, problem: str) -> Finding:

@@ -1,17 +1,37 @@
-"""The door of the contracts: `snapshots` and `contract_changes`."""
+"""The door of the contracts: `snapshots`, `findings` and `contract_changes`."""
 
 import time as clock
+from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
 
 import dagster as dg
 
-from assets.contracts.snapshot import CHANGES, SNAPSHOTS, changes, malformed, snapshot
+from assets.contracts.aliases import read_aliases, upgrade
+from assets.contracts.clear import firewall
+from assets.contracts.findings import FINDINGS, SCANS, Launch, scan_snapshot
+from assets.contracts.origins import origins
+from assets.contracts.scan.finding import HIGH, SEVERITIES, escaped
+from assets.contracts.shown import table
+from assets.contracts.snapshot import (
+    CHANGES,
+    SNAPSHOTS,
+    changes,
+    malformed,
+    problems,
+    raw_tools,
+    snapshot,
+)
 from assets.partitions import close_night_after, marketplaces
-from assets.servers.deploy import DEPLOYMENTS
+from assets.servers.rows import DEPLOYMENTS
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
+from warehouse.intervals import wilson
 from warehouse.publish import Published, audited, publish
 from warehouse.store import Warehouse
 from warehouse.tables import plan
+
+_SHOWN = 50  # rows of a table in the UI
 
 
 @dg.asset(
@@ -25,6 +45,7 @@ def snapshots(
     context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
 ) -> Published:
     name = context.partition_key
+    renamed = upgrade(warehouse.tables, name, run_id=context.run_id)
     deployments = warehouse.tables.read(DEPLOYMENTS, name).to_dicts()
     previous = warehouse.tables.read(SNAPSHOTS, name)
     rows = snapshot(previous.to_dicts(), deployments, warehouse.blobs, clock.time())
@@ -50,10 +71,60 @@ def snapshots(
         plan=plan(_contracts(previous.to_dicts()), _contracts(rows)),
         metadata={
             "servers": len({row["server_id"] for row in rows}),
-            "malformed": dg.MetadataValue.json(left_out),
+            "malformed": len(left_out),
+            "malformed_tools": dg.MetadataValue.json(left_out[:_SHOWN]),
+            "renamed_by_a_new_form": len(renamed),
         },
     )
     close_night_after(context, warehouse.ledger, "snapshots")
+
+
+@dg.asset(
+    partitions_def=marketplaces,
+    deps=["deployments", "snapshots"],
+    group_name="contracts",
+    check_specs=audited("findings"),
+    description="Signs of poisoning in every tool; a high one keeps it out until it is released.",
+)
+def findings(
+    context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
+) -> Published:
+    name, tables = context.partition_key, warehouse.tables
+    aliases = read_aliases(tables, name)
+    contracts = tables.read(SNAPSHOTS, name).to_dicts()
+    previous = [
+        {**row, "contract_digest": aliases.current(row["contract_digest"])}
+        for row in tables.read(FINDINGS, name).to_dicts()
+    ]
+    past = origins(tables, name, aliases)
+    found = scan_snapshot(
+        contracts,
+        _launches(warehouse, name),
+        past.state,
+        scans=tables.read(SCANS, name).to_dicts(),
+        previous=previous,
+        night=datetime.fromtimestamp(clock.time(), UTC).strftime("%Y-%m-%d"),
+    )
+    scans = tables.stage(SCANS, SCANS.frame(found.scans), name)
+    yield from publish(
+        context,
+        warehouse,
+        FINDINGS,
+        FINDINGS.frame(found.rows),
+        expectations=[
+            expect_match("contract_digest", "^$|^c1:[0-9a-f]{64}$"),
+            expect_one_of("severity", list(SEVERITIES)),
+        ],
+        rules=[_escaped(found.rows), _about_current(found.rows, contracts)],
+        plan=plan(_keyed(previous), _keyed(found.rows)),
+        metadata=_rates(found.rows, len(contracts), found.read),
+    )
+    # Only now does the firewall rely on these scans; before, it reads the contracts itself.
+    tables.promote(scans, context.run_id, [])
+    past.keep(tables, context.run_id)
+    held = firewall(warehouse).part(contracts)[1]
+    context.log.info(f"{len(held)} of {len(contracts)} tools are held: toolmill quarantine list")
+    close_night_after(context, warehouse.ledger, "findings")
 
 
 @dg.asset(
@@ -101,6 +172,57 @@ def _history(warehouse: Warehouse) -> Iterator[tuple[list[dict], list[dict], flo
         new = tables.read(SNAPSHOTS, as_of=at).to_dicts()
         yield old, new, at
         old = new
+
+
+def _launches(warehouse: Warehouse, name: str) -> dict[str, Launch]:
+    """What the last launch of each server of a marketplace left."""
+    out = {}
+    for row in warehouse.tables.read(DEPLOYMENTS, name).to_dicts():
+        tools = raw_tools(row, warehouse.blobs) if row["status"] == "ok" else []
+        out[row["server_id"]] = Launch(
+            row["marketplace"], tools, problems(tools), row.get("behaviour")
+        )
+    return out
+
+
+def _escaped(rows: list[dict]) -> Verdict:
+    raw = [row["rule"] for row in rows if escaped(row["excerpt"]) != row["excerpt"]]
+    return Verdict("excerpts_escaped", not raw, f"{len(raw)} excerpts could move a cursor")
+
+
+def _about_current(rows: list[dict], contracts: list[dict]) -> Verdict:
+    """A high finding holds a contract, so there must be one to hold."""
+    known = {(row["server_id"], row["tool"], row["contract_digest"]) for row in contracts}
+    lost = [
+        row["tool"]
+        for row in rows
+        if row["severity"] == HIGH
+        and (row["server_id"], row["tool"], row["contract_digest"]) not in known
+    ]
+    return Verdict("high_findings_current", not lost, f"{len(lost)} about contracts not listed")
+
+
+def _rates(rows: list[dict], tools: int, read: int) -> dict[str, Any]:
+    """How much was found, as figures and as a table in which nothing a server sent is markup."""
+    high = [row for row in rows if row["severity"] == HIGH]
+    flagged = len({(row["server_id"], row["tool"]) for row in high})
+    low_end, high_end = wilson(flagged, tools)
+    counts = Counter((row["severity"], row["rule"]) for row in rows)
+    lines = [[str(count), severity, rule] for (severity, rule), count in counts.most_common()]
+    shown = [[row[name] for name in ("server_id", "tool", "rule", "excerpt")] for row in high]
+    return {
+        "tools": tools,
+        "scanned_tonight": read,
+        "high_tools": flagged,
+        "high_rate": flagged / tools if tools else 0.0,
+        "high_rate_interval": f"{low_end:.4f} to {high_end:.4f}",
+        "by_rule": dg.MetadataValue.md(table(["findings", "severity", "rule"], lines)),
+        "high": dg.MetadataValue.md(table(["server", "tool", "rule", "excerpt"], shown[:_SHOWN])),
+    }
+
+
+def _keyed(rows: list[dict]) -> dict[str, str]:
+    return {"|".join(str(row[name]) for name in FINDINGS.key): row["severity"] for row in rows}
 
 
 def _contracts(rows: list[dict]) -> dict[str, str]:

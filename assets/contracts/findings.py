@@ -11,17 +11,17 @@ is new.
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
-from assets.contracts.behaviour import BEHAVIOUR, asked_again, looked_again, misshapen, unusable
+from assets.contracts.behaviour import BEHAVIOUR, asked_again, misshapen, unusable
 from assets.contracts.origins import State
 from assets.contracts.scan.change import became
 from assets.contracts.scan.edition import scan_edition
 from assets.contracts.scan.engine import gravest, mentioned, scan_names, scan_tool
-from assets.contracts.scan.finding import MEDIUM, Finding
+from assets.contracts.scan.finding import HIGH, MEDIUM, Finding
 from warehouse.digest import digest
 from warehouse.tables import TableSpec
 
@@ -100,11 +100,14 @@ def scan_snapshot(
         servers[row["server_id"]].append(row)
     known = frozenset(row["tool"] for rows in servers.values() for row in rows)
     kept, out, read = [], [], 0
-    for server, rows in servers.items():
+    for server in sorted(servers.keys() | launches.keys()):
+        rows, launch = servers.get(server, []), launches.get(server)
         scanned, fresh = _server(rows, known, origins, held)
         kept += scanned
         read += fresh
-        out += _rows(rows, scanned, launches.get(server), before)
+        owner = {"marketplace": launch.marketplace if launch else rows[0]["marketplace"],
+                 "server_id": server}  # fmt: skip
+        out += _rows(owner, rows, scanned, launch or Launch(owner["marketplace"]), before)
     return Scanned(_dated(out, before, night), kept, read)
 
 
@@ -163,57 +166,46 @@ def _history(tool: Row, past: Row, own: frozenset[str], known: frozenset[str]) -
 
 
 def _rows(
-    rows: Sequence[Row],
-    scanned: Sequence[Row],
-    launch: Launch | None,
-    previous: Iterable[Row],
+    owner: Row, rows: Sequence[Row], scanned: Sequence[Row], launch: Launch, previous: Iterable[Row]
 ) -> Iterator[dict[str, Any]]:
     """Rows of FINDINGS of one server, without their date."""
     by_tool = {row["tool"]: row for row in rows}
-    found: list[tuple[str, Finding]] = [
-        (row["tool"], one) for row in scanned for one in findings_of(row)
-    ]
-    tools = [{"name": row["tool"]} for row in rows]
-    found += [(tools[place]["name"], one) for place, one in scan_names(tools)]
+    found = [(row["tool"], one) for row in scanned for one in findings_of(row)]
+    names = list(by_tool)
+    found += [(names[place], one) for place, one in scan_names([{"name": name} for name in names])]
     found += [
         (row["tool"], unusable(row["tool"], row["schema_problem"]))
         for row in rows
         if row["schema_problem"]
     ]
-    if launch is not None:
-        found += misshapen(launch.tools, launch.problems or {})
-        found += asked_again(launch.behaviour)
+    found += misshapen(launch.tools, launch.problems or {})
+    found += asked_again(launch.behaviour)
     for tool, one in found:
-        row = by_tool.get(tool)
-        if row is None and one.severity not in ("low", MEDIUM):
-            one = replace(one, severity=MEDIUM)  # nothing is made of it: there is nothing to hold
-        yield _row(rows[0], row, tool, one)
-    if launch is None or not looked_again(launch.behaviour):
-        yield from _remembered(rows[0]["server_id"], by_tool, previous)
+        yield _row(owner, by_tool.get(tool), tool, one)
+    if launch.behaviour is None:
+        yield from _remembered(owner, by_tool, previous)
 
 
 def _remembered(
-    server: str, by_tool: Mapping[str, Row], previous: Iterable[Row]
+    owner: Row, by_tool: Mapping[str, Row], previous: Iterable[Row]
 ) -> Iterator[dict[str, Any]]:
     """What an earlier second look showed of contracts that are the same: nobody looked again."""
     for row in previous:
         now = by_tool.get(row["tool"])
-        if (
-            row["server_id"] == server
-            and row["rule"] in BEHAVIOUR
-            and row["contract_digest"] == (now["contract_digest"] if now else "")
-        ):
-            yield {**row, "marketplace": next(iter(by_tool.values()))["marketplace"]}
+        same = row["contract_digest"] == (now["contract_digest"] if now else "")
+        if row["server_id"] == owner["server_id"] and row["rule"] in BEHAVIOUR and same:
+            yield {**row, **owner}
 
 
-def _row(any_of_server: Row, row: Row | None, tool: str, one: Finding) -> dict[str, Any]:
+def _row(owner: Row, row: Row | None, tool: str, one: Finding) -> dict[str, Any]:
+    """One row of FINDINGS. Of a tool without a contract nothing is made: there is nothing to hold,
+    and its finding is medium at most."""
     return {
-        "marketplace": any_of_server["marketplace"],
-        "server_id": any_of_server["server_id"],
+        **owner,
         "tool": tool if row is not None else one.tool,
         "contract_digest": row["contract_digest"] if row is not None else "",
         "rule": one.rule,
-        "severity": one.severity,
+        "severity": one.severity if row is not None or one.severity != HIGH else MEDIUM,
         "field": one.field,
         "span": json.dumps(list(one.span)),
         "excerpt": one.excerpt,

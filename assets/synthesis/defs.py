@@ -6,6 +6,8 @@ from typing import Any
 import dagster as dg
 import polars as pl
 
+from assets.contracts.aliases import read_aliases
+from assets.contracts.clear import contract_key, firewall
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.marketplaces.private import NotApproved
 from assets.partitions import close_night_after, marketplaces
@@ -33,7 +35,7 @@ CATCH_FLOOR, FALSE_ALARM_CEILING = 0.6, 0.3
 
 @dg.asset(
     partitions_def=marketplaces,
-    deps=["snapshots"],
+    deps=["snapshots", "findings"],
     group_name="synthesis",
     check_specs=audited("pairs"),
     pool="llm",
@@ -50,8 +52,9 @@ def pairs(
     except NotApproved as error:
         yield from refuse(context, warehouse, "pairs", "approved_endpoint", error)
         return
-    contracts = _usable(warehouse.tables.read(SNAPSHOTS, name).to_dicts())
     previous = warehouse.tables.read(PAIRS, name).to_dicts()
+    bought, held = _offered(warehouse, name, previous)
+    contracts = _usable(bought)
     ask = {"k": writer.pairs_per_tool, "seed": writer.seed}
     due = plan(
         {tool_key(row): row["plan_digest"] for row in previous},
@@ -76,14 +79,14 @@ def pairs(
         ],
         rules=[_written(rows), _current(rows, contracts)],
         plan=due,
-        metadata=_figures(rows, llm),
+        metadata={**_figures(rows, llm), "held": held},
     )
     close_night_after(context, warehouse.ledger, "pairs")
 
 
 @dg.asset(
     partitions_def=marketplaces,
-    deps=["pairs", "snapshots"],
+    deps=["pairs", "snapshots", "findings"],
     group_name="synthesis",
     check_specs=audited("judgements"),
     pool="llm",
@@ -101,8 +104,10 @@ def judgements(
         yield from refuse(context, warehouse, "judgements", "approved_endpoint", error)
         return
     written = warehouse.tables.read(PAIRS, name).to_dicts()
-    snapshots = warehouse.tables.read(SNAPSHOTS, name).to_dicts()
-    contracts = {row["contract_digest"]: contract_of(row) for row in snapshots}
+    bought, _ = _offered(warehouse, name, written)
+    offered = {contract_key(row) for row in bought}
+    written = [row for row in written if contract_key(row) in offered]
+    contracts = {row["contract_digest"]: contract_of(row) for row in bought}
     previous = warehouse.tables.read(JUDGEMENTS, name).to_dicts()
     ask = {"seed": writer.seed, "threshold": writer.threshold}
     due = plan(
@@ -158,6 +163,14 @@ def spend(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehou
         rules=[Verdict("budget", within, f"{spent:.4f} USD", f"at most {limit} USD")],
         metadata={"spent_usd": spent, "accepted": len(accepted)},
     )
+
+
+def _offered(warehouse: Warehouse, name: str, held: Sequence[Row]) -> tuple[list[Row], int]:
+    """The clear contracts of a marketplace, under the names that the rows `held` were bought under,
+    and how many contracts are not clear."""
+    rows = warehouse.tables.read(SNAPSHOTS, name).to_dicts()
+    clear, kept_out = firewall(warehouse).part(rows)
+    return read_aliases(warehouse.tables, name).as_bought(clear, held), len(kept_out)
 
 
 def _usable(rows: list[Row]) -> dict[str, Row]:

@@ -3,10 +3,12 @@
 import dagster as dg
 import polars as pl
 
+from assets.contracts.aliases import read_aliases
+from assets.contracts.clear import firewall
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.partitions import close_night_after, marketplaces
 from assets.vectors.embed import Embedder
-from assets.vectors.index import VECTORS, embed_contracts, unit_norm_flaws
+from assets.vectors.index import TOOL, VECTORS, embed_contracts, unit_norm_flaws
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
 from warehouse.lance import LanceStore
 from warehouse.progress import Lines
@@ -23,7 +25,7 @@ EXPECTATIONS = [
 
 @dg.asset(
     partitions_def=marketplaces,
-    deps=["snapshots"],
+    deps=["snapshots", "findings"],
     group_name="vectors",
     check_specs=audited("contract_vectors"),
     pool="lance",
@@ -36,11 +38,13 @@ def contract_vectors(
 ) -> Published:
     name = context.partition_key
     store = LanceStore(warehouse.home / "lance")
-    snapshots = warehouse.tables.read(SNAPSHOTS, name).to_dicts()
-    rows = embed_contracts(snapshots, embedder, store, Lines(context.log.info))
+    previous = warehouse.tables.read(VECTORS, name)
+    clear, held = firewall(warehouse).part(warehouse.tables.read(SNAPSHOTS, name).to_dicts())
+    aliases = read_aliases(warehouse.tables, name)
+    bought = aliases.as_bought(clear, previous.filter(pl.col("kind") == TOOL).to_dicts())
+    rows = embed_contracts(bought, embedder, store, Lines(context.log.info))
     store.refresh_indexes()
     flaws = unit_norm_flaws(rows, store)
-    previous = warehouse.tables.read(VECTORS, name)
     frame = VECTORS.frame(rows)
     yield from publish(
         context,
@@ -54,7 +58,7 @@ def contract_vectors(
             )
         ],
         plan=plan(_digests(previous), _digests(frame)),
-        metadata={"embedder": embedder.id},
+        metadata={"embedder": embedder.id, "held": len(held)},
     )
     close_night_after(context, warehouse.ledger, "contract_vectors")
 

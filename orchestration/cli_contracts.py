@@ -1,4 +1,4 @@
-"""Commands about contracts: `toolmill contract diff`.
+"""Commands about contracts: `toolmill contract diff` and `toolmill contract history`.
 
 What belongs here: their arguments and what they print. What does not: anything they decide.
 """
@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from orchestration.settings import load_settings
 from orchestration.terminal import fail, print_json
 
 app = typer.Typer(
@@ -40,6 +41,35 @@ def diff(
     print_json(told.answer) if as_json else _print_table(told.answer)
     if told.alarming:
         sys.exit(1)
+
+
+@app.command()
+def history(
+    server_id: Annotated[str, typer.Argument(help="as in the snapshots, e.g. npm:@scope/name")],
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+) -> None:
+    """Every contract a server was seen with, and what changed; reads published tables only."""
+    from assets.contracts.history import UnknownServer
+    from assets.contracts.history import history as history_of
+    from orchestration.resources import open_warehouse
+
+    try:
+        told = history_of(open_warehouse(load_settings()).tables, server_id)
+    except UnknownServer as error:
+        fail(str(error), 1)
+    print_json(told) if as_json else _print_history(told)
+
+
+def _print_history(told: dict[str, Any]) -> None:
+    for tool in told["tools"]:
+        typer.echo(tool["tool"])
+        for one in tool["contracts"]:
+            now = "now" if one["current"] else "   "
+            typer.echo(
+                f"  {now} {one['first_seen']} to {one['last_seen']} {one['contract_digest']}"
+            )
+    for change in told["changes"]:
+        typer.echo(f"{change['night']} {change['class']:<10} {change['tool']}: {change['why']}")
 
 
 def _print_table(answer: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from assets.contracts.findings import FINDINGS, SCANS
 from assets.contracts.snapshot import SNAPSHOTS
 from serving.defs import _served
 from tests.contracts.world import MARKET, World, honest, poisoned
+from warehouse.audit import Verdict
 from warehouse.store import Warehouse
 
 BAD = ("npm:photo", "find_photo")
@@ -177,7 +178,7 @@ def test_a_tool_that_depends_on_who_asks_is_held_and_an_unstable_one_is_told(wor
         {"tool": "only_for_others", "change": "added", "varied": "date"},
         {"tool": 7}, None,
     ]  # fmt: skip
-    world.deploy({"npm:photo": honest()["npm:photo"], **honest()})
+    world.deploy(honest())
     told = behaviour(world, {"npm:photo": json.dumps(changed)})
     assert told.found() == {(*BAD, "depends_on_asker")}
     assert ("npm:photo", "make_photo", "unstable") in told.found("medium")
@@ -225,7 +226,7 @@ def test_a_page_of_findings_holds_no_markup_of_a_strangers(world: World) -> None
     )
     world.deploy(servers)
     shown = world.night()["findings"]["high"]
-    cells = [line for line in shown.splitlines()[2:]]
+    cells = shown.splitlines()[2:]
     assert cells
     for line in cells:
         assert line.count("|") == 5
@@ -260,12 +261,8 @@ def test_the_audit_keeps_findings_back_that_could_move_a_cursor(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.deploy(with_poison())
-    monkeypatch.setattr(
-        "assets.contracts.defs._escaped",
-        lambda _: __import__("warehouse.audit", fromlist=["Verdict"]).Verdict(
-            "excerpts_escaped", False, "1 excerpt"
-        ),
-    )
+    failed = Verdict("excerpts_escaped", False, "1 excerpt")
+    monkeypatch.setattr("assets.contracts.defs._escaped", lambda _: failed)
     with pytest.raises(dg.Failure, match="excerpts_escaped"):
         world.night()
     assert world.warehouse.tables.head(FINDINGS.name, MARKET) is None

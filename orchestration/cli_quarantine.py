@@ -1,0 +1,104 @@
+"""Commands about held tools: `toolmill quarantine list | release | hold`.
+
+What belongs here: their arguments and what they print. What does not: anything they decide.
+"""
+
+from typing import Annotated, Any
+
+import typer
+
+from orchestration.settings import load_settings
+from orchestration.terminal import fail, print_json
+
+app = typer.Typer(
+    name="quarantine", no_args_is_help=True, add_completion=False, help="Tools that are kept out."
+)
+
+DIGEST = typer.Argument(help="c1:…, as `quarantine list` prints it")
+BY = typer.Option("--by", help="who decides")
+WHY = typer.Option("--why", help="what was read and why it is so")
+JSON = typer.Option("--json", help="one JSON object")
+
+
+@app.callback()
+def quarantine() -> None:
+    """Tools that are kept out of prompts, embeddings, training rows and the served index."""
+
+
+@app.command("list")
+def listed(as_json: Annotated[bool, JSON] = False) -> None:
+    """Held tools and what holds them; excerpts are escaped."""
+    from assets.contracts.decisions import DecisionError
+    from assets.contracts.quarantine import held_tools
+    from orchestration.resources import open_warehouse
+
+    try:
+        rows = held_tools(open_warehouse(load_settings()))
+    except DecisionError as error:
+        fail(str(error), 1)
+    tools = len({(row["server_id"], row["tool"], row["contract_digest"]) for row in rows})
+    if as_json:
+        print_json({"held": rows, "tools": tools})
+        return
+    for row in rows:
+        who = f"  by {row['by']}" if row["by"] else ""
+        typer.echo(f"{row['server_id']}  {row['tool']}  {row['rule']} ({row['severity']}){who}")
+        typer.echo(f"    {row['contract_digest']}")
+        typer.echo(f"    {row['excerpt'] or row['why']}")
+    typer.echo(f"{tools} tools are held")
+
+
+@app.command()
+def release(
+    contract_digest: Annotated[str, DIGEST],
+    rule: Annotated[str, typer.Option(help="the rule whose finding was read; * lifts a hold")],
+    by: Annotated[str, BY],
+    why: Annotated[str, WHY],
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Let one contract in although this rule fired; each rule that fired is released by itself."""
+    _decided(contract_digest, rule, "released", by, why, as_json)
+
+
+@app.command()
+def hold(
+    contract_digest: Annotated[str, DIGEST],
+    by: Annotated[str, BY],
+    why: Annotated[str, WHY],
+    rule: Annotated[str, typer.Option(help="a rule, or * for the contract as a whole")] = "*",
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Keep one contract out, whatever was found."""
+    _decided(contract_digest, rule, "held", by, why, as_json)
+
+
+def _decided(digest: str, rule: str, verdict: str, by: str, why: str, as_json: bool) -> None:
+    from assets.contracts.decisions import DecisionError
+    from assets.contracts.quarantine import BadDecision, UnknownContract, decide_by_hand
+    from orchestration.resources import open_warehouse
+
+    _usage(digest, by, why)
+    try:
+        told = decide_by_hand(
+            open_warehouse(load_settings()), digest, rule=rule, verdict=verdict, by=by, why=why
+        )
+    except BadDecision as error:
+        fail(str(error), 2)
+    except (UnknownContract, DecisionError) as error:
+        fail(str(error), 1)
+    print_json(told) if as_json else _print(told)
+
+
+def _usage(digest: str, by: str, why: str) -> None:
+    """Ends the command where an argument says nothing."""
+    if not digest.startswith("c1:"):
+        fail(f"{digest[:80]!r} is no contract digest: expected c1:…", 2)
+    for name, text in (("--by", by), ("--why", why)):
+        if not text.strip():
+            fail(f"{name} is empty, expected a text", 2)
+
+
+def _print(told: dict[str, Any]) -> None:
+    for tool in told["tools"]:
+        typer.echo(f"{told['verdict']}  {tool['server_id']}  {tool['tool']}  {told['rule']}")
+    typer.echo("it takes effect with the next night")

@@ -1,0 +1,118 @@
+"""`toolmill quarantine` and `toolmill contract history` over nights that were really run."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from assets.contracts.defs import contract_changes, findings, snapshots
+from orchestration import cli_contracts, cli_quarantine
+from tests.contracts.world import MARKET, World, honest, poisoned
+from warehouse.store import Warehouse
+
+BAD = ("npm:photo", "find_photo")
+SAID = ("--by", "ann", "--why", "read it")
+
+
+@pytest.fixture
+def world(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    monkeypatch.setenv("TOOLMILL_HOME", str(warehouse.home))
+    monkeypatch.chdir(warehouse.home.parent)
+    made = World(warehouse)
+    made.deploy(honest())
+    made.run([snapshots, findings], MARKET)
+    servers = honest()
+    servers["npm:photo"][0] = poisoned(servers["npm:photo"][0])
+    made.deploy(servers)
+    made.run([snapshots, findings], MARKET)
+    yield made
+    warehouse.ledger.close()
+
+
+def toolmill(app: typer.Typer, *arguments: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, list(arguments))
+    return done.exit_code, done.stdout, done.stderr
+
+
+def held() -> dict[str, set[str]]:
+    code, out, _ = toolmill(cli_quarantine.app, "list", "--json")
+    assert code == 0
+    found: dict[str, set[str]] = {}
+    for row in json.loads(out)["held"]:
+        found.setdefault(row["tool"], set()).add(row["rule"])
+    return found
+
+
+def test_the_list_names_what_holds_a_tool_and_a_release_of_each_rule_empties_it(
+    world: World,
+) -> None:
+    rules = held()["find_photo"]
+    assert "rug_pull" in rules
+    name = world.digest(*BAD)
+    for rule in sorted(rules):
+        assert "find_photo" in held()
+        code, out, _ = toolmill(cli_quarantine.app, "release", name, "--rule", rule, *SAID)
+        assert (code, out.split()[:3]) == (0, ["released", *BAD])
+    assert held() == {}
+
+
+def test_a_hold_is_listed_with_who_held_it(world: World) -> None:
+    name = world.digest("npm:song", "find_song")
+    code, _, _ = toolmill(cli_quarantine.app, "hold", name, "--by", "ann\x1b[2J", "--why", "odd")
+    assert code == 0
+    code, out, _ = toolmill(cli_quarantine.app, "list")
+    assert "find_song  * (high)  by ann\\u{1b}[2J" in out
+    assert "\x1b" not in out
+    code, _, _ = toolmill(cli_quarantine.app, "release", name, "--rule", "*", *SAID)
+    assert (code, set(held())) == (0, {"find_photo"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("release", "c1:" + "0" * 64, "--rule", "concealment", *SAID), 1),
+        (("release", "0" * 64, "--rule", "concealment", *SAID), 2),
+        (("release", "c1:" + "0" * 64, "--rule", "no_such_rule", *SAID), 2),
+        (("hold", "c1:" + "0" * 64, "--by", " ", "--why", "x"), 2),
+        (("hold", "c1:" + "0" * 64), 2),
+        (("release", "c1:" + "0" * 64, *SAID), 2),
+    ],
+)
+def test_what_cannot_be_decided_is_refused_with_its_code(world, arguments, code) -> None:
+    done = toolmill(cli_quarantine.app, *arguments)
+    assert done[0] == code
+    assert done[1] == ""
+
+
+def test_a_broken_record_is_one_line_and_code_1(world: World) -> None:
+    toolmill(cli_quarantine.app, "hold", world.digest(*BAD), *SAID)
+    [path] = world.warehouse.home.rglob("decisions.jsonl")
+    path.write_text("{}\n")
+    code, out, err = toolmill(cli_quarantine.app, "hold", world.digest(*BAD), *SAID)
+    assert code == 0  # a decision is added, not read
+    code, out, err = toolmill(cli_quarantine.app, "list")
+    assert (code, out, len(err.splitlines())) == (1, "", 1)
+
+
+def test_the_history_of_a_server_holds_each_contract_and_each_change(world: World) -> None:
+    world.run([contract_changes])
+    code, out, _ = toolmill(cli_contracts.app, "history", "npm:photo", "--json")
+    told = json.loads(out)
+    assert code == 0
+    tools = {tool["tool"]: tool["contracts"] for tool in told["tools"]}
+    assert [one["current"] for one in tools["find_photo"]] == [False, True]
+    assert [one["current"] for one in tools["make_photo"]] == [True]
+    assert tools["find_photo"][1]["contract_digest"] == world.digest(*BAD)
+    [change] = told["changes"]
+    assert (change["tool"], change["class"]) == ("find_photo", "suspicious")
+    assert "secret" in change["why"]
+    code, out, _ = toolmill(cli_contracts.app, "history", "npm:photo")
+    assert (code, out.count("c1:")) == (0, 4)
+
+
+def test_a_server_that_was_never_seen_is_named(world: World) -> None:
+    code, out, err = toolmill(cli_contracts.app, "history", "npm:nobody")
+    assert (code, out) == (1, "")
+    assert "npm:nobody" in err

@@ -1,12 +1,20 @@
 """Strangers that try to get out: nothing of the host is readable, writable or reachable."""
 
+import errno
+import json
 import os
-import socket
-import threading
+import shutil
+from pathlib import Path
 
 import pytest
 
+from assets.servers.certificate import canaries, run_suite, suite_launch
+from assets.servers.escapes import ATTEMPTS, CONTROLS, program
+from assets.servers.launch import Launch, Mount, SandboxPolicy
 from assets.servers.probe import probe
+from assets.servers.sandbox import start
+from assets.servers.toolchain import find_toolchain
+from assets.servers.world import environment
 from tests.support.stranger import (
     CONVERSATION,
     POLICY,
@@ -22,56 +30,44 @@ def sandbox():
     require_sandbox()
 
 
-ATTEMPTS = {
-    "reads_shadow": "lambda: open('/etc/shadow').read()",
-    "reads_host_passwd": "lambda: open('/etc/passwd').read().index('daemon')",
-    "lists_root_home": "lambda: os.listdir('/root/.config')",
-    "reads_ssh": "lambda: os.listdir('/root/.ssh')",
-    "reads_proc_environ": "lambda: open('/proc/1/environ').read()",
-    "sees_other_processes": "lambda: [p for p in os.listdir('/proc') if p.isdigit()][12]",
-    "reads_kernel_memory": "lambda: open('/proc/kcore', 'rb').read(8)",
-    "reads_a_disk": "lambda: [open(f'/dev/{d}', 'rb') for d in ('sda', 'vda', 'nvme0n1')]",
-    "reads_sysfs": "lambda: os.listdir('/sys/class')",
-    "follows_a_symlink": "lambda: (os.symlink('/etc/shadow', '/tmp/s'), open('/tmp/s').read())",
-    "follows_proc_root": "lambda: os.listdir('/proc/1/root/root')",
-    "hard_links_shadow": "lambda: os.link('/etc/shadow', '/tmp/h')",
-    "writes_usr": "lambda: open('/usr/lib/x', 'w')",
-    "writes_its_folder": "lambda: open('/srv/server/x', 'w')",
-    "writes_etc": "lambda: open('/etc/x', 'w')",
-    "writes_dev": "lambda: open('/dev/x', 'w')",
-    "writes_root": "lambda: os.mkdir('/x')",
-    "writes_sysctl": "lambda: open('/proc/sys/kernel/hostname', 'w').write('x')",
-    "becomes_root": "lambda: os.setuid(0)",
-    "changes_group": "lambda: os.setgroups([0])",
-    "makes_a_device": "lambda: os.mknod('/tmp/d', 0o60600, os.makedev(8, 0))",
-    "changes_root": "lambda: os.chroot('/tmp')",
-    "kills_init": "lambda: os.kill(1, 9)",
-    "raises_a_limit": "lambda: __import__('resource').setrlimit(0, (-1, -1))",
-    "lowers_nice": "lambda: os.nice(-5)",
-    "mounts": "lambda: libc('mount', b'none', b'/tmp', b'tmpfs', 0, None)",
-    "new_user_namespace": "lambda: libc('unshare', 0x10000000)",
-    "new_mount_namespace": "lambda: libc('unshare', 0x00020000)",
-    "traces_init": "lambda: libc('ptrace', 16, 1, None, None)",
-    "joins_a_namespace": "lambda: libc('setns', os.open('/proc/1/ns/mnt', 0), 0)",
-    "loads_bpf": "lambda: libc('syscall', 321, 0, None, 0)",
-    "raw_socket": "lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)",
-    "packet_socket": "lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 3)",
-    "an_interface_besides_loopback": "lambda: socket.if_nameindex()[1]",
-}
-
-HELPERS = """
-import ctypes, socket
-C = ctypes.CDLL(None, use_errno=True)
-def libc(name, *args):
-    if getattr(C, name)(*args) < 0:
-        raise OSError(ctypes.get_errno(), name)
-"""
+@pytest.fixture(scope="module")
+def outcomes():
+    """What the suite came to in one run, and whether a listener of ours was reached."""
+    require_sandbox()
+    with canaries() as prepared:
+        found = run_suite(suite_launch(prepared, find_toolchain()), SandboxPolicy())
+        yield {**found, "listener": prepared.reached()}
 
 
-def test_no_attempt_to_escape_works(tmp_path):
-    found = " + ".join(f"attempt({name!r}, {action})" for name, action in ATTEMPTS.items())
-    result = meet(tmp_path, f"{HELPERS}\nserve([tool('control')] + {found})")
-    assert names(result) == ["control"], result.hint
+@pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: attempt.name)
+def test_the_attempt_is_refused(attempt, outcomes):
+    assert outcomes[attempt.name] == "refused"
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+def test_what_servers_need_works(control, outcomes):
+    assert outcomes[control] == "worked"
+
+
+def test_no_listener_of_the_host_was_reached(outcomes):
+    assert outcomes["listener"] is False
+
+
+def test_a_server_that_tries_everything_is_listed_with_what_worked(tmp_path):
+    """The same suite from inside a server: it is contained, and its outcome is `ok`."""
+    (tmp_path / "suite.py").write_text(program())
+    (tmp_path / "own").write_text("own")
+    source = (
+        "import subprocess\n"
+        "done = subprocess.run([sys.executable, '/srv/server/suite.py'], capture_output=True)\n"
+        "found = json.loads(done.stdout)\n"
+        "serve([tool(name) for name, how in found.items() if how == 'worked'])"
+    )
+    with canaries() as prepared:
+        told = {**prepared.told, "names": [*environment(Launch(())), "CANARIES", "LC_CTYPE", "PWD"]}
+        stranger = launch(tmp_path, source, CANARIES=json.dumps(told))
+        result = probe(stranger, POLICY, CONVERSATION)
+    assert (result.status, names(result)) == ("ok", list(CONTROLS)), result.hint
 
 
 def test_an_attempt_that_works_would_be_seen(tmp_path):
@@ -93,24 +89,43 @@ def test_a_value_of_the_environment_is_in_no_command_line(tmp_path):
     assert names(result) == ["x0", "hunter2"]
 
 
-@pytest.mark.parametrize("family", ["loopback", "abstract"])
-def test_services_of_the_host_are_out_of_reach(tmp_path, family):
-    if family == "loopback":
-        listener = socket.create_server(("127.0.0.1", 0))
-        where = f"socket.create_connection(('127.0.0.1', {listener.getsockname()[1]}), 1)"
-    else:
-        name = f"toolmill-test-{os.getpid()}"
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind("\0" + name)
-        listener.listen()
-        where = f"socket.socket(socket.AF_UNIX).connect('\\0{name}')"
-    accepted = []
-    thread = threading.Thread(target=lambda: accepted.append(listener.accept()), daemon=True)
-    thread.start()
-    source = f"import socket\nserve([tool('control')] + attempt('host', lambda: {where}))"
-    with listener:
-        assert names(meet(tmp_path, source)) == ["control"]
-        assert accepted == []
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a program that becomes root")
+def test_a_setuid_program_gains_nothing(tmp_path):
+    shutil.copy("/usr/bin/id", tmp_path / "id")
+    (tmp_path / "id").chmod(0o6755)
+    assert (tmp_path / "id").stat().st_mode & 0o6000
+    source = (
+        "import subprocess\n"
+        "said = subprocess.run(['/srv/server/id', '-u'], capture_output=True, text=True).stdout\n"
+        "serve([tool('root' if said.strip() == '0' else 'nobody' if said.strip() else 'silent')])"
+    )
+    assert names(meet(tmp_path, source)) == ["nobody"]
+
+
+def test_links_in_its_folder_lead_nowhere(tmp_path):
+    """Of a folder mounted with --dir too: a link is followed inside, where its target is not."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text("secret")
+    folder = tmp_path / "server"
+    folder.mkdir()
+    for path in (tmp_path, outside):
+        path.chmod(0o755)
+    for name, target in {"up": "..", "file": outside / "secret", "shadow": "/etc/shadow"}.items():
+        (folder / name).symlink_to(target)
+    source = (
+        "found = attempt('file', lambda: open('/srv/server/file').read())\n"
+        "found += attempt('shadow', lambda: open('/srv/server/shadow').read())\n"
+        "found += attempt('up', lambda: os.listdir('/srv/server/up/outside'))\n"
+        "serve([tool('control')] + found)"
+    )
+    assert names(meet(folder, source)) == ["control"]
+    launched = launch(folder, source)
+    same = tuple(Mount.same(folder) if m.inside == "/srv/server" else m for m in launched.mounts)
+    by_hand = Launch((launched.argv[0], str(folder / "stranger.py")), {}, same, cwd=str(folder))
+    text = (folder / "stranger.py").read_text().replace("/srv/server", str(folder))
+    (folder / "stranger.py").write_text(text)
+    assert names(probe(by_hand, POLICY, CONVERSATION)) == ["control"]
 
 
 def test_home_and_tmp_are_private_writable_and_executable(tmp_path):
@@ -126,3 +141,47 @@ def test_home_and_tmp_are_private_writable_and_executable(tmp_path):
     expected = ["escaped_tmp", "escaped_home_user", "1"]
     assert names(meet(tmp_path, source)) == expected
     assert names(meet(tmp_path, source)) == expected  # nothing was left from the first
+
+
+def test_pipes_and_sockets_left_in_home_are_gone_with_it(tmp_path):
+    """They would hold up whoever opens them: nobody on the host ever can."""
+    source = (
+        "import socket\nhome = os.environ['HOME']\nbefore = len(os.listdir(home))\n"
+        "os.mkfifo(home + '/fifo-of-a-stranger'); os.mkfifo('/tmp/fifo-of-a-stranger')\n"
+        "socket.socket(socket.AF_UNIX).bind(home + '/socket')\n"
+        "serve([tool(f'before{before}')])"
+    )
+    assert names(meet(tmp_path, source)) == ["before0"]
+    assert names(meet(tmp_path, source)) == ["before0"]
+    assert not Path("/tmp/fifo-of-a-stranger").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["stranger.py"]
+
+
+def test_two_servers_at_once_do_not_find_each_other():
+    """An abstract socket, a loopback port and shared memory of one are not the other's."""
+    first = "import socket, sys, time; a = socket.create_server(('127.0.0.1', 4711));"
+    first += "b = socket.socket(socket.AF_UNIX); b.bind('\\0x'); b.listen();"
+    first += "open('/dev/shm/x', 'w'); print('up', flush=True); time.sleep(60)"
+    second = "import os, socket; print(socket.socket().connect_ex(('127.0.0.1', 4711)) != 0,"
+    second += "socket.socket(socket.AF_UNIX).connect_ex('\\0x') != 0, os.listdir('/dev/shm'))"
+    python = find_toolchain()
+    mounts = tuple(Mount.same(path) for path in python.binds)
+    with start(Launch((str(python.python), "-c", first), mounts=mounts), POLICY) as one:
+        assert one.process.stdout
+        assert one.process.stdout.readline() == b"up\n"
+        with start(Launch((str(python.python), "-c", second), mounts=mounts), POLICY) as other:
+            out, err = other.process.communicate(timeout=20)
+    assert out == b"True True []\n", err
+
+
+def test_an_address_without_a_route_is_refused_at_once(tmp_path):
+    """With no network there is no wait either: the kernel says so before anything is sent."""
+    source = (
+        "import socket\n"
+        "def code(where):\n"
+        "    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:\n"
+        "        return s.connect_ex((where, 53))\n"
+        "serve([tool(str(code(w))) for w in ('169.254.169.254', '10.0.0.1', '192.0.2.1')])"
+    )
+    unreachable = str(errno.ENETUNREACH)
+    assert names(meet(tmp_path, source)) == [unreachable] * 3

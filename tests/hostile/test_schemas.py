@@ -1,0 +1,134 @@
+"""Strangers whose schemas are the weapon: what is listed is kept and checked without harm."""
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from assets.contracts.canonical import ContractError, contract_digest
+from assets.contracts.snapshot import contracts_of
+from assets.contracts.validate import schema_problem, validate_call
+from assets.servers.deploy import Deployed
+from tests.support.stranger import meet, names, require_sandbox
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def sandbox():
+    require_sandbox()
+
+
+def listed(tmp_path, schema):
+    """The tools of a server whose tool `x` has this schema (Python source)."""
+    result = meet(tmp_path, f"serve([tool('a'), {{'name': 'x', 'inputSchema': {schema}}}])")
+    assert (result.status, names(result)) == ("ok", ["a", "x"]), result.hint
+    assert Deployed.from_json(Deployed(result).to_json()).probe == result
+    return result.tools
+
+
+def test_a_remote_ref_is_never_fetched(tmp_path):
+    """Through probe, contract, schema check and the check of a call, nobody knocks."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/schema.json"
+        schema = {
+            "type": "object",
+            "$schema": url,
+            "$id": url,
+            "properties": {"a": {"$ref": url}, "b": {"$dynamicRef": f"{url}#x"}},
+            "allOf": [{"$ref": f"{url}#/definitions/x"}],
+        }
+        for one in (schema, {**schema, "$schema": "https://json-schema.org/draft/2020-12/schema"}):
+            tools = listed(tmp_path, repr(one))
+            for body in contracts_of(tools):
+                schema_problem(body["inputSchema"])
+                validate_call(body, {"a": 1, "b": 2})
+            contract_digest(tools[1])
+        listener.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+
+
+CALLS = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from assets.contracts.snapshot import contracts_of
+from assets.contracts.validate import schema_problem, validate_call
+for body in contracts_of(json.loads(sys.stdin.read())):
+    problem = schema_problem(body["inputSchema"])
+    flaws = validate_call(body, {"a": "a" * 5000 + "!", "b": [1] * 50, "c": {"c": {"c": 1}}})
+    print(body["name"], bool(problem), len(flaws))
+"""
+
+HEAVY = {
+    "a pattern that backtracks": {"properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}},
+    "nested stars": {"properties": {"a": {"pattern": "^((a*)*)*b$"}}},
+    "overlapping alternatives": {"properties": {"a": {"pattern": "^(a|aa|a?)+$"}}},
+    "patternProperties that backtrack": {"patternProperties": {"^(a|a)*b": {"type": "string"}}},
+    "a pattern of 100 kB": {"properties": {"a": {"pattern": "(a?){50}" * 12_000}}},
+    "a pattern that is none": {"properties": {"a": {"pattern": "(((("}}},
+    "a counted repetition": {"properties": {"a": {"pattern": "^(a{1,999}){1,999}b$"}}},
+    "a reference to itself": {"$ref": "#"},
+    "references in a ring": {
+        "$ref": "#/$defs/x",
+        "$defs": {"x": {"$ref": "#/$defs/y"}, "y": {"$ref": "#/$defs/x"}},
+    },
+    "alternatives that multiply": {
+        "$defs": {
+            str(i): {"anyOf": [{"$ref": f"#/$defs/{i + 1}"}] * 4} if i < 20 else {"not": {}}
+            for i in range(21)
+        },
+        "properties": {"a": {"$ref": "#/$defs/0"}},
+    },
+    "a multiple of almost nothing": {"properties": {"b": {"items": {"multipleOf": 1e-300}}}},
+    "ten thousand members": {"properties": {f"p{i}": {"type": "string"} for i in range(10_000)}},
+}
+
+
+@pytest.mark.parametrize("name", HEAVY)
+def test_a_call_against_it_is_checked_all_the_same(name, tmp_path):
+    """In a process of its own: one that hangs is killed after half a minute and fails the test."""
+    tools = listed(tmp_path, f"json.loads({json.dumps({'type': 'object', **HEAVY[name]})!r})")
+    done = subprocess.run(
+        [sys.executable, "-c", CALLS, str(ROOT)],
+        input=json.dumps(tools),
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.returncode == 0, done.stderr[-500:]
+    assert done.stdout.startswith("a ")
+
+
+def test_one_bad_schema_does_not_lose_the_list(tmp_path):
+    bad = "{'type': 'object', 'properties': {'x': {'type': 'any'}}}"
+    source = "serve([tool('a'), {'name': 'b', 'inputSchema': 7}, {'Name': 'c'},"
+    source += f" 'noise', {{'name': 'd', 'inputSchema': {bad}}}])"
+    result = meet(tmp_path, source)
+    assert (result.status, len(result.tools)) == ("ok", 4)
+    bodies = contracts_of(result.tools)
+    assert [body["name"] for body in bodies] == ["a", "d"]
+    assert schema_problem(bodies[1]["inputSchema"])
+
+
+def test_the_deepest_list_that_is_heard_can_be_kept_and_printed(tmp_path):
+    """What is passed on must survive every recursion behind us; deeper is refused at the door."""
+    deep = '{"a":' * 110 + "1" + "}" * 110
+    tools = listed(tmp_path, f"json.loads({deep!r})")
+    json.dumps(tools)
+    try:
+        contract_digest(tools[1])
+    except ContractError:
+        return
+    assert "x" in [body["name"] for body in contracts_of(tools)]
+
+
+def test_half_a_surrogate_can_be_kept_and_printed(tmp_path):
+    result = meet(tmp_path, "serve([{**tool('b'), 'description': 'x' + chr(0xd800)}])")
+    assert names(result) == ["b"]
+    assert Deployed.from_json(Deployed(result).to_json()).probe.tools == result.tools
+    for body in contracts_of(result.tools):
+        json.dumps(body).encode()

@@ -25,7 +25,8 @@ from typing import Any
 
 from assets.marketplaces.listing import EnvVar, Listing, Package
 from assets.marketplaces.serverjson import server_listing
-from assets.servers.deploy import DeployPolicy, deploy
+from assets.servers.deploy import deploy
+from assets.servers.policy import DeployPolicy
 from assets.servers.recipe import Unlaunchable, plan_recipe
 from assets.servers.resolve import Resolver
 from assets.servers.toolchain import find_toolchain
@@ -93,7 +94,7 @@ def attempt(listings: dict[str, Listing], home: Path, placeholders: bool) -> lis
     home.mkdir(parents=True, exist_ok=True)
     toolchain = find_toolchain()
     resolve = Resolver(home, toolchain, Ledger(home / "ledger.db", Blobs(home / "blobs")), "bench")
-    policy = DeployPolicy(home, placeholders=placeholders)
+    policy = DeployPolicy(home, placeholders=placeholders, twice=False)
     rows = []
     for server, listing in listings.items():
         begun = time.perf_counter()

@@ -149,7 +149,7 @@ def probe(
 ) -> None:
     """Run one server in the sandbox and list its tools; nothing is written to a table."""
     from assets.servers.byhand import TargetError, probe_target, refused
-    from assets.servers.deploy import with_network
+    from assets.servers.policy import with_network
     from assets.servers.sandbox import SandboxUnavailable
     from orchestration.resources import launcher, open_warehouse
 

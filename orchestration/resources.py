@@ -15,7 +15,7 @@ from assets.marketplaces.guard import is_loopback
 from assets.marketplaces.policy import CrawlPolicy
 from assets.partitions import MARKETPLACES
 from assets.servers.defs import Launcher
-from assets.servers.deploy import DeployPolicy
+from assets.servers.policy import DeployPolicy
 from assets.servers.sandbox import SandboxPolicy
 from assets.synthesis.writer import Writer
 from assets.vectors.embed import Embedder, MiniLM

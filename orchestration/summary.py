@@ -11,7 +11,7 @@ from assets.catalogue.catalogue import CATALOGUE
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.marketplaces.crawl import adapter
 from assets.marketplaces.listing import LISTINGS
-from assets.servers.deploy import DEPLOYMENTS
+from assets.servers.rows import DEPLOYMENTS
 from assets.synthesis.compose import PAIRS
 from assets.synthesis.judge import JUDGEMENTS
 from orchestration.night import Night

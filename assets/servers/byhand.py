@@ -1,24 +1,32 @@
 """Probing one server by hand: the function behind `toolmill probe`.
 
-Belongs here: reading a target (`npm:NAME[@V]`, `pypi:NAME[==V]`, or a local folder with a command),
-launching it with the settings given, and the JSON that is printed.
+Belongs here: reading a target (`npm:NAME[@V]`, `pypi:NAME[==V]`, a URL, or a local folder with a
+command), launching it with the settings given, and the JSON that is printed.
 Does not belong here: printing and exit codes (`orchestration/cli.py`), nightly work (`night.py`).
 """
 
-import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from assets.contracts.canonical import ContractError, contract_digest
+from assets.contracts.scan import scan_list
+from assets.marketplaces.guard import is_loopback
 from assets.marketplaces.listing import EnvVar, Listing, Package
-from assets.servers.deploy import Deployed, DeployPolicy, deploy
+from assets.servers.deploy import deploy
+from assets.servers.folder import readable
 from assets.servers.launch import Launch, Mount
+from assets.servers.local import behaviour_of, certificate_of
 from assets.servers.placeholders import DATA
+from assets.servers.policy import DeployPolicy
 from assets.servers.probe import ProbeResult, probe
 from assets.servers.recipe import Recipe, Unlaunchable, plan_recipe
+from assets.servers.remote import RemotePolicy
 from assets.servers.resolve import Resolver
+from assets.servers.rows import Deployed
 from assets.servers.taxonomy import Failure
 from assets.servers.toolchain import Toolchain, find_toolchain
 from warehouse.effects.ledger import Ledger
@@ -35,6 +43,7 @@ def probe_target(
     ledger: Ledger,
     night: str,
     env: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
     args: Sequence[str] = (),
     directory: Path | None = None,
     command: Sequence[str] = (),
@@ -42,20 +51,22 @@ def probe_target(
 ) -> dict[str, Any]:
     """Probes a package, or `command` in `directory` (read-only at its own path).
 
-    Returns status (`ok` or a kind of the taxonomy), error_kind, hint, server_id, version, tools,
-    contract_digests (name -> digest, null for a tool without a contract), seconds, peak_mb,
-    placeholders, stderr_tail, server_info, pages. Nothing is written to a table. Raises TargetError
-    and SandboxUnavailable.
+    Returns what `_answer` says. Nothing is written to a table. Raises TargetError and
+    SandboxUnavailable.
     """
     toolchain = toolchain or find_toolchain()
     if directory is not None:
-        result = _probe_directory(directory, command, dict(env or {}), policy, toolchain)
-        return _answer(f"private:{directory.name}", None, Deployed(result))
+        found = _probe_directory(directory, command, dict(env or {}), policy, toolchain)
+        return _answer(f"private:{directory.name}", None, found)
     listing = _listing(target or "", dict(env or {}), tuple(args))
+    if listing.url:
+        policy = _reaching(listing.url, policy)
     recipe = plan_recipe(listing, Resolver(policy.home, toolchain, ledger, night))
     if isinstance(recipe, Unlaunchable):
         failed = ProbeResult(status="failed", error_kind=recipe.kind, hint=recipe.hint)
         return _answer(recipe.server_id, None, Deployed(failed))
+    if recipe.ecosystem == "remote":
+        recipe = recipe.model_copy(update={"transport": "auto"})
     return _answer(recipe.server_id, recipe, deploy(recipe, policy, toolchain))
 
 
@@ -65,38 +76,69 @@ def _probe_directory(
     env: dict[str, str],
     policy: DeployPolicy,
     toolchain: Toolchain,
-) -> ProbeResult:
+) -> Deployed:
     if not directory.is_dir():
         raise TargetError(f"--dir {directory}: no such folder")
     if not command:
         raise TargetError(
             "--dir needs a command after `--`, like: --dir ./server -- python main.py"
         )
-    folder = directory.resolve()
-    if os.geteuid() == 0 and folder.stat().st_mode & 0o005 != 0o005:
-        raise TargetError(
-            f"--dir {folder}: closed to others, so the sandbox's user cannot read it; open it"
-            f" (chmod o+rX -R {folder}) and try again"
+    where = directory.resolve()
+    with readable(where) as folder:
+        runtimes = {"python": str(toolchain.python), "python3": str(toolchain.python)}
+        if toolchain.node:
+            runtimes["node"] = str(toolchain.node)
+        launch = Launch(
+            argv=(runtimes.get(command[0], command[0]), *command[1:]),
+            env=env,
+            mounts=(
+                *map(Mount.same, toolchain.binds),
+                *_program(command[0]),
+                Mount(folder, str(where)),
+            ),
+            cwd=str(where),
+            dirs=(DATA,),
         )
-    runtimes = {"python": str(toolchain.python), "python3": str(toolchain.python)}
-    if toolchain.node:
-        runtimes["node"] = str(toolchain.node)
-    mounts = [Mount.same(path) for path in toolchain.binds]
-    launch = Launch(
-        argv=(runtimes.get(command[0], command[0]), *command[1:]),
-        env=env,
-        mounts=(*mounts, Mount.same(folder)),
-        cwd=str(folder),
-        dirs=(DATA,),
+        return _probed(launch, policy, toolchain)
+
+
+def _program(word: str) -> list[Mount]:
+    """What a program named by its full path needs: its own file, or the environment it is of."""
+    path = Path(word)
+    if not path.is_absolute() or not path.exists() or path.is_relative_to("/usr"):
+        return []
+    if not (path.parent.parent / "pyvenv.cfg").exists():
+        return [Mount(path.resolve(), word)]
+    base = path.resolve().parent.parent  # the interpreter that a virtual environment links to
+    found = [Mount.same(path.parent.parent)]
+    return found if base.is_relative_to("/usr") else [*found, Mount.same(base)]
+
+
+def _probed(launch: Launch, policy: DeployPolicy, toolchain: Toolchain) -> Deployed:
+    result = probe(launch, policy.sandbox, policy.conversation)
+    return Deployed(
+        result,
+        behaviour=behaviour_of(launch, result, policy, ""),
+        certificate=certificate_of(policy.sandbox, toolchain),
     )
-    return probe(launch, policy.sandbox, policy.conversation)
 
 
 def _listing(target: str, env: dict[str, str], args: tuple[str, ...]) -> Listing:
+    if re.match(r"https?://", target, re.IGNORECASE):
+        return Listing(
+            marketplace="by hand",
+            native_id=target,
+            name=target,
+            transport="streamable-http",
+            url=target,
+            evidence="command line",
+            runnable=True,
+        )
     found = re.fullmatch(r"npm:(@?[^@\s]+)(?:@(\S+))?|pypi:([^=\s]+)(?:==(\S+))?", target)
     if not found:
         raise TargetError(
-            f"{target!r} is no target: expected npm:NAME[@VERSION], pypi:NAME[==VERSION] or --dir"
+            f"{target!r} is no target: expected npm:NAME[@VERSION], pypi:NAME[==VERSION],"
+            " a URL or --dir"
         )
     npm, npm_version, pypi, pypi_version = found.groups()
     package = (
@@ -117,7 +159,17 @@ def _listing(target: str, env: dict[str, str], args: tuple[str, ...]) -> Listing
     )
 
 
+def _reaching(url: str, policy: DeployPolicy) -> DeployPolicy:
+    """The policy that lets the typed address be asked, on this host too."""
+    here = is_loopback(urlsplit(url).hostname or "")
+    remote = replace(policy.remote or RemotePolicy(), allow_loopback=here)
+    return replace(policy, remote=remote, outside=True)
+
+
 def _answer(server_id: str | None, recipe: Recipe | None, deployed: Deployed) -> dict[str, Any]:
+    """What `toolmill probe --json` prints: status is `ok` or a kind of the taxonomy; seconds to the
+    last page of tools; peak_mb in MiB; contract_digests by name, null for a tool without a usable
+    contract; behaviour null where nobody could ask again; certificate null without a sandbox."""
     result = deployed.probe
     return {
         "status": result.error_kind or "ok",
@@ -127,11 +179,20 @@ def _answer(server_id: str | None, recipe: Recipe | None, deployed: Deployed) ->
         "version": recipe.version if recipe else None,
         "recipe_digest": recipe.digest if recipe else None,
         "server_info": result.server_info,
+        "protocol": result.protocol,
+        "capabilities": result.capabilities,
         "tools": result.tools,
         "contract_digests": {str(tool.get("name")): _digest(tool) for tool in result.tools},
+        "prompts": result.prompts,
+        "resources": result.resources,
+        "resource_templates": result.templates,
+        "findings": [one.as_row() for one in scan_list(result.tools)],
+        "behaviour": deployed.behaviour,
         "seconds": result.seconds,
+        "initialize_s": result.initialize_s,
         "peak_mb": result.peak_mb,
         "pages": result.pages,
+        "certificate": deployed.certificate,
         "placeholders": list(deployed.placeholders),
         "stderr_tail": result.stderr_tail,
     }

@@ -8,8 +8,9 @@ import dagster as dg
 
 from assets.marketplaces.listing import LISTINGS, from_row
 from assets.partitions import close_night_after, marketplaces
-from assets.servers.deploy import DEPLOYMENTS, DeployPolicy
 from assets.servers.night import deploy_listings, summary
+from assets.servers.policy import DeployPolicy
+from assets.servers.rows import DEPLOYMENTS
 from assets.servers.taxonomy import KINDS
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_present, expect_unique
 from warehouse.progress import Lines

@@ -16,7 +16,7 @@ from assets.servers.local import asked, given_names, run_package
 from assets.servers.policy import DeployPolicy, conditions
 from assets.servers.probe import ProbeResult
 from assets.servers.recipe import Recipe
-from assets.servers.remote import probe_remote
+from assets.servers.remote import RemotePolicy, probe_remote
 from assets.servers.rows import Deployed, failed
 from assets.servers.secrets import Given, SecretError
 from assets.servers.taxonomy import Failure
@@ -27,6 +27,9 @@ from warehouse.digest import digest
 def deploy(recipe: Recipe, policy: DeployPolicy, toolchain: Toolchain | None = None) -> Deployed:
     """Fetches and probes one recipe. Every outcome is a result, and no secret is in it; raises only
     SandboxUnavailable."""
+    refused = refusal(recipe, policy)
+    if refused:
+        return failed(refused)
     try:
         given = policy.secrets.given(recipe.server_id)
     except SecretError as error:
@@ -52,15 +55,22 @@ def effect_key(recipe: Recipe, policy: DeployPolicy, attempt: int, night: str = 
     return digest(facts)
 
 
-def _elsewhere(recipe: Recipe, given: Given, policy: DeployPolicy) -> Deployed:
-    """A remote server: asked over HTTP, if the settings allow it."""
-    remote, url = policy.remote, str(recipe.url)
-    if remote is None:
+def refusal(recipe: Recipe, policy: DeployPolicy) -> Failure | None:
+    """Why the settings forbid a recipe; None where they do not. Nothing is sent or recorded then."""
+    if recipe.ecosystem != "remote":
+        return None
+    if policy.remote is None:
         why = "remote servers are listed, not probed, by the settings (`sandbox.remote`)"
-        return failed(Failure("policy_denied", why))
-    if not policy.outside and not is_loopback(urlsplit(url).hostname or ""):
+        return Failure("policy_denied", why)
+    if not policy.outside and not is_loopback(urlsplit(str(recipe.url)).hostname or ""):
         why = 'the demo asks no server outside this host (`source = "live"` does)'
-        return failed(Failure("policy_denied", why))
+        return Failure("policy_denied", why)
+    return None
+
+
+def _elsewhere(recipe: Recipe, given: Given, policy: DeployPolicy) -> Deployed:
+    """A remote server, asked over HTTP."""
+    remote, url = policy.remote or RemotePolicy(), str(recipe.url)
     account = policy.account(recipe.server_id, url) if policy.account else None
 
     def ask(limits: ProbePolicy, _: bool = False) -> ProbeResult:

@@ -10,13 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from assets.marketplaces.listing import Listing
-from assets.servers.deploy import (
-    Deployed,
-    DeployPolicy,
-    deploy,
-    deployment_row,
-    effect_key,
-)
+from assets.servers.deploy import deploy, effect_key, refusal
+from assets.servers.policy import DeployPolicy, conditions
 from assets.servers.recipe import (
     RECIPE_VERSION,
     Recipe,
@@ -28,6 +23,7 @@ from assets.servers.recipe import (
     server_id,
 )
 from assets.servers.resolve import Resolver
+from assets.servers.rows import Deployed, deployment_row, failed
 from assets.servers.toolchain import Toolchain, find_toolchain
 from warehouse.blobs import Blobs
 from warehouse.digest import digest
@@ -85,14 +81,14 @@ def deploy_listings(
     result = Night(rows=[], gone=sorted(before.keys() - {job.key for job in jobs}))
     due = []
     for job in jobs:
-        if _stands(job, now):
+        if _stands(job, policy, now):
             result.rows.append(dict(job.previous or {}))
             result.kept.append(job.key)
         else:
             due.append(job)
 
     def one(job: _Job) -> tuple[dict[str, Any], bool]:
-        return _carry_out(job, policy, ledger, blobs, now, toolchain, resolve)
+        return _carry_out(job, policy, ledger, blobs, night, now, toolchain, resolve)
 
     done = (fleet or LocalFleet()).map(
         one, due, concurrency=concurrency, on_done=_reporter(progress or Silent(), len(due))
@@ -126,10 +122,13 @@ def _jobs(listings: Iterable[Listing], before: Mapping[str, Mapping[str, Any]]) 
     return [jobs[key] for key in sorted(jobs)]
 
 
-def _stands(job: _Job, now: float) -> bool:
-    """Whether last night's row still holds without asking anybody."""
+def _stands(job: _Job, policy: DeployPolicy, now: float) -> bool:
+    """Whether last night's row still holds without asking anybody: not where the settings or the
+    secrets it was launched under are others now, nor for a remote server that answered."""
     row = job.previous
     if row is None or row["launch_digest"] != job.facts:
+        return False
+    if row["recipe_digest"] and row["conditions"] != conditions(job.key, policy):
         return False
     if row["status"] == "failed":
         return not _due(row, now)
@@ -149,22 +148,22 @@ def _carry_out(
     policy: DeployPolicy,
     ledger: Ledger,
     blobs: Blobs,
+    night: str,
     now: float,
     toolchain: Toolchain,
     resolve: Resolve,
 ) -> tuple[dict[str, Any], bool]:
     """The row of one server, and whether it is the old one because the recipe is the same."""
     recipe = plan_recipe(job.listing, resolve)
-    row, deployed = job.previous, None
-    same = row is not None and _same_plan(row, recipe)
-    if row is not None and same and (row["status"] == "ok" or not _due(row, now)):
+    row, deployed, under = job.previous, None, conditions(job.key, policy)
+    same = row is not None and _same_plan(row, recipe, under)
+    if row is not None and same and _keeps(row, recipe, now):
         facts = {"launch_digest": job.facts, "listing_id": job.listing.listing_id}
         return {**row, **facts}, True
-    attempts = int(row["attempts"] or 0) + 1 if row is not None and same else 1
+    failed_before = row is not None and same and row["status"] == "failed"
+    attempts = int((row or {}).get("attempts") or 0) + 1 if failed_before else 1
     if isinstance(recipe, Recipe):
-        key = effect_key(recipe, policy, attempts)
-        data = ledger.once("deploy", key, _effect(recipe, policy, toolchain))
-        deployed = Deployed.from_json(data)
+        deployed = _deployed(recipe, policy, ledger, attempts, night, toolchain)
     new = deployment_row(
         recipe,
         deployed,
@@ -173,20 +172,44 @@ def _carry_out(
         marketplace=job.listing.marketplace,
         listing_id=job.listing.listing_id,
         launch_digest=job.facts,
+        conditions=under,
         attempts=attempts,
         now=now,
     )
     return new, False
 
 
-def _same_plan(row: Mapping[str, Any], recipe: Recipe | Unlaunchable) -> bool:
+def _deployed(
+    recipe: Recipe,
+    policy: DeployPolicy,
+    ledger: Ledger,
+    attempt: int,
+    night: str,
+    toolchain: Toolchain,
+) -> Deployed:
+    """The result of a recipe, of the ledger where it holds it."""
+    refused = refusal(recipe, policy)
+    if refused:
+        return failed(refused)
+    stage = "remote" if recipe.ecosystem == "remote" else "deploy"
+    key = effect_key(recipe, policy, attempt, night)
+    return Deployed.from_json(
+        ledger.once(stage, key, lambda: Outcome(deploy(recipe, policy, toolchain).to_json()))
+    )
+
+
+def _same_plan(row: Mapping[str, Any], recipe: Recipe | Unlaunchable, under: str) -> bool:
     if isinstance(recipe, Unlaunchable):
         return row["recipe_digest"] is None and row["error_kind"] == recipe.kind
-    return row["recipe_digest"] == recipe.digest
+    return (row["recipe_digest"], row["conditions"]) == (recipe.digest, under)
 
 
-def _effect(recipe: Recipe, policy: DeployPolicy, toolchain: Toolchain) -> Callable[[], Outcome]:
-    return lambda: Outcome(deploy(recipe, policy, toolchain).to_json())
+def _keeps(row: Mapping[str, Any], recipe: Recipe | Unlaunchable, now: float) -> bool:
+    """Whether the row of the same plan is kept: a failure until it is due, a launch for good, and
+    never a remote server that answered, because it may answer otherwise tonight."""
+    if row["status"] == "failed":
+        return not _due(row, now)
+    return isinstance(recipe, Recipe) and recipe.ecosystem != "remote"
 
 
 def _reporter(progress: Progress, total: int) -> Callable[[Any], None]:

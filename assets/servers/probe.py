@@ -12,11 +12,12 @@ from typing import Any
 
 import anyio
 
+from assets.servers.backend import Command
 from assets.servers.conversation import ProbePolicy, Progress, converse
 from assets.servers.heard import Heard
 from assets.servers.launch import Launch, SandboxPolicy
 from assets.servers.relay import Relay
-from assets.servers.sandbox import Jailed, start
+from assets.servers.sandbox import Jailed, start, start_command
 from assets.servers.taxonomy import Failure
 from assets.servers.verdict import Evidence, printable, verdict
 from assets.servers.watchdog import Watchdog
@@ -61,13 +62,14 @@ class ProbeResult:
 
 
 def probe(
-    launch: Launch, policy: SandboxPolicy, conversation: ProbePolicy | None = None
+    launch: Launch | Command, policy: SandboxPolicy, conversation: ProbePolicy | None = None
 ) -> ProbeResult:
     """Launches a server, lists what it offers and ends it. Whatever the server does is a result;
     raises only SandboxUnavailable."""
     limits = conversation or ProbePolicy()
     progress = Progress(time.monotonic())
-    with start(launch, policy) as jailed:
+    started = start(launch, policy) if isinstance(launch, Launch) else start_command(launch)
+    with started as jailed:
         watchdog = Watchdog(jailed, policy)
         relay = Relay(jailed, policy)
         with watchdog:

@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from assets.contracts.snapshot import CHANGES, SNAPSHOTS
-from assets.servers.deploy import DEPLOYMENTS
+from assets.servers.rows import DEPLOYMENTS
 from assets.synthesis.rows import PAIRS
 from demo.server import Replicas, replicas
 from tests.e2e.nights import Nights, checks, skip_without_sandbox

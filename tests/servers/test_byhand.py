@@ -1,7 +1,7 @@
 import pytest
 
 from assets.servers.byhand import TargetError, probe_target
-from assets.servers.deploy import DeployPolicy
+from assets.servers.policy import DeployPolicy
 from tests.support.stranger import CONVERSATION, POLICY, PREAMBLE, require_sandbox
 
 
@@ -42,7 +42,7 @@ def test_a_server_that_dies_is_classified(probe, tmp_path):
     assert "API key required" in answer["stderr_tail"]
 
 
-@pytest.mark.parametrize("target", ["", "npm:", "pip:x", "npm:a b", "https://x"])
+@pytest.mark.parametrize("target", ["", "npm:", "pip:x", "npm:a b", "ftp://x"])
 def test_what_is_no_target_says_what_is(probe, target):
     with pytest.raises(TargetError, match="expected npm:NAME"):
         probe(target)

@@ -1,14 +1,20 @@
 import json
+from dataclasses import replace
 
 import pytest
 
-from assets.servers import deploy as deploying
-from assets.servers.deploy import Deployed, DeployPolicy, deploy, effect_key, with_network
+from assets.servers import local
+from assets.servers.deploy import deploy, effect_key
 from assets.servers.fetch import Artifact
+from assets.servers.policy import DeployPolicy, with_network
 from assets.servers.probe import ProbeResult
 from assets.servers.recipe import Recipe
+from assets.servers.remote import RemotePolicy
+from assets.servers.rows import DEPLOYMENTS, Deployed, deployment_row
+from assets.servers.secrets import Secrets, ServerSecrets
 from assets.servers.toolchain import find_toolchain
 from tests.support.stranger import CONVERSATION, POLICY, PREAMBLE, require_sandbox
+from warehouse.blobs import Blobs
 
 RECIPE = Recipe(server_id="npm:x", ecosystem="npm", name="x", version="1", integrity="sha512-x")
 
@@ -26,7 +32,7 @@ def installed(tmp_path, monkeypatch):
             folder.chmod(0o755)
         argv = (str(find_toolchain().python), "/srv/server/main.py")
         artifact = Artifact(tree, argv, {}, (), "locked", 1.0)
-        monkeypatch.setattr(deploying, "ensure_artifact", lambda *_, **__: artifact)
+        monkeypatch.setattr(local, "ensure_artifact", lambda *_, **__: artifact)
         return DeployPolicy(tmp_path, POLICY, CONVERSATION)
 
     return install
@@ -34,7 +40,11 @@ def installed(tmp_path, monkeypatch):
 
 def test_what_a_listing_leaves_optional_is_tried_when_nothing_is_listed(installed):
     policy = installed("serve([tool('a')] if os.environ.get('REGION') else [])")
-    facts = {"spare_env": (("REGION", "us"),), "placeholders": ("env:REGION", "env:KEY")}
+    facts = {
+        "env": (("KEY", "placeholder"),),
+        "spare_env": (("REGION", "us"),),
+        "placeholders": ("env:REGION", "env:KEY"),
+    }
     deployed = deploy(RECIPE.model_copy(update=facts), policy)
     assert deployed.probe.status == "ok"
     assert deployed.placeholders == ("env:KEY", "env:REGION")
@@ -74,3 +84,66 @@ def test_the_effect_is_named_by_what_can_change_it(tmp_path):
 def test_an_unknown_network_grant_is_refused(tmp_path):
     with pytest.raises(ValueError, match="expected 'none' or 'full'"):
         with_network(DeployPolicy(tmp_path), "some")
+
+
+def test_a_real_secret_reaches_the_server_and_nothing_else(installed, monkeypatch):
+    said = "os.environ['KEY']"
+    source = f"print('got ' + {said}, file=sys.stderr)\nserve([tool('a', description={said})])"
+    monkeypatch.setenv("MY_KEY", "hunter2-hunter2")
+    sources = {"npm:x": ServerSecrets(env={"KEY": "env:MY_KEY"})}
+    policy = replace(installed(source), secrets=Secrets(sources, bytes(16)))
+    facts = {"env": (("KEY", "placeholder"),), "placeholders": ("env:KEY",)}
+    deployed = deploy(RECIPE.model_copy(update=facts), policy)
+    assert deployed.probe.tools[0]["description"] == "[secret KEY]"
+    assert deployed.probe.stderr_tail.strip() == "got [secret KEY]"
+    assert deployed.placeholders == ()
+    assert b"hunter2" not in deployed.to_json()
+
+
+def test_a_secret_that_is_missing_is_a_failure_with_its_mend(tmp_path):
+    sources = {"npm:x": ServerSecrets(env={"KEY": "env:NO_SUCH_VARIABLE"})}
+    policy = DeployPolicy(tmp_path, secrets=Secrets(sources, bytes(16)))
+    result = deploy(RECIPE, policy).probe
+    assert result.error_kind == "needs_secret"
+    assert "NO_SUCH_VARIABLE" in str(result.hint)
+
+
+def test_the_demo_asks_no_server_outside_this_host(tmp_path):
+    remote = Recipe(
+        server_id="remote:https://x.example", ecosystem="remote", name="x", url="https://x.example"
+    )
+    policy = DeployPolicy(tmp_path, remote=RemotePolicy(), outside=False)
+    result = deploy(remote, policy).probe
+    assert (result.error_kind, "this host" in str(result.hint)) == ("policy_denied", True)
+
+
+def test_a_strangers_words_fit_the_columns_whatever_they_hold(installed, tmp_path):
+    source = """
+message = read()
+info = {"name": "\\ud800", "version": "7"}
+capabilities = {"prompts": {}, "resources": {}, "\\udfff": {}}
+answer(message["id"], {"protocolVersion": "2025-06-18", "capabilities": capabilities,
+                       "serverInfo": info, "instructions": "Ask \\ud83d first."})
+while True:
+    message = read()
+    if message["method"] == "tools/list":
+        answer(message["id"], {"tools": [tool("a\\ud800", description="x")]})
+    elif message["method"] == "prompts/list":
+        answer(message["id"], {"prompts": [{"name": "p"}, 7]})
+    elif message["method"] == "resources/list":
+        answer(message["id"], {"resources": {"no": "list"}})
+    elif "id" in message:
+        send({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32601, "message": "no"}})
+"""
+    policy = installed(source)
+    deployed = deploy(RECIPE, policy)
+    assert deployed.probe.status == "ok", deployed.probe.hint
+    blobs = Blobs(tmp_path / "blobs")
+    names = dict.fromkeys(("server_id", "marketplace", "listing_id", "launch_digest"), "x")
+    row = deployment_row(RECIPE, deployed, blobs, **names, conditions="c", attempts=1, now=0.0)
+    (kept,) = DEPLOYMENTS.frame([row]).to_dicts()
+    assert (kept["server_name"], kept["server_version"]) == ("?", "7")
+    extras = blobs.get_json(kept["extras_blob"])
+    assert extras["prompts"] == [{"name": "p"}, 7]
+    assert kept["certified"] is True
+    assert blobs.get_json(kept["certificate"])["passed"] is True

@@ -1,10 +1,15 @@
 import shutil
+from dataclasses import replace
 
 import pytest
 
-from assets.servers.deploy import DEPLOYMENTS, DeployPolicy
 from assets.servers.night import deploy_listings, summary
+from assets.servers.policy import DeployPolicy
 from assets.servers.recipe import ResolveError
+from assets.servers.remote import RemotePolicy
+from assets.servers.rows import DEPLOYMENTS
+from assets.servers.secrets import Secrets, ServerSecrets
+from demo.server import replicas
 from tests.servers.conftest import npm
 from tests.support.stranger import CONVERSATION, POLICY, require_sandbox
 
@@ -16,13 +21,13 @@ ELSEWHERE = "http://127.0.0.1:9"
 @pytest.fixture
 def deploy(warehouse):
     require_sandbox()
-    policy = DeployPolicy(warehouse.home, POLICY, CONVERSATION)
+    usual = DeployPolicy(warehouse.home, POLICY, CONVERSATION)
 
-    def run(listings, previous=(), now=0.0, night="n1", **facts):
+    def run(listings, previous=(), now=0.0, night="n1", policy=None, **facts):
         return deploy_listings(
             listings,
             previous,
-            policy,
+            replace(usual, **(policy or {})),
             ledger=warehouse.ledger,
             blobs=warehouse.blobs,
             night=night,
@@ -197,3 +202,37 @@ def test_a_damaged_bundle_in_the_cache_is_fetched_again(deploy, host, warehouse)
     night = deploy([listing.model_copy(update={"args": ("--again",)})], night="n2")
     assert night.rows[0]["error_kind"] is None
     assert len(host.requests) == 2
+
+
+def test_another_grant_or_secret_makes_a_server_due(deploy, host, warehouse, monkeypatch):
+    monkeypatch.setenv("MY_KEY", "hunter2-hunter2")
+    listing = host.listing("keyed", "serve([tool('a')])")
+    first = deploy([listing])
+    name = first.rows[0]["server_id"]
+    sources = {name: ServerSecrets(env={"KEY": "env:MY_KEY"})}
+    given = {"secrets": Secrets(sources, bytes(16))}
+    second = deploy([listing], first.rows, night="n2", policy=given)
+    assert second.done == [name]
+    assert deploy([listing], second.rows, night="n3", policy=given).done == []
+    monkeypatch.setenv("MY_KEY", "another-secret")
+    third = deploy([listing], second.rows, night="n4", policy=given)
+    assert (third.done, third.rows[0]["attempts"]) == ([name], 1)
+    assert deploy([listing], third.rows, night="n5").done == [name]
+    assert _digest(third) == _digest(first)
+
+
+def test_a_remote_server_is_asked_every_night(deploy, warehouse):
+    with replicas(scale="small", sites=["files"]) as running:
+        url = f"{running['files']}/mcp"
+        listing = npm("glossary", package=None, url=url, transport="streamable-http")
+        asks = {"remote": RemotePolicy(allow_loopback=True)}
+        assert deploy([listing]).rows[0]["error_kind"] == "policy_denied"
+        first = deploy([listing], policy=asks)
+        assert (first.rows[0]["status"], first.rows[0]["n_tools"]) == ("ok", 2), first.rows[0]
+        again = deploy([listing], first.rows, policy=asks)  # the same night: after a kill
+        next_night = deploy([listing], again.rows, night="n2", policy=asks)
+        assert warehouse.ledger.counts()["remote", "done"] == 2
+        assert _digest(next_night) == _digest(first)
+        assert (first.rows[0]["certified"], first.rows[0]["behaviour"]) == (None, "[]")
+    down = deploy([listing], next_night.rows, night="n3", policy=asks)
+    assert (down.rows[0]["status"], down.rows[0]["error_kind"]) == ("failed", "remote_down")

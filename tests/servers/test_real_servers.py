@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from assets.servers.deploy import DeployPolicy
 from assets.servers.night import deploy_listings, summary
+from assets.servers.policy import DeployPolicy
 from tests.servers.conftest import npm, pypi
 from tests.support.stranger import require_sandbox
 

@@ -1,0 +1,45 @@
+"""One image on this host: a server that is run by a container engine, under the same limits.
+
+Belongs here: from a recipe pinned by digest to a result, where an engine is there.
+Does not belong here: the engine's words (`docker.py`), what a tag stands for (`images.py`).
+"""
+
+from assets.servers.backend import SandboxUnavailable
+from assets.servers.conversation import ProbePolicy
+from assets.servers.docker import Docker
+from assets.servers.local import asked, given_names
+from assets.servers.policy import DeployPolicy
+from assets.servers.probe import ProbeResult, probe
+from assets.servers.recipe import Recipe
+from assets.servers.rows import Deployed, failed
+from assets.servers.secrets import Given
+from assets.servers.taxonomy import Failure
+
+
+def run_image(recipe: Recipe, given: Given, policy: DeployPolicy) -> Deployed:
+    """What came of an image; `needs_software` where no engine answers.
+
+    Its clock cannot be moved: it is asked again under another name and with more calls. It has no
+    certificate, because the escape suite did not run in this image's own root.
+    """
+    sandbox = policy.sandbox_of(recipe.server_id)
+    docker = Docker(program=sandbox.engine)
+    try:
+        docker.preflight()
+    except SandboxUnavailable as error:
+        return failed(Failure("needs_software", str(error)))
+    problem = docker.pull(f"{recipe.name}@{recipe.integrity}")
+    if problem:
+        return failed(Failure("fetch_failed", problem))
+    env = {**dict(recipe.env), **given.env}
+
+    def ask(limits: ProbePolicy, _: bool = False) -> ProbeResult:
+        image = f"{recipe.name}@{recipe.integrity}"
+        return probe(docker.image_command(image, recipe.args, env, sandbox), sandbox, limits)
+
+    result = ask(policy.conversation)
+    again = policy.twice and result.status == "ok"
+    behaviour = asked(result, policy.conversation, ask) if again else None
+    made_up = {name for name in recipe.placeholders if not name.startswith("env:")}
+    made_up |= {f"env:{name}" for name, _ in recipe.env} & set(recipe.placeholders)
+    return Deployed(result, tuple(sorted(made_up - given_names(given))), behaviour=behaviour)

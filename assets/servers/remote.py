@@ -10,7 +10,7 @@ Does not belong here: what is asked (`conversation.py`), how bytes and addresses
 import logging
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -71,17 +71,20 @@ class _Attempt:
         return self.listener.heard
 
     def failure(self) -> Failure | None:
-        """The strongest evidence first."""
+        """The strongest evidence first. What went wrong after the last list of tools was only
+        asked for besides; not so a way to a private address."""
         heard, progress, watch = self.heard, self.progress, self.watch
-        listed = progress.listed_s is not None
-        if heard.oversize or heard.broken:
-            return verdict(Evidence(heard, progress.failure, answered=progress.answered))
-        if watch.failure and (not listed or watch.failure.kind in ("policy_denied", "oversize")):
-            return watch.failure
-        if listed:
+        denied = watch.failure is not None and watch.failure.kind == "policy_denied"
+        if progress.listed_s is not None and not denied:
             return verdict(Evidence(heard, None, answered=True))
+        if heard.oversize:
+            return Failure("oversize", heard.oversize)
+        if heard.broken:
+            return Failure("protocol_error", heard.broken)
+        if watch.failure:
+            return watch.failure
         found = progress.failure
-        if found and found.kind not in ("protocol_error",):
+        if found and found.kind != "protocol_error":
             return verdict(Evidence(heard, found, answered=progress.answered))
         if watch.refusal:
             return from_refusal(watch.refusal, watch.url)
@@ -90,6 +93,8 @@ class _Attempt:
         if "code -32000" in found.detail and (watch.trouble or heard.noise):
             noise = f"{heard.noise} answers that are no JSON-RPC, first {heard.first_noise}"
             return watch.trouble or Failure("protocol_error", noise)
+        if "code -32700" in found.detail:
+            return found  # the SDK's own words on what it could not read
         failure = verdict(Evidence(heard, found, answered=progress.answered))
         if failure and failure.kind == "needs_secret":
             return RemoteFailure("remote_auth", failure.detail)
@@ -211,8 +216,10 @@ class _Probe:
     def _scrubbed(self, found: ProbeResult) -> ProbeResult:
         """What we sent as a secret may have come back in any text."""
         secrets = {f"token {n}": value for n, value in enumerate(sorted(self.tokens))}
-        parts = urlsplit(self.url)
-        sent = [*self.headers.items(), *parse_qsl(parts.query), ("password", parts.password or "")]
+        sent = [*self.headers.items()]
+        with suppress(ValueError):  # an address that is none
+            parts = urlsplit(self.url)
+            sent += [*parse_qsl(parts.query), ("password", parts.password or "")]
         secrets |= {name: value for name, value in sent if is_secret_name(name)}
         scrub = Scrubber(secrets)
         if not scrub:

@@ -168,7 +168,8 @@ class Client(httpx2.AsyncClient):
     def _filtered(self, response: httpx2.Response, *, events: bool) -> httpx2.Response:
         endpoint_of = self._watch.url if self._kind == "sse" else None
         read = self._messages.of_events(response, endpoint_of) if events else None
-        stream = _Filtered(read or self._messages.of_json(response), response, self._watch)
+        body = read or self._messages.of_json(response)
+        stream = _Filtered(body, response, self._watch, only=self._kind == "sse")
         headers = [(name, value) for name, value in response.headers.multi_items() if name != _TYPE]
         headers.append((_TYPE, "text/event-stream; charset=utf-8"))
         return httpx2.Response(
@@ -180,8 +181,17 @@ _TYPE = "content-type"
 
 
 class _Filtered(httpx2.AsyncByteStream):
-    def __init__(self, read: AsyncIterator[bytes], response: httpx2.Response, watch: Watch) -> None:
-        self._read, self._response, self._watch = read, response, watch
+    """only: it is the one stream of an SSE server, without which the SDK waits for ever."""
+
+    def __init__(
+        self,
+        read: AsyncIterator[bytes],
+        response: httpx2.Response,
+        watch: Watch,
+        *,
+        only: bool,
+    ) -> None:
+        self._read, self._response, self._watch, self._only = read, response, watch, only
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
@@ -190,7 +200,7 @@ class _Filtered(httpx2.AsyncByteStream):
                     yield event
         except Exception as error:
             failure = from_exception(error, self._watch.url)
-            if hasattr(error, "failure"):
+            if self._only or hasattr(error, "failure"):
                 self._watch.stop(failure)
             self._watch.trouble = failure
             raise

@@ -296,7 +296,8 @@ def _next(request: httpx2.Request, status: int, location: str) -> httpx2.Request
     if request.method == "POST" and (status in (302, 303) or (not message and not same)):
         said = f"answered POST with {status} to {to}, which would lose or leak what was sent"
         raise Refused(RemoteFailure("protocol_error", said, "use that address if it is the server"))
-    headers = [
+    headers = [("host", there.netloc.decode())]
+    headers += [
         (name, value)
         for name, value in request.headers.multi_items()
         if name.lower() != "host" and (same or name.lower() in _PLAIN)

@@ -117,8 +117,9 @@ def _event(message: dict[str, Any], event_id: str) -> bytes:
 
 def _endpoint(data: str, stream_url: str) -> bytes:
     """The endpoint event, where it names the origin of the stream (our headers go there)."""
-    named = urljoin(stream_url, data)
+    named = data
     try:
+        named = urljoin(stream_url, data)
         ours, theirs = urlsplit(stream_url), urlsplit(named)
         same = (ours.scheme, ours.netloc) == (theirs.scheme, theirs.netloc)
     except ValueError:

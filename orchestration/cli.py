@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from orchestration import cli_contracts, cli_markets, cli_scan
+from orchestration import cli_contracts, cli_markets, cli_probe, cli_quarantine, cli_scan
 from orchestration.cli_markets import replicas_of, with_demo
 from orchestration.settings import Settings, SettingsError, load_settings
 from orchestration.terminal import fail, print_json
@@ -33,6 +33,8 @@ app = typer.Typer(
 app.add_typer(cli_markets.app)
 app.add_typer(cli_contracts.app)
 app.add_typer(cli_scan.app)
+app.add_typer(cli_probe.app)
+app.add_typer(cli_quarantine.app)
 
 
 def main() -> None:
@@ -136,53 +138,6 @@ def search(
 
 
 @app.command()
-def probe(
-    target: Annotated[
-        list[str] | None, typer.Argument(help="npm:NAME[@V], pypi:NAME[==V]; or -- COMMAND ARGS…")
-    ] = None,
-    directory: Annotated[
-        Path | None, typer.Option("--dir", help="run COMMAND in this folder, read-only")
-    ] = None,
-    env: Annotated[list[str] | None, typer.Option("--env", help="K=V, several times")] = None,
-    network: Annotated[str, typer.Option(help="none or full")] = "none",
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
-) -> None:
-    """Run one server in the sandbox and list its tools; nothing is written to a table."""
-    from assets.servers.byhand import TargetError, probe_target, refused
-    from assets.servers.policy import with_network
-    from assets.servers.sandbox import SandboxUnavailable
-    from orchestration.resources import launcher, open_warehouse
-
-    given = list(target or [])
-    chosen = load_settings()
-    warehouse = open_warehouse(chosen)
-    try:
-        variables = dict(_pair(text) for text in env or [])
-        found = probe_target(
-            None if directory else given[0] if given else "",
-            with_network(launcher(chosen).policy, network),
-            ledger=warehouse.ledger,
-            night=warehouse.ledger.night("by hand"),
-            env=variables,
-            args=() if directory else given[1:],
-            directory=directory,
-            command=given if directory else (),
-        )
-    except (TargetError, ValueError) as error:
-        fail(str(error), 2)
-    except SandboxUnavailable as error:
-        found = refused(error)
-    finally:
-        warehouse.ledger.close_night("by hand")
-    if as_json:
-        print_json(found)
-        return
-    typer.echo(f"{found['status']}  {found['server_id']}  {found['hint'] or ''}".rstrip())
-    for tool in found["tools"]:
-        typer.echo(f"  {tool.get('name')}  {str(tool.get('description', ''))[:90]!r}")
-
-
-@app.command()
 def verify(
     pairs: Annotated[Path, typer.Argument(help="JSON Lines: tool_id, instruction, arguments")],
     tools: Annotated[Path, typer.Option(help="JSON Lines of servers with their tools")],
@@ -206,10 +161,3 @@ def spend() -> None:
     ledger = open_warehouse(load_settings()).ledger
     unknown = [attempt.__dict__ for attempt in ledger.unknown()]
     print_json({"spent_usd": ledger.spent(), "costs": ledger.costs(), "unknown": unknown})
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise ValueError(f"--env {text!r}: expected NAME=VALUE")
-    return name, value

@@ -3,6 +3,7 @@
 What belongs here: building policies, stores and clients. What does not: using them.
 """
 
+import secrets
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,8 +16,10 @@ from assets.marketplaces.guard import is_loopback
 from assets.marketplaces.policy import CrawlPolicy
 from assets.partitions import MARKETPLACES
 from assets.servers.defs import Launcher
-from assets.servers.policy import DeployPolicy
-from assets.servers.sandbox import SandboxPolicy
+from assets.servers.launch import SandboxPolicy
+from assets.servers.policy import DeployPolicy, Network
+from assets.servers.remote import RemotePolicy
+from assets.servers.secrets import OAuthChoice, Secrets, ServerSecrets
 from assets.synthesis.writer import Writer
 from assets.vectors.embed import Embedder, MiniLM
 from orchestration.settings import Settings, load_settings
@@ -25,6 +28,7 @@ from training.defs import Trainer
 from training.retrain import RetrainPolicy
 from training.retriever import RetrieverSettings
 from warehouse.effects.llm import Role
+from warehouse.files import locked, write_atomically
 from warehouse.store import Warehouse
 
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -105,16 +109,61 @@ def crawl_policy(settings: Settings, name: str, *, at: str | None = None) -> Cra
 
 
 def launcher(settings: Settings) -> Launcher:
-    """The sandbox's limits and how many servers run at once."""
+    """How servers are run, and how many at once."""
     limits = settings.sandbox
     sandbox = SandboxPolicy(
         memory_mb=limits.memory_mb,
         processes=limits.processes,
         wall_s=limits.wall_s,
         network=limits.network,
+        backend=limits.backend,
+        image=limits.image or "",
     )
-    policy = DeployPolicy(home=settings.home_path(), sandbox=sandbox)
+    grants: dict[str, Network] = {
+        name: one.network for name, one in settings.servers.items() if one.network
+    }
+    policy = DeployPolicy(
+        home=settings.home_path(),
+        sandbox=sandbox,
+        remote=_remote(settings),
+        secrets=secrets_of(settings),
+        grants=grants,
+        scripts=limits.scripts,
+        outside=settings.source == "live" or limits.remote == "always",
+        twice=limits.twice,
+    )
     return Launcher(policy, limits.concurrency)
+
+
+def _remote(settings: Settings) -> RemotePolicy | None:
+    """The demo's own remote server is on this host; a live marketplace's never is."""
+    if settings.sandbox.remote == "never":
+        return None
+    return RemotePolicy(allow_loopback=settings.source == "demo")
+
+
+def secrets_of(settings: Settings) -> Secrets:
+    """Where each server's secrets are; none is read yet."""
+    by_server = {
+        name: ServerSecrets(
+            env=one.env,
+            headers=one.headers,
+            provider=one.provider,
+            oauth=OAuthChoice(**one.oauth.model_dump()) if one.oauth else None,
+        )
+        for name, one in settings.servers.items()
+    }
+    return Secrets(by_server, _salt(settings.state_path()) if by_server else bytes(16))
+
+
+def _salt(state: Path) -> bytes:
+    """What keys the fingerprints of secrets on this machine; made once, its owner's alone."""
+    path = state / "salt"
+    with locked(path.with_suffix(".lock")):
+        if not path.exists():
+            write_atomically(path, secrets.token_bytes(32))
+            path.chmod(0o600)
+        return path.read_bytes()
 
 
 def embedder(_: Settings) -> Embedder:

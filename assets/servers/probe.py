@@ -8,6 +8,7 @@ Does not belong here: what is asked (`conversation.py`), how to fetch and launch
 
 import time
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 import anyio
@@ -67,6 +68,7 @@ def probe(
     """Launches a server, lists what it offers and ends it. Whatever the server does is a result;
     raises only SandboxUnavailable."""
     limits = conversation or ProbePolicy()
+    import_module("mcp")  # its first import takes 0.4 s, which are not the server's
     progress = Progress(time.monotonic())
     started = start(launch, policy) if isinstance(launch, Launch) else start_command(launch)
     with started as jailed:

@@ -1,0 +1,89 @@
+"""The command `toolmill probe`: one server by hand.
+
+What belongs here: its arguments and what it prints. What does not: anything it decides.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from orchestration.settings import load_settings
+from orchestration.terminal import fail, print_json
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def probe(
+    target: Annotated[
+        list[str] | None,
+        typer.Argument(help="npm:NAME[@V], pypi:NAME[==V] or a URL; or -- COMMAND ARGS…"),
+    ] = None,
+    directory: Annotated[
+        Path | None, typer.Option("--dir", help="run COMMAND in this folder, read-only")
+    ] = None,
+    env: Annotated[list[str] | None, typer.Option("--env", help="K=V, several times")] = None,
+    network: Annotated[str, typer.Option(help="none or full")] = "none",
+    once: Annotated[
+        bool, typer.Option("--once", help="do not ask again under another name and date")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+) -> None:
+    """Run one server in the sandbox, or ask one elsewhere, and list its tools; nothing is written
+    to a table. Exit 0 when the outcome has a kind, whatever it is."""
+    from dataclasses import replace
+
+    from assets.servers.byhand import TargetError, probe_target, refused
+    from assets.servers.policy import with_network
+    from assets.servers.sandbox import SandboxUnavailable
+    from orchestration.resources import launcher, open_warehouse
+
+    given = list(target or [])
+    chosen = load_settings()
+    warehouse = open_warehouse(chosen)
+    try:
+        policy = with_network(launcher(chosen).policy, network)
+        found = probe_target(
+            None if directory else given[0] if given else "",
+            replace(policy, twice=policy.twice and not once),
+            ledger=warehouse.ledger,
+            night=warehouse.ledger.night("by hand"),
+            env=dict(_pair(text) for text in env or []),
+            args=() if directory else given[1:],
+            directory=directory,
+            command=given if directory else (),
+        )
+    except (TargetError, ValueError) as error:
+        fail(str(error), 2)
+    except SandboxUnavailable as error:
+        found = refused(error)
+    finally:
+        warehouse.ledger.close_night("by hand")
+    print_json(found) if as_json else _print(found)
+
+
+def _print(found: dict[str, Any]) -> None:
+    from assets.contracts.scan.finding import escaped
+
+    typer.echo(escaped(f"{found['status']}  {found['server_id']}  {found['hint'] or ''}".rstrip()))
+    for tool in found["tools"]:
+        typer.echo(escaped(f"  {tool.get('name')}  {str(tool.get('description', ''))[:90]!r}"))
+    for one in found["findings"]:
+        if one["severity"] != "low":
+            typer.echo(f"  {one['severity']}: {one['tool']} {one['field']}: {one['excerpt']}")
+    for one in found["behaviour"] or ():
+        typer.echo(escaped(f"  {one['tool']} {one['change']} with another {one['varied']}"))
+    if found["placeholders"]:
+        typer.echo(f"  made up: {', '.join(found['placeholders'])}")
+    certificate = found["certificate"]
+    if certificate:
+        told = "held" if certificate["passed"] else f"LET OUT {', '.join(certificate['escaped'])}"
+        typer.echo(f"  sandbox {certificate['backend']}: {certificate['n']} escapes tried, {told}")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ValueError(f"--env {text!r}: expected NAME=VALUE")
+    return name, value

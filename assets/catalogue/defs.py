@@ -1,4 +1,4 @@
-"""The door of the catalogue: the asset `catalogue`."""
+"""The door of the catalogue: the assets `catalogue` and `coverage`."""
 
 import time as clock
 from collections import Counter
@@ -7,11 +7,21 @@ from typing import Any
 
 import dagster as dg
 
+from assets.catalogue import coverage_report
 from assets.catalogue.catalogue import CATALOGUE, Row, catalogue, listing_ids
+from assets.catalogue.coverage import COVERAGE, DIMENSIONS, coverage, servers
 from assets.catalogue.report import figures, tables
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.marketplaces.listing import LISTINGS, from_row
-from warehouse.audit import Verdict, expect_match, expect_present, expect_unique
+from assets.servers.rows import DEPLOYMENTS
+from warehouse.audit import (
+    Verdict,
+    expect_between,
+    expect_match,
+    expect_one_of,
+    expect_present,
+    expect_unique,
+)
 from warehouse.digest import digest
 from warehouse.publish import Published, audited, publish
 from warehouse.store import Warehouse
@@ -22,6 +32,14 @@ EXPECTATIONS = [
     expect_match("catalogue_id", "^cat:[0-9a-f]{20}$"),
     expect_present("name"),
     expect_match("first_seen", r"^\d{4}-\d\d-\d\d$"),
+]
+COVERAGE_EXPECTATIONS = [
+    expect_unique("dimension", "value"),
+    expect_one_of("dimension", list(DIMENSIONS)),
+    expect_one_of("standing", ["under", "over", "as listed", "unknown"]),
+    expect_between("listed_share", 0.0, 1.0),
+    expect_between("launched_share", 0.0, 1.0),
+    expect_between("distance_p", 0.0, 1.0),
 ]
 
 
@@ -53,6 +71,53 @@ def catalogue_asset(
             **{f"table_{name}": dg.MetadataValue.md(text) for name, text in tables(rows).items()},
         },
     )
+
+
+@dg.asset(
+    name="coverage",
+    deps=["catalogue", "deployments", "listings"],
+    group_name="catalogue",
+    check_specs=audited("coverage"),
+    description="Which kinds of servers are missing among the launched ones, against all listed.",
+)
+def coverage_asset(
+    context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
+) -> Published:
+    listings = [from_row(row) for row in warehouse.tables.read(LISTINGS).to_dicts()]
+    ran = warehouse.tables.read(DEPLOYMENTS).filter(status="ok").select("server_id", "n_tools")
+    held = [
+        {**row, "listing_ids": listing_ids(row)}
+        for row in warehouse.tables.read(CATALOGUE).to_dicts()
+        if row["gone"] is None
+    ]
+    found = servers(held, {one.listing_id: one for one in listings}, dict(ran.iter_rows()))
+    rows = coverage(found)
+    yield from publish(
+        context,
+        warehouse,
+        COVERAGE,
+        COVERAGE.frame(rows),
+        expectations=COVERAGE_EXPECTATIONS,
+        rules=[adds_up(rows, len(found), sum(one.launched for one in found))],
+        metadata={
+            **coverage_report.figures(rows),
+            "table": dg.MetadataValue.md(coverage_report.table(rows)),
+            "plot": dg.MetadataValue.md(coverage_report.inlined(coverage_report.plot(rows))),
+        },
+    )
+
+
+def adds_up(rows: list[Row], listed: int, launched: int) -> Verdict:
+    """Every server has one value in each dimension; sizes are known of launched servers only."""
+    wrong = []
+    for dimension in DIMENSIONS:
+        mine = [row for row in rows if row["dimension"] == dimension]
+        if sum(row["launched"] for row in mine) != launched or (
+            dimension != "size" and sum(row["listed"] for row in mine) != listed
+        ):
+            wrong.append(dimension)
+    expected = f"{listed} listed and {launched} launched servers in each"
+    return Verdict("adds_up", not wrong, f"wrong in: {', '.join(wrong) or 'none'}", expected)
 
 
 def one_row_each(listed: set[str], rows: list[Row]) -> Verdict:

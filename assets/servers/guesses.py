@@ -22,6 +22,7 @@ _GRACE = timedelta(days=7)  # a release is repaired by its dependencies' fixes o
 _HOPELESS = (
     *("needs_software", "needs_network", "oversize", "out_of_memory", "disk_full"),
     *("too_many_processes", "policy_denied", "integrity", "not_found", "fetch_failed"),
+    "incompatible",
 )
 _MOVED_ON = (
     r"cannot import name|No module named|(?<!'NoneType' object )has no attribute"
@@ -90,6 +91,8 @@ def made_up_by(first: Recipe, used: Recipe) -> tuple[str, ...]:
     known = {name for name, _ in first.env}
     added = [f"env:{name}" for name, _ in used.env if name not in known]
     added += [f"arg:{place}" for place in range(len(first.args), len(used.args))]
+    if first.args and not used.args:
+        added.append("args")
     if used.as_of and used.as_of != first.as_of:
         added.append(f"as_of:{used.as_of[:10]}")
     return tuple(added)
@@ -192,6 +195,11 @@ def _folder(recipe: Recipe, said: str, _: ProbeResult, __: Sequence[str]) -> Rec
     return _with_args(recipe, [DATA])
 
 
+def _bare(recipe: Recipe, _: str, __: ProbeResult, ___: Sequence[str]) -> Recipe | None:
+    """Without the listing's own arguments, which may be a README's: `or x:/temp/mcp-files/`."""
+    return recipe.model_copy(update={"args": ()}) if recipe.args else None
+
+
 def _with_args(recipe: Recipe, more: Sequence[str]) -> Recipe | None:
     return recipe.model_copy(update={"args": (*recipe.args, *more)}) if more else None
 
@@ -213,4 +221,5 @@ _RULES: tuple[tuple[Guess, bool], ...] = (
     (_spare, True),
     (_folder, True),
     (_read, True),
+    (_bare, False),
 )

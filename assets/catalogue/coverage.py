@@ -1,0 +1,220 @@
+"""Coverage: which kinds of servers are missing among those that were launched, and its table.
+
+Belongs here: the dimensions and values of a server, shares among all listed and all launched ones,
+gaps with their intervals, and how far the two distributions lie apart.
+Does not belong here: the rule for categories (`categories.py`), tables and plots for a reader
+(`coverage_report.py`), the door (`defs.py`).
+
+A server is one row of the catalogue. Launched: one of its listings listed its tools. The launched
+are a part of the listed, so a gap's interval is a bootstrap over servers (percentiles of 2,000
+draws), and the p-value of a distance is by permutation: as many servers drawn at random from the
+listed. Both have a fixed seed: the same facts give the same rows.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from assets.catalogue.categories import CATEGORIES, category_of
+from assets.marketplaces.listing import Listing
+from warehouse.intervals import wilson
+from warehouse.tables import TableSpec
+
+Row = dict[str, Any]
+
+COVERAGE = TableSpec(
+    name="coverage",
+    key=("dimension", "value"),
+    columns={
+        "dimension": pl.String,  # category, ecosystem, transport, credentials, size
+        "value": pl.String,
+        "listed": pl.Int64,  # servers
+        "listed_share": pl.Float64,
+        "launched": pl.Int64,
+        "launched_share": pl.Float64,  # null: nothing was launched
+        "rate": pl.Float64,  # launched of listed
+        "rate_low": pl.Float64,  # Wilson, 95%
+        "rate_high": pl.Float64,
+        "gap": pl.Float64,  # launched_share - listed_share
+        "gap_low": pl.Float64,  # bootstrap, 95%
+        "gap_high": pl.Float64,
+        "standing": pl.String,  # under, over, as listed, unknown
+        "distance": pl.Float64,  # of the dimension: total variation, 0 alike, 1 disjoint
+        "distance_p": pl.Float64,
+        "of_listed": pl.Int64,  # servers of the dimension
+        "of_launched": pl.Int64,
+    },
+)
+DIMENSIONS = {
+    "category": CATEGORIES,
+    "ecosystem": ("npm", "pypi", "mcpb", "oci", "remote", "other", "none"),
+    "transport": ("stdio", "streamable-http", "sse", "unknown"),
+    "credentials": ("none asked", "other input", "optional secret", "required secret"),
+    "size": ("1-5 tools", "6-15 tools", "16-40 tools", "over 40 tools"),
+}
+_DRAWS = 2000
+_SEED = 20250516
+
+
+@dataclass(frozen=True)
+class Server:
+    """One server of the catalogue: its value in each dimension (none where unknown)."""
+
+    launched: bool
+    values: Mapping[str, str] = field(default_factory=dict)
+
+
+def servers(
+    catalogue: Iterable[Mapping[str, Any]],
+    listings: Mapping[str, Listing],
+    launched: Mapping[str, int],
+) -> list[Server]:
+    """The servers that somebody lists now. `catalogue`: rows with `listings` as ids; `launched`:
+    tools by server id of those that listed them."""
+    found = []
+    for row in catalogue:
+        held = [listings[name] for name in row["listing_ids"] if name in listings]
+        if not held:
+            continue
+        tools = [launched[name] for name in row["server_ids"] if name in launched]
+        shown = f"{row['name']} {row['description'] or ''}"
+        values = {
+            "category": category_of(shown, " ".join(one.name for one in held)),
+            "ecosystem": _ecosystem(held),
+            "transport": _transport(held),
+            "credentials": credentials_of(held),
+        }
+        if tools:
+            values["size"] = size_of(max(tools))
+        found.append(Server(bool(tools), values))
+    return found
+
+
+def coverage(found: Sequence[Server]) -> list[Row]:
+    """Rows of COVERAGE. A size is only known of launched servers: no listing states its tools, so
+    there the listed share and all that follows from it is null."""
+    rows: list[Row] = []
+    for dimension, values in DIMENSIONS.items():
+        known = [one for one in found if dimension in one.values]
+        listed = Counter(one.values[dimension] for one in known)
+        launched = Counter(one.values[dimension] for one in known if one.launched)
+        counts = np.array([[launched[v], listed[v] - launched[v]] for v in values])
+        if dimension == "size":
+            rows += [_size_row(value, launched) for value in values]
+            continue
+        distance, p = _distance(counts)
+        gaps = _gaps(counts)
+        for value, (low, high) in zip(values, gaps, strict=True):
+            row = _row(dimension, value, listed, launched, low, high)
+            rows.append({**row, "distance": distance, "distance_p": p})
+    return rows
+
+
+def _row(
+    dimension: str, value: str, listed: Counter, launched: Counter, low: float, high: float
+) -> Row:
+    n, m = listed.total(), launched.total()
+    share = listed[value] / n if n else 0.0
+    taken = launched[value] / m if m else None
+    below, above = wilson(launched[value], listed[value])
+    known = taken is not None and listed[value] > 0
+    standing = "under" if high < 0 else "over" if low > 0 else "as listed"
+    return {
+        "dimension": dimension,
+        "value": value,
+        "listed": listed[value],
+        "listed_share": round(share, 6),
+        "launched": launched[value],
+        "launched_share": None if taken is None else round(taken, 6),
+        "rate": round(launched[value] / listed[value], 6) if listed[value] else None,
+        "rate_low": round(below, 6) if listed[value] else None,
+        "rate_high": round(above, 6) if listed[value] else None,
+        "gap": round(taken - share, 6) if taken is not None else None,
+        "gap_low": round(low, 6) if known else None,
+        "gap_high": round(high, 6) if known else None,
+        "standing": standing if known else "unknown",
+        "of_listed": n,
+        "of_launched": m,
+    }
+
+
+def _size_row(value: str, launched: Counter) -> Row:
+    m = launched.total()
+    share = round(launched[value] / m, 6) if m else None
+    return {
+        **dict.fromkeys(COVERAGE.columns),
+        "dimension": "size",
+        "value": value,
+        "launched": launched[value],
+        "launched_share": share,
+        "standing": "unknown",
+        "of_launched": m,
+    }
+
+
+def _gaps(counts: Any) -> list[tuple[float, float]]:
+    """95% bootstrap interval of launched share - listed share of each value."""
+    total = int(counts.sum())
+    if not total or not counts[:, 0].sum():
+        return [(0.0, 0.0)] * len(counts)
+    rng = np.random.default_rng(_SEED)
+    drawn = rng.multinomial(total, counts.ravel() / total, size=_DRAWS).reshape(_DRAWS, -1, 2)
+    taken = drawn[:, :, 0] / np.maximum(drawn[:, :, 0].sum(axis=1, keepdims=True), 1)
+    gaps = taken - drawn.sum(axis=2) / total
+    low, high = np.percentile(gaps, [2.5, 97.5], axis=0)
+    return [(float(a), float(b)) for a, b in zip(low, high, strict=True)]
+
+
+def _distance(counts: Any) -> tuple[float | None, float | None]:
+    """(total variation between launched and listed, its permutation p-value); None where nothing
+    was launched, or all was."""
+    listed, taken = counts.sum(axis=1), counts[:, 0]
+    n, m = int(listed.sum()), int(taken.sum())
+    if m == 0 or m == n:
+        return (0.0, 1.0) if m else (None, None)
+    seen = _variation(taken / m, listed / n)
+    rng = np.random.default_rng(_SEED)
+    drawn = rng.multivariate_hypergeometric(listed, m, size=_DRAWS) / m
+    as_far = int((_variation(drawn, listed / n) >= seen - 1e-12).sum())
+    return round(float(seen), 6), round((1 + as_far) / (_DRAWS + 1), 6)
+
+
+def _variation(one: Any, other: Any) -> Any:
+    return np.abs(one - other).sum(axis=-1) / 2
+
+
+def size_of(tools: int) -> str:
+    """The band of a number of tools."""
+    sizes = DIMENSIONS["size"]
+    return sizes[0 if tools <= 5 else 1 if tools <= 15 else 2 if tools <= 40 else 3]
+
+
+def credentials_of(held: Sequence[Listing]) -> str:
+    """What a server asks of its user, by the listing that asks for most."""
+    inputs = [one for listing in held for one in (*listing.env, *listing.headers)]
+    if any(one.secret and one.required for one in inputs):
+        return "required secret"
+    if any({"needs_account", "hosted_gateway"} & set(listing.flags) for listing in held):
+        return "required secret"
+    if any(one.secret for one in inputs):
+        return "optional secret"
+    open_place = any("placeholder" in listing.flags for listing in held)
+    return "other input" if open_place or any(one.required for one in inputs) else "none asked"
+
+
+def _ecosystem(held: Sequence[Listing]) -> str:
+    """The way of launching that is tried first: a package before a remote address."""
+    kinds = {one.package.type for one in held if one.package}
+    first = next((kind for kind in DIMENSIONS["ecosystem"][:4] if kind in kinds), None)
+    if first:
+        return first
+    return "other" if kinds else "remote" if any(one.url for one in held) else "none"
+
+
+def _transport(held: Sequence[Listing]) -> str:
+    said = {str(one.transport) for one in held if one.transport}
+    return next((one for one in DIMENSIONS["transport"] if one in said), "unknown")

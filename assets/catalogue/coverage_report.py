@@ -1,0 +1,146 @@
+"""Coverage report: the rows of COVERAGE as figures, a table and a plot.
+
+Belongs here: what a reader of the graph sees. Does not belong here: the figures (`coverage.py`).
+"""
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from assets.catalogue.coverage import DIMENSIONS
+
+_INK, _QUIET, _UNDER, _OVER, _EVEN = "#1f2937", "#9ca3af", "#dc2626", "#2563eb", "#4b5563"
+_COLOURS = {"under": _UNDER, "over": _OVER}
+_TITLES = {
+    "category": "what it is about",
+    "ecosystem": "how it is installed",
+    "transport": "how it is spoken to",
+    "credentials": "what it asks of its user",
+    "size": "how many tools it has",
+}
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def figures(rows: Rows) -> dict[str, float]:
+    """Counts, and the distance of each dimension where it is known."""
+    any_row = next((row for row in rows if row["of_listed"]), None)
+    told: dict[str, float] = {
+        "servers_listed": any_row["of_listed"] if any_row else 0,
+        "servers_launched": any_row["of_launched"] if any_row else 0,
+        "under_represented": sum(row["standing"] == "under" for row in rows),
+    }
+    for row in rows:
+        if row["distance"] is not None:
+            told[f"distance_{row['dimension']}"] = row["distance"]
+    return told
+
+
+def table(rows: Rows) -> str:
+    """Markdown, the widest gaps of each dimension first; empty values are left out."""
+    lines = [
+        "| | listed | launched | launch rate | gap in points | |",
+        "| --- | ---: | ---: | --- | --- | --- |",
+    ]
+    for dimension in DIMENSIONS:
+        mine = [r for r in rows if r["dimension"] == dimension and (r["listed"] or r["launched"])]
+        if not mine:
+            continue
+        lines.append(f"| **{dimension}** {_distance(mine[0])} | | | | | |")
+        lines += [_line(row) for row in sorted(mine, key=lambda row: row["gap"] or 0.0)]
+    notes = (
+        "Shares of all servers of the catalogue against those that listed their tools."
+        " Gap: launched minus listed share, 95% bootstrap interval over servers; launch rate:"
+        " Wilson. Distance: total variation, with a permutation p-value."
+    )
+    return "\n".join([*lines, "", notes])
+
+
+def _distance(row: Mapping[str, Any]) -> str:
+    if row["distance"] is None:
+        return "(listings do not state it)" if row["dimension"] == "size" else ""
+    return f"distance {row['distance']:.2f}, p = {row['distance_p']:.3f}"
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    mark = {"under": "▼ under", "over": "▲ over"}.get(row["standing"], "")
+    listed = "" if row["listed"] is None else f"{row['listed']:,} ({row['listed_share']:.0%})"
+    share = "" if row["launched_share"] is None else f" ({row['launched_share']:.0%})"
+    rate = gap = ""
+    if row["rate"] is not None:
+        rate = f"{row['rate']:.0%} [{row['rate_low']:.0%}, {row['rate_high']:.0%}]"
+    if row["gap_low"] is not None:
+        gap = f"{100 * row['gap']:+.1f} [{100 * row['gap_low']:+.1f}, {100 * row['gap_high']:+.1f}]"
+    return f"| {row['value']} | {listed} | {row['launched']:,}{share} | {rate} | {gap} | {mark} |"
+
+
+def plot(rows: Rows) -> bytes:
+    """A PNG: per dimension, the listed share of each value as a ring, the launched one as a dot,
+    and the gap's interval around it."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    shown = {
+        name: [r for r in rows if r["dimension"] == name and (r["listed"] or r["launched"])]
+        for name in DIMENSIONS
+    }
+    shown = {name: found for name, found in shown.items() if found}
+    heights = [len(found) + 1.4 for found in shown.values()] or [1.0]
+    figure = Figure(figsize=(8.4, 0.9 + 0.29 * sum(heights)), layout="constrained", dpi=110)
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+    for axis, (name, found) in zip(axes, shown.items(), strict=False):
+        if name == "size":
+            _panel(axis, name, found[::-1])
+        else:
+            _panel(axis, name, sorted(found, key=lambda r: r["listed_share"]))
+    told = figures(rows)
+    figure.suptitle(
+        f"Launched servers against all listed: {told['servers_launched']:,} of"
+        f" {told['servers_listed']:,}",
+        x=0.01, ha="left", fontsize=12, color=_INK, fontweight="bold",
+    )  # fmt: skip
+    data = io.BytesIO()
+    figure.savefig(data, format="png")
+    return data.getvalue()
+
+
+def _panel(axis: Any, name: str, rows: Rows) -> None:
+    for place, row in enumerate(rows):
+        listed, launched = row["listed_share"], row["launched_share"]
+        colour = _COLOURS.get(row["standing"], _EVEN)
+        if row["gap_low"] is not None:
+            span = [max(0.0, listed + row["gap_low"]), min(1.0, listed + row["gap_high"])]
+            axis.plot(span, [place, place], color=colour, alpha=0.35, linewidth=5, zorder=1)
+        if listed is not None:
+            ring = {"facecolors": "white", "edgecolors": _QUIET, "linewidths": 1.6, "s": 46}
+            axis.scatter([listed], [place], zorder=2, clip_on=False, **ring)
+        if launched is not None:
+            axis.scatter([launched], [place], color=colour, s=34, zorder=3, clip_on=False)
+    axis.set_yticks(range(len(rows)), [row["value"] for row in rows], fontsize=8.5, color=_INK)
+    axis.set_ylim(-0.6, len(rows) - 0.4)
+    axis.set_xlim(left=0)
+    axis.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
+    axis.tick_params(axis="x", labelsize=8, colors=_EVEN, length=0)
+    axis.tick_params(axis="y", length=0)
+    axis.grid(axis="x", color="#e5e7eb", linewidth=0.8)
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right", "left", "bottom"]].set_visible(False)
+    title = f"{_TITLES[name]}   {_distance(rows[0])}"
+    axis.set_title(title, loc="left", fontsize=9.5, color=_INK)
+    if name == next(iter(DIMENSIONS)):
+        _legend(axis)
+
+
+def _legend(axis: Any) -> None:
+    ring = axis.scatter([], [], facecolors="white", edgecolors=_QUIET, linewidths=1.6, s=46)
+    dots = [axis.scatter([], [], color=colour, s=34) for colour in (_UNDER, _EVEN, _OVER)]
+    labels = ["share of all listed", "of launched: too few", "as listed", "more than listed"]
+    axis.legend([ring, *dots], labels, frameon=False, fontsize=8, loc="lower right")
+
+
+def inlined(png: bytes) -> str:
+    """The plot as Markdown that holds it."""
+    data = base64.b64encode(png).decode()
+    return f"![launched against listed servers](data:image/png;base64,{data})"

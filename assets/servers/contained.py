@@ -1,12 +1,14 @@
 """One of our own tools (npm, uv) run to its end inside the sandbox, with bounded output.
 
 Belongs here: the fetch phase's world (network on, package settings, no secrets, one writable
-folder that holds the shared caches and the staging area).
+folder that holds the shared caches and the staging area; a package's own scripts see neither the
+caches nor what others are staging).
 Does not belong here: which tool is run and what its messages mean (`resolve.py`, `fetch.py`).
 """
 
 import os
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -47,30 +49,48 @@ def run_tool(
     cache: Path,
     toolchain: Toolchain,
     policy: SandboxPolicy = FETCH_POLICY,
+    alone: Path | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> Finished:
     """Runs `argv` with the network on and `cache` writable at /fetch. Never raises for what the
-    tool does; raises SandboxUnavailable where there is no sandbox."""
+    tool does; raises SandboxUnavailable where there is no sandbox.
+
+    alone: the one folder below `cache` that is writable, because strangers' scripts will run; the
+    package caches are then empty ones inside it, so that nothing is poisoned for the next fetch."""
     _own_cache(cache)
-    mounts = [Mount(cache, FETCH, writable=True)]
+    shown = alone or cache
+    inside = f"{FETCH}/{shown.relative_to(cache)}".removesuffix("/.")
+    caches = f"{inside}/caches" if alone else inside
+    mounts = [Mount(shown, inside, writable=True)]
     mounts += [Mount.same(path) for path in (*toolchain.binds, *toolchain.fetch_binds)]
-    env = {
+    settings = {
         **toolchain.fetch_env,
-        "UV_CACHE_DIR": f"{FETCH}/uv",
+        "UV_CACHE_DIR": f"{caches}/uv",
         "UV_NO_PROGRESS": "1",
         "UV_NO_CONFIG": "1",
         "UV_PYTHON_DOWNLOADS": "never",
-        "npm_config_cache": f"{FETCH}/npm",
+        "npm_config_cache": f"{caches}/npm",
         "npm_config_update_notifier": "false",
         "npm_config_userconfig": "/dev/null",
+        # Also for the npm that npm starts to prepare a dependency from git.
+        "npm_config_ignore_scripts": "false" if alone else "true",
         "NO_COLOR": "1",
+        **(env or {}),
     }
-    launch = Launch(argv, env, tuple(mounts), uid=_FETCH_UID)
+    launch = Launch(argv, settings, tuple(mounts), uid=_FETCH_UID)
     with start(launch, replace(policy, network="full")) as jailed:
         with Watchdog(jailed, policy) as watchdog:
             stdout, stderr = _outputs(jailed)
             jailed.process.wait()
         code, signal = jailed.exit_status()
     return Finished(code, signal, stdout, stderr, watchdog.breach)
+
+
+def fetch_policy(policy: SandboxPolicy | None) -> SandboxPolicy:
+    """The limits of the fetch phase, in the backend that servers run in."""
+    if policy is None:
+        return FETCH_POLICY
+    return replace(FETCH_POLICY, backend=policy.backend, engine=policy.engine, image=policy.image)
 
 
 def own(path: Path) -> None:

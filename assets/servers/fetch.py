@@ -12,24 +12,30 @@ import shutil
 import time
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from assets.servers.bundle import BundleError
-from assets.servers.contained import own
-from assets.servers.install import INSTALLERS, TREE, FetchError
+from assets.servers.contained import fetch_policy, own
+from assets.servers.install import INSTALLERS, TREE, FetchError, Workshop
+from assets.servers.launch import SandboxPolicy
 from assets.servers.recipe import Recipe
 from assets.servers.toolchain import Toolchain, ToolMissing
 from warehouse.digest import digest
 
 _MANIFEST = "toolmill.json"
 _MAX_ARTIFACT_MB = 2048
+_BUILT = ("npm", "pypi")  # whose packages may bring scripts and builds
 
 
 @dataclass(frozen=True)
 class Artifact:
     """An installed server. `argv` and `env` are as seen inside the sandbox, where `tree` lies at
-    /srv/server; `locked` is the digest of everything that was installed with it."""
+    /srv/server; `locked` is the digest of everything that was installed with it.
+
+    built_with_scripts: the package's own install scripts or build ran. scripts_skipped: it has some
+    and they did not, so that a server that then fails may be worth the second attempt."""
 
     tree: Path
     argv: tuple[str, ...]
@@ -37,25 +43,52 @@ class Artifact:
     placeholders: tuple[str, ...]
     locked: str
     megabytes: float
+    built_with_scripts: bool = False
+    scripts_skipped: bool = False
 
 
-def artifact_digest(recipe: Recipe, toolchain: Toolchain) -> str:
+def artifact_digest(recipe: Recipe, toolchain: Toolchain, *, scripts: bool = False) -> str:
     """Names the artefact: what is installed and with which runtime, not how it is launched."""
     facts = recipe.model_dump(mode="json", include={"ecosystem", "version", "integrity", "entry"})
     name = None if recipe.ecosystem == "mcpb" and recipe.integrity else recipe.name
     host = toolchain.identity(recipe.ecosystem, recipe.python)
     as_of = {"as_of": recipe.as_of} if recipe.as_of else {}
-    return digest({**facts, "name": name, "layout": 1, **host, **as_of})
+    built = {"scripts": True} if scripts else {}
+    return digest({**facts, "name": name, "layout": 2, **host, **as_of, **built})
 
 
-def ensure_artifact(recipe: Recipe, *, home: Path, toolchain: Toolchain) -> Artifact:
-    """The artefact of a recipe, fetched unless it is there. Raises FetchError."""
+def ensure_artifact(
+    recipe: Recipe,
+    *,
+    home: Path,
+    toolchain: Toolchain,
+    policy: SandboxPolicy | None = None,
+    scripts: bool = False,
+) -> Artifact:
+    """The artefact of a recipe, fetched unless it is there. Raises FetchError.
+
+    A package that cannot be installed without its own scripts is tried once more with them where
+    the policy says so; scripts: asks for that second attempt at once."""
+    second = policy is not None and policy.scripts == "second" and recipe.ecosystem in _BUILT
+    if scripts and not second:
+        raise FetchError("policy_denied", 'install scripts are off (`sandbox.scripts = "never"`)')
+    workshop = Workshop(home, toolchain, fetch_policy(policy), scripts)
     try:
-        folder = home / "artifacts" / artifact_digest(recipe, toolchain)
+        return _ensure(recipe, workshop)
+    except FetchError as error:
+        if scripts or not second or error.kind != "build_failed":
+            raise
+    return _ensure(recipe, replace(workshop, scripts=True))
+
+
+def _ensure(recipe: Recipe, workshop: Workshop) -> Artifact:
+    try:
+        name = artifact_digest(recipe, workshop.toolchain, scripts=workshop.scripts)
     except ToolMissing as error:
         raise FetchError("needs_software", str(error)) from error
+    folder = workshop.home / "artifacts" / name
     if not (folder / _MANIFEST).exists():
-        _fetch(recipe, folder, home, toolchain)
+        _fetch(recipe, folder, workshop)
     facts = json.loads((folder / _MANIFEST).read_bytes())
     return Artifact(
         tree=folder / TREE,
@@ -64,22 +97,30 @@ def ensure_artifact(recipe: Recipe, *, home: Path, toolchain: Toolchain) -> Arti
         placeholders=tuple(facts["placeholders"]),
         locked=facts["locked"],
         megabytes=facts["megabytes"],
+        built_with_scripts=facts.get("built_with_scripts", False),
+        scripts_skipped=facts.get("scripts_skipped", False),
     )
 
 
-def _fetch(recipe: Recipe, folder: Path, home: Path, toolchain: Toolchain) -> None:
-    staging = home / "cache" / "staging" / uuid.uuid4().hex
+def _fetch(recipe: Recipe, folder: Path, workshop: Workshop) -> None:
+    staging = workshop.home / "cache" / "staging" / uuid.uuid4().hex
     _sweep(staging.parent)
     (staging / TREE).mkdir(parents=True)
     own(staging)
     own(staging / TREE)
     try:
         install = INSTALLERS[recipe.ecosystem]
-        facts = install(recipe, staging, home, toolchain)
+        facts = install(recipe, staging, workshop)
+        if (staging / TREE).is_symlink():  # it would be mounted for the server, wherever it leads
+            raise FetchError(
+                "build_failed", "its install scripts put a link in place of its folder"
+            )
+        shutil.rmtree(staging / "caches", ignore_errors=True)  # of an attempt with scripts
         size = _megabytes(staging)
         if size > _MAX_ARTIFACT_MB:
             raise FetchError("oversize", f"installs {size:.0f} MB")
-        (staging / _MANIFEST).write_text(json.dumps({**facts, "megabytes": round(size, 1)}))
+        facts |= {"megabytes": round(size, 1), "built_with_scripts": workshop.scripts}
+        _write_manifest(staging, facts)
         folder.parent.mkdir(parents=True, exist_ok=True)
         try:
             staging.rename(folder)
@@ -91,6 +132,14 @@ def _fetch(recipe: Recipe, folder: Path, home: Path, toolchain: Toolchain) -> No
         raise FetchError(kind, str(error)) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def _write_manifest(staging: Path, facts: dict[str, Any]) -> None:
+    """A script of the package may have left a link in its place, to write elsewhere through us."""
+    path = staging / _MANIFEST
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "w") as f:
+        f.write(json.dumps(facts))
 
 
 def _sweep(folder: Path) -> None:

@@ -19,7 +19,8 @@ class SandboxPolicy:
 
     backend: `auto` takes bubblewrap, else docker, else refuses; `none` contains nothing. engine:
     the program behind docker (`podman` takes the same words). image: what docker runs in; empty for
-    the host's own /usr in an empty root."""
+    the host's own /usr in an empty root. scripts: whether a package that cannot be installed
+    without its own install scripts or build is tried a second time with them."""
 
     memory_mb: int = 1024
     processes: int = 256  # threads count too
@@ -34,6 +35,7 @@ class SandboxPolicy:
     backend: Literal["auto", "bubblewrap", "docker", "none"] = "auto"
     engine: str = "docker"
     image: str = ""
+    scripts: Literal["never", "second"] = "never"
 
 
 @dataclass(frozen=True)

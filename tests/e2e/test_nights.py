@@ -5,15 +5,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
+import polars as pl
 import pytest
 
+from assets.contracts.findings import FINDINGS
 from assets.contracts.snapshot import CHANGES, SNAPSHOTS
 from assets.servers.rows import DEPLOYMENTS
 from assets.synthesis.rows import PAIRS
+from assets.vectors.index import VECTORS
 from demo.server import Replicas, replicas
 from tests.e2e.nights import Nights, checks, skip_without_sandbox
+from training.training_set import TRAINING_SET
+from warehouse.tables import TableSpec
 
-FREE = {"page", "render", "resolve"}  # looking at the moving world: repeated every night
+FREE = {"page", "render", "resolve", "remote"}  # looking at the moving world: repeated every night
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +59,39 @@ def test_the_first_night_classifies_every_failure_with_a_hint(nights: Nights) ->
     assert failed
     assert all(row["error_kind"] and row["hint"] for row in failed)
     assert {"needs_secret", "no_recipe"} <= {row["error_kind"] for row in failed}
+
+
+def test_a_remote_server_is_asked_and_its_tools_go_all_the_way(nights: Nights) -> None:
+    tables = nights.warehouse.tables
+    (row,) = tables.read(DEPLOYMENTS).filter(pl.col("ecosystem") == "remote").to_dicts()
+    assert (row["status"], row["n_tools"], row["certified"]) == ("ok", 2, None)
+    for table in (SNAPSHOTS, PAIRS, VECTORS):
+        assert row["server_id"] in set(tables.read(table)["server_id"])
+
+
+def test_a_poisoned_tool_is_found_and_goes_nowhere(nights: Nights) -> None:
+    tables = nights.warehouse.tables
+    high = tables.read(FINDINGS).filter(pl.col("severity") == "high")
+    assert set(high["tool"]) == {"look_up"}
+    (server,) = set(high["server_id"])
+
+    def tools(table: TableSpec) -> set[str]:
+        return set(tables.read(table).filter(pl.col("server_id") == server)["tool"])
+
+    assert tools(SNAPSHOTS) == {"list_pantry", "missing_for", "look_up"}
+    assert "list_pantry" in tools(PAIRS)
+    assert all("look_up" not in tools(table) for table in (PAIRS, VECTORS, TRAINING_SET))
+
+
+def test_every_launch_here_has_a_certificate_that_held(nights: Nights) -> None:
+    rows = nights.warehouse.tables.read(DEPLOYMENTS).filter(pl.col("n_tools") > 0).to_dicts()
+    here = [row for row in rows if row["ecosystem"] != "remote"]
+    assert here
+    for row in here:
+        assert row["certified"]
+        assert nights.warehouse.blobs.get_json(row["certificate"])["passed"]
+    snapshots = nights.warehouse.tables.read(SNAPSHOTS)
+    assert snapshots.filter(pl.col("certified"))["certificate"].is_not_null().all()
 
 
 def test_shell_syntax_in_a_command_is_a_row_and_never_runs(nights: Nights) -> None:

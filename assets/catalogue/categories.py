@@ -31,7 +31,7 @@ _WORDS = {
     "media & design": "image images video audio music speech voice tts figma design 3d blender"
     " unity game photo render transcription spotify",
     "AI & memory": "llm memory agent agents rag embedding embeddings knowledge openai anthropic"
-    " gemini prompt reasoning thinking model models huggingface ai context",
+    " gemini prompt reasoning thinking huggingface chatgpt",
     "science & data": "research paper papers arxiv science scientific math statistics data"
     " dataset analytics analysis chart biology medical health chemistry genome weather geospatial",
     "places & travel": "map maps location geocoding travel flight flights hotel hotels weather"

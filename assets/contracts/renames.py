@@ -36,23 +36,23 @@ def renames(gone: Mapping[str, Tool], come: Mapping[str, Tool]) -> dict[str, str
     used = set(found.values())
     left = {old: body for old, body in gone.items() if old not in used}
     new = {name: body for name, body in come.items() if name not in found}
-    try:
-        with limited(_MAX_STEPS):
-            return found | _pair(left, new, _candidates(left, new))
-    except TooMuchWork:
-        return found  # who renames and rewrites so much at once has made other tools
+    with limited(_MAX_STEPS):
+        return found | _pair(left, new, _candidates(left, new))
 
 
 def _pair(
     gone: Mapping[str, Tool], come: Mapping[str, Tool], candidates: Iterable[tuple[str, str]]
 ) -> dict[str, str]:
     scored = []
-    for old, new in candidates:
-        spend()
-        score = similarity(gone[old], come[new])
-        if score >= RENAME_THRESHOLD:
-            names = SequenceMatcher(None, old[:200], new[:200], autojunk=False).ratio()
-            scored.append((-score, -names, new, old))
+    try:
+        for old, new in candidates:
+            spend()
+            score = similarity(gone[old], come[new])
+            if score >= RENAME_THRESHOLD:
+                names = SequenceMatcher(None, old[:200], new[:200], autojunk=False).ratio()
+                scored.append((-score, -names, new, old))
+    except TooMuchWork:
+        pass  # those compared so far: who renames and rewrites more than that made other tools
     found: dict[str, str] = {}
     taken: set[str] = set()
     for _, _, new, old in sorted(scored):
@@ -136,5 +136,5 @@ def _text_alike(a: str, b: str, least: float) -> float:
     most = matcher.quick_ratio()
     if most < least:
         return most
-    spend(len(words[0]) * len(words[1]) // 20)
+    spend(len(words[0]) * len(words[1]) // 100)
     return matcher.ratio()

@@ -5,7 +5,8 @@ What belongs here: reading `attacks.json`. Nothing in it is copied from a real s
 
 The first draw was written beside the rules. Each later one was written against the rules as they
 stood and run once before they changed; those first runs are the catch rates of docs/scan.md. The
-rules learned from the second and third; from the fourth nothing.
+rules learned from the second, third and fifth; from the fourth and sixth nothing. The fifth was
+written before its author had read the lexicon whole, the sixth after.
 """
 
 import json
@@ -29,5 +30,7 @@ def _draws() -> dict[str, list[Case]]:
 
 
 DRAWS = _draws()
-LEARNED = [case for draw in ("poisoned", "poisoned_2", "poisoned_3") for case in DRAWS[draw]]
-HONEST = [case for draw in ("honest", "honest_2", "honest_3") for case in DRAWS[draw]]
+LEARNED = [
+    case for draw in ("poisoned", "poisoned_2", "poisoned_3", "poisoned_5") for case in DRAWS[draw]
+]
+HONEST = [case for draw in ("honest", "honest_2", "honest_3", "honest_5") for case in DRAWS[draw]]

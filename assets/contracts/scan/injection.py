@@ -78,6 +78,7 @@ JUDGED = (
             "PRIOR_STRICT 1 INSTRUCTION_SOFT 2 IGNORE",
             "SUBVERT 3 OWN 3 INSTRUCTION",
             "THIS_OVERRIDES 2 PRIOR 3 INSTRUCTION",
+            "INSTRUCTION|INSTRUCTION_SOFT 1 PRIOR_STRICT 2 IGNORE",
         ),
         mentioned=LOW,
         followed=("NEXT_FILTER",),

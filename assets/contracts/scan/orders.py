@@ -82,6 +82,8 @@ JUDGED = (
         DIVERT,
         patterns(
             "EVERY 3 GOODS 4 FIRM 4 SEND 4 ADDRESS",
+            "EVERY 3 GOODS 8 FIRM 3 TAMPER 8 COERCION",
+            "GOODS 8 FIRM 8 TAMPER 4 COERCION",
             "GOODS 4 FIRM 3 REPLACED 3 ADDRESS",
             "FIRM 3 REPLACED 3 GOODS 5 ADDRESS",
         ),
@@ -108,6 +110,7 @@ _VERBS = word_set(
 _COMMAND = re.compile(
     r"\b(?:curl|wget|iwr|Invoke-WebRequest)\b[^|\n]{1,200}\|\s{0,3}(?:sudo )?(?:ba|z|da)?sh\b"
     r"|\b(?:curl|wget)\b[^\n;&]{1,200}(?:&&|;) {0,3}(?:(?:ba|z)?sh|chmod|python3?) "
+    r"|\$\( {0,3}(?:curl|wget)\b"
     r"|\bbash -i >& ?/dev/tcp/|\bnc(?:at)? (?:-\w{1,4} ){1,3}\S{1,80} \d{2,5}\b|/dev/tcp/\d"
     r"|\brm -rf (?:/|~|\$HOME)(?=[\s'\"`;&|]|$)|\bIEX ?\(New-Object|:\(\)\{ ?:\|:& ?\};:"
     r"|\bcat (?:~|/)[\w./~-]{0,80}(?:id_rsa|passwd|shadow|credentials)\b[^|\n]{0,80}"

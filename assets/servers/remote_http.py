@@ -8,8 +8,10 @@ Does not belong here: which addresses are public (`marketplaces/guard.py`), MCP 
 """
 
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, cast
 from urllib.request import getproxies, proxy_bypass
 
@@ -172,11 +174,17 @@ class _Metered(httpcore2.AsyncNetworkStream):
         return self._inner.get_extra_info(info)
 
 
+@cache
+def _tls() -> ssl.SSLContext:
+    """One for all probes of a process: reading the authorities takes 30 ms of processor time."""
+    return httpx2.create_ssl_context()
+
+
 class _Pool(httpx2.AsyncHTTPTransport):
     """httpx2's transport over our connector (it takes none itself)."""
 
     def __init__(self, connector: Connector) -> None:
-        context = httpx2.create_ssl_context()
+        context = _tls()
         super().__init__(verify=context)
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=context, max_connections=10, network_backend=connector

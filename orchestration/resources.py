@@ -118,6 +118,7 @@ def launcher(settings: Settings) -> Launcher:
         network=limits.network,
         backend=limits.backend,
         image=limits.image or "",
+        scripts=limits.scripts,
     )
     grants: dict[str, Network] = {
         name: one.network for name, one in settings.servers.items() if one.network
@@ -128,7 +129,6 @@ def launcher(settings: Settings) -> Launcher:
         remote=_remote(settings),
         secrets=secrets_of(settings),
         grants=grants,
-        scripts=limits.scripts,
         outside=settings.source == "live" or limits.remote == "always",
         twice=limits.twice,
     )

@@ -8,6 +8,7 @@ from collections import Counter
 import polars as pl
 
 from assets.catalogue.catalogue import CATALOGUE
+from assets.contracts.quarantine import held_tools
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.marketplaces.crawl import adapter
 from assets.marketplaces.listing import LISTINGS
@@ -68,6 +69,7 @@ def _made(warehouse: Warehouse) -> str:
     pairs = tables.read(PAIRS).unique("pair_id")
     accepted = tables.read(JUDGEMENTS).unique("pair_id").filter(pl.col("verdict") == "accept")
     launched = deployed.filter(pl.col("status") == "ok")
+    held = len({(row["server_id"], row["tool"]) for row in held_tools(warehouse)})
     per_market = ", ".join(
         f"{name} {count}" for name, count in sorted(Counter(listings["marketplace"]).items())
     )
@@ -78,6 +80,7 @@ def _made(warehouse: Warehouse) -> str:
             f"  catalogue    {len(catalogue):>6}   servers, {len(shared)} on several marketplaces",
             f"  servers      {len(launched):>6}   deployed of {len(deployed)} with a listing",
             f"  tools        {len(snapshots):>6}   contracts of {_servers(snapshots)} servers",
+            f"  held         {held:>6}   tools in quarantine (`toolmill quarantine list`)",
             f"  pairs        {len(pairs):>6}   {len(accepted)} accepted"
             f" (written by {_providers(pairs)}, judged by {_providers(accepted)})",
         ]

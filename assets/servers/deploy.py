@@ -56,7 +56,7 @@ def effect_key(recipe: Recipe, policy: DeployPolicy, attempt: int, night: str = 
 
 
 def refusal(recipe: Recipe, policy: DeployPolicy) -> Failure | None:
-    """Why the settings forbid a recipe; None where they do not. Nothing is sent or recorded then."""
+    """Why the settings forbid a recipe, before anything is sent; None where they do not."""
     if recipe.ecosystem != "remote":
         return None
     if policy.remote is None:

@@ -44,6 +44,7 @@ def run_package(
         _made_up(recipe, used, artifact, given),
         artifact.locked,
         artifact.megabytes,
+        artifact.built_with_scripts,
         behaviour_of(launch, result, policy, recipe.server_id),
         certificate_of(policy.sandbox_of(recipe.server_id), toolchain),
     )
@@ -92,6 +93,28 @@ def launch_of(
     )
 
 
+def _built(
+    recipe: Recipe,
+    given: Given,
+    artifact: Artifact,
+    result: ProbeResult,
+    policy: DeployPolicy,
+    toolchain: Toolchain,
+) -> tuple[Artifact, ProbeResult]:
+    """The package with its own install scripts run, where the policy allows that and it helps."""
+    sandbox = policy.sandbox_of(recipe.server_id)
+    if sandbox.scripts != "second":
+        return artifact, result
+    try:
+        built = ensure_artifact(
+            recipe, home=policy.home, toolchain=toolchain, policy=sandbox, scripts=True
+        )
+    except FetchError:
+        return artifact, result
+    again = _probe(recipe, given, built, policy, toolchain)
+    return (built, again) if again.status == "ok" else (artifact, result)
+
+
 def _try_again(
     recipe: Recipe,
     given: Given,
@@ -126,7 +149,8 @@ def _probe(
 
 def _artifact(recipe: Recipe, policy: DeployPolicy, toolchain: Toolchain) -> Artifact:
     if recipe.ecosystem != "private":
-        return ensure_artifact(recipe, home=policy.home, toolchain=toolchain)
+        sandbox = policy.sandbox_of(recipe.server_id)
+        return ensure_artifact(recipe, home=policy.home, toolchain=toolchain, policy=sandbox)
     raise FetchError("policy_denied", "private servers are launched by hand (`toolmill probe`)")
 
 

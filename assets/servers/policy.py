@@ -27,9 +27,8 @@ class DeployPolicy:
     home: where artefacts and caches lie (`<home>/artifacts`, `<home>/cache`). remote: None lists
     remote servers and probes none. account: what signs the requests to a remote server, by its id
     and address. grants: servers whose network differs from the sandbox's. placeholders: whether a
-    further try may make up values. scripts: whether a failed fetch may run install scripts.
-    outside: whether remote servers beyond this host may be asked. twice: whether each server is
-    asked a second time, by somebody else.
+    further try may make up values. outside: whether remote servers beyond this host may be asked.
+    twice: whether each server is asked a second time, by somebody else.
     """
 
     home: Path
@@ -40,7 +39,6 @@ class DeployPolicy:
     account: Callable[[str, str], Any] | None = None
     grants: Mapping[str, Network] = field(default_factory=dict)
     placeholders: bool = True
-    scripts: Literal["never", "second"] = "never"
     outside: bool = True
     twice: bool = True
 
@@ -67,7 +65,7 @@ def conditions(server_id: str, policy: DeployPolicy) -> str:
         "network": sandbox.network,
         "memory_mb": sandbox.memory_mb,
         "backend": sandbox.backend,
-        "scripts": policy.scripts,
+        "scripts": sandbox.scripts,
         "placeholders": policy.placeholders,
         "twice": policy.twice,
         "asked": server_id.startswith("remote:") and policy.remote is not None,

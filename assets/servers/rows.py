@@ -40,6 +40,7 @@ DEPLOYMENTS = TableSpec(
         "server_version": pl.String,
         "protocol": pl.String,  # revision that was agreed on, as 2025-06-18
         "capabilities": pl.String,  # JSON list of names
+        "built_with_scripts": pl.Boolean,  # the package's own install scripts or build ran
         "placeholders": pl.String,  # JSON list of what was made up: "env:NAME", "arg:0", …
         "conditions": pl.String,  # digest of the settings and secrets that the run was under
         "certificate": pl.String,  # sha256 of the sandbox certificate (JSON)
@@ -71,6 +72,7 @@ class Deployed:
     placeholders: tuple[str, ...] = ()
     locked: str | None = None
     megabytes: float = 0.0
+    built_with_scripts: bool = False
     behaviour: list[dict[str, str]] | None = None
     certificate: dict[str, Any] | None = None
 
@@ -129,6 +131,7 @@ def deployment_row(
         "certificate": deployed.certificate and blobs.put(canonical_json(deployed.certificate)),
         "protocol": result.protocol and clean(result.protocol),
         "capabilities": _json(result.capabilities),
+        "built_with_scripts": deployed.built_with_scripts,
         "server_name": _text(result.server_info, "name"),
         "server_version": _text(result.server_info, "version"),
         "placeholders": _json(list(deployed.placeholders)),

@@ -181,6 +181,7 @@ def _transport(recipe: Recipe, said: str, result: ProbeResult, _: Sequence[str])
 
 def _subcommand(recipe: Recipe, said: str, _: ProbeResult, __: Sequence[str]) -> Recipe | None:
     """`stdio`, `serve`, `mcp`, …: as a usage text lists them."""
+    said = re.sub(rf"{_OPTION}[ =]\{{[^}}]*\}}", "", said)  # an option's choices are no commands
     commands = re.search(r"(?is)\bcommands:(.{0,1500})|\{([\w,\-]{4,200})\}", said)
     listed = re.findall(r"[\w\-]+", (commands[1] or commands[2])) if commands else []
     word = next((word for word in _SUBCOMMANDS if word in listed), None)

@@ -23,7 +23,8 @@ _SECRET = (
 # A name that speaks of a secret without holding one: TOKEN_URL, AUTH_TYPE, MAX_TOKENS, KEY_PATH.
 _NO_SECRET = (
     r"\bur[il]s?\b|path|file|\bdir|type|method|mode|enabled?|disabled?|header|prefix|name"
-    r"|\bmax\b|limit|timeout|ttl|expir|port|host|scope|region|issuer|audience|domain|endpoint"
+    r"|application credentials|\bmax\b|limit|timeout|ttl|expir|port|host|scope|region|issuer"
+    r"|audience|domain|endpoint"
     r"|^(use|skip|allow|require|is|has|no) "
 )
 _FORMATS = {
@@ -71,7 +72,7 @@ _RULES: tuple[tuple[str, str], ...] = (
     (r"\bhost(name)?s?\b|\bserver\b|address|\bip\b", "localhost"),
     (r"domain", "placeholder.example.com"),
     (r"mysql.*port", "3306"), (r"(postgres|\bpg\b).*port", "5432"), (r"redis.*port", "6379"),
-    (r"mongo.*port", "27017"), (r"\bports?\b", "8080"),
+    (r"mongo.*port", "27017"), (r"\b(pg|db|http)?ports?\b", "8080"),
     (r"region|\blocation\b|\bzone\b", "us-east-1"),
     (r"time ?zone|\btz\b", "UTC"), (r"language|locale|\blang\b", "en"),
     (r"country", "US"), (r"currency", "USD"),

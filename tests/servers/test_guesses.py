@@ -1,0 +1,156 @@
+"""What a server's own words lead to next; the sentences are those of real parsers."""
+
+import pytest
+
+from assets.servers.guesses import MAX_TRIES, made_up_by, next_guess
+from assets.servers.placeholders import DATA
+from assets.servers.probe import ProbeResult
+from assets.servers.reads import variables_read
+from assets.servers.recipe import Recipe
+
+RECIPE = Recipe(server_id="npm:tavily-mcp", ecosystem="npm", name="tavily-mcp", version="1.0.0")
+OLD = Recipe(
+    server_id="pypi:old", ecosystem="pypi", name="old", version="0.1.0",
+    released="2025-05-01T10:00:00+00:00",
+)  # fmt: skip
+
+
+def failed(said: str, kind: str = "needs_argument") -> ProbeResult:
+    return ProbeResult("failed", kind, "exit 1", stderr_tail=said)
+
+
+def guess(said: str, recipe: Recipe = RECIPE, kind: str = "needs_argument", **more) -> Recipe:
+    found = next_guess(recipe, failed(said, kind), [recipe], **more)
+    assert found is not None, said
+    return found
+
+
+@pytest.mark.parametrize(
+    ("said", "args"),
+    [
+        (
+            "x: error: the following arguments are required: --host, --port, --password",
+            ("--host", "localhost", "--port", "8080", "--password", "placeholder-Passw0rd!"),
+        ),
+        ("Error: Missing option '--fibery-host'.", ("--fibery-host", "localhost")),
+        ("Missing required argument: region", ("--region", "us-east-1")),
+        ("error: required option '--region <name>' not specified", ("--region", "us-east-1")),
+        ("error: the following required arguments were not provided:\n  --region <R>\n",
+         ("--region", "us-east-1")),
+        ("error: missing required argument 'path'", (DATA,)),
+        ("x: error: the following arguments are required: config_dir", (DATA,)),
+        ("x: error: the following arguments are required: --transport", ("--transport", "stdio")),
+        ("Please provide --region or set it", ("--region", "us-east-1")),
+        ("Usage: server [command]\n\nCommands:\n  init   set up\n  serve  run it", ("serve",)),
+        ("usage: x [-h] {init,stdio,http} ...\nx: error: choose", ("stdio",)),
+        ("Usage: mcp-server-filesystem <allowed-directory>", (DATA,)),
+    ],
+)  # fmt: skip
+def test_a_parsers_words_become_arguments(said: str, args: tuple[str, ...]) -> None:
+    assert guess(said).args == args
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("Error: TAVILY_API_KEY environment variable is required", "TAVILY_API_KEY"),
+        ("KeyError: 'SERVICE_HOST'", "SERVICE_HOST"),
+        ("1 validation error for Settings\napi_key\n  Field required [type=missing]", "API_KEY"),
+        ("Please set the `motherduck_token` as an environment variable", "motherduck_token"),
+    ],
+)
+def test_a_variable_that_is_named_is_set(said: str, name: str) -> None:
+    assert name in dict(guess(said, kind="needs_secret").env)
+
+
+def test_error_codes_are_no_variables() -> None:
+    said = "Error [ERR_INVALID_ARG]: missing ENOENT NODE_OPTIONS INVALID_PARAMS"
+    found = next_guess(RECIPE, failed(said, "crashed"), [RECIPE])
+    assert found is None or not found.env
+
+
+def test_dependencies_of_the_releases_own_time_come_first() -> None:
+    said = "AttributeError: 'Server' object has no attribute 'list_tools'\nAPI_KEY is required"
+    found = guess(said, OLD, "incompatible")
+    assert found.as_of == "2025-05-08T10:00:00Z"
+    assert found.digest != OLD.digest
+    assert made_up_by(OLD, found) == ("as_of:2025-05-08",)
+    again = next_guess(found, failed(said, "incompatible"), [OLD, found])
+    assert again is None  # it was no matter of dependencies
+
+
+def test_a_missing_object_is_no_matter_of_dependencies() -> None:
+    said = "AttributeError: 'NoneType' object has no attribute 'rstrip'"
+    found = next_guess(OLD, failed(said, "crashed"), [OLD], reads=("SERVICE_URL",))
+    assert found is not None
+    assert (found.as_of, dict(found.env)) == (
+        None,
+        {"SERVICE_URL": "https://placeholder.example.com"},
+    )
+
+
+def test_what_the_source_reads_is_the_last_resort() -> None:
+    reads = ("SERVICE_TOKEN", "SERVICE_URL")
+    found = guess("Error", reads=reads, kind="crashed")
+    assert [name for name, _ in found.env] == list(reads)
+
+
+def test_without_placeholders_nothing_is_made_up() -> None:
+    said = "error: the following arguments are required: --token\nTOKEN_A is required"
+    spare = RECIPE.model_copy(update={"spare_env": (("A_KEY", "x"),)})
+    assert next_guess(spare, failed(said), [spare], placeholders=False, reads=("B",)) is None
+    assert guess("usage: x {serve}", placeholders=False).args == ("serve",)
+
+
+@pytest.mark.parametrize("kind", ["needs_network", "needs_software", "out_of_memory", "oversize"])
+def test_what_no_value_mends_is_not_tried_again(kind: str) -> None:
+    assert next_guess(RECIPE, failed("API_KEY is required", kind), [RECIPE]) is None
+
+
+def test_a_server_that_speaks_http_is_asked_for_stdio() -> None:
+    found = guess("Uvicorn running on http://127.0.0.1:8000", kind="protocol_error")
+    assert dict(found.env)["MCP_TRANSPORT"] == "stdio"
+    assert guess("options: --transport {sse,stdio}").args == ("--transport", "stdio")
+
+
+def test_tries_are_bounded_and_none_comes_twice() -> None:
+    recipe, tried = RECIPE, [RECIPE]
+    for at in range(20):
+        said = f"error: the following arguments are required: --opt{at}"
+        found = next_guess(recipe, failed(said), tried)
+        if found is None:
+            break
+        recipe = found
+    assert len(tried) == MAX_TRIES + 1
+    assert len({one.digest for one in tried}) == len(tried)
+
+
+def test_the_record_names_all_that_a_guess_added() -> None:
+    found = RECIPE.model_copy(update={"args": ("a", "b"), "env": (("K", "v"),)})
+    assert made_up_by(RECIPE, found) == ("env:K", "arg:0", "arg:1")
+    assert made_up_by(found, RECIPE) == ("args",)
+
+
+def test_the_packages_own_source_is_read_and_no_others(tmp_path) -> None:
+    own = tmp_path / "node_modules" / "tavily-mcp"
+    other = own / "node_modules" / "dep"
+    other.mkdir(parents=True)
+    (own / "index.js").write_text(
+        "const k = process.env.TAVILY_API_KEY; process.env['SERVICE_URL'];"
+        " if (process.env.NODE_ENV) {} process.env.LOG_LEVEL; process.env.VERBOSE"
+    )
+    (other / "index.js").write_text("process.env.OTHER_TOKEN")
+    assert variables_read(tmp_path, RECIPE) == ("SERVICE_URL", "TAVILY_API_KEY")
+
+
+def test_a_python_packages_recorded_files_are_read(tmp_path) -> None:
+    packages = tmp_path / "venv/lib/python3.11/site-packages"
+    (packages / "old").mkdir(parents=True)
+    (packages / "old" / "server.py").write_text(
+        "import os\nos.getenv('OLD_TOKEN')\nos.environ['OLD_HOST']\nos.environ.get(\"MODE\")\n"
+    )
+    info = packages / "old-0.1.0.dist-info"
+    info.mkdir()
+    (info / "RECORD").write_text("old/server.py,,\n../../../bin/evil.py,,\n")
+    assert variables_read(tmp_path, OLD) == ("OLD_HOST", "OLD_TOKEN")
+    assert variables_read(tmp_path / "nowhere", OLD) == ()

@@ -1,0 +1,176 @@
+"""Placeholders: the shape that a name asks for, and never a value that could be live."""
+
+import base64
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assets.servers.placeholders import DATA, holds_secret, value_for
+from assets.servers.providers import SHAPES, base64_of, jwt, pem, service_account
+
+SHAPED = {
+    "OPENAI_API_KEY": r"sk-[A-Za-z0-9]{48}",
+    "ANTHROPIC_API_KEY": r"sk-ant-api03-[\w-]{95}",
+    "GEMINI_API_KEY": r"AIza[\w-]{35}",
+    "YOUTUBE_API_KEY": r"AIza[\w-]{35}",
+    "GITHUB_TOKEN": r"ghp_[A-Za-z0-9]{36}",
+    "GITHUB_FINE_GRAINED_TOKEN": r"github_pat_\w{82}",
+    "githubPersonalAccessToken": r"ghp_[A-Za-z0-9]{36}",
+    "GITLAB_PERSONAL_ACCESS_TOKEN": r"glpat-[\w-]{20}",
+    "NOTION_TOKEN": r"ntn_[A-Za-z0-9]{46}",
+    "SLACK_BOT_TOKEN": r"xoxb-\d{10}-\d{13}-[A-Za-z0-9]{24}",
+    "SLACK_APP_TOKEN": r"xapp-1-A\d+-\d+-[0-9a-f]{64}",
+    "STRIPE_SECRET_KEY": r"sk_test_[A-Za-z0-9]{24}",
+    "HF_TOKEN": r"hf_[A-Za-z0-9]{34}",
+    "TAVILY_API_KEY": r"tvly-[A-Za-z0-9-]{32}",
+    "LINEAR_API_KEY": r"lin_api_[A-Za-z0-9]{40}",
+    "AIRTABLE_API_KEY": r"pat[A-Za-z0-9]{14}\.[0-9a-f]{64}",
+    "SENDGRID_API_KEY": r"SG\.[\w-]{22}\.[\w-]{43}",
+    "TWILIO_ACCOUNT_SID_SECRET": r"AC[0-9a-f]{32}",
+    "TELEGRAM_BOT_TOKEN": r"\d{8,10}:AA[\w-]{33}",
+    "DISCORD_TOKEN": r"[\w-]{24}\.[\w-]{6}\.[\w-]{27,}",
+    "AWS_ACCESS_KEY_ID": r"AKIA[A-Z0-9]{16}",
+    "AWS_SECRET_ACCESS_KEY": r"[A-Za-z0-9/+]{40}",
+    "SUPABASE_SERVICE_ROLE_KEY": r"ey[\w-]+\.ey[\w-]+\.[\w-]{43}",
+    "MY_JWT_TOKEN": r"ey[\w-]+\.ey[\w-]+\.[\w-]{43}",
+    "WALLET_PRIVATE_KEY": r"0x[0-9a-f]{64}",
+    "ENCRYPTION_KEY": r"[A-Za-z0-9+/]{43}=",
+    "WALLET_MNEMONIC": r"(\w+ ){11}\w+",
+    "GITHUB_APP_PRIVATE_KEY": r"(?s)-----BEGIN RSA PRIVATE KEY-----\n.*END RSA PRIVATE KEY-----\n",
+}  # fmt: skip
+TYPED = {
+    "JIRA_URL": "https://placeholder.atlassian.net",
+    "BASE_URL": "https://placeholder.example.com",
+    "TOKEN_URL": "https://placeholder.example.com",
+    "DATABASE_URL": "postgresql://placeholder:placeholder@localhost:5432/placeholder",
+    "MONGODB_URI": "mongodb://placeholder:placeholder@localhost:27017/placeholder",
+    "REDIS_URL": "redis://localhost:6379/0",
+    "MYSQL_HOST": "localhost",
+    "MYSQL_PORT": "3306",
+    "PGPORT": "8080",
+    "POSTGRES_PORT": "5432",
+    "ALLOWED_DIR": DATA,
+    "VAULT_PATH": DATA,
+    "GOOGLE_APPLICATION_CREDENTIALS": f"{DATA}/placeholder.json",
+    "CONFIG_FILE": f"{DATA}/placeholder.json",
+    "EMAIL": "placeholder@example.com",
+    "AZURE_TENANT_ID": "00000000-0000-4000-8000-000000000000",
+    "AWS_REGION": "us-east-1",
+    "TZ": "UTC",
+    "LOG_LEVEL": "info",
+    "READ_ONLY": "true",
+    "ENABLE_CACHE": "true",
+    "REQUEST_TIMEOUT": "30",
+    "MAX_TOKENS": "10",
+    "START_DATE": "2026-01-01",
+    "MCP_TRANSPORT": "stdio",
+    "whatever": "placeholder",
+}
+
+
+@pytest.mark.parametrize("name", SHAPED)
+def test_a_key_has_the_length_and_alphabet_of_its_provider(name: str) -> None:
+    assert re.fullmatch(SHAPED[name], value_for(name))
+
+
+@pytest.mark.parametrize("name", TYPED)
+def test_what_is_no_secret_has_the_type_that_its_name_says(name: str) -> None:
+    assert value_for(name) == TYPED[name]
+
+
+@pytest.mark.parametrize(
+    ("description", "value"),
+    [
+        ("One of: read, write", "read"),
+        ("Output format (default: markdown)", "markdown"),
+        ("Defaults to 30", "30"),
+        ("localhost", "localhost"),
+        ("The URL of the instance, e.g. https://x.org", "https://placeholder.example.com"),
+        ("Directory for downloads", DATA),
+        ("Get your API key at the console", "placeholder0placeholder0placeholder0plac"),
+    ],
+)
+def test_a_description_tells_what_a_name_does_not(description: str, value: str) -> None:
+    assert value_for("SETTING", description) == value
+
+
+def test_choices_and_formats_come_before_names() -> None:
+    assert value_for("OPENAI_API_KEY", choices=("a", "b")) == "a"
+    assert value_for("OPENAI_API_KEY", None, "boolean") == "true"
+    assert json.loads(value_for("OPTIONS", None, "json")) == {}
+
+
+def test_the_package_names_the_provider_where_the_variable_does_not() -> None:
+    assert value_for("API_KEY", context="tavily-mcp").startswith("tvly-")
+    assert value_for("API_KEY", "Your Stripe key", context="some-mcp").startswith("sk_test_")
+
+
+def test_structured_secrets_parse() -> None:
+    header, payload, _ = jwt().split(".")
+    decoded = [
+        base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)) for part in (header, payload)
+    ]
+    assert json.loads(decoded[0])["alg"] == "HS256"
+    assert json.loads(decoded[1])["sub"] == "placeholder"
+    assert json.loads(service_account())["type"] == "service_account"
+    assert len(base64.b64decode(base64_of(32))) == 32
+    assert b"placeholder" in base64.b64decode("".join(pem("X").splitlines()[1:-1]))
+
+
+def says_placeholder(value: str) -> bool:
+    """Spells the word, in any case or coded; or is all zeros, ones and a known prefix; or is the
+    BIP 39 phrase of zero entropy; or is a plain word that opens nothing."""
+    if "placeholder" in value.lower():
+        return True
+    for part in re.split(r"[.\s]", value):
+        try:
+            if b"placeholder" in base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_"):
+                return True
+        except ValueError:
+            continue
+    if value.startswith("abandon abandon"):
+        return True
+    long = re.findall(r"[A-Za-z0-9]{16,}", value.replace("-", ""))
+    return all(sum(char in "0" for char in run) >= 0.75 * len(run) for run in long)
+
+
+@pytest.mark.parametrize("place", range(len(SHAPES)))
+def test_no_providers_key_could_be_live(place: int) -> None:
+    assert says_placeholder(SHAPES[place][1]())
+
+
+WORDS = ["API", "KEY", "TOKEN", "SECRET", "OPENAI", "GITHUB", "SLACK", "URL", "PATH", "PORT", "ID"]
+WORDS += ["PASSWORD", "JWT", "PRIVATE", "WALLET", "REGION", "EMAIL", "AWS", "ACCESS", "x", "ü", "é"]
+NAMES = st.one_of(st.text(max_size=60), st.lists(st.sampled_from(WORDS), max_size=6).map("_".join))
+
+
+@given(NAMES, st.one_of(st.none(), st.text(max_size=200)), st.text(max_size=40))
+def test_the_same_words_give_the_same_value_and_never_a_live_one(
+    name: str, description: str | None, context: str
+) -> None:
+    value = value_for(name, description, context=context)
+    assert value == value_for(name, description, context=context)
+    assert isinstance(value, str)
+    assert value
+    if holds_secret(name):
+        assert says_placeholder(value)
+
+
+@given(st.text(max_size=300))
+def test_a_value_stated_by_a_description_is_short_and_plain(description: str) -> None:
+    assert re.fullmatch(r"[\x20-\x7e\n]{1,2000}", value_for("SETTING", description))
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        ("API_KEY", True), ("password", True), ("GITHUB_PAT", True), ("AUTH_TOKEN", True),
+        ("TOKEN_URL", False), ("AUTH_TYPE", False), ("MAX_TOKENS", False), ("KEY_PATH", False),
+        ("USE_AUTH", False), ("REGION", False),
+    ],
+)  # fmt: skip
+def test_a_name_that_speaks_of_a_secret_may_hold_none(name: str, secret: bool) -> None:
+    assert holds_secret(name) is secret

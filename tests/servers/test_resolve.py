@@ -1,0 +1,202 @@
+"""Pinning releases: what registries answer, and what a recipe keeps of it."""
+
+import json
+import subprocess
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from assets.marketplaces.listing import Package
+from assets.servers import images, resolve
+from assets.servers.contained import Finished
+from assets.servers.npm_registry import NpmRegistry
+from assets.servers.recipe import ResolveError
+from assets.servers.resolve import Resolver
+from assets.servers.toolchain import Toolchain
+from warehouse.blobs import Blobs
+from warehouse.effects.ledger import Ledger
+
+SHA = "a" * 64
+LOCK = '[[packages]]\nname = "x"\nsdist = { url = "u", upload-time = 2025-05-01T10:00:00Z }\n'
+
+
+@pytest.fixture
+def registry() -> Iterator[tuple[str, dict[str, object]]]:
+    answers: dict[str, object] = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found = answers.get(self.path)
+            body = found if isinstance(found, bytes) else json.dumps(found).encode()
+            self.send_response(404 if found is None else 200)
+            self.end_headers()
+            self.wfile.write(b"{}" if found is None else body)
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}", answers
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def resolver(tmp_path, registry):
+    toolchain = Toolchain(
+        tmp_path / "python3.11", "3.11.7", tmp_path / "uv", tmp_path / "node", "20.0.0",
+        tmp_path / "npm", fetch_env={"npm_config_registry": registry[0]},
+        pythons={"3.12": tmp_path / "python3.12", "3.13": tmp_path / "python3.13"},
+    )  # fmt: skip
+    ledger = Ledger(tmp_path / "ledger.db", Blobs(tmp_path / "blobs"))
+    return Resolver(tmp_path, toolchain, ledger, "n1")
+
+
+def release(version: str) -> dict[str, object]:
+    return {"version": version, "dist": {"integrity": f"sha512-{version}"}}
+
+
+def test_an_exact_version_is_one_request(resolver, registry) -> None:
+    registry[1]["/@scope%2Fx/1.2.3"] = release("1.2.3")
+    found = resolver(Package(type="npm", identifier="@scope/x", version="1.2.3"))
+    assert (found.version, found.integrity, found.instead_of) == ("1.2.3", "sha512-1.2.3", None)
+
+
+def test_a_version_that_was_never_published_gives_way_and_is_named(resolver, registry) -> None:
+    registry[1]["/x/latest"] = release("2.0.0")
+    found = resolver(Package(type="npm", identifier="x", version="1.2.3"))
+    assert (found.version, found.instead_of) == ("2.0.0", "1.2.3")
+
+
+def test_a_registry_without_tags_is_read_as_a_whole(resolver, registry) -> None:
+    registry[1]["/x"] = {"dist-tags": {"latest": "3.0.0"}, "versions": {"3.0.0": release("3.0.0")}}
+    assert resolver(Package(type="npm", identifier="x")).version == "3.0.0"
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"), [(None, "not_found"), (b"<html>", "fetch_failed"), ([], "fetch_failed")]
+)
+def test_what_a_registry_may_answer_else(resolver, registry, answer, kind) -> None:
+    if answer is not None:
+        registry[1]["/x/latest"] = answer
+    with pytest.raises(ResolveError) as error:
+        resolver(Package(type="npm", identifier="x"))
+    assert error.value.kind == kind
+
+
+def test_a_registry_out_of_reach_is_no_absence(tmp_path) -> None:
+    with pytest.raises(ResolveError) as error:
+        NpmRegistry("http://127.0.0.1:1", True, None).release("x", "latest")
+    assert error.value.kind == "fetch_failed"
+
+
+@pytest.fixture
+def uv(monkeypatch):
+    """Answers uv's calls: (words of the command) -> (code, stdout, stderr)."""
+    calls: list[tuple[str, ...]] = []
+    answers = []
+
+    def run(argv, **_):
+        calls.append(argv)
+        text = " ".join(argv)
+        code, out, said = next(answer for words, answer in answers if words in text)
+        return Finished(code, None, out, said, None)
+
+    monkeypatch.setattr(resolve, "run_tool", run)
+    return calls, answers
+
+
+OK = (0, f"x==0.1.0 \\\n    --hash=sha256:{SHA}\n", "")
+TOO_OLD = (1, "", "No solution found: x==0.1.0 depends on Python>=3.12, so … unsatisfiable.")
+
+
+def test_a_python_release_has_its_hashes_and_its_date(resolver, uv) -> None:
+    uv[1].extend([("pylock", (0, LOCK, "")), ("compile", OK)])
+    found = resolver(Package(type="pypi", identifier="X", version="0.1.0"))
+    assert (found.version, found.integrity) == ("0.1.0", f"sha256:{SHA}")
+    assert (found.python, found.released) == (None, "2025-05-01T10:00:00+00:00")
+
+
+def test_the_nearest_python_that_will_do_is_taken(resolver, uv) -> None:
+    uv[1].extend([("pylock", (0, LOCK, "")), ("python3.11", TOO_OLD), ("python3.12", OK)])
+    assert resolver(Package(type="pypi", identifier="x", version="0.1.0")).python == "3.12"
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        (TOO_OLD[2], "needs_software"),
+        ("Because x was not found in the package registry …", "not_found"),
+        ("error: dns failure", "fetch_failed"),
+    ],
+)
+def test_what_uv_says_names_the_kind(resolver, uv, said, kind) -> None:
+    uv[1].append(("compile", (1, "", said)))
+    with pytest.raises(ResolveError) as error:
+        resolver(Package(type="pypi", identifier="x", version="0.1.0"))
+    assert error.value.kind == kind
+
+
+def test_a_python_version_that_was_never_published_gives_way(resolver, monkeypatch) -> None:
+    absent = (1, "", "Because there is no version of x==9.9.9 … No solution found")
+
+    def run(argv, **_):
+        if "pylock.toml" in argv:
+            return Finished(0, None, LOCK, "", None)
+        request = next(word for word in argv if word.endswith(".in"))
+        staged = resolver._home / "cache" / "staging" / request.rpartition("/")[2]
+        code, out, said = absent if "9.9.9" in staged.read_text() else OK
+        return Finished(code, None, out, said, None)
+
+    monkeypatch.setattr(resolve, "run_tool", run)
+    found = resolver(Package(type="pypi", identifier="x", version="9.9.9"))
+    assert (found.version, found.instead_of) == ("0.1.0", "9.9.9")
+
+
+def test_an_image_with_its_digest_needs_nobody(resolver) -> None:
+    pinned = f"ghcr.io/o/x:1.2@sha256:{SHA}"
+    found = resolver(Package(type="oci", identifier=pinned))
+    assert (found.version, found.integrity) == ("1.2", f"sha256:{SHA}")
+
+
+@pytest.mark.parametrize(
+    ("code", "out", "said", "kind"),
+    [
+        (1, "", "ERROR: docker.io/library/x:1: not found", "not_found"),
+        (1, "", "Cannot connect to the Docker daemon", "needs_software"),
+        (1, "", "denied: requested access to the resource", "remote_auth"),
+        (1, "", "dial tcp: i/o timeout", "fetch_failed"),
+        (0, "nonsense", "", "fetch_failed"),
+    ],
+)
+def test_a_tag_is_resolved_by_the_engine_or_says_why_not(
+    monkeypatch, code, out, said, kind
+) -> None:
+    monkeypatch.setattr(images.shutil, "which", lambda name: f"/usr/bin/{name}")
+
+    def run(argv):
+        return subprocess.CompletedProcess(argv, code, out, said)
+
+    with pytest.raises(ResolveError) as error:
+        images.image_digest("docker.io/library/x:1", run)
+    assert error.value.kind == kind
+
+
+def test_the_digest_that_the_engine_names_is_the_pin(monkeypatch) -> None:
+    monkeypatch.setattr(images.shutil, "which", lambda name: f"/usr/bin/{name}")
+
+    def run(argv):
+        return subprocess.CompletedProcess(argv, 0, f"sha256:{SHA}\n", "")
+
+    assert images.image_digest("docker.io/library/x:1", run) == f"sha256:{SHA}"
+
+
+def test_without_an_engine_a_tag_says_what_to_install(monkeypatch) -> None:
+    monkeypatch.setattr(images.shutil, "which", lambda _: None)
+    with pytest.raises(ResolveError, match="install one") as error:
+        images.image_digest("docker.io/library/x:1")
+    assert error.value.kind == "needs_software"

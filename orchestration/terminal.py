@@ -12,8 +12,14 @@ import typer
 
 
 def print_json(obj: Any) -> None:
-    """One JSON value on one line of stdout."""
-    typer.echo(json.dumps(obj, ensure_ascii=False, default=str))
+    """One JSON value on one line of stdout; escaped where a stranger's text is no Unicode (half of
+    a surrogate pair), which no terminal or file could take."""
+    text = json.dumps(obj, ensure_ascii=False, default=str)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        text = json.dumps(obj, default=str)
+    typer.echo(text)
 
 
 def fail(message: str, code: int) -> NoReturn:

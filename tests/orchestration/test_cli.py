@@ -11,6 +11,7 @@ import pytest
 
 from demo.ports import PORTS
 from orchestration.night import only_run
+from orchestration.terminal import print_json
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -149,3 +150,11 @@ def test_verify_reads_rows_in_the_corpus_form(tmp_path: Path) -> None:
     )
     verdicts = [json.loads(line)["verdict"] for line in done.stdout.splitlines()]
     assert verdicts == ["accept", "reject"]
+
+
+def test_halves_of_surrogate_pairs_are_escaped_and_all_else_is_not(capsys) -> None:
+    print_json({"a": "\ud800é"})
+    print_json({"a": "é"})
+    first, second = capsys.readouterr().out.splitlines()
+    assert (json.loads(first), first.isascii()) == ({"a": "\ud800é"}, True)
+    assert second == '{"a": "é"}'

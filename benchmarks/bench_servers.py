@@ -5,10 +5,12 @@
 The same list at the same exact versions in the same run: the known servers of
 `shared/data/real-servers`. Ours: plan, fetch, sandbox, list, all limits on. The loops: `npx -y
 NAME@VERSION` and `uvx NAME==VERSION` through `stdio_client`, one after the other, and as many at a
-time as ours. Each arm has cache folders of its own: empty when cold, its own of the cold pass when
-warm (npx and uvx keep their installs, ours keeps artefacts). The order of the arms turns round with
-every round. Then the sandbox alone: one npm and one Python server, installed once, started in turn
-inside (probe) and outside (the SDK's client) up to the answer of `tools/list`.
+time as ours. Each arm has cache folders of its own: empty when cold, those of its cold pass when
+warm (npx and uvx keep their installs, ours keeps artefacts). The order of the arms turns round
+with every round. The escape suite that certifies the sandbox runs once a process; its time is told
+apart. Then the sandbox alone: one npm and one Python server, installed once, started in turn
+inside, by the same probe without isolation, and by the SDK's client, up to the answer of
+`tools/list`.
 """
 
 import argparse
@@ -25,6 +27,7 @@ import anyio
 
 from assets.marketplaces.listing import Listing, Package
 from assets.servers.bundle import SERVER
+from assets.servers.certificate import certify
 from assets.servers.deploy import deploy
 from assets.servers.fetch import ensure_artifact
 from assets.servers.launch import SandboxPolicy
@@ -64,6 +67,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="bench-servers-") as folder:
         root = Path(folder)
         recipes = planned([listings[name] for name in ORDER[: options.servers]], root / "plan")
+        begun = time.perf_counter()
+        certify(SandboxPolicy(), find_toolchain())
+        print(f"escape suite, once a process: {time.perf_counter() - begun:.1f} s")
         print(f"{len(recipes)} servers, concurrency {options.concurrency}, {options.rounds} rounds")
         throughput(recipes, root, options.rounds, options.concurrency)
         overhead(recipes, root / "plan", options.starts)
@@ -156,34 +162,39 @@ def loop(recipes: list[Recipe], home: Path, concurrency: int) -> int:
 
 def overhead(recipes: list[Recipe], home: Path, starts: int) -> None:
     """Seconds to the answer of `tools/list`, inside and outside, in turn."""
-    print("\n| server | starts each | outside, median ms | inside | overhead | 95% interval |")
-    print("| --- | ---: | ---: | ---: | ---: | --- |")
+    print("\n| server | starts each | beside | median ms | inside | overhead | 95% interval |")
+    print("| --- | ---: | --- | ---: | ---: | ---: | --- |")
     for kind in ("npm", "pypi"):
         recipe = next((one for one in recipes if one.ecosystem == kind), None)
         if recipe is None:
             continue
-        inside, outside = _starts(recipe, home, starts)
-        gap, low, high = median_gap(inside, outside)
-        told = (statistics.median(outside), statistics.median(inside), gap)
-        cells = " | ".join(f"{1000 * one:.0f}" for one in told)
-        print(f"| {recipe.name} | {starts} | {cells} | {1000 * low:.0f} to {1000 * high:.0f} |")
+        inside, others = _starts(recipe, home, starts)
+        for name, outside in others.items():
+            gap, low, high = median_gap(inside, outside)
+            told = (statistics.median(outside), statistics.median(inside), gap)
+            cells = " | ".join(f"{1000 * one:.0f}" for one in told)
+            span = f"{1000 * low:.0f} to {1000 * high:.0f}"
+            print(f"| {recipe.name} | {starts} | {name} | {cells} | {span} |")
 
 
-def _starts(recipe: Recipe, home: Path, starts: int) -> tuple[list[float], list[float]]:
+def _starts(recipe: Recipe, home: Path, starts: int) -> tuple[list[float], dict[str, list[float]]]:
     toolchain = find_toolchain()
     artifact = ensure_artifact(recipe, home=home, toolchain=toolchain)
     launch = launch_of(recipe, artifact, toolchain)
     argv = [word.replace(SERVER, str(artifact.tree)) for word in launch.argv]
     env = {name: value.replace(SERVER, str(artifact.tree)) for name, value in launch.env.items()}
     inside: list[float] = []
-    outside: list[float] = []
-    for turn in range(starts + 1):  # the first pair warms the disk's cache and is not counted
-        taken = probe(launch, SandboxPolicy()).seconds
-        bare = anyio.run(_seconds, argv, {"PATH": os.environ["PATH"], **env})
+    others: dict[str, list[float]] = {"the same probe, no isolation": [], "the SDK's client": []}
+    for turn in range(starts + 1):  # the first turn warms the disk's cache and is not counted
+        taken = (
+            probe(launch, SandboxPolicy()).seconds,
+            probe(launch, SandboxPolicy(backend="none")).seconds,
+            anyio.run(_seconds, argv, {"PATH": os.environ["PATH"], **env}),
+        )
         if turn:
-            inside.append(taken)
-            outside.append(bare)
-    return inside, outside
+            for kept, seconds in zip((inside, *others.values()), taken, strict=True):
+                kept.append(seconds)
+    return inside, others
 
 
 def median_gap(inside: list[float], outside: list[float]) -> tuple[float, float, float]:

@@ -1,0 +1,79 @@
+"""The backend `none`: no isolation, but a clean start and a clean end."""
+
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+
+from assets.servers import watchdog
+from assets.servers.bare import _placed
+from assets.servers.launch import HOME, Launch, Mount, SandboxPolicy
+from assets.servers.probe import probe
+from assets.servers.sandbox import start
+from assets.servers.toolchain import find_toolchain
+from assets.servers.watchdog import Watchdog
+from tests.support.stranger import CONVERSATION, launch, names
+
+NONE = SandboxPolicy(backend="none", memory_mb=192, wall_s=20.0, open_files=77)
+
+
+def run(*argv, **facts):
+    with start(Launch(tuple(argv), **facts), NONE) as jailed:
+        out, err = jailed.process.communicate(timeout=20)
+        assert jailed.exit_status() == (0, None), err
+        return out.decode()
+
+
+def test_a_server_is_probed_with_its_paths_moved_to_the_hosts(tmp_path):
+    source = "serve([tool(__file__), tool(os.environ['WHERE'])])"
+    result = probe(launch(tmp_path, source, WHERE="/srv/server/data"), NONE, CONVERSATION)
+    assert names(result) == [str(tmp_path / "stranger.py"), str(tmp_path / "data")]
+
+
+def test_its_environment_is_clean_and_its_home_is_its_own_and_gone_afterwards(monkeypatch):
+    monkeypatch.setenv("SECRET_OF_THE_HOST", "42")
+    said = run("sh", "-c", f"env; echo x > {HOME}/f; pwd; ulimit -n", env={"KEY": "v"})
+    lines = said.splitlines()
+    assert "SECRET_OF_THE_HOST" not in said
+    assert {"KEY=v", "77"} <= set(lines)
+    home = next(line for line in lines if line.startswith("HOME="))[5:]
+    assert home != str(Path.home())
+    assert home in lines  # where it was started
+    assert not Path(home).exists()
+
+
+def test_leaving_ends_processes_that_left_the_group():
+    script = "setsid sh -c 'sleep 88.8 & sleep 88.8' >/dev/null 2>&1 < /dev/null & sleep 0.3"
+    run("sh", "-c", script)
+    alive = [p for p in psutil.process_iter(["cmdline"]) if "88.8" in (p.info["cmdline"] or [])]
+    assert alive == []
+
+
+@pytest.mark.parametrize(
+    ("text", "placed"),
+    [
+        ("/srv/server/x", "/h/x"),
+        ("--dir=/srv/server", "--dir=/h"),
+        ("/srv/server-other", "/srv/server-other"),
+        ("/srv/server/data/y", "/d/y"),
+        ("/same/z", "/same/z"),
+    ],
+)
+def test_only_whole_paths_are_moved(text, placed):
+    places = {"/srv/server": "/h", "/srv/server/data": "/d", "/same": "/same"}
+    assert _placed(text, places) == placed
+
+
+def test_a_process_that_still_sees_the_hosts_tmp_is_not_blamed_for_it(monkeypatch):
+    """While bubblewrap sets up, its root is ours: a /tmp with a million files failed a server."""
+    monkeypatch.setattr(watchdog, "_MAX_INODES", -1)
+    with start(Launch(("sleep", "5")), NONE) as jailed:
+        watch = Watchdog(jailed, NONE)
+        assert watch._disk_breach([os.getpid()]) is None
+
+
+def test_mounts_of_runtimes_stay_where_they_are(tmp_path):
+    python = find_toolchain().python
+    mounts = tuple(Mount.same(path) for path in find_toolchain().binds)
+    assert run(str(python), "-c", "print(1)", mounts=mounts) == "1\n"

@@ -20,6 +20,9 @@ schemas change it between releases:
   docstring in its source or cleaned); an empty one;
 - null annotations, and annotations without a hint (SDKs write all fields).
 
+`_meta`, `icons` and members that the protocol does not know are left out: hosts read them, models
+are not shown them (a member that differs from a field by case alone is a finding, `behaviour.py`).
+
 This is not noise, although a validator cannot tell it apart:
 
 - the order of `enum`, `anyOf`, `examples` (authored; the first is the one a model copies),

@@ -94,7 +94,9 @@ def scan_snapshot(
     previous: rows of SCANS and FINDINGS of the last night; night: the date of new findings.
     """
     held = {(row["server_id"], row["tool"]): row for row in scans}
-    before = [dict(row) for row in previous]
+    before: dict[str, list[Row]] = defaultdict(list)
+    for row in previous:
+        before[row["server_id"]].append(row)
     servers: dict[str, list[Row]] = defaultdict(list)
     for row in snapshot:
         servers[row["server_id"]].append(row)
@@ -107,8 +109,9 @@ def scan_snapshot(
         read += fresh
         owner = {"marketplace": launch.marketplace if launch else rows[0]["marketplace"],
                  "server_id": server}  # fmt: skip
-        out += _rows(owner, rows, scanned, launch or Launch(owner["marketplace"]), before)
-    return Scanned(_dated(out, before, night), kept, read)
+        out += _rows(owner, rows, scanned, launch or Launch(owner["marketplace"]), before[server])
+    known_before = (row for rows in before.values() for row in rows)
+    return Scanned(_dated(out, known_before, night), kept, read)
 
 
 def findings_of(row: Row) -> list[Finding]:
@@ -193,7 +196,7 @@ def _remembered(
     for row in previous:
         now = by_tool.get(row["tool"])
         same = row["contract_digest"] == (now["contract_digest"] if now else "")
-        if row["server_id"] == owner["server_id"] and row["rule"] in BEHAVIOUR and same:
+        if row["rule"] in BEHAVIOUR and same:
             yield {**row, **owner}
 
 

@@ -1,0 +1,117 @@
+"""The doors `snapshots` and `contract_changes` over real tables, old versions of them included."""
+
+import socket
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from assets.contracts.defs import contract_changes, snapshots
+from assets.contracts.diff import diff
+from assets.contracts.snapshot import CHANGES, SNAPSHOTS, snapshot
+from assets.contracts.validate import schema_problem, validate_call
+from tests.contracts.world import MARKET, World, honest, poisoned
+from warehouse.blobs import Blobs
+from warehouse.store import Warehouse
+
+
+@pytest.fixture
+def world(warehouse: Warehouse) -> Iterator[World]:
+    made = World(warehouse)
+    yield made
+    warehouse.ledger.close()
+
+
+def test_a_change_says_why_and_a_change_of_an_older_table_says_nothing(world: World) -> None:
+    tables = world.warehouse.tables
+    columns = {name: kind for name, kind in CHANGES.columns.items() if name != "why"}
+    older = replace(CHANGES, columns=columns, schema_version=1)
+    row = dict.fromkeys(columns, "x")
+    row |= {"fields": '["removed"]', "renamed_from": None, "cls": "breaking"}
+    tables.promote(tables.stage(older, older.frame([row])), "before", [])
+    world.deploy(honest())
+    world.run([snapshots], MARKET)
+    servers = honest()
+    servers["npm:photo"][0] = poisoned(servers["npm:photo"][0])
+    world.deploy(servers)
+    world.run([snapshots], MARKET)
+    world.run([contract_changes])
+    why = {row["tool"]: (row["cls"], row["why"]) for row in world.rows(CHANGES)}
+    assert why["x"] == ("breaking", None)
+    assert why["find_photo"][0] == "suspicious"
+    assert "not any more" in why["find_photo"][1]
+
+
+def test_why_of_a_change_can_be_printed_anywhere(world: World) -> None:
+    world.deploy(honest())
+    world.run([snapshots], MARKET)
+    servers = honest()
+    schema = servers["npm:song"][0]["inputSchema"]
+    schema["properties"]["count"] = {"type": "string", "pattern": "\x1b[2J\u202e|"}
+    world.deploy(servers)
+    world.run([snapshots], MARKET)
+    world.run([contract_changes])
+    [row] = world.rows(CHANGES)
+    assert row["why"].isprintable()
+
+
+@pytest.mark.parametrize(
+    ("columns", "kept"),
+    [({}, (None, None)), ({"certificate": "a" * 64, "certified": True}, ("a" * 64, True))],
+)
+def test_the_sandbox_s_certificate_stands_beside_each_contract(
+    columns: dict[str, Any], kept: tuple[Any, Any], tmp_path: Any
+) -> None:
+    blobs = Blobs(tmp_path)
+    blob = blobs.put(b'[{"name": "a", "inputSchema": {"type": "object"}}]')
+    launch = {"server_id": "npm:x", "marketplace": MARKET, "status": "ok", "tools_blob": blob,
+              "recipe_digest": "r", "probed_at": 0.0, **columns}  # fmt: skip
+    [row] = snapshot([], [launch], blobs, 0.0)
+    assert (row["certificate"], row["certified"]) == kept
+    [again] = snapshot([row], [{**launch, "status": "failed"}], blobs, 0.0)
+    assert (again["certificate"], again["certified"]) == kept
+    other = {**row, "certificate": "b" * 64}
+    same = SNAPSHOTS.digest(SNAPSHOTS.frame([row])) == SNAPSHOTS.digest(SNAPSHOTS.frame([other]))
+    assert same  # another run of the suite is no new version
+
+
+def test_snapshots_of_before_the_certificates_are_read(world: World) -> None:
+    dropped = ("certificate", "certified")
+    columns = {name: kind for name, kind in SNAPSHOTS.columns.items() if name not in dropped}
+    older = replace(SNAPSHOTS, columns=columns, volatile=("last_seen",), schema_version=1)
+    world.deploy(honest())
+    world.run([snapshots], MARKET)
+    rows = [{name: row[name] for name in columns} for row in world.rows(SNAPSHOTS)]
+    tables = world.warehouse.tables
+    tables.promote(tables.stage(older, older.frame(rows), MARKET), "before", [])
+    assert {row["certified"] for row in world.rows(SNAPSHOTS)} == {None}
+    world.run([snapshots], MARKET)
+    assert {row["first_seen"] for row in world.rows(SNAPSHOTS)} == {rows[0]["first_seen"]}
+
+
+def test_no_reference_of_a_schema_is_ever_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def refuse(*given: Any, **_: Any) -> Any:
+        asked.append(given)
+        raise OSError("no network in this test")
+
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(urllib.request, "urlopen", refuse)
+    for url in ("https://schemas.example/a.json", "file:///etc/hosts", "//schemas.example/a"):
+        schema = {
+            "$schema": url,
+            "$id": url,
+            "type": "object",
+            "properties": {"a": {"$ref": url}, "b": {"$dynamicRef": f"{url}#x"}},
+            "allOf": [{"$ref": f"{url}#/a"}],
+        }
+        schema_problem(schema)
+        assert validate_call({"inputSchema": schema}, {"a": 1, "b": 2})
+        other = {**schema, "properties": {"a": {"$ref": url, "enum": [1]}, "b": {"enum": [1]}}}
+        assert diff([{"name": "t", "inputSchema": schema}], [{"name": "t", "inputSchema": other}])
+    assert asked == []

@@ -1,12 +1,14 @@
 import pytest
 
 from assets.marketplaces.listing import Header, Listing, Package
+from assets.marketplaces.oldwords import A_COPY
 from assets.servers.placeholders import DATA, value_for
 from assets.servers.recipe import (
     Recipe,
     Resolved,
     ResolveError,
     Unlaunchable,
+    image,
     plan_recipe,
     server_id,
 )
@@ -188,3 +190,112 @@ def test_servers_behind_one_gateway_are_told_apart_by_the_header_that_names_them
     assert server_id(app("zoom")) != server_id(app("slack"))
     own = app("zoom").model_copy(update={"flags": ()})
     assert server_id(own) == "remote:https://remote.mcp.pipedream.net/v3"
+
+
+def test_facts_that_came_later_change_no_older_digest() -> None:
+    plain = npm(
+        "pkg",
+        command="npx",
+        args=("-y", "pkg@1.0.0", "--fast"),
+        env=[{"name": "LOG_LEVEL", "default": "info"}],
+    )
+    first = "feea2b22517b6c587418e5ff6cd60431eb1dffbdd448c4fc6398ac0416380ae0"
+    assert _plan(plain).digest == first  # as the first version of recipes gave it
+    released = _plan(plain).model_copy(update={"released": "2025-05-01T00:00:00Z"})
+    assert released.digest == first
+    for later in ({"python": "3.12"}, {"as_of": "2025-05-08"}, {"instead_of": "9"}):
+        assert _plan(plain).model_copy(update=later).digest != first
+
+
+def test_a_remote_keeps_its_transport_headers_and_variables() -> None:
+    listing = Listing(
+        marketplace="m", native_id="x", name="x", transport="sse", runnable=True,
+        url="https://{region}.example.com/sse",
+        headers=(Header(name="Authorization", required=True, secret=True),),
+    )  # fmt: skip
+    recipe = _plan(listing)
+    assert (recipe.ecosystem, recipe.transport) == ("remote", "sse")
+    assert recipe.url == "https://us-east-1.example.com/sse"
+    assert dict(recipe.headers)["Authorization"].startswith("Bearer placeholder")
+    assert recipe.placeholders == ("url:region", "header:Authorization")
+    refused = plan_recipe(listing, _resolve, placeholders=False)
+    assert isinstance(refused, Unlaunchable)
+    assert refused.kind == "needs_argument"
+    plain = listing.model_copy(update={"url": "https://example.com/mcp", "transport": None})
+    bare = plan_recipe(plain, _resolve, placeholders=False)
+    assert isinstance(bare, Recipe)
+    assert (bare.transport, bare.headers, bare.placeholders) == ("auto", (), ())
+
+
+def test_an_image_is_a_recipe_pinned_by_its_digest() -> None:
+    pinned = f"sha256:{'a' * 64}"
+    listing = npm(
+        "x",
+        package=Package(type="oci", identifier=f"ghcr.io/o/x:1.2@{pinned}"),
+        command="docker",
+        args=("run", "-i", "--rm", "-e", "API_KEY", f"ghcr.io/o/x:1.2@{pinned}", "--fast"),
+        env=[{"name": "API_KEY", "secret": True, "required": True}],
+    )
+
+    def resolve(package):
+        _, tag, found = image(package)
+        return Resolved(tag, found)
+
+    recipe = plan_recipe(listing, resolve)
+    assert isinstance(recipe, Recipe)
+    assert (recipe.ecosystem, recipe.name, recipe.integrity) == ("oci", "ghcr.io/o/x", pinned)
+    assert (recipe.version, recipe.args) == ("1.2", ("--fast",))
+    assert recipe.placeholders == ("env:API_KEY",)
+
+
+@pytest.mark.parametrize(
+    ("identifier", "name"),
+    [
+        ("redis", "docker.io/library/redis"),
+        ("owner/x:1", "docker.io/owner/x"),
+        ("index.docker.io/Owner/X", "docker.io/owner/x"),
+        ("localhost:5000/x:2", "localhost:5000/x"),
+        ("GHCR.io/o/x", "ghcr.io/o/x"),
+    ],
+)
+def test_an_image_has_one_name(identifier, name) -> None:
+    assert image(Package(type="oci", identifier=identifier))[0] == name
+
+
+def test_arguments_of_a_checkout_are_left_out_and_that_is_recorded() -> None:
+    reason = f"{A_COPY}: '--directory /x run server.py'"
+    listing = pypi(
+        "pkg",
+        command="uvx",
+        args=("pkg==1.0.0", "--directory", "/x"),
+        runnable=False,
+        reason=reason,
+    )
+    recipe = _plan(listing)
+    assert (recipe.args, recipe.entry, recipe.placeholders) == ((), None, ("args",))
+    other = listing.model_copy(update={"reason": "shell syntax in the command"})
+    assert isinstance(plan_recipe(other, _resolve), Unlaunchable)
+
+
+def test_a_python_package_is_started_by_its_program_not_by_a_module() -> None:
+    listing = pypi("pkg", command="uvx", args=("pkg==1.0.0", "-m", "pkg.cli", "--fast"))
+    assert _plan(listing).args == ("--fast",)
+
+
+def test_without_placeholders_a_recipe_makes_nothing_up() -> None:
+    listing = npm(
+        "pkg",
+        command="npx",
+        args=("-y", "pkg@1.0.0", "--root={dir:filepath}", "--fast"),
+        env=[{"name": "KEY", "secret": True}, {"name": "LEVEL", "default": "info"}],
+    )
+    recipe = plan_recipe(listing, _resolve, placeholders=False)
+    assert isinstance(recipe, Recipe)
+    assert (recipe.args, recipe.env, recipe.spare_env) == (("--fast",), (("LEVEL", "info"),), ())
+    assert recipe.placeholders == ()
+
+
+def test_a_registry_without_the_listed_version_is_named_in_the_recipe() -> None:
+    recipe = plan_recipe(npm("pkg"), lambda _: Resolved("2.0.0", "sha512-x", instead_of="1.0.0"))
+    assert isinstance(recipe, Recipe)
+    assert (recipe.version, recipe.instead_of) == ("2.0.0", "1.0.0")

@@ -47,3 +47,24 @@ def test_an_artefact_of_npm_depends_on_nodes_major_version_only():
     two = Toolchain(Path("/q"), "3.12", Path("/uv"), node_version="20.9.3")
     assert one.identity("npm") == two.identity("npm")
     assert one.identity("pypi") != two.identity("pypi")
+
+
+def test_another_python_is_found_by_its_minor_version_or_named_as_missing():
+    found = Toolchain(Path("/p"), "3.11.7", Path("/uv"), pythons={"3.12": Path("/q")})
+    assert (found.python_for(None), found.python_for("3.12")) == (Path("/p"), Path("/q"))
+    with pytest.raises(ToolMissing, match=r"needs Python 3\.14, this host has 3\.11\.7, 3\.12"):
+        found.python_for("3.14")
+    assert found.identity("pypi", "3.12") != found.identity("pypi")
+
+
+def test_other_pythons_are_looked_for_where_installers_put_them(monkeypatch, tmp_path):
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    for minor in ("3.11", "3.12", "3.13"):
+        folder = tmp_path / "versions" / f"{minor}.1" / "bin"
+        folder.mkdir(parents=True)
+        (folder / f"python{minor}").write_text("")
+        (folder / f"python{minor}").chmod(0o755 if minor != "3.13" else 0o644)
+    found = toolchain._other_pythons((3, 11))
+    assert found["3.12"] == tmp_path / "versions" / "3.12.1" / "bin" / "python3.12"
+    assert "3.11" not in found
+    assert found.get("3.13") != tmp_path / "versions" / "3.13.1" / "bin" / "python3.13"

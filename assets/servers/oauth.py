@@ -5,6 +5,7 @@ given, and a person's login with the callback on loopback.
 Does not belong here: the flow itself (`oauth_flow.py`, the SDK), other secrets (`secrets.py`).
 """
 
+import fcntl
 import json
 import os
 import socket
@@ -13,7 +14,7 @@ import time
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx2
 
@@ -80,6 +81,18 @@ class TokenStore:
             self.load()
         except SecretError:
             self.forget()
+
+    def try_lock(self) -> IO[bytes] | None:
+        """An open file that holds the lock on this login until it is closed; None where another
+        process or thread holds it."""
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = self.path.with_suffix(".lock").open("ab")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return None
+        return file
 
     async def get_tokens(self) -> Any:
         return self._model("tokens", "OAuthToken")

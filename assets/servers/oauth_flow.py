@@ -8,8 +8,9 @@ Imports the SDK, which takes long: import this module inside functions.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
+import anyio
 import httpx2
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError  # noqa: TID253
 from mcp.client.auth.extensions.client_credentials import (  # noqa: TID253
@@ -29,6 +30,7 @@ from pydantic import AnyUrl
 from assets.servers.remote_outcome import RemoteFailure, login_advice, shown
 
 CLIENT_NAME = "toolmill"
+_PATIENCE_S = 15.0  # for another probe that renews the same login
 
 
 class LoginNeeded(OAuthFlowError):
@@ -49,6 +51,7 @@ class Store(Protocol):
     def expires_at(self) -> float | None: ...
     def metadata(self, name: str) -> dict[str, Any] | None: ...
     def set_metadata(self, **found: dict[str, Any] | None) -> None: ...
+    def try_lock(self) -> IO[bytes] | None: ...
 
 
 class _Kept(OAuthClientProvider):
@@ -97,15 +100,54 @@ def _json(model: Any) -> dict[str, Any] | None:
 
 class Unattended(_Kept):
     """With the tokens of an earlier login. At night there is no browser and no new registration:
-    a refused token is refreshed once, then a person is asked for."""
+    a refused token is refreshed once, then a person is asked for.
+
+    Two probes of one server renew one after the other: an authority that rotates refresh tokens
+    takes one that is used twice for stolen, and ends the login.
+    """
 
     _refreshed = False
+    _held: Any = None
+
+    async def _initialize(self) -> None:
+        await super()._initialize()
+        if not self.context.is_token_valid() and self.context.can_refresh_token():
+            await self._alone()
+            await super()._initialize()  # it may have been renewed meanwhile
+            if self.context.is_token_valid():
+                self._let_go()
 
     async def _perform_authorization(self) -> httpx2.Request:
         if self._refreshed or not self.context.can_refresh_token():
             raise LoginNeeded(self.context.server_url, "the stored login is no longer accepted")
         self._refreshed = True
+        await self._alone()
+        self.context.current_tokens = await self.context.storage.get_tokens()
         return await self._refresh_token()
+
+    async def _handle_refresh_response(self, response: httpx2.Response) -> bool:
+        try:
+            return await super()._handle_refresh_response(response)
+        finally:
+            self._let_go()
+
+    async def _handle_token_response(self, response: httpx2.Response) -> None:
+        try:
+            await super()._handle_token_response(response)
+        finally:
+            self._let_go()
+
+    async def _alone(self) -> None:
+        """Waits for the other probes of this server; without end for none of them."""
+        with anyio.move_on_after(_PATIENCE_S):
+            while self._held is None:
+                self._held = self.context.storage.try_lock()
+                await anyio.sleep(0 if self._held else 0.05)
+
+    def _let_go(self) -> None:
+        if self._held is not None:
+            self._held.close()  # the lock goes with it, as it does with a process that is killed
+            self._held = None
 
 
 class Machine(_Kept, ClientCredentialsOAuthProvider):

@@ -4,6 +4,7 @@ import json
 import threading
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
@@ -206,6 +207,23 @@ def test_a_token_that_was_revoked_early_is_renewed_too(tmp_path):
         server.access.clear()
         assert by_night(resource.url, tmp_path).status == "ok"
         assert grants(server) == ["authorization_code", "refresh_token"]
+        assert TokenStore(tmp_path, SERVER).load()["tokens"]["refresh_token"] in server.refresh
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_probes_at_once_do_not_spend_each_others_renewal(tmp_path, ended):
+    """Two marketplaces may list one server. An authority that rotates takes a refresh token that
+    is used twice for stolen, and ends the login."""
+    with authority() as (server, resource, _):
+        logged_in(resource.url, tmp_path)
+        server.access.clear()
+        if ended:
+            ends_now(tmp_path)
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda _: by_night(resource.url, tmp_path), range(4)))
+        assert [one.status for one in found] == ["ok"] * 4, found
+        if ended:
+            assert grants(server) == ["authorization_code", "refresh_token"]
         assert TokenStore(tmp_path, SERVER).load()["tokens"]["refresh_token"] in server.refresh
 
 

@@ -196,6 +196,13 @@ def _folder(recipe: Recipe, said: str, _: ProbeResult, __: Sequence[str]) -> Rec
     return _with_args(recipe, [DATA])
 
 
+def _unfilled(recipe: Recipe, _: str, __: ProbeResult, ___: Sequence[str]) -> Recipe | None:
+    """Without variables that were made up: a server may check one that it could do without."""
+    made_up = {name.partition(":")[2] for name in recipe.placeholders if name.startswith("env:")}
+    kept = tuple(pair for pair in recipe.env if pair[0] not in made_up)
+    return recipe.model_copy(update={"env": kept}) if kept != recipe.env else None
+
+
 def _bare(recipe: Recipe, _: str, __: ProbeResult, ___: Sequence[str]) -> Recipe | None:
     """Without the listing's own arguments, which may be a README's: `or x:/temp/mcp-files/`."""
     return recipe.model_copy(update={"args": ()}) if recipe.args else None
@@ -221,6 +228,7 @@ _RULES: tuple[tuple[Guess, bool], ...] = (
     (_transport, False),
     (_spare, True),
     (_folder, True),
+    (_unfilled, False),
     (_read, True),
     (_bare, False),
 )

@@ -37,7 +37,7 @@ _FORMATS = {
 _USER = "placeholder:placeholder"
 # (words of the name) -> value, for names that hold no secret. The first match counts.
 _RULES: tuple[tuple[str, str], ...] = (
-    (r"mongo|\bmdb\b", f"mongodb://{_USER}@localhost:27017/placeholder"),
+    (r"^mongo\w*$|(mongo|\bmdb\b).*\b(ur[il]|string|dsn|connection|conn ?str)\b", f"mongodb://{_USER}@localhost:27017/placeholder"),
     (r"redis.*\b(ur[il]|string)\b|^redis$", "redis://localhost:6379/0"),
     (r"(mysql|mariadb).*\b(ur[il]|string|dsn)\b", f"mysql://{_USER}@localhost:3306/placeholder"),
     (r"(mssql|sql server).*\b(ur[il]|string|dsn)\b",
@@ -77,7 +77,8 @@ _RULES: tuple[tuple[str, str], ...] = (
     (r"time ?zone|\btz\b", "UTC"), (r"language|locale|\blang\b", "en"),
     (r"country", "US"), (r"currency", "USD"),
     (r"log ?level|logging level|\bloglevel\b|verbosity", "info"),
-    (r"transport", "stdio"), (r"\bnode env\b|environment|\bstage\b", "production"),
+    (r"telemetry", "disabled"), (r"transport", "stdio"),
+    (r"\bnode env\b|environment|\bstage\b", "production"),
     (r"\b(enable|disable|allow|use|is|has|skip|require|verify|debug|verbose|strict|insecure)d?\b"
      r"|read ?only|dry ?run|\bssl\b|\btls\b", "true"),
     (r"timeout|interval|seconds|\bms\b|\bttl\b", "30"),

@@ -125,6 +125,13 @@ def test_tries_are_bounded_and_none_comes_twice() -> None:
     assert len({one.digest for one in tried}) == len(tried)
 
 
+def test_made_up_variables_are_dropped_where_they_may_be_what_is_wrong() -> None:
+    filled = RECIPE.model_copy(
+        update={"env": (("A_KEY", "x"), ("LEVEL", "info")), "placeholders": ("env:A_KEY",)}
+    )
+    assert guess("it broke", filled, "crashed").env == (("LEVEL", "info"),)
+
+
 def test_the_record_names_all_that_a_guess_added() -> None:
     found = RECIPE.model_copy(update={"args": ("a", "b"), "env": (("K", "v"),)})
     assert made_up_by(RECIPE, found) == ("env:K", "arg:0", "arg:1")

@@ -48,6 +48,10 @@ TYPED = {
     "DATABASE_URL": "postgresql://placeholder:placeholder@localhost:5432/placeholder",
     "MONGODB_URI": "mongodb://placeholder:placeholder@localhost:27017/placeholder",
     "REDIS_URL": "redis://localhost:6379/0",
+    "MDB_MCP_TELEMETRY": "disabled",
+    "MONGODB_DATABASE_CONNECTION_STRING": (
+        "mongodb://placeholder:placeholder@localhost:27017/placeholder"
+    ),
     "MYSQL_HOST": "localhost",
     "MYSQL_PORT": "3306",
     "PGPORT": "8080",

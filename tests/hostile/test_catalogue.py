@@ -56,7 +56,7 @@ def outcome(result):
 def test_eight_good_servers_beside_eight_hostile_ones_give_what_they_give_alone(tmp_path):
     require_sandbox()
     # The clocks are long here: sixteen servers share what cores there are.
-    patient = replace(CONVERSATION, start_s=30.0, idle_s=20.0, list_s=20.0)
+    patient = replace(CONVERSATION, start_s=30.0, idle_s=5.0, list_s=20.0)
     policy = replace(POLICY, wall_s=60.0)
 
     def meet(item):

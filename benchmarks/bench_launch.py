@@ -1,9 +1,9 @@
 """Launch: how many servers drawn at random list their tools, and what each costs.
 
-    python benchmarks/bench_launch.py --freeze            # once: draws and writes the list
-    python benchmarks/bench_launch.py                     # the forty, placeholders on and off
-    python benchmarks/bench_launch.py --list known        # the thirteen of shared/data/real-servers
-    python benchmarks/bench_launch.py --list development  # others of the same seed, to learn from
+    python -m benchmarks.bench_launch --freeze            # once: draws and writes the list
+    python -m benchmarks.bench_launch                     # the forty, placeholders on and off
+    python -m benchmarks.bench_launch --list known        # the thirteen of shared/data/real-servers
+    python -m benchmarks.bench_launch --list development  # others of the same seed, to learn from
 
 The population is every record of the registry's seed whose package has the form of an npm or PyPI
 name: 123 of 471, also those that were never published or whose arguments start a checkout. Forty

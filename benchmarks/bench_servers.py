@@ -1,6 +1,6 @@
 """Servers per minute: ours, sandboxed, beside loops of the `mcp` SDK's client, unsandboxed.
 
-    python benchmarks/bench_servers.py [--servers 6] [--rounds 2] [--concurrency 3]
+    python -m benchmarks.bench_servers [--servers 6] [--rounds 2] [--concurrency 3]
 
 The same list at the same exact versions in the same run: the known servers of
 `shared/data/real-servers`. Ours: plan, fetch, sandbox, list, all limits on. The loops: `npx -y

@@ -8,10 +8,13 @@ import pytest
 
 from assets.contracts.clear import firewall
 from assets.contracts.decisions import Decision, DecisionError, decide
+from assets.contracts.defs import findings, snapshots
 from assets.contracts.findings import FINDINGS, SCANS
 from assets.contracts.snapshot import SNAPSHOTS
-from serving.defs import _served
+from serving.defs import _served, release, router_index
+from serving.index import load_index, served_version
 from tests.contracts.world import MARKET, World, honest, poisoned
+from training.champion import current_release
 from warehouse.audit import Verdict
 from warehouse.store import Warehouse
 
@@ -51,6 +54,25 @@ def test_a_poisoned_tool_is_found_and_nothing_is_made_of_it(world: World) -> Non
     served = {(row["server_id"], row["tool"]) for row in _served(world.warehouse)}
     assert BAD not in served
     assert len(served) == 17
+
+
+def test_the_released_index_holds_clear_tools_only_and_another_hold_is_another_release(
+    world: World,
+) -> None:
+    world.deploy(with_poison())
+    world.run([snapshots, findings], MARKET)  # the real embedder enters with the index
+    home = world.warehouse.home
+    world.run([release, router_index])
+    made = [current_release(home)["release"]]
+    index = load_index(home, served_version(home))
+    assert BAD not in {(entry.server_id, entry.tool) for entry in index.entries}
+    assert len(index.entries) == 17
+    for rule in {rule for _, _, rule in world.found()}:
+        said(world, "released", rule)
+    world.run([release, router_index])
+    made.append(current_release(home)["release"])
+    assert len(load_index(home, served_version(home)).entries) == 18
+    assert made[0] != made[1]
 
 
 def test_no_prompt_ever_held_the_poison(world: World) -> None:
@@ -237,8 +259,6 @@ def test_what_no_published_scan_has_read_is_read_at_the_door(world: World) -> No
     world.deploy(honest())
     world.night()
     world.deploy(with_poison())
-    from assets.contracts.defs import snapshots
-
     world.run([snapshots], MARKET)  # and the findings fail tonight
     rows = world.rows(SNAPSHOTS)
     held = firewall(world.warehouse).part(rows)[1]

@@ -32,6 +32,7 @@ from assets.servers.verdict import Evidence, verdict
 
 __all__ = ["RemotePolicy", "probe_remote"]
 
+_ADVICE = "its answers are not those of an MCP server over HTTP; its author has to mend it"
 _SESSIONS = 2  # how often a conversation is begun when the server ends its session
 
 
@@ -200,6 +201,8 @@ class _Probe:
         if self.late:
             self._cut(attempt, f"{self.policy.wall_s:.0f} s in all")
         failure = attempt.failure()
+        if failure and failure.kind == "protocol_error" and not getattr(failure, "advice", ""):
+            failure = RemoteFailure("protocol_error", failure.detail, _ADVICE)
         more = {"retry_after": getattr(failure, "retry_after", None)}
         found = result_of(attempt.heard, attempt.progress, failure, ended, **more)
         return self._scrubbed(found)

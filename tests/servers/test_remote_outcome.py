@@ -192,6 +192,15 @@ def test_a_session_that_ends_again_and_again_is_down():
     assert (found.error_kind, here.asked.count("initialize")) == ("remote_down", 2)
 
 
+def test_no_hint_speaks_of_standard_output():
+    """The taxonomy's own advice on protocol errors is about local servers."""
+    with peer(good(tools_list=lambda call: call.answer({"tools": 7}))) as here:
+        found = ask(here.url)
+    assert found.error_kind == "protocol_error"
+    assert "standard output" not in str(found.hint)
+    assert "`tools` is int" in str(found.hint)
+
+
 # --- connections
 
 

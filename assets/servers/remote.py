@@ -24,7 +24,8 @@ from assets.servers.conversation import ProbePolicy, Progress, converse
 from assets.servers.heard import Listener
 from assets.servers.probe import ProbeResult, result_of
 from assets.servers.remote_client import Client, Transport, Watch
-from assets.servers.remote_http import Connector, RemotePolicy, Wire
+from assets.servers.remote_connector import Connector
+from assets.servers.remote_http import RemotePolicy, Wire
 from assets.servers.remote_outcome import RemoteFailure, from_exception, from_refusal
 from assets.servers.scrub import Scrubber
 from assets.servers.taxonomy import Failure

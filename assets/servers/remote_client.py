@@ -17,7 +17,8 @@ import anyio
 import httpx2
 
 from assets.servers.heard import Listener
-from assets.servers.remote_http import MESSAGE, Refused, Wire
+from assets.servers.remote_connector import Refused
+from assets.servers.remote_http import MESSAGE, Wire
 from assets.servers.remote_messages import Messages
 from assets.servers.remote_outcome import Refusal, RemoteFailure, from_exception, from_refusal
 from assets.servers.taxonomy import Failure

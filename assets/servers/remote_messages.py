@@ -16,7 +16,7 @@ from urllib.parse import urljoin, urlsplit
 import httpx2
 
 from assets.servers.heard import Ambiguous, Listener, parse_message
-from assets.servers.remote_http import MIB
+from assets.servers.remote_connector import MIB
 from assets.servers.remote_outcome import RemoteFailure, shown, shown_url
 from assets.servers.taxonomy import Failure
 

@@ -263,7 +263,7 @@ def test_a_redirect_to_what_is_no_web_address_is_denied(location):
 
 
 def test_a_redirect_to_a_private_address_is_denied_before_anything_is_sent():
-    from assets.servers.remote_http import Connector, resolve
+    from assets.servers.remote_connector import Connector, resolve
     from tests.servers.test_remote_http import NoNetwork
 
     class Loopback(NoNetwork):

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from assets.servers.oauth import TokenStore, auth_for, log_in
-from assets.servers.remote_http import Connector, resolve
+from assets.servers.remote_connector import Connector, resolve
 from assets.servers.secrets import OAuthChoice, SecretError
 from tests.servers.test_remote import ask
 from tests.servers.test_remote_http import NoNetwork

@@ -8,7 +8,8 @@ import httpx2
 import pytest
 
 from assets.marketplaces.guard import PrivateAddress
-from assets.servers.remote_http import MESSAGE, Connector, Meter, Refused, RemotePolicy, Wire
+from assets.servers.remote_connector import Connector, Meter, Refused
+from assets.servers.remote_http import MESSAGE, RemotePolicy, Wire
 from tests.servers.test_remote import ask
 
 PRIVATE = [

@@ -212,7 +212,7 @@ def test_a_closed_port_is_down():
 
 
 def test_a_name_without_an_address_is_down():
-    from assets.servers.remote_http import Connector
+    from assets.servers.remote_connector import Connector
 
     async def nowhere(host: str, port: int) -> list[str]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")

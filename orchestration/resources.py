@@ -117,7 +117,8 @@ def launcher(settings: Settings) -> Launcher:
         wall_s=limits.wall_s,
         network=limits.network,
         backend=limits.backend,
-        image=limits.image or "",
+        engine=limits.engine,
+        image=limits.image,
         scripts=limits.scripts,
     )
     grants: dict[str, Network] = {

@@ -76,7 +76,8 @@ class Sandbox(_Part):
     backend: Literal["auto", "bubblewrap", "docker", "none"] = Field(
         default="auto", description="none: no isolation, every row is marked uncertified"
     )
-    image: str | None = Field(default=None, description="of the docker backend")
+    engine: str = Field(default="docker", description="its program; podman takes the same words")
+    image: str = Field(default="", description="of the engine; empty: the host's own /usr")
     concurrency: int = Field(default=3, ge=1)
     memory_mb: int = Field(default=1024, ge=64)
     processes: int = Field(default=128, ge=4)

@@ -60,6 +60,7 @@ def ask_again(first: ProbeResult, limits: ProbePolicy, ask: Ask) -> list[Behavio
     ask(limits, moved): probes the same server again, with its clock moved when `moved`. Costs one
     probe, and up to two more for a server that differs.
     """
+    limits = replace(limits, extras_s=0.0)
     other = ask(replace(limits, **OTHER, lists=LISTS), True)
     if other.status != "ok":
         return None

@@ -28,10 +28,10 @@ class ProbePolicy:
     resources together; 0 asks for neither.
     """
 
-    start_s: float = 45.0
+    start_s: float = 30.0
     idle_s: float = 10.0
     list_s: float = 30.0
-    extras_s: float = 10.0
+    extras_s: float = 5.0
     lists: int = 1
     max_pages: int = 200
     max_tools: int = 2000
@@ -95,7 +95,8 @@ async def _session(
             raise Ended(Failure("timeout_list", f"{limits.list_s:.0f} s"))
         for _ in range(limits.lists - 1):
             await _again(session, heard, limits, progress)
-        await _extras(session, heard, limits, progress)
+        if limits.extras_s > 0:
+            await _extras(session, heard, limits, progress)
 
 
 async def _again(session: Any, heard: Heard, limits: ProbePolicy, progress: Progress) -> None:

@@ -183,18 +183,22 @@ def _starts(recipe: Recipe, home: Path, starts: int) -> tuple[list[float], dict[
     launch = launch_of(recipe, artifact, toolchain)
     argv = [word.replace(SERVER, str(artifact.tree)) for word in launch.argv]
     env = {name: value.replace(SERVER, str(artifact.tree)) for name, value in launch.env.items()}
-    inside: list[float] = []
-    others: dict[str, list[float]] = {"the same probe, no isolation": [], "the SDK's client": []}
+    bare = {"PATH": os.environ["PATH"], **env}
+    ways: dict[str, Callable[[], float]] = {
+        "inside": lambda: probe(launch, SandboxPolicy()).seconds,
+        "the same probe, no isolation": lambda: (
+            probe(launch, SandboxPolicy(backend="none")).seconds
+        ),
+        "the SDK's client": lambda: anyio.run(_seconds, argv, bare),
+    }
+    taken: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(starts + 1):  # the first turn warms the disk's cache and is not counted
-        taken = (
-            probe(launch, SandboxPolicy()).seconds,
-            probe(launch, SandboxPolicy(backend="none")).seconds,
-            anyio.run(_seconds, argv, {"PATH": os.environ["PATH"], **env}),
-        )
-        if turn:
-            for kept, seconds in zip((inside, *others.values()), taken, strict=True):
-                kept.append(seconds)
-    return inside, others
+        names = list(ways)
+        for name in (*names[turn % 3 :], *names[: turn % 3]):
+            seconds = ways[name]()
+            if turn:
+                taken[name].append(seconds)
+    return taken.pop("inside"), taken
 
 
 def median_gap(inside: list[float], outside: list[float]) -> tuple[float, float, float]:

@@ -14,7 +14,14 @@ from typing import Annotated
 
 import typer
 
-from orchestration import cli_contracts, cli_markets, cli_probe, cli_quarantine, cli_scan
+from orchestration import (
+    cli_contracts,
+    cli_login,
+    cli_markets,
+    cli_probe,
+    cli_quarantine,
+    cli_scan,
+)
 from orchestration.cli_markets import replicas_of, with_demo
 from orchestration.settings import Settings, SettingsError, load_settings
 from orchestration.terminal import fail, print_json
@@ -34,6 +41,7 @@ app.add_typer(cli_markets.app)
 app.add_typer(cli_contracts.app)
 app.add_typer(cli_scan.app)
 app.add_typer(cli_probe.app)
+app.add_typer(cli_login.app)
 app.add_typer(cli_quarantine.app)
 
 

@@ -3,10 +3,10 @@
 What belongs here: building policies, stores and clients. What does not: using them.
 """
 
-import secrets
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from secrets import token_bytes
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,6 +15,7 @@ import dagster as dg
 from assets.marketplaces.guard import is_loopback
 from assets.marketplaces.policy import CrawlPolicy
 from assets.partitions import MARKETPLACES
+from assets.servers.accounts import Accounts
 from assets.servers.defs import Launcher
 from assets.servers.launch import SandboxPolicy
 from assets.servers.policy import DeployPolicy, Network
@@ -124,11 +125,13 @@ def launcher(settings: Settings) -> Launcher:
     grants: dict[str, Network] = {
         name: one.network for name, one in settings.servers.items() if one.network
     }
+    secrets = secrets_of(settings)
     policy = DeployPolicy(
         home=settings.home_path(),
         sandbox=sandbox,
         remote=_remote(settings),
-        secrets=secrets_of(settings),
+        secrets=secrets,
+        accounts=Accounts(settings.state_path(), secrets),
         grants=grants,
         outside=settings.source == "live" or limits.remote == "always",
         twice=limits.twice,
@@ -162,7 +165,7 @@ def _salt(state: Path) -> bytes:
     path = state / "salt"
     with locked(path.with_suffix(".lock")):
         if not path.exists():
-            write_atomically(path, secrets.token_bytes(32))
+            write_atomically(path, token_bytes(32))
             path.chmod(0o600)
         return path.read_bytes()
 

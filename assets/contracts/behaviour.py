@@ -22,6 +22,10 @@ UNSTABLE = rule(
     "unstable", MEDIUM, "behaviour",
     "is listed otherwise when the same client asks again", "Model Context Protocol, tools/list",
 )  # fmt: skip
+DATED = rule(
+    "dated", LOW, "behaviour", "names the day it is listed on, and says else the same",
+    "Model Context Protocol, tools/list",
+)  # fmt: skip
 MALFORMED = rule(
     "malformed_tool", LOW, "format", "has no usable contract, so nothing is made of it",
     "Model Context Protocol, tools",
@@ -36,8 +40,9 @@ AMBIGUOUS = rule(
     "Model Context Protocol, tool names are unique; RFC 8259, names within an object",
 )  # fmt: skip
 
-BEHAVIOUR = frozenset((DEPENDS.id, UNSTABLE.id))
-_CHANGES = {"added": "only listed", "removed": "not listed", "changed": "listed otherwise"}
+BEHAVIOUR = frozenset((DEPENDS.id, UNSTABLE.id, DATED.id))
+_CHANGES = {"added": "only listed", "removed": "not listed", "changed": "listed otherwise",
+            "dated": "listed with another date"}  # fmt: skip
 _VARIED = {
     "client name": "to a client of another name",
     "date": "on another day",
@@ -54,7 +59,7 @@ def asked_again(behaviour: str | None) -> Iterator[tuple[str, Finding]]:
         if isinstance(one, Mapping) and isinstance(one.get("tool"), str):
             change, varied = _CHANGES.get(str(one.get("change"))), str(one.get("varied"))
             to_whom = _VARIED.get(varied)
-            by = DEPENDS if to_whom else UNSTABLE
+            by = DATED if one.get("change") == "dated" else DEPENDS if to_whom else UNSTABLE
             what = f"{change or _CHANGES['changed']} {to_whom or 'when asked again'}"
             yield one["tool"], _finding(one["tool"], by, "", what)
 

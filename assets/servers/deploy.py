@@ -71,7 +71,10 @@ def refusal(recipe: Recipe, policy: DeployPolicy) -> Failure | None:
 def _elsewhere(recipe: Recipe, given: Given, policy: DeployPolicy) -> Deployed:
     """A remote server, asked over HTTP."""
     remote, url = policy.remote or RemotePolicy(), str(recipe.url)
-    account = policy.account(recipe.server_id, url) if policy.account else None
+    try:
+        account = policy.accounts.auth(recipe.server_id, url) if policy.accounts else None
+    except SecretError as error:
+        return failed(Failure("remote_auth", str(error)))
 
     def ask(limits: ProbePolicy, _: bool = False) -> ProbeResult:
         return probe_remote(

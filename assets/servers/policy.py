@@ -5,11 +5,12 @@ Does not belong here: launching (`deploy.py`, `local.py`), and where settings co
 (`orchestration/resources.py`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from assets.servers.accounts import Accounts
 from assets.servers.conversation import ProbePolicy
 from assets.servers.launch import SandboxPolicy
 from assets.servers.probe import PROBE_VERSION
@@ -25,10 +26,10 @@ class DeployPolicy:
     """How servers are run.
 
     home: where artefacts and caches lie (`<home>/artifacts`, `<home>/cache`). remote: None lists
-    remote servers and probes none. account: what signs the requests to a remote server, by its id
-    and address. grants: servers whose network differs from the sandbox's. placeholders: whether a
-    further try may make up values. outside: whether remote servers beyond this host may be asked.
-    twice: whether each server is asked a second time, by somebody else.
+    remote servers and probes none. accounts: of remote servers. grants: servers whose network
+    differs from the sandbox's. placeholders: whether a further try may make up values. outside:
+    whether remote servers beyond this host may be asked. twice: whether each server is asked a
+    second time, by somebody else.
     """
 
     home: Path
@@ -36,7 +37,7 @@ class DeployPolicy:
     conversation: ProbePolicy = field(default_factory=ProbePolicy)
     remote: RemotePolicy | None = None
     secrets: Secrets = field(default_factory=lambda: Secrets({}, bytes(16)))
-    account: Callable[[str, str], Any] | None = None
+    accounts: Accounts | None = None
     grants: Mapping[str, Network] = field(default_factory=dict)
     placeholders: bool = True
     outside: bool = True
@@ -59,7 +60,7 @@ def conditions(server_id: str, policy: DeployPolicy) -> str:
 
     Time-outs are not among it: a slow machine is no other server.
     """
-    sandbox = policy.sandbox_of(server_id)
+    sandbox, remote = policy.sandbox_of(server_id), server_id.startswith("remote:")
     facts = {
         "probe": PROBE_VERSION,
         "network": sandbox.network,
@@ -68,7 +69,8 @@ def conditions(server_id: str, policy: DeployPolicy) -> str:
         "scripts": sandbox.scripts,
         "placeholders": policy.placeholders,
         "twice": policy.twice,
-        "asked": server_id.startswith("remote:") and policy.remote is not None,
+        "asked": remote and policy.remote is not None,
+        "account": bool(remote and policy.accounts and policy.accounts.known(server_id)),
         "secrets": _fingerprint(server_id, policy),
     }
     return digest(facts)

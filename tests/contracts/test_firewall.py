@@ -198,12 +198,14 @@ def test_a_tool_that_depends_on_who_asks_is_held_and_an_unstable_one_is_told(wor
         {"tool": "find_photo", "change": "changed", "varied": "client name"},
         {"tool": "make_photo", "change": "removed", "varied": "nothing"},
         {"tool": "only_for_others", "change": "added", "varied": "date"},
+        {"tool": "drop_photo", "change": "dated", "varied": "date"},
         {"tool": 7}, None,
     ]  # fmt: skip
     world.deploy(honest())
     told = behaviour(world, {"npm:photo": json.dumps(changed)})
     assert told.found() == {(*BAD, "depends_on_asker")}
     assert ("npm:photo", "make_photo", "unstable") in told.found("medium")
+    assert ("npm:photo", "drop_photo", "dated") in told.found("low")
     assert ("npm:photo", "only_for_others", "depends_on_asker") in told.found("medium")
     assert BAD not in told.downstream()["pairs"]
     # Nobody looked again: what was seen of the same contract stands.

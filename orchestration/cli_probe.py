@@ -40,6 +40,8 @@ def probe(
     from orchestration.resources import launcher, open_warehouse
 
     given = list(target or [])
+    if directory and not as_json and given[-1:] == ["--json"]:
+        given, as_json = given[:-1], True  # where most people write it; `--json --json` is theirs
     chosen = load_settings()
     warehouse = open_warehouse(chosen)
     try:

@@ -12,6 +12,7 @@ import pytest
 from demo.ports import PORTS
 from orchestration.night import only_run
 from orchestration.terminal import print_json
+from tests.support.stranger import require_sandbox
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -118,6 +119,20 @@ def test_probe_answers_in_json_whatever_the_outcome(tmp_path: Path) -> None:
     done = toolmill("probe", "--dir", str(tmp_path / "none"), "--", "true", home=tmp_path)
     assert done.returncode == 2
     assert "no such folder" in done.stderr
+    require_sandbox()
+    folder = tmp_path / "mine"
+    folder.mkdir(mode=0o700)
+    (folder / "server.py").write_text("import sys; sys.exit('Error: API_KEY is required')")
+    for command in (
+        ["--json", "--", "python", "server.py"],
+        ["--", "python", "server.py", "--json"],
+    ):
+        done = toolmill("probe", "--dir", str(folder), *command, home=tmp_path)
+        assert done.returncode == 0, done.stderr
+        answer = json.loads(done.stdout)
+        assert (answer["status"], answer["certificate"]["passed"]) == ("needs_secret", True)
+        wanted = {"hint", "tools", "contract_digests", "seconds", "peak_mb", "placeholders"}
+        assert wanted | {"stderr_tail", "findings", "behaviour"} <= answer.keys()
 
 
 def test_verify_reads_rows_in_the_corpus_form(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def _probed(launch: Launch, policy: DeployPolicy, toolchain: Toolchain) -> Deplo
     result = probe(launch, policy.sandbox, policy.conversation)
     return Deployed(
         result,
-        behaviour=behaviour_of(launch, result, policy, ""),
+        behaviour=behaviour_of(launch, result, policy, policy.sandbox),
         certificate=certificate_of(policy.sandbox, toolchain),
     )
 

@@ -38,8 +38,7 @@ def run_image(recipe: Recipe, given: Given, policy: DeployPolicy) -> Deployed:
         return probe(docker.image_command(image, recipe.args, env, sandbox), sandbox, limits)
 
     result = ask(policy.conversation)
-    again = policy.twice and result.status == "ok"
-    behaviour = asked(result, policy.conversation, ask) if again else None
     made_up = {name for name in recipe.placeholders if not name.startswith("env:")}
     made_up |= {f"env:{name}" for name, _ in recipe.env} & set(recipe.placeholders)
-    return Deployed(result, tuple(sorted(made_up - given_names(given))), behaviour=behaviour)
+    names = tuple(sorted(made_up - given_names(given)))
+    return Deployed(result, names, behaviour=asked(result, policy, ask))

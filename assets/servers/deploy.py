@@ -87,10 +87,8 @@ def _elsewhere(recipe: Recipe, given: Given, policy: DeployPolicy) -> Deployed:
         )
 
     result = ask(policy.conversation)
-    again = policy.twice and result.status == "ok"
-    behaviour = asked(result, policy.conversation, ask) if again else None
     made_up = set(recipe.placeholders) - given_names(given)
-    return Deployed(result, tuple(sorted(made_up)), behaviour=behaviour)
+    return Deployed(result, tuple(sorted(made_up)), behaviour=asked(result, policy, ask))
 
 
 def _scrubbed(found: Deployed, given: Given) -> Deployed:

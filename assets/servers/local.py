@@ -1,11 +1,12 @@
 """One package on this host: fetched, launched, tried again with guesses, asked once more.
 
-Belongs here: putting artefact, arguments, environment and secrets together into launches, and
-what was made up for the one that counted.
-Does not belong here: what to try (`guesses.py`), servers elsewhere and scrubbing (`deploy.py`).
+Belongs here: putting artefact, arguments, environment and secrets together into launches, which
+tries follow a failure, and what was made up for the one that counted.
+Does not belong here: what to guess (`guesses.py`), servers elsewhere and scrubbing (`deploy.py`).
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from assets.servers.asker import ask_again, with_moved_clock
@@ -25,58 +26,33 @@ from assets.servers.secrets import Given
 from assets.servers.taxonomy import Failure
 from assets.servers.toolchain import Toolchain
 
+Ask = Callable[[ProbePolicy, bool], ProbeResult]
+
 
 def run_package(
     recipe: Recipe, given: Given, policy: DeployPolicy, toolchain: Toolchain
 ) -> Deployed:
     """What came of a package. Every outcome is a result; raises only SandboxUnavailable."""
+    package = _Package(recipe, given, policy, toolchain)
     try:
-        artifact = _artifact(recipe, policy, toolchain)
+        tried = package.try_it(recipe, package.fetch(recipe))
     except FetchError as error:
         return failed(Failure(error.kind, str(error)))
-    result = _probe(recipe, given, artifact, policy, toolchain)
-    used = recipe
-    if result.status != "ok":
-        used, artifact, result = _try_again(recipe, given, artifact, result, policy, toolchain)
-    launch = launch_of(used, artifact, toolchain, given)
+    if tried.result.status != "ok":
+        tried = package.built(tried)
+    if tried.result.status != "ok":
+        tried = package.guessed(tried)
+    artifact, sandbox = tried.artifact, package.sandbox
+    launch = launch_of(tried.recipe, artifact, toolchain, given)
     return Deployed(
-        result,
-        _made_up(recipe, used, artifact, given),
+        tried.result,
+        _made_up(recipe, tried, given),
         artifact.locked,
         artifact.megabytes,
         artifact.built_with_scripts,
-        behaviour_of(launch, result, policy, recipe.server_id),
-        certificate_of(policy.sandbox_of(recipe.server_id), toolchain),
+        behaviour_of(launch, tried.result, policy, sandbox),
+        certificate_of(sandbox, toolchain),
     )
-
-
-def certificate_of(sandbox: SandboxPolicy, toolchain: Toolchain) -> dict[str, Any]:
-    """The certificate of the sandbox in use: its digest, result and facts."""
-    held = certify(sandbox, toolchain)
-    told = {"digest": held.digest, "passed": held.passed, "n": held.n}
-    return {**held.facts(), **told, "escaped": list(held.escaped)}
-
-
-def behaviour_of(
-    launch: Launch, result: ProbeResult, policy: DeployPolicy, server_id: str
-) -> list[dict[str, str]] | None:
-    """Rows of `asker.Behaviour` of a server that listed its tools; None where nobody asked."""
-    if result.status != "ok" or not policy.twice:
-        return None
-    sandbox = policy.sandbox_of(server_id)
-
-    def ask(limits: ProbePolicy, moved: bool) -> ProbeResult:
-        return probe(with_moved_clock(launch) if moved else launch, sandbox, limits)
-
-    return asked(result, policy.conversation, ask)
-
-
-def asked(
-    result: ProbeResult, limits: ProbePolicy, ask: Callable[[ProbePolicy, bool], ProbeResult]
-) -> list[dict[str, str]] | None:
-    """The rows of what `ask` found, None where it found no second answer."""
-    found = ask_again(result, limits, ask)
-    return None if found is None else [one.as_row() for one in found]
 
 
 def launch_of(
@@ -93,78 +69,117 @@ def launch_of(
     )
 
 
-def _built(
-    recipe: Recipe,
-    given: Given,
-    artifact: Artifact,
-    result: ProbeResult,
-    policy: DeployPolicy,
-    toolchain: Toolchain,
-) -> tuple[Artifact, ProbeResult]:
-    """The package with its own install scripts run, where the policy allows that and it helps."""
-    sandbox = policy.sandbox_of(recipe.server_id)
-    if sandbox.scripts != "second":
-        return artifact, result
-    try:
-        built = ensure_artifact(
-            recipe, home=policy.home, toolchain=toolchain, policy=sandbox, scripts=True
-        )
-    except FetchError:
-        return artifact, result
-    again = _probe(recipe, given, built, policy, toolchain)
-    return (built, again) if again.status == "ok" else (artifact, result)
+def certificate_of(sandbox: SandboxPolicy, toolchain: Toolchain) -> dict[str, Any]:
+    """The certificate of the sandbox in use: its digest, result and facts."""
+    held = certify(sandbox, toolchain)
+    told = {"digest": held.digest, "passed": held.passed, "n": held.n}
+    return {**held.facts(), **told, "escaped": list(held.escaped)}
 
 
-def _try_again(
-    recipe: Recipe,
-    given: Given,
-    artifact: Artifact,
-    result: ProbeResult,
-    policy: DeployPolicy,
-    toolchain: Toolchain,
-) -> tuple[Recipe, Artifact, ProbeResult]:
-    """The first further try that lists tools; each builds on the one before. If none does, the
-    first try stands, or the one with the dependencies that the release was made for."""
-    tried, stands = [recipe], (recipe, artifact, result)
-    reads = variables_read(artifact.tree, recipe) if policy.placeholders else ()
-    while extra := next_guess(recipe, result, tried, reads=reads, placeholders=policy.placeholders):
-        if extra.as_of != recipe.as_of:
-            try:
-                artifact = _artifact(extra, policy, toolchain)
-            except FetchError:
-                continue  # what it depended on then is no longer to be had
-        result = _probe(extra, given, artifact, policy, toolchain)
-        if result.status == "ok" or extra.as_of != recipe.as_of:
-            stands = (extra, artifact, result)
-        recipe = extra
-    return stands
+def behaviour_of(
+    launch: Launch, result: ProbeResult, policy: DeployPolicy, sandbox: SandboxPolicy
+) -> list[dict[str, str]] | None:
+    """Rows of `asker.Behaviour` of a server that was launched here."""
+
+    def ask(limits: ProbePolicy, moved: bool) -> ProbeResult:
+        return probe(with_moved_clock(launch) if moved else launch, sandbox, limits)
+
+    return asked(result, policy, ask)
 
 
-def _probe(
-    recipe: Recipe, given: Given, artifact: Artifact, policy: DeployPolicy, toolchain: Toolchain
-) -> ProbeResult:
-    launch = launch_of(recipe, artifact, toolchain, given)
-    return probe(launch, policy.sandbox_of(recipe.server_id), policy.conversation)
-
-
-def _artifact(recipe: Recipe, policy: DeployPolicy, toolchain: Toolchain) -> Artifact:
-    if recipe.ecosystem != "private":
-        sandbox = policy.sandbox_of(recipe.server_id)
-        return ensure_artifact(recipe, home=policy.home, toolchain=toolchain, policy=sandbox)
-    raise FetchError("policy_denied", "private servers are launched by hand (`toolmill probe`)")
-
-
-def _made_up(recipe: Recipe, used: Recipe, artifact: Artifact, given: Given) -> tuple[str, ...]:
-    """Which values of the launch that counted were placeholders."""
-    passed = {f"env:{name}" for name, _ in used.env}
-    names = {
-        name
-        for name in (*recipe.placeholders, *artifact.placeholders, *made_up_by(recipe, used))
-        if not name.startswith("env:") or name in passed
-    }
-    return tuple(sorted(names - given_names(given)))
+def asked(result: ProbeResult, policy: DeployPolicy, ask: Ask) -> list[dict[str, str]] | None:
+    """The rows of what `ask` found of a server that listed its tools; None where nobody asked, or
+    where there was no second answer."""
+    if result.status != "ok" or not policy.twice:
+        return None
+    found = ask_again(result, policy.conversation, ask)
+    return None if found is None else [one.as_row() for one in found]
 
 
 def given_names(given: Given) -> set[str]:
     """The names of what is real, as placeholders are named."""
     return {f"env:{name}" for name in given.env} | {f"header:{name}" for name in given.headers}
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """One launch: of what, and what came of it."""
+
+    recipe: Recipe
+    artifact: Artifact
+    result: ProbeResult
+
+
+@dataclass(frozen=True)
+class _Package:
+    """One package and what all its launches have in common."""
+
+    recipe: Recipe
+    given: Given
+    policy: DeployPolicy
+    toolchain: Toolchain
+
+    @property
+    def sandbox(self) -> SandboxPolicy:
+        return self.policy.sandbox_of(self.recipe.server_id)
+
+    def fetch(self, recipe: Recipe, *, scripts: bool = False) -> Artifact:
+        """Raises FetchError."""
+        if recipe.ecosystem == "private":
+            raise FetchError("policy_denied", "private servers are launched by `toolmill probe`")
+        return ensure_artifact(
+            recipe,
+            home=self.policy.home,
+            toolchain=self.toolchain,
+            policy=self.sandbox,
+            scripts=scripts,
+        )
+
+    def try_it(self, recipe: Recipe, artifact: Artifact) -> _Tried:
+        launch = launch_of(recipe, artifact, self.toolchain, self.given)
+        return _Tried(recipe, artifact, probe(launch, self.sandbox, self.policy.conversation))
+
+    def built(self, first: _Tried) -> _Tried:
+        """With its own install scripts run, where the policy allows that and it helps."""
+        if not first.artifact.scripts_skipped or self.sandbox.scripts != "second":
+            return first
+        try:
+            again = self.try_it(first.recipe, self.fetch(first.recipe, scripts=True))
+        except FetchError:
+            return first
+        return again if again.result.status == "ok" else first
+
+    def guessed(self, first: _Tried) -> _Tried:
+        """The first further try that lists tools; each builds on the one before. If none does, the
+        first try stands, or the one with the dependencies that the release was made for."""
+        made_up = self.policy.placeholders
+        reads = variables_read(first.artifact.tree, first.recipe) if made_up else ()
+        last, stands, tried = first, first, [first.recipe]
+        while extra := next_guess(
+            last.recipe, last.result, tried, reads=reads, placeholders=made_up
+        ):
+            older = extra.as_of != last.recipe.as_of
+            try:
+                artifact = self.fetch(extra) if older else last.artifact
+            except FetchError:
+                continue  # what it depended on then is no longer to be had
+            last = self.try_it(extra, artifact)
+            if last.result.status == "ok":
+                return last
+            stands = last if older else stands
+        return stands
+
+
+def _made_up(recipe: Recipe, tried: _Tried, given: Given) -> tuple[str, ...]:
+    """Which values of the launch that counted were placeholders."""
+    passed = {f"env:{name}" for name, _ in tried.recipe.env}
+    names = {
+        name
+        for name in (
+            *recipe.placeholders,
+            *tried.artifact.placeholders,
+            *made_up_by(recipe, tried.recipe),
+        )
+        if not name.startswith("env:") or name in passed
+    }
+    return tuple(sorted(names - given_names(given)))

@@ -27,7 +27,8 @@ def run_image(recipe: Recipe, given: Given, policy: DeployPolicy) -> Deployed:
     try:
         docker.preflight()
     except SandboxUnavailable as error:
-        return failed(Failure("needs_software", str(error)))
+        found = f"an image runs in a container engine only, and {error.what} ({error.why})"
+        return failed(Failure("needs_software", found))
     problem = docker.pull(f"{recipe.name}@{recipe.integrity}")
     if problem:
         return failed(Failure("fetch_failed", problem))

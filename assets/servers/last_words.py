@@ -34,6 +34,7 @@ _WORDS: tuple[tuple[str, str], ...] = (
     (
         "needs_software",
         r"error while loading shared libraries|cannot open shared object|command not found"
+        r"|^prlimit: failed to execute "
         r"|\bENOENT\b.*\bspawn\b|spawn \S+ ENOENT|cannot find (module|package)|ModuleNotFoundError"
         r"|ERR_MODULE_NOT_FOUND|ImportError|executable doesn't exist|execvp|git executable"
         r"|no such file or directory: '(docker|git|java|uv|npx|chrom\w+|ffmpeg|adb|kubectl|psql)'"

@@ -83,7 +83,8 @@ def find_toolchain() -> Toolchain:
     """The runtimes of this host; a missing Node is a fact of the result, not an error."""
     from uv import find_uv_bin
 
-    python = Path(os.path.realpath(sys.executable))
+    # Not `sys.executable`: in an environment made of copies that is a file no sandbox shows.
+    python = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
     prefix = Path(os.path.realpath(sys.base_prefix))
     uv = Path(find_uv_bin()).resolve()
     node, npm = _which("node"), _which("npm")

@@ -19,6 +19,7 @@ SAID = {
     "Error: Cannot find module 'left-pad'": "needs_software",
     "ModuleNotFoundError: No module named 'x'": "needs_software",
     "Error: spawn docker ENOENT": "needs_software",
+    "prlimit: failed to execute /opt/x: No such file or directory": "needs_software",
     "FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory":
         "out_of_memory",
     "OSError: [Errno 28] No space left on device": "disk_full",

@@ -1,3 +1,6 @@
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,20 @@ def test_the_runtimes_of_this_host_are_found():
     assert found.python.exists()
     assert found.uv.exists()
     assert any(found.python.is_relative_to(bind) for bind in (*found.binds, Path("/usr")))
+
+
+def test_an_environment_made_of_copies_gives_the_interpreter_it_was_made_from(tmp_path):
+    made = tmp_path / "copies"
+    subprocess.run([sys.executable, "-m", "venv", "--copies", "--without-pip", made], check=True)
+    code = "from assets.servers.toolchain import find_toolchain; print(find_toolchain().python)"
+    told = subprocess.run(
+        [made / "bin" / "python", "-c", code],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert Path(told.stdout.strip()) == find_toolchain().python
 
 
 def test_no_token_reaches_the_fetch_phase(monkeypatch):

@@ -209,7 +209,8 @@ def _rates(rows: list[dict], tools: int, read: int) -> dict[str, Any]:
     low_end, high_end = wilson(flagged, tools)
     counts = Counter((row["severity"], row["rule"]) for row in rows)
     lines = [[str(count), severity, rule] for (severity, rule), count in counts.most_common()]
-    shown = [[row[name] for name in ("server_id", "tool", "rule", "excerpt")] for row in high]
+    columns = ("tool", "rule", "excerpt", "server_id")
+    shown = [[row[name] for name in columns] for row in high]
     return {
         "tools": tools,
         "scanned_tonight": read,
@@ -217,7 +218,7 @@ def _rates(rows: list[dict], tools: int, read: int) -> dict[str, Any]:
         "high_rate": flagged / tools if tools else 0.0,
         "high_rate_interval": f"{low_end:.4f} to {high_end:.4f}",
         "by_rule": dg.MetadataValue.md(table(["findings", "severity", "rule"], lines)),
-        "high": dg.MetadataValue.md(table(["server", "tool", "rule", "excerpt"], shown[:_SHOWN])),
+        "high": dg.MetadataValue.md(table(columns, shown[:_SHOWN])),
     }
 
 

@@ -3,8 +3,9 @@
 What belongs here: Markdown that holds what a server sent. What does not: escaping for terminals and
 logs (`scan/finding.py: escaped`, which every text passes first).
 
-Each ASCII sign that is no letter, digit or blank becomes a numeric entity: no tag, link, image,
-address or table cell can be written with what is left.
+Each ASCII sign that is no letter, digit or blank becomes a numeric entity: no tag, link, image or
+table cell can be written with what is left. The UI makes links of bare addresses after it has read
+the entities, so an invisible joiner stands before the signs that make an address.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,14 +13,19 @@ from collections.abc import Iterable, Sequence
 from assets.contracts.scan.finding import escaped
 
 _CELL = 160
+_JOINER = "&#8288;"
+_ADDRESS = frozenset("/@.")
 
 
 def cell(text: str, cap: int = _CELL) -> str:
     """One table cell."""
-    return "".join(
-        char if char.isalnum() or char == " " or not char.isascii() else f"&#{ord(char)};"
-        for char in escaped(text)[:cap]
-    )
+    return "".join(map(_sign, escaped(text)[:cap]))
+
+
+def _sign(char: str) -> str:
+    if char.isalnum() or char == " " or not char.isascii():
+        return char
+    return f"{_JOINER if char in _ADDRESS else ''}&#{ord(char)};"
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:

@@ -1,5 +1,6 @@
 """Nights with a poisoned server through the real doors: it is found, and nothing is made of it."""
 
+import html
 import json
 from collections.abc import Iterator
 
@@ -255,6 +256,7 @@ def test_a_page_of_findings_holds_no_markup_of_a_strangers(world: World) -> None
     for line in cells:
         assert line.count("|") == 5
         assert not set("<>[]()`_*!:") & set(line)
+        assert "://" not in html.unescape(line)  # the page makes links of bare addresses
 
 
 def test_what_no_published_scan_has_read_is_read_at_the_door(world: World) -> None:

@@ -1,19 +1,18 @@
 """The door of the contracts: `snapshots`, `findings` and `contract_changes`."""
 
 import time as clock
-from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
 
+from assets.contracts import report
 from assets.contracts.aliases import read_aliases, upgrade
 from assets.contracts.clear import firewall
 from assets.contracts.findings import FINDINGS, SCANS, Launch, scan_snapshot
 from assets.contracts.origins import origins
 from assets.contracts.scan.finding import HIGH, SEVERITIES, escaped
-from assets.contracts.shown import table
 from assets.contracts.snapshot import (
     CHANGES,
     SNAPSHOTS,
@@ -26,12 +25,9 @@ from assets.contracts.snapshot import (
 from assets.partitions import close_night_after, marketplaces
 from assets.servers.rows import DEPLOYMENTS
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
-from warehouse.intervals import wilson
 from warehouse.publish import Published, audited, publish
 from warehouse.store import Warehouse
 from warehouse.tables import plan
-
-_SHOWN = 50  # rows of a table in the UI
 
 
 @dg.asset(
@@ -72,7 +68,7 @@ def snapshots(
         metadata={
             "servers": len({row["server_id"] for row in rows}),
             "malformed": len(left_out),
-            "malformed_tools": dg.MetadataValue.json(left_out[:_SHOWN]),
+            "malformed_tools": dg.MetadataValue.json(left_out[: report.SHOWN]),
             "renamed_by_a_new_form": len(renamed),
         },
     )
@@ -117,7 +113,7 @@ def findings(
         ],
         rules=[_escaped(found.rows), _about_current(found.rows, contracts)],
         plan=plan(_keyed(previous), _keyed(found.rows)),
-        metadata=_rates(found.rows, len(contracts), found.read),
+        metadata=_metadata(report.found(found.rows, len(contracts), found.read)),
     )
     # Only now does the firewall rely on these scans; before, it reads the contracts itself.
     tables.promote(scans, context.run_id, [])
@@ -150,7 +146,7 @@ def contract_changes(
             expect_one_of("cls", ["breaking", "compatible", "wording", "suspicious"]),
         ],
         plan=plan(_changes(previous), _changes(rows)),
-        metadata={"tonight": len(rows) - len(previous)},
+        metadata=_metadata(report.changed(rows, len(rows) - len(previous))),
     )
 
 
@@ -202,24 +198,9 @@ def _about_current(rows: list[dict], contracts: list[dict]) -> Verdict:
     return Verdict("high_findings_current", not lost, f"{len(lost)} about contracts not listed")
 
 
-def _rates(rows: list[dict], tools: int, read: int) -> dict[str, Any]:
-    """How much was found, as figures and as a table in which nothing a server sent is markup."""
-    high = [row for row in rows if row["severity"] == HIGH]
-    flagged = len({(row["server_id"], row["tool"]) for row in high})
-    low_end, high_end = wilson(flagged, tools)
-    counts = Counter((row["severity"], row["rule"]) for row in rows)
-    lines = [[str(count), severity, rule] for (severity, rule), count in counts.most_common()]
-    columns = ("tool", "rule", "excerpt", "server_id")
-    shown = [[row[name] for name in columns] for row in high]
-    return {
-        "tools": tools,
-        "scanned_tonight": read,
-        "high_tools": flagged,
-        "high_rate": flagged / tools if tools else 0.0,
-        "high_rate_interval": f"{low_end:.4f} to {high_end:.4f}",
-        "by_rule": dg.MetadataValue.md(table(["findings", "severity", "rule"], lines)),
-        "high": dg.MetadataValue.md(table(columns, shown[:_SHOWN])),
-    }
+def _metadata(report: tuple[dict[str, Any], dict[str, str]]) -> dict[str, Any]:
+    figures, tables = report
+    return {**figures, **{name: dg.MetadataValue.md(text) for name, text in tables.items()}}
 
 
 def _keyed(rows: list[dict]) -> dict[str, str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import dagster as dg
 
+from assets.contracts.shown import table
 from assets.marketplaces.listing import LISTINGS, from_row
 from assets.partitions import close_night_after, marketplaces
 from assets.servers.night import deploy_listings, summary
@@ -83,7 +84,7 @@ def deployments(
             gone=night.gone,
             unchanged=night.kept,
         ),
-        metadata={**summary(rows), "failures": dg.MetadataValue.md(_failures(rows))},
+        metadata={**summary(rows), **_told(rows)},
     )
     close_night_after(context, ledger, "deployments")
 
@@ -105,11 +106,14 @@ def launch_rate(rows: list[Row]) -> Verdict:
     return Verdict("launch_rate_floor", enough, f"{ok} of {len(launched)}", expected)
 
 
-def _failures(rows: list[Row]) -> str:
+def _told(rows: list[Row]) -> Row:
+    """What is worth a look beside the counts. A server's own words are shown as text alone."""
     failed = [row for row in rows if row["status"] != "ok"]
-    lines = ["| server | kind | hint |", "| --- | --- | --- |"]
-    lines += [
-        f"| {r['server_id']} | {r['error_kind']} | {str(r['hint']).replace('|', '/')[:160]} |"
-        for r in failed
-    ]
-    return "\n".join(lines) if failed else "none"
+    lines = [[row["server_id"], row["error_kind"], str(row["hint"])] for row in failed]
+    ran = [row for row in rows if row["status"] == "ok"]
+    return {
+        "with_placeholders": sum(row["placeholders"] not in (None, "[]") for row in ran),
+        "uncertified": sum(row["certified"] is False for row in rows),
+        "differs_by_asker": sum(row["behaviour"] not in (None, "[]") for row in ran),
+        "failures": dg.MetadataValue.md(table(["server", "kind", "hint"], lines)),
+    }

@@ -1,0 +1,50 @@
+"""Report: what a night's findings and changes come to, for the asset's page.
+
+What belongs here: figures, and tables in which nothing a server sent is markup. What does not:
+making the rows (`findings.py`, `snapshot.py`), Dagster.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from assets.contracts.scan.finding import HIGH
+from assets.contracts.shown import table
+from warehouse.intervals import wilson
+
+SHOWN = 50  # rows of a table in the UI
+
+Row = Mapping[str, Any]
+
+
+def found(rows: Sequence[Row], tools: int, read: int) -> tuple[dict[str, Any], dict[str, str]]:
+    """(figures, tables) of FINDINGS. tools: how many there are; read: scanned tonight."""
+    high = [row for row in rows if row["severity"] == HIGH]
+    flagged = len({(row["server_id"], row["tool"]) for row in high})
+    low_end, high_end = wilson(flagged, tools)
+    counts = Counter((row["severity"], row["rule"]) for row in rows)
+    lines = [[str(count), severity, rule] for (severity, rule), count in counts.most_common()]
+    figures = {
+        "tools": tools,
+        "scanned_tonight": read,
+        "high_tools": flagged,
+        "high_rate": flagged / tools if tools else 0.0,
+        "high_rate_interval": f"{low_end:.4f} to {high_end:.4f}",
+    }
+    tables = {
+        "by_rule": table(["findings", "severity", "rule"], lines),
+        "high": _table(("tool", "rule", "excerpt", "server_id"), high),
+    }
+    return figures, tables
+
+
+def changed(rows: Sequence[Row], tonight: int) -> tuple[dict[str, Any], dict[str, str]]:
+    """(figures, tables) of CHANGES, the latest first."""
+    latest = sorted(rows, key=lambda row: row["night"], reverse=True)
+    figures = {"tonight": tonight, **Counter(str(row["cls"]) for row in rows)}
+    columns = ("night", "cls", "tool", "why", "renamed_from", "server_id")
+    return figures, {"latest": _table(columns, latest)}
+
+
+def _table(columns: Sequence[str], rows: Sequence[Row]) -> str:
+    return table(columns, [[str(row[name] or "") for name in columns] for row in rows[:SHOWN]])

@@ -26,7 +26,7 @@ test: setup ## the tests (under 20 minutes on 2 cores)
 	$(BIN)/python -m pytest tests
 
 test-all: setup ## the tests and the slow ones
-	$(BIN)/python -m pytest tests -m "not live"
+	HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest tests -m "not live"
 
 lint: setup ## ruff, import laws, types
 	$(BIN)/ruff check .

@@ -239,7 +239,8 @@ def test_schemas_with_anything_anywhere_are_compared_without_a_crash(seed: int) 
     old, new = ({"type": "object", "properties": spoiled(whole(rng))} for _ in range(2))
     for results in (False, True):
         assert compare(old, new, "s", results=results) or alike(old, new)
-        assert diff([{"name": "t", "inputSchema": old}], [{"name": "t", "inputSchema": new}])
+        told = diff([{"name": "t", "inputSchema": old}], [{"name": "t", "inputSchema": new}])
+        assert told or alike(old, new)  # both may be spoiled into the same
 
 
 @pytest.mark.shared

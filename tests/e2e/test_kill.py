@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from demo.ports import PORTS
 from tests.e2e.nights import skip_without_sandbox
 from warehouse.store import Warehouse
 
@@ -49,7 +50,7 @@ DATA = (
 @pytest.fixture(scope="module")
 def ports() -> dict[str, str]:
     """The same for all runs: the addresses are in the listings."""
-    names = ("REGISTRY", "MCPSO", "FILES")
+    names = [site.upper() for site in PORTS]  # of every site: two runs on a machine meet nowhere
     socks = [socket.create_server(("127.0.0.1", 0)) for _ in names]
     chosen = {
         f"TOOLMILL_DEMO__{n}_PORT": str(s.getsockname()[1])

@@ -67,7 +67,7 @@ def night(home: Path, ports: dict[str, str]) -> subprocess.Popen:
         "TOOLMILL_HOME": str(home),
         "TOOLMILL_DAGSTER": str(home / "dagster"),
         "TOOLMILL_DEMO__SCALE": "small",
-        "TOOLMILL_TRAINING__RETRIEVER_EPOCHS": "1",
+        "TOOLMILL_TRAINING__RETRIEVER_EPOCHS": "4",
         "TOOLMILL_TRAINING__CALLER_PRETRAIN_STEPS": "4",
         "DAGSTER_HOME": str(ROOT),
     }

@@ -117,7 +117,6 @@ def dev(
     day: Annotated[int | None, typer.Option(help="the demo's day (1 or 2)")] = None,
 ) -> None:
     """The Dagster UI and daemon, with the demo marketplaces up when the source is demo."""
-    import signal
     import subprocess
 
     chosen = with_demo(load_settings(), day, None)
@@ -125,13 +124,7 @@ def dev(
     command = [sys.executable, "-m", "dagster", "dev", "-w", str(ROOT / "workspace.yaml")]
     with replicas_of(chosen):
         typer.echo(f"Dagster UI: http://127.0.0.1:{port}", err=True)
-        dagster = subprocess.Popen([*command, "-h", "127.0.0.1", "-p", str(port)], cwd=ROOT)
-        # Ended by name or by a service manager, it would leave Dagster's five processes behind.
-        signal.signal(signal.SIGTERM, lambda *_: dagster.send_signal(signal.SIGINT))
-        try:
-            status = dagster.wait()
-        finally:
-            dagster.wait(timeout=30)  # Ctrl-C reaches it by itself; it ends what it started
+        status = subprocess.call([*command, "-h", "127.0.0.1", "-p", str(port)], cwd=ROOT)
     sys.exit(1 if status else 0)
 
 

@@ -21,6 +21,7 @@ from assets.servers.launch import SandboxPolicy
 from assets.servers.policy import DeployPolicy, Network
 from assets.servers.remote import RemotePolicy
 from assets.servers.secrets import OAuthChoice, Secrets, ServerSecrets
+from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.writer import Writer
 from assets.vectors.embed import Embedder, MiniLM
 from orchestration.settings import Settings, load_settings
@@ -176,13 +177,24 @@ def embedder(_: Settings) -> Embedder:
 
 
 def writer(settings: Settings) -> Writer:
-    """Who writes and judges pairs."""
-    synthesis = settings.synthesis
+    """Who writes and judges pairs, and how."""
+    chosen = settings.synthesis
     return Writer(
         roles=tuple(_role(settings, name) for name in type(settings.roles).model_fields),
-        pairs_per_tool=synthesis.pairs_per_tool,
-        seed=synthesis.seed,
-        threshold=synthesis.judge_threshold,
+        policy=SynthesisPolicy(
+            pairs_per_tool=chosen.pairs_per_tool,
+            seed=chosen.seed,
+            evolve_depth=chosen.evolve_depth,
+            evolve_share=chosen.evolve_share,
+            languages=chosen.languages,
+            shares=chosen.tasks.model_dump(),
+            checks=chosen.checks,
+            distractors=chosen.distractors,
+            copies_above=chosen.copies_above,
+            twins_above=chosen.twins_above,
+            threshold=chosen.judge_threshold,
+            votes=chosen.judge_votes,
+        ),
         approved=settings.marketplaces.private.approved,
     )
 
@@ -211,6 +223,8 @@ def _role(settings: Settings, name: str) -> Role:
         usd_in=role.usd_in,
         usd_out=role.usd_out,
         concurrency=role.concurrency,
+        requests_per_minute=role.requests_per_minute,
+        tokens_per_minute=role.tokens_per_minute,
         timeout_s=role.timeout_s,
         max_tokens=role.max_tokens,
         temperature=role.temperature,

@@ -136,25 +136,57 @@ class Role(_Part):
         default=0.0, ge=0, description="US dollars per million completion tokens"
     )
     concurrency: int = Field(default=8, ge=1)
+    requests_per_minute: float = Field(default=0.0, ge=0, description="0: no limit")
+    tokens_per_minute: float = Field(default=0.0, ge=0, description="0: no limit")
     timeout_s: float = Field(default=60.0, gt=0)
     max_tokens: int = Field(default=1024, ge=16)
     temperature: float = Field(default=0.7, ge=0)
 
 
 class Roles(_Part):
-    """The model roles of synthesis."""
+    """The model roles of synthesis, each with its own model, endpoint, key, price and rate."""
 
-    generator: Role = Role()
-    caller: Role = Role(temperature=0.0)
-    judge: Role = Role(temperature=0.0)
+    generator: Role = Field(default=Role(), description="writes requests")
+    reviser: Role = Field(default=Role(), description="puts every required value into the words")
+    evolver: Role = Field(default=Role(), description="makes a request harder, a step at a time")
+    caller: Role = Field(default=Role(temperature=0.0), description="writes the golden call")
+    checker_a: Role = Field(default=Role(temperature=0.0), description="picks among look-alikes")
+    checker_b: Role = Field(default=Role(temperature=0.0), description="picks too, best another")
+    judge: Role = Field(default=Role(temperature=0.0), description="scores by the rubric")
+    actor: Role = Field(default=Role(), description="plays a tool's answer in a conversation")
+
+
+class Tasks(_Part):
+    """Of how many tools a task beyond the single call is written, as a share from 0 to 1."""
+
+    lookalike: float = Field(default=0.5, ge=0, le=1, description="of tools that have look-alikes")
+    parallel: float = Field(default=0.1, ge=0, le=1)
+    sequential: float = Field(default=0.1, ge=0, le=1)
+    no_tool: float = Field(default=0.1, ge=0, le=1)
+    missing_parameter: float = Field(default=0.1, ge=0, le=1)
+    clarification: float = Field(default=0.1, ge=0, le=1)
+    recovery: float = Field(default=0.1, ge=0, le=1)
 
 
 class Synthesis(_Part):
-    """How many pairs are written and how strictly they are judged."""
+    """How many pairs are written, of what kinds, and how strictly they are filtered and judged."""
 
     pairs_per_tool: int = Field(default=3, ge=1, le=20)
     seed: int = 7
+    evolve_depth: int = Field(default=1, ge=0, le=5, description="steps of evolution a request")
+    evolve_share: float = Field(default=0.34, ge=0, le=1, description="of requests that evolve")
+    languages: tuple[str, ...] = Field(default=("en",), description="drawn for each request")
+    tasks: Tasks = Tasks()
+    checks: bool = Field(default=True, description="two checkers pick the tool among look-alikes")
+    distractors: int = Field(default=4, ge=1, le=20, description="look-alikes a checker chooses by")
+    copies_above: float = Field(
+        default=0.8, ge=0, le=1, description="cosine at which a request rewords the description"
+    )
+    twins_above: float = Field(
+        default=0.95, ge=0, le=1, description="cosine at which a request repeats another"
+    )
     judge_threshold: float = Field(default=6.0, ge=1, le=10)
+    judge_votes: int = Field(default=1, ge=1, le=9)
 
 
 class Training(_Part):

@@ -11,12 +11,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
-
+from assets.synthesis.answers import Call, Draft, Requests
 from assets.synthesis.edition import rules_edition
 from assets.synthesis.offline import STYLES
 from assets.synthesis.prompts import prompt
-from assets.synthesis.rows import PAIRS, contract_of, pair_id, text_of, tool_key
+from assets.synthesis.rows import PAIRS, SINGLE, contract_of, pair_id, text_of, tool_key
 from assets.synthesis.twins import near_duplicates
 from assets.synthesis.verify import Verification, verify
 from warehouse.digest import digest
@@ -29,26 +28,6 @@ __all__ = ["PAIRS", "compose", "compose_async", "wanted"]
 Json = Any
 _TOOLS_AT_ONCE = 48  # tasks, not requests: each role has its own limit on those
 _LONGEST_CONTRACT = 24_000  # characters in a prompt: the longest real contract has 20,000
-
-
-class Draft(BaseModel):
-    """One request as the generator wrote it."""
-
-    kind: str = ""
-    instruction: str = Field(min_length=1, max_length=4000)
-    values: dict[str, Any] = {}
-
-
-class Requests(BaseModel):
-    """The generator's answer."""
-
-    requests: list[Draft] = Field(min_length=1)
-
-
-class Call(BaseModel):
-    """The caller's answer."""
-
-    arguments: dict[str, Any]
 
 
 def wanted(
@@ -118,7 +97,12 @@ async def compose_async(
             tasks = [group.create_task(one(row)) for row in contract_rows]
     finally:
         await llm.aclose()
-    return [pair for task in tasks for pair in task.result()]
+    return [{**pair, "pair_id": pair_id(pair)} for task in tasks for pair in task.result()]
+
+
+def _golden(row: Mapping[str, Json], arguments: dict[str, Json]) -> dict[str, Json]:
+    own = {name: row[name] for name in ("server_id", "tool", "contract_digest")}
+    return {**own, "arguments": arguments}
 
 
 async def _pairs_of(
@@ -187,7 +171,7 @@ async def _pair(
     return {
         **written,
         "arguments": arguments,
-        "caller_model": call.model,
+        "calls": text_of([_golden(row, call.value.arguments)]),
         "prompt_tokens": written["prompt_tokens"] + call.prompt_tokens,
         "completion_tokens": written["completion_tokens"] + call.completion_tokens,
         "usd": round(written["usd"] + call.usd, 9),
@@ -218,7 +202,6 @@ def _blank(
 ) -> dict[str, Json]:
     generator = llm.role("generator")
     return {
-        "pair_id": pair_id(row["server_id"], row["tool"], plan_digest, index),
         **{name: row.get(name) for name in ("marketplace", "recipe_digest", "license")},
         **{name: row[name] for name in ("server_id", "tool", "contract_digest")},
         "plan_digest": plan_digest,
@@ -226,7 +209,7 @@ def _blank(
         "kind": STYLES[index % len(STYLES)],
         "provider": generator.provider,
         "model": generator.model,
-        "prompt_digest": digest([prompt("generate").digest, prompt("call").digest]),
+        "task": SINGLE,
         "seed": seed,
         "prompt_tokens": 0,
         "completion_tokens": 0,

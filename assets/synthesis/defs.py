@@ -55,7 +55,7 @@ def pairs(
     previous = warehouse.tables.read(PAIRS, name).to_dicts()
     bought, held = _offered(warehouse, name, previous)
     contracts = _usable(bought)
-    ask = {"k": writer.pairs_per_tool, "seed": writer.seed}
+    ask = {"k": writer.policy.pairs_per_tool, "seed": writer.policy.seed}
     due = plan(
         {tool_key(row): row["plan_digest"] for row in previous},
         wanted(contracts.values(), llm, **ask),
@@ -109,7 +109,7 @@ def judgements(
     written = [row for row in written if contract_key(row) in offered]
     contracts = {row["contract_digest"]: contract_of(row) for row in bought}
     previous = warehouse.tables.read(JUDGEMENTS, name).to_dicts()
-    ask = {"seed": writer.seed, "threshold": writer.threshold}
+    ask = {"seed": writer.policy.seed, "threshold": writer.policy.threshold}
     due = plan(
         {row["pair_id"]: row["plan_digest"] for row in previous},
         wanted_judgements(written, llm, **ask),

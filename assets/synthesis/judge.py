@@ -13,8 +13,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, Field
-
+from assets.synthesis.answers import Opinion
 from assets.synthesis.offline import Offline
 from assets.synthesis.prompts import prompt
 from assets.synthesis.rows import JUDGEMENTS, text_of
@@ -29,19 +28,6 @@ __all__ = ["JUDGEMENTS", "judge", "judge_async", "offline_provider", "wanted_jud
 Json = Any
 THRESHOLD = 6.0
 _AT_ONCE = 64
-
-
-class Opinion(BaseModel):
-    """The judge's answer: reasons before scores, each from 1 to 10."""
-
-    reasons: str
-    clarity: float = Field(ge=1, le=10)
-    specificity: float = Field(ge=1, le=10)
-    relevance: float = Field(ge=1, le=10)
-    completeness: float = Field(ge=1, le=10)
-    correctness: float = Field(ge=1, le=10)
-    realism: float = Field(ge=1, le=10)
-    score: float = Field(ge=1, le=10)
 
 
 def offline_provider() -> Offline:

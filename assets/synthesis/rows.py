@@ -6,6 +6,7 @@ What does not: how a row comes to be (`compose.py`, `judge.py`).
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -15,36 +16,57 @@ from warehouse.tables import TableSpec
 
 Json = Any
 
+# What a row asks of a model. The first two are one call to one tool; training reads those.
+SINGLE, LOOKALIKE = "single", "lookalike"
+PARALLEL, SEQUENTIAL = "parallel", "sequential"
+NO_TOOL, MISSING, CLARIFY, RECOVERY = "no_tool", "missing_parameter", "clarification", "recovery"
+TASKS = (SINGLE, LOOKALIKE, PARALLEL, SEQUENTIAL, NO_TOOL, MISSING, CLARIFY, RECOVERY)
+ONE_CALL = (SINGLE, LOOKALIKE)
+
 PAIRS = TableSpec(
     name="pairs",
     key=("pair_id",),
     columns={
-        "pair_id": pl.String,  # a pure function of tool, contract and plan; no marketplace in it
+        "pair_id": pl.String,  # a pure function of what was written; no marketplace in it
         "marketplace": pl.String,
-        "server_id": pl.String,
+        "server_id": pl.String,  # of the tool that the row was written for
         "tool": pl.String,
         "contract_digest": pl.String,
         "recipe_digest": pl.String,
-        "plan_digest": pl.String,  # what `wanted` said: another plan makes other pairs
-        "index": pl.Int32,
+        "plan_digest": pl.String,  # of the row's unit: another plan makes other rows
+        "task": pl.String,  # one of TASKS
+        "index": pl.Int32,  # within the unit
         "kind": pl.String,  # direct, detailed, implicit
-        "instruction": pl.String,
-        "arguments": pl.String,  # canonical JSON
-        "provider": pl.String,  # "offline", or the endpoint's host
-        "model": pl.String,
-        "caller_model": pl.String,
-        "prompt_digest": pl.String,
+        "profile": pl.String,  # JSON: persona, tone, language, difficulty that were asked for
+        "instruction": pl.String,  # the first thing the user says
+        "arguments": pl.String,  # canonical JSON: of the call to `tool`; null where none is right
+        "calls": pl.String,  # JSON list of Golden calls, in order; [] where none is right
+        "messages": pl.String,  # JSON list of chat messages, the whole conversation
+        "contracts": pl.String,  # JSON list: every contract digest a prompt of this row showed
+        "offered": pl.String,  # JSON list: the contracts the assistant chooses among, own included
+        "simulated": pl.Boolean,  # whether a message of `messages` says what no tool really said
+        "provider": pl.String,  # of the generator: "offline", or the endpoint's host
+        "model": pl.String,  # of the generator
+        "prompts": pl.String,  # JSON: prompt file -> digest, of all that were used
+        "steps": pl.String,  # JSON list of {step, role, model, seed, prompt_tokens,
+        # completion_tokens, usd}: the receipt, one per request that had a part in this row
         "seed": pl.Int64,
         "prompt_tokens": pl.Int64,
         "completion_tokens": pl.Int64,
         "usd": pl.Float64,
-        "license": pl.String,
+        "license": pl.String,  # of the source
+        "migrated_from": pl.String,  # pair_id whose words these are, written for an older contract
         "status": pl.String,  # ok, failed
+        "failed_step": pl.String,
         "error_kind": pl.String,
         "hint": pl.String,
-        "verdict": pl.String,  # of the rules: accept, reject, unsure
+        "verdict": pl.String,  # of all filters before the judge: accept, reject, unsure
         "flaws": pl.String,  # JSON list of {kind, path, reason, certain}
+        "checks": pl.String,  # JSON of the invocation check: {candidates, picks: {role: digest}}
+        "cosine": pl.Float64,  # of instruction and description, by the configured embedder
+        "twin_of": pl.String,  # pair_id of the earlier row that it nearly repeats
     },
+    schema_version=2,
 )
 
 JUDGEMENTS = TableSpec(
@@ -61,7 +83,10 @@ JUDGEMENTS = TableSpec(
         "provider": pl.String,
         "model": pl.String,
         "prompt_digest": pl.String,
-        "score": pl.Float64,  # 1 to 10
+        "threshold": pl.Float64,
+        "score": pl.Float64,  # 1 to 10, the mean of the votes
+        "votes": pl.Int32,
+        "spread": pl.Float64,  # highest less lowest vote
         "scores": pl.String,  # JSON: one score per criterion
         "verdict": pl.String,  # accept, reject
         "reasons": pl.String,
@@ -72,7 +97,26 @@ JUDGEMENTS = TableSpec(
         "error_kind": pl.String,
         "hint": pl.String,
     },
+    schema_version=2,
 )
+
+
+@dataclass(frozen=True)
+class Golden:
+    """One right call. `borrowed` names the arguments whose value comes out of an earlier call's
+    result, so that the text does not hold it."""
+
+    server_id: str
+    tool: str
+    contract_digest: str
+    arguments: dict[str, Json]
+    borrowed: tuple[str, ...] = ()
+
+
+def goldens(row: Mapping[str, Json]) -> list[Golden]:
+    """The right calls of a row, in order."""
+    found = json.loads(row["calls"] or "[]")
+    return [Golden(**{**one, "borrowed": tuple(one.get("borrowed") or ())}) for one in found]
 
 
 def contract_of(row: Mapping[str, Json]) -> dict[str, Json]:
@@ -82,8 +126,18 @@ def contract_of(row: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def tool_key(row: Mapping[str, Json]) -> str:
-    """`server_id/tool`: the unit in which pairs are planned and made."""
+    """`server_id/tool`."""
     return f"{row['server_id']}/{row['tool']}"
+
+
+def unit_key(row: Mapping[str, Json]) -> str:
+    """`server_id/tool#task`: the unit in which pairs are planned and made."""
+    return f"{tool_key(row)}#{row['task']}"
+
+
+def passes(row: Mapping[str, Json]) -> bool:
+    """Whether a pair reaches the judge: it is whole, no filter rejected it, it repeats no other."""
+    return row["status"] == "ok" and row["verdict"] != "reject" and row.get("twin_of") is None
 
 
 def text_of(obj: Json) -> str:
@@ -91,6 +145,10 @@ def text_of(obj: Json) -> str:
     return canonical_json(obj).decode()
 
 
-def pair_id(server_id: str, tool: str, plan_digest: str, index: int) -> str:
-    """`p1:<40 hex>`."""
-    return "p1:" + digest([server_id, tool, plan_digest, index])[:40]
+def pair_id(row: Mapping[str, Json]) -> str:
+    """`p1:<40 hex>`, of what the row says: the same words for the same contract are the same pair
+    whatever marketplace, model or night they come from."""
+    said = row.get("instruction"), row.get("calls"), row.get("messages")
+    plan = None if any(said) else row["plan_digest"]  # a failed row says nothing yet
+    own = [row[name] for name in ("server_id", "tool", "contract_digest", "task", "index")]
+    return "p1:" + digest([*own, *said, plan])[:40]

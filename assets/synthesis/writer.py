@@ -4,12 +4,13 @@ What belongs here: the policy of synthesis and the client it makes.
 What does not: what is asked (`compose.py`, `judge.py`) and how (`warehouse/effects/llm.py`).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from assets.marketplaces.guard import is_loopback
 from assets.marketplaces.private import NotApproved, may_leave
 from assets.synthesis.judge import offline_provider
+from assets.synthesis.policy import SynthesisPolicy
 from warehouse.effects.llm import LLM, OFFLINE, Role
 from warehouse.store import Warehouse
 
@@ -19,9 +20,7 @@ class Writer:
     """Who writes and judges, how much, how strictly."""
 
     roles: tuple[Role, ...]
-    pairs_per_tool: int = 3
-    seed: int = 7
-    threshold: float = 6.0
+    policy: SynthesisPolicy = field(default_factory=SynthesisPolicy)
     approved: tuple[str, ...] = ()  # endpoints to which private rows may go
 
     def llm(self, warehouse: Warehouse, partition: str) -> LLM:

@@ -31,6 +31,8 @@ class Role:
     usd_in: float = 0.0
     usd_out: float = 0.0
     concurrency: int = 8
+    requests_per_minute: float = 0.0  # 0: no limit
+    tokens_per_minute: float = 0.0
     timeout_s: float = 60.0
     max_tokens: int = 1024
     temperature: float = 0.7

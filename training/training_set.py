@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from assets.contracts.canonical import tool_text
+from assets.synthesis.rows import ONE_CALL, passes
 from assets.vectors.index import contract_of, text_digest
 from training.split import TEST, TEST_SHARE, TRAIN, split_of
 from warehouse.digest import digest
@@ -66,11 +67,12 @@ class TrainingSet:
 
 
 def accepted(pairs: Iterable[Row], judgements: Iterable[Row]) -> list[dict[str, Any]]:
-    """Pairs that verified (`status` ok) and that the judge accepted, one per pair_id."""
-    passed = {row["pair_id"] for row in judgements if row["verdict"] == "accept"}
+    """Pairs that passed every filter and that the judge accepted, one per pair_id; of the tasks
+    that are one call to one tool."""
+    judged = {row["pair_id"] for row in judgements if row["verdict"] == "accept"}
     chosen: dict[str, dict[str, Any]] = {}
     for row in pairs:
-        if row["status"] == "ok" and row["pair_id"] in passed:
+        if passes(row) and row["pair_id"] in judged and row["task"] in ONE_CALL:
             chosen.setdefault(row["pair_id"], dict(row))
     return [chosen[name] for name in sorted(chosen)]
 
@@ -85,7 +87,8 @@ def build_training_set(
     """The set made of accepted `pairs` and the current snapshot rows.
 
     A pair whose contract is no longer current is left out (`stale_contract`), one whose contract is
-    among the `held` (server, tool, contract digest) too (`quarantined`), and so is a train
+    among the `held` (server, tool, contract digest) too, as is one whose prompts showed such a
+    contract (`quarantined`), and so is a train
     pair whose tool text also belongs to a test server (`leak`): a copy of a test tool.
     `embed` returns unit vectors of tool texts by the *base* embedder.
     """
@@ -94,13 +97,14 @@ def build_training_set(
     side = {key: split_of(key[0], test_share=policy.test_share) for key in current}
     texts = {key: tool_text(contract_of(row)) for key, row in current.items()}
     tested = {texts[key] for key in current if side[key] == TEST}
+    held_names = {name for _, _, name in held}
     dropped: Counter[str] = Counter()
     rows = []
     for pair in sorted(pairs, key=lambda row: row["pair_id"]):
         key = (pair["server_id"], pair["tool"], pair["contract_digest"])
         if key not in current:
             dropped["stale_contract"] += 1
-        elif key in held:
+        elif key in held or not held_names.isdisjoint(json.loads(pair.get("contracts") or "[]")):
             dropped["quarantined"] += 1
         elif side[key] == TRAIN and texts[key] in tested:
             dropped["leak"] += 1

@@ -19,13 +19,14 @@ import polars as pl
 from assets.contracts.canonical import tool_text
 from assets.vectors.embed import Embedder
 from warehouse.digest import digest
-from warehouse.lance import LanceStore, vector_key
+from warehouse.lance import TEXTS, LanceStore, vector_key
 from warehouse.progress import Progress, Silent
 from warehouse.tables import TableSpec
 
 Row = Mapping[str, Any]
 
 TOOL, SERVER = "tool", "server"
+INSTRUCTIONS = "instructions"  # the table of requests that were written
 _CHUNK = 256  # texts embedded between two writes: what a kill can cost
 _SERVER_TOOLS = 40  # tool names that a server's text lists
 
@@ -101,17 +102,25 @@ def embed_contracts(
     return [{**{name: m[name] for name in kept}, "embedder": embedder.id} for m in members]
 
 
-def embed_texts(texts: Sequence[str], embedder: Embedder, store: LanceStore) -> np.ndarray:
-    """Vectors of any tool texts by any embedder, float32 [len(texts), dim], through the store."""
+def embed_texts(
+    texts: Sequence[str], embedder: Embedder, store: LanceStore, *, table: str = TEXTS
+) -> np.ndarray:
+    """Vectors of any texts by any embedder, float32 [len(texts), dim], through the store.
+
+    `table` keeps texts of another sort (`INSTRUCTIONS`) out of the search for tools.
+    """
     named = {text_digest(text): text for text in texts}
     keys = {name: vector_key(name, embedder.id) for name in named}
-    lacking = store.missing(keys.values())
+    lacking = store.missing(keys.values(), table)
     due = sorted(name for name, key in keys.items() if key in lacking)
-    if due:
-        vectors = embedder.embed([named[name] for name in due])
-        members = [{"text_digest": name, "kind": TOOL, "text": named[name]} for name in due]
-        store.insert([_stored(m, v, embedder) for m, v in zip(members, vectors, strict=True)])
-    return store.vectors([keys[text_digest(text)] for text in texts])
+    for start in range(0, len(due), _CHUNK):
+        part = due[start : start + _CHUNK]
+        vectors = embedder.embed([named[name] for name in part])
+        members = [{"text_digest": name, "kind": TOOL, "text": named[name]} for name in part]
+        store.insert(
+            [_stored(m, v, embedder) for m, v in zip(members, vectors, strict=True)], table
+        )
+    return store.vectors([keys[text_digest(text)] for text in texts], table)
 
 
 def unit_norm_flaws(members: Iterable[Row], store: LanceStore) -> list[str]:

@@ -54,7 +54,9 @@ def make_world() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
                         "kind": "direct",
                         "provider": "offline",
                         "license": "Apache-2.0",
+                        "task": "single",
                         "status": "ok",
+                        "verdict": "accept",
                     }
                 )
     return snapshots, pairs

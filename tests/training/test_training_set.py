@@ -73,17 +73,29 @@ def test_a_train_copy_of_a_test_tool_is_left_out() -> None:
 
 
 def test_only_verified_and_judged_pairs_are_accepted() -> None:
+    good = {"status": "ok", "verdict": "accept", "task": "single", "twin_of": None}
     pairs = [
-        {"pair_id": "a", "status": "ok"},
-        {"pair_id": "a", "status": "ok"},  # the same pair from another marketplace
-        {"pair_id": "b", "status": "failed"},
-        {"pair_id": "c", "status": "ok"},
-        {"pair_id": "d", "status": "ok"},
+        {**good, "pair_id": "a"},
+        {**good, "pair_id": "a"},  # the same pair from another marketplace
+        {**good, "pair_id": "b", "status": "failed"},
+        {**good, "pair_id": "c"},
+        {**good, "pair_id": "d"},
+        {**good, "pair_id": "e", "verdict": "reject"},
+        {**good, "pair_id": "f", "twin_of": "a"},
+        {**good, "pair_id": "g", "task": "parallel"},
     ]
     verdicts = [
-        {"pair_id": name, "verdict": "accept" if name != "c" else "reject"} for name in "abc"
+        {"pair_id": name, "verdict": "accept" if name != "c" else "reject"} for name in "abcefg"
     ]
     assert [row["pair_id"] for row in accepted(pairs, verdicts)] == ["a"]
+
+
+def test_a_pair_whose_prompts_showed_a_held_contract_is_left_out() -> None:
+    snapshots, pairs = make_world()
+    pairs[0]["contracts"] = json.dumps([pairs[0]["contract_digest"], "c1:held"])
+    made = build_training_set(pairs, snapshots, embed, held={("npm:other", "look_up", "c1:held")})
+    assert made.dropped == {"quarantined": 1}
+    assert pairs[0]["pair_id"] not in {row["pair_id"] for row in made.rows}
 
 
 def test_an_empty_split_is_a_flaw(rows: list[dict]) -> None:

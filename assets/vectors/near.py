@@ -1,0 +1,53 @@
+"""Which tools look most like a tool: hard distractors, and partners of look-alike tasks.
+
+What belongs here: ranking the contracts of one marketplace by the cosine of their texts. What does
+not: what is made of the neighbours (`assets/synthesis`), the report over all marketplaces.
+
+Only the marketplace's own contracts are neighbours: one published elsewhere in between would make
+other prompts of an unchanged world, and every night would buy them anew.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from assets.contracts.canonical import tool_text
+from assets.vectors.embed import Embedder
+from assets.vectors.index import contract_of, embed_texts
+from warehouse.lance import LanceStore
+
+Row = Mapping[str, Any]
+# Above the first two texts are one tool under two names: nobody could tell them apart. Below the
+# second (of MiniLM) tools have nothing in common, and choosing among them proves nothing.
+TWIN, ALIKE = 0.97, 0.3
+_MOST = 8
+
+
+class Near:
+    """The contracts most like one of `rows`, most alike first; twins are left out.
+
+    `matrix`: unit vectors of the rows' texts, float32 [len(rows), dim].
+    """
+
+    def __init__(self, rows: Sequence[Row], matrix: np.ndarray) -> None:
+        self._rows, self._matrix = list(rows), matrix
+        self._place = {(row["server_id"], row["tool"]): at for at, row in enumerate(rows)}
+
+    def __call__(self, row: Row) -> list[Row]:
+        place = self._place[row["server_id"], row["tool"]]
+        # Rounded, because the last bits of a product depend on the machine and on its neighbours.
+        alike = np.round(self._matrix @ self._matrix[place], 4)
+        fits = np.flatnonzero((alike >= ALIKE) & (alike < TWIN))
+        ranked = sorted(fits, key=lambda at: (-alike[at], self._name(at)))
+        return [self._rows[at] for at in ranked if at != place][:_MOST]
+
+    def _name(self, at: int) -> tuple[str, str]:
+        return self._rows[at]["server_id"], self._rows[at]["tool"]
+
+
+def near_rows(rows: Sequence[Row], embedder: Embedder, store: LanceStore) -> Near:
+    """`Near` over snapshot rows, through the vector store."""
+    texts = [tool_text(contract_of(row)) for row in rows]
+    matrix = embed_texts(texts, embedder, store) if rows else np.zeros((0, embedder.dim))
+    return Near(rows, matrix)

@@ -13,7 +13,8 @@ from warehouse.digest import digest, sha256
 _HERE = Path(__file__).parent
 _READING = ("lexicon.py", "lexicon.json", "reading.py")
 _RULES = (
-    "verify.py", "findings.py", "form.py", "grounding.py", "spoken.py", "metatalk.py", "twins.py",
+    "verify.py", "verify_row.py", "conversation.py", "findings.py", "form.py", "grounding.py",
+    "spoken.py", "metatalk.py", "twins.py",
     "../contracts/validate.py", "../contracts/schemas.py",
 )  # fmt: skip
 _GRAMMAR = (

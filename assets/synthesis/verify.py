@@ -50,28 +50,35 @@ def verify(
 
     `server` is the server's id or name; a request that names it is a flaw.
     """
-    findings = [*_call(contract, arguments), *form_findings(contract, instruction, server)]
+    findings = [*call_findings(contract, arguments), *form_findings(contract, instruction, server)]
     if isinstance(arguments, Mapping):
-        findings += _grounding(contract, instruction, arguments)
-        findings += _echo(contract, instruction, arguments)
-    if any(finding.certain for finding in findings):
-        return Verification("reject", tuple(findings))
-    return Verification("unsure" if findings else "accept", tuple(findings))
+        findings += grounding_findings(contract, Text(instruction), arguments)
+        findings += echo_findings(contract, instruction, arguments)
+    return decided(findings)
 
 
-def _call(contract: Mapping[str, Json], arguments: Json) -> Iterable[Finding]:
+def decided(findings: Iterable[Finding]) -> Verification:
+    """The verdict that follows from findings: a certain one rejects, any other leaves it open."""
+    found = tuple(findings)
+    if any(finding.certain for finding in found):
+        return Verification("reject", found)
+    return Verification("unsure" if found else "accept", found)
+
+
+def call_findings(contract: Mapping[str, Json], arguments: Json) -> Iterable[Finding]:
+    """What is wrong with the call by its contract alone."""
     for flaw in validate_call(contract, arguments):
         yield Finding(_SCHEMA_KINDS.get(flaw.kind, "bad_value"), flaw.path, flaw.message)
 
 
-def _grounding(
-    contract: Mapping[str, Json], instruction: str, arguments: Mapping[str, Json]
+def grounding_findings(
+    contract: Mapping[str, Json], text: Text, arguments: Mapping[str, Json]
 ) -> Iterable[Finding]:
+    """Values of the call that the text does not hold."""
     schema = contract.get("inputSchema")
     root = schema if isinstance(schema, Mapping) else {}
     properties = root.get("properties") if isinstance(root.get("properties"), Mapping) else {}
     required = root.get("required") or []
-    text = Text(instruction)
     for name, value in arguments.items():
         of = resolve((properties or {}).get(name) or {}, root)
         if "default" in of and of["default"] == value:
@@ -85,6 +92,19 @@ def _grounding(
         if how == ABSENT and text.numbers and isinstance(leaf, (int, float)):
             kind = "ungrounded_value"
         yield Finding(kind, path, f"{str(leaf)[:60]!r} is not in the text ({how})", certain=False)
+
+
+def worst_grade(
+    name: str, value: Json, text: Text, contract: Mapping[str, Json] | None = None
+) -> str:
+    """How well a text holds one argument: the worst grade of its leaves."""
+    schema = (contract or {}).get("inputSchema")
+    root = schema if isinstance(schema, Mapping) else {}
+    properties = root.get("properties") if isinstance(root.get("properties"), Mapping) else {}
+    grades = _grades(name, value, resolve((properties or {}).get(name) or {}, root), text)
+    if _mostly_stated(grades):
+        return STATED
+    return min((how for _, how, _ in grades), key=(ABSENT, LIKELY, STATED).index, default=STATED)
 
 
 # Words that structure a nested value; nobody says them.
@@ -129,7 +149,7 @@ def _mostly_stated(grades: list[tuple[str, str, Json]]) -> bool:
     return len(grades) >= 4 and stated / len(grades) >= 0.75
 
 
-def _echo(
+def echo_findings(
     contract: Mapping[str, Json], instruction: str, arguments: Mapping[str, Json]
 ) -> Iterable[Finding]:
     """The description handed back: nearly all words of the request are the description's own, in

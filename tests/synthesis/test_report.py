@@ -1,0 +1,69 @@
+"""What the pages of pairs and judgements say, and that nothing in them is markup."""
+
+import json
+from typing import Any
+
+from assets.synthesis.report import judged, reasons, trials, written
+
+
+def pair(number: int, **more: Any) -> dict[str, Any]:
+    call = {"server_id": "npm:a", "tool": "look", "contract_digest": "c1:a", "arguments": {"q": 1}}
+    return {
+        "pair_id": f"p1:{number}",
+        "task": "single",
+        "kind": "direct",
+        "tool": "look",
+        "instruction": "Where is it?",
+        "calls": json.dumps([call]),
+        "status": "ok",
+        "failed_step": None,
+        "error_kind": None,
+        "verdict": "accept",
+        "twin_of": None,
+        "flaws": "[]",
+        "provider": "offline",
+        **more,
+    }
+
+
+def flaw(kind: str, certain: bool = True) -> dict[str, Any]:
+    return {"kind": kind, "path": "", "reason": "", "certain": certain}
+
+
+def test_each_pair_that_goes_no_further_is_counted_once_per_reason() -> None:
+    rows = [
+        pair(1),
+        pair(2, verdict="reject", flaws=json.dumps([flaw("wrong_type"), flaw("wrong_type")])),
+        pair(3, verdict="reject", flaws=json.dumps([flaw("wrong_type"), flaw("guess", False)])),
+        pair(4, twin_of="p1:1"),
+        pair(5, status="failed", failed_step="revise", error_kind="timeout"),
+        pair(6, verdict="unsure", flaws=json.dumps([flaw("ungrounded_value", False)])),
+    ]
+    assert reasons(rows) == [
+        ("wrong_type", 2),
+        ("repeats another pair", 1),
+        ("revise failed: timeout", 1),
+    ]
+    figures, tables = written(rows)
+    assert (figures["written"], figures["to_the_judge"], figures["failed"]) == (5, 2, 1)
+    assert "| single | 6 | 1 | 1 | 2 | 1 | 1 |" in tables["by_task"].replace("&#95;", "_")
+
+
+def test_what_a_model_wrote_is_text_on_the_page() -> None:
+    evil = "[x](javascript:alert(1)) <img src=x> | `a`"
+    _, tables = written([pair(1, instruction=evil)])
+    assert not set("<[`") & set(tables["latest"].split("\n", 2)[2])
+    rows = [
+        {"pair_id": "p1:1", "tool": "look", "verdict": "reject", "score": 2.0, "status": "ok",
+         "judge": "offline:rules", "reasons": evil}
+    ]  # fmt: skip
+    figures, tables = judged(rows, [pair(1, instruction=evil)])
+    assert not set("<[`") & set(tables["rejected"].split("\n", 2)[2])
+    assert figures["rejected"] == 1
+    assert figures["accepted_of_written"].startswith("0 of 1 [0.00, ")
+
+
+def test_an_empty_night_has_a_page_too() -> None:
+    assert written([])[0]["provider"] == "none"
+    assert judged([], [])[0]["mean_score"] is None
+    assert trials([]) == "none"

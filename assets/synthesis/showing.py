@@ -1,0 +1,42 @@
+"""Contracts as a prompt shows them.
+
+What belongs here: the text of one or several contracts, shortened to fit. What does not: markers
+and the rest of a prompt (`prompts/`).
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Json = Any
+LONGEST = 24_000  # characters of one contract in a prompt: the longest real contract has 20,000
+LONGEST_BESIDE = 6_000  # of one among several: 99% of real contracts are shorter
+_KEPT = ("type", "description", "enum", "default", "format")
+
+
+def shown(contract: Mapping[str, Json], longest: int = LONGEST) -> str:
+    """A contract as text. A longer one loses its inner schemas; names and types stay."""
+    text = json.dumps(contract, ensure_ascii=False, indent=1)
+    return text if len(text) <= longest else _shortened(contract)[:longest]
+
+
+def shown_in_order(contracts: Sequence[Mapping[str, Json]]) -> str:
+    """Several contracts, counted from 1 in the order shown."""
+    parts = (
+        f"Tool {number}:\n{shown(contract, LONGEST_BESIDE)}"
+        for number, contract in enumerate(contracts, 1)
+    )
+    return "\n\n".join(parts)
+
+
+def _shortened(contract: Mapping[str, Json]) -> str:
+    schema = contract.get("inputSchema")
+    schema = dict(schema) if isinstance(schema, Mapping) else {}
+    properties = schema.get("properties")
+    slim = {
+        name: {key: value for key, value in member.items() if key in _KEPT}
+        for name, member in (properties if isinstance(properties, Mapping) else {}).items()
+        if isinstance(member, Mapping)
+    }
+    less = {**contract, "inputSchema": {**schema, "properties": slim}, "outputSchema": None}
+    return json.dumps(less, ensure_ascii=False)

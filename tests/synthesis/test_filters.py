@@ -1,0 +1,164 @@
+"""Filters over a partition: echoes are rejected, near-copies point to the row that stays."""
+
+import json
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from assets.synthesis import twins as module
+from assets.synthesis.filters import cosines, echo_finding, filtered
+from assets.synthesis.policy import SynthesisPolicy
+from assets.synthesis.twins import twins
+
+Json = Any
+POLICY = SynthesisPolicy(copies_above=0.8, twins_above=0.9)
+CONTRACTS = {
+    "time": {"name": "t", "description": "get the current time of a city"},
+    "file": {"name": "f", "description": "read a file"},
+    "mute": {"name": "m"},
+}
+
+
+def embed(texts: Sequence[str]) -> np.ndarray:
+    """Unit vectors of counted words: equal bags of words have cosine 1."""
+    vectors = np.zeros((len(texts), 64), dtype=np.float32)
+    for place, text in enumerate(texts):
+        for word in text.lower().split():
+            vectors[place, sum(map(ord, word)) % 64] += 1
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def row(number: int, text: str, own: str = "time", **more: Json) -> dict[str, Json]:
+    said = json.dumps([{"role": "user", "content": text}])
+    return {
+        "pair_id": f"p1:{number}", "server_id": "npm:a", "tool": own, "task": "single",
+        "index": number, "contract_digest": own, "instruction": text, "messages": said,
+        "calls": "[]", "offered": "[]", "status": "ok", "flaws": "[]", "verdict": "accept",
+        "cosine": None, "twin_of": None, **more,
+    }  # fmt: skip
+
+
+def test_a_description_handed_back_is_rejected_and_its_cosine_is_kept() -> None:
+    echo, own = filtered(
+        [row(0, "get the current time of a city"), row(1, "how late is it in Oslo")],
+        CONTRACTS, embed, POLICY,
+    )  # fmt: skip
+    assert (echo["verdict"], echo["cosine"]) == ("reject", 1.0)
+    assert [f["kind"] for f in json.loads(echo["flaws"])] == ["copies_description"]
+    assert own["verdict"] == "accept"
+    assert 0 <= own["cosine"] < 0.8
+
+
+def test_other_flaws_stay_and_decide_too() -> None:
+    doubt = {"kind": "ungrounded_value", "path": "x", "reason": "absent", "certain": False}
+    lexical = {"kind": "copies_description", "path": "", "reason": "90%", "certain": True}
+    for flaw, verdict in ((doubt, "unsure"), (lexical, "reject")):
+        found = filtered([row(0, "hi there", flaws=json.dumps([flaw]))], CONTRACTS, embed, POLICY)
+        assert found[0]["verdict"] == verdict
+        assert json.loads(found[0]["flaws"]) == [flaw]
+
+
+def test_a_copy_points_to_the_first_in_order_inside_and_across_tools() -> None:
+    rows = [
+        row(3, "read the log of today", "file"),
+        row(0, "how late is it in Oslo now"),
+        row(1, "is it how late in Oslo now"),
+        row(2, "how late in Oslo is it now", "file"),
+        row(4, "read the log of today", "file", task="recovery"),
+    ]
+    found = {r["pair_id"]: r["twin_of"] for r in filtered(rows, CONTRACTS, embed, POLICY)}
+    # `file` comes before `time` in the order of tools.
+    assert found == {
+        "p1:0": "p1:2", "p1:1": "p1:2", "p1:2": None, "p1:3": None, "p1:4": None,
+    }  # fmt: skip
+
+
+def test_nothing_stands_for_a_rejected_row() -> None:
+    flaw = {"kind": "wrong_type", "path": "x", "reason": "no", "certain": True}
+    rows = [row(0, "how late is it", flaws=json.dumps([flaw])), row(1, "how late is it")]
+    first, second = filtered(rows, CONTRACTS, embed, POLICY)
+    assert (first["verdict"], first["twin_of"]) == ("reject", None)
+    assert (second["verdict"], second["twin_of"]) == ("accept", None)
+
+
+def test_failed_rows_pass_through_untouched() -> None:
+    failed = row(0, "", status="failed", verdict=None, flaws=None, instruction=None)
+    assert filtered([failed], CONTRACTS, embed, POLICY) == [failed]
+
+
+def test_odd_rows_have_no_cosine_and_stop_nothing() -> None:
+    rows = [row(0, "", "mute"), row(1, "hello there", "mute"), row(2, "x", calls="{")]
+    found = filtered([*rows, row(3, "y", contract_digest="gone")], CONTRACTS, embed, POLICY)
+    assert [r["cosine"] for r in found][:2] == [None, None]
+    assert found[3]["cosine"] is None
+
+
+WORDS = ["get", "the", "current", "time", "of", "a", "city", "read", "file", "now"]
+TEXTS = st.lists(
+    st.lists(st.sampled_from(WORDS), min_size=1)
+    .map(" ".join),
+    max_size=12,
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(TEXTS, st.randoms(use_true_random=False))
+def test_filtering_again_changes_nothing_and_order_decides_nothing(
+    texts: list[str], shuffle: random.Random
+) -> None:
+    rows = [row(n, text, "time" if n % 2 else "file") for n, text in enumerate(texts)]
+    once = filtered(rows, CONTRACTS, embed, POLICY)
+    assert filtered(once, CONTRACTS, embed, POLICY) == once
+    mixed = list(rows)
+    shuffle.shuffle(mixed)
+    again = filtered(mixed, CONTRACTS, embed, POLICY)
+    assert sorted(again, key=lambda r: r["index"]) == once
+
+
+@pytest.mark.parametrize("exact", [10_000, 0], ids=["exact", "usearch"])
+def test_planted_copies_point_to_the_text_that_they_copy(
+    exact: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "EXACT", exact)
+    rng = np.random.default_rng(3)
+    first = rng.normal(size=(300, 64))
+    copies = first[:50] + 0.01 * rng.normal(size=(50, 64))
+    vectors = np.vstack([first, copies]).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    found = twins(["x"] * len(vectors), vectors, 0.95)
+    assert found[:300] == [None] * 300
+    assert found[300:] == list(range(50))
+
+
+def test_every_copy_points_to_a_row_that_stays() -> None:
+    rng = np.random.default_rng(5)
+    walk = np.cumsum(rng.normal(size=(200, 8)), axis=0)  # neighbours alike, ends not
+    vectors = (walk / np.linalg.norm(walk, axis=1, keepdims=True)).astype(np.float32)
+    found = twins(["x"] * 200, vectors, 0.9)
+    for place, first in enumerate(found):
+        if first is not None:
+            assert first < place
+            assert found[first] is None
+            assert vectors[place] @ vectors[first] >= 0.9 - 1e-6
+
+
+def test_cosines_of_a_file_come_in_batches_and_empty_texts_have_none() -> None:
+    pairs = [("read a file", "a file read"), ("", "x"), ("x", " "), ("read", "city")]
+    one, *none, last = cosines(pairs, embed, batch=1)
+    assert one == 1.0
+    assert none == [None, None]
+    assert last == cosines([pairs[-1]], embed)[0]
+
+
+def test_the_flaw_names_the_cosine_and_the_bar() -> None:
+    assert echo_finding(None, 0.8) is None
+    assert echo_finding(0.8, 0.8) is None
+    found = echo_finding(0.83, 0.8)
+    assert found is not None
+    assert (found.kind, found.certain) == ("copies_description", True)
+    assert "0.83 > 0.8" in found.reason

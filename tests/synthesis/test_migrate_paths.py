@@ -1,0 +1,140 @@
+"""A call carried over to the next version of its contract: the same values, or not at all."""
+
+import json
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from assets.contracts.canonical import contract
+from assets.contracts.validate import validate_call
+from assets.synthesis.migrate_paths import Side, Unmovable, moves, rewritten
+from tests.contracts.schema_worlds import next_version as any_version
+from tests.contracts.schema_worlds import value_for, whole
+from tests.synthesis.migration_worlds import BREAKING, COMPATIBLE, called, next_version, tool
+
+STRING = {"type": "string"}
+
+
+def scalars(value: Any) -> Counter[str]:
+    if isinstance(value, dict) and value:
+        return sum((scalars(item) for item in value.values()), Counter())
+    if isinstance(value, list) and value:
+        return sum((scalars(item) for item in value), Counter())
+    return Counter([json.dumps(value)])
+
+
+@given(called(), st.sampled_from(COMPATIBLE), st.data())
+@settings(max_examples=300)
+def test_a_compatible_change_moves_every_call(made: Any, change: str, data: Any) -> None:
+    raw, said = made
+    name = data.draw(st.sampled_from(sorted(raw["inputSchema"]["properties"])))
+    old, new = contract(raw), contract(next_version(raw, change, name))
+    if not said and change == "nest":  # then there is no object to put, and it is required
+        return
+    moved = rewritten(old, new, said)
+    assert validate_call(new, moved) == []
+    assert scalars(moved) == scalars(said)
+    again = old if change in ("option", "described", "tool") else new
+    assert rewritten(new, again, moved) == moved
+
+
+@given(called(), st.sampled_from(BREAKING), st.data())
+@settings(max_examples=300)
+def test_a_breaking_change_moves_no_call_that_it_touches(made: Any, change: str, data: Any) -> None:
+    raw, said = made
+    if change != "required" and not said:
+        return
+    name = data.draw(st.sampled_from(sorted(said or raw["inputSchema"]["properties"])))
+    old, new = contract(raw), contract(next_version(raw, change, name))
+    with pytest.raises(Unmovable):
+        rewritten(old, new, said)
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=400)
+def test_whatever_the_schemas_a_moved_call_is_valid_and_says_the_same(seed: int) -> None:
+    rng = Random(seed)
+    old = {"name": "t", "inputSchema": whole(rng)}
+    new = {"name": "t", "inputSchema": any_version(old["inputSchema"], rng)}
+    said = value_for(old["inputSchema"], old["inputSchema"], rng)
+    if not isinstance(said, dict) or validate_call(old, said):
+        return
+    try:
+        moved = rewritten(old, new, said)
+    except Unmovable:
+        return
+    assert validate_call(new, moved) == []
+    assert scalars(moved) == scalars(said)
+
+
+def case(before: dict[str, Any], after: dict[str, Any], said: dict[str, Any]) -> Any:
+    return rewritten(contract(tool(before, [])), contract(tool(after, [])), said)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said", "moved"),
+    [
+        ({"userId": STRING}, {"user_id": STRING}, {"userId": "7"}, {"user_id": "7"}),
+        ({"q": STRING}, {"query": STRING}, {"q": "x"}, {"query": "x"}),
+        ({"label": STRING}, {"labels": {"type": "array", "items": STRING}}, {"label": "bug"},
+         {"labels": ["bug"]}),
+        ({"lang": {**STRING, "description": "Language of the text"}},
+         {"locale": {**STRING, "description": "Language of the text."}}, {"lang": "de"},
+         {"locale": "de"}),
+        ({"path": {**STRING, "description": "Where the file lies on disk"}},
+         {"file_path": {**STRING, "description": "Where the file lies on the disk"}},
+         {"path": "/a"}, {"file_path": "/a"}),
+        ({"options": {"type": "object", "properties": {"depth": {"type": "integer"}}}},
+         {"depth": {"type": "integer"}}, {"options": {"depth": 2}}, {"depth": 2}),
+        ({"rows": {"type": "array", "items": {"type": "object", "properties": {"userId": STRING}}}},
+         {"rows": {"type": "array",
+                   "items": {"type": "object", "properties": {"user_id": STRING}}}},
+         {"rows": [{"userId": "1"}, {"userId": "2"}]},
+         {"rows": [{"user_id": "1"}, {"user_id": "2"}]}),
+        ({"n": {"type": "integer"}}, {"n": {"type": "number"}}, {"n": 5}, {"n": 5}),
+        ({"meta": {"type": "object"}}, {"meta": {"type": "object", "properties": {"a": STRING}}},
+         {"meta": {"a": "x"}}, {"meta": {"a": "x"}}),
+    ],
+)  # fmt: skip
+def test_where_it_is_plain_a_value_moves(before: Any, after: Any, said: Any, moved: Any) -> None:
+    assert case(before, after, said) == moved
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ({"start_date": STRING}, {"end_date": STRING}, {"start_date": "2024-01-02"}),
+        ({"min_price": STRING}, {"max_price": STRING}, {"min_price": "3"}),
+        ({"price": STRING}, {"max_price": STRING}, {"price": "3"}),
+        ({"id": STRING}, {"parent_id": STRING}, {"id": "3"}),
+        ({"id": STRING}, {"owner_id": STRING}, {"id": "3"}),
+        ({"timeout_seconds": {"type": "integer"}}, {"timeout_ms": {"type": "integer"}},
+         {"timeout_seconds": 3}),
+        ({"timeout": {"type": "integer", "description": "Time in seconds"}},
+         {"timeout": {"type": "integer", "description": "Time in milliseconds"}}, {"timeout": 3}),
+        ({"city": STRING}, {"country": STRING}, {"city": "Oslo"}),
+        ({"name": STRING}, {"author": {"type": "object", "properties": {"name": STRING}}},
+         {"name": "Ada"}),
+        ({"tags": STRING}, {"tags": {"type": "array", "items": STRING}}, {"tags": "a,b"}),
+        ({"tag": STRING}, {"tag": {"type": "array", "items": {"type": "integer"}}}, {"tag": "a"}),
+        ({"repo": {**STRING, "description": "Name of the repository"}},
+         {"org": {**STRING, "description": "Name of the organization"}}, {"repo": "x"}),
+        ({"userId": STRING}, {"user_id": STRING, "userID": STRING}, {"userId": "1"}),
+        ({"a": STRING}, {"b": STRING}, {"a": "x"}),
+    ],
+)  # fmt: skip
+def test_where_it_may_be_something_else_nothing_moves(before: Any, after: Any, said: Any) -> None:
+    with pytest.raises(Unmovable):
+        case(before, after, said)
+
+
+def test_each_place_is_given_once() -> None:
+    before = Side.of(tool({"userId": STRING, "user": STRING}, [])["inputSchema"])
+    after = Side.of(tool({"user_id": STRING, "users": STRING}, [])["inputSchema"])
+    went = moves(before, after)
+    assert went == {("userId",): ("user_id",), ("user",): ("users",)}
+    assert len(set(went.values())) == len(went)

@@ -40,7 +40,7 @@ def draw(slot: Slot, root: Mapping[str, Json], rng: random.Random, depth: int = 
     if schema.get("enum"):
         options = [option for option in schema["enum"] if option not in (None, "")]
         return rng.choice(options or schema["enum"])
-    samples = [v for v in _samples(slot) if _fits(v, schema)]
+    samples = [v for v in _samples(slot) if fits(v, schema)]
     if samples and slot.type != "boolean" and rng.random() < 0.55:
         return rng.choice(samples)
     match slot.type:
@@ -125,7 +125,7 @@ _PLAIN = {
 }  # fmt: skip
 
 
-def _fits(value: Json, schema: Mapping[str, Json]) -> bool:
+def fits(value: Json, schema: Mapping[str, Json]) -> bool:
     """Whether a value meets a schema. Patterns and references go to the guarded validator."""
     if schema.keys() - _PLAIN:
         own = {key: part for key, part in schema.items() if key != "$ref"}
@@ -245,12 +245,12 @@ def _string(slot: Slot, rng: random.Random, samples: list[Json]) -> str:
     sort = by_format or sort_of(slot)
     for attempt in range(12):
         value = invent(sort if attempt < 8 else "token", rng, slot)
-        if _fits(value, schema):
+        if fits(value, schema):
             return value
     if samples:
         return str(rng.choice(samples))
     pattern = schema.get("pattern")
-    if isinstance(pattern, str) and (made := from_pattern(pattern, rng)) and _fits(made, schema):
+    if isinstance(pattern, str) and (made := from_pattern(pattern, rng)) and fits(made, schema):
         return made
     shortest, longest = schema.get("minLength") or 0, schema.get("maxLength") or 24
     size = max(shortest, min(longest, 24))

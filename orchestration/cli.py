@@ -16,11 +16,13 @@ import typer
 
 from orchestration import (
     cli_contracts,
+    cli_ledger,
     cli_login,
     cli_markets,
     cli_probe,
     cli_quarantine,
     cli_scan,
+    cli_spend,
 )
 from orchestration.cli_markets import replicas_of, with_demo
 from orchestration.settings import Settings, SettingsError, load_settings
@@ -43,6 +45,8 @@ app.add_typer(cli_scan.app)
 app.add_typer(cli_probe.app)
 app.add_typer(cli_login.app)
 app.add_typer(cli_quarantine.app)
+app.add_typer(cli_ledger.app, name="ledger")
+app.add_typer(cli_spend.app)
 
 
 def main() -> None:
@@ -159,13 +163,3 @@ def verify(
             print_json(row)
     except UnreadableInput as error:
         fail(str(error), 2)
-
-
-@app.command()
-def spend() -> None:
-    """Print what every stage has cost: effects, tokens and US dollars, and unknown attempts."""
-    from orchestration.resources import open_warehouse
-
-    ledger = open_warehouse(load_settings()).ledger
-    unknown = [attempt.__dict__ for attempt in ledger.unknown()]
-    print_json({"spent_usd": ledger.spent(), "costs": ledger.costs(), "unknown": unknown})

@@ -1,6 +1,11 @@
 """Spend: what each stage cost, per marketplace and model, and per accepted pair.
 
-What belongs here: the ledger's costs as rows. What does not: keeping the ledger.
+What belongs here: the ledger's costs as rows, their totals, and whether a pair costs about what it
+did. What does not: keeping the ledger.
+
+A stage is a role of the language model (`generator`, `judge` …) or another paid step. The same
+request is paid once for all marketplaces, and some is paid for none of them (`_`): a marketplace's
+total carries its share of that, by its accepted pairs; the row `all` is exact.
 """
 
 from collections import defaultdict
@@ -9,57 +14,110 @@ from typing import Any
 
 import polars as pl
 
+from warehouse.audit import Verdict
 from warehouse.tables import TableSpec
+
+Row = dict[str, Any]
+ALL, TOTAL, SHARED = "all", "total", "_"
 
 SPEND = TableSpec(
     name="spend",
     key=("marketplace", "stage", "model"),
     columns={
-        "marketplace": pl.String,  # "_" for effects of no marketplace
-        "stage": pl.String,
-        "model": pl.String,
-        "effects": pl.Int64,  # attempts that returned an answer
+        "marketplace": pl.String,  # "_" for effects of no marketplace, "all" for the sum
+        "stage": pl.String,  # a role, another paid step, or "total"
+        "model": pl.String,  # "" in a total
+        "calls": pl.Int64,  # attempts that returned an answer
         "failed": pl.Int64,
         "unknown": pl.Int64,  # under way when their process died
         "prompt_tokens": pl.Int64,
         "completion_tokens": pl.Int64,
+        "tokens": pl.Int64,
         "usd": pl.Float64,
-        "accepted_pairs": pl.Int64,  # of the marketplace, now
+        "shared_usd": pl.Float64,  # of a total: its share of what no marketplace paid alone
+        "accepted_pairs": pl.Int64,  # of the marketplace, now; of "all": each pair once
         "usd_per_accepted_pair": pl.Float64,  # null without accepted pairs
+        "tokens_per_accepted_pair": pl.Float64,
     },
     # A night that looks at an unchanged world sends a few requests and publishes no new version.
-    volatile=("effects", "failed", "unknown"),
+    volatile=("calls", "failed", "unknown"),
+    schema_version=2,
 )
 
-_COUNT = {"done": "effects", "failed": "failed", "unknown": "unknown"}
+_COUNT = {"done": "calls", "failed": "failed", "unknown": "unknown"}
+_SUMMED = ("calls", "failed", "unknown", "prompt_tokens", "completion_tokens", "usd")
+_TRIFLE = 0.001  # US dollars: below it a pair is all but free, and ratios say nothing
 
 
 def spend_rows(
-    costs: Iterable[Mapping[str, Any]], accepted: Mapping[str, int]
-) -> list[dict[str, Any]]:
-    """Rows of SPEND from `Ledger.costs()` and accepted pairs per marketplace."""
-    found: dict[tuple[str, str, str], dict[str, Any]] = defaultdict(
-        lambda: (
-            dict.fromkeys(("effects", "failed", "unknown", "prompt_tokens", "completion_tokens"), 0)
-            | {"usd": 0.0}
-        )
-    )
+    costs: Iterable[Mapping[str, Any]], accepted: Mapping[str, int], distinct: int | None = None
+) -> list[Row]:
+    """Rows of SPEND from `Ledger.costs()` and the accepted pairs per marketplace, with a total for
+    each marketplace and one for all. distinct: accepted pairs, each once, where some are in
+    several marketplaces."""
+    found: dict[tuple[str, str, str], Row] = defaultdict(_nothing)
     for cost in costs:
-        row = found[cost["partition"], cost["stage"], cost["model"]]
+        row = found[cost["partition"], cost["stage"].removeprefix("llm:"), cost["model"]]
         if cost["status"] in _COUNT:
             row[_COUNT[cost["status"]]] += cost["effects"]
         for name in ("prompt_tokens", "completion_tokens", "usd"):
             row[name] += cost[name]
-    return [
-        {
-            "marketplace": marketplace,
-            "stage": stage,
-            "model": model,
-            **row,
-            "accepted_pairs": accepted.get(marketplace, 0),
-            "usd_per_accepted_pair": (
-                round(row["usd"] / accepted[marketplace], 9) if accepted.get(marketplace) else None
-            ),
-        }
-        for (marketplace, stage, model), row in found.items()
-    ]
+    sums: dict[str, Row] = defaultdict(_nothing)
+    for (marketplace, _, _), row in found.items():
+        for name in _SUMMED:
+            sums[marketplace][name] += row[name]
+            sums[ALL][name] += row[name]
+    whole = sum(accepted.values())
+    once = whole if distinct is None else distinct
+    rows = [_row(*key, row, accepted.get(key[0], 0)) for key, row in found.items()]
+    for marketplace in sorted((sums.keys() | accepted.keys()) - {ALL, SHARED}):
+        pairs = accepted.get(marketplace, 0)
+        shared = sums[SHARED]["usd"] * pairs / whole if whole else 0.0
+        rows.append(_row(marketplace, TOTAL, "", sums[marketplace], pairs, shared))
+    return [*rows, _row(ALL, TOTAL, "", sums[ALL], once)]
+
+
+def accepted_pairs(judgements: pl.DataFrame) -> tuple[dict[str, int], int]:
+    """(accepted pairs per marketplace, accepted pairs each once) of rows of JUDGEMENTS."""
+    frame = judgements.filter(pl.col("verdict") == "accept")
+    counts = frame.group_by("marketplace").len().sort("marketplace")
+    return dict(counts.iter_rows()), frame["pair_id"].n_unique()
+
+
+def cost_in_band(rows: Iterable[Row], previous: Iterable[Row], *, most: float = 3.0) -> Verdict:
+    """The audit's question: does an accepted pair cost at most `most` times what it did in the
+    version before? Passes where either of them has no accepted pair or is all but free."""
+    now, before = _overall(rows), _overall(previous)
+    if now is None or before is None:
+        told = "no accepted pair yet" if now is None else f"{now:.6f} USD; nothing to compare with"
+        return Verdict("cost_per_accepted_pair", True, told)
+    limit = most * max(before, _TRIFLE)
+    observed = f"{now:.6f} USD, {before:.6f} before"
+    return Verdict("cost_per_accepted_pair", now <= limit, observed, f"at most {limit:.6f} USD")
+
+
+def _overall(rows: Iterable[Row]) -> float | None:
+    found = [row for row in rows if (row["marketplace"], row["stage"]) == (ALL, TOTAL)]
+    return found[0]["usd_per_accepted_pair"] if found else None
+
+
+def _nothing() -> Row:
+    return dict.fromkeys(_SUMMED, 0) | {"usd": 0.0}
+
+
+def _row(
+    marketplace: str, stage: str, model: str, sums: Row, accepted: int, shared: float | None = None
+) -> Row:
+    tokens, usd = sums["prompt_tokens"] + sums["completion_tokens"], sums["usd"] + (shared or 0.0)
+    return {
+        "marketplace": marketplace,
+        "stage": stage,
+        "model": model,
+        **sums,
+        "usd": round(sums["usd"], 9),
+        "tokens": tokens,
+        "shared_usd": None if shared is None else round(shared, 9),
+        "accepted_pairs": accepted,
+        "usd_per_accepted_pair": round(usd / accepted, 9) if accepted else None,
+        "tokens_per_accepted_pair": round(tokens / accepted, 3) if accepted else None,
+    }

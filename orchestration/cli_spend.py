@@ -1,0 +1,33 @@
+"""The command `toolmill spend`: what was paid, for what, and per accepted pair.
+
+What belongs here: what it prints. What does not: the sums (`assets/synthesis/spend.py`).
+"""
+
+import typer
+
+from orchestration.settings import load_settings
+from orchestration.terminal import print_json
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def spend() -> None:
+    """Print what every stage has cost: calls, tokens and US dollars, also per accepted pair and
+    marketplace, and unknown attempts."""
+    from assets.synthesis.rows import JUDGEMENTS
+    from assets.synthesis.spend import accepted_pairs, spend_rows
+    from orchestration.resources import open_warehouse
+
+    warehouse = open_warehouse(load_settings())
+    ledger = warehouse.ledger
+    accepted, distinct = accepted_pairs(warehouse.tables.read(JUDGEMENTS))
+    costs = ledger.costs()
+    print_json(
+        {
+            "spent_usd": ledger.spent(),
+            "stages": spend_rows(costs, accepted, distinct),
+            "costs": costs,
+            "unknown": [attempt.__dict__ for attempt in ledger.unknown()],
+        }
+    )

@@ -1,0 +1,102 @@
+"""Costs per stage, marketplace and accepted pair: the sums add up, and a dear night is refused."""
+
+from typing import Any
+
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assets.synthesis.rows import JUDGEMENTS
+from assets.synthesis.spend import ALL, SPEND, TOTAL, accepted_pairs, cost_in_band, spend_rows
+
+
+def cost(**columns: Any) -> dict[str, Any]:
+    return {"stage": "llm:generator", "partition": "registry", "model": "m", "status": "done",
+            "effects": 1, "prompt_tokens": 0, "completion_tokens": 0, "usd": 0.0,
+            **columns}  # fmt: skip
+
+
+def by_key(rows: list[dict[str, Any]]) -> dict[tuple[str, str, str], dict[str, Any]]:
+    return {(row["marketplace"], row["stage"], row["model"]): row for row in rows}
+
+
+def test_a_stage_is_its_role_with_calls_tokens_and_dollars_per_accepted_pair() -> None:
+    costs = [
+        cost(effects=4, prompt_tokens=300, completion_tokens=100, usd=0.2),
+        cost(status="failed", effects=2),
+        cost(status="unknown", effects=1),
+        cost(stage="llm:judge", effects=3, usd=0.1),
+    ]
+    rows = by_key(spend_rows(costs, {"registry": 2}))
+    made = rows["registry", "generator", "m"]
+    assert (made["calls"], made["failed"], made["unknown"], made["tokens"]) == (4, 2, 1, 400)
+    assert (made["usd_per_accepted_pair"], made["tokens_per_accepted_pair"]) == (0.1, 200.0)
+    assert rows["registry", "judge", "m"]["usd_per_accepted_pair"] == 0.05
+    assert rows["registry", TOTAL, ""]["usd"] == 0.3
+
+
+def test_what_no_marketplace_paid_alone_is_shared_by_accepted_pairs() -> None:
+    costs = [cost(usd=1.0), cost(partition="_", stage="llm:judge", usd=0.8)]
+    rows = by_key(spend_rows(costs, {"registry": 6, "glama": 2}, distinct=5))
+    assert rows["registry", TOTAL, ""]["shared_usd"] == 0.6
+    assert rows["registry", TOTAL, ""]["usd_per_accepted_pair"] == round(1.6 / 6, 9)
+    assert rows["glama", TOTAL, ""]["usd_per_accepted_pair"] == 0.1  # it reuses what others paid
+    assert rows[ALL, TOTAL, ""]["usd_per_accepted_pair"] == 0.36  # of 5 different pairs
+
+
+def test_without_accepted_pairs_there_is_no_cost_per_pair() -> None:
+    rows = by_key(spend_rows([cost(usd=1.0)], {}))
+    assert rows["registry", TOTAL, ""]["usd_per_accepted_pair"] is None
+    assert by_key(spend_rows([], {}))[ALL, TOTAL, ""]["usd"] == 0.0
+
+
+names = st.sampled_from(["registry", "glama", "_"])
+
+
+@given(
+    st.lists(
+        st.builds(
+            cost,
+            partition=names,
+            stage=st.sampled_from(["llm:generator", "llm:judge", "train:caller"]),
+            model=st.sampled_from(["a", "b"]),
+            status=st.sampled_from(["done", "failed", "unknown", "started"]),
+            effects=st.integers(1, 9),
+            usd=st.integers(0, 10_000).map(lambda cents: cents / 10_000),
+            prompt_tokens=st.integers(0, 1000),
+        )
+    ),
+    st.dictionaries(st.sampled_from(["registry", "glama"]), st.integers(0, 50)),
+)
+def test_totals_add_up_and_the_rows_are_a_table(costs: list[Any], accepted: Any) -> None:
+    rows = spend_rows(costs, accepted)
+    frame = SPEND.frame(rows)
+    stages = [row for row in rows if row["stage"] != TOTAL]
+    whole = by_key(rows)[ALL, TOTAL, ""]
+    for name in ("usd", "tokens", "calls", "failed"):
+        assert round(sum(row[name] for row in stages) - whole[name], 6) == 0
+    assert len(frame) == len(rows)
+    if sum(accepted.values()):
+        shares = [row["shared_usd"] for row in rows if row["shared_usd"] is not None]
+        lost = [row["usd"] for row in stages if row["marketplace"] == "_"]
+        assert round(sum(shares) - sum(lost), 6) == 0
+
+
+def test_accepted_pairs_of_two_marketplaces_are_counted_once_in_all() -> None:
+    listed = [("a", "registry", "accept"), ("b", "registry", "reject"), ("c", "glama", "accept")]
+    rows = [{"pair_id": p, "marketplace": m, "verdict": v} for p, m, v in listed]
+    other = [{"pair_id": "a", "marketplace": "glama", "verdict": "accept"}]
+    frame = pl.concat([JUDGEMENTS.frame(rows), JUDGEMENTS.frame(other)])
+    assert accepted_pairs(frame) == ({"glama": 2, "registry": 1}, 2)
+
+
+def test_a_pair_that_costs_much_more_than_before_is_refused() -> None:
+    then, dear = spend_rows([cost(usd=1.0)], {"registry": 100}), {"registry": 20}
+    assert cost_in_band(spend_rows([cost(usd=2.0)], {"registry": 100}), then).passed
+    refused = cost_in_band(spend_rows([cost(usd=1.0)], dear), then)
+    assert not refused.passed
+    assert "0.050000 USD, 0.010000 before" in refused.observed
+    assert cost_in_band(spend_rows([cost(usd=1.0)], {}), then).passed
+    assert cost_in_band(spend_rows([cost(usd=1.0)], dear), []).passed
+    cents = spend_rows([cost(usd=0.00001)], {"registry": 1})
+    assert cost_in_band(spend_rows([cost(usd=0.0001)], {"registry": 1}), cents).passed

@@ -117,7 +117,7 @@ def test_a_rate_limit_and_a_server_error_pass(ledger: Ledger) -> None:
         (reply,) = ask(client(ledger, endpoint.url))
     assert reply.value.word == "heron"
     assert len(endpoint.requests) == 3
-    assert ledger.counts() == {("llm:generator", "done"): 1}
+    assert ledger.counts() == {("llm:generator", "failed"): 2, ("llm:generator", "done"): 1}
 
 
 def test_a_truncated_answer_is_asked_for_again_with_more_room(ledger: Ledger) -> None:
@@ -128,6 +128,23 @@ def test_a_truncated_answer_is_asked_for_again_with_more_room(ledger: Ledger) ->
         ask(client(ledger, endpoint.url, max_tokens=16))
     assert [request["max_tokens"] for request in endpoint.requests] == [16, 64]
     assert reply.completion_tokens == 2 + 4, "both answers were paid"
+
+
+def test_a_raised_limit_asks_anew_only_where_the_answer_was_cut_off(ledger: Ledger) -> None:
+    def model(body: dict[str, Any], _number: int) -> Say:
+        return Say(GOOD) if body["max_tokens"] >= 400 else Say('{"word": "her', finish="length")
+
+    with openai_endpoint(model) as endpoint:
+        with pytest.raises(LLMError, match="raise max_tokens"):
+            ask(client(ledger, endpoint.url, max_tokens=16))
+        with pytest.raises(LLMError, match="raise max_tokens"):
+            ask(client(ledger, endpoint.url, max_tokens=16))
+        assert len(endpoint.requests) == 2
+        (reply,) = ask(client(ledger, endpoint.url, max_tokens=100))
+        assert reply.value.word == "heron"
+        assert len(endpoint.requests) == 3
+        ask(client(ledger, endpoint.url, max_tokens=100))
+        assert len(endpoint.requests) == 3
 
 
 @pytest.mark.parametrize(
@@ -219,13 +236,13 @@ def test_a_budget_of_zero_sends_nothing(ledger: Ledger) -> None:
 
 def test_a_budget_stops_before_it_is_passed_and_a_higher_one_resumes(ledger: Ledger) -> None:
     prices = {"usd_in": 100.0, "usd_out": 100.0, "max_tokens": 100, "concurrency": 1}
-    ledger.set_budget("usd", 0.02)
+    ledger.set_budget("usd", 0.05)
     with openai_endpoint([Say(GOOD)]) as endpoint:
         with pytest.raises(BudgetExceeded):
             ask(client(ledger, endpoint.url, **prices), times=30)
         paid = len(endpoint.requests)
         assert 0 < paid < 30
-        assert ledger.spent("usd") <= 0.02
+        assert ledger.spent("usd") <= 0.05
         ledger.set_budget("usd", 1.0)
         replies = ask(client(ledger, endpoint.url, **prices), times=30)
     assert len(endpoint.requests) == 30

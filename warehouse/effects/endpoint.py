@@ -1,21 +1,24 @@
 """Any OpenAI-compatible endpoint, through the `openai` SDK.
 
-What belongs here: the wire: retries with jitter, `Retry-After`, time-outs, structured output
-where it is offered, and the differences between endpoints that claim to be compatible.
-What does not: keys, budgets and parsing (`llm.py`, `answers.py`).
+What belongs here: the wire, one try at a time: time-outs, `Retry-After`, structured output where
+it is offered, and the differences between endpoints that claim to be compatible.
+What does not: trying again (`sending.py`), keys, budgets and parsing (`llm.py`, `answers.py`).
 """
 
 import asyncio
-import random
+import json
+import time
 from collections import defaultdict
+from email.utils import parsedate_to_datetime
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from warehouse.effects.roles import Completion, LLMError, Request, Role
+from warehouse.effects.roles import Completion, LLMError, Request, Role, Unanswered
 
-BACKOFF_S, LONGEST_WAIT_S = 0.5, 30.0
+BACKOFF_S = 0.5
 # Parameters a compatible endpoint may reject by name; each is dropped (or renamed) once.
 _OPTIONAL = ("response_format", "max_completion_tokens", "max_tokens", "seed", "temperature")
+_LONGEST_TOLD_S = 30 * 86400.0  # a Retry-After beyond this is noise, and no date can be made of it
 
 
 class Endpoint:
@@ -30,28 +33,25 @@ class Endpoint:
         return ""
 
     async def answer(self, request: Request) -> Completion:
-        """One chat completion. Retries what may pass (429, 5xx, time-outs, broken connections) up
-        to the role's `attempts`. Raises LLMError naming the endpoint and the mend."""
+        """One chat completion. Raises Unanswered for what may pass (429, 5xx, time-outs, broken
+        connections), LLMError for what will not; both name the endpoint and the mend."""
         role = request.role
-        place = (role.base_url, role.model)
-        retries, attempt = 0, 0
+        refused = self._refused[(role.base_url, role.model)]
         while True:
             try:
-                return await self._send(request, self._refused[place], retries)
+                # The SDK's own limit starts anew with every byte; this one is for the whole answer.
+                async with asyncio.timeout(role.timeout_s):
+                    return await self._send(request, refused)
             except Exception as error:
-                if dropped := _rejected(error, self._refused[place]):
-                    self._refused[place].add(dropped)
+                if dropped := _rejected(error, refused):
+                    refused.add(dropped)
                     continue
-                attempt += 1
                 kind, passing = _classify(error)
                 if kind is None:
                     raise
-                if not passing or attempt >= role.attempts:
-                    raise _failure(kind, error, role, attempt) from error
-                retries += 1
-                await asyncio.sleep(self._wait(error, attempt))
+                raise self._failure(kind, passing, error, role) from error
 
-    async def _send(self, request: Request, refused: set[str], retries: int) -> Completion:
+    async def _send(self, request: Request, refused: set[str]) -> Completion:
         role = request.role
         response = await self._client(role).chat.completions.create(
             **_parameters(request, refused), timeout=role.timeout_s
@@ -67,7 +67,6 @@ class Endpoint:
             model=response.model or role.model,
             prompt_tokens=getattr(usage, "prompt_tokens", 0) or 0,
             completion_tokens=getattr(usage, "completion_tokens", 0) or 0,
-            retries=retries,
         )
 
     def _client(self, role: Role) -> Any:
@@ -82,14 +81,26 @@ class Endpoint:
             clients[place] = AsyncOpenAI(api_key=key, base_url=role.base_url, max_retries=0)
         return clients[place]
 
-    def _wait(self, error: Exception, attempt: int) -> float:
-        headers = getattr(getattr(error, "response", None), "headers", None) or {}
-        try:
-            told = float(headers.get("retry-after", ""))
-        except ValueError:
-            told = 0.0
-        grown = self._backoff_s * 2 ** (attempt - 1)
-        return min(max(told, grown * random.uniform(0.5, 1.5)), LONGEST_WAIT_S)
+    def _failure(self, kind: str, passing: bool, error: Exception, role: Role) -> LLMError:
+        hints = {
+            "endpoint_down": f"start the endpoint or mend base_url of role {role.name}",
+            "timeout": f"raise timeout_s of role {role.name} (now {role.timeout_s:g} s)",
+            "rate_limited": f"set requests_per_minute of role {role.name}, or lower its"
+            f" concurrency ({role.concurrency}), and run again",
+            "auth": f"mend api_key of role {role.name}",
+            "bad_request": f"check that {role.model!r} exists there and takes such a request",
+            "server_error": "run again later: what is done is kept",
+        }
+        place = role.base_url or "the SDK's default endpoint"
+        said = " ".join(str(error).split())[:200]
+        found = f"{type(error).__name__} from {place} ({said})"
+        expected = f"an answer of {role.model!r}"
+        if not passing:
+            return LLMError(kind, found, expected, hints[kind])
+        return Unanswered(
+            kind, found, expected, hints[kind],
+            told_s=_told(error), backoff_s=self._backoff_s, maybe_paid=_maybe_paid(error),
+        )  # fmt: skip
 
     async def aclose(self) -> None:
         """Closes the clients of the running event loop."""
@@ -124,11 +135,9 @@ def _rejected(error: Exception, refused: set[str]) -> str | None:
 
 def _classify(error: Exception) -> tuple[str | None, bool]:
     """(error kind, may pass when tried again); kind None for what is a fault of this program."""
-    import json
-
     import openai
 
-    if isinstance(error, openai.APITimeoutError):
+    if isinstance(error, (openai.APITimeoutError, TimeoutError)):
         return "timeout", True
     if isinstance(error, openai.APIConnectionError):
         return "endpoint_down", True
@@ -146,16 +155,28 @@ def _classify(error: Exception) -> tuple[str | None, bool]:
     return None, False
 
 
-def _failure(kind: str, error: Exception, role: Role, attempts: int) -> LLMError:
-    hints = {
-        "endpoint_down": f"start the endpoint or mend base_url of role {role.name}",
-        "timeout": f"raise timeout_s of role {role.name} (now {role.timeout_s:g} s)",
-        "rate_limited": f"lower concurrency of role {role.name} ({role.concurrency}), run again",
-        "auth": f"mend api_key of role {role.name}",
-        "bad_request": f"check that {role.model!r} exists there and takes such a request",
-        "server_error": "run again later: what is done is kept",
-    }
-    place = role.base_url or "the SDK's default endpoint"
-    said = " ".join(str(error).split())[:200]
-    found = f"{type(error).__name__} from {place} after {attempts} attempts ({said})"
-    return LLMError(kind, found, f"an answer of {role.model!r}", hints[kind])
+def _maybe_paid(error: Exception) -> bool:
+    """Whether the endpoint may have answered, and billed, what never arrived: anything but a
+    status that says no, and a connection that was never made."""
+    if getattr(error, "status_code", None) is not None:
+        return False
+    cause: BaseException | None = error
+    while cause is not None:
+        if type(cause).__name__ in ("ConnectError", "ConnectTimeout", "PoolTimeout"):
+            return False
+        cause = cause.__cause__
+    return True
+
+
+def _told(error: Exception) -> float:
+    """Seconds that a `Retry-After` asks to wait (a number or a date); 0 when it says nothing."""
+    headers = getattr(getattr(error, "response", None), "headers", None) or {}
+    text = headers.get("retry-after", "")
+    try:
+        told = float(text)
+    except ValueError:
+        try:
+            told = parsedate_to_datetime(text).timestamp() - time.time()
+        except (ValueError, TypeError):
+            return 0.0
+    return min(told, _LONGEST_TOLD_S) if told > 0 else 0.0

@@ -5,8 +5,8 @@ they are spent, and the nights that key effects on the moving world.
 What does not: what an effect does (`llm.py`, `assets/*`), and tables of results.
 
 An effect is named by a digest of everything that can change its result. Nobody pays twice for a
-received answer: the answer's blob is written before `done` is. A killed process leaves `started`
-attempts; whoever comes next lists them as `unknown` and does them again.
+received answer: its blob is written first, then a line of the journal, then `done`. A killed
+process leaves `started` attempts; whoever comes next lists them as `unknown` and does them again.
 """
 
 import asyncio
@@ -23,15 +23,19 @@ from typing import Any, cast
 import psutil
 
 from warehouse.blobs import BlobCorrupt, Blobs
+from warehouse.effects.journal import STARTED, Journal, replay, write_whole
+from warehouse.effects.ledger_file import (
+    LedgerUnavailable,
+    held_by_database,
+    hold_open,
+    journal_of,
+    unavailable,
+)
 
 _SCHEMA = Path(__file__).with_name("schema.sql")
 _NIGHT_S = 20 * 3600.0  # an open night older than this was abandoned: the world has moved on
 _WAIT_LIMIT_S = 1800.0  # a fetch or a training run of another process may hold a key this long
 _IN_THIS_PROCESS: set[tuple[str, int]] = set()  # (ledger path, attempt id) now being carried out
-
-
-class LedgerUnavailable(RuntimeError):
-    """The ledger's file cannot be opened, read or written."""
 
 
 class BudgetExceeded(RuntimeError):
@@ -61,12 +65,15 @@ class Attempt:
     started_at: float
     status: str
     reserved_usd: float
+    scope: str = "usd"
 
 
 class Ledger:
     """All effects under one root. One object may serve many threads and one event loop."""
 
-    def __init__(self, path: Path, blobs: Blobs, *, run_id: str = "-") -> None:
+    def __init__(
+        self, path: Path, blobs: Blobs, *, run_id: str = "-", patience_s: float = 60.0
+    ) -> None:
         self.path = path
         self.blobs = blobs
         self.run_id = run_id
@@ -74,13 +81,30 @@ class Ledger:
         self._process_started = psutil.Process().create_time()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            self._held = hold_open(path)
             self._db = sqlite3.connect(
-                path, timeout=60, isolation_level=None, check_same_thread=False
+                path, timeout=patience_s, isolation_level=None, check_same_thread=False
             )
             self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;")
             self._db.executescript(_SCHEMA.read_text())
+            self._journal = self._open_journal()
         except (sqlite3.Error, OSError) as error:
-            raise self._unavailable(error) from error
+            raise unavailable(path, error) from error
+
+    def _open_journal(self) -> Journal:
+        """The journal beside the database; filled first where a ledger is older than journals."""
+        path = journal_of(self.path)
+        with self._transaction() as db:
+            empty = db.execute("SELECT 1 FROM attempts LIMIT 1").fetchone() is None
+            if not path.exists() and not empty:
+                write_whole(path, held_by_database(db))
+        if empty and replay(path).attempts:
+            raise LedgerUnavailable(
+                f"ledger {self.path}: found an empty database beside {path.name}, which names paid"
+                " answers; expected both or neither; `toolmill ledger rebuild` makes the database"
+                f" anew from it (or delete {path} to start from nothing)"
+            )
+        return Journal(path)
 
     def once(
         self,
@@ -99,13 +123,15 @@ class Ledger:
         `fn` raises after recording the attempt as failed.
         """
         deadline = time.monotonic() + _WAIT_LIMIT_S
-        while not isinstance(claim := self._claim(stage, key, partition, reserve_usd, scope), int):
-            if isinstance(claim, bytes):
+        while not isinstance(
+            claim := self._claim(stage, key, partition, reserve_usd, scope), Attempt
+        ):
+            if claim is not None:
                 return claim
             self._check_wait(key, deadline)
             time.sleep(0.1)
         with self._carrying_out(claim):
-            return self._finish(claim, key, stage, fn())
+            return self._finish(claim, fn())
 
     async def once_async(
         self,
@@ -119,13 +145,15 @@ class Ledger:
     ) -> bytes:
         """`once` for an awaitable effect."""
         deadline = time.monotonic() + _WAIT_LIMIT_S
-        while not isinstance(claim := self._claim(stage, key, partition, reserve_usd, scope), int):
-            if isinstance(claim, bytes):
+        while not isinstance(
+            claim := self._claim(stage, key, partition, reserve_usd, scope), Attempt
+        ):
+            if claim is not None:
                 return claim
             self._check_wait(key, deadline)
             await asyncio.sleep(0.1)
         with self._carrying_out(claim):
-            return self._finish(claim, key, stage, await fn())
+            return self._finish(claim, await fn())
 
     def seen(self, key: str) -> bytes | None:
         """The stored bytes of an effect that is done, or None; a lost blob counts as not done."""
@@ -134,7 +162,7 @@ class Ledger:
             try:
                 row = self._db.execute("SELECT blob FROM effects WHERE key = ?", (key,)).fetchone()
             except sqlite3.Error as error:
-                raise self._unavailable(error) from error
+                raise unavailable(self.path, error) from error
         return self._stored(row)
 
     def _stored(self, row: tuple[str] | None) -> bytes | None:
@@ -148,11 +176,15 @@ class Ledger:
         stays counted."""
         with self._transaction() as db:
             db.execute("DELETE FROM effects WHERE key = ?", (key,))
+            self._journal.write("forgotten", key=key)
 
     def set_budget(self, scope: str, limit_usd: float) -> None:
         """Sets the most that effects of `scope` may cost in all, in US dollars."""
         with self._transaction() as db:
-            db.execute("INSERT OR REPLACE INTO budgets VALUES (?, ?)", (scope, limit_usd))
+            row = db.execute("SELECT limit_usd FROM budgets WHERE scope = ?", (scope,)).fetchone()
+            if row != (limit_usd,):
+                db.execute("INSERT OR REPLACE INTO budgets VALUES (?, ?)", (scope, limit_usd))
+                self._journal.write("budget", scope=scope, usd=limit_usd)
 
     def spent(self, scope: str = "usd") -> float:
         """US dollars paid, plus those still reserved by attempts that are under way or unknown."""
@@ -176,7 +208,7 @@ class Ledger:
         with self._transaction() as db:
             self._bury_dead(db, None)
             rows = db.execute(
-                "SELECT id, key, stage, partition, run_id, started_at, status, reserved_usd"
+                "SELECT id, key, stage, partition, run_id, started_at, status, reserved_usd, scope"
                 " FROM attempts WHERE status = 'unknown' ORDER BY id"
             ).fetchall()
         return [Attempt(*row) for row in rows]
@@ -210,9 +242,7 @@ class Ledger:
                 return row[1]
             number = (row[0] if row else 0) + 1
             night = f"{time.strftime('%Y-%m-%d', time.gmtime())}.{number}"
-            db.execute(
-                "INSERT INTO nights VALUES (?, ?, ?, ?, NULL)", (scope, number, night, time.time())
-            )
+            self._write_night(db, scope, number, night, time.time(), None)
             return night
 
     def night_began(self, scope: str) -> float:
@@ -226,19 +256,29 @@ class Ledger:
     def close_night(self, scope: str) -> None:
         """Ends the open night of `scope`; closing a closed night changes nothing."""
         with self._transaction() as db:
-            db.execute(
-                "UPDATE nights SET closed_at = ? WHERE scope = ? AND closed_at IS NULL",
-                (time.time(), scope),
-            )
+            open_ = db.execute(
+                "SELECT scope, number, id, opened_at FROM nights"
+                " WHERE scope = ? AND closed_at IS NULL",
+                (scope,),
+            ).fetchall()
+            for row in open_:
+                self._write_night(db, *row, time.time())
+
+    def _write_night(self, db: sqlite3.Connection, *row: Any) -> None:
+        db.execute("INSERT OR REPLACE INTO nights VALUES (?, ?, ?, ?, ?)", row)
+        names = ("scope", "number", "id", "opened_at", "closed_at")
+        self._journal.write("night", **dict(zip(names, row, strict=True)))
 
     def close(self) -> None:
         with self._lock:
             self._db.close()
+            self._journal.close()
+            self._held.close()
 
     def _claim(
         self, stage: str, key: str, partition: str, reserve_usd: float, scope: str
-    ) -> bytes | int | None:
-        """The stored bytes, or the id of a new attempt that is ours, or None: somebody has it."""
+    ) -> bytes | Attempt | None:
+        """The stored bytes, or a new attempt that is ours, or None: somebody has it."""
         if (data := self.seen(key)) is not None:
             return data
         with self._transaction() as db:
@@ -253,14 +293,21 @@ class Ledger:
             if held:
                 return None
             self._reserve(db, stage, scope, reserve_usd)
+            began = time.time()
             cursor = db.execute(
                 "INSERT INTO attempts (key, stage, partition, status, run_id, pid, process_started,"
                 " started_at, scope, reserved_usd) VALUES (?, ?, ?, 'started', ?, ?, ?, ?, ?, ?)",
                 (key, stage, partition, self.run_id, os.getpid(), self._process_started,
-                 time.time(), scope, reserve_usd),
+                 began, scope, reserve_usd),
             )  # fmt: skip
-            attempt = cast(int, cursor.lastrowid)
-            _IN_THIS_PROCESS.add((str(self.path), attempt))
+            attempt = Attempt(
+                cast(int, cursor.lastrowid), key, stage, partition, self.run_id, began,
+                "started", reserve_usd, scope,
+            )  # fmt: skip
+            if reserve_usd > 0:
+                row = vars(attempt)
+                self._journal.write("started", **{name: row[name] for name in STARTED})
+            _IN_THIS_PROCESS.add((str(self.path), attempt.id))
             return attempt
 
     def _reserve(self, db: sqlite3.Connection, stage: str, scope: str, usd: float) -> None:
@@ -277,54 +324,79 @@ class Ledger:
 
     def _spent(self, db: sqlite3.Connection, scope: str) -> float:
         return db.execute(
-            "SELECT COALESCE(SUM(CASE WHEN status IN ('started', 'unknown') THEN reserved_usd"
-            " ELSE usd END), 0) FROM attempts WHERE scope = ?",
+            "SELECT COALESCE((SELECT usd FROM paid WHERE scope = ?1), 0)"
+            " + COALESCE((SELECT SUM(reserved_usd) FROM attempts"
+            " WHERE scope = ?1 AND status IN ('started', 'unknown')), 0)",
             (scope,),
         ).fetchone()[0]
 
     @contextmanager
-    def _carrying_out(self, attempt: int) -> Iterator[None]:
+    def _carrying_out(self, attempt: Attempt) -> Iterator[None]:
         try:
             yield
         except BaseException as error:
+            # What was sent, and may have been answered and billed unseen, stays in the budget.
+            unseen = not isinstance(error, Exception) or getattr(error, "maybe_paid", False)
+            status = "unknown" if unseen and attempt.reserved_usd > 0 else "failed"
             with self._transaction() as db:
-                db.execute(
-                    "UPDATE attempts SET status = 'failed', finished_at = ?, error = ?"
+                ended = db.execute(
+                    "UPDATE attempts SET status = ?, finished_at = ?, error = ?"
                     " WHERE id = ? AND status = 'started'",
-                    (time.time(), f"{type(error).__name__}: {error}"[:500], attempt),
+                    (status, time.time(), f"{type(error).__name__}: {error}"[:500], attempt.id),
                 )
+                if attempt.reserved_usd > 0 and ended.rowcount:
+                    self._journal.write(status, id=attempt.id)
             raise
         finally:
-            _IN_THIS_PROCESS.discard((str(self.path), attempt))
+            _IN_THIS_PROCESS.discard((str(self.path), attempt.id))
 
-    def _finish(self, attempt: int, key: str, stage: str, outcome: Outcome) -> bytes:
-        blob = self.blobs.put(outcome.data)
+    def _finish(self, attempt: Attempt, outcome: Outcome) -> bytes:
         now = time.time()
-        with self._transaction() as db:
-            db.execute(
-                "UPDATE attempts SET status = 'done', finished_at = ?, model = ?,"
-                " prompt_tokens = ?, completion_tokens = ?, usd = ? WHERE id = ?",
-                (now, outcome.model, outcome.prompt_tokens, outcome.completion_tokens,
-                 outcome.usd, attempt),
-            )  # fmt: skip
-            db.execute(
-                "INSERT OR REPLACE INTO effects VALUES (?, ?, ?, ?)", (key, stage, blob, now)
-            )
+        try:
+            blob = self.blobs.put(outcome.data)
+            paid = {
+                "model": outcome.model,
+                "prompt_tokens": outcome.prompt_tokens,
+                "completion_tokens": outcome.completion_tokens,
+                "usd": outcome.usd,
+            }
+            with self._transaction() as db:
+                begun = {name: value for name, value in vars(attempt).items() if name != "status"}
+                self._journal.write("done", **begun, finished_at=now, blob=blob, **paid)
+                db.execute(
+                    "UPDATE attempts SET status = 'done', finished_at = ?, model = ?,"
+                    " prompt_tokens = ?, completion_tokens = ?, usd = ? WHERE id = ?",
+                    (now, *paid.values(), attempt.id),
+                )
+                db.execute(
+                    "INSERT OR REPLACE INTO effects VALUES (?, ?, ?, ?)",
+                    (attempt.key, attempt.stage, blob, now),
+                )
+                if outcome.usd:
+                    db.execute(
+                        "INSERT INTO paid VALUES (?, ?)"
+                        " ON CONFLICT (scope) DO UPDATE SET usd = usd + excluded.usd",
+                        (attempt.scope, outcome.usd),
+                    )
+        except OSError as error:
+            raise unavailable(self.path, error) from error
         return outcome.data
 
     def _bury_dead(self, db: sqlite3.Connection, key: str | None) -> None:
         """Marks attempts whose process is gone as unknown."""
         rows = db.execute(
-            "SELECT id, pid, process_started FROM attempts"
+            "SELECT id, pid, process_started, reserved_usd FROM attempts"
             " WHERE status = 'started' AND (? IS NULL OR key = ?)",
             (key, key),
         ).fetchall()
-        for attempt, pid, process_started in rows:
+        for attempt, pid, process_started, reserved_usd in rows:
             if not self._alive(attempt, pid, process_started):
                 db.execute(
                     "UPDATE attempts SET status = 'unknown', finished_at = ? WHERE id = ?",
                     (time.time(), attempt),
                 )
+                if reserved_usd > 0:
+                    self._journal.write("unknown", id=attempt)
 
     def _alive(self, attempt: int, pid: int, process_started: float) -> bool:
         if pid == os.getpid():
@@ -357,10 +429,4 @@ class Ledger:
                     raise
                 self._db.execute("COMMIT")
             except sqlite3.Error as error:
-                raise self._unavailable(error) from error
-
-    def _unavailable(self, error: Exception) -> LedgerUnavailable:
-        return LedgerUnavailable(
-            f"ledger {self.path}: {error}; it must be a writable SQLite file on a disk with space"
-            " (TOOLMILL_STATE moves it)"
-        )
+                raise unavailable(self.path, error) from error

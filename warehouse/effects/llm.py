@@ -1,26 +1,25 @@
 """The one client through which every language-model request goes.
 
-    role -> request -> ledger (paid once) -> provider -> tolerant parse -> pydantic value
+    prepare (request, key) -> look up in the ledger -> send (paid once) -> tolerant parse -> value
 
-What belongs here: roles, the key of a request, budget reservation, concurrency, asking again
-(larger limit when truncated, once more when the shape is wrong) and the receipt of each reply.
-What does not: prompts and rubrics (`assets/synthesis`), the wire (`endpoint.py`), reading the
-model's text (`answers.py`).
+What belongs here: the order of these steps, asking again (larger limit when truncated, once more
+when the shape is wrong), the receipt of each reply.
+What does not: prompts and rubrics (`assets/synthesis`), keys and prices (`questions.py`), when a
+request may leave (`sending.py`), the wire (`endpoint.py`), reading text (`answers.py`).
 """
 
-import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from dataclasses import dataclass, replace
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel
 
-from warehouse.digest import canonical_json, digest
+from warehouse.digest import canonical_json
 from warehouse.effects.answers import BadAnswer, parse
 from warehouse.effects.ledger import BudgetExceeded, Ledger, Outcome
+from warehouse.effects.questions import Prepared, prepared, price, request_key
 from warehouse.effects.roles import (
     OFFLINE,
     Completion,
@@ -32,15 +31,24 @@ from warehouse.effects.roles import (
     Role,
     Value,
 )
+from warehouse.effects.sending import GIVE_UP_AFTER, Sending
 
-__all__ = ["LLM", "OFFLINE", "Completion", "LLMError", "Provider", "Reply", "Request", "Role"]
-
+__all__ = [
+    "GIVE_UP_AFTER", "LLM", "OFFLINE", "Completion", "LLMError", "Prepared", "Provider", "Reply",
+    "Request", "Role", "request_key",
+]  # fmt: skip
 
 # One answer in a few hundred is cut off at its limit; this much more room ends nearly all of them.
 ENLARGE = 4
-# After so many requests in a row that got no answer the role stops asking: the rest of the batch
-# would only wait for the same time-outs, and the next run resumes where this one stopped.
-GIVE_UP_AFTER = 4
+
+
+@dataclass(frozen=True)
+class _Paid:
+    """One answer and its price; `cached` when it came out of the ledger."""
+
+    completion: Completion
+    usd: float
+    cached: bool
 
 
 class LLM:
@@ -61,8 +69,7 @@ class LLM:
         self.usd = 0.0
         self._ledger, self._partition, self._scope = ledger, partition, scope
         self._offline, self._endpoint = offline, endpoint
-        self._gates: WeakKeyDictionary[Any, dict[str, asyncio.Semaphore]] = WeakKeyDictionary()
-        self._silent: Counter[str] = Counter()
+        self._sending = Sending(self.roles.values())
 
     def role(self, name: str) -> Role:
         """The role of that name. Raises LLMError `unknown_role` naming the known ones."""
@@ -89,6 +96,11 @@ class LLM:
         role = self.role(name)
         return {**role.identity(), "version": self.provider(role).version()}
 
+    def figures(self) -> dict[str, int | float]:
+        """What `Progress.update` is told beside done and total: asked, cached, failed, usd."""
+        counts = {name: self.counts[name] for name in ("asked", "cached", "failed")}
+        return {**counts, "usd": round(self.usd, 4)}
+
     async def complete(
         self,
         role: str,
@@ -104,91 +116,110 @@ class LLM:
         once more with the complaint; each of these answers is paid, kept, and part of the receipt.
         Raises LLMError (kinds above) or BudgetExceeded; both leave everything resumable.
         """
-        who = self.role(role)
-        first = Request(who, list(messages), schema, seed, dict(meta or {}), who.max_tokens)
         try:
-            async with self._gate(who):
-                return await self._converse(first)
+            return await self._converse(
+                self.prepare(role, messages, schema=schema, seed=seed, meta=meta)
+            )
         except (LLMError, BudgetExceeded):
             self.counts["failed"] += 1
             raise
 
-    async def _converse(self, first: Request) -> "Reply[Any]":
-        receipts: list[tuple[Completion, float, bool]] = [await self._paid(first, "")]
-        completion = receipts[-1][0]
-        if completion.finish == "length":
-            wider = Request(**{**vars(first), "max_tokens": first.max_tokens * ENLARGE})
-            receipts.append(await self._paid(wider, "enlarged"))
-            completion = receipts[-1][0]
+    def prepare(
+        self,
+        role: str,
+        messages: Sequence[Message],
+        *,
+        schema: type[BaseModel],
+        seed: int = 0,
+        meta: Mapping[str, Any] | None = None,
+    ) -> Prepared:
+        """The first question that `complete` would ask; nothing is sent, reserved or recorded."""
+        who = self.role(role)
+        request = Request(who, list(messages), schema, seed, dict(meta or {}), who.max_tokens)
+        return self._prepared(request, "")
+
+    def known(self, question: Prepared) -> Completion | None:
+        """The stored answer to a question, if it was ever paid."""
+        data = self._ledger.seen(question.key)
+        return None if data is None else _stored(data)[0]
+
+    def _prepared(self, request: Request, variant: str) -> Prepared:
+        return prepared(request, self.provider(request.role).version(), variant)
+
+    async def _converse(self, first: Prepared) -> "Reply[Any]":
+        request, receipts = first.request, [await self._paid(first)]
+        if receipts[-1].completion.finish == "length":
+            receipts.append(await self._enlarged(request))
+        said = receipts[-1].completion
         try:
-            value = parse(completion.text, completion.finish, first.schema)
+            value = parse(said.text, said.finish, request.schema)
         except BadAnswer as flaw:
             if not flaw.ask_again:
-                raise _unusable(first.role, flaw) from flaw
-            asked = [*first.messages, *_complaint(completion.text, flaw)]
-            again = Request(**{**vars(first), "messages": asked})
-            receipts.append(await self._paid(again, "again"))
-            completion = receipts[-1][0]
+                raise _unusable(request.role, flaw) from flaw
+            asked = replace(request, messages=[*request.messages, *_complaint(said.text, flaw)])
+            receipts.append(await self._paid(self._prepared(asked, "again")))
+            said = receipts[-1].completion
             try:
-                value = parse(completion.text, completion.finish, first.schema)
+                value = parse(said.text, said.finish, request.schema)
             except BadAnswer as second:
-                raise _unusable(first.role, second) from second
+                raise _unusable(request.role, second) from second
         return Reply(
             value=value,
-            model=completion.model,
-            provider=first.role.provider,
-            prompt_tokens=sum(c.prompt_tokens for c, _, _ in receipts),
-            completion_tokens=sum(c.completion_tokens for c, _, _ in receipts),
-            usd=round(sum(usd for _, usd, _ in receipts), 9),
-            cached=all(cached for _, _, cached in receipts),
+            model=said.model,
+            provider=request.role.provider,
+            prompt_tokens=sum(paid.completion.prompt_tokens for paid in receipts),
+            completion_tokens=sum(paid.completion.completion_tokens for paid in receipts),
+            usd=round(sum(paid.usd for paid in receipts), 9),
+            cached=all(paid.cached for paid in receipts),
         )
 
-    async def _paid(self, request: Request, variant: str) -> tuple[Completion, float, bool]:
-        """One request through the ledger: (completion, its price in usd, came from the ledger)."""
-        role, provider = request.role, self.provider(request.role)
-        sent = False
+    async def _enlarged(self, request: Request) -> _Paid:
+        """The answer with more room. One that was kept serves whatever the limit is now, unless it
+        too was cut off and there is more room now than there was then."""
+        wider = replace(request, max_tokens=request.max_tokens * ENLARGE)
+        paid = await self._paid(self._prepared(wider, "enlarged"))
+        cut = paid.completion.finish == "length" and paid.completion.limit < wider.max_tokens
+        return await self._paid(self._prepared(wider, f"to {wider.max_tokens}")) if cut else paid
 
-        async def send() -> Outcome:
+    async def _paid(self, question: Prepared) -> _Paid:
+        """The answer to one question: out of the ledger without waiting for anything, or sent."""
+        data = self._ledger.seen(question.key)
+        if data is not None:
+            self.counts["cached"] += 1
+            return _Paid(*_stored(data), cached=True)
+        paid = await self._sending.send(
+            question.request.role, question.most_tokens, lambda tries: self._try(question, tries)
+        )
+        self.counts["cached" if paid.cached else "asked"] += 1
+        return paid
+
+    async def _try(self, question: Prepared, tries: int) -> tuple[_Paid, int | None]:
+        """One try through the ledger, and the tokens it used (None: nothing was sent)."""
+        request, sent = question.request, False
+        provider = self.provider(request.role)
+
+        async def carry_out() -> Outcome:
             nonlocal sent
             sent = True
-            completion = await self._ask(provider, request)
-            usd = price(role, completion.prompt_tokens, completion.completion_tokens)
-            stored = canonical_json({**vars(completion), "usd": usd})
+            answer = await provider.answer(request)
+            completion = replace(answer, retries=tries, limit=request.max_tokens)
             used = completion.prompt_tokens, completion.completion_tokens
+            usd = price(request.role, *used)
+            self.usd += usd
+            stored = canonical_json({**vars(completion), "usd": usd})
             return Outcome(stored, completion.model, *used, usd)
 
         data = await self._ledger.once_async(
-            f"llm:{role.name}",
-            request_key(request, provider.version(), variant),
-            send,
+            f"llm:{request.role.name}",
+            question.key,
+            carry_out,
             partition=self._partition,
-            reserve_usd=price(role, _upper_bound(request.messages), request.max_tokens),
+            reserve_usd=question.most_usd,
             scope=self._scope,
         )
-        stored = json.loads(data)
-        usd = float(stored.pop("usd"))
-        self.counts["asked" if sent else "cached"] += 1
-        self.usd += usd if sent else 0.0
-        return Completion(**stored), usd, not sent
-
-    async def _ask(self, provider: Provider, request: Request) -> Completion:
-        name = request.role.name
-        if self._silent[name] >= GIVE_UP_AFTER:
-            hint = "run again when the endpoint answers: what is done is kept"
-            found = f"{self._silent[name]} requests in a row without an answer, {name} stopped"
-            raise LLMError("endpoint_down", found, "an answer", hint)
-        try:
-            completion = await provider.answer(request)
-        except LLMError as error:
-            # A bad request is the fault of one row, all other kinds are the fault of the endpoint.
-            self._silent[name] += error.kind != "bad_request"
-            raise
-        self._silent[name] = 0
-        return completion
-
-    def _gate(self, role: Role) -> asyncio.Semaphore:
-        gates = self._gates.setdefault(asyncio.get_running_loop(), {})
-        return gates.setdefault(role.name, asyncio.Semaphore(role.concurrency))
+        completion, usd = _stored(data)
+        used = completion.prompt_tokens + completion.completion_tokens
+        return _Paid(completion, usd, cached=not sent), used if sent else None
 
     async def aclose(self) -> None:
         """Closes connections of the running event loop; call it before the loop ends."""
@@ -197,40 +228,11 @@ class LLM:
             await close()
 
 
-def request_key(request: Request, version: str, variant: str = "") -> str:
-    """The ledger key: only what can change the answer. Not the limit, the time-out or the host.
-
-    `variant` tells the wider or second attempt from the first. `meta` counts only where the
-    provider reads it (it has a version); an endpoint sees nothing but the messages.
-    """
-    return digest(
-        {
-            **request.role.identity(),
-            "messages": [dict(message) for message in request.messages],
-            "seed": request.seed,
-            "schema": _shape(request.schema),
-            "provider": version,
-            "meta": dict(request.meta) if version else None,
-            "variant": variant,
-        }
-    )
-
-
-@cache
-def _shape(schema: type[BaseModel]) -> str:
-    """Digest of a model's JSON schema; making the schema costs a millisecond each time."""
-    return digest(schema.model_json_schema())
-
-
-def price(role: Role, prompt_tokens: int, completion_tokens: int) -> float:
-    """US dollars for so many tokens at the role's prices."""
-    return (prompt_tokens * role.usd_in + completion_tokens * role.usd_out) / 1_000_000
-
-
-def _upper_bound(messages: Sequence[Message]) -> int:
-    """Never fewer prompt tokens than will be billed for text that is mostly ASCII: reserving too
-    much delays a request, reserving too little overspends."""
-    return sum(len(str(m.get("content", "")).encode()) // 2 + 8 for m in messages)
+def _stored(data: bytes) -> tuple[Completion, float]:
+    """An answer as its blob holds it, and its price in US dollars."""
+    stored = json.loads(data)
+    usd = float(stored.pop("usd"))
+    return Completion(**stored), usd
 
 
 def _complaint(text: str, flaw: BadAnswer) -> list[Message]:

@@ -1,9 +1,10 @@
 """What is asked of a language model, by whom, and what comes back: plain data.
 
-What belongs here: roles, requests, completions, replies, the provider's interface, its error.
-What does not: asking (`llm.py`), the wire (`endpoint.py`).
+What belongs here: roles, requests, completions, replies, the provider's interface, its errors.
+What does not: asking (`llm.py`), trying again (`sending.py`), the wire (`endpoint.py`).
 """
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
@@ -73,10 +74,12 @@ class Completion:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     retries: int = 0
+    limit: int = 0  # the max_tokens it was given
 
 
 class Provider(Protocol):
-    """Answers requests. Raises LLMError when no answer came."""
+    """Answers requests, one try each. Raises LLMError when no answer came, Unanswered when
+    another try may bring one."""
 
     def version(self) -> str:
         """Mixed into the key: answers of another version are other answers ("" for an endpoint)."""
@@ -109,3 +112,27 @@ class LLMError(RuntimeError):
     def __init__(self, kind: str, found: str, expected: str, hint: str) -> None:
         super().__init__(f"{kind}: found {found}; expected {expected}; {hint}")
         self.kind, self.found, self.expected, self.hint = kind, found, expected, hint
+
+
+class Unanswered(LLMError):
+    """No answer to this try; the next may bring one. Raised by a provider, seen by `sending.py`."""
+
+    def __init__(
+        self,
+        kind: str,
+        found: str,
+        expected: str,
+        hint: str,
+        *,
+        told_s: float = 0.0,  # the endpoint's own Retry-After
+        backoff_s: float = 0.5,
+        maybe_paid: bool = False,  # it was sent, and may have been answered and billed
+    ) -> None:
+        super().__init__(kind, found, expected, hint)
+        self.told_s, self.backoff_s, self.maybe_paid = told_s, backoff_s, maybe_paid
+
+    def wait_s(self, attempt: int) -> float:
+        """How long to wait after that many tries: doubled each time, with jitter, never less than
+        the endpoint told."""
+        grown = self.backoff_s * 2 ** (attempt - 1) * random.uniform(0.5, 1.5)
+        return max(self.told_s * random.uniform(1.0, 1.1), min(grown, 30.0))

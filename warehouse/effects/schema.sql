@@ -10,9 +10,15 @@ CREATE TABLE IF NOT EXISTS attempts (
   completion_tokens INTEGER NOT NULL DEFAULT 0, usd REAL NOT NULL DEFAULT 0, error TEXT
 );
 CREATE INDEX IF NOT EXISTS attempts_by_key ON attempts (key, status);
-CREATE INDEX IF NOT EXISTS attempts_by_scope ON attempts (scope, status);
 CREATE TABLE IF NOT EXISTS budgets (scope TEXT PRIMARY KEY, limit_usd REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS nights (
   scope TEXT NOT NULL, number INTEGER NOT NULL, id TEXT NOT NULL, opened_at REAL NOT NULL,
   closed_at REAL, PRIMARY KEY (scope, number)
 ) WITHOUT ROWID;
+-- What was paid, so that a reservation need not add up every attempt there ever was: with 300,000
+-- attempts that sum took longer than the answer.
+CREATE TABLE IF NOT EXISTS paid (scope TEXT PRIMARY KEY, usd REAL NOT NULL) WITHOUT ROWID;
+INSERT INTO paid SELECT scope, SUM(usd) FROM attempts
+  WHERE NOT EXISTS (SELECT 1 FROM paid) GROUP BY scope;
+CREATE INDEX IF NOT EXISTS attempts_held ON attempts (scope, reserved_usd)
+  WHERE status IN ('started', 'unknown');

@@ -1,0 +1,50 @@
+"""`toolmill ledger check` and `rebuild`: is what was paid safe, and how to make its ledger anew.
+
+What belongs here: the two commands. What does not: what they do (`warehouse/effects/mending.py`).
+"""
+
+import sys
+from pathlib import Path
+
+import typer
+
+from orchestration.settings import load_settings
+from orchestration.terminal import fail, print_json
+
+app = typer.Typer(no_args_is_help=True, help="Look at the ledger of effects, or make it anew.")
+
+
+@app.command()
+def check() -> None:
+    """Compare database, journal and answers; one JSON object, exit 1 when it needs mending."""
+    from orchestration.resources import open_warehouse
+    from warehouse.effects import mending
+
+    warehouse = open_warehouse(load_settings())
+    path = _path(warehouse.state)
+    found = mending.check(path, warehouse.blobs)
+    print_json(found.row())
+    if not found.healthy:
+        sys.exit(1)
+
+
+@app.command()
+def rebuild() -> None:
+    """Make the database anew from journal and database; every paid answer is kept."""
+    from orchestration.resources import open_warehouse
+    from warehouse.effects import mending
+
+    warehouse = open_warehouse(load_settings())
+    path = warehouse.state / "ledger.db"
+    found = mending.rebuild(path, warehouse.blobs)
+    print_json(found.row())
+    if not found.healthy:
+        fail(f"ledger {path}: still not whole after the rebuild: {found.database}", 1)
+
+
+def _path(state: Path) -> Path:
+    """The ledger's file. Ends the command where there is none."""
+    path = state / "ledger.db"
+    if not path.exists() and not path.with_suffix(".journal").exists():
+        fail(f"ledger {path}: there is none yet; the first run makes it", 1)
+    return path

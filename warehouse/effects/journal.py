@@ -1,0 +1,130 @@
+"""The ledger's journal: one JSON line for everything that must outlive the database.
+
+What belongs here: writing and reading the lines, and the rows they stand for.
+What does not: the ledger itself (`ledger.py`), checking and rebuilding it (`mending.py`).
+
+Journaled: every finished effect, the start and end of attempts that hold a budget, forgotten keys,
+budgets, nights. Left out: attempts that cost nothing and came to nothing. Every line begins with
+its line break, so that one that a full disk tore spoils no other.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+Row = Mapping[str, Any]
+
+DONE = (
+    "id", "key", "stage", "partition", "run_id", "started_at", "finished_at", "scope",
+    "reserved_usd", "model", "prompt_tokens", "completion_tokens", "usd", "blob",
+)  # fmt: skip
+STARTED = ("id", "key", "stage", "partition", "run_id", "started_at", "scope", "reserved_usd")
+
+
+class Journal:
+    """Appends to one file. One write call a line: processes never interleave within one, and what
+    was written survives the death of its process (not a power cut, like the blobs)."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+    def write(self, event: str, **row: Any) -> None:
+        """Appends one event. Raises OSError when the disk does not take the whole line."""
+        line = ("\n" + json.dumps({"is": event, **row}, separators=(",", ":"))).encode()
+        if os.write(self._file, line) != len(line):
+            raise OSError(f"{self.path}: the disk took half a line")
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+@dataclass
+class Replayed:
+    """What the lines of a journal add up to."""
+
+    attempts: dict[int, dict[str, Any]] = field(default_factory=dict)  # done, started, unknown
+    effects: dict[str, dict[str, Any]] = field(default_factory=dict)
+    budgets: dict[str, float] = field(default_factory=dict)
+    nights: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+    torn: int = 0
+
+    def apply(self, event: Row) -> None:
+        """One line more. Raises KeyError or TypeError for what is no event."""
+        kind, row = event["is"], {name: value for name, value in event.items() if name != "is"}
+        if kind == "done":
+            blob = {name: row[name] for name in DONE}.pop("blob")  # KeyError: half a record
+            self.attempts[row["id"]] = {**row, "status": "done"}
+            if blob:
+                kept = {"key": row["key"], "stage": row["stage"], "blob": blob}
+                self.effects[row["key"]] = {**kept, "finished_at": row["finished_at"]}
+        elif kind == "started":
+            self.attempts[row["id"]] = {**{name: row[name] for name in STARTED}, "status": kind}
+        elif kind == "unknown":
+            self.attempts[row["id"]]["status"] = kind
+        elif kind == "failed":
+            self.attempts.pop(row["id"], None)
+        elif kind == "forgotten":
+            self.effects.pop(row["key"], None)
+        elif kind == "budget":
+            self.budgets[row["scope"]] = row["usd"]
+        elif kind == "night":
+            self.nights[(row["scope"], row["number"])] = row
+        else:
+            raise KeyError(kind)
+
+
+def replay(path: Path) -> Replayed:
+    """What the journal holds; lines that cannot be read are counted and left out."""
+    found = Replayed()
+    if not path.exists():
+        return found
+    with path.open("rb") as file:
+        for line in file:
+            if not line.strip():
+                continue
+            try:
+                found.apply(json.loads(line))
+            except (ValueError, KeyError, TypeError, AttributeError):
+                found.torn += 1
+    return found
+
+
+def write_whole(path: Path, held: Replayed) -> None:
+    """A journal that replays to `held`, whole or absent."""
+    beside = path.with_name(f"{path.name}.{os.getpid()}.new")
+    beside.unlink(missing_ok=True)
+    journal = Journal(beside)
+    try:
+        for event, rows in _events(held):
+            for row in rows:
+                journal.write(event, **row)
+        os.fsync(journal._file)
+    finally:
+        journal.close()
+    beside.replace(path)
+
+
+def _events(held: Replayed) -> Iterable[tuple[str, Iterable[Row]]]:
+    done, open_, unknown = [], [], []
+    for attempt in sorted(held.attempts.values(), key=lambda row: row["id"]):
+        if attempt["status"] == "done":
+            effect = held.effects.get(attempt["key"], {})
+            own = effect.get("finished_at") == attempt["finished_at"]
+            done.append({**_of(attempt, DONE), "blob": effect["blob"] if own else ""})
+        else:
+            open_.append(_of(attempt, STARTED))
+            if attempt["status"] == "unknown":
+                unknown.append({"id": attempt["id"]})
+    yield "done", done
+    yield "started", open_
+    yield "unknown", unknown
+    yield "budget", [{"scope": scope, "usd": usd} for scope, usd in held.budgets.items()]
+    yield "night", held.nights.values()
+
+
+def _of(row: Row, names: Iterable[str]) -> dict[str, Any]:
+    return {name: row.get(name) for name in names}

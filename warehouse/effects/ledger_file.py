@@ -1,0 +1,129 @@
+"""The ledger's files: which lie beside each other, who has them open, what their errors mean.
+
+    ledger.db  the database      ledger.journal  one line for all that must outlive it
+    ledger.lock  held in share by everyone who has the ledger open, alone by who rebuilds it
+
+What belongs here: the names, the lock, the one error, reading a database's rows for the journal.
+What does not: effects (`ledger.py`), checking and rebuilding (`mending.py`).
+"""
+
+import fcntl
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import psutil
+
+from warehouse.effects.journal import DONE, STARTED, Replayed
+
+
+class LedgerUnavailable(RuntimeError):
+    """The ledger's file cannot be opened, read or written."""
+
+    maybe_paid = True  # the answer that could not be written down was received
+
+
+def journal_of(path: Path) -> Path:
+    return path.with_suffix(".journal")
+
+
+def hold_open(path: Path, *, alone: bool = False) -> BinaryIO:
+    """The ledger's lock, held until it is closed or its process dies; `alone` raises
+    LedgerUnavailable when anybody else holds it."""
+    file = path.with_suffix(".lock").open("ab")
+    try:
+        fcntl.flock(file, (fcntl.LOCK_EX | fcntl.LOCK_NB) if alone else fcntl.LOCK_SH)
+    except OSError:
+        file.close()
+        raise LedgerUnavailable(
+            f"ledger {path}: {users(path)} has it open; end that run first, a ledger is rebuilt"
+            " when nobody uses it"
+        ) from None
+    return file
+
+
+def unavailable(path: Path, error: Exception) -> LedgerUnavailable:
+    """What an error of SQLite or the disk means, and what to do."""
+    said = str(error)
+    if "locked" in said:
+        mend = f"{users(path)} holds its lock; end it or wait, then run again: nothing is lost"
+    elif "malformed" in said or "not a database" in said or "no such" in said:
+        mend = (
+            "its answers are safe in the journal and the blobs: look with `toolmill ledger check`,"
+            " make it anew with `toolmill ledger rebuild`"
+        )
+    else:
+        mend = (
+            "it must be a writable SQLite file on a disk with space (TOOLMILL_STATE moves it);"
+            " `toolmill ledger check` looks at it"
+        )
+    return LedgerUnavailable(f"ledger {path}: {said}; {mend}")
+
+
+def users(path: Path) -> str:
+    """Who has one of the ledger's files open, for an error message."""
+    ours = {str(path.resolve()), str(path.with_suffix(".lock").resolve())}
+    found = []
+    for process in psutil.process_iter(["pid", "name"]):
+        try:
+            opened = {file.path for file in process.open_files()}
+        except (psutil.Error, OSError):
+            continue
+        if opened & ours and process.pid != psutil.Process().pid:
+            found.append(f"process {process.pid} ({process.info['name']})")
+    return ", ".join(found) or "another process"
+
+
+def held_by_database(db: sqlite3.Connection) -> Replayed:
+    """What of a database belongs into its journal; of a damaged one, what can still be read."""
+    held = Replayed()
+    for row in _rows(db, "effects", "key"):
+        held.effects[row["key"]] = row
+    for row in _rows(db, "attempts", "id"):
+        if row["status"] == "done" or (
+            row["status"] in ("started", "unknown") and row["reserved_usd"] > 0
+        ):
+            names = DONE if row["status"] == "done" else STARTED
+            kept = {name: row.get(name) for name in names if name != "blob"}
+            held.attempts[row["id"]] = {**kept, "status": row["status"]}
+    for row in _rows(db, "budgets", "scope"):
+        held.budgets[row["scope"]] = row["limit_usd"]
+    for row in _rows(db, "nights", "scope"):
+        held.nights[(row["scope"], row["number"])] = row
+    _own_every_effect(held)
+    return held
+
+
+def _rows(db: sqlite3.Connection, table: str, key: str) -> Iterator[dict[str, Any]]:
+    """A table from both ends: a damaged page hides neither what lies before nor behind it."""
+    seen = set()
+    for order in ("ASC", "DESC"):
+        try:
+            cursor = db.execute(f"SELECT * FROM {table} ORDER BY {key} {order}")
+            names = [column[0] for column in cursor.description]
+            for values in cursor:
+                if values in seen:
+                    continue
+                seen.add(values)
+                yield dict(zip(names, values, strict=True))
+            return
+        except sqlite3.DatabaseError:
+            continue
+
+
+def _own_every_effect(held: Replayed) -> None:
+    """An effect whose attempt could not be read gets one that cost nothing."""
+    owned = {(row["key"], row.get("finished_at")) for row in held.attempts.values()}
+    following = max(held.attempts, default=0) + 1
+    for effect in held.effects.values():
+        if (effect["key"], effect["finished_at"]) in owned:
+            continue
+        at = effect["finished_at"]
+        held.attempts[following] = {
+            "id": following, "key": effect["key"], "stage": effect["stage"], "partition": "_",
+            "run_id": "-", "started_at": at, "finished_at": at, "scope": "usd",
+            "reserved_usd": 0.0, "model": "", "prompt_tokens": 0, "completion_tokens": 0,
+            "usd": 0.0, "status": "done",
+        }  # fmt: skip
+        following += 1

@@ -1,0 +1,181 @@
+"""Looking at a ledger, and making it anew: what was ever paid is kept.
+
+What belongs here: comparing database, journal and blobs; the union of what they hold.
+What does not: the ledger at work (`ledger.py`), its files (`ledger_file.py`).
+"""
+
+import sqlite3
+import time
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from warehouse.blobs import Blobs
+from warehouse.effects.journal import Replayed, replay, write_whole
+from warehouse.effects.ledger_file import (
+    LedgerUnavailable,
+    held_by_database,
+    hold_open,
+    journal_of,
+    users,
+)
+
+_SCHEMA = Path(__file__).with_name("schema.sql")
+_REBUILD = "run `toolmill ledger rebuild`: it keeps the union of both"
+
+
+@dataclass(frozen=True)
+class Health:
+    """What a look found. `healthy`: the database is whole and the journal names all it holds."""
+
+    ledger: str
+    database: str  # ok, absent, or what SQLite says
+    effects: int
+    effects_in_journal: int
+    only_in_database: int
+    only_in_journal: int
+    torn_lines: int
+    blobs_missing: int  # effects that would be paid again when they are wanted
+    unknown: int
+    paid_usd: float
+    healthy: bool
+    mend: str
+
+    def row(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def check(path: Path, blobs: Blobs) -> Health:
+    """Compares the database at `path` with its journal and the blobs; changes nothing.
+
+    Raises LedgerUnavailable when another process holds its lock.
+    """
+    database, told = _database(path)
+    journal = replay(journal_of(path))
+    ours, theirs = _paid_keys(database), _paid_keys(journal)
+    held = _union(database, journal)
+    healthy = told in ("ok", "absent") and ours == theirs
+    missing = sum(not blobs.has(effect["blob"]) for effect in held.effects.values())
+    return Health(
+        ledger=str(path),
+        database=told,
+        effects=len(database.effects),
+        effects_in_journal=len(journal.effects),
+        only_in_database=len(ours - theirs),
+        only_in_journal=len(theirs - ours),
+        torn_lines=journal.torn,
+        blobs_missing=missing,
+        unknown=sum(attempt["status"] == "unknown" for attempt in held.attempts.values()),
+        paid_usd=_paid(held),
+        healthy=healthy,
+        mend="nothing" if healthy else _REBUILD,
+    )
+
+
+def rebuild(path: Path, blobs: Blobs) -> Health:
+    """Makes database and journal anew from what either holds; the old files stay beside them.
+
+    Attempts that were under way become `unknown`: they may have been paid, and keep their
+    reservation. Raises LedgerUnavailable while any process has the ledger open, or when there is
+    nothing to build from.
+    """
+    if not path.exists() and not journal_of(path).exists():
+        raise LedgerUnavailable(
+            f"ledger {path}: found neither it nor {journal_of(path).name}; expected one of them;"
+            " the next run starts a new ledger (TOOLMILL_STATE says where)"
+        )
+    with hold_open(path, alone=True):
+        database, _ = _database(path)
+        held = _union(database, replay(journal_of(path)))
+        for attempt in held.attempts.values():
+            if attempt["status"] == "started":
+                attempt["status"] = "unknown"
+        beside = path.with_name(f"{path.name}.new")
+        beside.unlink(missing_ok=True)
+        _write_database(beside, held)
+        _set_aside(path)
+        beside.replace(path)
+        write_whole(journal_of(path), held)
+    return check(path, blobs)
+
+
+def _database(path: Path) -> tuple[Replayed, str]:
+    """What the database holds, as far as it can be read, and how it is."""
+    if not path.exists():
+        return Replayed(), "absent"
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5)) as db:
+        try:
+            # Only whether the file can be read at all; one that is locked is not corrupt.
+            db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+            told = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
+                mend = f"{users(path)} holds its lock; end it and run again"
+                raise LedgerUnavailable(f"ledger {path}: {error}; {mend}") from error
+            told = str(error)
+        except sqlite3.DatabaseError as error:
+            told = str(error)
+        return held_by_database(db), told.splitlines()[0]
+
+
+def _union(database: Replayed, journal: Replayed) -> Replayed:
+    """What either holds; where both know an attempt, `done` is more than under way."""
+    held = Replayed(torn=journal.torn)
+    for side in (database, journal):
+        for number, attempt in side.attempts.items():
+            known = held.attempts.get(number)
+            if known is None or known["status"] != "done":
+                held.attempts[number] = attempt
+        for key, effect in side.effects.items():
+            known = held.effects.get(key)
+            if known is None or effect["finished_at"] > known["finished_at"]:
+                held.effects[key] = effect
+        held.budgets.update(side.budgets)
+        held.nights.update(side.nights)
+    return held
+
+
+def _paid_keys(held: Replayed) -> set[tuple[str, str]]:
+    return {(effect["key"], effect["blob"]) for effect in held.effects.values()}
+
+
+def _paid(held: Replayed) -> float:
+    return round(sum(row.get("usd") or 0.0 for row in held.attempts.values()), 9)
+
+
+def _write_database(path: Path, held: Replayed) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.executescript(_SCHEMA.read_text())
+        db.execute("BEGIN")
+        for row in held.attempts.values():
+            db.execute(
+                "INSERT INTO attempts VALUES (?, ?, ?, ?, ?, ?, 0, 0, ?, ?, ?, ?, ?, ?, ?, ?,"
+                " NULL)",
+                (row["id"], row["key"], row["stage"], row["partition"], row["status"],
+                 row["run_id"], row["started_at"], row.get("finished_at"), row["scope"],
+                 row["reserved_usd"] or 0.0, row.get("model") or "", row.get("prompt_tokens") or 0,
+                 row.get("completion_tokens") or 0, row.get("usd") or 0.0),
+            )  # fmt: skip
+        for effect in held.effects.values():
+            names = ("key", "stage", "blob", "finished_at")
+            db.execute("INSERT INTO effects VALUES (?, ?, ?, ?)", [effect[n] for n in names])
+        db.executemany("INSERT INTO budgets VALUES (?, ?)", held.budgets.items())
+        for night in held.nights.values():
+            names = ("scope", "number", "id", "opened_at", "closed_at")
+            db.execute("INSERT INTO nights VALUES (?, ?, ?, ?, ?)", [night[n] for n in names])
+        db.execute("DELETE FROM paid")
+        db.execute("INSERT INTO paid SELECT scope, SUM(usd) FROM attempts GROUP BY scope")
+        db.execute("COMMIT")
+
+
+def _set_aside(path: Path) -> None:
+    """Renames the old files; a new database beside an old `-wal` would be damaged by it."""
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime()) + f".{time.time_ns() % 1_000_000:06d}"
+    for name in (f"{path.name}-wal", f"{path.name}-shm", path.name):
+        file = path.with_name(name)
+        if file.exists():
+            file.rename(path.with_name(f"{name}.before-{stamp}"))
+    if journal_of(path).exists():
+        kept = journal_of(path).with_name(f"{journal_of(path).name}.before-{stamp}")
+        kept.write_bytes(journal_of(path).read_bytes())

@@ -1,0 +1,80 @@
+"""A question before it is sent: its name in the ledger, and the most it may use.
+
+What belongs here: the key of a request, prices and upper bounds; pure functions.
+What does not: looking up and sending (`llm.py`), when it may leave (`sending.py`).
+"""
+
+import json
+from dataclasses import dataclass
+from functools import cache
+
+from pydantic import BaseModel
+
+from warehouse.digest import digest
+from warehouse.effects.roles import Request, Role
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """One request with its key; nothing is reserved or recorded yet."""
+
+    request: Request
+    key: str
+    most_tokens: int
+    most_usd: float
+
+
+def prepared(request: Request, version: str, variant: str = "") -> Prepared:
+    """The question of a request; `version` is its provider's, `variant` tells a wider or second
+    attempt from the first."""
+    prompt_tokens = _most_prompt_tokens(request)
+    return Prepared(
+        request,
+        request_key(request, version, variant),
+        # A rate needs no proof as a budget does; three bytes a token is more than text has.
+        most_tokens=prompt_tokens // 3 + request.max_tokens,
+        most_usd=price(request.role, prompt_tokens, request.max_tokens),
+    )
+
+
+def request_key(request: Request, version: str, variant: str = "") -> str:
+    """The ledger key: only what can change the answer. Not the limit, the time-out or the host.
+
+    `variant` tells the wider or second attempt from the first. `meta` counts only where the
+    provider reads it (it has a version); an endpoint sees nothing but the messages.
+    """
+    return digest(
+        {
+            **request.role.identity(),
+            "messages": [dict(message) for message in request.messages],
+            "seed": request.seed,
+            "schema": _shape(request.schema),
+            "provider": version,
+            "meta": dict(request.meta) if version else None,
+            "variant": variant,
+        }
+    )
+
+
+@cache
+def _shape(schema: type[BaseModel]) -> str:
+    """Digest of a model's JSON schema; making the schema costs a millisecond each time."""
+    return digest(schema.model_json_schema())
+
+
+def price(role: Role, prompt_tokens: int, completion_tokens: int) -> float:
+    """US dollars for so many tokens at the role's prices."""
+    return (prompt_tokens * role.usd_in + completion_tokens * role.usd_out) / 1_000_000
+
+
+def _most_prompt_tokens(request: Request) -> int:
+    """Never fewer prompt tokens than are billed: a byte-level tokenizer makes at most one a byte,
+    and an endpoint may bill the schema. Too much reserved stops a little early, too little
+    overspends."""
+    said = sum(len(str(message.get("content", "")).encode()) + 16 for message in request.messages)
+    return said + _schema_bytes(request.schema)
+
+
+@cache
+def _schema_bytes(schema: type[BaseModel]) -> int:
+    return len(json.dumps(schema.model_json_schema()))

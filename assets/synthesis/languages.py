@@ -1,0 +1,54 @@
+"""Is a text in the language that was asked for? By its script, and by its smallest words.
+
+What belongs here: telling a plainly other language. What does not: values, which may be in any
+language, and doubt, which goes in the text's favour.
+"""
+
+import re
+import unicodedata
+from collections import Counter
+
+_LATIN = {"LATIN"}
+_SCRIPTS = {
+    "zh": {"CJK"}, "ja": {"CJK", "HIRAGANA", "KATAKANA"}, "ko": {"HANGUL", "CJK"},
+    "ru": {"CYRILLIC"}, "uk": {"CYRILLIC"}, "bg": {"CYRILLIC"}, "ar": {"ARABIC"},
+    "fa": {"ARABIC"}, "he": {"HEBREW"}, "el": {"GREEK"}, "hi": {"DEVANAGARI"}, "th": {"THAI"},
+}  # fmt: skip
+# Words that a sentence of the language can hardly do without and its neighbours do not have.
+_SMALL = {
+    "en": "the of and to is for with that this my you what please can i'd it from have are",
+    "de": "der die das und ist nicht ich ein eine bitte mir fur mit auf von den dem zu wir kannst",
+    "fr": "le la les des et est je un une pour dans avec sur moi du vous nous qui s'il peux",
+    "es": "el la los las y es una por para con del me mi que en quiero puedes favor como hay",
+    "pt": "o os as e um uma para com do da em no na me meu minha que quero pode voce favor",
+    "it": "il lo gli e un una per con del della di mi che vorrei puoi sono nel alla favore dei",
+    "nl": "de het een en van ik is niet voor met op mijn naar kun graag alle wat deze aan om",
+    "tr": "bir ve icin bu ile de da mi ne var olarak lutfen bana benim istiyorum misin nasil",
+    "id": "yang dan di untuk dengan ini itu dari ke saya tolong apa bisa pada semua ada",
+    "pl": "i w na z do sie jest nie to prosze mi dla jak moj czy chce mozesz od jakie po",
+}
+_WORDS = {language: frozenset(words.split()) for language, words in _SMALL.items()}
+_ENOUGH = 4  # small words: fewer are names and quotations
+
+
+def other_language(text: str, asked: str) -> str | None:
+    """The language or script a text is plainly in instead of the one asked for, or None."""
+    asked = asked.lower().split("-")[0].split("_")[0]
+    letters = [char for char in text[:2000] if char.isalpha()]
+    if asked not in _SCRIPTS and asked not in _WORDS:
+        return None  # a language that nothing here knows
+    scripts = Counter(unicodedata.name(char, "?").split()[0] for char in letters)
+    expected = _SCRIPTS.get(asked, _LATIN)
+    if len(letters) >= 6 and sum(scripts[name] for name in expected) < 0.5 * len(letters):
+        return scripts.most_common(1)[0][0].title()
+    return _by_words(text, asked) if expected == _LATIN else None
+
+
+def _by_words(text: str, asked: str) -> str | None:
+    flat = unicodedata.normalize("NFKD", text[:4000].casefold()).replace("ı", "i")
+    flat = "".join(char for char in flat if not unicodedata.combining(char))
+    said = re.findall(r"[\w']+", flat)
+    held = {name: sum(word in words for word in said) for name, words in _WORDS.items()}
+    best = max(held, key=lambda name: held[name])
+    plainly = held[best] >= _ENOUGH and held[best] >= 4 * max(1, held[asked])
+    return best if best != asked and plainly else None

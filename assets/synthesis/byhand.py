@@ -1,98 +1,111 @@
-"""`toolmill verify` and `toolmill judge`: files in, one verdict per row out.
+"""`toolmill verify` and `toolmill judge`: a person's rows in, one verdict per row out, in order.
 
-What belongs here: reading the rows and servers a person hands in, in the corpus's form.
-What does not: the rules (`verify.py`), the rubric (`rubric.py`).
+What belongs here: rules, the cosine with the description, and the judge, on rows of one call.
+What does not: reading the files (`byhand_files.py`), the rules (`verify.py`), judging (`judge.py`).
 """
 
-import json
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from assets.contracts.canonical import ContractError, contract
-from assets.synthesis.rubric import rule_judgement
-from assets.synthesis.verify import verify
+import numpy as np
+
+from assets.synthesis.byhand_files import Given, Tools
+from assets.synthesis.filters import cosines, echo_finding
+from assets.synthesis.findings import Finding
+from assets.synthesis.judge import judge
+from assets.synthesis.policy import SynthesisPolicy
+from assets.synthesis.rows import PAIRS, SINGLE, Golden, text_of
+from assets.synthesis.verify import decided, verify
+from warehouse.effects.llm import LLM
 
 Json = Any
+Embed = Callable[[Sequence[str]], np.ndarray]
+_BESIDE = 12  # tools of the same server that the judge is shown
 
 
-class UnreadableInput(ValueError):
-    """A file that is not what the command takes: the message names file, line and mend."""
+def verify_rows(
+    rows: Sequence[Given], tools: Tools, embed: Embed, policy: SynthesisPolicy
+) -> list[dict[str, Json]]:
+    """{tool_id, verdict, flaws, score: None, reasons} per row, by rules alone.
 
-
-def verify_file(pairs: Path, tools: Path, *, judge: bool = False) -> Iterator[dict[str, Json]]:
-    """One verdict per row of `pairs`, in order: {tool_id, verdict, flaws, reasons[, score, judge]}.
-
-    `pairs`: JSON Lines with tool_id ("server::tool"), instruction, arguments; other fields are
-    ignored. `tools`: JSON Lines of servers with qualified_name and tools (as in `tools/list`).
-    With `judge`, rows that the rules do not reject get the offline rubric's score too.
-    Raises UnreadableInput; a row about an unknown tool is a verdict (`reject`, `unknown_tool`).
+    A row about a tool that the tools file does not hold is a verdict too: `reject`, with the flaw
+    `unknown_tool` or `unusable_tool`.
     """
-    contracts = read_tools(tools)
-    for number, row in _lines(pairs):
-        missing = {"tool_id", "instruction", "arguments"} - row.keys()
-        if missing:
-            found = f"{pairs}, line {number}: no {', '.join(sorted(missing))}"
-            raise UnreadableInput(f"{found}; expected tool_id, instruction and arguments")
-        yield _verdict(row, contracts, judge)
+    found = [_by_rules(row, tools) for row in rows]
+    open_to_copying = [at for at, one in enumerate(found) if not any(f.certain for f in one)]
+    texts = [(rows[at].instruction, _description(rows[at], tools)) for at in open_to_copying]
+    for at, cosine in zip(open_to_copying, cosines(texts, embed), strict=True):
+        if echo := echo_finding(cosine, policy.copies_above):
+            found[at].append(echo)
+    return [_verdict(row, one) for row, one in zip(rows, found, strict=True)]
 
 
-def _verdict(
-    row: Mapping[str, Json], contracts: Mapping[str, dict[str, Json]], judge: bool
-) -> dict[str, Json]:
-    tool_id, instruction = str(row["tool_id"]), str(row["instruction"])
-    found = contracts.get(tool_id)
-    if found is None:
-        reason = f"{tool_id} is not among the tools"
-        return {
-            "tool_id": tool_id,
-            "verdict": "reject",
-            "flaws": ["unknown_tool"],
-            "reasons": [reason],
-        }
-    server = tool_id.rsplit("::", 1)[0]
-    result = verify(found, instruction, row["arguments"], server=server)
-    reasons = [f"{f.kind} at {f.path or 'the text'}: {f.reason}" for f in result.findings]
-    verdict: dict[str, Json] = {
-        "tool_id": tool_id,
-        "verdict": result.verdict,
-        "flaws": result.kinds,
-        "reasons": reasons,
+def judge_rows(
+    rows: Sequence[Given], tools: Tools, embed: Embed, llm: LLM, policy: SynthesisPolicy
+) -> list[dict[str, Json]]:
+    """As `verify_rows`, and the judge's score, verdict and reasons for what the rules left.
+
+    A row that the judge gave no usable answer for stays `unsure`, with the failure as its reason.
+    """
+    told = verify_rows(rows, tools, embed, policy)
+    asked = [
+        _pair(at, row, one["verdict"], tools)
+        for at, (row, one) in enumerate(zip(rows, told, strict=True))
+        if one["verdict"] != "reject"
+    ]
+    for said in judge(asked, tools.contracts, llm, policy):
+        one = told[int(said["pair_id"])]
+        one["judge"] = said["judge"]
+        if said["status"] == "ok":
+            one |= {"verdict": said["verdict"], "score": said["score"]}
+            one["reasons"].append(said["reasons"])
+        else:
+            one["verdict"] = "unsure"
+            one["reasons"].append(f"not judged: {said['error_kind']}: {said['hint']}")
+    return told
+
+
+def _by_rules(row: Given, tools: Tools) -> list[Finding]:
+    contract = tools.by_id.get(row.tool_id)
+    if contract is None:
+        kind = "unusable_tool" if row.tool_id in tools.unusable else "unknown_tool"
+        reason = tools.unusable.get(row.tool_id) or f"{row.tool_id[:200]} is not among the tools"
+        return [Finding(kind, "tool_id", reason)]
+    return list(verify(contract, row.instruction, row.arguments, server=row.server).findings)
+
+
+def _description(row: Given, tools: Tools) -> str:
+    return str(tools.by_id[row.tool_id].get("description") or "")
+
+
+def _verdict(row: Given, findings: Sequence[Finding]) -> dict[str, Json]:
+    decision = decided(findings)
+    return {
+        "tool_id": row.tool_id,
+        "verdict": decision.verdict,
+        "flaws": decision.kinds,
+        "score": None,
+        "reasons": [f"{f.kind} at {f.path or 'the text'}: {f.reason}" for f in findings],
     }
-    if judge:
-        meta = {"contract": found, "instruction": instruction, "arguments": row["arguments"]}
-        opinion = rule_judgement({**meta, "server": server}, 0)
-        verdict |= {"score": opinion["score"], "judge": "offline:rules"}
-    return verdict
 
 
-def read_tools(path: Path) -> dict[str, dict[str, Json]]:
-    """ "server::tool" -> contract, for every tool of a servers file that has a usable contract."""
-    found: dict[str, dict[str, Json]] = {}
-    for _, server in _lines(path):
-        name = str(server.get("qualified_name") or server.get("server_id") or server.get("name"))
-        for tool in server.get("tools") or []:
-            try:
-                schema = tool.get("inputSchema") or {"type": "object"}
-                found[f"{name}::{tool['name']}"] = contract({**tool, "inputSchema": schema})
-            except (ContractError, KeyError, AttributeError, TypeError):
-                continue  # its rows are answered with unknown_tool
-    return found
-
-
-def _lines(path: Path) -> Iterator[tuple[int, dict[str, Json]]]:
-    try:
-        handle = path.open(encoding="utf-8")
-    except OSError as error:
-        raise UnreadableInput(f"{path}: {error.strerror}; expected a JSON Lines file") from error
-    with handle:
-        for number, line in enumerate(handle, 1):
-            if not line.strip():
-                continue
-            try:
-                value = json.loads(line)
-            except ValueError as error:
-                raise UnreadableInput(f"{path}, line {number}: not JSON ({error})") from error
-            if not isinstance(value, dict):
-                raise UnreadableInput(f"{path}, line {number}: expected a JSON object")
-            yield number, value
+def _pair(at: int, row: Given, verdict: str, tools: Tools) -> dict[str, Json]:
+    """The row of PAIRS that the judge reads; `pair_id` is its place."""
+    digest = tools.digests[row.tool_id]
+    beside = [tools.digests[other] for other in tools.of_server(row.server)][: _BESIDE + 1]
+    call = Golden(row.server, row.tool, digest, dict(row.arguments))
+    made: Mapping[str, Json] = {
+        "pair_id": str(at),
+        "server_id": row.server,
+        "tool": row.tool,
+        "contract_digest": digest,
+        "task": SINGLE,
+        "instruction": row.instruction,
+        "arguments": text_of(row.arguments),
+        "calls": text_of([vars(call)]),
+        "messages": "[]",
+        "offered": text_of(sorted({digest, *beside})),
+        "status": "ok",
+        "verdict": verdict,
+    }
+    return {**dict.fromkeys(PAIRS.columns), **made}

@@ -11,19 +11,26 @@ from typing import Any
 
 from assets.contracts.validate import validate_call
 from assets.synthesis.lexicon import words_of
-from assets.synthesis.phrasing import said
 from assets.synthesis.reading import purpose
+from assets.synthesis.rows import Golden, goldens, text_of
 from assets.synthesis.verify import verify
 
 Json = Any
 Pair = dict[str, Json]
 Contract = Mapping[str, Json]
+# All that the corpus of labelled flaws knows; the last three only sense can tell.
+FLAWS = (
+    "missing_required_argument", "unknown_argument", "wrong_type", "ungrounded_value",
+    "missing_required_value", "names_the_tool", "not_an_instruction", "copies_description",
+    "unrealistic", "wrong_tool",
+)  # fmt: skip
 
 
 def mutants(
     row: Pair, contract: Contract, contracts: Mapping[str, Contract], rng: random.Random
 ) -> list[dict[str, Json]]:
-    """One mutant per flaw kind that this pair allows: [{flaw, pair}]. The pair is left alone."""
+    """One mutant per flaw kind that this row of one call allows: [{flaw, pair}]. The row is left
+    alone."""
     made: list[dict[str, Json]] = []
     for flaw, mutate in _MUTATIONS.items():
         arguments = json.loads(row["arguments"])
@@ -32,12 +39,49 @@ def mutants(
             continue
         text, call = changed
         if (text, call) != (row["instruction"], json.loads(row["arguments"])):
-            pair = {**row, "instruction": text, "arguments": json.dumps(call, ensure_ascii=False)}
-            made.append({"flaw": flaw, "pair": pair})
+            made.append({"flaw": flaw, "pair": rewritten(row, text, call)})
     other = _stranger(row, contracts, rng)
     if other is not None:
-        made.append({"flaw": "wrong_tool", "pair": {**row, "contract_digest": other}})
+        made.append({"flaw": "wrong_tool", "pair": redirected(row, other, contracts[other])})
     return made
+
+
+def rewritten(row: Pair, text: str, arguments: Mapping[str, Json]) -> Pair:
+    """The row of one call with another request and other arguments, in every column that says
+    them."""
+    calls = [vars(one) for one in goldens(row)] if row.get("calls") else []
+    calls = [{**one, "arguments": dict(arguments)} for one in calls]
+    changed = {"instruction": text, "arguments": text_of(arguments), "calls": text_of(calls)}
+    return {**row, **changed, "messages": _talk(row, text, calls)}
+
+
+def redirected(row: Pair, digest: str, contract: Contract) -> Pair:
+    """The row of one call with its call sent to another tool, which is offered beside its own."""
+    offered = {row["contract_digest"], digest, *json.loads(row.get("offered") or "[]")}
+    call = Golden(row["server_id"], str(contract.get("name")), digest, json.loads(row["arguments"]))
+    calls = [vars(call)]
+    return {
+        **row,
+        "tool": call.tool,
+        "contract_digest": digest,
+        "calls": text_of(calls),
+        "offered": text_of(sorted(offered)),
+        "messages": _talk(row, row["instruction"], calls),
+    }
+
+
+def _talk(row: Pair, text: str, calls: list[dict[str, Json]]) -> str | None:
+    """The conversation of one call: the request and the call; what followed is left out, for it
+    answered another call."""
+    if not row.get("messages"):
+        return row.get("messages")
+    made = [
+        {"id": f"call_{n}", "type": "function", "function": {"name": c["tool"],
+         "arguments": text_of(c["arguments"])}}
+        for n, c in enumerate(calls, 1)
+    ]  # fmt: skip
+    asked = {"role": "user", "content": text}
+    return text_of([asked, {"role": "assistant", "content": None, "tool_calls": made}])
 
 
 Changed = tuple[str, dict[str, Json]] | None
@@ -125,7 +169,7 @@ def _missing_value(
     if not names:
         return None
     name = rng.choice(names)
-    spoken = said(call[name], rng, free=False)
+    spoken = str(call[name])
     vague = rng.choice(["it", "that one", "the usual one", "the one we talked about"])
     return re.sub(rf"['\"]?{re.escape(spoken)}['\"]?", vague, text), call
 
@@ -161,9 +205,7 @@ def _copies(text: str, call: dict[str, Json], contract: Contract, rng: random.Ra
     first = re.split(r"(?<=[.!?])\s|\n", str(contract.get("description") or "").strip())[0]
     if len(first.split()) < 7:
         return None
-    values = ", ".join(
-        said(v, rng, False) for v in call.values() if isinstance(v, (str, int, float))
-    )
+    values = ", ".join(str(v) for v in call.values() if isinstance(v, (str, int, float)))
     return f"{first.rstrip('.')}: {values}" if values else first, call
 
 

@@ -1,33 +1,45 @@
 """Judgements: a score and a verdict for every pair that the rules did not reject.
 
-What belongs here: asking the judge role, the threshold, and the row with its receipt.
-What does not: the rubric's text (`prompts/judge.md`), the offline rules (`rubric.py`), judging the
-judge (`mutants.py`).
+What belongs here: asking the judge role (once or for several votes), the threshold, and the row
+with its receipt.
+What does not: the rubric's text (`prompts/judge.md`), what is shown of a row (`judge_view.py`),
+the offline rules (`rubric.py`), judging the judge (`trials.py`).
 
 A set is called judged by a model only when a model judged it: `judge` says `offline:rules` or
 `model:<name>`.
 """
 
 import asyncio
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from assets.synthesis.answers import Opinion
+from assets.synthesis.judge_view import NoContract, View, view
 from assets.synthesis.offline import Offline
+from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.prompts import prompt
-from assets.synthesis.rows import JUDGEMENTS, text_of
+from assets.synthesis.rows import JUDGEMENTS, passes, text_of
 from assets.synthesis.rubric import CRITERIA, rule_judgement
 from warehouse.digest import digest
 from warehouse.effects.ledger import BudgetExceeded
 from warehouse.effects.llm import LLM, OFFLINE, LLMError, Reply
 from warehouse.progress import Progress
 
-__all__ = ["JUDGEMENTS", "judge", "judge_async", "offline_provider", "wanted_judgements"]
+__all__ = [
+    "JUDGEMENTS",
+    "judge",
+    "judge_async",
+    "judge_name",
+    "offline_provider",
+    "overall",
+    "votes_of",
+    "wanted_judgements",
+]
 
 Json = Any
-THRESHOLD = 6.0
 _AT_ONCE = 64
+# Whoever scores by the rubric may forget its last rule; these bind the overall score.
+_BINDING = ("relevance", "completeness", "correctness", "realism")
 
 
 def offline_provider() -> Offline:
@@ -41,78 +53,74 @@ def judge_name(llm: LLM) -> str:
     return "offline:rules" if model == OFFLINE else f"model:{model}"
 
 
+def votes_of(llm: LLM, policy: SynthesisPolicy) -> int:
+    """How often a row is asked for: rules say the same every time, so they vote once."""
+    return 1 if llm.role("judge").model == OFFLINE else policy.votes
+
+
 def wanted_judgements(
-    pair_rows: Iterable[Mapping[str, Json]],
-    llm: LLM,
-    *,
-    seed: int = 0,
-    threshold: float = THRESHOLD,
+    rows: Iterable[Mapping[str, Json]], llm: LLM, policy: SynthesisPolicy
 ) -> dict[str, str]:
     """pair_id -> digest of everything that decides its judgement, for pairs worth judging."""
-    how = _how(llm, seed, threshold)
-    return {row["pair_id"]: _plan(row, how) for row in pair_rows if judgeable(row)}
+    how = _how(llm, policy)
+    return {row["pair_id"]: _plan(row, how) for row in rows if passes(row)}
 
 
-def judgeable(row: Mapping[str, Json]) -> bool:
-    """Whether a pair reaches the judge: it is whole, and no rule rejected it."""
-    return row["status"] == "ok" and row["verdict"] != "reject"
+def _how(llm: LLM, policy: SynthesisPolicy) -> list[Json]:
+    votes = votes_of(llm, policy)
+    who = llm.identity("judge")
+    return [prompt("judge").digest, who, policy.seed, votes, policy.threshold]
 
 
-def _how(llm: LLM, seed: int, threshold: float) -> list[Json]:
-    return [prompt("judge").digest, llm.identity("judge"), seed, threshold]
+_SAYS = ("contract_digest", "task", "instruction", "arguments", "calls", "messages", "offered")
 
 
 def _plan(row: Mapping[str, Json], how: list[Json]) -> str:
-    return digest([row["contract_digest"], row["instruction"], row["arguments"], how])
+    return digest([[row.get(name) for name in _SAYS], how])
 
 
 def judge(
-    pair_rows: Sequence[Mapping[str, Json]],
+    rows: Sequence[Mapping[str, Json]],
     contracts: Mapping[str, Mapping[str, Json]],
     llm: LLM,
+    policy: SynthesisPolicy,
     *,
-    seed: int = 0,
-    threshold: float = THRESHOLD,
     progress: Progress | None = None,
 ) -> list[dict[str, Json]]:
     """`judge_async`, run to its end in an event loop of its own."""
-    return asyncio.run(
-        judge_async(pair_rows, contracts, llm, seed=seed, threshold=threshold, progress=progress)
-    )
+    return asyncio.run(judge_async(rows, contracts, llm, policy, progress=progress))
 
 
 async def judge_async(
-    pair_rows: Sequence[Mapping[str, Json]],
+    rows: Sequence[Mapping[str, Json]],
     contracts: Mapping[str, Mapping[str, Json]],
     llm: LLM,
+    policy: SynthesisPolicy,
     *,
-    seed: int = 0,
-    threshold: float = THRESHOLD,
     progress: Progress | None = None,
 ) -> list[dict[str, Json]]:
-    """One row of `JUDGEMENTS` for each judgeable pair; `contracts`: contract_digest -> contract.
+    """One row of `JUDGEMENTS` for each row that passes; `contracts`: contract_digest -> contract.
 
     A judge that gives no usable answer is a row with status `failed` and no verdict: the pair is
-    not accepted, and is asked for again when the plan says so.
+    not accepted, and is asked for again when the plan says so. Of several votes all must come; the
+    ledger keeps those that did.
     """
-    rows = [row for row in pair_rows if judgeable(row)]
-    how, done = _how(llm, seed, threshold), 0
+    due = [row for row in rows if passes(row)]
+    how, done = _how(llm, policy), 0
     window = asyncio.Semaphore(_AT_ONCE)
 
     async def one(row: Mapping[str, Json]) -> dict[str, Json]:
         nonlocal done
         async with window:
-            made = await _judgement(
-                row, contracts.get(row["contract_digest"]), llm, seed, threshold
-            )
+            made = await _judgement(row, contracts, llm, policy)
         done += 1
-        if progress is not None and (done % 100 == 0 or done == len(rows)):
-            progress.update("judgements", done, len(rows), usd=round(llm.usd, 4))
+        if progress is not None and (done % 100 == 0 or done == len(due)):
+            progress.update("judgements", done, len(due), usd=round(llm.usd, 4))
         return {**made, "plan_digest": _plan(row, how)}
 
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(row)) for row in rows]
+            tasks = [group.create_task(one(row)) for row in due]
     finally:
         await llm.aclose()
     return [task.result() for task in tasks]
@@ -120,10 +128,9 @@ async def judge_async(
 
 async def _judgement(
     row: Mapping[str, Json],
-    contract: Mapping[str, Json] | None,
+    contracts: Mapping[str, Mapping[str, Json]],
     llm: LLM,
-    seed: int,
-    threshold: float,
+    policy: SynthesisPolicy,
 ) -> dict[str, Json]:
     blank: dict[str, Json] = {
         **{name: row.get(name) for name in ("pair_id", "marketplace", "server_id", "tool")},
@@ -132,48 +139,53 @@ async def _judgement(
         "provider": llm.role("judge").provider,
         "model": llm.role("judge").model,
         "prompt_digest": prompt("judge").digest,
+        "threshold": policy.threshold,
         "usd": 0.0,
         "status": "failed",
     }
-    if contract is None:
-        hint = "the snapshot that wrote the pair is gone; compose the tool again"
-        return {**blank, "error_kind": "no_contract", "hint": hint}
     try:
-        reply = await opinion(row, contract, llm, seed)
+        replies = await votes(view(row, contracts), llm, policy)
+    except NoContract as error:
+        return {**blank, "error_kind": "no_contract", "hint": str(error)[:300]}
     except (LLMError, BudgetExceeded, ValueError) as error:
-        kind = getattr(
-            error, "kind", "budget" if isinstance(error, BudgetExceeded) else "bad_value"
-        )
+        kind = "budget" if isinstance(error, BudgetExceeded) else getattr(error, "kind", "bad_row")
         if kind in ("unknown_role", "no_provider"):
             raise
         return {**blank, "error_kind": kind, "hint": str(error)[:300]}
-    said = reply.value
+    return {**blank, **_counted(replies, policy.threshold), "status": "ok"}
+
+
+async def votes(shown: View, llm: LLM, policy: SynthesisPolicy) -> list[Reply[Opinion]]:
+    """The judge's opinions of one row, one a vote. Raises what `LLM.complete` raises."""
+    seeds = [policy.seed + vote for vote in range(votes_of(llm, policy))]
+    messages = prompt("judge").messages(**shown.words)
+    return [
+        await llm.complete("judge", messages, schema=Opinion, seed=seed, meta=shown.meta)
+        for seed in seeds
+    ]
+
+
+def overall(said: Opinion) -> float:
+    """The overall score, held to the rubric's last rule: at most one above each binding one."""
+    return min([said.score, *(getattr(said, name) + 1 for name in _BINDING)])
+
+
+def _counted(replies: Sequence[Reply[Opinion]], threshold: float) -> dict[str, Json]:
+    scores = [overall(reply.value) for reply in replies]
+    mean = round(sum(scores) / len(scores), 4)
+    each = {
+        name: round(sum(getattr(reply.value, name) for reply in replies) / len(replies), 4)
+        for name in CRITERIA
+    }
     return {
-        **blank,
-        "model": reply.model,
-        "score": said.score,
-        "scores": text_of({name: getattr(said, name) for name in CRITERIA}),
-        "verdict": "accept" if said.score >= threshold else "reject",
-        "reasons": said.reasons[:1000],
-        "prompt_tokens": reply.prompt_tokens,
-        "completion_tokens": reply.completion_tokens,
-        "usd": reply.usd,
-        "status": "ok",
+        "model": replies[-1].model,
+        "score": mean,
+        "votes": len(scores),
+        "spread": max(scores) - min(scores),
+        "scores": text_of(each),
+        "verdict": "accept" if mean >= threshold else "reject",
+        "reasons": " | ".join(reply.value.reasons for reply in replies)[:2000],
+        "prompt_tokens": sum(reply.prompt_tokens for reply in replies),
+        "completion_tokens": sum(reply.completion_tokens for reply in replies),
+        "usd": round(sum(reply.usd for reply in replies), 9),
     }
-
-
-async def opinion(
-    row: Mapping[str, Json], contract: Mapping[str, Json], llm: LLM, seed: int
-) -> Reply[Opinion]:
-    """The judge's opinion of one pair. Raises what `LLM.complete` raises."""
-    shown = json.dumps(contract, ensure_ascii=False, indent=1)[:24_000]
-    messages = prompt("judge").messages(
-        contract=shown, instruction=row["instruction"], arguments=row["arguments"]
-    )
-    meta = {
-        "contract": contract,
-        "instruction": row["instruction"],
-        "arguments": json.loads(row["arguments"]),
-        "server": row.get("server_id") or "",
-    }
-    return await llm.complete("judge", messages, schema=Opinion, seed=seed, meta=meta)

@@ -1,114 +1,115 @@
-"""The judge is judged: seeded mutants of good pairs, one flaw each, and how many are caught.
+"""What the judge is tried on: good rows that are known, and mutants with one flaw each.
 
-What belongs here: making mutants mechanically, catch rates and false alarms with intervals.
-What does not: judging (`judge.py`), the rules (`verify.py`).
+What belongs here: the rows written by hand (`known_good.json`), those of the night, and one list of
+cases out of both.
+What does not: making one mechanical flaw (`flaws.py`), counting who catches what (`trials.py`).
 
-Mechanical flaws are the easy ones; a rate over them says that the filters work, not that they
-have taste.
+The rows by hand carry three mutants that only sense can tell (`unrealistic`, `wrong_tool`,
+`copies_description`): a mechanical mutant of those kinds is the easy case.
 """
 
-import asyncio
 import json
-import math
 import random
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from assets.synthesis.flaws import mutants
-from assets.synthesis.judge import THRESHOLD, judge_name, opinion
-from assets.synthesis.verify import verify
-from warehouse.effects.llm import LLM
-from warehouse.intervals import wilson
+from assets.contracts.canonical import contract as canonical
+from assets.contracts.canonical import contract_digest
+from assets.synthesis.flaws import mutants, rewritten
+from assets.synthesis.rows import ONE_CALL, PAIRS, SINGLE, Golden, pair_id, passes, text_of
 
 Json = Any
 Pair = dict[str, Json]
-Contract = Mapping[str, Json]
-GOOD = "good"
+Contracts = Mapping[str, Mapping[str, Json]]
+GOOD = "good"  # written by hand and read: refusing one is a false alarm
+NIGHT = "of_the_night"  # accepted by the rules tonight: presumed good, and counted apart
 
 
 @dataclass(frozen=True)
-class Rate:
-    """Of `n` pairs with this flaw (or of the good ones) how many were refused, with a 95% Wilson
-    interval."""
+class Case:
+    """One row of the trial, and what is wrong with it: a flaw's kind, `GOOD` or `NIGHT`."""
 
     kind: str
-    n: int
-    refused: int
-    low: float
-    high: float
-
-    @property
-    def rate(self) -> float:
-        return self.refused / self.n if self.n else math.nan
+    row: Pair
 
 
-@dataclass(frozen=True)
-class MutationReport:
-    """Catch rate per flaw kind and false alarms on the good pairs they were made from."""
+@cache
+def known_good() -> tuple[tuple[Pair, ...], dict[str, dict[str, Json]]]:
+    """The rows by hand as rows of PAIRS, and their contracts by digest."""
+    told = json.loads(Path(__file__).with_name("known_good.json").read_text(encoding="utf-8"))
+    contracts: dict[str, dict[str, Json]] = {}
+    digests: dict[tuple[str, str], str] = {}
+    for one in told["tools"]:
+        found = canonical(one["contract"])
+        digest = contract_digest(one["contract"])
+        contracts[digest] = found
+        digests[one["server_id"], found["name"]] = digest
+    rows = [_row(one, digests) for one in told["rows"]]
+    return tuple(rows), contracts
 
-    judge: str
-    flaws: list[Rate]
-    false_alarms: Rate
 
-    @property
-    def caught(self) -> Rate:
-        """All flaw kinds together."""
-        return _rate("all", sum(r.n for r in self.flaws), sum(r.refused for r in self.flaws))
+def _row(told: Mapping[str, Json], digests: Mapping[tuple[str, str], str]) -> Pair:
+    server, tool = told["server_id"], told["tool"]
+    digest = digests[server, tool]
+    offered = sorted(found for (of, _), found in digests.items() if of == server)
+    call = Golden(server, tool, digest, told["arguments"])
+    row = dict.fromkeys(PAIRS.columns) | {
+        "marketplace": "by_hand",
+        "server_id": server,
+        "tool": tool,
+        "contract_digest": digest,
+        "plan_digest": "by_hand",
+        "task": SINGLE,
+        "index": 0,
+        "kind": told["kind"],
+        "profile": text_of({"language": told["language"]}),
+        "calls": text_of([vars(call)]),
+        "messages": "[]",
+        "contracts": text_of(offered),
+        "offered": text_of(offered),
+        "status": "ok",
+        "verdict": "accept",
+    }
+    row = rewritten(row, told["instruction"], told["arguments"])
+    return {**row, "pair_id": pair_id(row), "_mutants": told["mutants"]}
 
 
-def mutation_test(
-    pair_rows: Sequence[Pair],
-    contracts: Mapping[str, Contract],
-    llm: LLM,
-    *,
-    seed: int = 0,
-    good: int = 40,
-    threshold: float = THRESHOLD,
-) -> MutationReport:
-    """Judges up to `good` accepted pairs and one mutant of each per flaw kind.
+def cases(
+    night: Iterable[Pair], contracts: Contracts, *, seed: int, good: int
+) -> tuple[list[Case], dict[str, Mapping[str, Json]]]:
+    """Every case of one trial, and the contracts they stand on; the same for the same seed.
 
-    `contracts` maps contract_digest -> contract. Mutants go the way of every pair: rules first,
-    then the judge. Raises what the judge's client raises.
+    `night`: rows of PAIRS, of which up to `good` that hold one call and that the rules accepted are
+    drawn. Only rules have accepted them: what the judge said of them would make its false alarms
+    look rare.
     """
-    accepted = [row for row in pair_rows if row["status"] == "ok" and row["verdict"] == "accept"]
-    known = [row for row in accepted if row["contract_digest"] in contracts]
     rng = random.Random(seed)
-    chosen = rng.sample(sorted(known, key=lambda row: row["pair_id"]), min(good, len(known)))
-    cases = [(GOOD, row) for row in chosen]
-    for row in chosen:
-        contract = contracts[row["contract_digest"]]
-        cases += [(m["flaw"], m["pair"]) for m in mutants(row, contract, contracts, rng)]
-    refused = asyncio.run(_refusals([row for _, row in cases], contracts, llm, seed, threshold))
-    counts: Counter[str] = Counter(kind for kind, _ in cases)
-    hits = Counter(kind for (kind, _), no in zip(cases, refused, strict=True) if no)
-    rates = [_rate(kind, counts[kind], hits[kind]) for kind in sorted(counts) if kind != GOOD]
-    return MutationReport(judge_name(llm), rates, _rate(GOOD, counts[GOOD], hits[GOOD]))
-
-
-async def _refusals(
-    rows: Sequence[Pair],
-    contracts: Mapping[str, Contract],
-    llm: LLM,
-    seed: int,
-    threshold: float,
-) -> list[bool]:
-    async def refused(row: Pair) -> bool:
-        contract = contracts[row["contract_digest"]]
+    rows, own = known_good()
+    found: list[Case] = []
+    for row in rows:
+        by_sense = row["_mutants"]
+        plain = {name: value for name, value in row.items() if name != "_mutants"}
+        found.append(Case(GOOD, plain))
+        found += _mechanical(plain, own, rng, without=set(by_sense))
         arguments = json.loads(row["arguments"])
-        found = verify(contract, row["instruction"], arguments, server=row["server_id"])
-        if found.verdict == "reject":
-            return True
-        return (await opinion(row, contract, llm, seed)).value.score < threshold
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(refused(row)) for row in rows]
-    finally:
-        await llm.aclose()
-    return [task.result() for task in tasks]
+        found += [Case(kind, rewritten(plain, text, arguments)) for kind, text in by_sense.items()]
+    for row in _drawn(night, contracts, rng, good):
+        found.append(Case(NIGHT, row))
+        found += _mechanical(row, contracts, rng, without=set())
+    return found, {**contracts, **own}
 
 
-def _rate(kind: str, n: int, refused: int) -> Rate:
-    return Rate(kind, n, refused, *wilson(refused, n))
+def _drawn(night: Iterable[Pair], contracts: Contracts, rng: random.Random, n: int) -> list[Pair]:
+    known = [row for row in night if row["task"] in ONE_CALL and row["verdict"] == "accept"]
+    known = [row for row in known if passes(row) and row["contract_digest"] in contracts]
+    return rng.sample(sorted(known, key=lambda row: row["pair_id"]), min(n, len(known)))
+
+
+def _mechanical(
+    row: Pair, contracts: Contracts, rng: random.Random, without: set[str]
+) -> Sequence[Case]:
+    made = mutants(row, contracts[row["contract_digest"]], contracts, rng)
+    return [Case(one["flaw"], one["pair"]) for one in made if one["flaw"] not in without]

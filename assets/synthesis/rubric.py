@@ -1,66 +1,145 @@
-"""The offline judge: rules that score a pair by the rubric, and say that they are rules.
+"""The offline judge: rules that score a row by the rubric, and say that they are rules.
 
 What belongs here: a score per criterion from what rules can see, with reasons.
-What does not: asking a model (`judge.py`), the rules themselves (`verify.py`).
+What does not: asking a model (`judge.py`), the rules of every row themselves (`verify_row.py`),
+whether an unstated value follows from the text (`plausible.py`).
 """
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
+from assets.synthesis.absurd import absurdity
+from assets.synthesis.findings import Finding
 from assets.synthesis.grounding import fold, leaves, stem
 from assets.synthesis.lexicon import lexicon, words_in, words_of
+from assets.synthesis.parroting import parrots
+from assets.synthesis.plausible import follows
+from assets.synthesis.rows import NO_TOOL, ONE_CALL, SINGLE, text_of
 from assets.synthesis.verify import verify
+from assets.synthesis.verify_row import verify_row
 
 Json = Any
 CRITERIA = ("clarity", "specificity", "relevance", "completeness", "correctness", "realism")
 _HITS = {
-    "missing_required_argument": "correctness", "unknown_argument": "correctness",
-    "wrong_type": "correctness", "bad_value": "correctness", "bad_schema": "correctness",
-    "ungrounded_value": "correctness", "missing_required_value": "completeness",
-    "names_the_tool": "realism", "copies_description": "realism", "not_an_instruction": "clarity",
+    "missing_required_value": "completeness", "names_the_tool": "realism",
+    "copies_description": "realism", "not_an_instruction": "clarity",
+    "may_need_a_tool": "relevance", "no_question": "relevance", "nothing_missing": "completeness",
 }  # fmt: skip
+_UNSTATED = ("missing_required_value", "ungrounded_value")
 _LEFTOVER = re.compile(
     r"\{\w*\}|<[a-z_ ]+>|\[(?:your|insert)[^\]]*\]|\bundefined\b|\bNone\b|\bnull\b"
 )
 
 
 def rule_judgement(meta: Mapping[str, Json], seed: int) -> Json:
-    """The judge's reply for meta {contract, instruction, arguments, server}: reasons, a score from
-    1 to 10 per criterion, and the overall score."""
-    contract, instruction = meta["contract"], str(meta["instruction"])
+    """The judge's reply for the judge's meta (`answers.py`): reasons, a score from 1 to 10 per
+    criterion, and the overall score."""
     scores: dict[str, int] = dict.fromkeys(CRITERIA, 9)
     reasons: list[str] = []
-    verification = verify(contract, instruction, meta["arguments"], server=meta.get("server", ""))
-    for finding in verification.findings:
-        criterion = _HITS[finding.kind]
-        scores[criterion] = min(scores[criterion], 2 if finding.certain else 5)
-        reasons.append(f"{finding.kind} at {finding.path or 'the text'}: {finding.reason}")
-    words = re.findall(r"\w+", fold(instruction))
-    if len(words) < 2 or len(words) > 160:
-        scores["clarity"] = min(scores["clarity"], 5)
-        reasons.append(f"{len(words)} words")
-    if _LEFTOVER.search(instruction):
-        scores["realism"] = min(scores["realism"], 4)
-        reasons.append("an unfilled placeholder is left in the text")
-    if _repeats(words, meta["arguments"]):
-        scores["clarity"] = min(scores["clarity"], 5)
-        reasons.append("words repeat each other")
-    if not _speaks_of(contract, instruction, meta["arguments"]):
-        scores["relevance"] = min(scores["relevance"], 5)
-        reasons.append("nothing in the text speaks of what the tool does")
+    for criterion, most, reason in _objections(meta):
+        scores[criterion] = min(scores[criterion], most)
+        reasons.append(reason)
     low = min(scores.values())
     overall = low if low < 6 else round(sum(scores.values()) / len(scores))
-    said = "; ".join(reasons) or "no rule objects"
-    return {"reasons": said, **scores, "score": overall}
+    return {"reasons": "; ".join(reasons) or "no rule objects", **scores, "score": overall}
+
+
+Objection = tuple[str, int, str]
+
+
+def _objections(meta: Mapping[str, Json]) -> Iterable[Objection]:
+    """(criterion, the most it can still score, why)."""
+    instruction = str(meta["instruction"])
+    findings = _findings(meta)
+    unstated = [f for f in findings if not f.certain and f.kind in _UNSTATED]
+    likely = bool(unstated) and follows(instruction, unstated, _arguments(meta))
+    for finding in findings:
+        most = 2 if finding.certain else 6 if likely and finding in unstated else 5
+        told = f"{finding.kind} at {finding.path or 'the text'}: {finding.reason}"
+        yield _HITS.get(finding.kind, "correctness"), most, told
+    yield from _words(instruction, _arguments(meta))
+    if meta.get("task") != NO_TOOL and not _speaks_of(
+        meta["contract"], instruction, _arguments(meta)
+    ):
+        # One in six good requests shares no word with its tool: a doubt, no reason to refuse.
+        yield "relevance", 7, "no word of the text is one of the tool's"
+    for why in absurdity(instruction, _arguments(meta)):
+        yield "realism", 4, why
+    if taken := _taken(meta):
+        yield "realism", 5, taken
+
+
+def _taken(meta: Mapping[str, Json]) -> str | None:
+    """What a request takes over from the contract of one of its calls."""
+    known = {one.get("name"): one for one in [meta["contract"], *meta["contracts"]]}
+    for call in meta["calls"]:
+        contract = known.get(call["tool"])
+        if contract and (taken := parrots(contract, meta["instruction"], call["arguments"])):
+            return taken
+    return None
+
+
+def _words(instruction: str, arguments: Json) -> Iterable[Objection]:
+    words = re.findall(r"\w+", fold(instruction))
+    if len(words) < 2 and instruction.isascii() or len(words) > 400:
+        yield "clarity", 5, f"{len(words)} words"
+    if _LEFTOVER.search(instruction) and not _LEFTOVER.search(text_of(arguments)):
+        yield "realism", 4, "an unfilled placeholder is left in the text"
+    if _repeats(words, arguments):
+        yield "clarity", 5, "words repeat each other"
+
+
+def _arguments(meta: Mapping[str, Json]) -> dict[str, Json]:
+    """The arguments of all calls as one object, for looking values up."""
+    return {f"{n}": call["arguments"] for n, call in enumerate(meta["calls"])}
+
+
+def _findings(meta: Mapping[str, Json]) -> list[Finding]:
+    task, calls = meta.get("task") or SINGLE, meta["calls"]
+    if task in ONE_CALL and len(calls) == 1 and calls[0]["tool"] == meta["contract"].get("name"):
+        server = str(meta.get("server") or "")
+        arguments = calls[0]["arguments"]
+        return list(
+            verify(meta["contract"], meta["instruction"], arguments, server=server).findings
+        )
+    return list(verify_row(*_row(meta, task)).findings)
+
+
+def _row(
+    meta: Mapping[str, Json], task: str
+) -> tuple[dict[str, Json], dict[str, Mapping[str, Json]]]:
+    """The row that the meta was made from, as far as rules read it; contracts by their place."""
+    known = {str(place): one for place, one in enumerate([meta["contract"], *meta["contracts"]])}
+    by_name = {one.get("name"): place for place, one in reversed(known.items())}
+    server = str(meta.get("server") or "")
+    calls = [
+        {"server_id": server, "contract_digest": by_name.get(call["tool"], "absent"), **call}
+        for call in meta["calls"]
+    ]
+    row = {
+        "task": task,
+        "contract_digest": "0",
+        "instruction": meta["instruction"],
+        "messages": json.dumps(meta["messages"]),
+        "calls": json.dumps(calls),
+        "offered": json.dumps(sorted(known)),
+    }
+    return row, known
 
 
 def _repeats(words: list[str], arguments: Json) -> bool:
+    """A long word said twice in a row, or three words in a row said twice running. Mere
+    repetition is no sign: it refused 26 of 1,224 good requests and caught one flaw."""
     held = {w for _, v in leaves(arguments, {}) for w in re.findall(r"\w+", fold(str(v)))}
-    long = [word for word in words if len(word) > 3 and word not in held]
-    doubled = any(a == b for a, b in pairwise(long))
-    return doubled or (len(long) >= 8 and len(set(long)) < 0.5 * len(long))
+    if any(a == b and len(a) > 3 and a not in held for a, b in pairwise(words)):
+        return True
+    return any(
+        words[at : at + 3] == words[at + 3 : at + 6] and not held.issuperset(words[at : at + 3])
+        for at in range(len(words) - 5)
+    )
 
 
 def _speaks_of(contract: Mapping[str, Json], instruction: str, arguments: Json) -> bool:

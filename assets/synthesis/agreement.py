@@ -1,0 +1,113 @@
+"""Agreement of verdicts with labels, by people or of a corpus, with n and intervals.
+
+What belongs here: accuracy, Cohen's kappa, what the verdicts catch and refuse wrongly, ranks.
+What does not: where labels come from (`review.py`, `benchmarks/bench_judge.py`).
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from warehouse.intervals import wilson
+
+_Z = 1.959964  # 95%
+
+
+@dataclass(frozen=True)
+class Share:
+    """`hits` of `n`, with a 95% Wilson interval; `value` is None where nothing was counted."""
+
+    hits: int
+    n: int
+    value: float | None
+    low: float
+    high: float
+
+
+def share(hits: int, n: int) -> Share:
+    low, high = wilson(hits, n)
+    return Share(hits, n, round(hits / n, 4) if n else None, round(low, 4), round(high, 4))
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How verdicts agree with labels. `kappa` is None where it is not defined: nothing was
+    labelled, or verdicts and labels are all the same one value."""
+
+    n: int
+    accuracy: Share
+    kappa: float | None
+    kappa_low: float | None
+    kappa_high: float | None
+    catch: Share  # of those labelled flawed, how many were refused
+    false_alarms: Share  # of those labelled good, how many were refused
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def agreement(pairs: Iterable[tuple[bool, bool]]) -> Agreement:
+    """`pairs`: (labelled good, accepted by the verdict), one a row."""
+    counts = Counter((bool(good), bool(accepted)) for good, accepted in pairs)
+    n, same = counts.total(), counts[True, True] + counts[False, False]
+    kappa, half = _kappa(counts)
+    flawed = counts[False, False] + counts[False, True]
+    good = counts[True, True] + counts[True, False]
+    return Agreement(
+        n=n,
+        accuracy=share(same, n),
+        kappa=None if kappa is None else round(kappa, 4),
+        kappa_low=None if kappa is None or half is None else round(max(-1.0, kappa - half), 4),
+        kappa_high=None if kappa is None or half is None else round(min(1.0, kappa + half), 4),
+        catch=share(counts[False, False], flawed),
+        false_alarms=share(counts[True, False], good),
+    )
+
+
+def _kappa(counts: Counter[tuple[bool, bool]]) -> tuple[float | None, float | None]:
+    """Cohen's kappa and the half width of its 95% interval (Fleiss, Cohen and Everitt 1969)."""
+    n = counts.total()
+    if n == 0:
+        return None, None
+    p = {key: counts[key] / n for key in [(a, b) for a in (True, False) for b in (True, False)]}
+    label = {value: p[value, True] + p[value, False] for value in (True, False)}
+    verdict = {value: p[True, value] + p[False, value] for value in (True, False)}
+    seen = p[True, True] + p[False, False]
+    chance = sum(label[value] * verdict[value] for value in (True, False))
+    if math.isclose(chance, 1.0):
+        return None, None
+    kappa = (seen - chance) / (1 - chance)
+    on = sum(p[v, v] * (1 - (label[v] + verdict[v]) * (1 - kappa)) ** 2 for v in (True, False))
+    off = (1 - kappa) ** 2 * sum(
+        p[a, b] * (verdict[a] + label[b]) ** 2 for a, b in ((True, False), (False, True))
+    )
+    spread = on + off - (kappa - chance * (1 - kappa)) ** 2
+    return kappa, _Z * math.sqrt(max(0.0, spread) / n) / (1 - chance)
+
+
+def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """Spearman's rho, ties given their mean rank; None below two rows or where one is constant."""
+    if len(one) != len(other):
+        raise ValueError(f"{len(one)} and {len(other)} values; expected as many of both")
+    if len(one) < 2 or len(set(one)) < 2 or len(set(other)) < 2:
+        return None
+    a, b = _ranks(one), _ranks(other)
+    middle = (len(a) + 1) / 2
+    top = sum((x - middle) * (y - middle) for x, y in zip(a, b, strict=True))
+    bottom = math.sqrt(sum((x - middle) ** 2 for x in a) * sum((y - middle) ** 2 for y in b))
+    return top / bottom
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    order = sorted(range(len(values)), key=lambda place: values[place])
+    ranks, start = [0.0] * len(values), 0
+    while start < len(order):
+        end = start
+        while end + 1 < len(order) and values[order[end + 1]] == values[order[start]]:
+            end += 1
+        for place in order[start : end + 1]:
+            ranks[place] = (start + end) / 2 + 1
+        start = end + 1
+    return ranks

@@ -1,0 +1,146 @@
+"""The files that `toolmill verify` and `toolmill judge` read: rows, and servers with their tools.
+
+What belongs here: reading them whole before anything is printed, and one clear error.
+What does not: any verdict (`byhand.py`).
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from assets.contracts.canonical import ContractError, contract, contract_digest
+
+Json = Any
+FILE_CAP = 512 * 1024 * 1024  # bytes; 68,733 rows with their calls are 40 MB
+_FIELDS = ("tool_id", "instruction", "arguments")
+
+
+class UnreadableInput(ValueError):
+    """A file that is not what the command takes: the message names file, line and mend."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """One row as it was handed in. Labels beside these fields were never read."""
+
+    tool_id: str
+    instruction: str
+    arguments: Json
+
+    @property
+    def server(self) -> str:
+        return self.tool_id.rpartition("::")[0]
+
+    @property
+    def tool(self) -> str:
+        return self.tool_id.rpartition("::")[2]
+
+
+@dataclass
+class Tools:
+    """The tools of a servers file, by `server::tool`."""
+
+    by_id: dict[str, dict[str, Json]] = field(default_factory=dict)
+    unusable: dict[str, str] = field(default_factory=dict)  # and why
+    digests: dict[str, str] = field(default_factory=dict)
+    contracts: dict[str, dict[str, Json]] = field(default_factory=dict)  # by digest
+    _servers: dict[str, list[str]] = field(default_factory=dict)
+
+    def of_server(self, server: str) -> list[str]:
+        """The ids of a server's tools, in the order of the file."""
+        return self._servers.get(server, [])
+
+    def add(self, server: str, tool: Mapping[str, Json]) -> None:
+        name = tool.get("name") if isinstance(tool, Mapping) else None
+        if not isinstance(name, str):
+            return
+        key = f"{server}::{name}"
+        try:
+            schema = tool.get("inputSchema") or {"type": "object"}
+            made = contract({**tool, "inputSchema": schema})
+            digest = contract_digest({**tool, "inputSchema": schema})
+        except (ContractError, KeyError, AttributeError, TypeError, ValueError) as error:
+            self.unusable[key] = f"{key[:200]} has no usable contract ({str(error)[:120]})"
+            return
+        self.by_id[key], self.digests[key], self.contracts[digest] = made, digest, made
+        self._servers.setdefault(server, []).append(key)
+
+
+def read_rows(path: Path) -> list[Given]:
+    """The rows of a JSON Lines file. Raises UnreadableInput; labels are never read."""
+    found = [_given(path, number, row) for number, row in _lines(path)]
+    if not found:
+        raise UnreadableInput(f"{path}: no rows; expected a JSON object a line with {_named()}")
+    return found
+
+
+def read_tools(path: Path) -> Tools:
+    """The tools of a JSON Lines file of servers: qualified_name (or server_id, or name), tools.
+
+    A tool whose contract is unusable is kept by name, so that its rows can say why. Raises
+    UnreadableInput where no tool at all is found.
+    """
+    tools = Tools()
+    for _, server in _lines(path):
+        name = next(
+            (server[k] for k in ("qualified_name", "server_id", "name") if server.get(k)), ""
+        )
+        listed = server.get("tools")
+        for tool in listed if isinstance(listed, list) else []:
+            tools.add(str(name), tool)
+    if not tools.by_id and not tools.unusable:
+        shape = '{"qualified_name": "…", "tools": [{"name": "…", "inputSchema": {…}}]}'
+        raise UnreadableInput(f"{path}: no tools found; expected a server a line as {shape}")
+    return tools
+
+
+def _given(path: Path, number: int, row: Mapping[str, Json]) -> Given:
+    where = f"{path}, line {number}"
+    if missing := [name for name in _FIELDS if name not in row]:
+        raise UnreadableInput(f"{where}: no {', '.join(missing)}; expected {_named()}")
+    for name in ("tool_id", "instruction"):
+        if not isinstance(row[name], str):
+            found = type(row[name]).__name__
+            raise UnreadableInput(f"{where}: {name} is {found}, expected a text")
+    return Given(row["tool_id"], row["instruction"], row["arguments"])
+
+
+def _named() -> str:
+    return f"{', '.join(_FIELDS[:-1])} and {_FIELDS[-1]}"
+
+
+def _lines(path: Path) -> Iterator[tuple[int, dict[str, Json]]]:
+    for number, line in enumerate(_text(path).split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line, parse_constant=_no_number)
+        except (ValueError, RecursionError) as error:
+            told = " ".join(str(error).split())[:120]
+            raise UnreadableInput(f"{path}, line {number}: not JSON ({told})") from error
+        if not isinstance(value, dict):
+            found = type(value).__name__
+            raise UnreadableInput(f"{path}, line {number}: {found}, expected a JSON object")
+        yield number, value
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _text(path: Path) -> str:
+    """The whole file as text; a byte order mark is not part of it."""
+    try:
+        if path.is_file() and path.stat().st_size > FILE_CAP:
+            raise UnreadableInput(
+                f"{path}: {path.stat().st_size} bytes, at most {FILE_CAP} are read"
+            )
+        return path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise UnreadableInput(f"{path}: {error.strerror}; expected a JSON Lines file") from error
+    except UnicodeDecodeError as error:
+        raise UnreadableInput(
+            f"{path}: not UTF-8 at byte {error.start}; save it as UTF-8"
+        ) from error

@@ -1,0 +1,79 @@
+"""The commands `verify` and `judge`: pairs in a file, one verdict a line.
+
+What belongs here: their arguments, who judges by the settings, and what they print.
+What does not: the rules (`assets/synthesis/verify.py`) and judging (`assets/synthesis/judge.py`).
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestration.settings import Settings, load_settings
+from orchestration.terminal import fail, print_json
+
+if TYPE_CHECKING:
+    from warehouse.effects.llm import LLM
+
+app = typer.Typer(add_completion=False)
+
+Pairs = Annotated[Path, typer.Argument(help="JSON Lines: tool_id, instruction, arguments")]
+ToolsFile = Annotated[Path, typer.Option("--tools", help="JSON Lines of servers with their tools")]
+AsJson = Annotated[bool, typer.Option("--json", help="a JSON line a row (the default)")]
+
+
+@app.command()
+def verify(pairs: Pairs, tools: ToolsFile, as_json: AsJson = True) -> None:
+    """Hold pairs against contracts by rules alone: accept, reject or unsure, in order."""
+    from assets.synthesis.byhand import verify_rows
+    from assets.synthesis.byhand_files import UnreadableInput, read_rows, read_tools
+    from orchestration.resources import embedder, writer
+
+    settings = load_settings()
+    try:
+        rows, known = read_rows(pairs), read_tools(tools)
+    except UnreadableInput as error:
+        fail(str(error), 2)
+    for told in verify_rows(rows, known, embedder(settings).embed, writer(settings).policy):
+        print_json(told)
+
+
+@app.command()
+def judge(pairs: Pairs, tools: ToolsFile, as_json: AsJson = True) -> None:
+    """Rules first, then the judge of the settings (`roles.judge`): a score from 1 to 10 and a
+    verdict per pair. Without a model the judge is rules, and each line says so."""
+    from assets.synthesis.byhand import judge_rows
+    from assets.synthesis.byhand_files import UnreadableInput, read_rows, read_tools
+    from orchestration.resources import embedder, writer
+
+    settings = load_settings()
+    try:
+        rows, known = read_rows(pairs), read_tools(tools)
+    except UnreadableInput as error:
+        fail(str(error), 2)
+    with _judge(settings) as llm:
+        found = judge_rows(rows, known, embedder(settings).embed, llm, writer(settings).policy)
+    for told in found:
+        print_json(told)
+    unjudged = [told for told in found if told["verdict"] == "unsure"]
+    if unjudged:
+        fail(
+            f"{len(unjudged)} of {len(found)} rows were not judged: {unjudged[0]['reasons'][-1]}", 1
+        )
+
+
+@contextmanager
+def _judge(settings: Settings) -> Iterator["LLM"]:
+    """The judge's client: over the ledger when a model is paid, else over one that is thrown away,
+    for rules cost nothing and need no home."""
+    from orchestration.resources import open_warehouse, writer
+    from warehouse.store import Warehouse
+
+    if settings.roles.judge.model != "offline":
+        yield writer(settings).llm(open_warehouse(settings), "_")
+        return
+    with TemporaryDirectory(prefix="toolmill-judge-") as folder:
+        yield writer(settings).llm(Warehouse(Path(folder), Path(folder) / "state"), "_")

@@ -16,7 +16,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Say:
-    """One scripted answer. `raw` replaces the whole body; `close` drops the connection instead."""
+    """One scripted answer. `raw` replaces the whole body; `close` drops the connection instead,
+    `half` in the middle of the body; `drip_s` is waited between its bytes."""
 
     content: str | None = "{}"
     status: int = 200
@@ -26,6 +27,8 @@ class Say:
     delay_s: float = 0.0
     raw: str | None = None
     close: bool = False
+    half: bool = False
+    drip_s: float = 0.0
 
 
 Script = Callable[[dict[str, Any], int], Say]
@@ -71,7 +74,18 @@ def openai_endpoint(script: Script | Sequence[Say]) -> Iterator[Endpoint]:
                 self.send_header(name, value)
             self.send_header("content-length", str(len(payload)))
             self.end_headers()
-            self.wfile.write(payload)
+            self._send(payload, say)
+
+        def _send(self, payload: bytes, say: Say) -> None:
+            if say.half:
+                self.wfile.write(payload[: len(payload) // 2])
+                self.close_connection = True
+            elif say.drip_s:
+                for byte in payload:
+                    self.wfile.write(bytes([byte]))
+                    time.sleep(say.drip_s)
+            else:
+                self.wfile.write(payload)
 
         def log_message(self, format: str, *args: Any) -> None:
             return

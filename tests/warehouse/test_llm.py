@@ -33,6 +33,10 @@ class Bird(BaseModel):
     count: int
 
 
+class Fish(BaseModel):
+    word: str
+
+
 class Scripted:
     """An offline provider that says what it is told and counts how often it is asked."""
 
@@ -78,8 +82,21 @@ def ask(llm: LLM, seed: int = 0, times: int = 1) -> list[Reply[Bird]]:
         '{"word": "heron", "count": 3, "extra": [1, 2]}',
         "{'word': 'heron', 'count': 3,}",
         f"<think>a bird {{...}} hm</think>{GOOD}",
+        f"Voilà, c’est fait — 完了：{GOOD} ありがとう",
+        f"[{GOOD}]",
+        '{"word": "heron", "count": 3',
     ],
-    ids=["plain", "fences", "prose", "extra_fields", "python_quotes", "thinking"],
+    ids=[
+        "plain",
+        "fences",
+        "prose",
+        "extra_fields",
+        "python_quotes",
+        "thinking",
+        "another_language",
+        "in_a_list",
+        "unclosed",
+    ],
 )
 def test_an_answer_is_read_whatever_it_is_wrapped_in(ledger: Ledger, text: str) -> None:
     with openai_endpoint([Say(text)]) as endpoint:
@@ -99,16 +116,46 @@ def test_an_answer_is_paid_once_and_read_from_the_ledger_afterwards(ledger: Ledg
 
 
 def test_the_key_holds_what_can_change_the_answer_and_nothing_else() -> None:
-    def key(meta: Any = None, version: str = "", seed: int = 0, variant: str = "", **role: Any):
+    def key(
+        meta: Any = None, version: str = "", seed: int = 0, variant: str = "",
+        messages: Any = ASK, schema: type[BaseModel] = Bird, limit: int = 10, **role: Any,
+    ) -> str:  # fmt: skip
         who = Role("generator", **{"model": "m", **role})
-        return request_key(Request(who, ASK, Bird, seed, meta or {}, 10), version, variant)
+        request = Request(who, messages, schema, seed, meta or {}, limit)
+        return request_key(request, version, variant)
 
     same = key()
     assert same == key(timeout_s=1, max_tokens=9, base_url="http://h", api_key="k", concurrency=1)
+    assert same == key(requests_per_minute=6, tokens_per_minute=7, attempts=9, usd_in=1, usd_out=2)
+    assert same == key(limit=4000)
+    assert key(schema=Fish) != same != key(messages=[{"role": "user", "content": "A fish."}])
     assert same == key(meta={"x": 1}), "an endpoint never sees meta"
     assert len({same, key(model="n"), key(temperature=0.0), key(seed=1), key(variant="again")}) == 5
     offline = key(version="v1")
     assert len({offline, key(version="v2"), key(version="v1", meta={"x": 1})}) == 3
+
+
+def test_settings_that_cannot_change_an_answer_do_not_ask_again(ledger: Ledger) -> None:
+    with openai_endpoint([Say(GOOD)]) as one, openai_endpoint([Say(GOOD)]) as other:
+        ask(client(ledger, one.url))
+        changed = {"timeout_s": 9.0, "max_tokens": 77, "concurrency": 2, "attempts": 9}
+        (reply,) = ask(client(ledger, other.url, requests_per_minute=60, **changed))
+        assert reply.cached
+        assert other.requests == []
+        ask(client(ledger, other.url, temperature=0.1))
+        assert len(other.requests) == 1
+
+
+def test_what_stands_between_a_question_and_its_answer_can_be_split(ledger: Ledger) -> None:
+    with openai_endpoint([Say(GOOD)]) as endpoint:
+        llm = client(ledger, endpoint.url)
+        question = llm.prepare("generator", ASK, schema=Bird)
+        assert llm.known(question) is None
+        assert endpoint.requests == []
+        ask(llm)
+        known = llm.known(question)
+    assert known is not None
+    assert known.text == GOOD
 
 
 def test_a_rate_limit_and_a_server_error_pass(ledger: Ledger) -> None:
@@ -167,13 +214,21 @@ def test_a_raised_limit_asks_anew_only_where_the_answer_was_cut_off(ledger: Ledg
         (Say(raw='{"id": "chatcmpl'), "server_error", 3),
         (Say(close=True), "endpoint_down", 3),
         (Say(GOOD, delay_s=0.6), "timeout", 3),
+        (Say(GOOD, drip_s=0.02), "timeout", 3),
+        (Say(GOOD, half=True), "endpoint_down", 3),
+        (Say("抱歉，我无法回答这个问题。"), "non_json", 2),
+        (Say("Lo siento, no puedo: {ninguno}"), "non_json", 2),
+        (Say("{" * 5000), "non_json", 2),
+        (Say("[" * 50_000 + "{"), "non_json", 2),
+        (Say("w " * 500_000), "wrong_shape", 1),
+        (Say('[{"word": "heron"'), "wrong_shape", 2),
     ],
 )
 def test_an_unusable_answer_has_a_kind_and_a_hint(
     ledger: Ledger, say: Say, kind: str, sent: int
 ) -> None:
     with openai_endpoint([say]) as endpoint:
-        slow = {"timeout_s": 0.15} if say.delay_s else {}
+        slow = {"timeout_s": 0.15} if say.delay_s or say.drip_s else {}
         llm = client(ledger, endpoint.url, **slow)
         with pytest.raises(LLMError) as caught:
             ask(llm)

@@ -16,6 +16,7 @@ import typer
 
 from orchestration import (
     cli_contracts,
+    cli_judge,
     cli_ledger,
     cli_login,
     cli_markets,
@@ -45,6 +46,7 @@ app.add_typer(cli_scan.app)
 app.add_typer(cli_probe.app)
 app.add_typer(cli_login.app)
 app.add_typer(cli_quarantine.app)
+app.add_typer(cli_judge.app)
 app.add_typer(cli_ledger.app, name="ledger")
 app.add_typer(cli_spend.app)
 
@@ -147,19 +149,3 @@ def search(
     else:
         for hit in found["hits"]:
             typer.echo(f"{hit['score']:.3f}  {hit['tool_id']}  {hit['description'][:90]}")
-
-
-@app.command()
-def verify(
-    pairs: Annotated[Path, typer.Argument(help="JSON Lines: tool_id, instruction, arguments")],
-    tools: Annotated[Path, typer.Option(help="JSON Lines of servers with their tools")],
-    as_json: Annotated[bool, typer.Option("--json", help="a JSON line a row (the default)")] = True,
-) -> None:
-    """Hold pairs against contracts by rules alone: accept, reject or unsure, in order."""
-    from assets.synthesis.byhand import UnreadableInput, verify_file
-
-    try:
-        for row in verify_file(pairs, tools):
-            print_json(row)
-    except UnreadableInput as error:
-        fail(str(error), 2)

@@ -84,7 +84,7 @@ def _taken(meta: Mapping[str, Json]) -> str | None:
 
 def _words(instruction: str, arguments: Json) -> Iterable[Objection]:
     words = re.findall(r"\w+", fold(instruction))
-    if len(words) < 2 and instruction.isascii() or len(words) > 400:
+    if (len(words) < 2 and instruction.isascii()) or len(words) > 400:
         yield "clarity", 5, f"{len(words)} words"
     if _LEFTOVER.search(instruction) and not _LEFTOVER.search(text_of(arguments)):
         yield "realism", 4, "an unfilled placeholder is left in the text"

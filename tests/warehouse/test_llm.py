@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from tests.support.openai_endpoint import Say, openai_endpoint
 from warehouse.blobs import Blobs
+from warehouse.effects.answers import BadAnswer, parse
 from warehouse.effects.endpoint import Endpoint
 from warehouse.effects.ledger import BudgetExceeded, Ledger
 from warehouse.effects.llm import (
@@ -236,6 +237,19 @@ def test_an_unusable_answer_has_a_kind_and_a_hint(
     assert caught.value.hint
     assert len(endpoint.requests) == sent
     assert llm.counts["failed"] == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"a" ' + '"a" ' * 40_000, "{," * 90_000, "<think>" * 28_000, "```{`" * 39_000,
+     "".join(f'```{{"a": {n}}}```' for n in range(12_000))],
+    ids=["strings", "commas", "thoughts", "fences", "many"],
+)  # fmt: skip
+def test_no_answer_holds_the_others_up_for_minutes(text: str) -> None:
+    """Unbounded, the repair of the first took 8.6 s for 10,000 characters, and four times that
+    for twice as many."""
+    with pytest.raises(BadAnswer):
+        parse(text, "stop", Bird)
 
 
 def test_a_malformed_answer_is_asked_for_again_with_the_complaint(ledger: Ledger) -> None:

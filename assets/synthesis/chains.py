@@ -1,10 +1,11 @@
 """Which of two tools may use what the other returns.
 
 What belongs here: the order of two tools in one task and how well they join, from their words.
-What does not: which tools are paired (`units.py`) and what a user says (`several.py`).
+What does not: which tools are paired (`partners.py`) and what a user says (`several.py`).
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from assets.synthesis.lexicon import words_of
@@ -12,7 +13,7 @@ from assets.synthesis.reading import json_type, resolve
 
 Json = Any
 Contract = Mapping[str, Json]
-# Every tool's parameters hold these; they join nothing.
+# Every tool's parameters hold the first; they join nothing. The second join a little.
 _EMPTY = frozenset(["the", "and", "for", "with", "from", "get", "set", "of", "to", "in", "a", "an"])
 _LOOSE = frozenset(
     ["query", "text", "name", "content", "message", "input", "value", "data", "body"]
@@ -32,11 +33,36 @@ _FINDS = frozenset(
         "read",
     ]
 )
+# Half of a parameter's words, or all of them where they are loose. Below it one tool has nothing to
+# say to the other, and only nonsense joins them.
+JOINED = 0.5
+_MOST = 12  # parameters that are looked at, required ones first
 
 
-def suits_second(contract: Contract) -> bool:
-    """Whether one of its parameters can hold a value out of another tool's result."""
-    return bool(takers(contract))
+@dataclass(frozen=True)
+class Link:
+    """What of a tool joins it to others: `takes`, the words of each parameter that one plain value
+    fills; `makes`, the words of what it returns; whether it `finds` things."""
+
+    name: str
+    takes: tuple[frozenset[str], ...]
+    makes: frozenset[str]
+    finds: bool
+
+
+def link(contract: Contract) -> Link:
+    name = str(contract.get("name") or "")
+    takes = tuple(frozenset(words_of(one)) - _EMPTY for one in takers(contract)[:_MOST])
+    return Link(name, takes, frozenset(_makes(contract)), bool(_FINDS & set(words_of(name)[:2])))
+
+
+def chained(one: Link, other: Link) -> tuple[bool, float]:
+    """(whether `one` goes first, how well the two join): the better of both orders."""
+    forth, back = _joint(one, other), _joint(other, one)
+    if forth == back:
+        # Neither order is better: the name decides, so that both tools agree on it.
+        return one.name <= other.name, forth
+    return forth > back, max(forth, back)
 
 
 def takers(contract: Contract) -> list[str]:
@@ -57,29 +83,18 @@ def _is_plain(schema: Contract) -> bool:
     return json_type(schema) in ("string", "integer", "number")
 
 
-def chained(one: Contract, other: Contract) -> tuple[bool, float]:
-    """(whether `one` goes first, how well the two join): the better of both orders."""
-    forth, back = _joint(one, other), _joint(other, one)
-    if forth == back:
-        # Neither order is better: the name decides, so that both tools agree on it.
-        return str(one.get("name")) <= str(other.get("name")), forth
-    return forth > back, max(forth, back)
-
-
-def _joint(first: Contract, second: Contract) -> float:
+def _joint(first: Link, second: Link) -> float:
     """How well a parameter of `second` is filled out of the result of `first`; -1: not at all."""
-    names = takers(second)[:12]
-    if not names:
+    if not second.takes:
         return -1.0
-    made = _makes(first)
-    best = max(_overlap(set(words_of(name)), made) for name in names)
-    return best + 0.25 * bool(_FINDS & set(words_of(str(first.get("name") or ""))[:2]))
+    return max(_overlap(words, first.makes) for words in second.takes) + 0.25 * first.finds
 
 
-def _overlap(wanted: set[str], made: set[str]) -> float:
+def _overlap(wanted: frozenset[str], made: frozenset[str]) -> float:
     """Share of a parameter's words that the first tool speaks of; loose words count half."""
-    told = wanted - _EMPTY
-    return sum((0.5 if word in _LOOSE else 1.0) for word in told & made) / max(1, len(told))
+    shared = wanted & made
+    loose = len(shared & _LOOSE)
+    return (len(shared) - 0.5 * loose) / max(1, len(wanted))
 
 
 def _makes(contract: Contract) -> set[str]:

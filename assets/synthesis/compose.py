@@ -119,14 +119,5 @@ class _Told:
         self._failed += sum(row["status"] != "ok" for row in rows)
         if self._progress is None or (self._units % 25 and self._units < self._total):
             return
-        counts = self._llm.counts
-        self._progress.update(
-            "pairs",
-            self._units,
-            self._total,
-            rows=self._rows,
-            failed=self._failed,
-            asked=counts["asked"],
-            cached=counts["cached"],
-            usd=round(self._llm.usd, 4),
-        )
+        told = {"rows": self._rows, "rows_failed": self._failed, **self._llm.figures()}
+        self._progress.update("pairs", self._units, self._total, **told)

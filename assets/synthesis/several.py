@@ -11,7 +11,7 @@ from typing import Any
 
 from assets.synthesis.answers import Acted, Several, Step
 from assets.synthesis.asking import StepFailed, Writing
-from assets.synthesis.chains import chained
+from assets.synthesis.chains import chained, link
 from assets.synthesis.chat import calling, golden, result, user
 from assets.synthesis.environment import World
 from assets.synthesis.grounding import Text
@@ -61,7 +61,7 @@ def _in_order(writing: Writing) -> list[Row]:
     rows = list(writing.unit.rows)
     if writing.unit.task == PARALLEL or len(rows) < 2:
         return rows
-    first, second = (writing.contract(row) for row in rows)
+    first, second = (link(writing.contract(row)) for row in rows)
     return rows if chained(first, second)[0] else rows[::-1]
 
 

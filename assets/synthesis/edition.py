@@ -14,7 +14,9 @@ _HERE = Path(__file__).parent
 _READING = ("lexicon.py", "lexicon.json", "reading.py")
 _RULES = (
     "verify.py", "verify_row.py", "conversation.py", "findings.py", "form.py", "grounding.py",
-    "spoken.py", "metatalk.py", "twins.py", "filters.py", "invocation.py",
+    "request.py", "wording.py",
+    "spelling.py", "spoken.py", "moments.py", "quantities.py", "wellknown.py", "metatalk.py",
+    "twins.py", "filters.py", "invocation.py",
     "../contracts/validate.py", "../contracts/schemas.py",
 )  # fmt: skip
 _GRAMMAR = (

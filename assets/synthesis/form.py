@@ -59,6 +59,8 @@ _CALLS = r"(?:call|invoke|using|use|run|usa|usar|use a|utilise|nutze|benutze|gun
 
 def _called(told: str, instruction: str) -> bool:
     """Whether a name that may be an ordinary word is used as a tool's name."""
+    if told.replace("\\", "").lower() not in instruction.lower():
+        return False
     patterns = (
         rf"\b{told}[`'\"]?\s+{_NOUN}\b",
         rf"\b{_NOUN}\s+(?:called\s+|named\s+)?[`'\"]?{told}\b",

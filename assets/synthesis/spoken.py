@@ -1,50 +1,53 @@
 # ruff: noqa: E501  (tables of phrases read better unbroken)
-"""Numbers, months and well-known names as people say them.
+"""Numbers as people say and write them, in several languages and scripts.
 
 What belongs here: word lists and the reading of numbers out of folded text.
-What does not: deciding whether a value is grounded (`grounding.py`).
+What does not: dates (`moments.py`), deciding whether a value is grounded (`grounding.py`).
 """
 
 import re
+from collections.abc import Iterator
 
 from assets.synthesis.lexicon import words_in
+from assets.synthesis.spelling import fold
 
 _UNITS = {
     word: number
     for number, words in enumerate(
         words_in(
-            "zero/nil/null/sifir one/un/uno/um/uma/una/une/ein/eine/einen/bir/satu "
-            "two/deux/dos/dois/duas/zwei/iki/dua/due three/trois/tres/drei/uc/tiga/tre "
-            "four/quatre/cuatro/quatro/vier/dort/empat/quattro "
-            "five/cinq/cinco/funf/bes/lima/cinque six/seis/sechs/alti/enam/sei "
-            "seven/sept/siete/sete/sieben/yedi/tujuh eight/huit/ocho/oito/acht/sekiz/delapan "
-            "nine/neuf/nueve/nove/neun/dokuz/sembilan ten/dix/diez/dez/zehn/on/sepuluh "
-            "eleven/onze/once/elf twelve/douze/doce/doze/zwolf "
-            "thirteen/treize/trece/treze/dreizehn fourteen/quatorze/catorce/vierzehn "
-            "fifteen/quinze/quince/funfzehn sixteen/seize/dieciseis/sechzehn seventeen/siebzehn "
-            "eighteen/achtzehn nineteen/neunzehn"
+            "zero/nil/null/sifir/nul/noll/oh/ноль/нуль/صفر/शून्य one/un/uno/um/uma/una/une/ein/eine/einen/eins/bir/satu/een/jeden/en/один/одна/одну/واحد/एक "
+            "two/deux/dos/dois/duas/zwei/zwo/iki/dua/due/twee/dwa/dwie/tva/два/две/اثنان/اثنين/दो three/trois/tres/drei/uc/tiga/tre/drie/trzy/три/ثلاثة/ثلاث/तीन "
+            "four/quatre/cuatro/quatro/vier/dort/empat/quattro/cztery/fyra/четыре/اربعة/اربع/चार "
+            "five/cinq/cinco/funf/bes/lima/cinque/vijf/piec/fem/пять/خمسة/خمس/पांच six/seis/sechs/alti/enam/sei/zes/szesc/шесть/ستة/ست/छह "
+            "seven/sept/siete/sete/sieben/yedi/tujuh/sette/zeven/siedem/sju/семь/سبعة/سبع/सात eight/huit/ocho/oito/acht/sekiz/delapan/otto/osiem/atta/восемь/ثمانية/ثماني/आठ "
+            "nine/neuf/nueve/nove/neun/dokuz/sembilan/negen/dziewiec/nio/девять/تسعة/تسع/नौ ten/dix/diez/dez/zehn/on/sepuluh/dieci/tien/dziesiec/tio/десять/عشرة/عشر/दस "
+            "eleven/onze/once/elf/undici/jedenascie/одиннадцать twelve/douze/doce/doze/zwolf/dodici/twaalf/dwanascie/двенадцать "
+            "thirteen/treize/trece/treze/dreizehn/tredici/тринадцать fourteen/quatorze/catorce/catorze/vierzehn/quattordici/четырнадцать "
+            "fifteen/quinze/quince/funfzehn/quindici/vijftien/pietnascie/пятнадцать sixteen/seize/dieciseis/dezesseis/sechzehn/sedici/шестнадцать seventeen/diecisiete/dezessete/siebzehn/diciassette/семнадцать "
+            "eighteen/dieciocho/dezoito/achtzehn/diciotto/восемнадцать nineteen/diecinueve/dezenove/neunzehn/diciannove/девятнадцать"
         )
     )
-    for word in words.split("/")
+    for word in map(fold, words.split("/"))
 }
 del _UNITS["on"]  # Turkish ten, but an English preposition far more often
 _TENS = {
-    word: (number + 2) * 10
+    fold(word): (number + 2) * 10
     for number, words in enumerate(
         words_in(
-            "twenty/vingt/veinte/vinte/zwanzig/yirmi thirty/trente/treinta/trinta/dreissig/otuz "
-            "forty/quarante/cuarenta/quarenta/vierzig/kirk "
-            "fifty/cinquante/cincuenta/cinquenta/funfzig/elli "
-            "sixty/soixante/sesenta/sessenta/sechzig/altmis seventy/setenta/siebzig/yetmis "
-            "eighty/ochenta/oitenta/achtzig/seksen ninety/noventa/neunzig/doksan"
+            "twenty/vingt/veinte/vinte/zwanzig/yirmi/venti/twintig/двадцать/عشرين/عشرون/बीस thirty/trente/treinta/trinta/dreissig/otuz/trenta/dertig/тридцать/ثلاثين/ثلاثون/तीस "
+            "forty/quarante/cuarenta/quarenta/vierzig/kirk/quaranta/veertig/сорок/اربعين/اربعون "
+            "fifty/cinquante/cincuenta/cinquenta/funfzig/elli/cinquanta/vijftig/пятьдесят/خمسين/خمسون/पचास "
+            "sixty/soixante/sesenta/sessenta/sechzig/altmis/sessanta/zestig/шестьдесят/ستين seventy/setenta/siebzig/yetmis/settanta/zeventig/семьдесят/سبعين "
+            "eighty/ochenta/oitenta/achtzig/seksen/ottanta/tachtig/восемьдесят/ثمانين ninety/noventa/neunzig/doksan/novanta/negentig/девяносто/تسعين"
         )
     )
     for word in words.split("/")
 }
 _SCALES = {
-    "hundred": 100, "cent": 100, "cien": 100, "cem": 100, "hundert": 100, "yuz": 100,
-    "thousand": 1e3, "mille": 1e3, "mil": 1e3, "tausend": 1e3, "bin": 1e3, "grand": 1e3,
-    "million": 1e6, "millions": 1e6, "milyon": 1e6, "billion": 1e9, "dozen": 12,
+    "hundred": 100, "hundreds": 100, "hundredth": 100, "cent": 100, "cents": 100, "cien": 100, "ciento": 100, "cem": 100, "cento": 100, "hundert": 100, "yuz": 100, "honderd": 100, "ratus": 100, "сто": 100, "مئة": 100, "مية": 100, "सौ": 100,
+    "thousand": 1e3, "thousands": 1e3, "thousandth": 1e3, "mille": 1e3, "mil": 1e3, "tausend": 1e3, "bin": 1e3, "grand": 1e3, "mila": 1e3, "duizend": 1e3, "ribu": 1e3, "тысяча": 1e3, "тысячи": 1e3, "тысяч": 1e3, "الف": 1e3, "हजार": 1e3,
+    "million": 1e6, "millions": 1e6, "milyon": 1e6, "millionen": 1e6, "millones": 1e6, "milhoes": 1e6, "milioni": 1e6, "juta": 1e6, "mio": 1e6, "billion": 1e9, "milliard": 1e9, "milliarde": 1e9, "milliarden": 1e9, "trillion": 1e12,
+    "dozen": 12, "dozens": 12, "docena": 12, "duzia": 12, "douzaine": 12, "dutzend": 12, "duzine": 12, "lakh": 1e5, "crore": 1e7,
 }  # fmt: skip
 _ORDINALS = {
     word: number + 1
@@ -56,115 +59,56 @@ _ORDINALS = {
     )
 } | {"twentieth": 20, "thirtieth": 30, "fortieth": 40, "fiftieth": 50}
 _PHRASES = {
-    "a couple": 2, "a pair": 2, "both": 2, "twice": 2, "alone": 1, "once": 1, "a dozen": 12,
-    "half a dozen": 6, "half an hour": 30, "quarter of an hour": 15, "a hundred": 100,
-    "a thousand": 1000, "half": 0.5, "a week": 7, "fortnight": 14, "a quarter": 0.25, "single": 1,
-    "top": 1, "an hour": 1, "a day": 1, "a month": 1, "a year": 1, "cent ": 100, "on ": 10,
+    "a couple": 2, "a pair": 2, "both": 2, "twice": 2, "double": 2, "alone": 1, "once": 1, "a dozen": 12, "triple": 3, "thrice": 3, "trio": 3,
+    "half a dozen": 6, "half a hundred": 50, "a gross": 144, "half an hour": 30, "quarter of an hour": 15, "three quarters": 0.75, "three-quarters": 0.75,
+    "media docena": 6, "meia duzia": 6, "une demi-douzaine": 6, "ein halbes dutzend": 6, "halbes dutzend": 6, "mezza dozzina": 6, "yarim duzine": 6,
+    "a hundred": 100, "a thousand": 1000, "a million": 1e6, "a billion": 1e9, "half": 0.5, "a week": 7, "fortnight": 14, "a quarter": 0.25, "single": 1,
+    "top": 1, "cent ": 100, "on ": 10, "full hd": 1080, "full-hd": 1080, "a third": 1 / 3, "half a year": 180, "half year": 180, "half a day": 12,
 }  # fmt: skip
-_CHINESE = {char: number for number, char in enumerate("零一二三四五六七八九十")} | {"两": 2}
+_SIZES = {"full hd": 1920, "full-hd": 1920, "1080p": 1920, "4k": 3840, "720p": 1280}
+_A_UNIT = re.compile(
+    r"\b(?:an?|per|every|each|one|eine[nr]?|une?|una|uno|um|uma|bir)[ -](?:minute|hour|second|day|week|month|year"
+    r"|moment|tag|woche|stunde|minuto?|hora|heure|semaine|semana|dia|jour|saat|gun|hafta|ora|giorno)\b"
+)
 _DIGITS = re.compile(
     r"(?<![\w.])-?\d{1,3}(?:[,' .]\d{3})+(?:[.,]\d+)?(?!\d)|(?<![\d.])-?\d+(?:[.,]\d+)?"
 )
-_GLUED = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9}
-
-MONTHS = (
-    {
-        name: number + 1
-        for number, names in enumerate(
-            words_in(
-                "jan/janvier/enero/januar/ocak/gennaio feb/fevrier/febrero/fevereiro/subat "
-                "mar/marz/mars/marco apr/avril/abril/nisan may/mai/mayo/maio/mayis jun/juin/haziran "
-                "jul/juil/temmuz aug/aout/agosto/agustos sep/set/eylul oct/okt/out/ekim nov/kasim "
-                "dec/dez/dic/aralik"
-            )
-        )
-        for name in names.split("/")
-    }
-    | {f"{number}月": number for number in range(1, 13)}
-    | {f"{n}월": n for n in range(1, 13)}
-)
-
-RELATIVE_TIME = re.compile(
-    r"\b(?:today|tonight|tomorrow|yesterday|now|next|last|this|past|coming|week|weekend|month|year"
-    r"|ago|monday|tuesday|wednesday|thursday|friday|saturday|sunday|noon|midnight|morning|quarter"
-    r"|heute|morgen|gestern|demain|hier|manana|ayer|amanha|ontem|bugun|yarin|dun|besok|kemarin)\b"
-    r"|今天|明天|昨天|今日|明日|昨日|上周|下周|오늘|내일|어제"
-)
-
-# Names that stand for each other, both ways.
-_SAME = [
-    "english en eng anglais ingles", "german de deu deutsch allemand aleman", "french fr fra francais",
-    "spanish es spa espanol", "portuguese pt por portugues", "italian it ita italiano",
-    "japanese ja jpn japan jp", "chinese zh zho mandarin china cn", "korean ko kor korea kr",
-    "russian ru rus russia", "turkish tr tur turkce turkey turkiye", "arabic ar ara",
-    "dutch nl nld netherlands", "polish pl pol poland", "swedish sv swe sweden se",
-    "germany de deutschland", "france fr", "spain es", "italy it", "portugal pt", "brazil br brasil",
-    "india in", "canada ca", "australia au", "mexico mx", "norway no", "finland fi", "denmark dk",
-    "austria at", "switzerland ch", "belgium be", "ireland ie", "usa us america", "uk gb britain",
-    "euro eur euros €", "dollar usd dollars $ bucks", "pound gbp pounds sterling £", "yen jpy ¥",
-    "franc chf francs", "lira try liras", "rupee inr rupees", "won krw", "yuan cny rmb renminbi",
-    "bitcoin btc", "ethereum eth ether", "solana sol", "dogecoin doge", "cardano ada", "ripple xrp",
-    "litecoin ltc", "tether usdt", "apple aapl", "microsoft msft", "nvidia nvda", "tesla tsla",
-    "amazon amzn", "google googl goog alphabet", "netflix nflx", "meta facebook",
-    "celsius metric c", "fahrenheit imperial f", "python py", "javascript js", "typescript ts",
-    "descending desc newest latest highest", "ascending asc oldest lowest", "weekly week weeks",
-    "monthly month months", "daily day days", "yearly year annual annually years", "hourly hour hours",
-    "picture image photo",
-]  # fmt: skip
-_SPELLED = {
-    "new york": "ny nyc", "united states": "us usa", "united kingdom": "uk gb", "south korea": "kr ko",
-    "los angeles": "la lax", "san francisco": "sf sfo", "black and white": "grayscale",
-    "new zealand": "nz", "hong kong": "hk", "per cent": "%",
-}  # fmt: skip
-ALIASES: dict[str, tuple[str, ...]] = {}
-for _group in _SAME:
-    for _name in _group.split():
-        ALIASES[_name] = (*ALIASES.get(_name, ()), *(n for n in _group.split() if n != _name))
-_STATES = words_in(
-    "alabama al alaska ak arizona az arkansas ar california ca colorado co connecticut "
-    "ct delaware de florida fl georgia ga hawaii hi idaho id illinois il indiana in "
-    "iowa ia kansas ks kentucky ky louisiana la maine me maryland md massachusetts ma "
-    "michigan mi minnesota mn mississippi ms missouri mo montana mt nebraska ne nevada "
-    "nv ohio oh oklahoma ok oregon or pennsylvania pa tennessee tn texas tx utah ut "
-    "vermont vt virginia va wisconsin wi wyoming wy"
-)
-ALIASES |= {name: tuple(codes.split()) for name, codes in _SPELLED.items()}
-for _name, _code in zip(_STATES[::2], _STATES[1::2], strict=True):
-    ALIASES[_name] = (*ALIASES.get(_name, ()), _code)
-for _name in (
-    "in",
-    "or",
-    "it",
-    "no",
-    "at",
-    "be",
-    "a",
-    "c",
-    "f",
-    "de",
-    "es",
-    "as",
-    "on",
-    "ca",
-    "sol",
-):
-    ALIASES.pop(_name, None)  # everyday words
+_POWERS = re.compile(r"(-?\d+(?:\.\d+)?)\s*(?:e|(?:x|×|\*|·)\s*10\s*\^?\s*)\s*([+-]?\d{1,3})\b")
+_GLUED = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "bn": 1e9, "mm": 1e6, "t": 1e12}
+_MOST = 5000  # numbers read out of one text; nobody says more, and a dump of digits is no request
 
 
 def numbers_in(folded: str) -> set[float]:
     """Every number the folded text states, in digits or words (several languages)."""
     found: set[float] = set()
-    for match in _DIGITS.finditer(folded):
-        found |= _readings(match.group(), folded[match.end() : match.end() + 9])
-    for match in re.finditer(r"(?<![\d.])(?<!\s-)\d+(?:\.\d+)?|\d+", folded):  # ids, times, 12x34
-        if not re.search(r"[\s(,:]-\d*$", folded[: match.end()]):
+    for match in _few(_DIGITS.finditer(folded)):
+        found |= _readings(match.group(), folded[match.end() : match.end() + 12])
+    for match in _few(re.finditer(r"(?<![\d.])(?<!\s-)\d+(?:\.\d+)?|\d+", folded)):  # 12x34, ids
+        if not re.search(r"[\s(,:]-\d*$", folded[max(0, match.end() - 40) : match.end()]):
             found.add(float(match.group()))
-    found |= _worded(re.findall(r"[a-z]+", folded.replace("-", " ")))
-    found |= {float(value) for phrase, value in _PHRASES.items() if f" {phrase}" in f" {folded} "}
-    found |= {float(value) for char, value in _CHINESE.items() if char in folded}
-    for match in re.finditer(r"(\d+(?:\.\d+)?)\s*(k|m|g|b)\b", folded):
-        found.add(float(match.group(1)) * _GLUED[match.group(2)])
-    return found | {-number for number in found if "minus" in folded}
+    for match in _few(_POWERS.finditer(folded)):
+        found.add(float(f"{match.group(1)}e{match.group(2)}"))
+    for match in _few(re.finditer(r"(\d+(?:[.,]\d+)?)\s*(k|mm?|g|bn?|t)\b", folded)):
+        found.add(float(match.group(1).replace(",", ".")) * _GLUED[match.group(2)])
+    words = re.findall(r"[^\W\d_]+", folded.replace("-", " "))
+    found |= _worded(words) | _decimals(words) | _spelled(words) | set(_chinese(folded))
+    spaced = f" {folded} "
+    found |= {float(n) for phrase, n in _PHRASES.items() if f" {phrase}" in spaced}
+    found |= {float(n) for phrase, n in _SIZES.items() if phrase in spaced}
+    found |= {1.0} if _A_UNIT.search(folded) else set()
+    found |= _halves(folded, words)
+    return found | {-number for number in found if re.search(r"\bminus\b", folded)}
+
+
+def ranges_in(folded: str) -> list[tuple[float, float]]:
+    """Spans of whole numbers that the text names by their ends: "grades 9 to 12", "1-5"."""
+    ends = r"(\d{1,6})\s*(?:-|to|through|until|bis|a|al|ate|jusqu'a|thru|\.\.+|~|〜|到|至|から)\s*(\d{1,6})\b"
+    spans = ((float(m.group(1)), float(m.group(2))) for m in _few(re.finditer(ends, folded)))
+    return [(low, high) for low, high in spans if 0 < high - low <= 400][:50]
+
+
+def _few(matches: Iterator[re.Match[str]]) -> Iterator[re.Match[str]]:
+    return (match for match, _ in zip(matches, range(_MOST), strict=False))
 
 
 def _readings(digits: str, after: str) -> set[float]:
@@ -173,8 +117,9 @@ def _readings(digits: str, after: str) -> set[float]:
     readings = (plain.replace(",", ""), plain.replace(".", "").replace(",", "."))
     numbers = {float(reading) for reading in readings if reading.count(".") <= 1}
     numbers |= {float(part) for part in digits.split() if re.fullmatch(r"-?\d+", part)}
-    following = re.match(r"\s*([a-z]+)", after)
+    following = re.match(r"[\s-]*([^\W\d_]+)", after)
     scale = _SCALES.get(following.group(1)) if following else None
+    scale = scale or (1e4 if after.lstrip()[:1] in "万萬만" and after.strip() else None)
     return numbers | ({number * scale for number in numbers} if scale else set())
 
 
@@ -187,23 +132,38 @@ def _worded(words: list[str]) -> set[float]:
         if value is not None or (word in _SCALES and (run or word in _BARE_SCALES)):
             run.append(word if value is None else value)
             found |= set() if value is None else {value}
-            if word in _ORDINALS:  # an ordinal ends its number: "the twenty-first one"
+            if (
+                word in _ORDINALS or len(run) > 12
+            ):  # an ordinal ends its number: "the twenty-first one"
                 found |= _said(run)
                 run = []
-        elif run and word not in ("and", "y", "e", "et", "und"):
+        elif run and word not in ("and", "y", "e", "et", "und", "en", "и", "و"):
             found |= _said(run)
             run = []
     return found
 
 
-_BARE_SCALES = {"hundred", "thousand", "cent", "mil"}
+_BARE_SCALES = {"hundred", "thousand", "cent", "mil", "hundredth", "thousandth", "сто"}
 
 
 def _value(word: str) -> float | None:
     for table in (_UNITS, _ORDINALS, _TENS):
         if word in table:
             return float(table[word])
-    return next((float(n) for t, n in _TENS.items() if word == t[:-1] + "ieth"), None)
+    if word.endswith("ieth"):
+        return next((float(n) for t, n in _TENS.items() if word == t[:-1] + "ieth"), None)
+    return _joined(word)
+
+
+_JOINED = re.compile(r"([a-z]+?)(?:und|en)([a-z]+(?:ig|tig))")
+
+
+def _joined(word: str) -> float | None:
+    """German and Dutch tens in one word: einundzwanzig, vijfentwintig."""
+    match = _JOINED.fullmatch(word) if word.endswith("ig") else None
+    if match is None or match.group(1) not in _UNITS or match.group(2) not in _TENS:
+        return None
+    return float(_UNITS[match.group(1)] + _TENS[match.group(2)])
 
 
 def _said(run: list[float | str]) -> set[float]:
@@ -218,8 +178,125 @@ def _said(run: list[float | str]) -> set[float]:
             current += part
     found = {total + current}
     plain = [part for part in run if isinstance(part, float)]
-    if len(plain) == len(run) and 10 < plain[0] < 100:
-        found.add(plain[0] * 100 + sum(plain[1:]))  # nineteen ninety-six
+    if len(plain) == len(run) and len(plain) > 1 and 0 < plain[0] < 100:
+        found.add(plain[0] * 100 + sum(plain[1:]))  # nineteen ninety-six, three forty-two
         if len(plain) > 2 and plain[0] % 10 == 0:
             found.add((plain[0] + plain[1]) * 100 + sum(plain[2:]))  # twenty twenty-five
     return found
+
+
+def _decimals(words: list[str]) -> set[float]:
+    """ "zero point one two", "sixty-five point four", "drei Komma fünf"."""
+    found: set[float] = set()
+    for place, word in enumerate(words):
+        if word not in _POINTS or place == 0 or place + 1 >= len(words):
+            continue
+        tail = ""
+        for digit in words[place + 1 : place + 9]:
+            if _UNITS.get(digit, 10) > 9:
+                break
+            tail += str(_UNITS[digit])
+        head = words[max(0, place - 6) : place]
+        while head and _value(head[0]) is None and head[0] not in _SCALES:
+            head = head[1:]
+        whole = _worded(head)
+        if tail and whole:
+            found |= {number + float(f"0.{tail}") for number in whole if number == int(number)}
+    return {round(number, 8) for number in found}
+
+
+_POINTS = {
+    "point",
+    "punto",
+    "ponto",
+    "komma",
+    "virgule",
+    "coma",
+    "virgula",
+    "virgola",
+    "nokta",
+    "virgul",
+    "dot",
+}
+
+
+def _spelled(words: list[str]) -> set[float]:
+    """Digits said one by one: "two oh two", "eins null eins sieben acht"."""
+    return {float(digits) for digits in digits_said(words) if len(digits) < 16}
+
+
+def digits_said(words: list[str]) -> list[str]:
+    """Runs of two or more digits said one by one, as they would be written."""
+    runs, run = list[str](), ""
+    for word in [*words, ""]:
+        digit = _UNITS.get(word, 10)
+        if digit < 10:
+            run += str(digit)
+        else:
+            if len(run) > 1:
+                runs.append(run)
+            run = ""
+    return runs
+
+
+def _halves(folded: str, words: list[str]) -> set[float]:
+    """ "two and a half", "a minute and a half", "anderthalb", "zweieinhalb"."""
+    found: set[float] = set()
+    for match in re.finditer(
+        r"(\w+)(?:[ -](\w+))? (?:and a half|y medio|y media|e meia|e meio|et demie?|e mezzo)\b",
+        folded,
+    ):
+        for word in match.groups():
+            value = (
+                float(word) if (word or "").isdecimal() and len(word) < 9 else _value(word or "")
+            )
+            found |= {value + 0.5} if value is not None else set()
+            found |= {18.0} if word == "dozen" else set()
+        found |= {1.5} if match.group(2) else set()
+    found |= {1.5} if "anderthalb" in folded or "eineinhalb" in folded else set()
+    return found | {
+        _UNITS[w[:-7]] + 0.5 for w in words if w.endswith("einhalb") and w[:-7] in _UNITS
+    }
+
+
+_HAN = {char: number for number, char in enumerate("零一二三四五六七八九")} | {
+    "两": 2,
+    "兩": 2,
+    "〇": 0,
+}
+_HAN_SCALES = {
+    "十": 10,
+    "百": 100,
+    "千": 1000,
+    "万": 10_000,
+    "萬": 10_000,
+    "亿": 10**8,
+    "億": 10**8,
+}
+_NATIVE = {  # Japanese and Korean counting words
+    "一つ": 1, "二つ": 2, "三つ": 3, "四つ": 4, "五つ": 5, "六つ": 6, "七つ": 7, "八つ": 8, "九つ": 9, "ひとつ": 1, "ふたつ": 2, "みっつ": 3, "よっつ": 4, "いつつ": 5,
+    "하나": 1, "한 ": 1, "둘": 2, "두 ": 2, "셋": 3, "세 ": 3, "넷": 4, "네 ": 4, "다섯": 5, "여섯": 6, "일곱": 7, "여덟": 8, "아홉": 9, "열 ": 10, "스무": 20,
+}  # fmt: skip
+_NATIVE = {fold(word): number for word, number in _NATIVE.items()}
+
+
+def _chinese(folded: str) -> Iterator[float]:
+    """Numbers in Chinese characters (三百二十, 二〇二五) and native counting words."""
+    if folded.isascii():
+        return
+    for match in re.finditer(rf"[{''.join(_HAN)}{''.join(_HAN_SCALES)}]{{1,20}}", folded):
+        run = match.group()
+        yield from (float(_HAN.get(char, _HAN_SCALES.get(char, 0))) for char in run)
+        if all(char in _HAN for char in run):
+            yield float("".join(str(_HAN[char]) for char in run))
+            continue
+        total, section, digit = 0, 0, 0
+        for char in run:
+            if char in _HAN:
+                digit = _HAN[char]
+            elif _HAN_SCALES[char] >= 10_000:
+                total, section, digit = total + (section + digit or 1) * _HAN_SCALES[char], 0, 0
+            else:
+                section, digit = section + (digit or 1) * _HAN_SCALES[char], 0
+        yield float(total + section + digit)
+    yield from (float(number) for word, number in _NATIVE.items() if word in folded)

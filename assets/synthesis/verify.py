@@ -17,7 +17,7 @@ from assets.contracts.validate import validate_call
 from assets.synthesis.findings import Finding
 from assets.synthesis.form import form_findings
 from assets.synthesis.grounding import ABSENT, LIKELY, STATED, Text, fold, grade, leaves, stem
-from assets.synthesis.lexicon import words_in
+from assets.synthesis.lexicon import words_in, words_of
 from assets.synthesis.reading import resolve
 
 Json = Any
@@ -75,33 +75,44 @@ def grounding_findings(
     contract: Mapping[str, Json], text: Text, arguments: Mapping[str, Json]
 ) -> Iterable[Finding]:
     """Values of the call that the text does not hold."""
-    schema = contract.get("inputSchema")
-    root = schema if isinstance(schema, Mapping) else {}
-    properties = root.get("properties") if isinstance(root.get("properties"), Mapping) else {}
-    required = root.get("required") or []
+    root, properties, required = _parts(contract)
     for name, value in arguments.items():
-        of = resolve((properties or {}).get(name) or {}, root)
+        of = resolve(properties.get(name) or {}, root)
         if "default" in of and of["default"] == value:
             continue
-        grades = _grades(name, value, of, text)
-        worst = [g for g in grades if g[1] != STATED and not _excused(g, name, required, of)]
+        grades = _grades(str(name), value, of, text)
+        worst = [g for g in grades if g[1] != STATED and not _excused(g, str(name), required, of)]
         if not worst or _mostly_stated(grades):
             continue
         path, how, leaf = worst[0]
         kind = "missing_required_value" if name in required else "ungrounded_value"
         if how == ABSENT and text.numbers and isinstance(leaf, (int, float)):
             kind = "ungrounded_value"
-        yield Finding(kind, path, f"{str(leaf)[:60]!r} is not in the text ({how})", certain=False)
+        told = f"{str(leaf)[:60]!r}" if not isinstance(leaf, int) or abs(leaf) < 1e30 else "it"
+        yield Finding(kind, path[:200], f"{told} is not in the text ({how})", certain=False)
+    yield from _reversed(arguments, text)
+
+
+def _parts(
+    contract: Mapping[str, Json],
+) -> tuple[Mapping[str, Json], Mapping[str, Json], list[str]]:
+    """The input schema, its properties and its required names; empty where they are odd."""
+    schema = contract.get("inputSchema")
+    root = schema if isinstance(schema, Mapping) else {}
+    properties, required = root.get("properties"), root.get("required")
+    return (
+        root,
+        properties if isinstance(properties, Mapping) else {},
+        [name for name in required if isinstance(name, str)] if isinstance(required, list) else [],
+    )
 
 
 def worst_grade(
     name: str, value: Json, text: Text, contract: Mapping[str, Json] | None = None
 ) -> str:
     """How well a text holds one argument: the worst grade of its leaves."""
-    schema = (contract or {}).get("inputSchema")
-    root = schema if isinstance(schema, Mapping) else {}
-    properties = root.get("properties") if isinstance(root.get("properties"), Mapping) else {}
-    grades = _grades(name, value, resolve((properties or {}).get(name) or {}, root), text)
+    root, properties, _ = _parts(contract or {})
+    grades = _grades(name, value, resolve(properties.get(name) or {}, root), text)
     if _mostly_stated(grades):
         return STATED
     return min((how for _, how, _ in grades), key=(ABSENT, LIKELY, STATED).index, default=STATED)
@@ -109,6 +120,8 @@ def worst_grade(
 
 # Words that structure a nested value; nobody says them.
 _STRUCTURAL = {"role", "type", "operator", "op", "kind", "direction", "object"}
+# Which of a tool's several operations is meant is said by the whole request, not by its name.
+_CHOSEN = {"action", "command", "operation", "subtool", "subcommand", "mode", "method", "op"}
 
 
 def _excused(
@@ -118,7 +131,11 @@ def _excused(
     path, how, leaf = graded
     if path != name and re.split(r"[.\[]", path)[-1].lower() in _STRUCTURAL:
         return True
-    if how != LIKELY or name in required:
+    if how != LIKELY:
+        return False
+    if schema.get("enum") and _CHOSEN & set(words_of(name)):
+        return True
+    if name in required:
         return False
     return isinstance(leaf, bool) or leaf in (0, 1) or bool(schema.get("enum"))
 
@@ -129,7 +146,9 @@ def _grades(
     found: list[tuple[str, str, Json]] = []
     for path, leaf in leaves(value, schema, name):
         of = schema if path == name else _member_schema(schema, path)
-        found.append((path, grade(leaf, of, re.split(r"[.\[]", path)[-1].rstrip("]"), text), leaf))
+        last = re.split(r"[.\[]", path)
+        own = next((part for part in reversed(last) if not part.rstrip("]").isdigit()), name)
+        found.append((path, grade(leaf, of, own, text, listed=path.endswith("]")), leaf))
     return found
 
 
@@ -137,7 +156,9 @@ def _member_schema(schema: Mapping[str, Json], path: str) -> Mapping[str, Json]:
     """The schema of a leaf, as far as plain `items` and `properties` lead to it."""
     here: Json = schema
     for part in re.findall(r"\[\d+\]|\.[^.\[]+", path):
-        here = here.get("items") if part[0] == "[" else (here.get("properties") or {}).get(part[1:])
+        members = here.get("properties")
+        inner = members.get(part[1:]) if isinstance(members, Mapping) else None
+        here = here.get("items") if part[0] == "[" else inner
         if not isinstance(here, Mapping):
             return {}
     return here
@@ -147,6 +168,36 @@ def _mostly_stated(grades: list[tuple[str, str, Json]]) -> bool:
     """Whether a nested value is stated but for its bookkeeping (a `type`, an index, a flag)."""
     stated = sum(how == STATED for _, how, _ in grades)
     return len(grades) >= 4 and stated / len(grades) >= 0.75
+
+
+_OUT = {"from", "source", "origin", "departure", "start", "src", "base", "depart"}
+_IN = {"to", "target", "destination", "dest", "arrival", "end", "dst", "quote", "arrive"}
+
+
+def _reversed(arguments: Mapping[str, Json], text: Text) -> Iterable[Finding]:
+    """Ends swapped: the text goes from A to B, the call from B to A."""
+    ends: dict[str, list[str | None]] = {}
+    for name, value in list(arguments.items())[:60]:
+        words = list(words_of(str(name)))
+        for side, marks in enumerate((_OUT, _IN)):
+            if marks & set(words) and isinstance(value, str) and 2 <= len(value) <= 60:
+                rest = "_".join(word for word in words if word not in marks)
+                ends.setdefault(rest, [None, None])[side] = value
+    for out, into in ends.values():
+        if out and into and _goes(into, out, text) and not _goes(out, into, text):
+            reason = f"the text goes from {into[:40]!r} to {out[:40]!r}"
+            yield Finding("ungrounded_value", "", reason, certain=False)
+
+
+def _goes(start: str, end: str, text: Text) -> bool:
+    """Whether the text says from `start` to `end`."""
+    if fold(start) not in text.folded or fold(end) not in text.folded:
+        return False
+    words = r"\b(?:from|de|desde|da|von|aus|od|dari)\b[^.;?!]{0,30}?" + re.escape(fold(start))
+    rest = r"\b[^.;?!]{0,30}?\b(?:to|into|a|para|nach|ke|vers)\b[^.;?!]{0,30}?" + re.escape(
+        fold(end)
+    )
+    return re.search(rf"{words}{rest}\b", text.folded) is not None
 
 
 def echo_findings(

@@ -1,121 +1,224 @@
-"""The words of one request: every required value stated, then made harder.
+"""Is a string in the text? As written, by another name, as a date, a step or in other words.
 
-What belongs here: slot-fill revision and evolution, and what holds a model to them.
-What does not: the first draft and the call (`single.py`), reading values (`stated.py`).
+What belongs here: grading one string or switch. What does not: numbers (`grounding.py`), tables of
+names (`wellknown.py`).
 """
 
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from assets.synthesis.answers import Draft, Worded
-from assets.synthesis.asking import StepFailed, Writing
-from assets.synthesis.environment import World
-from assets.synthesis.profiles import DIRECTIONS, directions, evolves
-from assets.synthesis.rows import text_of
-from assets.synthesis.showing import shown
-from assets.synthesis.stated import absent, unsaid
-from assets.synthesis.units import Row
+from assets.synthesis.lexicon import base_form, family_of, words_in, words_of
+from assets.synthesis.moments import (
+    ABSENT,
+    LIKELY,
+    RELATIVE_TIME,
+    STATED,
+    day_of_epoch,
+    days_of,
+    states_step,
+)
+from assets.synthesis.request import Text
+from assets.synthesis.spelling import fold, squeeze, stem
+from assets.synthesis.wellknown import NAMES, called, directed
 
 Json = Any
-Values = dict[str, Json]
-
-
-async def worded(writing: Writing, draft: Draft, world: World) -> tuple[str, Values]:
-    """The request with every required value in its words."""
-    text = writing.heed("generate", draft.instruction)
-    writing.columns["instruction"] = text
-    return await _stated(writing, text, writing.sound("generate", draft.values), world)
-
-
-async def _stated(
-    writing: Writing, text: str, values: Values, world: World, lost: tuple[str, ...] = ()
-) -> tuple[str, Values]:
-    """Asks the reviser for the values that the rules do not find, and holds it to that."""
-    contract = writing.contract(writing.unit.own)
-    names = [*absent(contract, text, values), *lost]
-    if not names:
-        return text, values
-    text, values = await revised(writing, writing.unit.own, text, values, names, world)
-    known = {name: values[name] for name in names if name in values}
-    if still := unsaid(contract, text, known):
-        # A value it did not tell may stand in the text all the same: the caller will see.
-        found = f"the text still lacks {', '.join(still)}"
-        raise StepFailed("revise", "not_stated", found, "another model or seed may help")
-    return text, values
-
-
-async def revised(
-    writing: Writing, row: Row, text: str, values: Values, names: list[str], world: World
-) -> tuple[str, Values]:
-    """The reviser's text, and the values with those that it told for `names`."""
-    contract = writing.contract(row)
-    names = list(dict.fromkeys(names))
-    reply = await writing.ask(
-        "revise",
-        "reviser",
-        Worded,
-        [row],
-        {
-            "contract": contract,
-            "instruction": text,
-            "values": values,
-            "absent": names,
-            "environment": world,
-            "language": writing.language,
-        },
-        contract=shown(contract),
-        instruction=text,
-        values=text_of(values),
-        absent=", ".join(names),
-        environment=text_of(world),
-        language=writing.language,
+_STOP = set(
+    words_in(
+        "the a an of and or to in on at for with by from is are be was it its this that as "
+        "my your our me i we you they he she please can could would not no do does did"
     )
-    said = writing.sound("revise", reply.value.values)
-    told = {name: said[name] for name in names if name in said}
-    text = writing.heed("revise", reply.value.instruction)
-    writing.columns["instruction"] = text
-    return text, {**values, **told}
+)
 
 
-async def evolved(writing: Writing, text: str, values: Values, world: World) -> tuple[str, Values]:
-    """The request made harder, a step for each direction; what a step lost is stated again."""
-    own = writing.unit.own
-    draw = own, writing.unit.task, writing.index, writing.policy
-    if not evolves(*draw):
-        return text, values
-    for direction in directions(*draw):
-        before = text
-        text, values = await _step(writing, direction, before, values, world)
-        contract = writing.contract(own)
-        missed = set(unsaid(contract, before, values))
-        lost = tuple(name for name in unsaid(contract, text, values) if name not in missed)
-        text, values = await _stated(writing, text, values, world, lost)
-    return text, values
+def grade_switch(name: str, text: Text) -> str:
+    told = {stem(word) for word in words_of(name) if len(word) > 2} - {"includ", "enabl", "use"}
+    return STATED if not told or told & text.tokens or _POLARITY.search(text.folded) else LIKELY
 
 
-async def _step(
-    writing: Writing, direction: str, text: str, values: Values, world: World
-) -> tuple[str, Values]:
-    contract = writing.contract(writing.unit.own)
-    reply = await writing.ask(
-        "evolve",
-        "evolver",
-        Worded,
-        [writing.unit.own],
-        {
-            "contract": contract,
-            "instruction": text,
-            "values": values,
-            "direction": direction,
-            "environment": world,
-            "language": writing.language,
-        },
-        contract=shown(contract),
-        instruction=text,
-        values=text_of(values),
-        direction=DIRECTIONS[direction],
-        environment=text_of(world),
-        language=writing.language,
+_POLARITY = re.compile(
+    r"\b(?:with|without|no|not|don't|on|off|only|also|all|every|any|too|even|just|never|skip|leave"
+    r"|include|exclude|but|yes|first|last|ohne|mit|nur|sans|avec|sin|con|solo|sem|com)\b|n't|[^\x00-\x7f]"
+)
+
+
+def grade_string(value: str, schema: Mapping[str, Json], name: str, text: Text) -> str:
+    squeezed = squeeze(value)
+    if not squeezed:
+        # "*", "+", "…": symbols are stated literally or they are not.
+        return STATED if value.strip() in text.raw else LIKELY
+    other = _another_choice(squeezed, schema, text)
+    if _literal(value, squeezed, text):
+        return STATED
+    if days := days_of(value):
+        return min((text.states(day) for day in days), key=(STATED, LIKELY, ABSENT).index)
+    if re.fullmatch(r"-?\d+(?:\.\d+)?", value):
+        return _digits(value, text)
+    if re.fullmatch(r"[\d.]+(?:\s*[,;|x:]\s*[\d.]+)+", value):
+        parts = re.findall(r"\d+(?:\.\d+)?", value)
+        return STATED if all(float(part) in text.numbers for part in parts) else ABSENT
+    if value.lower() in ("true", "false"):
+        return grade_switch(name, text)
+    if (step := states_step(squeezed, text.folded, text.numbers)) is not None:
+        return ABSENT if other and step != STATED else step
+    if not other and _known(value, squeezed, text):
+        return STATED
+    return _in_words(value, squeezed, schema, name, text, other)
+
+
+def _another_choice(squeezed: str, schema: Mapping[str, Json], text: Text) -> bool:
+    """Whether the text names another choice of the same list, and not this one."""
+    choices = schema.get("enum")
+    if not isinstance(choices, list) or squeezed in text.words:
+        return False
+    others = {squeeze(str(choice)[:80]) for choice in choices[:500]} - {squeezed}
+    return bool({other for other in others if len(other) > 2} & text.words)
+
+
+_SCHEME = re.compile(r"^(?:https?|file|ssh|git|ftp)://(?:www\.)?", re.IGNORECASE)
+
+
+def _literal(value: str, squeezed: str, text: Text) -> bool:
+    """Whether the text holds the value as it is written, separators and case aside. Digits beside
+    it belong to another value: 5min is not in 15min."""
+    plain = fold(value).strip()
+    if len(plain) > 2 and any(_alone(plain, at, text.folded) for at in _places(plain, text.folded)):
+        return True
+    if len(squeezed) <= 3:
+        return bool({squeezed, f"{squeezed}s"} & text.words)
+    bare = squeeze(_SCHEME.sub("", value))
+    return any(
+        _alone_squeezed(held, at, text)
+        for held in (squeezed, bare)
+        if len(held) > 3
+        for at in _places(held, text.squeezed)
     )
-    text = writing.heed("evolve", reply.value.instruction)
-    writing.columns["instruction"] = text
-    return text, {**values, **writing.sound("evolve", reply.value.values)}
+
+
+def _places(part: str, whole: str) -> Iterator[int]:
+    at = whole.find(part)
+    for _ in range(20):
+        if at < 0:
+            return
+        yield at
+        at = whole.find(part, at + 1)
+
+
+def _alone(value: str, at: int, folded: str) -> bool:
+    before, after = folded[max(0, at - 1) : at], folded[at + len(value) : at + len(value) + 2]
+    if value[0].isdigit() and (before.isdigit() or (before == "." and folded[at - 2].isdigit())):
+        return False
+    return not (value[-1].isdigit() and re.match(r"\d|\.\d", after))
+
+
+def _alone_squeezed(squeezed: str, at: int, text: Text) -> bool:
+    end, places = at + len(squeezed), text.places
+    if squeezed[0].isdigit() and at and places[at] - places[at - 1] == 1:
+        return not text.squeezed[at - 1].isdigit()
+    if squeezed[-1].isdigit() and end < len(places) and places[end] - places[end - 1] == 1:
+        return not text.squeezed[end].isdigit()
+    return True
+
+
+def _digits(value: str, text: Text) -> str:
+    """A number written as a string: by its value, as a day, or digit by digit (a phone number)."""
+    number = float(value)
+    if number in text.numbers and not (value[0] == "0" and len(value) > 1):
+        return STATED
+    bare = value.lstrip("-")
+    if bare in text.digits or (
+        len(bare) > 7 and any(bare.endswith(d) for d in text.digits if len(d) > 6)
+    ):
+        return STATED
+    if (day := day_of_epoch(number)) is not None:
+        return text.states(day)
+    return STATED if number in text.numbers else ABSENT
+
+
+def _known(value: str, squeezed: str, text: Text) -> bool:
+    """Whether the text has a word that stands for the value."""
+    if text.tokens & set(NAMES.get(squeezed, ())) or (
+        len(squeezed) > 1 and squeezed in text.tokens
+    ):
+        return True
+    return directed(squeezed, text.folded) or called(value, text.spaced, text.tokens)
+
+
+# What a tool lets one do is said by the verb, and what is written for the user is written anew.
+_OPERATIONS = set(words_in("action command operation subtool subcommand mode method op verb type"))
+_COMPOSED = set(
+    words_in(
+        "description summary subject title message content thought reasoning code prompt query "
+        "html body note comment reason question steps sql program expression script text caption "
+        "details goal problem instructions keywords topic search step label observations"
+    )
+)
+
+
+def _in_words(
+    value: str, squeezed: str, schema: Mapping[str, Json], name: str, text: Text, other: bool
+) -> str:
+    words = re.findall(r"\w+", fold(value)) or [squeezed]
+    content = [word for word in words if word not in _STOP] or words
+    share = max(
+        _share(content, text), _share(list(words_of(value)), text) if len(value) < 80 else 0
+    )
+    if other and share < 1:
+        return ABSENT  # another choice in the text is the one that was asked for
+    named = set(words_of(name))
+    if named & _OPERATIONS and (share >= 0.5 or _same_family(words_of(value), text)):
+        return STATED
+    if schema.get("enum"):
+        return STATED if share >= 0.5 else LIKELY
+    if _PROGRAM.search(value[:4000]) and share >= 0.25:
+        return STATED  # composed from what the text says; its keywords are the language's
+    if (scoped := _SCOPED.fullmatch(value[:400])) is not None:
+        # Asia/Tokyo, nodes-base.slack: people say the last part.
+        share = max(share, _share(re.findall(r"\w+", fold(scoped.group(1))), text))
+    if not squeezed.isascii() and not re.search(r"[a-z]", squeezed):
+        share = max(share, sum(char in text.squeezed for char in squeezed) / len(squeezed))
+    if share >= (0.5 if len(content) > 2 and named & _COMPOSED else 0.7):
+        return STATED
+    return LIKELY if share > 0 or (RELATIVE_TIME.search(text.folded) and _timely(name)) else ABSENT
+
+
+_SCOPED = re.compile(r"[\w-]+(?:/[\w+-]+)*[/.]([A-Za-z][\w+-]{2,})")
+_PROGRAM = re.compile(
+    r"\n|;\s|\w\(|\bselect\b.{1,400}\bfrom\b|==|=>|\\|</?\w+[\s>]|\s--?\w", re.IGNORECASE
+)
+
+
+def _same_family(words: tuple[str, ...], text: Text) -> bool:
+    """Whether the text's verbs do what the value's verb does: add, create, make."""
+    verb = base_form(words[0]) if words else None
+    return verb is not None and family_of(verb) in text.families
+
+
+def _timely(name: str) -> bool:
+    return bool(set(words_of(name)) & {"date", "time", "day", "start", "end", "since", "until"})
+
+
+def _share(words: list[str], text: Text) -> float:
+    """The share of words that the text holds: as they are, inflected, or spelled into another."""
+    if not words:
+        return 0.0
+    several = len(words) > 1
+    return sum(_holds(word, text, several) for word in words[:2000]) / len(words[:2000])
+
+
+def _holds(word: str, text: Text, several: bool) -> bool:
+    if word in text.tokens or stem(word) in text.tokens:
+        return True
+    if len(word) > 4 and word in text.squeezed:
+        return True
+    if word.isdecimal():
+        return len(word) < 15 and float(word) in text.numbers
+    if text.tokens & set(NAMES.get(word, ())) or directed(word, text.folded):
+        return True
+    # "parser" for "parse", "wetness" for "wet": only in company, as names differ by their ends.
+    return (
+        several
+        and word.isalpha()
+        and len(word) >= 5
+        and word[: max(5, min(7, len(word) - 2))] in text.beginnings
+    )

@@ -1,0 +1,33 @@
+"""One spelling for many: case, accents, width, quotes, separators and inflection out of the way.
+
+What belongs here: folding text and words. What does not: what a text says (`grounding.py`).
+"""
+
+import unicodedata
+
+_FLAT = str.maketrans("‘’“”–—−‐‑´`", "''\"\"-----''") | {
+    ord("ı"): "i", ord("ł"): "l", ord("ß"): "ss", ord("ø"): "o", ord("đ"): "d", ord("æ"): "ae",
+    **{ord(mark): None for mark in "\u200b\u200c\u200d\u2060\ufeff\u0640"},
+}  # fmt: skip
+
+
+def fold(text: str) -> str:
+    """Case, width, accents, quotes and dashes out of the way."""
+    if text.isascii():
+        return text.lower().replace("`", "'")
+    flat = unicodedata.normalize("NFKD", text).casefold()
+    flat = "".join(char for char in flat if not unicodedata.combining(char))
+    return flat.translate(_FLAT)
+
+
+def squeeze(text: str) -> str:
+    """Letters and digits only: `/home/x y` and `home x-y` are the same."""
+    return "".join(char for char in fold(text) if char.isalnum())
+
+
+def stem(word: str) -> str:
+    """A blunt stem: inflection at the end of longer words goes."""
+    for ending in ("ing", "ies", "ed", "es", "ly", "s"):
+        if word.endswith(ending) and len(word) - len(ending) >= 4:
+            return word[: -len(ending)]
+    return word

@@ -87,10 +87,11 @@ def evolve(meta: Mapping[str, Json], seed: int) -> Json:
     return {"instruction": said, "values": values}
 
 
+# Looked for in this order: "set it in a situation with a reason" is a situation.
 _DIRECTIONS = {
+    "context": r"context|situat|concret|persona|background|scenario|breadth",
     "constraint": r"constrain|restrict|condition|limit|require|complicat",
-    "reason": r"reason|why|purpose|deepen|motiv|goal|step",
-    "context": r"context|situation|concret|persona|background|scenario|specific|breadth",
+    "reason": r"reason|why|purpose|deep|motiv|goal|step",
 }
 
 

@@ -5,8 +5,8 @@ What does not: values nobody listed (`values.py`), how the world comes to be (`e
 """
 
 import random
+import re
 from collections.abc import Mapping, Sequence
-from pathlib import PurePosixPath
 from typing import Any
 
 from assets.synthesis.reading import Slot
@@ -58,27 +58,54 @@ def _existing(slot: Slot, environment: Mapping[str, Json]) -> list[Json]:
 
 def _as(sort: str, thing: str, kind: str) -> Json:
     """One thing in the form a sort wants, None where it has no such form."""
-    path = PurePosixPath(thing)
     if kind == "integer":
         return int(thing) if thing.isdecimal() and len(thing) < 16 else None
-    if sort == "filename":
-        return path.name
-    if sort == "folder_path":
-        return (
-            str(path.parent)
-            if path.suffix and str(path.parent) not in (".", "/")
-            else (None if path.suffix else thing)
-        )
-    if sort == "image_path" and path.suffix not in (".png", ".jpg", ".jpeg", ".webp"):
-        return None
-    if sort == "video_path" and path.suffix not in (".mp4", ".mov", ".mkv"):
-        return None
-    if sort in ("first", "last"):
-        return thing.split()[0 if sort == "first" else -1] if " " in thing else None
-    if sort == "email" and "@" not in thing:
-        return None
-    if sort == "username" and (" " in thing or "@" in thing):
-        return None
+    kind = _KIND_OF[sort]
+    if kind == "files":
+        return _file(sort, thing)
+    if kind == "people":
+        return _person(sort, thing)
     if sort == "datetime":
         return thing if "T" in thing else f"{thing}T09:00:00Z"
-    return thing.partition("T")[0] if sort == "date" else thing
+    if sort == "date":
+        return thing.partition("T")[0]
+    form = _FORMS.get(sort)
+    return thing if form is None or re.fullmatch(form, thing) else None
+
+
+_FORMS = {
+    "issue_key": r"[A-Z]{2,10}-\d{1,6}",
+    "uuid": r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+    "account": r"\d+",
+}
+
+
+def _file(sort: str, thing: str) -> str | None:
+    mark = "\\" if "\\" in thing else "/"
+    folder, _, name = thing.rpartition(mark)
+    suffix = name.rpartition(".")[2] if "." in name else ""
+    if sort == "filename":
+        return name or None
+    if sort == "folder_path":
+        return (folder or None) if suffix else thing
+    wanted = {"image_path": _IMAGES, "video_path": _VIDEOS}.get(sort)
+    return thing if wanted is None or suffix in wanted else None
+
+
+_IMAGES, _VIDEOS = {"png", "jpg", "jpeg", "webp"}, {"mp4", "mov", "mkv"}
+
+
+def _person(sort: str, thing: str) -> str | None:
+    """`Wim Dekker <wim@example.org>` as a name, a part of it, or an address."""
+    name, _, rest = thing.partition(" <")
+    address = rest.rstrip(">") or (thing if "@" in thing else "")
+    if sort == "email":
+        return address or None
+    if sort == "username":
+        return address.partition("@")[0] or (None if " " in thing else thing)
+    if "@" in name:
+        return None
+    parts = name.split()
+    if sort == "person" or len(parts) < 2:
+        return name if sort == "person" else None
+    return parts[0] if sort == "first" else parts[-1]

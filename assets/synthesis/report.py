@@ -106,6 +106,18 @@ def trials(rows: Sequence[Row]) -> str:
     return table(["stage", "pairs that are", "refused", "95% interval"], lines)
 
 
+def costs(rows: Sequence[Row]) -> str:
+    """What each stage cost per marketplace, as a table of rows of SPEND."""
+    lines = [
+        [row["marketplace"], row["stage"], row["model"], str(row["tokens"]), f"{row['usd']:.4f}",
+         "" if row["usd_per_accepted_pair"] is None else f"{row['usd_per_accepted_pair']:.6f}"]
+        for row in rows
+        if row["tokens"] or row["stage"] == "total"
+    ]  # fmt: skip
+    head = ["marketplace", "stage", "model", "tokens", "usd", "usd per accepted pair"]
+    return table(head, lines)
+
+
 def _spread(rows: Sequence[Row]) -> list[Row]:
     """A few pairs of every task, so that no kind hides the others."""
     each = max(2, _SHOWN // len(TASKS))

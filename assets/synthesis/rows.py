@@ -100,6 +100,9 @@ JUDGEMENTS = TableSpec(
     schema_version=2,
 )
 
+# Failures of the endpoint or the budget pass; a bad answer is kept and would only come back.
+PASSING = {"endpoint_down", "timeout", "rate_limited", "server_error", "auth", "budget"}
+
 
 @dataclass(frozen=True)
 class Golden:

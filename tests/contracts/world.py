@@ -15,10 +15,12 @@ from assets.contracts.findings import FINDINGS
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.servers.rows import DEPLOYMENTS
 from assets.synthesis.defs import judgements, pairs
+from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.rows import JUDGEMENTS, PAIRS
 from assets.synthesis.writer import Writer
 from assets.vectors.defs import contract_vectors
 from assets.vectors.index import VECTORS
+from orchestration.settings import Roles
 from tests.training.conftest import DEEDS, raw_tool
 from tests.vectors.conftest import WordEmbedder
 from training.defs import training_set
@@ -76,9 +78,9 @@ class World:
     def run(
         self, assets: list[dg.AssetsDefinition], partition: str | None = None
     ) -> dict[str, dict[str, Any]]:
-        roles = (Role("generator"), Role("caller", temperature=0.0), Role("judge", temperature=0.0))
+        roles = tuple(Role(name, temperature=0.0) for name in Roles.model_fields)
         given = {"warehouse": self.warehouse, "embedder": self.embedder,
-                 "writer": Writer(roles, pairs_per_tool=2)}  # fmt: skip
+                 "writer": Writer(roles, SynthesisPolicy(pairs_per_tool=2))}  # fmt: skip
         held = {k: dg.ResourceDefinition.hardcoded_resource(v) for k, v in given.items()}
         result = dg.materialize(assets, resources=held, partition_key=partition)
         return {

@@ -15,7 +15,7 @@ import pytest
 from assets.contracts.canonical import DIGEST_PREFIX
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.synthesis.offline import generate
-from assets.synthesis.rows import JUDGEMENTS, PAIRS
+from assets.synthesis.rows import JUDGEMENTS, PAIRS, TASKS
 from orchestration.definitions import build_defs
 from tests.e2e.nights import checks
 from tests.support.openai_endpoint import Endpoint, Say, openai_endpoint
@@ -43,7 +43,7 @@ TOOLS: dict[str, tuple[str, dict[str, Any]]] = {
 def say(body: dict[str, Any], number: int) -> Say:
     """Answers as the role that the prompt speaks to; every seventh answer is fenced."""
     asked = "\n".join(message["content"] for message in body["messages"])
-    found = re.search(r"<TOOL>\n(.*?)\n</TOOL>", asked, re.DOTALL)
+    found = re.search(r"^BEGIN \S+ tool\n(.*?)\nEND ", asked, re.DOTALL | re.MULTILINE)
     assert found, asked[-500:]
     contract = json.loads(found[1])
     written = generate({"contract": contract, "count": 3}, 0)["requests"]
@@ -72,6 +72,8 @@ def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endpoint: Endpoin
         "OPENAI_BASE_URL": endpoint.url,
         "OPENAI_API_KEY": "test-key",
         "TOOLMILL_HOME": str(tmp_path / "home"),
+        "TOOLMILL_SYNTHESIS__EVOLVE_SHARE": "0",
+        **{f"TOOLMILL_SYNTHESIS__TASKS__{task}".upper(): "0" for task in TASKS[1:]},
     }
     for role, model in (("GENERATOR", "writer"), ("CALLER", "caller"), ("JUDGE", "judge")):
         settings[f"TOOLMILL_ROLES__{role}__MODEL"] = model

@@ -87,13 +87,17 @@ def _by_server(rows: Collection[Row]) -> dict[str, dict[str, Row]]:
 
 
 def old_contracts(
-    tables: Tables, digests: Collection[str], marketplace: str | None = None
+    tables: Tables,
+    digests: Collection[str],
+    marketplace: str | None = None,
+    *,
+    as_of: float | None = None,
 ) -> dict[str, dict[str, Any]]:
     """digest -> snapshot row of each of `digests` in what was ever published, and of every tool
     that its server listed beside it then.
 
-    The latest publication that holds a digest counts; reading stops when all are found. Of one
-    marketplace, or of all. Digests that nothing published holds are left out.
+    The latest publication (before `as_of`) that holds a digest counts; reading stops when all are
+    found. Of one marketplace, or of all. Digests that nothing published holds are left out.
     """
     found: dict[str, dict[str, Any]] = {}
     due = set(digests)
@@ -103,7 +107,7 @@ def old_contracts(
         for head in reversed(tables.history(SNAPSHOTS.name, market)):
             if not due:
                 return found
-            if head.digest in seen:
+            if head.digest in seen or (as_of is not None and head.at > as_of):
                 continue
             seen.add(head.digest)
             for row in _beside(tables, market, head.at, due):

@@ -1,0 +1,1 @@
+"""Exports: accepted pairs in the shapes that trainers read, as of any day."""

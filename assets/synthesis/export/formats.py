@@ -1,0 +1,146 @@
+"""The shapes that trainers read: hf, messages, trl, openai, sharegpt.
+
+What belongs here: one example as the lines of a format, and the columns that a reader is told.
+What does not: files (`write.py`), what an example is (`example.py`).
+
+| format | a line | tools | arguments |
+| --- | --- | --- | --- |
+| hf, messages | messages | list of functions | objects, as chat templates want them |
+| trl | prompt, completion: one line per assistant turn to learn | JSON text | objects |
+| openai | messages, parallel_tool_calls | list of functions | JSON text, as the API wants them |
+| sharegpt | conversations of human, function_call, observation, gpt | JSON text | in the call's |
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from assets.synthesis.export.example import ABOUT, Example, Unshowable
+
+Json = Any
+Line = dict[str, Json]
+_OPENAI_NAME = re.compile(r"[^A-Za-z0-9_-]")
+_OPENAI_LONGEST = 64
+_META = {**dict.fromkeys(ABOUT, "string"), "simulated": "bool", "split": "string",
+         "judge": "string", "score": "float64"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Format:
+    """lines: an example as lines. columns: name -> dtype of `datasets`, a list of `json` or a
+    plain one. beside: what is known of a row goes into a file of its own, as the reader refuses
+    unknown fields. suffix: of the data files."""
+
+    name: str
+    lines: Callable[[Example], Iterator[Line]]
+    columns: Mapping[str, str]
+    suffix: str = "jsonl"
+    beside: bool = False
+
+
+def _whole(example: Example) -> Iterator[Line]:
+    messages = [_spoken(message) for message in example.messages]
+    yield {"messages": messages, "tools": example.tools, **example.about}
+
+
+def _trl(example: Example) -> Iterator[Line]:
+    """Loss is on the completion alone, so a wrong call is context and never learnt."""
+    messages = [_spoken(message) for message in example.messages]
+    tools = json.dumps(example.tools, ensure_ascii=False)
+    for turn, message in enumerate(messages):
+        if message["role"] == "assistant" and message.get("weight") != 0:
+            prompt = [{k: v for k, v in one.items() if k != "weight"} for one in messages[:turn]]
+            said = {"prompt": prompt, "completion": [message], "tools": tools}
+            yield {**said, **example.about}
+
+
+def _openai(example: Example) -> Iterator[Line]:
+    names = _names([tool["function"]["name"] for tool in example.tools])
+    several = any(len(message.get("tool_calls") or ()) > 1 for message in example.messages)
+    tools = [
+        {**tool, "function": {**tool["function"], "name": names[tool["function"]["name"]]}}
+        for tool in example.tools
+    ]
+    messages = [_posted(message, names) for message in example.messages]
+    yield {"messages": messages, "tools": tools, "parallel_tool_calls": several}
+
+
+def _posted(message: Line, names: Mapping[str, str]) -> Line:
+    if "tool_calls" not in message:
+        return message
+    calls = []
+    for call in message["tool_calls"]:
+        name, held = call["function"]["name"], call["function"]["arguments"]
+        text = json.dumps(held, ensure_ascii=False)
+        calls.append({**call, "function": {"name": names.get(name, name), "arguments": text}})
+    return {**message, "tool_calls": calls}
+
+
+def _names(names: list[str]) -> dict[str, str]:
+    """Names as the API takes them (letters, digits, `_`, `-`, at most 64), no two alike."""
+    found: dict[str, str] = {}
+    for name in sorted(names):
+        made = base = _OPENAI_NAME.sub("_", name)[:_OPENAI_LONGEST]
+        number = 2
+        while made in found.values():
+            made, number = f"{base[: _OPENAI_LONGEST - 4]}_{number}", number + 1
+        found[name] = made
+    return found
+
+
+def _sharegpt(example: Example) -> Iterator[Line]:
+    if any(message.get("weight") == 0 for message in example.messages):
+        raise Unshowable("sharegpt cannot keep a wrong call from being learnt")
+    turns: list[Line] = []
+    together: dict[int, list[str]] = {}
+    for message in example.messages:
+        turn = _turn(message)
+        if turns and turn["from"] == turns[-1]["from"] == "observation":
+            together.setdefault(len(turns) - 1, [turns[-1]["value"]]).append(turn["value"])
+        else:
+            turns.append(turn)
+    for place, results in together.items():  # of calls made at once: a JSON list
+        turns[place]["value"] = json.dumps(results, ensure_ascii=False)
+    system = turns.pop(0)["value"] if turns[0]["from"] == "system" else ""
+    asked, said = turns[::2], turns[1::2]
+    if {turn["from"] for turn in asked} - {"human", "observation"} or len(turns) % 2:
+        raise Unshowable("sharegpt wants turns that alternate")
+    if {turn["from"] for turn in said} - {"gpt", "function_call"}:
+        raise Unshowable("sharegpt wants turns that alternate")
+    tools = json.dumps([tool["function"] for tool in example.tools], ensure_ascii=False)
+    yield {"conversations": turns, "system": system, "tools": tools, **example.about}
+
+
+def _turn(message: Line) -> Line:
+    calls = message.get("tool_calls")
+    if not calls:
+        roles = {"user": "human", "assistant": "gpt", "tool": "observation"}
+        said = message.get("content") or ""
+        return {"from": roles.get(message["role"], message["role"]), "value": said}
+    if message.get("content"):
+        raise Unshowable("sharegpt cannot hold words beside a call")
+    made = [call["function"] for call in calls]
+    text = json.dumps(made[0] if len(made) == 1 else made, ensure_ascii=False)
+    return {"from": "function_call", "value": text}
+
+
+def _spoken(message: Line) -> Line:
+    """Many chat templates fail on a null content."""
+    return {**message, "content": message.get("content") or ""}
+
+
+FORMATS = {
+    made.name: made
+    for made in (
+        Format("hf", _whole, {"messages": "json", "tools": "json", **_META}, suffix="parquet"),
+        Format("messages", _whole, {"messages": "json", "tools": "json", **_META}),
+        Format("trl", _trl,
+               {"prompt": "json", "completion": "json", "tools": "string", **_META}),
+        Format("openai", _openai,
+               {"messages": "json", "tools": "json", "parallel_tool_calls": "bool"}, beside=True),
+        Format("sharegpt", _sharegpt,
+               {"conversations": "json", "system": "string", "tools": "string", **_META}),
+    )
+}  # fmt: skip

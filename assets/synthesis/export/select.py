@@ -1,0 +1,200 @@
+"""Which pairs an export holds: accepted as of a moment, clear now, on one side of the split.
+
+What belongs here: reading published tables as of then, and every reason to leave a row out.
+What does not: what an example looks like (`example.py`), files (`write.py`).
+
+Tables are read as they stood; what is *held* is asked now: a contract that was found to be
+poisonous since is in no export, of whatever day.
+"""
+
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import polars as pl
+
+from assets.contracts.clear import Firewall
+from assets.contracts.snapshot import SNAPSHOTS
+from assets.synthesis.export.licences import commercial
+from assets.synthesis.migrate_book import old_contracts
+from assets.synthesis.rows import JUDGEMENTS, PAIRS, TASKS, contract_of, goldens
+from warehouse.tables import Tables
+
+Row = dict[str, Any]
+Held = Callable[[Sequence[Row]], Collection[str]]  # snapshot rows -> digests that are held
+TRAIN, TEST, ALL = "train", "test", "all"
+
+
+class ExportError(ValueError):
+    """An export that cannot be made: what was asked, what is there, and what to do."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is asked for. split_of: the side of a server, a frozen function of its id."""
+
+    as_of: float
+    split_of: Callable[[str], str]
+    held: Held
+    split: str = ALL
+    tasks: Collection[str] = TASKS
+    commercial_only: bool = False
+
+
+@dataclass
+class Chosen:
+    """One pair with its judgement and the contracts it needs; `left_out` counts the others."""
+
+    row: Row
+    judgement: Row
+    split: str
+    contracts: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass
+class Tally:
+    """Why rows were left out, and how many."""
+
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+def moment(text: str, now: float | None = None) -> float:
+    """Epoch seconds of `2026-11-22` (the end of that day, UTC) or of an ISO date and time.
+
+    Raises ExportError for what is no date, or is yet to come.
+    """
+    now = time.time() if now is None else now
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise ExportError(
+            f"--as-of {text[:60]!r} is no date: expected a day as 2026-11-22, or a day and a time"
+        ) from None
+    at = at.replace(tzinfo=at.tzinfo or UTC)
+    today = datetime.fromtimestamp(now, UTC)
+    whole_day = len(text.strip()) <= len("2026-11-22")
+    if at.timestamp() > now or (whole_day and at.date() > today.date()):
+        raise ExportError(
+            f"--as-of {text} is in the future: now it is {today:%Y-%m-%d %H:%M} UTC; ask for a day"
+            " that has begun"
+        )
+    return (at + timedelta(days=1)).timestamp() - 1e-3 if whole_day else at.timestamp()
+
+
+def check_published(tables: Tables, as_of: float) -> None:
+    """Raises ExportError where no pairs were published by then."""
+    histories = [tables.history(PAIRS.name, market) for market in tables.partitions(PAIRS.name)]
+    first = min((heads[0].at for heads in histories if heads), default=None)
+    if first is None:
+        raise ExportError("no pairs were ever published here: run `toolmill run` first")
+    if first > as_of:
+        raise ExportError(
+            f"nothing was published by {_told(as_of)}: the first pairs are of {_told(first)};"
+            " ask for that day or a later one"
+        )
+
+
+def chosen(tables: Tables, choice: Choice, tally: Tally) -> Iterator[Chosen]:
+    """Every pair that was accepted as of then, marketplace by marketplace, each pair once."""
+    seen: set[str] = set()
+    for market in tables.partitions(PAIRS.name):
+        judged = _accepted(tables, market, choice.as_of)
+        frame = _passed(tables, market, choice.as_of).filter(pl.col("pair_id").is_in(judged.keys()))
+        rows = _contracts(tables, market, frame, choice.as_of)
+        bodies = {row["contract_digest"]: contract_of(row) for row in rows}
+        sides = _sides(rows, choice)
+        held = set(choice.held(rows))
+        for row in frame.iter_rows(named=True):
+            if row["pair_id"] in seen:
+                continue
+            seen.add(row["pair_id"])
+            split, why = _side(row, choice)
+            if why is None and held & _shown(row):
+                why = "a contract that its prompts showed is held"
+            if why is None and split == TRAIN and TEST in sides[row["contract_digest"]]:
+                why = "a server of the test side lists the same tool"
+            if why is not None:
+                tally.left_out[why] += 1
+                continue
+            offered = [name for name in _list(row, "offered") if split in sides.get(name, {split})]
+            row["offered"] = json.dumps(offered)
+            yield Chosen(row, judged[row["pair_id"]], split, bodies)
+
+
+def held_by(wall: Firewall) -> Held:
+    """The firewall's answer: a contract held under any of its names is held."""
+
+    def held(rows: Sequence[Row]) -> set[str]:
+        today = [
+            {**row, "contract_digest": wall.current(row["contract_digest"]),
+             "bought": row["contract_digest"]}
+            for row in rows
+        ]  # fmt: skip
+        return {row["bought"] for row in wall.part(today)[1]}
+
+    return held
+
+
+def _accepted(tables: Tables, market: str, at: float) -> dict[str, Row]:
+    frame = tables.read(JUDGEMENTS, market, as_of=at).filter(pl.col("verdict") == "accept")
+    kept = frame.select("pair_id", "judge", "score")
+    return {row["pair_id"]: row for row in kept.iter_rows(named=True)}
+
+
+def _passed(tables: Tables, market: str, at: float) -> pl.DataFrame:
+    """As `rows.passes`, over a whole frame."""
+    refused = (pl.col("verdict") == "reject").fill_null(False)
+    whole = (pl.col("status") == "ok") & ~refused & pl.col("twin_of").is_null()
+    return tables.read(PAIRS, market, as_of=at).filter(whole)
+
+
+def _side(row: Row, choice: Choice) -> tuple[str, str | None]:
+    split = choice.split_of(row["server_id"])
+    if row["task"] not in choice.tasks:
+        return split, "another task"
+    if choice.split not in (ALL, split):
+        return split, "the other side of the split"
+    if choice.commercial_only and not commercial(row["license"]):
+        return split, "no licence that is known to permit commercial use"
+    if any(choice.split_of(call.server_id) != split for call in goldens(row)):
+        return split, "it calls servers of both sides of the split"
+    return split, None
+
+
+def _shown(row: Row) -> set[str]:
+    """Every contract that the row rests on, or whose text it would carry."""
+    listed = [*_list(row, "contracts"), *_list(row, "offered")]
+    return {row["contract_digest"], *listed, *(call.contract_digest for call in goldens(row))}
+
+
+def _list(row: Row, column: str) -> list[str]:
+    return json.loads(row[column] or "[]")
+
+
+def _contracts(tables: Tables, market: str, frame: pl.DataFrame, at: float) -> list[Row]:
+    """Snapshot rows of all contracts that the rows rest on, once for each server that has one."""
+    wanted: set[str] = set()
+    for row in frame.select("contract_digest", "contracts", "offered", "calls").to_dicts():
+        wanted |= _shown(row)
+    snapshots = tables.read(SNAPSHOTS, market, as_of=at)
+    rows = snapshots.filter(pl.col("contract_digest").is_in(list(wanted))).to_dicts()
+    lacking = wanted - {row["contract_digest"] for row in rows}
+    older = old_contracts(tables, lacking, market, as_of=at)
+    return [*rows, *(row for name, row in older.items() if name in lacking)]
+
+
+def _sides(rows: Sequence[Row], choice: Choice) -> dict[str, set[str]]:
+    """Contract digest -> the sides of the servers that list it: no tool of a test server is to be
+    seen in training, not even as one to leave alone."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        found[row["contract_digest"]].add(choice.split_of(row["server_id"]))
+    return found
+
+
+def _told(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")

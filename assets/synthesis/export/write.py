@@ -1,0 +1,175 @@
+"""An export as a folder: data files by split, the card, and what a reader needs beside them.
+
+What belongs here: streaming examples into files, whole or absent.
+What does not: which rows (`select.py`), their shape (`formats.py`), the card's text (`card.py`).
+"""
+
+import json
+import shutil
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Protocol
+
+from assets.synthesis.export.card import Figures, card, sources
+from assets.synthesis.export.example import Unshowable, example
+from assets.synthesis.export.formats import FORMATS, Format
+from assets.synthesis.export.select import (
+    Choice,
+    Chosen,
+    ExportError,
+    Tally,
+    check_published,
+    chosen,
+)
+from warehouse.tables import Tables
+
+Line = Mapping[str, Any]
+_BATCH = 256  # rows of a parquet batch: what is in memory at once
+
+
+class _Writer(Protocol):
+    def add(self, line: Line) -> None: ...
+    def close(self) -> None: ...
+
+
+def export(tables: Tables, folder: Path, name: str, choice: Choice, label: str) -> Figures:
+    """Writes the export of one format into `folder`, which must be empty or absent.
+
+    The same tables as of the same moment give the same bytes. label: the moment as it was asked
+    for. Raises ExportError; then nothing was written.
+    """
+    if name not in FORMATS:
+        raise ExportError(f"unknown format {name[:40]!r}; known: {', '.join(FORMATS)}")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ExportError(f"{folder} is not empty: name another folder with --out, or empty it")
+    check_published(tables, choice.as_of)
+    beside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        beside.mkdir(parents=True)
+        figures = _fill(beside, tables, FORMATS[name], choice)
+        facts = sources(tables, choice.as_of)
+        (beside / "README.md").write_text(card(FORMATS[name], figures, facts, choice, label))
+        if folder.exists():
+            folder.rmdir()
+        beside.rename(folder)
+    except OSError as error:
+        raise ExportError(
+            f"{folder}: {error.strerror or error}; name a folder with --out"
+        ) from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return figures
+
+
+def _fill(folder: Path, tables: Tables, form: Format, choice: Choice) -> Figures:
+    tally, figures = Tally(), Figures()
+    with ExitStack() as stack:
+        files: dict[str, _Writer] = {}
+
+        def file(path: str, kind: str) -> _Writer:
+            if path not in files:
+                (folder / path).parent.mkdir(exist_ok=True)
+                made = _Parquet(folder / path, form) if kind == "parquet" else _Lines(folder / path)
+                files[path] = made
+                stack.callback(made.close)
+            return files[path]
+
+        for one in chosen(tables, choice, tally):
+            try:
+                lines = list(_lines(one, form))
+            except Unshowable as why:
+                tally.left_out[str(why)] += 1
+                continue
+            for line, about in lines:
+                file(f"data/{one.split}.{form.suffix}", form.suffix).add(line)
+                if form.beside:
+                    file(f"rows/{one.split}.jsonl", "jsonl").add(about)
+            figures.add(one, len(lines))
+    figures.left_out = Counter(dict(sorted(tally.left_out.items())))
+    if not figures.pairs:
+        told = "; ".join(f"{count} left out: {why}" for why, count in figures.left_out.items())
+        raise ExportError(
+            f"no accepted pair is left to export ({told or 'none was accepted by then'}); ask for"
+            " another day, task or split, or without --commercial-only"
+        )
+    if form.name == "sharegpt":
+        _llama_factory(folder, sorted(figures.splits))
+    return figures
+
+
+def _lines(one: Chosen, form: Format) -> Iterator[tuple[Line, Line]]:
+    extra = {"split": one.split, "judge": one.judgement["judge"], "score": one.judgement["score"]}
+    made = example(one.row, one.contracts, extra)
+    return ((line, made.about) for line in form.lines(made))
+
+
+class _Lines:
+    """JSON Lines."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("w", encoding="utf-8", newline="\n")
+
+    def add(self, line: Line) -> None:
+        self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Parquet:
+    """Parquet with JSON columns: no reader has to guess one schema for thousands of tools."""
+
+    def __init__(self, path: Path, form: Format) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        kinds = {"json": pa.list_(pa.json_(pa.string())), "string": pa.string(),
+                 "bool": pa.bool_(), "float64": pa.float64()}  # fmt: skip
+        self._columns = form.columns
+        self._schema = pa.schema([(name, kinds[kind]) for name, kind in form.columns.items()])
+        self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
+        self._waiting: list[Line] = []
+
+    def add(self, line: Line) -> None:
+        self._waiting.append(line)
+        if len(self._waiting) >= _BATCH:
+            self._flush()
+
+    def close(self) -> None:
+        self._flush()
+        self._writer.close()
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+
+        if not self._waiting:
+            return
+        arrays = []
+        for place, (name, kind) in enumerate(self._columns.items()):
+            if kind == "json":
+                texts = [
+                    [json.dumps(one, ensure_ascii=False) for one in line[name]]
+                    for line in self._waiting
+                ]
+                plain = pa.array(texts, pa.list_(pa.string()))
+                arrays.append(plain.cast(self._schema.types[place]))
+            else:
+                held = [line.get(name) for line in self._waiting]
+                arrays.append(pa.array(held, self._schema.types[place]))
+        self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
+        self._waiting = []
+
+
+def _llama_factory(folder: Path, splits: list[str]) -> None:
+    """The registration that LLaMA-Factory reads beside the data."""
+    columns = {"messages": "conversations", "system": "system", "tools": "tools"}
+    made = {
+        f"toolmill_{split}": {
+            "file_name": f"data/{split}.jsonl", "formatting": "sharegpt", "columns": columns
+        }
+        for split in splits
+    }  # fmt: skip
+    (folder / "dataset_info.json").write_text(json.dumps(made, indent=1) + "\n")

@@ -1,0 +1,64 @@
+"""The command `toolmill export`: accepted pairs for a trainer, as of any day.
+
+What belongs here: its arguments and what it prints. What does not: anything it decides.
+"""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestration.settings import load_settings
+from orchestration.terminal import fail, print_json
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def export(
+    name: Annotated[str, typer.Option("--format", help="hf, sharegpt, openai, trl or messages")],
+    as_of: Annotated[
+        str | None, typer.Option("--as-of", help="a day (its end, UTC) or a date and time")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="an empty or new folder")] = None,
+    split: Annotated[str, typer.Option(help="train, test or all; by server")] = "all",
+    tasks: Annotated[str | None, typer.Option(help="comma-separated; default: all")] = None,
+    commercial_only: Annotated[
+        bool, typer.Option("--commercial-only", help="sources known to permit commercial use")
+    ] = False,
+) -> None:
+    """Write accepted pairs with their tools, split by server, and a dataset card."""
+    from assets.contracts.clear import firewall
+    from assets.contracts.decisions import DecisionError
+    from assets.synthesis.export.formats import FORMATS
+    from assets.synthesis.export.select import ALL, Choice, ExportError, held_by, moment
+    from assets.synthesis.export.write import export as write_export
+    from assets.synthesis.rows import TASKS
+    from orchestration.resources import open_warehouse
+    from training.split import TEST, TRAIN, split_of
+
+    day = as_of or time.strftime("%Y-%m-%d", time.gmtime())
+    wanted = tuple(part.strip() for part in tasks.split(",")) if tasks else TASKS
+    _known("--format", [name], tuple(FORMATS))
+    _known("--split", [split], (TRAIN, TEST, ALL))
+    _known("--tasks", wanted, TASKS)
+    try:
+        at = moment(day)
+    except ExportError as error:
+        fail(str(error), 2)
+    settings = load_settings()
+    warehouse = open_warehouse(settings)
+    folder = out or settings.home_path() / "exports" / f"{name}-{day.replace(':', '')}"
+    try:
+        choice = Choice(at, split_of, held_by(firewall(warehouse)), split, wanted, commercial_only)
+        figures = write_export(warehouse.tables, folder, name, choice, day)
+    except (ExportError, DecisionError) as error:
+        fail(str(error), 1)
+    print_json({"folder": str(folder), "format": name, "as_of": day, **figures.public()})
+
+
+def _known(option: str, given: tuple[str, ...] | list[str], known: tuple[str, ...]) -> None:
+    for one in given:
+        if one not in known:
+            fail(f"{option} {one[:40]!r} does not exist; known: {', '.join(known)}", 2)

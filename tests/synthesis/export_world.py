@@ -1,0 +1,132 @@
+"""A published warehouse with a pair of every task, for the tests of what is made of it."""
+
+import json
+import time
+from typing import Any
+
+from assets.contracts.canonical import contract, contract_digest
+from assets.contracts.snapshot import SNAPSHOTS
+from assets.synthesis.rows import JUDGEMENTS, PAIRS, TASKS, pair_id, text_of
+from warehouse.store import Warehouse
+from warehouse.tables import TableSpec
+
+Tool = dict[str, Any]
+MARKET = "registry"
+TRAIN_SERVERS = ("npm:file", "npm:issue")  # by the frozen split
+TEST_SERVERS = ("npm:note",)
+
+
+def tool(server: str, verb: str) -> Tool:
+    thing = server.split(":")[1]
+    return {
+        "name": f"{verb}.{thing}",
+        "description": f"{verb.capitalize()} a {thing} by its title",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "title": {"type": "string", "enum": ["A", 1]},
+                f"{thing}_only": {"type": ["object", "null"], "properties": {"deep": {}}},
+            },
+            "required": ["title"],
+        },
+    }
+
+
+def snapshot(server: str, verb: str) -> dict[str, Any]:
+    raw = tool(server, verb)
+    return {
+        "marketplace": MARKET,
+        "server_id": server,
+        "tool": raw["name"],
+        "contract_digest": contract_digest(raw),
+        "contract": json.dumps(contract(raw)),
+        "recipe_digest": "r" * 64,
+        "first_seen": "2026-01-01",
+        "last_seen": "2026-01-01",
+    }
+
+
+def golden(server: str, verb: str, arguments: Any) -> dict[str, Any]:
+    made = snapshot(server, verb)
+    own = {name: made[name] for name in ("server_id", "tool", "contract_digest")}
+    return {**own, "arguments": arguments}
+
+
+def called(*calls: tuple[str, dict[str, Any], Any]) -> dict[str, Any]:
+    """An assistant's message that makes calls: (id, golden, arguments)."""
+    made = [
+        {"id": name, "type": "function",
+         "function": {"name": one["tool"], "arguments": json.dumps(said)}}
+        for name, one, said in calls
+    ]  # fmt: skip
+    return {"role": "assistant", "content": None, "tool_calls": made}
+
+
+def conversation(task: str, calls: list[dict[str, Any]], ask: str) -> list[dict[str, Any]]:
+    said: list[dict[str, Any]] = [{"role": "user", "content": ask}]
+    if task in ("no_tool", "missing_parameter"):
+        return [*said, {"role": "assistant", "content": "Which title do you mean?"}]
+    first = calls[0]
+    if task == "parallel":
+        both = [(f"c{n}", one, one["arguments"]) for n, one in enumerate(calls)]
+        answers = [{"role": "tool", "tool_call_id": f"c{n}", "content": "ok"} for n in range(2)]
+        return [*said, called(*both), *answers, {"role": "assistant", "content": "Both done."}]
+    if task == "sequential":
+        result = {"role": "tool", "tool_call_id": "c0", "content": '{"title": "A"}'}
+        last = called(("c1", calls[1], calls[1]["arguments"]))
+        return [*said, called(("c0", first, first["arguments"])), result, last]
+    if task == "clarification":
+        said += [{"role": "assistant", "content": "Which title?"}, {"role": "user", "content": "A"}]
+    if task == "recovery":
+        error = {"role": "tool", "tool_call_id": "w", "content": "'title' is required"}
+        said += [called(("w", first, {})), error]
+    return [*said, called(("c0", first, first["arguments"]))]
+
+
+def pair(server: str, task: str, index: int = 0, **columns: Any) -> dict[str, Any]:
+    own = golden(server, "find", {"title": "A", f"{server.split(':')[1]}_only": {"deep": None}})
+    second = golden(server, "drop", {"title": "A"})
+    calls = [own, second] if task in ("parallel", "sequential") else [own]
+    if task in ("no_tool", "missing_parameter"):
+        calls = []
+    ask = f"Please do what {task} {index} of {server} says, with 'A' (été)."
+    rivals = [snapshot(one, "drop")["contract_digest"] for one in (*TRAIN_SERVERS, *TEST_SERVERS)]
+    offered = text_of([*rivals, own["contract_digest"]])
+    made = dict.fromkeys(PAIRS.columns) | {
+        "marketplace": MARKET, "server_id": server, "tool": own["tool"], "task": task,
+        "contract_digest": own["contract_digest"], "recipe_digest": "r" * 64, "plan_digest": "p",
+        "index": index, "kind": "direct", "instruction": ask,
+        "arguments": text_of(own["arguments"]) if calls else None, "calls": text_of(calls),
+        "messages": text_of(conversation(task, calls, ask)), "contracts": offered,
+        "offered": offered, "simulated": task == "parallel", "provider": "offline",
+        "model": "rules", "prompts": "{}", "steps": "[]", "seed": 7, "prompt_tokens": 0,
+        "completion_tokens": 0, "usd": 0.0, "license": "MIT", "status": "ok",
+        "verdict": "accept", "flaws": "[]",
+        **columns,
+    }  # fmt: skip
+    return {**made, "pair_id": pair_id(made)}
+
+
+def judgement(row: dict[str, Any], verdict: str = "accept") -> dict[str, Any]:
+    own = ("pair_id", "marketplace", "server_id", "tool", "contract_digest", "plan_digest")
+    told = {"judge": "offline:rules", "score": 8.0, "verdict": verdict, "status": "ok"}
+    return {**{name: row[name] for name in own}, **told}
+
+
+def publish(warehouse: Warehouse, spec: TableSpec, rows: list[dict[str, Any]]) -> None:
+    tables = warehouse.tables
+    listed = [{k: v for k, v in row.items() if k in spec.columns} for row in rows]
+    partition = MARKET if spec in (PAIRS, JUDGEMENTS, SNAPSHOTS) else None
+    tables.promote(tables.stage(spec, spec.frame(listed), partition), "test", [])
+
+
+def published(warehouse: Warehouse, pairs: list[dict[str, Any]] | None = None) -> list[Any]:
+    """Publishes snapshots, pairs and their acceptance; returns the pairs."""
+    servers = (*TRAIN_SERVERS, *TEST_SERVERS)
+    if pairs is None:
+        pairs = [pair(server, task) for server in servers for task in TASKS]
+    publish(warehouse, SNAPSHOTS, [snapshot(s, verb) for s in servers for verb in ("find", "drop")])
+    publish(warehouse, PAIRS, pairs)
+    publish(warehouse, JUDGEMENTS, [judgement(row) for row in pairs])
+    time.sleep(0.01)  # publications are ordered by the clock
+    return pairs

@@ -10,8 +10,11 @@ import json
 import time
 from collections import defaultdict
 from email.utils import parsedate_to_datetime
+from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
+
+from pydantic import BaseModel
 
 from warehouse.effects.roles import Completion, LLMError, Request, Role, Unanswered
 
@@ -53,8 +56,11 @@ class Endpoint:
 
     async def _send(self, request: Request, refused: set[str]) -> Completion:
         role = request.role
+        body = _parameters(request, refused)
+        # As `extra_body`: the SDK walks every message and schema it is given as arguments, which
+        # was a fifth of all the processor's time of 600 calls.
         response = await self._client(role).chat.completions.create(
-            **_parameters(request, refused), timeout=role.timeout_s
+            model=role.model, messages=[], extra_body=body, timeout=role.timeout_s
         )
         choices = getattr(response, "choices", None)
         if not choices:
@@ -111,16 +117,21 @@ class Endpoint:
 def _parameters(request: Request, refused: set[str]) -> dict[str, Any]:
     role, schema = request.role, request.schema
     limit = "max_completion_tokens" if "max_tokens" in refused else "max_tokens"
-    shape = {"name": schema.__name__, "schema": schema.model_json_schema()}
     wanted = {
         "model": role.model,
         "messages": [dict(message) for message in request.messages],
         "temperature": role.temperature,
         "seed": request.seed,
         limit: request.max_tokens,
-        "response_format": {"type": "json_schema", "json_schema": shape},
+        "response_format": {"type": "json_schema", "json_schema": _shape(schema)},
     }
     return {name: value for name, value in wanted.items() if name not in refused}
+
+
+@cache
+def _shape(schema: type[BaseModel]) -> dict[str, Any]:
+    """Making the schema costs a millisecond or two each time."""
+    return {"name": schema.__name__, "schema": schema.model_json_schema()}
 
 
 def _rejected(error: Exception, refused: set[str]) -> str | None:

@@ -22,6 +22,7 @@ from orchestration import (
     cli_markets,
     cli_probe,
     cli_quarantine,
+    cli_review,
     cli_scan,
     cli_spend,
 )
@@ -47,6 +48,7 @@ app.add_typer(cli_probe.app)
 app.add_typer(cli_login.app)
 app.add_typer(cli_quarantine.app)
 app.add_typer(cli_judge.app)
+app.add_typer(cli_review.app)
 app.add_typer(cli_ledger.app, name="ledger")
 app.add_typer(cli_spend.app)
 

@@ -1,0 +1,68 @@
+"""The command `review`: a person labels a sample of pairs on a local page.
+
+What belongs here: its arguments, opening the page's port, and the report on stdout.
+What does not: the sample and the report (`assets/synthesis/review.py`), the page.
+"""
+
+import socket
+from typing import Annotated, Literal
+
+import typer
+
+from orchestration.settings import load_settings
+from orchestration.terminal import fail, print_json
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def review(
+    sample: Annotated[int, typer.Option(min=1, max=10_000, help="how many pairs")] = 100,
+    stage: Annotated[
+        Literal["before", "after"],
+        typer.Option(help="before: of all written pairs; after: of the accepted ones"),
+    ] = "before",
+    marketplace: Annotated[
+        str | None, typer.Option("--marketplace", "-m", help="only of this one")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="of the sample")] = 7,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="0: any free one")] = 0,
+    browser: Annotated[bool, typer.Option(help="open the page in a browser")] = True,
+) -> None:
+    """Label a random sample of pairs, blind to the judge; then see how the judge agrees.
+
+    The address is printed; each label is kept at once, and the same command goes on where it was
+    left. Ends with Finish on the page or Ctrl-C, and prints the report as JSON.
+    """
+    from assets.contracts.snapshot import SNAPSHOTS
+    from assets.partitions import MARKETPLACES
+    from assets.synthesis.review import ReviewError, Sampled, open_review, report
+    from assets.synthesis.review_server import Site, serve
+    from assets.synthesis.rows import JUDGEMENTS, PAIRS, contract_of
+    from orchestration.resources import open_warehouse
+
+    if marketplace is not None and marketplace not in MARKETPLACES:
+        fail(f"unknown marketplace {marketplace!r}; known: {', '.join(MARKETPLACES)}", 2)
+    settings = load_settings()
+    tables = open_warehouse(settings).tables
+    pairs = tables.read(PAIRS, marketplace).to_dicts()
+    judgements = tables.read(JUDGEMENTS, marketplace).to_dicts()
+    snapshots = tables.read(SNAPSHOTS, marketplace).to_dicts()
+    contracts = {row["contract_digest"]: contract_of(row) for row in snapshots}
+    try:
+        of = Sampled(stage, marketplace, sample, seed)
+        found = open_review(settings.home_path(), pairs, judgements, of)
+    except ReviewError as error:
+        fail(str(error), 1)
+    with socket.socket() as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind(("127.0.0.1", port))
+        except OSError as error:
+            fail(f"port {port}: {error.strerror}; choose another with --port, or 0 for any", 1)
+        site = Site(found, contracts, lambda: report(found, judgements), listening.getsockname()[1])
+        typer.echo(f"open {site.url}", err=True)
+        if browser:
+            typer.launch(site.url)
+        serve(site, listening)
+    print_json(report(found, judgements))

@@ -19,10 +19,10 @@ from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.rows import PARALLEL, Golden, text_of
 from assets.synthesis.showing import shown, shown_in_order
 from assets.synthesis.single import called_by, order
+from assets.synthesis.slotfill import revised
 from assets.synthesis.stated import absent
 from assets.synthesis.units import Row, Unit
 from assets.synthesis.verify import worst_grade
-from assets.synthesis.wording import revised
 from warehouse.effects.llm import LLM
 
 Json = Any

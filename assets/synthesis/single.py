@@ -22,9 +22,9 @@ from assets.synthesis.profiles import KINDS, rng_of
 from assets.synthesis.prompts import prompt
 from assets.synthesis.rows import LOOKALIKE, text_of
 from assets.synthesis.showing import shown, shown_in_order
+from assets.synthesis.slotfill import evolved, worded
 from assets.synthesis.units import Row, Unit, count
 from assets.synthesis.verify import Verification, decided
-from assets.synthesis.wording import evolved, worded
 from warehouse.effects.ledger import BudgetExceeded
 from warehouse.effects.llm import LLM, LLMError, Reply
 

@@ -15,8 +15,8 @@ from assets.synthesis.profiles import rng_of
 from assets.synthesis.rows import MISSING, text_of
 from assets.synthesis.showing import shown, shown_in_order
 from assets.synthesis.single import called, mixed, order, requests, taken
+from assets.synthesis.slotfill import worded
 from assets.synthesis.units import Unit
-from assets.synthesis.wording import worded
 from assets.synthesis.wrong_calls import wrong_call
 from warehouse.effects.llm import LLM, Reply
 

@@ -6,6 +6,7 @@ What does not: choosing the sort (`sorts.py`), fitting a schema (`values.py`).
 
 import datetime as dt
 import random
+from functools import cache
 from typing import Any
 
 from assets.synthesis.lexicon import pool
@@ -16,6 +17,40 @@ Json = Any
 
 # Where the calendar of invented dates starts; a fixed day keeps every run reproducible.
 _EPOCH = dt.date(2025, 3, 3)
+
+
+# Names and addresses of several languages, all in Latin letters, as texts in English hold them.
+_LOCALES = (
+    "en_US",
+    "en_GB",
+    "de_DE",
+    "es_ES",
+    "fr_FR",
+    "it_IT",
+    "nl_NL",
+    "pl_PL",
+    "sv_SE",
+    "pt_BR",
+)
+
+
+@cache
+def _faker(locale: str) -> Any:
+    """One generator a locale: making one costs 30 ms, seeding it nothing."""
+    from faker import Faker
+
+    return Faker(locale)
+
+
+def fake(sort: str, rng: random.Random, locale: str | None = None) -> str:
+    """One value of Faker's, the same for the same state of `rng`."""
+    faker = _faker(locale or rng.choice(_LOCALES))
+    faker.seed_instance(rng.getrandbits(64))
+    if sort == "town":  # Faker's `city` makes names up in English; these places exist
+        return faker.location_on_land()[2]
+    if sort == "address":
+        return f"{' '.join(faker.street_address().split())}, {faker.city()}"
+    return str(getattr(faker, sort)())
 
 
 _EXTENSIONS = {
@@ -31,6 +66,10 @@ def invent(sort: str, rng: random.Random, slot: Slot | None = None) -> str:
     def pick(name: str) -> str:
         return rng.choice(pool(name))
 
+    def either(faked: str, locale: str | None = None) -> str:
+        """Half well-known ones, half of Faker's many."""
+        return pick(sort) if rng.random() < 0.5 else fake(faked, rng, locale)
+
     def number(low: int, high: int) -> int:
         return rng.randint(low, high)
 
@@ -45,7 +84,7 @@ def invent(sort: str, rng: random.Random, slot: Slot | None = None) -> str:
         "datetime": lambda: f"{day}T{number(7, 19):02d}:{15 * number(0, 3):02d}:00Z",
         "time": lambda: f"{number(6, 22):02d}:{5 * number(0, 11):02d}",
         "email": lambda: f"{pick('first')}.{pick('last')}@{pick('domain')}".lower()
-        .encode("ascii", "ignore").decode(),
+        .encode("ascii", "ignore").decode(),  # of domains kept for examples: nobody's address
         "url": lambda: f"https://{pick('domain')}/{pick('slug')}",
         "image_url": lambda: f"https://{pick('domain')}/img/{pick('stem')}.png",
         "path": lambda: f"{home}/{pick('stem')}.{extension}",
@@ -54,10 +93,31 @@ def invent(sort: str, rng: random.Random, slot: Slot | None = None) -> str:
         "folder_path": lambda: f"{home}/{pick('project')}",
         "repo_path": lambda: f"{home}/{pick('repo')}",
         "filename": lambda: f"{pick('stem')}.{extension}",
-        "person": lambda: f"{pick('first')} {pick('last')}",
+        "person": lambda: f"{invent('first', rng)} {invent('last', rng)}",
+        "first": lambda: fake("first_name", rng),
+        "last": lambda: fake("last_name", rng),
+        "username": lambda: either("user_name"),
+        "company": lambda: either("company"),
+        "city": lambda: pick("city") if rng.random() < 0.5 else fake("town", rng, "en_US"),
+        "address": lambda: fake("address", rng),
+        "ip": lambda: fake("ipv4_public", rng, "en_US"),
+        "color": lambda: fake("hex_color", rng, "en_US"),
+        "color_name": lambda: fake("color_name", rng, "en_US"),
+        "timezone": lambda: either("timezone"),
+        "currency": lambda: either("currency_code"),
+        "language": lambda: either("language_name", "en_US"),
+        "job": lambda: fake("job", rng, "en_GB").lower(),
+        "isbn": lambda: fake("isbn13", rng, "en_US"),
+        "iban": lambda: fake("iban", rng, "en_GB"),
+        "vin": lambda: fake("vin", rng, "en_US"),
+        "mac": lambda: fake("mac_address", rng, "en_US"),
+        "tx_hash": lambda: f"0x{fake('sha256', rng, 'en_US')}",
+        "wallet": lambda: f"0x{fake('sha1', rng, 'en_US')}",
+        "public_key": lambda: "".join(rng.choice(_BASE58) for _ in range(44)),
+        "doi": lambda: f"10.{number(1000, 9999)}/{pick('project')}.{number(10000, 99999)}",
         "phone": lambda: f"+1 202-555-01{rng.randint(10, 99)}",
-        "zip": lambda: str(rng.randint(10001, 98999)),
-        "uuid": lambda: f"{hexes[:8]}-{hexes[8:12]}-4{hexes[12:15]}-a{hexes[15:18]}-{hexes[:12]}",
+        "zip": lambda: fake("postcode", rng, "en_US"),
+        "uuid": lambda: fake("uuid4", rng, "en_US"),
         "sha": lambda: rng.choice([hexes[:7], "HEAD", "HEAD~2", pick("branch")]),
         "id": lambda: rng.choice(
             [str(rng.randint(1000, 99999)), f"{pick('project')[:3]}-{rng.randint(10, 999)}",
@@ -75,7 +135,7 @@ def invent(sort: str, rng: random.Random, slot: Slot | None = None) -> str:
         "jql": lambda: f"project = {pick('project')[:4].upper()} AND status = {pick('stem')}",
         "cql": lambda: f"type = page AND title ~ \"{pick('stem')}\"",
         "emoji": lambda: rng.choice(["📌", "🚀", "🌱", "📚"]),
-        "user_agent": lambda: "Mozilla/5.0 (X11; Linux x86_64)",
+        "user_agent": lambda: fake("user_agent", rng, "en_US"),
         "secret": lambda: f"key-{hexes[:10]}",
         "stage": lambda: pick("status"),
         "span": lambda: f"{rng.randint(1, 6)}h {rng.choice((15, 20, 30, 45))}m",
@@ -84,6 +144,9 @@ def invent(sort: str, rng: random.Random, slot: Slot | None = None) -> str:
     if sort in ("topic", "project") and slot is not None:
         sort = themed(slot, sort)
     return makers[sort]() if sort in makers else pick(sort)
+
+
+_BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
 
 def from_pattern(pattern: str, rng: random.Random) -> str | None:

@@ -15,7 +15,7 @@ from typing import Any
 from assets.synthesis.invent import invent
 from assets.synthesis.lexicon import base_form, words_of
 from assets.synthesis.reading import Slot, purpose, resolve
-from assets.synthesis.sorts import themed
+from assets.synthesis.sorts import sort_of, themed
 from assets.synthesis.values import draw
 from warehouse.digest import digest
 
@@ -99,7 +99,21 @@ def _thing(contract: Mapping[str, Json], noun: str, rng: random.Random) -> dict[
         found |= {"person": invent("person", rng), "email": invent("email", rng)}
     if any(mark in about for mark in ("place", "city", "map", "hotel", "weather", "travel")):
         found |= {"city": invent("city", rng), "address": invent("address", rng)}
+    for word in words_of(about)[:40]:
+        # What the tool speaks of (a symbol, a branch, a package) is what it returns.
+        sort = sort_of(Slot(word, {}, True, (word,), ""))
+        if sort in _TOLD and word not in found and len(found) < _MOST:
+            found[word] = invent(sort, rng)
     return found
+
+
+_MOST = 12  # members of one thing
+_TOLD = {
+    "symbol", "coin", "pair", "repo", "branch", "package", "username", "table", "database",
+    "column", "sheet", "cell", "tag", "status", "airport", "country", "timezone", "currency",
+    "language", "company", "project_key", "issue_key", "sha", "tx_hash", "wallet", "team", "doi",
+    "movie", "song", "artist", "book", "food", "domain", "phone", "ip", "selector", "session",
+}  # fmt: skip
 
 
 def _short(value: Json) -> bool:

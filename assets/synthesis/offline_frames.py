@@ -82,6 +82,8 @@ def _ask(aim: Purpose, phrase: str, rng: random.Random) -> str:
     else:
         options = [v for v in words["verbs"].get(aim.verb, []) if not v.endswith(":")]
         opener = rng.choice(options) if options and rng.random() < 0.75 else aim.verb
+    if re.match(r"(?:if|whether)\b", phrase):
+        opener = rng.choice(("check", "find out", "tell me", "see"))
     # "look for for events": a verb that brings its preposition takes the phrase's away.
     if opener.split()[-1] in ("for", "at", "on", "in", "to", "into", "of", "about"):
         phrase = re.sub(r"^(?:for|to|on|in|at|about|into)\s+", "", phrase)
@@ -138,6 +140,8 @@ def _framed(
     text = " ".join(parts)
     if style == "direct" and rng.random() < 0.15:
         text = text[0].lower() + text[1:].rstrip(".")
+    text = re.sub(r"\b(for|to|in|of|at|on|with|from) \1\b", r"\1", text)
+    text = re.sub(r"\b(detailed|full) (?:details|detailed)\b", "full details", text)
     return re.sub(r"\s+([,.?;:])(?=\s|$)", r"\1", re.sub(r"  +", " ", text))
 
 

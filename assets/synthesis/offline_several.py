@@ -8,13 +8,13 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from assets.synthesis.lexicon import base_form, words_in
+from assets.synthesis.lexicon import base_form, words_in, words_of
 from assets.synthesis.offline_acted import result_of
 from assets.synthesis.offline_frames import sentence
 from assets.synthesis.offline_grounds import absent, completed, ended
 from assets.synthesis.offline_requests import LANGUAGE, fill, request_for
 from assets.synthesis.phrasing import Filled, clause
-from assets.synthesis.reading import purpose, slots
+from assets.synthesis.reading import Slot, purpose, slots
 from assets.synthesis.sorts import sort_of
 from assets.synthesis.values import fits
 from warehouse.digest import digest
@@ -35,8 +35,7 @@ def several(meta: Mapping[str, Json], seed: int) -> Json:
     rng = random.Random(digest(["several", contracts, meta.get("shape"), seed]))
     alike = len({digest(contract) for contract in contracts}) == 1
     if meta.get("shape") == "sequential":
-        made = _sequential([contracts[0], contracts[-1]], meta, rng)
-        made["calls"][1]["tool"] = len(contracts)
+        made = _sequential(contracts, meta, rng)
     elif alike:
         made = _twice(contracts[0], meta, rng)
     else:
@@ -102,35 +101,35 @@ def _another(
 def _sequential(
     contracts: Sequence[Mapping[str, Json]], meta: Mapping[str, Json], rng: random.Random
 ) -> dict[str, Json]:
-    """Two tools; one required value of the second comes out of the first's result."""
-    world, profile = meta.get("environment"), meta.get("profile")
-    first, second = contracts
-    part = request_for(first, "direct", rng, profile, world)
-    result = result_of(first, part["values"])
-    borrowed = _borrowable(second, result)
-    without = [borrowed[0]] if borrowed else []
-    then = request_for(second, "direct", rng, None, world, without)
-    said = ended(part["instruction"])
-    text = f"{said[0].upper()}{said[1:]} {_joined(ended(then['instruction']), _THEN, rng)}"
-    arguments = dict(then["values"])
-    if borrowed:
-        name, value, where = borrowed
-        label = next(Filled(s, value).label for s in slots(second) if s.name == name)
-        text += rng.choice(
-            (
-                f" For the {label}, go by the {where} that the first step gives you.",
-                f" The {label} is the {where} you get from the first part.",
-                f" Use the {where} you found there as the {label}.",
-            )
-        )
-        arguments[name] = value
-    return {
-        "instruction": text,
-        "calls": [
-            {"tool": 1, "arguments": part["values"]},
-            {"tool": 2, "arguments": arguments, "borrowed": without},
-        ],
-    }
+    """One call of each tool in order; each after the first takes a value out of an earlier result,
+    where some result holds what it can take."""
+    world = meta.get("environment")
+    shown = list(contracts) if len(contracts) > 1 else [contracts[0]] * 2
+    text, calls, results = "", [], []
+    for number, contract in enumerate(shown, 1):
+        found = _borrowable(contract, results[::-1])
+        without = [found[0]] if found else []
+        profile = meta.get("profile") if number == 1 else None
+        part = request_for(contract, "direct", rng, profile, world, without)
+        said = ended(part["instruction"])
+        text = f"{text} {_joined(said, _THEN, rng)}" if text else said[0].upper() + said[1:]
+        arguments = dict(part["values"])
+        if found:
+            name, value, where = found
+            label = next(Filled(slot, value).label for slot in slots(contract) if slot.name == name)
+            told = rng.choice(_TAKEN).replace("{l}", label).replace("{w}", where)
+            text, arguments[name] = f"{text} {told}", value
+        tool = min(number, len(contracts))
+        calls.append({"tool": tool, "arguments": arguments, "borrowed": without})
+        results.append(result_of(contract, arguments))
+    return {"instruction": text, "calls": calls}
+
+
+_TAKEN = (
+    "For the {l}, go by the {w} that the step before gives you.",
+    "The {l} is the {w} you get from the part before.",
+    "Use the {w} you found there as the {l}.",
+)
 
 
 _WHERE = {
@@ -155,7 +154,8 @@ def _borrowable(contract: Mapping[str, Json], result: Json) -> tuple[str, Json, 
         sort = sort_of(slot)
         wanted = {key for key, sorts in _WHERE.items() if sort in sorts}
         for key, value in found:
-            own = key == slot.name or key in wanted
+            alike = sort_of(Slot(key, {}, True, words_of(key), "")) == sort and sort != "project"
+            own = key in (slot.name, *slot.words) or key in wanted or alike
             turned = int(value) if slot.type == "integer" and str(value).isdecimal() else value
             if own and isinstance(turned, _TYPES[slot.type]) and fits(turned, slot.schema):
                 return slot.name, turned, _SAID.get(key, key.replace("_", " "))

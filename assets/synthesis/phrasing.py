@@ -31,6 +31,20 @@ PROPER = {
 CALLED = {"title", "project", "tag", "table", "database", "sheet", "team", "branch", "repo"}
 
 
+# A parameter's name as a person would say it.
+_SPELLED = {
+    "lang": "language", "src": "source", "dest": "destination", "dst": "destination",
+    "desc": "description", "msg": "message", "num": "number", "repo": "repo", "org": "organisation",
+    "addr": "address", "pubkey": "public key", "tx": "transaction", "tz": "time zone",
+    "img": "image", "cmd": "command", "param": "parameter", "params": "parameters",
+    "info": "details", "ctx": "context", "pwd": "password", "cfg": "settings", "config": "settings",
+}  # fmt: skip
+_ALONE = {
+    "to": "recipient", "from": "sender", "q": "query", "cc": "copy", "id": "ID", "uid": "ID",
+    "ids": "IDs", "uuid": "ID", "cwd": "folder", "dir": "folder", "db": "database",
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Filled:
     """A slot with the value that was drawn for it."""
@@ -53,7 +67,8 @@ class Filled:
     def label(self) -> str:
         """What a person calls the parameter: `repo_path` -> repo, `issue_key` -> issue."""
         words = [word for word in self.slot.words if word not in SUFFIXES] or [*self.slot.words]
-        return " ".join(words) or "value"
+        words = [_SPELLED.get(word, word) for word in words]
+        return _ALONE.get(words[0], words[0]) if len(words) == 1 else " ".join(words) or "value"
 
 
 def said(value: Json, rng: random.Random, free: bool) -> str:
@@ -63,7 +78,7 @@ def said(value: Json, rng: random.Random, free: bool) -> str:
     if isinstance(value, int) and free and 0 <= value <= 20 and rng.random() < 0.5:
         return NUMBER_WORDS[value]
     if isinstance(value, (int, float)):
-        return f"{value:g}" if abs(value) < 1e6 and isinstance(value, float) else str(value)
+        return f"{value:.12g}" if abs(value) < 1e6 and isinstance(value, float) else str(value)
     if value is None:
         return "nothing"
     if free and isinstance(value, str) and re.fullmatch(r"\d{4}-\d\d-\d\d", value):
@@ -140,12 +155,30 @@ def _forms(sort: str, words: set[str], label: str, value: Json) -> list[str] | N
         return ["on {v}", "for {v}", "{v}"] if sort != "time" else ["at {v}", "for {v}"]
     if sort in ("topic", "thing"):
         return ["about {v}", "on {v}", "mentioning {v}", "for {q}", "to do with {v}"]
-    if sort in ("sentence", "thought", "prompt", "question"):
+    if sort in ("sentence", "thought", "prompt", "question", "goal", "trouble"):
         return [f"with the {label} '{{v}}'", "saying '{v}'", "it should read '{v}'",
                 f"{label}: '{{v}}'"]  # fmt: skip
     if sort in ("title", "project") and words & {"title", "name", "new", "subject", "summary"}:
         return ["called {q}", "named {q}", "titled {q}", f"with the {label} {{q}}"]
-    if sort in ("id", "issue_key", "session", "connection_id", "account", "uuid", "token"):
+    if sort in (
+        "id",
+        "issue_key",
+        "session",
+        "connection_id",
+        "account",
+        "uuid",
+        "token",
+        "doi",
+        "isbn",
+        "tx_hash",
+        "wallet",
+        "public_key",
+        "iban",
+        "vin",
+        "mac",
+    ):
+        if label == "ID":
+            return ["with ID {v}", "number {v}", "the one with ID {v}"]
         return [f"for {label} {{v}}", f"{label} {{v}}", f"{label} ID {{v}}", f"with {label} {{v}}"]
     if sort in ("email", "person", "username", "phone", "first", "last"):
         return [f"for {{v}} as {label}", f"with {{v}} as the {label}", f"{label} {{v}}"]

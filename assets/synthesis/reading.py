@@ -36,7 +36,7 @@ _ASIDE = re.compile(
     re.IGNORECASE,
 )
 _CUT = re.compile(
-    r"\s*(?:[;:]|\s[-–—]\s|,\s*(?:which|including|supporting|allowing|helpful|useful|optionally)\b"
+    r"\s*(?:[;:]|\s[-–—]\s|,\s*(?:which|including|supporting|allowing|helpful|useful|optionally|use)\b"
     r"|\b(?:This|Use|Returns|Only|Note|NOTE|Args|Parameters|Works|Handles)\b|\\n).*$",
     re.DOTALL,
 )
@@ -79,6 +79,9 @@ def purpose(contract: Mapping[str, Json]) -> Purpose:
     for _ in range(3):
         sentence = _PREFIX.sub("", sentence, count=1)
     head, _, rest = sentence.partition(" ")
+    if head.lower().endswith("ly") and base_form(rest.partition(" ")[0]):
+        # "Intelligently recommends …": how well it does it is the tool's own praise.
+        head, _, rest = rest.partition(" ")
     verb = base_form(head.strip(",.;:"))
     rest = _tidy(rest)
     if verb is None and rest and _is_its_verb(head, contract):

@@ -36,6 +36,17 @@ _MARKS: dict[str, str] = {
     "team name": "team", "song name": "song", "artist name": "artist", "movie title": "movie",
     "book title": "book", "old text": "sentence", "new text": "sentence", "api key": "secret",
     "tracking number": "order_id", "icon": "emoji", "emoji": "emoji",
+    "transaction hash": "tx_hash", "tx hash": "tx_hash", "tx id": "tx_hash", "tx": "tx_hash",
+    "signature": "tx_hash", "hash": "tx_hash", "public key": "public_key", "pubkey": "public_key",
+    "wallet address": "wallet", "contract address": "wallet", "token address": "wallet",
+    "wallet": "wallet", "doi": "doi", "isbn": "isbn", "iban": "iban", "vin": "vin", "mac": "mac",
+    "tone": "tone", "mood": "tone", "audience": "audience", "sector": "industry",
+    "industry": "industry", "solution": "goal", "idea": "goal", "use case": "goal",
+    "requirements": "goal", "requirement": "goal", "goal": "goal",
+    "task": "goal", "instruction": "goal", "instructions": "goal", "objective": "goal",
+    "problem": "trouble", "error": "trouble", "symptom": "trouble", "findings": "trouble",
+    "condition": "goal", "feature": "goal", "requirement text": "goal", "step": "goal",
+    "steps": "goal", "job title": "job", "occupation": "job", "profession": "job", "hex": "color",
     "timezone": "timezone", "tz": "timezone", "city": "city", "location": "city", "place": "city",
     "destination": "city", "origin": "city", "country": "country", "region": "country",
     "language": "language", "lang": "language_code", "locale": "language_code",
@@ -87,6 +98,8 @@ def sort_of(slot: Slot) -> str:
         return "branch"
     if words == ["name"] and _PEOPLE.search(slot.about):
         return "person"
+    if words == ["address"] and _CHAIN.search(slot.theme):
+        return "wallet"
     if words == ["path"] and _FOLDER.search(slot.about):
         return "folder_path"
     for size in (2, 1):
@@ -102,6 +115,12 @@ def sort_of(slot: Slot) -> str:
     return next((_MARKS[w] for w in hint[:12] if w in _MARKS and w not in _VAGUE), "project")
 
 
+_CHAIN = re.compile(
+    r"\b(?:wallets?|token|ethereum|eth|solana|bitcoin|btc|blockchain|on-?chain|erc-?\d+|nft|evm"
+    r"|safe|contract|defi)\b"
+)
+
+
 _FOLDER = re.compile(r"^(?!.*\bfiles?\b).*\b(?:director(?:y|ies)|folders?)\b")
 
 
@@ -114,7 +133,9 @@ _PEOPLE = re.compile(
 _VAGUE = set(
     words_in(
         "name to from user key value values type text field fields data item items file source to "
-        "query search content target index tag status state time role q unit model words message"
+        "query search content target index tag status state time role q unit model words message "
+        "hash problem error goal task instruction instructions step steps condition feature "
+        "signature findings requirement requirements objective symptom tone hex mac"
     )
 )
 

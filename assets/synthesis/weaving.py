@@ -44,7 +44,7 @@ def weave(rest: str, filled: list[Filled], rng: random.Random, free: bool) -> tu
         text = _inline(item, noun, rng, free, compound)
         rest = rest[: match.start()] + _mark(text) + rest[match.end() :]
     rest = re.sub(r"\b(?:an?|the) ((?:[\w-]+ ){0,2}\0)", r"\1", rest) if "\0" in rest else rest
-    if len(left) < len(filled):
+    if len(left) < len(filled) or any(item.sort in _ID_LIKE or item.label == "ID" for item in left):
         rest = _BY_ID.sub("", rest)
     return re.sub(r"\s+", " ", rest).strip(), left
 

@@ -65,6 +65,7 @@ class Writing:
             "index": index,
             "kind": kind(unit.own, unit.task, index, count(unit, policy), policy),
             "profile": text_of(self.profile),
+            "license": license_of(unit.rows),
             "simulated": False,
             "provider": generator.provider,
             "model": generator.model,
@@ -188,7 +189,6 @@ class Writing:
         made = {
             **self.columns,
             **(failure.columns if failure is not None else {}),
-            "license": self.columns["license"] or license_of(self.unit.rows),
             "contracts": text_of(sorted(self.shown)),
             "prompts": text_of(self.prompts),
             "steps": text_of(self.steps),

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from assets.synthesis.judge import offline_provider
+from tests.synthesis.scripted import offline_llm
 from warehouse.blobs import Blobs
 from warehouse.effects.ledger import Ledger
-from warehouse.effects.llm import LLM, Role
+from warehouse.effects.llm import LLM
 
 
 @pytest.fixture
@@ -17,5 +17,4 @@ def ledger(tmp_path: Path) -> Ledger:
 
 @pytest.fixture
 def offline(ledger: Ledger) -> LLM:
-    roles = [Role("generator"), Role("caller", temperature=0.0), Role("judge", temperature=0.0)]
-    return LLM(roles, ledger, offline=offline_provider())
+    return offline_llm(ledger)

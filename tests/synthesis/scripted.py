@@ -1,0 +1,234 @@
+"""A scripted model for every role, and the units of a small marketplace.
+
+What belongs here: reading a prompt back into its data, and an answer for each prompt made by the
+grammar; a test replaces the answers it is about.
+What does not: the wire (`tests/support/openai_endpoint.py`).
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from assets.synthesis.judge import offline_provider
+from assets.synthesis.offline import generate
+from assets.synthesis.offline_aside import aside
+from assets.synthesis.offline_several import several
+from assets.synthesis.offline_vague import vague
+from assets.synthesis.offline_words import evolve, revise
+from assets.synthesis.policy import SynthesisPolicy
+from assets.synthesis.prompts import prompt
+from assets.synthesis.rows import TASKS
+from assets.synthesis.units import Unit, units
+from tests.support.openai_endpoint import Say
+from tests.synthesis.contracts import ALL
+from warehouse.effects.endpoint import Endpoint
+from warehouse.effects.ledger import Ledger
+from warehouse.effects.llm import LLM, Role
+
+Json = Any
+Row = Mapping[str, Any]
+ROLES = (
+    "generator", "reviser", "evolver", "caller", "checker_a", "checker_b", "judge", "actor",
+)  # fmt: skip
+NAMES = (
+    "generate", "revise", "evolve", "call", "mend", "several", "no_tool", "missing", "act",
+    "choose", "judge",
+)  # fmt: skip
+NO_TASKS = dict.fromkeys(TASKS[1:], 0.0)
+EVERY_TASK = dict.fromkeys(TASKS[1:], 1.0)
+_ID = {"type": "string", "description": "as the search returns it"}
+FIND_TICKET = {
+    "name": "search_tickets",
+    "description": "Search the tickets of a help desk by a word in their subject.",
+    "inputSchema": {
+        "type": "object",
+        "properties": {"word": {"type": "string"}},
+        "required": ["word"],
+    },
+}
+CLOSE_TICKET = {
+    "name": "close_ticket",
+    "description": "Close a ticket for good.",
+    "inputSchema": {
+        "type": "object",
+        "properties": {"ticket_id": _ID, "note": {"type": "string"}},
+        "required": ["ticket_id"],
+        "additionalProperties": False,
+    },
+}
+MARKET = [*ALL, FIND_TICKET, CLOSE_TICKET]  # a tool for every task
+SINGLES = SynthesisPolicy(shares=NO_TASKS, checks=False, evolve_share=0.0)
+ALL_TASKS = SynthesisPolicy(shares=EVERY_TASK)
+
+
+def offline_llm(ledger: Ledger) -> LLM:
+    """Every role offline."""
+    return LLM([Role(name, temperature=0.0) for name in ROLES], ledger, offline=offline_provider())
+
+
+def model_llm(ledger: Ledger, url: str, **settings: Any) -> LLM:
+    """Every role at one endpoint on loopback."""
+    shared = {"model": "m-1", "base_url": url, "api_key": "k", "attempts": 2, "timeout_s": 5.0}
+    roles = [Role(name, **{**shared, **settings}) for name in ROLES]
+    return LLM(roles, ledger, endpoint=Endpoint(backoff_s=0.01))
+
+
+def others(rows: Sequence[Row], most: int = 3) -> Callable[[Row], list[Row]]:
+    """Neighbours for tests: the first few tools of another text."""
+    return lambda row: [
+        one for one in rows if one["contract_digest"] != row["contract_digest"]
+    ][:most]  # fmt: skip
+
+
+def nobody(_: Row) -> list[Row]:
+    return []
+
+
+def planned(
+    rows: Sequence[Row], policy: SynthesisPolicy = SINGLES, near: Any = nobody
+) -> list[Unit]:
+    """The units of a marketplace that has these rows."""
+    return units(rows, near, policy)
+
+
+def only(made: Sequence[Unit], task: str) -> list[Unit]:
+    return [unit for unit in made if unit.task == task]
+
+
+def asked_of(body: Mapping[str, Json]) -> str:
+    """The name of the prompt that a request was made with, whatever was edited at its end."""
+    said = body["messages"][0]["content"]
+    return next(name for name in NAMES if said[:40] == prompt(name).system[:40])
+
+
+def data_of(body: Mapping[str, Json]) -> dict[str, str]:
+    """The data of a request by the names of its markers."""
+    text = body["messages"][1]["content"]
+    mark = re.search(r"DATA-\w+", text)
+    assert mark, text[:200]
+    found = re.findall(
+        rf"^BEGIN {mark[0]} (.+?)\n(.*?)\nEND {mark[0]} \1$", text, re.DOTALL | re.MULTILINE
+    )
+    return dict(found)
+
+
+def tools_in(text: str) -> list[dict[str, Json]]:
+    """The contracts of a list of numbered tools."""
+    return [json.loads(part) for part in re.split(r"(?:\n\n)?^Tool \d+:\n", text, flags=re.M)[1:]]
+
+
+def scripted(
+    **answers: Callable[[Mapping[str, Json], dict[str, str]], Json],
+) -> Callable[[dict[str, Json], int], Say]:
+    """An endpoint's script: `answers` by prompt name get (body, data) and return JSON, text or a
+    Say; prompts without one are answered by the grammar."""
+
+    def script(body: dict[str, Json], _number: int) -> Say:
+        name = asked_of(body)
+        data = data_of(body) if name != "judge" else {}
+        answer = answers.get(name, _BY_GRAMMAR[name])
+        made = answer(body, data)
+        if isinstance(made, Say):
+            return made
+        return Say(made if isinstance(made, str) else json.dumps(made, ensure_ascii=False))
+
+    return script
+
+
+def _generate(body: Mapping[str, Json], data: dict[str, str]) -> Json:
+    orders = re.findall(r"^\d+\. kind: (\w+)", body["messages"][1]["content"], re.MULTILINE)
+    contract = json.loads(data["tool"])
+    return generate({"contract": contract, "count": len(orders), "kinds": orders}, body["seed"])
+
+
+def _called(_: Mapping[str, Json], data: dict[str, str]) -> Json:
+    """A caller that has the values: those that the grammar wrote the request around."""
+    contract = json.loads(data["tool"])
+    return {"arguments": VALUES.get(_said(data["request"]), {"n": contract["name"]})}
+
+
+def _evolved(_: Mapping[str, Json], data: dict[str, str]) -> Json:
+    values = json.loads(data["values"])
+    made = evolve({"instruction": data["request"], "values": values, "direction": "reason"}, 0)
+    VALUES[_said(made["instruction"])] = values
+    return made
+
+
+def _revised(_: Mapping[str, Json], data: dict[str, str]) -> Json:
+    values = json.loads(data["values that were meant"])
+    made = revise(
+        {
+            "contract": json.loads(data["tool"]),
+            "instruction": data["request"],
+            "values": values,
+            "absent": data["absent parameters"].split(", "),
+        },
+        0,
+    )
+    VALUES[_said(made["instruction"])] = made["values"]
+    return made
+
+
+def _several(body: Mapping[str, Json], data: dict[str, str]) -> Json:
+    shape = re.search(r"The shape is (\w+)", body["messages"][1]["content"])
+    assert shape
+    meta = {"contracts": tools_in(data["tools"]), "shape": shape[1]}
+    return several(meta, body["seed"])
+
+
+def _missing(body: Mapping[str, Json], data: dict[str, str]) -> Json:
+    name = data["parameter that is left out"]
+    made = vague({"contract": json.loads(data["tool"]), "parameter": name}, body["seed"])
+    whole = f"{made['instruction']}\n{made['question']}\n{made['answer']}"
+    VALUES[_said(whole)] = made["values"]
+    return made
+
+
+def _acted(_: Mapping[str, Json], data: dict[str, str]) -> Json:
+    holds = json.loads(data["values that the result must hold"])
+    return {"content": json.dumps({"status": "ok", **holds})}
+
+
+def _generated(body: Mapping[str, Json], data: dict[str, str]) -> Json:
+    made = _generate(body, data)
+    for one in made["requests"]:
+        VALUES[_said(one["instruction"])] = one["values"]
+    return made
+
+
+def _said(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _chosen(_: Mapping[str, Json], data: dict[str, str]) -> Json:
+    """A checker that finds the tool by what the request was written for."""
+    values = VALUES.get(_said(data["request"]), {})
+    tools = {name: text for name, text in data.items() if name.startswith("tool ")}
+    takes = {
+        name: json.loads(text)["inputSchema"].get("properties", {}) for name, text in tools.items()
+    }
+    fits = [name for name, properties in takes.items() if values.keys() <= properties.keys()]
+    return {"reason": "it takes that", "tool": int(fits[0].split()[1]) if fits else 0}
+
+
+VALUES: dict[str, Json] = {}  # what each written request was written around
+_BY_GRAMMAR: dict[str, Callable[[Mapping[str, Json], dict[str, str]], Json]] = {
+    "generate": _generated,
+    "revise": _revised,
+    "evolve": _evolved,
+    "call": _called,
+    "mend": _called,
+    "several": _several,
+    "no_tool": lambda body, data: aside({"contracts": tools_in(data["tools"])}, body["seed"]),
+    "missing": _missing,
+    "act": _acted,
+    "choose": _chosen,
+    "judge": lambda body, data: {
+        "reasons": "fine",
+        **dict.fromkeys(
+            ("clarity", "specificity", "relevance", "completeness", "correctness", "realism"), 8
+        ),
+        "score": 8,
+    },
+}

@@ -15,7 +15,9 @@ from typing import Annotated
 import typer
 
 from orchestration import (
+    cli_blast,
     cli_contracts,
+    cli_export,
     cli_judge,
     cli_ledger,
     cli_login,
@@ -51,6 +53,8 @@ app.add_typer(cli_judge.app)
 app.add_typer(cli_review.app)
 app.add_typer(cli_ledger.app, name="ledger")
 app.add_typer(cli_spend.app)
+app.add_typer(cli_export.app)
+app.add_typer(cli_blast.app)
 
 
 def main() -> None:

@@ -1,0 +1,217 @@
+"""Blast radius: everything that was made of a tool's contract, and so moves when it changes.
+
+What belongs here: naming one tool, and following it through pairs, vectors, training sets and
+models. Pure functions over rows.
+What does not: reading the stores (`orchestration/cli_blast.py`), changing any of it.
+
+A pair depends on a contract when it is about it, calls it, or when a prompt showed it as a rival.
+A model depends on it through the training set it learnt from, in any version that was ever kept.
+"""
+
+import difflib
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from assets.contracts.scan.finding import escaped
+from assets.synthesis.rows import goldens
+
+Row = Mapping[str, Any]
+Seen = tuple[str, str, str]  # server, tool, contract digest
+_NEAR = 5
+_LONGEST = 120  # characters of what was asked that an error repeats
+
+
+class UnknownTool(LookupError):
+    """No contract of that name was ever published."""
+
+
+class AmbiguousTool(ValueError):
+    """Several servers have a tool of that name."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The contracts asked about. server_id and tool are None where a digest was given."""
+
+    digests: frozenset[str]
+    server_id: str | None = None
+    tool: str | None = None
+
+    def is_about(self, row: Row) -> bool:
+        """Whether a row is about the target. Two servers may have tools of one contract: where a
+        tool was named, it is that server's."""
+        named = self.tool is None or (row["server_id"], row["tool"]) == (self.server_id, self.tool)
+        return named and row["contract_digest"] in self.digests
+
+
+@dataclass(frozen=True)
+class Made:
+    """What was made of contracts, as plain rows. stored: keys -> those that the vector store
+    lacks. sets: name -> rows of each training set ever kept. models: their cards."""
+
+    pairs: Iterable[Row] = ()
+    judgements: Iterable[Row] = ()
+    vectors: Iterable[Row] = ()
+    missing: Callable[[Collection[str]], Collection[str]] = lambda keys: set()
+    vector_key: Callable[[str, str], str] = lambda text, embedder: f"{embedder}|{text}"
+    sets: Mapping[str, Iterable[Row]] = field(default_factory=dict)
+    current_set: str = ""
+    evaluations: Mapping[str, Iterable[Row]] = field(default_factory=dict)
+    models: Iterable[Row] = ()
+    champions: Iterable[Row] = ()
+    release: Row = field(default_factory=dict)
+    index: Iterable[Row] = ()
+
+
+def find_tool(
+    asked: str, seen: Iterable[Seen], names: Callable[[str], Iterable[str]] = lambda one: (one,)
+) -> Target:
+    """The target of `server_id/tool`, of `tool` where one server has it, or of a contract digest.
+
+    seen: every contract ever published. names: all names of a contract whose canonical form
+    changed. Raises UnknownTool or AmbiguousTool, with names that are near.
+    """
+    listed = list(seen)
+    told = escaped(asked[:_LONGEST])
+    if any(digest == asked for _, _, digest in listed):
+        return Target(frozenset(names(asked)))
+    by_key: dict[str, set[Seen]] = defaultdict(set)
+    by_tool: dict[str, set[str]] = defaultdict(set)
+    for server, tool, digest in listed:
+        by_key[f"{server}/{tool}"].add((server, tool, digest))
+        by_tool[tool].add(f"{server}/{tool}")
+    keys = {asked} if asked in by_key else by_tool.get(asked, set())
+    owners = {(server, tool) for key in keys for server, tool, _ in by_key[key]}
+    if len(owners) > 1:
+        some = ", ".join(escaped(f"{server}/{tool}") for server, tool in sorted(owners)[:_NEAR])
+        raise AmbiguousTool(f"{told} is a tool of {len(owners)} servers: say which, e.g. {some}")
+    if not owners:
+        near = difflib.get_close_matches(asked, [*by_key, *by_tool], n=_NEAR, cutoff=0.6)
+        hint = f"; near: {', '.join(map(escaped, near))}" if near else ""
+        raise UnknownTool(
+            f"{told or 'an empty name'} was never published: expected server_id/tool, a tool's"
+            f" name, or a contract digest (c1:…){hint}"
+        )
+    [(server, tool)] = owners
+    digests = {name for key in keys for _, _, digest in by_key[key] for name in names(digest)}
+    return Target(frozenset(digests), server, tool)
+
+
+def blast_radius(target: Target, made: Made) -> dict[str, Any]:
+    """Everything that depends on the target: lists, each with its counts."""
+    pairs = [one for row in made.pairs if (one := _pair(target, row))]
+    ids = {row["pair_id"] for row in pairs}
+    sets = _sets(target, made, ids)
+    adapters = list(_models(target, made.models, {one["training_set"] for one in sets}))
+    trained = {one["model"] for one in adapters}
+    return {
+        "server_id": target.server_id,
+        "tool": target.tool,
+        "contracts": sorted(target.digests),
+        "pairs": _counted(pairs, "task", "verdict", "because"),
+        "judgements": _counted(list(_judgements(made.judgements, ids)), "verdict"),
+        "vectors": _counted(list(_vectors(target, made)), "kind"),
+        "router_index": _counted(
+            [{"tool_id": row["tool_id"]} for row in made.index if target.is_about(row)]
+        ),
+        "eval_items": _counted(list(_evaluated(made.evaluations, ids)), "role", "model"),
+        "training_sets": _counted(sets, "current"),
+        "adapters": _counted(adapters, "role"),
+        "champions": _counted(
+            [dict(row) for row in made.champions if row["model"] in trained], "role"
+        ),
+        "release": _counted(
+            [
+                {"release": made.release["release"], "role": role, "model": name}
+                for role, name in (made.release.get("models") or {}).items()
+                if name in trained
+            ]
+        ),
+    }
+
+
+def _pair(target: Target, row: Row) -> dict[str, Any] | None:
+    """The row's entry, with the nearest reason for which it depends on the target."""
+    if target.is_about(row):
+        because = "about"
+    elif any(target.is_about(vars(one)) for one in goldens(row)):
+        because = "calls"
+    elif target.digests & {*_list(row, "contracts"), *_list(row, "offered")}:
+        because = "shown"
+    else:
+        return None
+    named = ("pair_id", "marketplace", "server_id", "tool", "task", "status", "verdict")
+    return {**{name: row.get(name) for name in named}, "because": because}
+
+
+def _judgements(rows: Iterable[Row], ids: Collection[str]) -> Iterator[dict[str, Any]]:
+    for row in rows:
+        if row["pair_id"] in ids:
+            named = ("pair_id", "marketplace", "judge", "verdict", "score")
+            yield {name: row.get(name) for name in named}
+
+
+def _vectors(target: Target, made: Made) -> Iterator[dict[str, Any]]:
+    """Vectors of the tool, and of its server, whose text lists the tool's name."""
+    listed = [row for row in made.vectors if target.is_about(row)]
+    servers = {row["server_id"] for row in listed} | ({target.server_id} - {None})
+    listed += [
+        row for row in made.vectors if row["kind"] == "server" and row["server_id"] in servers
+    ]
+    keys = {made.vector_key(row["text_digest"], row["embedder"]) for row in listed}
+    lost = set(made.missing(keys)) if keys else set()
+    for row in listed:
+        key = made.vector_key(row["text_digest"], row["embedder"])
+        named = ("marketplace", "server_id", "tool", "kind", "embedder", "text_digest")
+        yield {**{name: row.get(name) for name in named}, "key": key, "stored": key not in lost}
+
+
+def _evaluated(
+    evaluations: Mapping[str, Iterable[Row]], ids: Collection[str]
+) -> Iterator[dict[str, Any]]:
+    for role, rows in evaluations.items():
+        for row in rows:
+            if row["pair_id"] in ids:
+                yield {"role": role, "model": row["model"], "pair_id": row["pair_id"]}
+
+
+def _sets(target: Target, made: Made, ids: Collection[str]) -> list[dict[str, Any]]:
+    found = []
+    for name, rows in made.sets.items():
+        about = beside = 0
+        for row in rows:
+            own = target.is_about(row) or row["pair_id"] in ids
+            about += own
+            beside += not own and bool(target.digests & {*_list(row, "negatives")})
+        if about or beside:
+            current = name == made.current_set
+            found.append(
+                {"training_set": name, "current": current, "rows": about, "as_negative": beside}
+            )
+    return found
+
+
+def _models(
+    target: Target, cards: Iterable[Row], sets: Collection[str]
+) -> Iterator[dict[str, Any]]:
+    for card in cards:
+        seen = card.get("contracts") or ()  # of a base that was pretrained on contracts
+        if card.get("training_set") in sets or target.digests & set(seen):
+            named = {name: card.get(name) for name in ("role", "base", "training_set")}
+            yield {"model": card["name"], **named}
+
+
+def _counted(rows: Sequence[Mapping[str, Any]], *by: str) -> dict[str, Any]:
+    counts = {f"by_{name}": dict(sorted(_tally(rows, name).items())) for name in by}
+    return {"count": len(rows), **counts, "rows": list(rows)}
+
+
+def _tally(rows: Sequence[Mapping[str, Any]], name: str) -> Counter[str]:
+    return Counter(str(row[name]) for row in rows)
+
+
+def _list(row: Row, column: str) -> list[str]:
+    return json.loads(row.get(column) or "[]")

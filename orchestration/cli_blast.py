@@ -1,0 +1,129 @@
+"""The command `toolmill blast-radius`: what depends on a tool's contract.
+
+What belongs here: gathering what the rooms keep, and printing. What does not: following it
+(`assets/catalogue/blast_radius.py`).
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orchestration.settings import load_settings
+from orchestration.terminal import fail, print_json
+
+if TYPE_CHECKING:
+    from assets.catalogue.blast_radius import Made, Seen
+    from warehouse.store import Warehouse
+    from warehouse.tables import Tables
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("blast-radius")
+def blast(
+    tool: Annotated[str, typer.Argument(help="server_id/tool, a tool's name, or c1:…")],
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object, all lists")] = False,
+) -> None:
+    """What was made of a tool: pairs, judgements, vectors, eval items, training sets, adapters,
+    champions, the release. Exit 1 for an unknown tool, 2 where it is not plain which."""
+    from assets.catalogue.blast_radius import AmbiguousTool, UnknownTool, blast_radius, find_tool
+    from assets.contracts.aliases import read_aliases
+    from orchestration.resources import open_warehouse
+
+    warehouse = open_warehouse(load_settings())
+    names = read_aliases(warehouse.tables).names
+    try:
+        target = find_tool(tool, contracts_seen(warehouse.tables), names)
+    except AmbiguousTool as error:
+        fail(str(error), 2)
+    except UnknownTool as error:
+        fail(str(error), 1)
+    told = blast_radius(target, made_of(warehouse))
+    print_json(told) if as_json else _print(told)
+
+
+def contracts_seen(tables: "Tables") -> "Iterator[Seen]":
+    """(server, tool, digest) of every contract in any publication."""
+    from assets.contracts.snapshot import SNAPSHOTS
+
+    for market in tables.partitions(SNAPSHOTS.name):
+        for head in tables.history(SNAPSHOTS.name, market):
+            frame = tables.read(SNAPSHOTS, market, as_of=head.at)
+            yield from frame.select("server_id", "tool", "contract_digest").iter_rows()
+
+
+def made_of(warehouse: "Warehouse") -> "Made":
+    """What all rooms keep, as plain rows."""
+    from assets.catalogue.blast_radius import Made
+    from assets.synthesis.rows import JUDGEMENTS, PAIRS
+    from assets.vectors.index import VECTORS
+    from training.champion import UNTRAINED, champion, current_release
+    from training.evaluate import RETRIEVER_EVALUATION
+    from training.evaluate_caller import CALLER_EVALUATION
+    from training.state import set_name
+    from warehouse.lance import LanceStore, vector_key
+
+    tables, home = warehouse.tables, warehouse.home
+    evaluations = {"retriever": RETRIEVER_EVALUATION, "caller": CALLER_EVALUATION}
+    return Made(
+        pairs=tables.read(PAIRS).iter_rows(named=True),
+        judgements=tables.read(JUDGEMENTS).iter_rows(named=True),
+        vectors=tables.read(VECTORS).to_dicts(),
+        missing=LanceStore(home / "lance").missing,
+        vector_key=vector_key,
+        sets=_sets(tables),
+        current_set=set_name(warehouse),
+        evaluations={role: tables.read(spec).to_dicts() for role, spec in evaluations.items()},
+        models=_cards(home),
+        champions=[{"role": role, "model": champion(home, role).model} for role in UNTRAINED],
+        release=current_release(home),
+        index=_entries(home),
+    )
+
+
+def _sets(tables: "Tables") -> dict[str, list[dict[str, Any]]]:
+    """Every training set that was published, by its name."""
+    from training.training_set import TRAINING_SET
+
+    return {
+        head.digest: tables.read(TRAINING_SET, as_of=head.at)
+        .select("pair_id", "server_id", "tool", "contract_digest", "negatives")
+        .to_dicts()
+        for head in tables.history(TRAINING_SET.name)
+    }
+
+
+def _cards(home: Path) -> Iterator[dict[str, Any]]:
+    for path in sorted((home / "models").glob("*/model.json")):
+        yield json.loads(path.read_bytes())
+
+
+def _entries(home: Path) -> Iterator[dict[str, Any]]:
+    """The tools of the served index, as its file lists them."""
+    from serving.index import IndexMissing, served_version
+
+    try:
+        path = home / "router" / served_version(home) / "tools.jsonl"
+    except IndexMissing:
+        return
+    with path.open() as lines:
+        yield from map(json.loads, lines)
+
+
+def _print(told: dict[str, Any]) -> None:
+    from assets.contracts.scan.finding import escaped
+
+    name = escaped(f"{told['server_id']}/{told['tool']}  ") if told["tool"] else ""
+    typer.echo(f"{name}{len(told['contracts'])} contracts: {', '.join(told['contracts'])}")
+    for kind, found in told.items():
+        if not isinstance(found, dict):
+            continue
+        parts = [
+            f"{by.removeprefix('by_')} " + ", ".join(f"{k}: {n}" for k, n in counts.items())
+            for by, counts in found.items()
+            if by.startswith("by_") and counts
+        ]
+        typer.echo(f"{found['count']:>7}  {kind:<14} {'; '.join(parts)}".rstrip())

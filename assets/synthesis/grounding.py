@@ -99,11 +99,12 @@ _FACTORS = (
 )  # fmt: skip
 
 
+_UNITS_OF_TIME = (60, 3600, 86_400, 604_800, 2_592_000)
+
+
 def _timed(value: float, text: Text) -> bool:
     """Whether a length of time that is said comes to this many of some unit."""
-    factors = (1, 1000, 60, 3600, 86_400, 60_000)
-    return any(
-        abs(value - wanted) <= 1e-9 * max(1.0, abs(value))
-        for span in text.spans
-        for wanted in (span * 1000, *(span / factor for factor in factors if factor != 1000))
-    )
+    if value != round(value, 1) or value <= 0:
+        return False
+    wanted = {value, value / 1000, *(value * unit for unit in _UNITS_OF_TIME)}
+    return bool(wanted & text.spans)

@@ -8,6 +8,7 @@ request, in several languages. What does not: whether the request is a good one 
 import re
 
 from assets.synthesis.lexicon import base_form, words_in
+from assets.synthesis.spelling import pattern
 
 _ARTEFACT = (
     r"(?:instructions?|requests?|quer(?:y|ies)|examples?|prompts?|questions?|commands?"
@@ -29,12 +30,9 @@ _OPENINGS = (
     r"|fulfil|access|browse|create|write|execute|perform|the ability|real-time|enough)",
     r"i (?:would|will|'ll|can|should|could) (?:now |then |first )?(?:(?:use|call|invoke|run) the \S+ "
     r"(?:tool|function|api|endpoint)|generate an? |help you|suggest |recommend |need to call)",
-    r"(?:i've|i have) (?:\w+ )?(?:thought|completed|finished|executed|called|generated|created|found"
-    r"|retrieved|sent|updated|successfully|set|added|run)\b",
     rf"(?:\w+ )?{_ARTEFACT}\s*(?:#?\d+)?\s*[:=]",
     r"(?:output|response|answer|result|input|task|scenario|user|assistant|note|thought)s?\s*\d*\s*:",
-    r"(?:the|this|an?) (?:user|tool|function|assistant|request|query|instruction|api|endpoint"
-    r"|model|agent|call|server|parameter|argument)s? (?:\w+ )?(?:wants?|would|needs?|asks?|is|are|should"
+    r"(?:the|this|an?) (?:user|tool|assistant|request|query|instruction)s? (?:\w+ )?(?:wants?|would|needs?|asks?|is|are|should"
     r"|could|returns?|will|can|allows?|takes?|accepts?|has|have|must|provides?|gets?|lets?|retrieves?"
     r"|searches|creates?|sends?|lists?|fetches|requires?|expects?|calls?|does|might|may)\b",
     r"(?:to|in order to) (?:answer|fulfil|satisfy|complete) (?:this|the) (?:request|query|instruction)",
@@ -48,6 +46,8 @@ _OPENINGS = (
     r"let me (?:know|think|help|call|use|generate|explain how|provide)\b",
     r"(?:is|does) (?:this|that) (?:instruction|request|example)",
     r"[{\[]\s*\"|```|<\w+>",
+    r"(?:here (?:is|are)|here's|these are|below (?:is|are)|follow) (?:(?:some|a few|the|your|several|my|our|these) )?"
+    r"(?:[\w'-]+ ){0,2}?(?:steps?|ways?|tips|options|instructions|examples?|how (?:to|you)|guide|overview|breakdown)\b",
     # Chinese, Japanese, Korean
     r"以下是|好的[,，。!！]|当然[,，可]|抱歉|对不起|很抱歉|作为(?:一个|一名)?(?:ai|人工智能|语言模型|助手)|用户(?:希望|想要|想|需要|请求|要求)"
     r"|该(?:工具|函数|用户)|这(?:是一个|个)(?:工具|函数|指令|示例)|我(?:无法|不能)|指令[:：]",
@@ -67,6 +67,20 @@ _OPENINGS = (
     r"(?:tentu|maaf|berikut|sebagai (?:ai|asisten|model)|pengguna (?:ingin|meminta)|alat ini)\b",
     r"(?:конечно|извините|к сожалению|вот (?:пример|запрос)|как (?:ии|языковая)|пользователь|этот инструмент)",
 )
+# What a model says when it is done; a person says it too, and then asks for something.
+_DONE = re.compile(
+    pattern(
+        r"^\W*(?:the|this|an?) (?:function|api|endpoint|model|agent|call|server|parameter|argument)s? (?:\w+ )?"
+        r"(?:would|needs?|is|are|should|returns?|will|can|allows?|takes?|accepts?|has|must|provides?|gets?|lets?|retrieves?"
+        r"|searches|creates?|sends?|lists?|fetches|requires?|expects?|calls?|does|might|may)\b|"
+        r"^\W*(?:i've|i have|we've|we have) (?:\w+ )?(?:thought|completed|finished|executed|called|generated|created"
+        r"|found|retrieved|sent|updated|successfully|set|added|run|deleted|removed|saved|scheduled|checked|fetched)\b"
+        r"|\b(?:has|have|was|were) (?:been )?(?:\w+ )?successful(?:ly)?\b|\bsuccessfully (?:\w+ed|sent|set|run)\b"
+        r"|\bbasariyla (?:\w+di|\w+du|\w+ti|tamamlan\w+)|\berfolgreich \w+|\bcon exito\b|\bcom sucesso\b|\bavec succes\b"
+        r"|\bcon successo\b|\bberhasil di\w+|успешно \w+|成功(?:了|しました|地)|已(?:成功|完成[。!,，])|완료(?:되었|했)|بنجاح"
+        r"|\b(?:is|are) (?:typically|usually|generally|normally|currently) (?:an? |the |between |around |about )?\w+"
+    )
+)
 # What gives such talk away wherever it stands.
 _ANYWHERE = (
     r"let me know if (?:you|there|that)\b",
@@ -83,8 +97,8 @@ _ANYWHERE = (
     r"\boutput\s*:\s",
     r"(?:如果您?还?有(?:其他|任何)|希望(?:这|能)(?:对您?)?有?帮助)",
 )
-_BEGINS = re.compile(rf"^\W*(?:{'|'.join(_OPENINGS)})")
-_HOLDS = re.compile("|".join(_ANYWHERE))
+_BEGINS = re.compile(pattern(rf"^\W*(?:{'|'.join(_OPENINGS)})"))
+_HOLDS = re.compile(pattern("|".join(_ANYWHERE)))
 # Somebody speaks, or asks: then a statement may well be a request ("My router is down again").
 _SPEAKER = re.compile(
     r"\b(?:i|i'm|i'd|i've|i'll|me|my|mine|we|we're|we've|us|our|you|your|please|let's|lets|need|want"
@@ -106,12 +120,29 @@ _STATES = re.compile(
 
 def talks_about(folded: str) -> bool:
     """Whether a folded text (`grounding.fold`) is talk about a request, or the answer to one."""
-    return bool(_BEGINS.search(folded) or _HOLDS.search(folded)) or _answers(folded)
+    if _BEGINS.search(folded) or _HOLDS.search(folded):
+        return True
+    return _answers(folded) or (_DONE.search(folded) is not None and not _asks(folded))
 
 
 def _answers(folded: str) -> bool:
     """A statement of fact by nobody to nobody: what comes back from a tool, not what goes in."""
     if not folded.isascii() or _SPEAKER.search(folded) or not _STATES.search(folded):
         return False
-    openings = re.findall(r"(?:^|[.;:,]\s+|\b(?:and|then|so)\s+)\W*([\w']+)", folded)
-    return not any(base_form(word) == word or word in _ASKING for word in openings)
+    return not _asks(folded)
+
+
+_WANTS = re.compile(
+    pattern(
+        r"[?？؟]|\b(?:please|pls|need|want|wanna|must|should|would|could|can you|let's|lets|i'd|like to"
+        r"|bitte|por favor|lutfen|s'il|per favore|tolong|пожалуйста|хочу|нужн\w+|покажи|найди|اريد|من فضلك)\b|请|請|帮|幫|给我|我想|我要|需要|告诉|查|ください|ほしい|欲しい|たい|教えて|주세요|줘|싶"
+    )
+)
+
+
+def _asks(folded: str) -> bool:
+    """Whether some clause asks for something: a question, a wish, or a verb that opens it."""
+    if _WANTS.search(folded):
+        return True
+    openings = re.findall(r"(?:^|[.;:,!\n-]\s+|\b(?:and|then|so|now)\s+)\W*([\w']+)", folded)
+    return any(base_form(word) == word or word in _ASKING for word in openings)

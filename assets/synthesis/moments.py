@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import cache
 
 from assets.synthesis.lexicon import words_in
-from assets.synthesis.spelling import fold
+from assets.synthesis.spelling import fold, pattern
 
 STATED, LIKELY, ABSENT = "stated", "likely", "absent"
 Day = tuple[int, int, int]
@@ -121,16 +121,20 @@ def states_date(day: Day, folded: str, numbers: set[float], written: set[Day]) -
     if date in numbers and (named or month in numbers):
         return STATED
     edge = date == 1 or date == monthrange(max(1, min(year, 9999)), month)[1]
-    if edge and named and (date == 1 or _SPAN.search(folded)):
+    if edge and named and _SPAN.search(folded) and not _DAY_OF_MONTH.search(folded):
         return STATED  # "in March": from the 1st to the 31st
-    if (
-        edge
-        and (year in numbers or years)
-        and _SPAN.search(folded)
-        and (month in (1, 12) or date == 1)
-    ):
-        return STATED  # a whole year, or a month inside "January through March"
+    if edge and not named and (year in numbers or years) and _SPAN.search(folded):
+        months = [n for n in range(1, 13) if _named(n, folded)]
+        if (not months and (month, date) in ((1, 1), (12, 31))) or (
+            date == 1 and len(months) > 1 and months[0] < month < months[-1]
+        ):
+            return STATED  # a whole year, or a month inside "January through March"
     return LIKELY if named or date in numbers or year in numbers or spoken else ABSENT
+
+
+_DAY_OF_MONTH = re.compile(
+    r"\b\d{1,2}(?:st|nd|rd|th|\.|er)?(?:\s*(?:-|to|and)\s*\d{1,2}(?:st|nd|rd|th)?)?\s+(?:of |de )?[^\W\d_]{3,}\.?,? (?:19|20)\d\d\b|[^\W\d_]{3,} \d{1,2}(?:st|nd|rd|th)?,? (?:19|20)\d\d\b"
+)
 
 
 @cache
@@ -155,7 +159,7 @@ _UNITS = {
     "d": r"\bda[iy]|\bdias?\b|\btag|jour|\bgun|giorn|\bhari|天|日|일|день|дн[яе]|يوم|ايام|दिन", "w": "week|woche|seman|semaine|hafta|settiman|minggu|周|週|주|недел|اسبوع",
     "mo": r"month|monat|\bmes\b|meses|\bmois|\bay\b|\bmes[ei]|bulan|月|월|месяц|شهر", "y": r"year|annual|jahr|\bano|\ban\b|annee|\byil|\bann[oi]|tahun|年|년|год|лет|سنة",
 }  # fmt: skip
-_UNITS = {unit: fold(words) for unit, words in _UNITS.items()}
+_UNITS = {unit: rf"(?<![a-z])(?:{pattern(words)})" for unit, words in _UNITS.items()}
 _CANONICAL = {
     "s": "s", "sec": "s", "secs": "s", "second": "s", "seconds": "s", "m": "m", "min": "m", "mins": "m",
     "minute": "m", "minutes": "m", "h": "h", "hr": "h", "hrs": "h", "hour": "h", "hours": "h", "d": "d",
@@ -209,8 +213,9 @@ _ADVERBS = {
 def spans_in(folded: str, numbers: set[float]) -> Iterator[float]:
     """Lengths of time that the text may name, in seconds: every number with every unit said."""
     units = [length for unit, length in _SECONDS.items() if re.search(_UNITS[unit], folded)]
-    for number in list(numbers)[:500]:
-        yield from (number * length for length in units)
+    for number in sorted(numbers)[:2000]:
+        if 0 < number < 100_000 and number * 2 == int(number * 2):
+            yield from (number * length for length in units)
 
 
 _SECONDS = {**_LENGTHS, "mo": 2_592_000, "y": 31_536_000}

@@ -20,6 +20,12 @@ def fold(text: str) -> str:
     return flat.translate(_FLAT)
 
 
+def pattern(written: str) -> str:
+    """A regular expression for folded text: its letters folded, its classes (`\\W`) left alone."""
+    flat = unicodedata.normalize("NFKD", written)
+    return "".join(char for char in flat if not unicodedata.combining(char))
+
+
 def squeeze(text: str) -> str:
     """Letters and digits only: `/home/x y` and `home x-y` are the same."""
     return "".join(char for char in fold(text) if char.isalnum())

@@ -124,6 +124,10 @@ _STRUCTURAL = {"role", "type", "operator", "op", "kind", "direction", "object"}
 _CHOSEN = {"action", "command", "operation", "subtool", "subcommand", "mode", "method", "op"}
 
 
+# One of these is asked for, or it is the default.
+_COUNTS = {"limit", "count", "size", "max", "top", "n", "num", "number", "results", "amount"}
+
+
 def _excused(
     graded: tuple[str, str, Json], name: str, required: list[str], schema: Mapping[str, Json]
 ) -> bool:
@@ -137,7 +141,9 @@ def _excused(
         return True
     if name in required:
         return False
-    return isinstance(leaf, bool) or leaf in (0, 1) or bool(schema.get("enum"))
+    if leaf in (0, 1) and not isinstance(leaf, bool):
+        return not _COUNTS & set(words_of(name))
+    return isinstance(leaf, bool) or bool(schema.get("enum"))
 
 
 def _grades(
@@ -208,11 +214,40 @@ def echo_findings(
     held = {word for _, leaf in leaves(arguments, {}) for word in _content(str(leaf))}
     said = [word for word in _content(instruction) if word not in held][:300]
     described = _content(str(contract.get("description") or "")[:6000])
-    if len(said) < 5 or not described:
+    if len(said) < 4 or not described:
         return
     own = sum(word in set(described) for word in said) / len(said)
-    if own >= 0.85 and _longest_run(said, described) >= 5:
+    if len(said) > 4 and own >= 0.85 and _longest_run(said, described) >= 5:
         yield Finding("copies_description", "", f"{own:.0%} of its words are the description's")
+    elif sentence := _repeated(said, str(contract.get("description") or "")):
+        yield Finding("copies_description", "", f"repeats {sentence[:80]!r} word for word")
+
+
+def _repeated(said: list[str], description: str) -> str | None:
+    """The sentence of a description that a request goes through in order, its verb first, with
+    little besides. Of 1,224 good requests none does, of 40 handed-back ones 22."""
+    if not said or stem(said[0]) not in _content(description[:200]):
+        return None
+    for sentence in re.split(r"(?<=[.!?。])\s|\n", description[:2000])[:4]:
+        words = _content(sentence)[:40]
+        if len(words) < 4 or len(set(words) & set(said)) < 0.8 * len(set(words)):
+            continue
+        shared = _in_order(said[:120], words)
+        if shared >= max(4, 0.8 * len(words)) and shared >= 0.38 * len(said):
+            return sentence
+    return None
+
+
+def _in_order(one: list[str], other: list[str]) -> int:
+    """How many words both hold in the same order, gaps allowed."""
+    best = [0] * (len(other) + 1)
+    for word in one:
+        row = [0]
+        for position, against in enumerate(other):
+            longer = max(best[position + 1], row[position])
+            row.append(best[position] + 1 if word == against else longer)
+        best = row
+    return best[-1]
 
 
 def _content(text: str) -> list[str]:

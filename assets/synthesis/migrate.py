@@ -79,7 +79,7 @@ def _moved(row: Row, book: Book, barred: set[str]) -> dict[str, Any]:
         **{name: here[name] for name in ("tool", "contract_digest", "recipe_digest")},
         "license": here.get("license") or row.get("license"),
         "arguments": text_of(own.arguments) if own and row["arguments"] is not None else None,
-        "calls": text_of([_told(call) for call in calls]),
+        "calls": text_of(_told(row, calls)),
         "messages": carried_messages(row, book, calls),
         "contracts": text_of(_followed(row, "contracts", book)),
         "offered": text_of(offered),
@@ -236,9 +236,14 @@ def _bodies(digests: set[str], book: Book) -> dict[str, dict[str, Any]]:
     return {digest: book.contract(row) for digest, row in rows.items() if row is not None}
 
 
-def _told(golden: Golden) -> dict[str, Any]:
-    told = {**vars(golden), "borrowed": list(golden.borrowed)}
-    return told if golden.borrowed else {k: v for k, v in told.items() if k != "borrowed"}
+def _told(row: Row, calls: Sequence[Golden]) -> list[dict[str, Any]]:
+    """The calls as the column holds them, with the members that each had before."""
+    before = _list(row, "calls")
+    return [
+        {name: value for name, value in vars(call).items() if name in was}
+        | ({"borrowed": list(call.borrowed)} if "borrowed" in was else {})
+        for was, call in zip(before, calls, strict=True)
+    ]
 
 
 def _list(row: Row, column: str) -> list[Any]:

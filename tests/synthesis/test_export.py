@@ -88,6 +88,24 @@ def test_tools_hold_the_right_one_in_an_order_of_the_row(
     assert len(places) > 1
 
 
+def test_a_lone_tool_stands_among_those_it_was_told_apart_from(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    own = snapshot("npm:file", "find")["contract_digest"]
+    names = [own, *(snapshot(s, "drop")["contract_digest"] for s in ("npm:issue", "npm:note"))]
+    pairs = [
+        pair("npm:file", "single", n, offered=json.dumps([own]),
+             checks=json.dumps({"candidates": names, "picks": {}, "verdict": verdict}))
+        for n, verdict in enumerate(("right", "one"))
+    ]  # fmt: skip
+    published(warehouse, pairs)
+    made(warehouse, tmp_path / "out")
+    shown = {row["pair_id"]: {tool["function"]["name"] for tool in row["tools"]}
+             for row in lines(tmp_path / "out")}  # fmt: skip
+    assert shown[pairs[0]["pair_id"]] == {"find.file", "drop.issue"}  # the third is a test server's
+    assert shown[pairs[1]["pair_id"]] == {"find.file"}
+
+
 def test_a_wrong_call_is_no_lesson(warehouse: Warehouse, tmp_path: Path) -> None:
     published(warehouse)
     made(warehouse, tmp_path / "m")

@@ -60,7 +60,8 @@ def spelt_otherwise(tool: Tool) -> None:
 
 def row(task: str = "single", **columns: Any) -> dict[str, Any]:
     own = snapshot(WRITE)
-    golden = {k: own[k] for k in ("server_id", "tool", "contract_digest")} | {"arguments": SAID}
+    golden = {k: own[k] for k in ("server_id", "tool", "contract_digest")}
+    golden |= {"arguments": SAID, "borrowed": []}
     made = dict.fromkeys(PAIRS.columns) | {
         **{k: own[k] for k in ("marketplace", "server_id", "tool", "contract_digest", "license")},
         "recipe_digest": "0" * 64, "plan_digest": "p", "task": task, "index": 0, "seed": 7,

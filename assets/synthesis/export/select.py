@@ -120,7 +120,7 @@ def chosen(tables: Tables, choice: Choice, tally: Tally) -> Iterator[Chosen]:
             if why is not None:
                 tally.left_out[why] += 1
                 continue
-            offered = [name for name in _list(row, "offered") if split in sides.get(name, {split})]
+            offered = [name for name in _offered(row) if split in sides.get(name, {split})]
             row["offered"] = json.dumps(offered)
             yield Chosen(row, judged[row["pair_id"]], split, bodies)
 
@@ -167,8 +167,17 @@ def _side(row: Row, choice: Choice) -> tuple[str, str | None]:
 
 def _shown(row: Row) -> set[str]:
     """Every contract that the row rests on, or whose text it would carry."""
-    listed = [*_list(row, "contracts"), *_list(row, "offered")]
+    listed = [*_list(row, "contracts"), *_offered(row)]
     return {row["contract_digest"], *listed, *(call.contract_digest for call in goldens(row))}
+
+
+def _offered(row: Row) -> list[str]:
+    """The contracts to choose among. Where a row offers its own alone, the hard ones from which
+    the checkers picked it without fail stand beside it: one tool alone teaches no choice."""
+    offered = _list(row, "offered")
+    checks = json.loads(row["checks"] or "{}")
+    sure = len(offered) <= 1 and checks.get("verdict") == "right"
+    return list(dict.fromkeys([*offered, *(checks.get("candidates", []) if sure else [])]))
 
 
 def _list(row: Row, column: str) -> list[str]:
@@ -178,7 +187,9 @@ def _list(row: Row, column: str) -> list[str]:
 def _contracts(tables: Tables, market: str, frame: pl.DataFrame, at: float) -> list[Row]:
     """Snapshot rows of all contracts that the rows rest on, once for each server that has one."""
     wanted: set[str] = set()
-    for row in frame.select("contract_digest", "contracts", "offered", "calls").to_dicts():
+    for row in frame.select(
+        "contract_digest", "contracts", "offered", "checks", "calls"
+    ).to_dicts():
         wanted |= _shown(row)
     snapshots = tables.read(SNAPSHOTS, market, as_of=at)
     rows = snapshots.filter(pl.col("contract_digest").is_in(list(wanted))).to_dicts()

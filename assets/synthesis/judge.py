@@ -149,8 +149,6 @@ async def _judgement(
         return {**blank, "error_kind": "no_contract", "hint": str(error)[:300]}
     except (LLMError, BudgetExceeded, ValueError) as error:
         kind = "budget" if isinstance(error, BudgetExceeded) else getattr(error, "kind", "bad_row")
-        if kind in ("unknown_role", "no_provider"):
-            raise
         return {**blank, "error_kind": kind, "hint": str(error)[:300]}
     return {**blank, **_counted(replies, policy.threshold), "status": "ok"}
 

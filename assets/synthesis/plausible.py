@@ -32,6 +32,11 @@ _NUMBER_WORD = re.compile(
     r"|twice|pair|couple|hour|day|week|fortnight|month|year|decade)s?\b",
     re.IGNORECASE,
 )
+_ELSEWHERE = re.compile(
+    r"\b(?:th(?:at|is) one|the (?:usual|same|other|last|right) one|the usual|the one (?:we|i|you)\b"
+    r"|as before|same as|like last time|you know which)",
+    re.IGNORECASE,
+)
 _TYPICAL = 80  # characters of a request that states all it needs
 
 
@@ -51,7 +56,7 @@ _BIAS = -0.25
 _WEIGHTS = {
     "length": 2.6, "all_likely": 0.85, "some_likely": 0.45, "code": 0.5, "names": 0.45,
     "number_words": 0.35, "opaque": -0.75, "stopgap": -1.0, "digits": -1.1, "address": -0.9,
-    "digits_from_nowhere": -0.9,
+    "digits_from_nowhere": -0.9, "elsewhere": -2.0,
 }  # fmt: skip
 
 
@@ -69,6 +74,7 @@ def _signs(text: str, unstated: Sequence[Finding], values: Sequence[str]) -> Map
         "opaque": any(map(_opaque, values)),
         "stopgap": any(_STOPGAP.search(value) for value in values),
         "digits": digits,
+        "elsewhere": bool(_ELSEWHERE.search(text)),
         "address": any("@" in value for value in values),
         "digits_from_nowhere": not digits
         and not spoken

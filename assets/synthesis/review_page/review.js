@@ -82,7 +82,7 @@ async function show(at) {
   const row = await ask(`/api/rows/${place}`);
   byId("instruction").textContent = row.instruction;
   const calls = row.calls.map(callView);
-  const kind = element("div", null, "soft");
+  const kind = element("div", null, "kind");
   kind.append(element("span", row.task.replace("_", " "), "chip"), element("span", row.server, "chip"));
   byId("calls").replaceChildren(...(calls.length ? calls : [element("div", "No call. The assistant asks back or answers by itself.")]), kind);
   byId("messages").replaceChildren(...row.messages.map(turnView));

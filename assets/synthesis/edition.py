@@ -24,6 +24,7 @@ _GRAMMAR = (
     "offline_choice.py", "offline_frames.py", "offline_grounds.py", "offline_requests.py",
     "offline_several.py", "offline_vague.py", "offline_words.py", "offline_world.py",
     "phrasing.py", "weaving.py", "idioms.py", "values.py", "sorts.py", "invent.py", "rubric.py",
+    "parroting.py",
 )  # fmt: skip
 
 

@@ -27,28 +27,37 @@ def sentence(
     style: str,
     rng: random.Random,
     profile: Mapping[str, Json] | None = None,
+    far: bool = False,
 ) -> str:
-    """One request that states the values, in a style and, as far as it goes, a profile's tone."""
-    return _toned(_stated(contract, aim, filled, style, rng), profile or {}, style, rng)
+    """One request that states the values, in a style and, as far as it goes, a profile's tone;
+    `far` from the contract's own words where other words are known."""
+    return _toned(_stated(contract, aim, filled, style, rng, far), profile or {}, style, rng)
 
 
 def _stated(
-    contract: Mapping[str, Json], aim: Purpose, filled: list[Filled], style: str, rng: random.Random
+    contract: Mapping[str, Json],
+    aim: Purpose,
+    filled: list[Filled],
+    style: str,
+    rng: random.Random,
+    far: bool,
 ) -> str:
     free = style != "direct"
-    idiom = idiom_for(contract, aim, filled, rng) if rng.random() < _IDIOM_RATE[style] else None
+    rate = _IDIOM_RATE["implicit" if far else style]
+    idiom = idiom_for(contract, aim, filled, rng) if rng.random() < rate else None
     if idiom is not None:
         request, left = idiom
         return _framed(contract, request, [clause(item, rng, free) for item in left], style, rng)
     first, left = weave(aim.rest, filled, rng, free)
-    first = shorten(first, rng, {"direct": 0.35, "detailed": 0.35}.get(style, 0.6))
-    reworded = restore(reword(first, rng, {"direct": 0.5, "detailed": 0.7}.get(style, 0.85)))
+    plain = {"direct": (0.35, 0.5), "detailed": (0.35, 0.7)}.get(style, (0.6, 0.85))
+    shortened, other = (0.7, 0.95) if far else plain
+    reworded = restore(reword(shorten(first, rng, shortened), rng, other))
     clauses = [clause(item, rng, free) for item in left]
     # What reads on ("in Lisbon") comes before what needs a pause ("title: …").
     close = [c for c in clauses if _reads_on(c)][:2]
     apart = [c for c in clauses if c not in close]
     phrase = " ".join([reworded, *close]).strip()
-    if style == "implicit" and re.match(r"\w+\s", phrase + " "):
+    if (style == "implicit" or far) and re.match(r"\w+\s", phrase + " "):
         request = _goal(aim, phrase, rng)
     else:
         request = _ask(aim, phrase, rng)

@@ -14,6 +14,7 @@ from assets.synthesis.offline_choice import choose
 from assets.synthesis.offline_frames import sentence
 from assets.synthesis.offline_grounds import absent, completed
 from assets.synthesis.offline_world import draw_in
+from assets.synthesis.parroting import parrots
 from assets.synthesis.phrasing import Filled
 from assets.synthesis.reading import Slot, purpose, slots
 from warehouse.digest import digest
@@ -47,17 +48,26 @@ def _best(
     profile: Mapping[str, Json] | None,
     meta: Mapping[str, Json],
 ) -> dict[str, Json]:
-    """The first of a few requests that words alone tell apart from the look-alikes; else the
-    last."""
+    """The first of a few requests that does not hand the contract's words back and that words
+    alone tell apart from the look-alikes; else the one that comes nearest to both."""
     rivals = list(meta.get("rivals") or [])
-    made: dict[str, Json] = {}
-    for attempt in range(4):
-        # The first attempt has the seed it always had: no rival, no other request.
-        rng = random.Random(f"{root}:{attempt}" if attempt else root)
-        made = request_for(contract, style, rng, profile, meta.get("environment"))
-        if not rivals or choose([contract, *rivals], made["instruction"])[0] == 1:
+    tried: list[tuple[int, int, dict[str, Json]]] = []
+    for attempt in range(_ATTEMPTS):
+        rng = random.Random(f"{root}:{attempt}")
+        environment = meta.get("environment")
+        made = request_for(contract, style, rng, profile, environment, far=attempt > 0)
+        text = made["instruction"]
+        faults = 2 * bool(parrots(contract, text, made["values"]))
+        if rivals and choose([contract, *rivals], text)[0] != 1:
+            faults += 1
+        tried.append((faults, attempt, made))
+        if not faults:
             break
-    return made
+    return min(tried, key=lambda one: one[:2])[2]
+
+
+# Of 420 requests for 140 live tools the judge's rules called 22% echoes after one attempt.
+_ATTEMPTS = 5
 
 
 def request_for(
@@ -67,14 +77,15 @@ def request_for(
     profile: Mapping[str, Json] | None = None,
     environment: Mapping[str, Json] | None = None,
     without: Sequence[str] = (),
+    far: bool = False,
 ) -> dict[str, Json]:
     """One request in words, and the arguments it states: {instruction, values}.
 
-    `without` names parameters that it does not speak of. A required value that the words lost is
-    added in plain words.
+    `without` names parameters that it does not speak of; `far` takes it further from the contract's
+    own words. A required value that the words lost is added in plain words.
     """
     filled = fill(contract, style, rng, environment, without)
-    text = sentence(contract, purpose(contract), filled, style, rng, profile)
+    text = sentence(contract, purpose(contract), filled, style, rng, profile, far)
     values = {item.slot.name: item.value for item in filled}
     lost = absent(contract, text, values)
     return {"instruction": completed(text, filled, lost), "values": values}

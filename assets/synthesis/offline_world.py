@@ -17,7 +17,7 @@ Json = Any
 _KINDS = {
     "files": ("path", "filename", "image_path", "video_path", "folder_path"),
     "ids": ("id", "account", "token", "uuid", "order_id", "session", "connection_id", "issue_key"),
-    "places": ("city", "address", "country", "airport"),
+    "places": ("city",),
     "people": ("person", "first", "last", "email", "username"),
     "dates": ("date", "datetime"),
 }

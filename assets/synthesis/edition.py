@@ -21,8 +21,9 @@ _RULES = (
 )  # fmt: skip
 _GRAMMAR = (
     "offline.py", "offline.json", "offline_acted.py", "offline_aside.py", "offline_calls.py",
-    "offline_choice.py", "offline_frames.py", "offline_grounds.py", "offline_requests.py",
-    "offline_several.py", "offline_vague.py", "offline_words.py", "offline_world.py",
+    "offline_choice.py", "offline_clauses.py", "offline_frames.py", "offline_grounds.py",
+    "offline_numbers.py", "offline_requests.py", "offline_samples.py", "offline_several.py",
+    "offline_vague.py", "offline_words.py", "offline_world.py",
     "phrasing.py", "weaving.py", "idioms.py", "values.py", "sorts.py", "invent.py", "rubric.py",
     "parroting.py",
 )  # fmt: skip

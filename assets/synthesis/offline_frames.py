@@ -12,7 +12,8 @@ from typing import Any
 
 from assets.synthesis.idioms import idiom_for
 from assets.synthesis.lexicon import lexicon, topic_of
-from assets.synthesis.phrasing import Filled, clause
+from assets.synthesis.offline_clauses import clause
+from assets.synthesis.phrasing import Filled
 from assets.synthesis.reading import Purpose
 from assets.synthesis.weaving import restore, reword, shorten, weave
 

@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from assets.synthesis.phrasing import Filled, spelled
+from assets.synthesis.offline_clauses import spelled
+from assets.synthesis.phrasing import Filled
 from assets.synthesis.reading import slots
 from assets.synthesis.verify import verify
 

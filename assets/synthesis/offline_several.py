@@ -10,10 +10,11 @@ from typing import Any
 
 from assets.synthesis.lexicon import base_form, words_in, words_of
 from assets.synthesis.offline_acted import result_of
+from assets.synthesis.offline_clauses import clause
 from assets.synthesis.offline_frames import sentence
 from assets.synthesis.offline_grounds import absent, completed, ended
 from assets.synthesis.offline_requests import LANGUAGE, fill, request_for
-from assets.synthesis.phrasing import Filled, clause
+from assets.synthesis.phrasing import Filled
 from assets.synthesis.reading import Slot, purpose, slots
 from assets.synthesis.sorts import sort_of
 from assets.synthesis.values import fits

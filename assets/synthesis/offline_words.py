@@ -14,9 +14,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from assets.synthesis.offline_clauses import clause
 from assets.synthesis.offline_grounds import absent, completed, ended, filled_from
 from assets.synthesis.offline_world import draw_in
-from assets.synthesis.phrasing import Filled, clause
+from assets.synthesis.phrasing import Filled
 from assets.synthesis.reading import slots
 from warehouse.digest import digest
 

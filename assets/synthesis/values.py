@@ -8,7 +8,6 @@ default; the `format`; then a pool chosen by the words of the name and the descr
 """
 
 import random
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -18,18 +17,13 @@ from jsonschema.exceptions import SchemaError, UnknownType
 from assets.contracts.validate import validate_call
 from assets.synthesis.invent import from_pattern, invent
 from assets.synthesis.lexicon import pool
+from assets.synthesis.offline_numbers import number_of
+from assets.synthesis.offline_samples import samples_of
 from assets.synthesis.reading import Slot, fields, json_type, resolve
 from assets.synthesis.reading import slots as slots_of
 from assets.synthesis.sorts import sort_of
 
 Json = Any
-
-
-_QUOTED = re.compile(r"""["'`“‘]([^"'`“”‘’\n]{1,80})["'`”’]""")
-_EXAMPLE = re.compile(
-    r"(?:e\.g\.?,?|for example:?|examples?:?|such as)\s*(.{2,160}?)(?:\)|\.\s|\.$|;|$)",
-    re.IGNORECASE,
-)
 
 
 def draw(slot: Slot, root: Mapping[str, Json], rng: random.Random, depth: int = 0) -> Json:
@@ -40,7 +34,7 @@ def draw(slot: Slot, root: Mapping[str, Json], rng: random.Random, depth: int = 
     if schema.get("enum"):
         options = [option for option in schema["enum"] if option not in (None, "")]
         return rng.choice(options or schema["enum"])
-    samples = [v for v in _samples(slot) if fits(v, schema)]
+    samples = [v for v in samples_of(slot) if fits(v, schema)]
     if samples and slot.type != "boolean" and rng.random() < 0.55:
         return rng.choice(samples)
     match slot.type:
@@ -49,7 +43,7 @@ def draw(slot: Slot, root: Mapping[str, Json], rng: random.Random, depth: int = 
             default = schema.get("default")
             return (not default) if isinstance(default, bool) else rng.random() < 0.7
         case "integer" | "number":
-            return _number(slot, rng)
+            return number_of(slot, rng)
         case "array":
             return _array(slot, root, rng, depth)
         case "object":
@@ -75,50 +69,6 @@ def draw_new(
     return value
 
 
-def _samples(slot: Slot) -> list[Json]:
-    """Values that the contract itself offers."""
-    schema = slot.schema
-    found: list[Json] = list(schema.get("examples") or []) if _is_list(schema, "examples") else []
-    if "example" in schema:
-        found.append(schema["example"])
-    for match in _EXAMPLE.finditer(slot.hint):
-        span = match.group(1)
-        quoted = _QUOTED.findall(span)
-        bare = [] if quoted else re.split(r",\s*(?:or\s+|and\s+)?|\s+or\s+", span)
-        found += [_typed(v.strip(" `'\""), slot.type) for v in [*quoted, *bare]]
-    default = schema.get("default")
-    if default not in (None, "", [], {}) and slot.type in ("string", "integer", "number"):
-        found.append(default)
-    return [value for value in found if value not in (None, "") and _sayable(value)]
-
-
-def _is_list(schema: Mapping[str, Json], name: str) -> bool:
-    return isinstance(schema.get(name), list)
-
-
-_PLACEHOLDER = re.compile(r"[<>{}\[\]\\()|]|: |\.\.\.|xxx|your[_ -]")
-
-
-def _sayable(value: Json) -> bool:
-    if isinstance(value, str):
-        return (
-            0 < len(value) <= 80
-            and value[0].isalnum() | (value[0] in "/#@.$=*-")
-            and not re.search(r"[<>{}\[\]\\]|\.\.\.|xxx|your[_ -]", value)
-        )
-    return True
-
-
-def _typed(text: str, kind: str) -> Json:
-    if kind in ("integer", "number"):
-        try:
-            return int(text) if kind == "integer" or text.isdigit() else float(text)
-        except ValueError:
-            return None
-    # An unquoted word list in a description is prose more often than values.
-    return text if kind == "string" and len(text.split()) <= 6 else None
-
-
 _PLAIN = {
     "type", "enum", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
     "minLength", "maxLength", "description", "title", "default", "examples", "example",
@@ -135,50 +85,6 @@ def fits(value: Json, schema: Mapping[str, Json]) -> bool:
         return Draft202012Validator(schema).is_valid(value)
     except (TypeError, ValueError, SchemaError, UnknownType):
         return False  # an invalid schema: no value meets it
-
-
-def _number(slot: Slot, rng: random.Random) -> int | float:
-    schema, words = slot.schema, set(slot.words)
-    low, high = schema.get("minimum"), schema.get("maximum")
-    if low is None and isinstance(schema.get("exclusiveMinimum"), (int, float)):
-        low = schema["exclusiveMinimum"] + 1
-    if words & {"latitude", "lat"}:
-        return round(rng.uniform(-45, 60), 4)
-    if words & {"longitude", "lng", "lon"}:
-        return round(rng.uniform(-120, 150), 4)
-    if words & {"limit", "max", "count", "size", "num", "top", "first", "head", "tail", "results"}:
-        usual = [3, 5, 8, 10, 15, 20, 25, 30, 50, 100]
-    elif words & {"page", "level", "depth", "step", "rank", "priority", "position", "day"}:
-        usual = [1, 2, 3, 4, 5]
-    elif words & {"year"}:
-        usual = list(range(2018, 2026))
-    elif words & {"width", "height", "pixels"}:
-        usual = [640, 720, 800, 1080, 1200, 1280, 1440, 1920]
-    elif words & {"seconds", "duration", "timeout", "minutes", "ms", "delay", "time"}:
-        usual = [5, 10, 15, 30, 45, 60, 90, 120]
-    elif words & {"id", "number", "issue", "pr"}:
-        usual = [rng.randint(11, 9999) for _ in range(5)]
-    elif words & {"amount", "price", "total", "cost", "budget"}:
-        usual = [12.5, 49.9, 75, 120, 250, 499, 1200]
-    elif words & {"offset", "start", "skip", "index", "row", "col", "line"}:
-        usual = [1, 2, 4, 5, 10, 20, 25]
-    else:
-        usual = [2, 3, 4, 6, 7, 12, 18, 24, 36, 42, 64, 75, 96, 110, 250]
-    low = low if isinstance(low, (int, float)) else min(min(usual), high or 0)
-    high = high if isinstance(high, (int, float)) else max(max(usual), low)
-    fitting = [n for n in usual if low <= n <= high and n != schema.get("default")]
-    value = rng.choice(fitting) if fitting else _between(low, high, rng, slot.type)
-    step = schema.get("multipleOf")
-    if isinstance(step, (int, float)) and step:
-        value = round(value / step) * step
-    return int(value) if slot.type == "integer" else value
-
-
-def _between(low: float, high: float, rng: random.Random, kind: str) -> int | float:
-    high = min(high, low + 1000)
-    if kind == "integer" or high - low >= 4:
-        return rng.randint(int(-(-low // 1)), int(max(high, -(-low // 1))))
-    return round(rng.uniform(low, high), 2)
 
 
 def _array(slot: Slot, root: Mapping[str, Json], rng: random.Random, depth: int) -> list[Json]:

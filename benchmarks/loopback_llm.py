@@ -53,7 +53,8 @@ class Server:
         self._seen, self._chance = Seen(), random.Random(7)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+        gone = (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError)
+        with contextlib.suppress(*gone):
             while head := await reader.readuntil(b"\r\n\r\n"):
                 path = head.split(b" ", 2)[1].decode()
                 status, body = await self._answer(path, await reader.readexactly(_length(head)))

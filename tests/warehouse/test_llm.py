@@ -214,8 +214,8 @@ def test_a_raised_limit_asks_anew_only_where_the_answer_was_cut_off(ledger: Ledg
         (Say(raw="<html>Bad gateway</html>"), "server_error", 3),
         (Say(raw='{"id": "chatcmpl'), "server_error", 3),
         (Say(close=True), "endpoint_down", 3),
-        (Say(GOOD, delay_s=0.6), "timeout", 3),
-        (Say(GOOD, drip_s=0.02), "timeout", 3),
+        (Say(GOOD, delay_s=5.0), "timeout", 3),
+        (Say(GOOD, drip_s=0.05), "timeout", 3),
         (Say(GOOD, half=True), "endpoint_down", 3),
         (Say("抱歉，我无法回答这个问题。"), "non_json", 2),
         (Say("Lo siento, no puedo: {ninguno}"), "non_json", 2),
@@ -229,7 +229,7 @@ def test_an_unusable_answer_has_a_kind_and_a_hint(
     ledger: Ledger, say: Say, kind: str, sent: int
 ) -> None:
     with openai_endpoint([say]) as endpoint:
-        slow = {"timeout_s": 0.15} if say.delay_s or say.drip_s else {}
+        slow = {"timeout_s": 0.5} if say.delay_s or say.drip_s else {}
         llm = client(ledger, endpoint.url, **slow)
         with pytest.raises(LLMError) as caught:
             ask(llm)
@@ -346,6 +346,38 @@ def test_an_unknown_role_and_a_missing_provider_name_the_mend(ledger: Ledger) ->
 
 def test_a_role_does_not_print_its_key() -> None:
     assert "sk-secret" not in repr(Role("generator", api_key="sk-secret"))
+
+
+@pytest.mark.parametrize("half", ["\\ud83d", "\\udc00 and more"])
+def test_half_a_surrogate_pair_in_an_answer_is_paid_once(ledger: Ledger, half: str) -> None:
+    message = f'{{"content": "{{\\"word\\": \\"{half}\\", \\"count\\": 3}}"}}'
+    with openai_endpoint([Say(raw=f'{{"choices": [{{"message": {message}}}]}}')]) as endpoint:
+        (first,) = ask(client(ledger, endpoint.url))
+        (second,) = ask(client(ledger, endpoint.url))
+    assert first.value == second.value
+    assert first.value.word.startswith("?")
+    assert len(endpoint.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "[]", "7", "null", "{}", '{"choices": []}', '{"choices": [null]}', '{"choices": [{}]}',
+        '{"choices": [{"message": "x"}]}',
+        '{"choices": [{"message": {"content": "{}"}}], "usage": {"prompt_tokens": "many"}}',
+    ],
+)  # fmt: skip
+def test_a_response_of_another_shape_is_the_servers_fault(ledger: Ledger, raw: str) -> None:
+    with openai_endpoint([Say(raw=raw)]) as endpoint, pytest.raises(LLMError) as caught:
+        ask(client(ledger, endpoint.url))
+    assert caught.value.kind == "server_error"
+
+
+def test_an_answer_in_parts_is_put_together(ledger: Ledger) -> None:
+    parts = json.dumps([{"type": "text", "text": GOOD[:9]}, {"type": "text", "text": GOOD[9:]}])
+    with openai_endpoint([Say(raw=f'{{"choices": [{{"message": {{"content": {parts}}}}}]}}')]) as e:
+        (reply,) = ask(client(ledger, e.url))
+    assert reply.value.word == "heron"
 
 
 def test_the_blob_of_an_answer_holds_its_receipt(ledger: Ledger) -> None:

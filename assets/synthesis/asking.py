@@ -6,12 +6,13 @@ What does not: which steps a task has (`single.py`, `several.py`, `turns.py`), t
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from assets.contracts.scan import HIGH, scan_list
 from assets.synthesis.environment import World, environment
+from assets.synthesis.heeding import given_order, repeated, runs_of
 from assets.synthesis.languages import other_language
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.profiles import kind, profile, rng_of
@@ -128,20 +129,35 @@ class Writing:
         self.columns |= {"provider": reply.provider, "model": reply.model}
 
     def heed(self, step: str, text: str, *, spoken: bool = True) -> str:
-        """A model's text that later prompts may show. Raises StepFailed for an order to whoever
-        reads it (of 1,224 good requests of the development corpus 3 look so), and, where a person
-        speaks, for a text plainly in another language than the one asked for."""
+        """A model's text that later prompts and rows may show. Raises StepFailed for an order to
+        whoever reads it, and where a person speaks also for what repeats a tool's own text or is
+        plainly not in the language that was asked for. The offline grammar obeys nobody, and
+        speaks English."""
         text = text.strip()
-        found = scan_list([{"name": "text", "description": text, "inputSchema": {}}])
-        if grave := next((one for one in found if one.severity == HIGH), None):
-            hint = "the answer is kept in the ledger; look at the tool's text"
-            raise StepFailed(step, "suspicious", f"{grave.rule}: {grave.excerpt}", hint)
-        # The offline grammar speaks English and says so in its name.
-        checked = spoken and self.columns["provider"] != OFFLINE
-        if checked and (other := other_language(text, self.language)):
-            said = f"the text is in {other}, asked for {self.language}"
-            raise StepFailed(step, "wrong_language", said, "another model or seed may help")
+        hint = "the answer is kept in the ledger; look at the tool's text"
+        if (order := given_order(text)) is not None:
+            raise StepFailed(step, "suspicious", order, hint)
+        if not spoken or self.columns["provider"] == OFFLINE:
+            return text
+        if (run := repeated(text, self._texts)) is not None:
+            raise StepFailed(step, "suspicious", f"it repeats the tool's own {run!r}", hint)
+        if (other := other_language(text, self.language)) is not None:
+            found = f"the text is in {other}, asked for {self.language}"
+            raise StepFailed(step, "wrong_language", found, "another model or seed may help")
         return text
+
+    def request(self, step: str, text: str) -> str:
+        """What a person asks for, as `heed` takes it; from here on it is the row's instruction."""
+        text = self.heed(step, text)
+        if text.isascii() and len(text.split()) < 2:
+            hint = "another model or seed may help"
+            raise StepFailed(step, "no_request", f"{text!r} asks for nothing", hint)
+        self.columns["instruction"] = text
+        return text
+
+    @cached_property
+    def _texts(self) -> frozenset[tuple[str, ...]]:
+        return runs_of([self.contract(row) for row in self.unit.shown])
 
     def sound(self, step: str, values: Mapping[str, Json]) -> dict[str, Json]:
         """A model's values, where they are JSON: NaN and half a character are not."""

@@ -13,9 +13,9 @@ from warehouse.digest import digest, sha256
 _HERE = Path(__file__).parent
 # What compose.py and units.py do is in the plan by its outcome: contracts, prompts, counts.
 _SCRIPTS = (
-    "asking.py", "chains.py", "chat.py", "environment.py", "languages.py", "partners.py",
-    "profiles.py", "several.py", "showing.py", "single.py", "stated.py", "turns.py", "slotfill.py",
-    "wrong_calls.py",
+    "asking.py", "chains.py", "chat.py", "environment.py", "heeding.py", "languages.py",
+    "partners.py", "profiles.py", "several.py", "showing.py", "single.py", "slotfill.py",
+    "stated.py", "turns.py", "wrong_calls.py",
 )  # fmt: skip
 
 

@@ -85,7 +85,7 @@ async def _written(writing: Writing, rows: Sequence[Row], world: World) -> tuple
         order=order(writing),
     )
     writing.by(reply)
-    writing.columns["instruction"] = text = writing.heed(_STEP, reply.value.instruction)
+    text = writing.request(_STEP, reply.value.instruction)
     steps = [step.model_copy(update={"arguments": writing.sound(_STEP, step.arguments)})
              for step in reply.value.calls]  # fmt: skip
     if flaw := _misshapen(shape, steps, len(rows)):

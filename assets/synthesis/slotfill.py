@@ -17,12 +17,12 @@ from assets.synthesis.units import Row
 
 Json = Any
 Values = dict[str, Json]
+MOST_ADDED = 60  # words a step; what grows more is another request, or talk about it
 
 
 async def worded(writing: Writing, draft: Draft, world: World) -> tuple[str, Values]:
     """The request with every required value in its words."""
-    text = writing.heed("generate", draft.instruction)
-    writing.columns["instruction"] = text
+    text = writing.request("generate", draft.instruction)
     return await _stated(writing, text, writing.sound("generate", draft.values), world)
 
 
@@ -71,8 +71,7 @@ async def revised(
     )
     said = writing.sound("revise", reply.value.values)
     told = {name: said[name] for name in names if name in said}
-    text = writing.heed("revise", reply.value.instruction)
-    writing.columns["instruction"] = text
+    text = writing.request("revise", reply.value.instruction)
     return text, {**values, **told}
 
 
@@ -116,6 +115,9 @@ async def _step(
         environment=text_of(world),
         language=writing.language,
     )
-    text = writing.heed("evolve", reply.value.instruction)
-    writing.columns["instruction"] = text
+    before, text = text, writing.request("evolve", reply.value.instruction)
+    added = len(text.split()) - len(before.split())
+    if len(text) <= len(before) or added > MOST_ADDED:
+        found = f"{added} words added, expected 10 to 20"
+        raise StepFailed("evolve", "not_evolved", found, "another model or seed may help")
     return text, {**values, **writing.sound("evolve", reply.value.values)}

@@ -40,8 +40,7 @@ async def no_tool(unit: Unit, plan: str, llm: LLM, policy: SynthesisPolicy) -> R
             order=order(writing),
         )
         writing.by(reply)
-        text = writing.heed("no_tool", reply.value.instruction)
-        writing.columns["instruction"] = text
+        text = writing.request("no_tool", reply.value.instruction)
         said = writing.heed("no_tool", reply.value.reply)
         writing.says([user(text), assistant(said)], [], offered)
         writing.verified()
@@ -57,8 +56,7 @@ async def vague(unit: Unit, plan: str, llm: LLM, policy: SynthesisPolicy) -> Row
     try:
         reply = await _vague(writing)
         said = reply.value
-        text = writing.heed("missing", said.instruction)
-        writing.columns["instruction"] = text
+        text = writing.request("missing", said.instruction)
         messages = [user(text), assistant(writing.heed("missing", said.question))]
         if unit.task == MISSING:
             writing.says(messages, [], [unit.own])

@@ -11,12 +11,14 @@ from assets.contracts.aliases import Aliases, Form, read_aliases, upgrade
 from assets.contracts.canonical import CANON_VERSION, contract, contract_digest
 from assets.contracts.snapshot import SNAPSHOTS, snapshot
 from assets.synthesis.compose import compose
-from assets.synthesis.compose import wanted as wanted_pairs
-from assets.synthesis.judge import judge, offline_provider, wanted_judgements
-from assets.synthesis.rows import JUDGEMENTS, PAIRS, contract_of, tool_key
+from assets.synthesis.judge import judge, wanted_judgements
+from assets.synthesis.rows import JUDGEMENTS, PAIRS, contract_of, tool_key, unit_key
+from assets.synthesis.units import wanted as wanted_pairs
 from assets.vectors.index import VECTORS, embed_contracts
 from tests.synthesis.contracts import ADD_RELATIONS, CITY_TIME, READ_FILE
-from warehouse.effects.llm import LLM, Role
+from tests.synthesis.scripted import SINGLES as POLICY
+from tests.synthesis.scripted import offline_llm, planned
+from warehouse.effects.llm import LLM
 from warehouse.lance import LanceStore
 from warehouse.store import Warehouse
 from warehouse.tables import TableSpec, plan
@@ -85,15 +87,19 @@ class Night:
         aliases, before = read_aliases(self.tables, MARKET), self.embedder.asked
         rows, pairs = self.read(SNAPSHOTS), self.read(PAIRS)
         bought = {tool_key(row): row for row in aliases.as_bought(rows, pairs)}
-        due = plan({tool_key(row): row["plan_digest"] for row in pairs},
-                   wanted_pairs(bought.values(), llm))  # fmt: skip
-        kept = [row for row in pairs if tool_key(row) in set(due.unchanged)]
-        made = PAIRS.frame([*kept, *compose([bought[key] for key in due.due], llm)]).to_dicts()
+        asks = planned(list(bought.values()))
+        due = plan({unit_key(row): row["plan_digest"] for row in pairs},
+                   wanted_pairs(asks, llm, POLICY))  # fmt: skip
+        kept = [row for row in pairs if unit_key(row) in set(due.unchanged)]
+        written = compose([unit for unit in asks if unit.key in set(due.due)], llm, POLICY)
+        made = PAIRS.frame([*kept, *written]).to_dicts()
         judged = self.read(JUDGEMENTS)
         asked = plan({row["pair_id"]: row["plan_digest"] for row in judged},
-                     wanted_judgements(made, llm))  # fmt: skip
+                     wanted_judgements(made, llm, POLICY))  # fmt: skip
         contracts = {row["contract_digest"]: contract_of(row) for row in bought.values()}
-        verdicts = judge([row for row in made if row["pair_id"] in asked.due], contracts, llm)
+        verdicts = judge(
+            [row for row in made if row["pair_id"] in asked.due], contracts, llm, POLICY
+        )
         held = self.read(VECTORS)
         store = LanceStore(self.warehouse.home / "lance")
         vectors = embed_contracts(aliases.as_bought(rows, held), self.embedder, store)
@@ -106,8 +112,7 @@ class Night:
                 "asked": llm.counts["asked"]}  # fmt: skip
 
     def llm(self) -> LLM:
-        roles = [Role("generator"), Role("caller", temperature=0.0), Role("judge", temperature=0.0)]
-        return LLM(roles, self.warehouse.ledger, offline=offline_provider())
+        return offline_llm(self.warehouse.ledger)
 
 
 NOTHING = {"pairs": 0, "judgements": 0, "texts": 0, "asked": 0}
@@ -133,8 +138,8 @@ def test_a_new_form_renames_every_contract_and_buys_nothing(night: Night) -> Non
 def test_without_the_aliases_everything_would_be_bought_again(night: Night) -> None:
     night.pay(night.llm())
     upgrade(night.tables, MARKET, form=NEXT)
-    due = wanted_pairs(night.read(SNAPSHOTS), night.llm())
-    stored = {tool_key(row): row["plan_digest"] for row in night.read(PAIRS)}
+    due = wanted_pairs(planned(night.read(SNAPSHOTS)), night.llm(), POLICY)
+    stored = {unit_key(row): row["plan_digest"] for row in night.read(PAIRS)}
     assert len(plan(stored, due).due) == len(TOOLS)
 
 

@@ -6,37 +6,51 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from assets.synthesis.compose import compose
+from assets.synthesis.partners import required
+from assets.synthesis.units import Unit
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.synthesis.contracts import ALL, snapshot_rows
+from tests.synthesis.scripted import ROLES, SINGLES, asked_of, data_of, planned
 from warehouse.blobs import Blobs
 from warehouse.effects.ledger import Ledger
 from warehouse.effects.llm import LLM, Role
 
 CONCURRENCY = 3
-ROWS = snapshot_rows([{**tool, "name": f"{tool['name']}_{n}"} for n in range(4) for tool in ALL])
+POLICY = replace(SINGLES, pairs_per_tool=2)
+
+
+def market() -> list[Unit]:
+    tools = [{**tool, "name": f"{tool['name']}_{n}"} for n in range(4) for tool in ALL]
+    return planned(snapshot_rows(tools), POLICY)
 
 
 def client(root: Path, url: str) -> LLM:
     shared = {"model": "m", "base_url": url, "api_key": "k", "concurrency": CONCURRENCY}
     ledger = Ledger(root / "state" / "ledger.db", Blobs(root / "blobs"))
-    return LLM([Role("generator", **shared), Role("caller", **shared)], ledger)
+    return LLM([Role(name, **shared) for name in ROLES], ledger)
 
 
 def slow_model(body: dict[str, Any], _number: int) -> Say:
-    writes = body["messages"][0]["content"].startswith("You write requests")
+    """Two requests a tool; the reviser changes nothing that the rules could see."""
     made = {"requests": [{"instruction": f"Please do number {i} for me."} for i in range(2)]}
-    return Say(json.dumps(made if writes else {"arguments": {}}), delay_s=0.05)
+    said = {
+        "generate": made,
+        "revise": {"instruction": data_of(body).get("request", "")},
+        "call": {"arguments": {}},
+    }
+    return Say(json.dumps(said[asked_of(body)]), delay_s=0.05)
 
 
 def test_a_killed_run_repeats_at_most_what_was_in_flight(tmp_path: Path) -> None:
     with openai_endpoint(slow_model) as endpoint:
         code = (
             "import sys; from pathlib import Path; from tests.synthesis import test_kill as t;"
-            "t.compose(t.ROWS, t.client(Path(sys.argv[1]), sys.argv[2]), k=2)"
+            "t.compose(t.market(), t.client(Path(sys.argv[1]), sys.argv[2]), t.POLICY)"
         )
         victim = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), endpoint.url])
         deadline = time.monotonic() + 60
@@ -45,16 +59,20 @@ def test_a_killed_run_repeats_at_most_what_was_in_flight(tmp_path: Path) -> None
         os.kill(victim.pid, signal.SIGKILL)
         victim.wait()
         before = len(endpoint.requests)
-        assert 20 <= before < 3 * len(ROWS), "the run was killed in its middle"
+        units = market()
+        # A request a tool, and for each of its two: a call, and before it a revision where the
+        # tool requires a value that no request states.
+        needed = sum(3 + 2 * bool(required(unit.own["contract"])) for unit in units)
+        assert 20 <= before < needed, "the run was killed in its middle"
 
         llm = client(tmp_path, endpoint.url)
-        rows = compose(ROWS, llm, k=2)
+        rows = compose(units, llm, POLICY)
         unknown = llm._ledger.unknown()
         total = len(endpoint.requests)
     assert {row["status"] for row in rows} == {"ok"}
-    # One generator request a tool, one caller request a pair; both roles have requests in flight.
-    needed = 3 * len(ROWS)
-    assert needed <= total <= needed + 2 * CONCURRENCY
-    assert len(unknown) <= 2 * CONCURRENCY
+    # Every role may have its requests in flight when it dies.
+    most = 3 * CONCURRENCY
+    assert needed <= total <= needed + most
+    assert len(unknown) <= most
     assert total - needed <= len(unknown)
-    assert llm.counts["cached"] >= before - 2 * CONCURRENCY
+    assert llm.counts["cached"] >= before - most

@@ -1,0 +1,363 @@
+"""Tasks beyond the single call, each through the grammar and through a scripted endpoint."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from assets.contracts.validate import validate_call
+from assets.synthesis.compose import compose
+from assets.synthesis.rows import (
+    CLARIFY,
+    MISSING,
+    NO_TOOL,
+    PAIRS,
+    PARALLEL,
+    RECOVERY,
+    SEQUENTIAL,
+    TASKS,
+    goldens,
+)
+from tests.support.openai_endpoint import openai_endpoint
+from tests.synthesis.contracts import CITY_TIME, CREATE_ISSUE, PING, snapshot_rows
+from tests.synthesis.scripted import (
+    ALL_TASKS,
+    CLOSE_TICKET,
+    FIND_TICKET,
+    MARKET,
+    asked_of,
+    model_llm,
+    only,
+    others,
+    planned,
+    scripted,
+)
+from warehouse.effects.ledger import Ledger
+from warehouse.effects.llm import LLM
+
+Json = Any
+ROWS = snapshot_rows(MARKET)
+CONTRACTS = {row["contract_digest"]: row["contract"] for row in ROWS}
+POLICY = replace(ALL_TASKS, evolve_share=0.0)
+DESK = snapshot_rows([FIND_TICKET, CLOSE_TICKET])
+CLOCK = snapshot_rows([CITY_TIME])
+
+
+def write(ledger: Ledger, rows: list[Json], task: str, **answers: Any) -> tuple[Json, list[str]]:
+    """The first row of a task through a scripted endpoint, and the prompts that were asked."""
+    made = only(planned(rows, POLICY, others(rows)), task)[:1]
+    with openai_endpoint(scripted(**answers)) as endpoint:
+        [row] = compose(made, model_llm(ledger, endpoint.url), POLICY)
+        asked = [asked_of(body) for body in endpoint.requests]
+    PAIRS.frame([row])
+    return row, asked
+
+
+def said(row: Json) -> list[tuple[str, Json]]:
+    """(role, text or calls) of a conversation."""
+    return [
+        (m["role"], m["content"] or [(c["function"]["name"], json.loads(c["function"]["arguments"]))
+                                     for c in m["tool_calls"]])
+        for m in json.loads(row["messages"])
+    ]  # fmt: skip
+
+
+def failure(row: Json) -> tuple[str, str, str]:
+    return row["status"], row["failed_step"], row["error_kind"]
+
+
+@pytest.fixture(params=["offline", "scripted"])
+def every_row(request: pytest.FixtureRequest, ledger: Ledger, offline: LLM) -> list[Json]:
+    """All rows of all tasks of a small marketplace, by each kind of model."""
+    made = planned(ROWS, ALL_TASKS, others(ROWS))
+    if request.param == "offline":
+        return compose(made, offline, ALL_TASKS)
+    with openai_endpoint(scripted()) as endpoint:
+        return compose(made, model_llm(ledger, endpoint.url), ALL_TASKS)
+
+
+def test_every_task_is_written_and_holds_what_it_promises(every_row: list[Json]) -> None:
+    PAIRS.frame(every_row)
+    whole = [row for row in every_row if row["status"] == "ok"]
+    assert {row["task"] for row in whole if row["verdict"] == "accept"} == set(TASKS)
+    assert len(whole) >= 0.85 * len(every_row)
+    for row in whole:
+        messages, calls = json.loads(row["messages"]), goldens(row)
+        offered = json.loads(row["offered"])
+        assert messages[0] == {"role": "user", "content": row["instruction"]}
+        assert row["contract_digest"] in offered
+        assert set(offered) <= set(json.loads(row["contracts"]))
+        assert {call.contract_digest for call in calls} <= set(offered)
+        made = [call for m in messages for call in m.get("tool_calls") or []]
+        answered = [m["tool_call_id"] for m in messages if m["role"] == "tool"]
+        assert len({call["id"] for call in made}) == len(made)
+        assert set(answered) <= {call["id"] for call in made}
+        last = [json.loads(call["function"]["arguments"]) for call in made[-len(calls) :]]
+        assert last == [call.arguments for call in calls] or not calls
+        if row["verdict"] == "accept":
+            assert all(not validate_call(CONTRACTS[c.contract_digest], c.arguments) for c in calls)
+        check = {
+            PARALLEL: len(calls) >= 2 and len(messages) == 2 and not row["simulated"],
+            SEQUENTIAL: bool(calls and calls[-1].borrowed) and bool(row["simulated"]),
+            NO_TOOL: not calls and row["arguments"] is None and messages[-1]["content"],
+            MISSING: not calls and not made and "?" in messages[-1]["content"],
+            CLARIFY: len(calls) == 1 and [m["role"] for m in messages[:3]].count("user") == 2,
+            RECOVERY: len(calls) == 1 and len(made) == 2 and bool(row["simulated"]),
+        }
+        assert check.get(row["task"], len(calls) == 1), row["task"]
+
+
+# ------------------------------------------------------------------ parallel
+
+
+def two_times(first: Json, second: Json, **more: Json) -> Any:
+    calls = [{"tool": 1, "arguments": first}, {"tool": 1, "arguments": second, **more}]
+    return lambda *_: {"instruction": "What time is it in Oslo and in Bern?", "calls": calls}
+
+
+OSLO, BERN = {"timezone": "Europe/Oslo"}, {"timezone": "Europe/Bern"}
+
+
+def test_parallel_calls_are_one_message_of_the_assistant(ledger: Ledger) -> None:
+    row, asked = write(ledger, CLOCK, PARALLEL, several=two_times(OSLO, BERN))
+    name = CITY_TIME["name"]
+    assert said(row)[1:] == [("assistant", [(name, OSLO), (name, BERN)])]
+    assert json.loads(row["arguments"]) == OSLO
+    assert (row["status"], row["verdict"], asked) == ("ok", "accept", ["several"])
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (two_times(OSLO, OSLO), "wrong_calls"),
+        (two_times(OSLO, BERN, tool=2), "wrong_tool"),
+        (two_times(OSLO, BERN, borrowed=["timezone"]), "wrong_calls"),
+        (lambda *_: {"instruction": "What time is it?", "calls": [{"tool": 1}]}, "wrong_shape"),
+        (
+            lambda *_: {
+                "instruction": "What time is it?",
+                "calls": [{"tool": 1, "arguments": OSLO}] * 4,
+            },
+            "wrong_calls",
+        ),
+    ],
+    ids=["twice the same", "a tool not shown", "borrowed", "one call", "four calls"],
+)
+def test_calls_that_are_not_parallel_fail_the_row(ledger: Ledger, answer: Any, kind: str) -> None:
+    row, _ = write(ledger, CLOCK, PARALLEL, several=answer)
+    assert failure(row) == ("failed", "several", kind)
+
+
+def half_said(*_: Any) -> Json:
+    return {**two_times(OSLO, BERN)(), "instruction": "What time is it in Oslo, and at my aunt's?"}
+
+
+def test_a_parallel_request_that_lacks_a_value_goes_to_the_reviser(ledger: Ledger) -> None:
+    def revise(_: Any, data: dict[str, str]) -> Json:
+        assert json.loads(data["values that were meant"]) == BERN
+        return {"instruction": data["request"].replace("at my aunt's", "in Bern")}
+
+    row, asked = write(ledger, CLOCK, PARALLEL, several=half_said, revise=revise)
+    assert asked == ["several", "revise"]
+    assert row["instruction"] == "What time is it in Oslo, and in Bern?"
+    assert (row["status"], row["verdict"]) == ("ok", "accept")
+
+
+def test_a_reviser_that_loses_another_calls_value_fails_the_row(ledger: Ledger) -> None:
+    lost = {"instruction": "What time is it in Bern, and at my uncle's?"}
+    row, _ = write(ledger, CLOCK, PARALLEL, several=half_said, revise=lambda *_: lost)
+    assert failure(row) == ("failed", "revise", "not_stated")
+
+
+# ------------------------------------------------------------------ sequential
+
+
+def chain(borrowed: list[str], **arguments: Json) -> Any:
+    calls = [
+        {"tool": 1, "arguments": {"word": "tap"}},
+        {"tool": 2, "arguments": arguments, "borrowed": borrowed},
+    ]
+    return lambda *_: {"instruction": "Find the ticket about the tap and close it.", "calls": calls}
+
+
+def test_the_second_call_of_a_sequence_uses_what_the_first_returned(ledger: Ledger) -> None:
+    row, asked = write(ledger, DESK, SEQUENTIAL, several=chain(["ticket_id"], ticket_id="T-881"))
+    assert (row["status"], row["verdict"], row["simulated"]) == ("ok", "accept", True)
+    assert [role for role, _ in said(row)] == ["user", "assistant", "tool", "assistant"]
+    assert "T-881" in said(row)[2][1]
+    assert said(row)[3][1] == [(CLOSE_TICKET["name"], {"ticket_id": "T-881"})]
+    assert goldens(row)[1].borrowed == ("ticket_id",)
+    assert asked == ["several", "act"]
+
+
+def test_a_result_that_holds_another_value_is_read_by_the_caller(ledger: Ledger) -> None:
+    read: list[str] = []
+
+    def call(_: Any, data: dict[str, str]) -> Json:
+        read.append(data["request"])
+        return {"arguments": {"ticket_id": "HD-7"}}
+
+    row, asked = write(
+        ledger,
+        DESK,
+        SEQUENTIAL,
+        several=chain(["ticket_id"]),
+        act=lambda *_: {"content": '{"tickets": [{"id": "HD-7", "subject": "tap"}]}'},
+        call=call,
+    )
+    assert asked == ["several", "act", "call"]
+    assert "HD-7" in read[0]
+    assert json.loads(row["calls"])[1]["arguments"] == {"ticket_id": "HD-7"}
+    assert (row["status"], row["verdict"]) == ("ok", "accept")
+
+
+def test_a_value_that_no_result_holds_fails_the_row(ledger: Ledger) -> None:
+    row, _ = write(
+        ledger,
+        DESK,
+        SEQUENTIAL,
+        several=chain(["ticket_id"], ticket_id="T-1"),
+        act=lambda *_: {"content": "nothing found"},
+        call=lambda *_: {"arguments": {"ticket_id": "T-1"}},
+    )
+    assert failure(row) == ("failed", "call", "not_borrowed")
+    assert "ticket_id" in row["hint"]
+
+
+def test_a_sequence_that_borrows_nothing_is_none(ledger: Ledger) -> None:
+    row, _ = write(ledger, DESK, SEQUENTIAL, several=chain([], ticket_id="T-1"))
+    assert failure(row) == ("failed", "several", "wrong_calls")
+
+
+# ------------------------------------------------------------------ turns
+
+
+def test_no_tool_is_an_answer_without_a_call_among_the_tools_at_hand(ledger: Ledger) -> None:
+    beside = snapshot_rows([CITY_TIME, PING])
+    row, _ = write(
+        ledger,
+        beside,
+        NO_TOOL,
+        no_tool=lambda *_: {"instruction": "Why do we have leap seconds at all?",
+                            "reply": "Because the Earth turns a little unevenly."},
+    )  # fmt: skip
+    assert said(row) == [
+        ("user", "Why do we have leap seconds at all?"),
+        ("assistant", "Because the Earth turns a little unevenly."),
+    ]
+    assert (row["calls"], row["arguments"]) == ("[]", None)
+    assert set(json.loads(row["offered"])) == {one["contract_digest"] for one in beside}
+    assert row["status"] == "ok"
+    assert row["verdict"] != "reject"
+
+
+def test_no_tool_that_names_a_tool_is_rejected(ledger: Ledger) -> None:
+    row, _ = write(
+        ledger,
+        CLOCK,
+        NO_TOOL,
+        no_tool=lambda *_: {"instruction": "Call get_current_time for me.", "reply": "No."},
+    )
+    assert (row["status"], row["verdict"]) == ("ok", "reject")
+
+
+FORGOT = {
+    "instruction": "How late is it at my sister's?",
+    "question": "Where does your sister live?",
+    "answer": "In Oslo.",
+    "values": OSLO,
+}
+
+
+def test_a_missing_value_is_asked_for(ledger: Ledger) -> None:
+    row, asked = write(ledger, CLOCK, MISSING, missing=lambda *_: FORGOT)
+    assert said(row) == [("user", FORGOT["instruction"]), ("assistant", FORGOT["question"])]
+    assert (row["verdict"], row["calls"], asked) == ("accept", "[]", ["missing"])
+
+
+def test_a_clarification_goes_on_to_the_answer_and_the_call(ledger: Ledger) -> None:
+    row, asked = write(
+        ledger, CLOCK, CLARIFY, missing=lambda *_: FORGOT, call=lambda *_: {"arguments": OSLO}
+    )
+    assert said(row)[2:] == [("user", "In Oslo."), ("assistant", [(CITY_TIME["name"], OSLO)])]
+    assert (row["verdict"], asked) == ("accept", ["missing", "call"])
+
+
+def test_a_clarification_where_nothing_was_missing_is_rejected(ledger: Ledger) -> None:
+    told = {**FORGOT, "instruction": "How late is it in Oslo, at my sister's?"}
+    row, _ = write(
+        ledger, CLOCK, CLARIFY, missing=lambda *_: told, call=lambda *_: {"arguments": OSLO}
+    )
+    assert (row["status"], row["verdict"]) == ("ok", "reject")
+
+
+def test_a_question_that_asks_nothing_is_rejected(ledger: Ledger) -> None:
+    row, _ = write(ledger, CLOCK, MISSING, missing=lambda *_: {**FORGOT, "question": "Done."})
+    assert row["verdict"] == "reject"
+
+
+# ------------------------------------------------------------------ recovery
+
+
+def issue(*_: Any) -> Json:
+    values = {"project_key": "OPS", "title": "Tap leaks", "priority": "high"}
+    text = "Open a high priority issue titled 'Tap leaks' in project OPS, would you?"
+    return {"requests": [{"instruction": text, "values": values}]}
+
+
+def test_a_wrong_call_gets_the_validators_error_and_is_mended(ledger: Ledger) -> None:
+    right = issue()["requests"][0]["values"]
+    sent: dict[str, str] = {}
+
+    def mend(_: Any, data: dict[str, str]) -> Json:
+        sent.update(data)
+        return {"arguments": right}
+
+    row, asked = write(
+        ledger,
+        snapshot_rows([CREATE_ISSUE]),
+        RECOVERY,
+        generate=issue,
+        call=lambda *_: {"arguments": right},
+        mend=mend,
+    )
+    talk = said(row)
+    [(_, wrong)] = talk[1][1]
+    flaws = validate_call(CREATE_ISSUE, wrong)
+    assert flaws
+    assert talk[2] == ("tool", sent["error"])
+    assert any(flaw.message in sent["error"].replace('\\"', '"') for flaw in flaws)
+    assert json.loads(sent["arguments that were refused"]) == wrong
+    assert talk[3][1] == [(CREATE_ISSUE["name"], right)]
+    assert (row["status"], row["verdict"], row["simulated"]) == ("ok", "accept", True)
+    assert asked == ["generate", "call", "mend"]
+
+
+def test_a_call_that_is_not_mended_is_rejected(ledger: Ledger) -> None:
+    row, _ = write(
+        ledger,
+        snapshot_rows([CREATE_ISSUE]),
+        RECOVERY,
+        generate=issue,
+        call=lambda *_: {"arguments": issue()["requests"][0]["values"]},
+        mend=lambda *_: {"arguments": {"title": "Tap leaks", "colour": "blue"}},
+    )
+    assert (row["status"], row["verdict"]) == ("ok", "reject")
+
+
+def test_a_tool_that_refuses_nothing_has_no_recovery(ledger: Ledger) -> None:
+    anything = {
+        "name": "remember",
+        "description": "Remember something for later.",
+        "inputSchema": {"type": "object", "properties": {"what": {}}},
+    }
+    open_ = {**anything, "inputSchema": {**anything["inputSchema"], "additionalProperties": True}}
+    row, _ = write(
+        ledger,
+        snapshot_rows([open_]),
+        RECOVERY,
+        generate=lambda *_: {"requests": [{"instruction": "Keep in mind: the tap is fixed."}]},
+        call=lambda *_: {"arguments": {"what": "the tap is fixed"}},
+    )
+    assert failure(row) == ("failed", "wrong_call", "no_wrong_call")

@@ -17,7 +17,7 @@ LONGEST = 8000  # characters; pasted code and letters fit, a dump does not
 
 
 def form_findings(contract: Mapping[str, Json], instruction: str, server: str) -> Iterable[Finding]:
-    folded = fold(instruction).strip()
+    folded = fold(instruction[: 4 * LONGEST]).strip()
     if len(re.findall(r"\w", folded[:100])) < 3:
         yield Finding("not_an_instruction", "", "the text says nothing")
     elif len(folded) > LONGEST:

@@ -133,7 +133,7 @@ def states_date(day: Day, folded: str, numbers: set[float], written: set[Day]) -
 
 
 _DAY_OF_MONTH = re.compile(
-    r"\b\d{1,2}(?:st|nd|rd|th|\.|er)?(?:\s*(?:-|to|and)\s*\d{1,2}(?:st|nd|rd|th)?)?\s+(?:of |de )?[^\W\d_]{3,}\.?,? (?:19|20)\d\d\b|[^\W\d_]{3,} \d{1,2}(?:st|nd|rd|th)?,? (?:19|20)\d\d\b"
+    r"\b\d{1,2}(?:st|nd|rd|th|\.|er)?(?:\s*(?:-|to|and)\s*\d{1,2}(?:st|nd|rd|th)?)?\s{1,3}(?:of |de )?[^\W\d_]{3,14}\.?,? (?:19|20)\d\d\b|\b[^\W\d_]{3,14} \d{1,2}(?:st|nd|rd|th)?,? (?:19|20)\d\d\b"
 )
 
 
@@ -144,7 +144,7 @@ def _month_pattern(month: int) -> re.Pattern[str]:
     vague = "|".join(name for name in names if name in _AMBIGUOUS) or "(?!)"
     return re.compile(
         rf"(?<![^\W_])(?:{'|'.join(clear)})(?![^\W\d_])"
-        rf"|(?:\d(?:st|nd|rd|th|\.|er)?,?\s*(?:of |de |di )?|[a-z]{{3,}}(?:st|nd|rd|th) (?:of )?"
+        rf"|(?:\d(?:st|nd|rd|th|\.|er)?,?\s*(?:of |de |di )?|\b[a-z]{{3,12}}(?:st|nd|rd|th) (?:of )?"
         rf"|\b(?:in|of|since|until|till|by|from|through|this|next|last|early|mid|late|and|to|between|im|en|em|de|di|am|bis|von) )(?:{vague})(?![^\W\d_])"
         rf"|(?<![^\W\d_])(?:{vague})\.?,? (?:the )?(?:\d|(?:twenty|thirty)?[ -]?[a-z]+(?:st|nd|rd|th)\b)"
     )
@@ -197,7 +197,7 @@ def _counted(unit: str, folded: str) -> bool:
         rf"\b(?:{_ADVERBS.get(unit, '(?!)')}|(?:an?|per|every|each) (?:{_UNITS[unit]}))", folded
     ):
         return False
-    return re.search(rf"\d[\s-]*(?:{_UNITS[unit]})", folded) is not None
+    return re.search(rf"\d[\s-]{{0,3}}(?:{_UNITS[unit]})", folded) is not None
 
 
 _ADVERBS = {

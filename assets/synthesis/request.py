@@ -16,7 +16,7 @@ from assets.synthesis.wellknown import ALIASES
 
 # Characters of a request, and of one value, that are read; what is longer is no request
 # (`form.py`), and what is pasted repeats itself in its first thousands.
-LONGEST = 24_000
+LONGEST = 12_000
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Text:
     def digits(self) -> set[str]:
         """Digits in a row: separators out of the way, or said one by one."""
         said = digits_said(re.findall(r"[^\W\d_]+", self.folded.replace("-", " ")))
-        runs = re.findall(r"\d(?:[\d ().\-]*\d)?", self.folded)
+        runs = re.findall(r"\d(?:[\d ().\-]{0,40}\d)?", self.folded)
         return {re.sub(r"\D", "", run) for run in runs} | set(said) | {"".join(said)}
 
     def states(self, day: Day) -> str:

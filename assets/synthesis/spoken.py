@@ -71,9 +71,11 @@ _A_UNIT = re.compile(
     r"|moment|tag|woche|stunde|minuto?|hora|heure|semaine|semana|dia|jour|saat|gun|hafta|ora|giorno)\b"
 )
 _DIGITS = re.compile(
-    r"(?<![\w.])-?\d{1,3}(?:[,' .]\d{3})+(?:[.,]\d+)?(?!\d)|(?<![\d.])-?\d+(?:[.,]\d+)?"
+    r"(?<![\w.])-?\d{1,3}(?:[,' .]\d{3}){1,9}(?:[.,]\d{1,30})?(?!\d)|(?<![\d.])-?\d{1,40}(?:[.,]\d{1,30})?"
 )
-_POWERS = re.compile(r"(-?\d+(?:\.\d+)?)\s*(?:e|(?:x|×|\*|·)\s*10\s*\^?\s*)\s*([+-]?\d{1,3})\b")
+_POWERS = re.compile(
+    r"(?<![\d.])(-?\d{1,30}(?:\.\d{1,30})?)\s?(?:e|(?:x|×|\*|·)\s?10\s?\^?)\s?([+-]?\d{1,3})\b"
+)
 _GLUED = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "bn": 1e9, "mm": 1e6, "t": 1e12}
 _MOST = 5000  # numbers read out of one text; nobody says more, and a dump of digits is no request
 
@@ -83,12 +85,16 @@ def numbers_in(folded: str) -> set[float]:
     found: set[float] = set()
     for match in _few(_DIGITS.finditer(folded)):
         found |= _readings(match.group(), folded[match.end() : match.end() + 12])
-    for match in _few(re.finditer(r"(?<![\d.])(?<!\s-)\d+(?:\.\d+)?|\d+", folded)):  # 12x34, ids
+    for match in _few(
+        re.finditer(r"(?<![\d.])(?<!\s-)\d{1,40}(?:\.\d{1,30})?|\d{1,40}", folded)
+    ):  # 12x34, ids
         if not re.search(r"[\s(,:]-\d*$", folded[max(0, match.end() - 40) : match.end()]):
             found.add(float(match.group()))
     for match in _few(_POWERS.finditer(folded)):
         found.add(float(f"{match.group(1)}e{match.group(2)}"))
-    for match in _few(re.finditer(r"(\d+(?:[.,]\d+)?)\s*(k|mm?|g|bn?|t)\b", folded)):
+    for match in _few(
+        re.finditer(r"(?<![\d.,])(\d{1,30}(?:[.,]\d{1,30})?)\s?(k|mm?|g|bn?|t)\b", folded)
+    ):
         found.add(float(match.group(1).replace(",", ".")) * _GLUED[match.group(2)])
     words = re.findall(r"[^\W\d_]+", folded.replace("-", " "))
     found |= _worded(words) | _decimals(words) | _spelled(words) | set(_chinese(folded))
@@ -102,7 +108,7 @@ def numbers_in(folded: str) -> set[float]:
 
 def ranges_in(folded: str) -> list[tuple[float, float]]:
     """Spans of whole numbers that the text names by their ends: "grades 9 to 12", "1-5"."""
-    ends = r"(\d{1,6})\s*(?:-|to|through|until|bis|a|al|ate|jusqu'a|thru|\.\.+|~|〜|到|至|から)\s*(\d{1,6})\b"
+    ends = r"(?<!\d)(\d{1,6})\s?(?:-|to|through|until|bis|a|al|ate|jusqu'a|thru|\.\.+|~|〜|到|至|から)\s?(\d{1,6})\b"
     spans = ((float(m.group(1)), float(m.group(2))) for m in _few(re.finditer(ends, folded)))
     return [(low, high) for low, high in spans if 0 < high - low <= 400][:50]
 
@@ -243,7 +249,7 @@ def _halves(folded: str, words: list[str]) -> set[float]:
     """ "two and a half", "a minute and a half", "anderthalb", "zweieinhalb"."""
     found: set[float] = set()
     for match in re.finditer(
-        r"(\w+)(?:[ -](\w+))? (?:and a half|y medio|y media|e meia|e meio|et demie?|e mezzo)\b",
+        r"\b(\w{1,20})(?:[ -](\w{1,20}))? (?:and a half|y medio|y media|e meia|e meio|et demie?|e mezzo)\b",
         folded,
     ):
         for word in match.groups():

@@ -88,8 +88,8 @@ def grounding_findings(
         kind = "missing_required_value" if name in required else "ungrounded_value"
         if how == ABSENT and text.numbers and isinstance(leaf, (int, float)):
             kind = "ungrounded_value"
-        told = f"{str(leaf)[:60]!r}" if not isinstance(leaf, int) or abs(leaf) < 1e30 else "it"
-        yield Finding(kind, path[:200], f"{told} is not in the text ({how})", certain=False)
+        reason = f"{shown(leaf)[:60]!r} is not in the text ({how})"
+        yield Finding(kind, path[:200], reason, certain=False)
     yield from _reversed(arguments, text)
 
 
@@ -105,6 +105,12 @@ def _parts(
         properties if isinstance(properties, Mapping) else {},
         [name for name in required if isinstance(name, str)] if isinstance(required, list) else [],
     )
+
+
+def shown(leaf: Json) -> str:
+    """A scalar as text, its first characters; Python writes no number of thousands of digits."""
+    huge = isinstance(leaf, int) and abs(leaf) > 10**400
+    return "a huge number" if huge else str(leaf)[:2000]
 
 
 def worst_grade(
@@ -211,8 +217,8 @@ def echo_findings(
 ) -> Iterable[Finding]:
     """The description handed back: nearly all words of the request are the description's own, in
     its order."""
-    held = {word for _, leaf in leaves(arguments, {}) for word in _content(str(leaf))}
-    said = [word for word in _content(instruction) if word not in held][:300]
+    held = {word for _, leaf in leaves(arguments, {}) for word in _content(shown(leaf))}
+    said = [word for word in _content(instruction[:6000]) if word not in held][:300]
     described = _content(str(contract.get("description") or "")[:6000])
     if len(said) < 4 or not described:
         return

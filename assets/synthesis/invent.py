@@ -139,6 +139,7 @@ def invent(sort: str, rng: random.Random, slot: Slot | None = None) -> str:
         "secret": lambda: f"key-{hexes[:10]}",
         "stage": lambda: pick("status"),
         "span": lambda: f"{rng.randint(1, 6)}h {rng.choice((15, 20, 30, 45))}m",
+        "amount": lambda: f"{rng.choice((5, 12.5, 20, 49.9, 75, 120, 250, 480))}",
         "small_number": lambda: str(rng.randint(3, 900)),
     }  # fmt: skip
     if sort in ("topic", "project") and slot is not None:

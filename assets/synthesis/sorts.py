@@ -40,7 +40,10 @@ _MARKS: dict[str, str] = {
     "signature": "tx_hash", "hash": "tx_hash", "public key": "public_key", "pubkey": "public_key",
     "wallet address": "wallet", "contract address": "wallet", "token address": "wallet",
     "wallet": "wallet", "doi": "doi", "isbn": "isbn", "iban": "iban", "vin": "vin", "mac": "mac",
-    "tone": "tone", "mood": "tone", "audience": "audience", "sector": "industry",
+    "amount": "amount", "price": "amount", "quantity": "small_number", "coin id": "coin",
+    "interval": "interval", "timeframe": "interval", "chain": "chain", "blockchain": "chain",
+    "exchange": "exchange", "equation": "math", "tone": "tone", "mood": "tone",
+    "audience": "audience", "sector": "industry",
     "industry": "industry", "solution": "goal", "idea": "goal", "use case": "goal",
     "requirements": "goal", "requirement": "goal", "goal": "goal",
     "task": "goal", "instruction": "goal", "instructions": "goal", "objective": "goal",
@@ -98,6 +101,8 @@ def sort_of(slot: Slot) -> str:
         return "branch"
     if words == ["name"] and _PEOPLE.search(slot.about):
         return "person"
+    if words == ["expression"] and _MATHS.search(slot.theme):
+        return "math"
     if words == ["address"] and _CHAIN.search(slot.theme):
         return "wallet"
     if words == ["path"] and _FOLDER.search(slot.about):
@@ -115,6 +120,7 @@ def sort_of(slot: Slot) -> str:
     return next((_MARKS[w] for w in hint[:12] if w in _MARKS and w not in _VAGUE), "project")
 
 
+_MATHS = re.compile(r"\b(?:math\w*|arithmetic|calculat\w+|sympy|algebra\w*|equations?)\b")
 _CHAIN = re.compile(
     r"\b(?:wallets?|token|ethereum|eth|solana|bitcoin|btc|blockchain|on-?chain|erc-?\d+|nft|evm"
     r"|safe|contract|defi)\b"

@@ -1,0 +1,203 @@
+"""Rules and judge against a labelled corpus: what is caught per flaw, what good rows are refused.
+
+    python -m benchmarks.bench_judge [--corpus DIR] [--servers FILE] [--json FILE] [--mutants 300]
+
+The corpus was written and labelled by a language model, row by row, and validated; no person
+labelled it. Three arms: rules alone; rules and the offline judge; rules and a scripted model behind
+a loopback endpoint that looks the corpus's own score up. The last proves that rows travel, are
+parsed and are held to the threshold, and how fast; it says nothing about anybody's judgement.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from assets.synthesis.agreement import agreement, rank_correlation
+from assets.synthesis.byhand import judge_rows, verify_rows
+from assets.synthesis.byhand_files import read_rows, read_tools
+from assets.synthesis.judge import offline_provider
+from assets.synthesis.policy import SynthesisPolicy
+from assets.vectors.embed import MiniLM
+from benchmarks.judge_mutants import mutant_rates
+from benchmarks.judge_weights import crossed
+from tests.support.openai_endpoint import Say, openai_endpoint
+from warehouse.blobs import Blobs
+from warehouse.digest import sha256
+from warehouse.effects.ledger import Ledger
+from warehouse.effects.llm import LLM, Role
+from warehouse.intervals import wilson
+
+Json = Any
+Verdicts = Sequence[Mapping[str, Json]]
+SHARED = Path("/work/shared/data")
+KINDS = ("direct", "detailed", "implicit")
+POLICY = SynthesisPolicy()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--corpus", type=Path, default=SHARED / "corpus")
+    parser.add_argument("--servers", type=Path, default=SHARED / "smithery" / "servers.jsonl")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--mutants", type=int, default=300, help="good rows to mutate; 0: none")
+    chosen = parser.parse_args()
+    files = sorted(chosen.corpus.glob("*.jsonl"))
+    labelled = [json.loads(line) for file in files for line in file.open(encoding="utf-8")]
+    rows = [row for file in files for row in read_rows(file)]
+    tools = read_tools(chosen.servers)
+    embed = _remembered(MiniLM().embed)
+    found: dict[str, Json] = {"rows": len(rows), "arms": {}}
+    with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
+        served = stack.enter_context(openai_endpoint(_script(labelled)))
+        arms: dict[str, Callable[[], Verdicts]] = {
+            "rules": lambda: verify_rows(rows, tools, embed, POLICY),
+            "rules + offline judge": lambda: judge_rows(
+                rows, tools, embed, _offline(Path(folder) / "offline"), POLICY
+            ),
+            "rules + scripted model": lambda: judge_rows(
+                rows, tools, embed, _scripted(served.url, Path(folder) / "model"), POLICY
+            ),
+        }
+        for name, run in arms.items():
+            start = time.perf_counter()
+            verdicts = run()
+            seconds = time.perf_counter() - start
+            found["arms"][name] = _figures(labelled, verdicts, name == "rules", seconds)
+            print(_table(name, found["arms"][name]), flush=True)
+        found["scripted_requests"] = len(served.requests)
+    found["weights"] = crossed(labelled, rows, tools, half)
+    print("implied values, fitted on one half of the servers and read on the other:")
+    print(json.dumps(found["weights"], indent=1))
+    if chosen.mutants:
+        found["mutants"] = mutant_rates(labelled, rows, tools, chosen.mutants)
+        print(json.dumps(found["mutants"], indent=1))
+    if chosen.json:
+        chosen.json.write_text(json.dumps(found, indent=1))
+
+
+def half(tool_id: str) -> int:
+    """0 or 1: the half of the servers that a row belongs to. The offline judge's words were
+    chosen on half 0."""
+    return int(sha256(tool_id.rpartition("::")[0].encode()), 16) % 2
+
+
+def _figures(
+    labelled: Sequence[Json], verdicts: Verdicts, rules_only: bool, seconds: float
+) -> dict[str, Json]:
+    halves = {
+        str(which): _rates(
+            [(row, said) for row, said in zip(labelled, verdicts, strict=True)
+             if which == "all" or half(row["tool_id"]) == which]
+        )
+        for which in ("all", 0, 1)
+    }  # fmt: skip
+    decided = [
+        (row["flaw"] is None, said["verdict"] == "accept")
+        for row, said in zip(labelled, verdicts, strict=True)
+        if said["verdict"] != "unsure" or not rules_only
+    ]
+    scored = [(row["judge_score"], said["score"]) for row, said in
+              zip(labelled, verdicts, strict=True) if said["score"] is not None]  # fmt: skip
+    rho = rank_correlation([a for a, _ in scored], [b for _, b in scored])
+    return {
+        "seconds": round(seconds, 1),
+        "kinds": halves,
+        "agreement": agreement(decided).as_json(),
+        "undecided": len(labelled) - len(decided),
+        "rank_correlation": None if rho is None else round(rho, 3),
+        "scored": len(scored),
+    }
+
+
+def _rates(pairs: Iterable[tuple[Json, Json]]) -> dict[str, Json]:
+    counts: dict[str, dict[str, int]] = {}
+    for row, said in pairs:
+        names = [row["flaw"] or row["kind"], "all flaws" if row["flaw"] else "all good"]
+        for name in names:
+            one = counts.setdefault(name, {"n": 0, "reject": 0, "unsure": 0, "accept": 0})
+            one["n"] += 1
+            one[said["verdict"]] += 1
+    for one in counts.values():
+        one["low"], one["high"] = (round(x, 3) for x in wilson(one["reject"], one["n"]))  # type: ignore[assignment]
+    return dict(sorted(counts.items(), key=lambda item: (item[0] in KINDS, item[0])))
+
+
+def _table(name: str, figures: Json) -> str:
+    lines = [
+        f"\n{name}: {figures['seconds']} s",
+        "| kind | n | refused | 95% interval | unsure | half 0 | half 1 |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    both = [figures["kinds"][which] for which in ("0", "1")]
+    for kind, one in figures["kinds"]["all"].items():
+        parts = [f"{h[kind]['reject']} of {h[kind]['n']}" if kind in h else "-" for h in both]
+        share = f"{one['reject']} ({one['reject'] / one['n']:.1%})"
+        between = f"{one['low']:.1%} to {one['high']:.1%}"
+        lines.append(
+            f"| {kind} | {one['n']} | {share} | {between} | {one['unsure']} | {' | '.join(parts)} |"
+        )
+    agreed = figures["agreement"]
+    lines.append(
+        f"agreement with the labels: {agreed['accuracy']['value']} (n = {agreed['n']},"
+        f" {figures['undecided']} undecided), kappa {agreed['kappa']} [{agreed['kappa_low']},"
+        f" {agreed['kappa_high']}]; rank correlation with the scores"
+        f" {figures['rank_correlation']} (n = {figures['scored']})"
+    )
+    return "\n".join(lines)
+
+
+def _remembered(
+    embed: Callable[[Sequence[str]], np.ndarray],
+) -> Callable[[Sequence[str]], np.ndarray]:
+    """Each text is embedded once for all arms; the first arm's seconds hold that."""
+    kept: dict[str, np.ndarray] = {}
+
+    def remembered(texts: Sequence[str]) -> np.ndarray:
+        new = sorted({text for text in texts if text not in kept})
+        if new:
+            kept.update(zip(new, embed(new), strict=True))
+        return np.stack([kept[text] for text in texts])
+
+    return remembered
+
+
+def _script(labelled: Sequence[Json]) -> Callable[[Json, int], Say]:
+    scores: dict[str, list[Json]] = {}
+    for row in labelled:
+        scores.setdefault(row["instruction"], []).append(row)
+
+    def answer(body: Json, _: int) -> Say:
+        asked = body["messages"][-1]["content"]
+        marker = asked.split("The marker is ", 1)[1].split(".", 1)[0]
+        request = asked.split(f"{marker} REQUEST\n", 1)[1].split(f"\n{marker} EXPECTED", 1)[0]
+        found = scores[request]
+        said = [row for row in found if json.dumps(row["arguments"], sort_keys=True) in asked]
+        score = (said or found)[0]["judge_score"]
+        names = ("clarity", "specificity", "relevance", "completeness", "correctness", "realism")
+        return Say(json.dumps({"reasons": "looked up", **dict.fromkeys((*names, "score"), score)}))
+
+    return answer
+
+
+def _offline(folder: Path) -> LLM:
+    return LLM([Role("judge")], _ledger(folder), offline=offline_provider())
+
+
+def _scripted(url: str, folder: Path) -> LLM:
+    role = Role("judge", model="scripted", base_url=url, api_key="none", concurrency=32)
+    return LLM([role], _ledger(folder))
+
+
+def _ledger(folder: Path) -> Ledger:
+    return Ledger(folder / "ledger.db", Blobs(folder / "blobs"))
+
+
+if __name__ == "__main__":
+    main()

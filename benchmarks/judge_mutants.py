@@ -1,0 +1,74 @@
+"""Mechanical mutants of a corpus's good rows: what rules and the offline judge catch of each kind.
+
+What belongs here: making and counting them. What does not: the corpus's own flawed rows
+(`bench_judge.py`), making one mutant (`assets/synthesis/flaws.py`).
+"""
+
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from assets.synthesis.byhand import _pair
+from assets.synthesis.byhand_files import Given, Tools
+from assets.synthesis.flaws import mutants
+from assets.synthesis.judge import judge, offline_provider
+from assets.synthesis.policy import SynthesisPolicy
+from assets.synthesis.verify_row import verify_row
+from warehouse.blobs import Blobs
+from warehouse.effects.ledger import Ledger
+from warehouse.effects.llm import LLM, Role
+from warehouse.intervals import wilson
+
+Json = Any
+
+
+def mutant_rates(
+    labelled: Sequence[Json], rows: Sequence[Given], tools: Tools, most: int, seed: int = 7
+) -> dict[str, Json]:
+    """Per flaw kind: n, refused and unsure by rules, refused by rules and offline judge, and the
+    95% intervals of both."""
+    rng = random.Random(seed)
+    good = [at for at, row in enumerate(labelled) if row["flaw"] is None]
+    made: list[tuple[str, dict[str, Json]]] = []
+    for at in sorted(rng.sample(good, min(most, len(good)))):
+        row = _pair(at, rows[at], "accept", tools)
+        contract = tools.by_id[rows[at].tool_id]
+        beside = tools.of_server(rows[at].server)
+        near = {tools.digests[one]: tools.by_id[one] for one in beside}
+        made += [(one["flaw"], one["pair"]) for one in mutants(row, contract, near, rng)]
+    by_rules = [verify_row(row, tools.contracts).verdict for _, row in made]
+    refused = _judged([row for _, row in made], by_rules, tools)
+    n, rules, unsure, both = Counter(), Counter(), Counter(), Counter()
+    for (flaw, _), verdict, no in zip(made, by_rules, refused, strict=True):
+        for kind in (flaw, "all"):
+            n[kind] += 1
+            rules[kind] += verdict == "reject"
+            unsure[kind] += verdict == "unsure"
+            both[kind] += no
+    return {
+        kind: {
+            "n": n[kind],
+            "rules": rules[kind],
+            "rules_interval": [round(x, 4) for x in wilson(rules[kind], n[kind])],
+            "unsure": unsure[kind],
+            "rules_and_offline_judge": both[kind],
+            "interval": [round(x, 4) for x in wilson(both[kind], n[kind])],
+        }
+        for kind in sorted(n)
+    }
+
+
+def _judged(rows: Sequence[Json], by_rules: Sequence[str], tools: Tools) -> list[bool]:
+    asked = [
+        {**row, "pair_id": str(place), "verdict": verdict}
+        for place, (row, verdict) in enumerate(zip(rows, by_rules, strict=True))
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = Ledger(Path(folder) / "ledger.db", Blobs(Path(folder) / "blobs"))
+        llm = LLM([Role("judge")], ledger, offline=offline_provider())
+        said = judge(asked, tools.contracts, llm, SynthesisPolicy())
+    accepted = {int(row["pair_id"]) for row in said if row.get("verdict") == "accept"}
+    return [place not in accepted for place in range(len(rows))]

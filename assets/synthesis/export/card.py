@@ -114,7 +114,7 @@ def _front(form: Format, figures: Figures) -> str:
 def _what(form: Format, figures: Figures, choice: Choice) -> str:
     servers = {split: len(found) for split, found in sorted(figures.servers.items())}
     sides = ", ".join(
-        f"{n} servers ({figures.splits[s]} pairs) in `{s}`" for s, n in servers.items()
+        f"{n} server{_s(n)} ({figures.splits[s]} pairs) in `{s}`" for s, n in servers.items()
     )
     commerce = (
         "\nOnly pairs whose source has a licence that is known to permit commercial use are in.\n"
@@ -130,6 +130,10 @@ def _what(form: Format, figures: Figures, choice: Choice) -> str:
         " offered with, in an order drawn from the row. `weight` 0 marks a call that is wrong on"
         " purpose, to be mended after its error: do not learn it.\n"
     )
+
+
+def _s(n: int) -> str:
+    return "" if n == 1 else "s"
 
 
 def _how(figures: Figures) -> str:

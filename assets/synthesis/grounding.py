@@ -72,7 +72,7 @@ def _number(given: float, name: str, text: Text, listed: bool) -> str:
     if not math.isfinite(value):
         return LIKELY
     numbers, words = text.numbers, set(words_of(name))
-    if any(abs(n - value) <= 1e-9 * max(1.0, abs(value)) for n in numbers):
+    if value in numbers or any(abs(n - value) <= 1e-12 * abs(value) for n in numbers):
         return ABSENT if words & _PLACES and signed_otherwise(value, text.folded) else STATED
     if value < 0 and -value in numbers and _NEGATIVE.search(text.folded):
         return STATED

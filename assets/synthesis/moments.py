@@ -15,6 +15,7 @@ from functools import cache
 
 from assets.synthesis.lexicon import words_in
 from assets.synthesis.spelling import fold, pattern
+from assets.synthesis.spoken import word_value
 
 STATED, LIKELY, ABSENT = "stated", "likely", "absent"
 Day = tuple[int, int, int]
@@ -197,7 +198,9 @@ def _counted(unit: str, folded: str) -> bool:
         rf"\b(?:{_ADVERBS.get(unit, '(?!)')}|(?:an?|per|every|each) (?:{_UNITS[unit]}))", folded
     ):
         return False
-    return re.search(rf"\d[\s-]{{0,3}}(?:{_UNITS[unit]})", folded) is not None
+    before = re.findall(rf"([^\W_]{{1,14}})[\s-]{{1,2}}(?:{_UNITS[unit]})", folded)
+    glued = re.search(rf"\d(?:{_UNITS[unit].replace('(?<![a-z])', '')})", folded)
+    return glued is not None or any(w.isdigit() or (word_value(w) or 0) > 1 for w in before)
 
 
 _ADVERBS = {

@@ -134,7 +134,7 @@ def _worded(words: list[str]) -> set[float]:
     found: set[float] = set()
     run: list[float | str] = []
     for word in [*words, ""]:
-        value = _value(word)
+        value = word_value(word)
         if value is not None or (word in _SCALES and (run or word in _BARE_SCALES)):
             run.append(word if value is None else value)
             found |= set() if value is None else {value}
@@ -152,7 +152,8 @@ def _worded(words: list[str]) -> set[float]:
 _BARE_SCALES = {"hundred", "thousand", "cent", "mil", "hundredth", "thousandth", "сто"}
 
 
-def _value(word: str) -> float | None:
+def word_value(word: str) -> float | None:
+    """The number that one word says, or None."""
     for table in (_UNITS, _ORDINALS, _TENS):
         if word in table:
             return float(table[word])
@@ -161,15 +162,16 @@ def _value(word: str) -> float | None:
     return _joined(word)
 
 
-_JOINED = re.compile(r"([a-z]+?)(?:und|en)([a-z]+(?:ig|tig))")
-
-
 def _joined(word: str) -> float | None:
     """German and Dutch tens in one word: einundzwanzig, vijfentwintig."""
-    match = _JOINED.fullmatch(word) if word.endswith("ig") else None
-    if match is None or match.group(1) not in _UNITS or match.group(2) not in _TENS:
+    if not word.endswith("ig") or len(word) > 30:
         return None
-    return float(_UNITS[match.group(1)] + _TENS[match.group(2)])
+    for link in ("und", "en"):
+        for split in re.finditer(link, word):
+            unit, ten = word[: split.start()], word[split.end() :]
+            if unit in _UNITS and ten in _TENS:
+                return float(_UNITS[unit] + _TENS[ten])
+    return None
 
 
 def _said(run: list[float | str]) -> set[float]:
@@ -203,7 +205,7 @@ def _decimals(words: list[str]) -> set[float]:
                 break
             tail += str(_UNITS[digit])
         head = words[max(0, place - 6) : place]
-        while head and _value(head[0]) is None and head[0] not in _SCALES:
+        while head and word_value(head[0]) is None and head[0] not in _SCALES:
             head = head[1:]
         whole = _worded(head)
         if tail and whole:
@@ -254,7 +256,9 @@ def _halves(folded: str, words: list[str]) -> set[float]:
     ):
         for word in match.groups():
             value = (
-                float(word) if (word or "").isdecimal() and len(word) < 9 else _value(word or "")
+                float(word)
+                if (word or "").isdecimal() and len(word) < 9
+                else word_value(word or "")
             )
             found |= {value + 0.5} if value is not None else set()
             found |= {18.0} if word == "dozen" else set()

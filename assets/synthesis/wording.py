@@ -54,6 +54,8 @@ def grade_string(value: str, schema: Mapping[str, Json], name: str, text: Text) 
         return min((text.states(day) for day in days), key=(STATED, LIKELY, ABSENT).index)
     if re.fullmatch(r"-?\d+(?:\.\d+)?", value):
         return _digits(value, text)
+    if re.fullmatch(r"\+\d[\d ().-]{5,20}", value):
+        return _digits(re.sub(r"\D", "", value), text)
     if len(value) < 400 and re.fullmatch(r"[\d.]+(?:\s*[,;|x:]\s*[\d.]+)+", value):
         parts = re.findall(r"\d+(?:\.\d+)?", value)
         return STATED if all(float(part) in text.numbers for part in parts) else ABSENT

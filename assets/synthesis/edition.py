@@ -25,7 +25,7 @@ _GRAMMAR = (
     "offline_numbers.py", "offline_requests.py", "offline_samples.py", "offline_several.py",
     "offline_vague.py", "offline_words.py", "offline_world.py",
     "phrasing.py", "weaving.py", "idioms.py", "values.py", "sorts.py", "invent.py", "rubric.py",
-    "parroting.py",
+    "parroting.py", "absurd.py", "plausible.py",
 )  # fmt: skip
 
 

@@ -48,13 +48,19 @@ class Checked:
 
     @property
     def findings(self) -> list[Finding]:
-        """The flaw that a verdict means: certain only when all checkers agree on other tools."""
-        if self.verdict not in ("wrong", "none"):
+        """The flaw that a verdict means: certain only when two models agree on other tools.
+
+        One opinion asked twice rejects nothing (the offline checkers pick otherwise on one good
+        direct request in nine), and its "no tool" says only that it recognises none.
+        """
+        if self.verdict not in ("wrong", "none") or not (
+            self.independent or self.verdict == "wrong"
+        ):
             return []
         chosen = sorted({pick[:12] for pick in self.picks.values() if pick}) or ["no tool"]
         reason = f"{len(self.picks)} of {len(CHECKERS)} checkers pick {', '.join(chosen)} instead"
-        certain = self.verdict == "wrong" and len(self.picks) == len(CHECKERS)
-        return [Finding("picked_another_tool", "", reason, certain=certain)]
+        agreed = self.verdict == "wrong" and len(self.picks) == len(CHECKERS)
+        return [Finding("picked_another_tool", "", reason, certain=agreed and self.independent)]
 
     def receipt(self) -> dict[str, Json]:
         """What the row's column `checks` holds."""

@@ -75,7 +75,7 @@ OTHER = "convert_amount"
 def test_both_must_pick_another_tool_for_a_certain_flaw(
     check: Check, a: Json, b: Json, verdict: str, flaws: list[bool]
 ) -> None:
-    checked, _ = check(a, b)
+    checked, _ = check(a, b, model_b="another")
     assert checked.verdict == verdict
     assert [finding.certain for finding in checked.findings] == flaws
     assert all(finding.kind == "picked_another_tool" for finding in checked.findings)
@@ -95,6 +95,13 @@ def test_what_was_shown_picked_and_paid_is_kept(check: Check) -> None:
 def test_one_model_asked_twice_is_said_to_be_one_opinion(check: Check) -> None:
     assert not check(OTHER, OTHER)[0].independent
     assert check(OTHER, OTHER, model_b="another")[0].independent
+
+
+def test_one_opinion_rejects_nothing(check: Check) -> None:
+    wrong, none = check(OTHER, OTHER)[0], check(None, None)[0]
+    assert [finding.certain for finding in wrong.findings] == [False]
+    assert none.verdict == "none"
+    assert none.findings == []
 
 
 def test_no_answer_from_either_is_the_first_one_s_error(check: Check) -> None:

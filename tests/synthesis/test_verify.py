@@ -6,7 +6,6 @@ import pytest
 from assets.contracts.canonical import contract
 from assets.synthesis.grounding import ABSENT, LIKELY, STATED, Text, grade
 from assets.synthesis.spoken import numbers_in
-from assets.synthesis.twins import near_duplicates
 from assets.synthesis.verify import verify
 from tests.synthesis.contracts import (
     ADD_RELATIONS,
@@ -153,13 +152,3 @@ def test_another_choice_in_the_text_is_the_one_that_was_meant() -> None:
     schema = {"enum": ["yearly", "quarterly"]}
     assert grade("yearly", schema, "freq", Text("the quarterly cash flow")) == ABSENT
     assert grade("yearly", schema, "freq", Text("the cash flow")) == LIKELY
-
-
-def test_near_duplicates_point_to_the_first_of_their_kind() -> None:
-    texts = [
-        "Show me the file /srv/app/notes.md, the first ten lines please.",
-        "What's the weather in Oslo?",
-        "Show me the file /srv/app/notes.md, the first ten lines, please!",
-        "Delete the table orders.",
-    ]
-    assert near_duplicates(texts) == [None, None, 0, None]

@@ -16,6 +16,7 @@ from assets.servers.conversation import ProbePolicy
 from assets.servers.fetch import Artifact, FetchError, ensure_artifact
 from assets.servers.guesses import made_up_by, next_guess
 from assets.servers.launch import Launch, Mount, SandboxPolicy
+from assets.servers.licence import licence_of
 from assets.servers.placeholders import DATA
 from assets.servers.policy import DeployPolicy
 from assets.servers.probe import ProbeResult, probe
@@ -52,6 +53,7 @@ def run_package(
         artifact.built_with_scripts,
         behaviour_of(launch, tried.result, policy, sandbox),
         certificate_of(sandbox, toolchain),
+        licence_of(recipe, artifact.tree),
     )
 
 

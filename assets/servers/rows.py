@@ -41,6 +41,7 @@ DEPLOYMENTS = TableSpec(
         "protocol": pl.String,  # revision that was agreed on, as 2025-06-18
         "capabilities": pl.String,  # JSON list of names
         "built_with_scripts": pl.Boolean,  # the package's own install scripts or build ran
+        "license": pl.String,  # as the installed package states it; null: it does not
         "placeholders": pl.String,  # JSON list of what was made up: "env:NAME", "arg:0", …
         "conditions": pl.String,  # digest of the settings and secrets that the run was under
         "certificate": pl.String,  # sha256 of the sandbox certificate (JSON)
@@ -65,7 +66,7 @@ class Deployed:
     """What came of one recipe: the probe's result, what was made up, what was installed.
 
     behaviour: rows of `asker.Behaviour`, None where nobody asked again. certificate: facts of the
-    sandbox it ran in, None for a server elsewhere.
+    sandbox it ran in, None for a server elsewhere. license: as the package states it.
     """
 
     probe: ProbeResult
@@ -75,6 +76,7 @@ class Deployed:
     built_with_scripts: bool = False
     behaviour: list[dict[str, str]] | None = None
     certificate: dict[str, Any] | None = None
+    license: str | None = None
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -132,6 +134,7 @@ def deployment_row(
         "protocol": result.protocol and clean(result.protocol),
         "capabilities": _json(result.capabilities),
         "built_with_scripts": deployed.built_with_scripts,
+        "license": deployed.license,
         "server_name": _text(result.server_info, "name"),
         "server_version": _text(result.server_info, "version"),
         "placeholders": _json(list(deployed.placeholders)),

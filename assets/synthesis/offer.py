@@ -13,6 +13,7 @@ from typing import Any
 from assets.contracts.aliases import read_aliases
 from assets.contracts.clear import contract_key, firewall
 from assets.contracts.snapshot import SNAPSHOTS
+from assets.servers.rows import DEPLOYMENTS
 from assets.synthesis.rows import contract_of
 from warehouse.store import Warehouse
 
@@ -52,8 +53,16 @@ class Offer:
 def offered(warehouse: Warehouse, name: str, held: Sequence[Row]) -> Offer:
     """What may be written about. Raises DecisionError when the record of decisions is broken."""
     rows = warehouse.tables.read(SNAPSHOTS, name).to_dicts()
+    stated = _licences(warehouse, name)
+    rows = [{**row, "license": stated.get(row["server_id"])} for row in rows]
     clear, kept_out = firewall(warehouse).part(rows)
     return Offer(
         read_aliases(warehouse.tables, name).as_bought(clear, held),
         frozenset(row["contract_digest"] for row in kept_out),
     )
+
+
+def _licences(warehouse: Warehouse, name: str) -> dict[str, str]:
+    """server -> the licence that its package states; what the pairs of its tools carry."""
+    rows = warehouse.tables.read(DEPLOYMENTS, name).select("server_id", "license")
+    return {server: licence for server, licence in rows.iter_rows() if licence}

@@ -35,8 +35,8 @@ NAMES = (
     "generate", "revise", "evolve", "call", "mend", "several", "no_tool", "missing", "act",
     "choose", "judge",
 )  # fmt: skip
-NO_TASKS = dict.fromkeys(TASKS[1:], 0.0)
-EVERY_TASK = dict.fromkeys(TASKS[1:], 1.0)
+NO_TASKS: dict[str, float] = dict.fromkeys(map(str, TASKS[1:]), 0.0)
+EVERY_TASK: dict[str, float] = dict.fromkeys(map(str, TASKS[1:]), 1.0)
 _ID = {"type": "string", "description": "as the search returns it"}
 FIND_TICKET = {
     "name": "search_tickets",

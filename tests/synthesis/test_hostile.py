@@ -18,7 +18,7 @@ from assets.synthesis.compose import compose
 from assets.synthesis.invent import from_pattern
 from assets.synthesis.judge import offline_provider
 from assets.synthesis.offline import generate
-from assets.synthesis.rows import passes
+from assets.synthesis.rows import PAIRS, passes
 from assets.synthesis.rubric import rule_judgement
 from assets.synthesis.verify import verify
 from tests.support.openai_endpoint import openai_endpoint
@@ -285,3 +285,30 @@ def test_a_call_that_json_cannot_hold_fails_the_row(text: str, ledger: Ledger) -
         [row] = compose(made, model_llm(ledger, endpoint.url), policy)
     assert (row["status"], row["failed_step"]) == ("failed", "call")
     assert row["error_kind"] in ("bad_value", "server_error", "wrong_shape", "non_json")
+
+
+ODD = {
+    "odd_examples": {
+        "properties": {"a": {"examples": [{"x": 1}, None, 1.0], "enum": [None, True, 3]},
+                       "": {"type": ["string", "null"]}},
+        "required": ["", 7, None],
+    },
+    "odd_lists": {"properties": {"date": {"format": "date", "examples": "x"}}, "required": "date"},
+    "odd_names": {"properties": {"a b": {"anyOf": [{}, {"type": "null"}]}}, "required": ["zzz"]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", ["union_bomb", "catastrophic_pattern", "impossible", "wrong_types", "untyped", *ODD]
+)
+def test_no_contract_stops_any_task(name: str, offline: LLM) -> None:
+    schema = {"type": "object", **(SCHEMAS | ODD)[name]}
+    raw = {"name": name, "description": "Find a thing by a value", "inputSchema": schema}
+    row = {**snapshot_rows([CLOSE_TICKET])[0], "tool": name, "contract": json.dumps(raw),
+           "contract_digest": "c1:" + "0" * 64}  # fmt: skip
+    rows = [row, *snapshot_rows([FIND_TICKET], "npm:desk")]
+    made = planned(rows, ALL_TASKS, lambda one: [other for other in rows if other is not one])
+    written = compose(made, offline, ALL_TASKS)
+    PAIRS.frame(written)
+    assert {one["tool"] for one in written} == {name, FIND_TICKET["name"]}
+    assert all(one["status"] == "ok" or one["hint"] for one in written)

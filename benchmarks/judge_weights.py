@@ -32,7 +32,7 @@ def crossed(
         if found.verdict != "unsure" or not unstated:
             continue
         arguments = {"0": given.arguments}
-        seen = _signs(given.instruction, unstated, _values(unstated, arguments))
+        seen = _signs(given.instruction, unstated, _values(unstated, arguments), arguments)
         signs.append([1.0, *(float(seen[name]) for name in _WEIGHTS)])
         good.append(row["flaw"] is None)
         halves.append(half(given.tool_id))

@@ -67,10 +67,11 @@ def offline_llm(ledger: Ledger) -> LLM:
     return LLM([Role(name, temperature=0.0) for name in ROLES], ledger, offline=offline_provider())
 
 
-def model_llm(ledger: Ledger, url: str, **settings: Any) -> LLM:
-    """Every role at one endpoint on loopback."""
+def model_llm(ledger: Ledger, url: str, *, second: str | None = None, **settings: Any) -> LLM:
+    """Every role at one endpoint on loopback; `second` is the model of the second checker."""
     shared = {"model": "m-1", "base_url": url, "api_key": "k", "attempts": 2, "timeout_s": 5.0}
-    roles = [Role(name, **{**shared, **settings}) for name in ROLES]
+    own = {"checker_b": {"model": second}} if second else {}
+    roles = [Role(name, **{**shared, **settings, **own.get(name, {})}) for name in ROLES]
     return LLM(roles, ledger, endpoint=Endpoint(backoff_s=0.01))
 
 

@@ -298,9 +298,13 @@ BESIDE = snapshot_rows([CITY_TIME, CONVERT, PING])
 CHECKED = replace(SINGLES, checks=True, pairs_per_tool=1)
 
 
-@pytest.mark.parametrize(("right", "verdict"), [(True, "accept"), (False, "reject")])
-def test_checkers_that_both_pick_another_tool_reject(
-    ledger: Ledger, right: bool, verdict: str
+@pytest.mark.parametrize(
+    ("right", "second", "verdict"),
+    [(True, "m-2", "accept"), (False, "m-2", "reject"), (False, None, "unsure")],
+    ids=["both right", "two models wrong", "one model asked twice"],
+)
+def test_two_models_that_both_pick_another_tool_reject(
+    ledger: Ledger, right: bool, second: str | None, verdict: str
 ) -> None:
     def choose(_: Any, data: dict[str, str]) -> Any:
         own = CITY_TIME["name"] if right else PING["name"]
@@ -310,7 +314,7 @@ def test_checkers_that_both_pick_another_tool_reject(
     script = scripted(generate=times("Oslo"), call=town_of, choose=choose)
     with openai_endpoint(script) as endpoint:
         made = planned(BESIDE, CHECKED, others(BESIDE))[:1]
-        [row] = compose(made, model_llm(ledger, endpoint.url), CHECKED)
+        [row] = compose(made, model_llm(ledger, endpoint.url, second=second), CHECKED)
     assert (row["status"], row["verdict"]) == ("ok", verdict)
     assert ("picked_another_tool" in row["flaws"]) is not right
     checks = json.loads(row["checks"])

@@ -384,10 +384,12 @@ class Ledger:
 
     def _bury_dead(self, db: sqlite3.Connection, key: str | None) -> None:
         """Marks attempts whose process is gone as unknown."""
+        # Two statements: with `? IS NULL OR key = ?` SQLite read all attempts, 11 ms of 100,000.
+        of_key = ("AND key = ?", [key]) if key is not None else ("", [])
         rows = db.execute(
             "SELECT id, pid, process_started, reserved_usd FROM attempts"
-            " WHERE status = 'started' AND (? IS NULL OR key = ?)",
-            (key, key),
+            f" WHERE status = 'started' {of_key[0]}",
+            of_key[1],
         ).fetchall()
         for attempt, pid, process_started, reserved_usd in rows:
             if not self._alive(attempt, pid, process_started):

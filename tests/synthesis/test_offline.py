@@ -1,7 +1,10 @@
 """The offline generator: valid, grounded, varied, reproducible, honest, and not an echo."""
 
 import json
+import os
 import random
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -34,6 +37,29 @@ def test_the_same_seed_makes_the_same_requests_and_another_seed_others() -> None
     first, again = (generate({"contract": of, "count": 3}, 7) for _ in range(2))
     assert json.dumps(first) == json.dumps(again)
     assert first != generate({"contract": of, "count": 3}, 8)
+
+
+_MADE_ELSEWHERE = """
+import random
+from assets.synthesis.invent import invent
+sorts = "person company city address username email ip timezone currency language job isbn iban"
+rng = random.Random(5)
+print([invent(sort, rng) for sort in sorts.split() for _ in range(25)])
+"""
+
+
+def test_values_do_not_depend_on_the_process_that_draws_them() -> None:
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", _MADE_ELSEWHERE],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert runs[0] == runs[1]
 
 
 def test_requests_of_one_tool_differ_in_words_and_values() -> None:

@@ -183,10 +183,42 @@ def states_step(squeezed: str, folded: str, numbers: set[float]) -> str | None:
     others = [u for u in ("s", "m", "h", "d", "w") if u != unit and re.search(_UNITS[u], folded)]
     if spoken and (count in numbers or (count == 1 and not _counted(unit, folded))):
         return STATED
-    same = {count * _LENGTHS[unit] / _LENGTHS[u] for u in others} if unit in _LENGTHS else set()
-    if same & numbers:
-        return STATED  # 60m for "one hour"
+    for other in others if unit in _LENGTHS else ():
+        same = count * _LENGTHS[unit] / _LENGTHS[other]
+        if same in numbers or (same == 1 and not _counted(other, folded)):
+            return STATED  # 60m for "one hour", 7d for "the last week"
     return LIKELY if spoken or count in numbers else ABSENT
+
+
+_CLOCK = re.compile(
+    r"(?<![\d:.])(\d{1,2})(?:[:.h](\d\d))?\s?(?:(a|p)\.?m\b|uhr|o'clock|(?=:\d\d)|(?<=[:.h]\d\d)|h\b|in the|at night|noon)"
+)
+_PAST = re.compile(
+    r"\b(half past|quarter past|quarter to|quarter after) (\w+)|\b(?:at|by|from|until|till|around) (\w+)\b"
+)
+
+
+def states_time(value: str, folded: str) -> str | None:
+    """Whether a text says a time of day (`18:30`, `07:45:00`); None when the value is none."""
+    wanted = re.fullmatch(r"(\d{1,2}):(\d\d)(?::\d\d)?", value)
+    if wanted is None:
+        return None
+    hour, minute = int(wanted.group(1)), int(wanted.group(2))
+    said = set[tuple[int, int]]()
+    for match in list(_CLOCK.finditer(folded))[:50]:
+        at, past = int(match.group(1)), int(match.group(2) or 0)
+        said |= {(at % 12 + 12, past)} if match.group(3) == "p" else {(at, past)}
+        said |= {(at + 12, past)} if match.group(3) is None and at < 12 else set()
+    for match in list(_PAST.finditer(folded))[:50]:
+        at = word_value(match.group(2) or match.group(3)) or 0
+        past = {"half past": 30, "quarter past": 15, "quarter after": 15, "quarter to": -15}
+        minutes = int(at) * 60 + past.get(match.group(1) or "", 0)
+        said |= {divmod(minutes % 1440, 60), divmod((minutes + 720) % 1440, 60)}
+    said |= {(12, 0)} if "noon" in folded else set()
+    said |= {(0, 0)} if "midnight" in folded else set()
+    if (hour, minute) in said:
+        return STATED
+    return LIKELY if RELATIVE_TIME.search(folded) and not said else ABSENT
 
 
 _LENGTHS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}

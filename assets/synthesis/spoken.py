@@ -63,7 +63,7 @@ _PHRASES = {
     "half a dozen": 6, "half a hundred": 50, "a gross": 144, "half an hour": 30, "quarter of an hour": 15, "three quarters": 0.75, "three-quarters": 0.75,
     "media docena": 6, "meia duzia": 6, "une demi-douzaine": 6, "ein halbes dutzend": 6, "halbes dutzend": 6, "mezza dozzina": 6, "yarim duzine": 6,
     "a hundred": 100, "a thousand": 1000, "a million": 1e6, "a billion": 1e9, "half": 0.5, "a week": 7, "fortnight": 14, "a quarter": 0.25, "single": 1,
-    "top": 1, "cent ": 100, "on ": 10, "full hd": 1080, "full-hd": 1080, "a third": 1 / 3, "half a year": 180, "half year": 180, "half a day": 12,
+    "top": 1, "just me": 1, "only me": 1, "myself": 1, "no": 0, "none": 0, "without": 0, "cent ": 100, "on ": 10, "full hd": 1080, "full-hd": 1080, "a third": 1 / 3, "half a year": 180, "half year": 180, "half a day": 12,
 }  # fmt: skip
 _SIZES = {"full hd": 1920, "full-hd": 1920, "1080p": 1920, "4k": 3840, "720p": 1280}
 _A_UNIT = re.compile(

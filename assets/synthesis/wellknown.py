@@ -14,8 +14,8 @@ from assets.synthesis.spelling import fold
 # Names that stand for each other, both ways.
 _SAME = [
     "english en eng anglais ingles englisch british", "german de deu deutsch allemand aleman alemao tedesco almanca", "french fr fra francais franzosisch frances",
-    "spanish es spa espanol espagnol spanisch", "portuguese pt por portugues", "italian it ita italiano", "japanese ja jpn japan jp",
-    "chinese zh zho mandarin china cn zhcn zhhans", "korean ko kor korea kr", "russian ru rus russia", "turkish tr tur turkce turkey turkiye", "arabic ar ara",
+    "spanish es spa espanol espagnol spanisch", "portuguese pt por portugues", "italian it ita italiano italienisch italien italyanca", "japanese ja jpn japan jp japanisch japones japonais giapponese japonca",
+    "chinese zh zho chinesisch chino chinois cinese cince mandarin china cn zhcn zhhans", "korean ko kor korea kr", "russian ru rus russia russisch ruso russe rusca", "turkish tr tur turkce turkey turkiye", "arabic ar ara arabisch arabe arapca",
     "dutch nl nld netherlands", "polish pl pol poland", "swedish sv swe sweden se", "norwegian nb nn nor norway", "danish da dan denmark dk", "finnish fi fin finland",
     "greek el ell greece gr", "czech cs ces czechia cz", "hungarian hu hun hungary", "romanian ro ron romania", "ukrainian uk ukr ukraine ua", "bulgarian bg bul bulgaria",
     "croatian hr hrv croatia", "serbian sr srp serbia", "slovak sk slk slovakia", "hebrew he heb israel il", "hindi hi hin", "bengali bn ben", "tamil ta tam", "urdu ur urd",
@@ -73,6 +73,12 @@ NAMES = _aliases()
 ALIASES = {name: codes for name, codes in NAMES.items() if name not in _EVERYDAY}
 
 
+_RENAMED = {
+    "Asia/Kolkata": "Asia/Calcutta", "Asia/Ho_Chi_Minh": "Asia/Saigon", "Europe/Kyiv": "Europe/Kiev",
+    "Asia/Kathmandu": "Asia/Katmandu", "Asia/Yangon": "Asia/Rangoon",
+}  # fmt: skip
+
+
 @cache
 def _world() -> tuple[dict[str, str], dict[str, set[str]], dict[str, set[str]]]:
     """Currency code -> name; country code -> names of it; time zone -> names of its places."""
@@ -89,6 +95,8 @@ def _world() -> tuple[dict[str, str], dict[str, set[str]], dict[str, set[str]]]:
             countries.setdefault(code.lower(), set()).update(names)
         for zone in country.timezones if len(country.timezones) < 3 else ():
             zones.setdefault(zone, set()).update(names)
+    for now, before in _RENAMED.items():
+        zones.setdefault(now, set()).update(zones.get(before, ()))
     return currencies, countries, zones
 
 

@@ -17,6 +17,7 @@ from assets.synthesis.moments import (
     day_of_epoch,
     days_of,
     states_step,
+    states_time,
 )
 from assets.synthesis.request import Text
 from assets.synthesis.spelling import fold, squeeze, stem
@@ -56,16 +57,24 @@ def grade_string(value: str, schema: Mapping[str, Json], name: str, text: Text) 
         return _digits(value, text)
     if re.fullmatch(r"\+\d[\d ().-]{5,20}", value):
         return _digits(re.sub(r"\D", "", value), text)
+    if (clock := states_time(value, text.folded)) == STATED:
+        return clock
     if len(value) < 400 and re.fullmatch(r"[\d.]+(?:\s*[,;|x:]\s*[\d.]+)+", value):
         parts = re.findall(r"\d+(?:\.\d+)?", value)
         return STATED if all(float(part) in text.numbers for part in parts) else ABSENT
     if value.lower() in ("true", "false"):
         return grade_switch(name, text)
-    if (step := states_step(squeezed, text.folded, text.numbers)) is not None:
+    if (step := states_step(_bare_step(squeezed), text.folded, text.numbers)) is not None:
         return ABSENT if other and step != STATED else step
     if not other and _known(value, squeezed, text):
         return STATED
     return _in_words(value, squeezed, schema, name, text, other)
+
+
+def _bare_step(squeezed: str) -> str:
+    """PT15M and P7D are steps as 15m and 7d are."""
+    iso = re.fullmatch(r"pt?(\d{1,4}[smhdwy])", squeezed)
+    return iso.group(1) if iso else squeezed
 
 
 def _another_choice(squeezed: str, schema: Mapping[str, Json], text: Text) -> bool:
@@ -86,7 +95,7 @@ _SCHEME = re.compile(r"^(?:https?|file|ssh|git|ftp)://(?:www\.)?", re.IGNORECASE
 def _literal(value: str, squeezed: str, text: Text) -> bool:
     """Whether the text holds the value as it is written, separators and case aside. Digits beside
     it belong to another value: 5min is not in 15min."""
-    plain = fold(value).strip()
+    plain = re.sub(r"^v(?=\d+\.)", "", fold(value).strip())
     if len(plain) > 2 and any(_alone(plain, at, text.folded) for at in _places(plain, text.folded)):
         return True
     if len(squeezed) <= 3:
@@ -146,6 +155,8 @@ def _known(value: str, squeezed: str, text: Text) -> bool:
         len(squeezed) > 1 and squeezed in text.tokens
     ):
         return True
+    if any(sign in text.folded for sign in NAMES.get(squeezed, ()) if not sign.isalnum()):
+        return True
     return directed(squeezed, text.folded) or called(value, text.spaced, text.tokens)
 
 
@@ -182,7 +193,7 @@ def _in_words(
         return STATED  # composed from what the text says; its keywords are the language's
     if (scoped := _SCOPED.fullmatch(value[:400])) is not None:
         # Asia/Tokyo, nodes-base.slack: people say the last part.
-        share = max(share, _share(re.findall(r"\w+", fold(scoped.group(1))), text))
+        share = max(share, _share(re.findall(r"[^\W_]+", fold(scoped.group(1))), text))
     if not squeezed.isascii() and not re.search(r"[a-z]", squeezed):
         share = max(share, sum(char in text.squeezed for char in squeezed) / len(squeezed))
     if share >= (0.5 if len(content) > 2 and named & _COMPOSED else 0.7):

@@ -8,6 +8,7 @@ import pytest
 from assets.marketplaces.private import NotApproved
 from assets.synthesis.defs import pairs
 from assets.synthesis.writer import Writer
+from tests.vectors.conftest import WordEmbedder
 from warehouse.effects.llm import Role
 from warehouse.store import Warehouse
 
@@ -44,7 +45,11 @@ def test_the_door_refuses_and_publishes_nothing(tmp_path: Path) -> None:
     result = dg.materialize(
         [pairs],
         partition_key="private",
-        resources={"warehouse": warehouse(tmp_path), "writer": Writer((ELSEWHERE,))},
+        resources={
+            "warehouse": warehouse(tmp_path),
+            "writer": Writer((ELSEWHERE,)),
+            "embedder": WordEmbedder(),
+        },
         raise_on_error=False,
     )
     assert not result.success

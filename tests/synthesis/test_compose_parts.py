@@ -1,7 +1,10 @@
 """The small parts of composing: worlds, languages, values that are stated, what prompts show."""
 
 import json
+import os
 import random
+import subprocess
+import sys
 from datetime import date
 from typing import Any
 
@@ -31,6 +34,27 @@ def test_a_world_is_whole_and_the_same_every_night(tool: Json, language: str, se
     assert all(isinstance(thing, str) and thing for things in world.values() for thing in things)
     assert all(date.fromisoformat(day) for day in world["dates"])
     assert len({json.dumps(environment(tool, language, random.Random(n))) for n in range(9)}) == 9
+
+
+_WORLDS_ELSEWHERE = """
+import json, random
+from assets.synthesis.environment import _LOCALES, environment
+print(json.dumps([environment({"name": "a"}, code, random.Random(5)) for code in _LOCALES]))
+"""
+
+
+def test_a_world_does_not_depend_on_the_process_that_draws_it() -> None:
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", _WORLDS_ELSEWHERE],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert runs[0] == runs[1]
 
 
 def test_a_world_holds_what_the_contract_says_exists() -> None:

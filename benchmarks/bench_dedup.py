@@ -31,7 +31,7 @@ ABOVE = 0.95
 _OURS = """
 import json, resource, sys, time
 import numpy as np
-from assets.synthesis.twins import twins
+from assets.synthesis.rules.twins import twins
 vectors = np.load(sys.argv[1])
 began = time.perf_counter()
 found = twins([""] * len(vectors), vectors, float(sys.argv[2]))

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from assets.synthesis.agreement import agreement, rank_correlation
 from assets.synthesis.byhand import judge_rows, verify_rows
 from assets.synthesis.byhand_files import read_rows, read_tools
-from assets.synthesis.judge import offline_provider
+from assets.synthesis.judging.agreement import agreement, rank_correlation
+from assets.synthesis.judging.judge import offline_provider
 from assets.synthesis.policy import SynthesisPolicy
 from assets.vectors.embed import MiniLM
 from benchmarks.judge_mutants import mutant_rates

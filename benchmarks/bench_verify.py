@@ -24,12 +24,12 @@ from typing import Any
 
 from assets.contracts.canonical import ContractError, contract, contract_digest
 from assets.contracts.validate import validate_call
-from assets.synthesis.filters import cosines, echo_finding
-from assets.synthesis.flaws import mutants
-from assets.synthesis.grounding import STATED, Text, grade
+from assets.synthesis.judging.flaws import mutants
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.reading import resolve
-from assets.synthesis.verify import verify
+from assets.synthesis.rules.filters import cosines, echo_finding
+from assets.synthesis.rules.grounding import STATED, Text, grade
+from assets.synthesis.rules.verify import verify
 from warehouse.digest import digest
 from warehouse.intervals import wilson
 

@@ -1,7 +1,7 @@
 """Mechanical mutants of a corpus's good rows: what rules and the offline judge catch of each kind.
 
 What belongs here: making and counting them. What does not: the corpus's own flawed rows
-(`bench_judge.py`), making one mutant (`assets/synthesis/flaws.py`).
+(`bench_judge.py`), making one mutant (`assets/synthesis/judging/flaws.py`).
 """
 
 import random
@@ -13,10 +13,10 @@ from typing import Any
 
 from assets.synthesis.byhand import _pair
 from assets.synthesis.byhand_files import Given, Tools
-from assets.synthesis.flaws import mutants
-from assets.synthesis.judge import judge, offline_provider
+from assets.synthesis.judging.flaws import mutants
+from assets.synthesis.judging.judge import judge, offline_provider
 from assets.synthesis.policy import SynthesisPolicy
-from assets.synthesis.verify_row import verify_row
+from assets.synthesis.rules.verify_row import verify_row
 from warehouse.blobs import Blobs
 from warehouse.effects.ledger import Ledger
 from warehouse.effects.llm import LLM, Role

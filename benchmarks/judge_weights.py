@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from assets.synthesis.byhand_files import Given, Tools
-from assets.synthesis.plausible import _WEIGHTS, _signs, _values, weight
-from assets.synthesis.rubric import _UNSTATED
-from assets.synthesis.verify import verify
+from assets.synthesis.judging.plausible import _WEIGHTS, _signs, _values, weight
+from assets.synthesis.judging.rubric import _UNSTATED
+from assets.synthesis.rules.verify import verify
 
 Json = Any
 

@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from assets.synthesis.filters import filtered
+from assets.synthesis.judging.rubric import rule_judgement
 from assets.synthesis.lexicon import words_of
-from assets.synthesis.offline_choice import choose
-from assets.synthesis.offline_requests import STYLES, generate
+from assets.synthesis.offline.choice import choose
+from assets.synthesis.offline.requests import STYLES, generate
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.rows import SINGLE, pair_id, text_of
-from assets.synthesis.rubric import rule_judgement
-from assets.synthesis.verify import verify
+from assets.synthesis.rules.filters import filtered
+from assets.synthesis.rules.verify import verify
 from assets.vectors.near import Near
 
 Row = dict[str, Any]

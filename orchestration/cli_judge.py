@@ -1,7 +1,7 @@
 """The commands `verify` and `judge`: pairs in a file, one verdict a line.
 
 What belongs here: their arguments, who judges by the settings, and what they print.
-What does not: the rules (`assets/synthesis/verify.py`) and judging (`assets/synthesis/judge.py`).
+What does not: the rules (`assets/synthesis/rules`) and judging (`assets/synthesis/judging`).
 """
 
 from collections.abc import Iterator

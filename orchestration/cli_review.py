@@ -1,7 +1,7 @@
 """The command `review`: a person labels a sample of pairs on a local page.
 
 What belongs here: its arguments, opening the page's port, and the report on stdout.
-What does not: the sample and the report (`assets/synthesis/review.py`), the page.
+What does not: the sample and the report (`assets/synthesis/review/review.py`), the page.
 """
 
 import socket
@@ -36,8 +36,8 @@ def review(
     """
     from assets.contracts.snapshot import SNAPSHOTS
     from assets.partitions import MARKETPLACES
-    from assets.synthesis.review import ReviewError, Sampled, open_review, report
-    from assets.synthesis.review_server import Site, serve
+    from assets.synthesis.review.review import ReviewError, Sampled, open_review, report
+    from assets.synthesis.review.server import Site, serve
     from assets.synthesis.rows import JUDGEMENTS, PAIRS, contract_of
     from orchestration.resources import open_warehouse
 

@@ -13,8 +13,8 @@ from assets.contracts.snapshot import SNAPSHOTS
 from assets.marketplaces.crawl import adapter
 from assets.marketplaces.listing import LISTINGS
 from assets.servers.rows import DEPLOYMENTS
-from assets.synthesis.compose import PAIRS
-from assets.synthesis.judge import JUDGEMENTS
+from assets.synthesis.judging.judge import JUDGEMENTS
+from assets.synthesis.writing.compose import PAIRS
 from orchestration.night import Night
 from orchestration.resources import crawl_policy, enabled, open_warehouse
 from orchestration.settings import Settings

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from assets.synthesis.byhand_files import Given, Tools
-from assets.synthesis.filters import cosines, echo_finding
-from assets.synthesis.findings import Finding
-from assets.synthesis.judge import judge
+from assets.synthesis.judging.judge import judge
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.rows import PAIRS, SINGLE, Golden, text_of
-from assets.synthesis.verify import decided, verify
+from assets.synthesis.rules.filters import cosines, echo_finding
+from assets.synthesis.rules.findings import Finding
+from assets.synthesis.rules.verify import decided, verify
 from warehouse.effects.llm import LLM
 
 Json = Any

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from assets.marketplaces.guard import is_loopback
 from assets.marketplaces.private import NotApproved, may_leave
-from assets.synthesis.judge import offline_provider
+from assets.synthesis.judging.judge import offline_provider
 from assets.synthesis.policy import SynthesisPolicy
 from warehouse.effects.llm import LLM, OFFLINE, Role
 from warehouse.store import Warehouse

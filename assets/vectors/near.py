@@ -38,7 +38,7 @@ class Near:
         place = self._place[row["server_id"], row["tool"]]
         # Rounded, because the last bits of a product depend on the machine and on its neighbours.
         alike = np.round(self._matrix @ self._matrix[place], 4)
-        fits = np.flatnonzero((alike >= ALIKE) & (alike < TWIN))
+        fits = np.flatnonzero((alike >= ALIKE) & (alike < TWIN)).tolist()
         ranked = sorted(fits, key=lambda at: (-alike[at], self._name(at)))
         return [self._rows[at] for at in ranked if at != place][:_MOST]
 

@@ -10,10 +10,10 @@ import pytest
 from assets.contracts.aliases import Aliases, Form, read_aliases, upgrade
 from assets.contracts.canonical import CANON_VERSION, contract, contract_digest
 from assets.contracts.snapshot import SNAPSHOTS, snapshot
-from assets.synthesis.compose import compose
-from assets.synthesis.judge import judge, wanted_judgements
+from assets.synthesis.judging.judge import judge, wanted_judgements
 from assets.synthesis.rows import JUDGEMENTS, PAIRS, contract_of, tool_key, unit_key
-from assets.synthesis.units import wanted as wanted_pairs
+from assets.synthesis.writing.compose import compose
+from assets.synthesis.writing.units import wanted as wanted_pairs
 from assets.vectors.index import VECTORS, embed_contracts
 from tests.synthesis.contracts import ADD_RELATIONS, CITY_TIME, READ_FILE
 from tests.synthesis.scripted import SINGLES as POLICY

@@ -14,7 +14,7 @@ import pytest
 
 from assets.contracts.canonical import DIGEST_PREFIX
 from assets.contracts.snapshot import SNAPSHOTS
-from assets.synthesis.offline import generate
+from assets.synthesis.offline.provider import generate
 from assets.synthesis.rows import JUDGEMENTS, PAIRS, TASKS
 from orchestration.definitions import build_defs
 from tests.e2e.nights import checks

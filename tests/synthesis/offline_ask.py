@@ -6,8 +6,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from assets.contracts.canonical import contract
-from assets.synthesis.offline import Offline
-from assets.synthesis.offline_grounds import absent
+from assets.synthesis.offline.grounds import absent
+from assets.synthesis.offline.provider import Offline
 from tests.synthesis.contracts import ALL
 from warehouse.effects.llm import Request, Role
 

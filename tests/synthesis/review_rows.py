@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from assets.synthesis.mutants import GOOD, cases
+from assets.synthesis.judging.mutants import GOOD, cases
 from assets.synthesis.rows import text_of
 
 Row = dict[str, Any]

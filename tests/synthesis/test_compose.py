@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from assets.synthesis.compose import PAIRS, compose, wanted
-from assets.synthesis.judge import offline_provider
+from assets.synthesis.judging.judge import offline_provider
 from assets.synthesis.policy import SynthesisPolicy
-from assets.synthesis.profiles import evolves
 from assets.synthesis.rows import LOOKALIKE, SINGLE, TASKS, text_of
+from assets.synthesis.writing.compose import PAIRS, compose, wanted
+from assets.synthesis.writing.profiles import evolves
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.synthesis.contracts import CITY_TIME, CONVERT, PING, READ_FILE, snapshot_rows
 from tests.synthesis.scripted import (

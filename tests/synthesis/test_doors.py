@@ -8,8 +8,8 @@ import pytest
 
 from assets.contracts.decisions import ANY_RULE
 from assets.contracts.quarantine import decide_by_hand
+from assets.synthesis.judging.trials import ALL, JUDGE_TRIALS
 from assets.synthesis.rows import JUDGEMENTS, PAIRS, TASKS, tool_key
-from assets.synthesis.trials import ALL, JUDGE_TRIALS
 from tests.contracts.world import MARKET, World, honest
 from warehouse.store import Warehouse
 
@@ -40,9 +40,7 @@ def shown(row: Row) -> set[str]:
 
 
 def decide(world: World, digest: str, verdict: str) -> None:
-    decide_by_hand(
-        world.warehouse, digest, rule=ANY_RULE, verdict=verdict, by="test", why="to see"
-    )
+    decide_by_hand(world.warehouse, digest, rule=ANY_RULE, verdict=verdict, by="test", why="to see")
 
 
 def test_a_first_night_writes_every_task_with_a_whole_receipt(world: World) -> None:

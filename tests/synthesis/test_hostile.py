@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.contracts.canonical import contract
-from assets.synthesis.compose import compose
-from assets.synthesis.invent import from_pattern
-from assets.synthesis.judge import offline_provider
-from assets.synthesis.offline import generate
+from assets.synthesis.judging.judge import offline_provider
+from assets.synthesis.judging.rubric import rule_judgement
+from assets.synthesis.offline.invent import from_pattern
+from assets.synthesis.offline.provider import generate
 from assets.synthesis.rows import PAIRS, passes
-from assets.synthesis.rubric import rule_judgement
-from assets.synthesis.verify import verify
+from assets.synthesis.rules.verify import verify
+from assets.synthesis.writing.compose import compose
 from tests.support.openai_endpoint import openai_endpoint
 from tests.synthesis.contracts import snapshot_rows
 from tests.synthesis.scripted import (

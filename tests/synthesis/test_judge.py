@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.synthesis.absurd import absurdity
 from assets.synthesis.answers import Opinion
-from assets.synthesis.findings import Finding
-from assets.synthesis.judge import judge, overall, wanted_judgements
-from assets.synthesis.judge_view import marker, view
-from assets.synthesis.mutants import known_good
-from assets.synthesis.parroting import parrots
-from assets.synthesis.plausible import follows
+from assets.synthesis.judging.absurd import absurdity
+from assets.synthesis.judging.judge import judge, overall, wanted_judgements
+from assets.synthesis.judging.mutants import known_good
+from assets.synthesis.judging.parroting import parrots
+from assets.synthesis.judging.plausible import follows
+from assets.synthesis.judging.rubric import CRITERIA, rule_judgement
+from assets.synthesis.judging.view import marker, view
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.prompts import prompt
 from assets.synthesis.rows import JUDGEMENTS, Golden, text_of
-from assets.synthesis.rubric import CRITERIA, rule_judgement
+from assets.synthesis.rules.findings import Finding
 from tests.support.openai_endpoint import Say, openai_endpoint
 from warehouse.effects.ledger import Ledger
 from warehouse.effects.llm import LLM, LLMError, Role

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from assets.synthesis.compose import compose
-from assets.synthesis.partners import required
-from assets.synthesis.units import Unit
+from assets.synthesis.writing.compose import compose
+from assets.synthesis.writing.partners import required
+from assets.synthesis.writing.units import Unit
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.synthesis.contracts import ALL, snapshot_rows
 from tests.synthesis.scripted import ROLES, SINGLES, asked_of, data_of, planned

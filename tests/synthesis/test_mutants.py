@@ -9,11 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.contracts.validate import validate_call
-from assets.synthesis.flaws import FLAWS, mutants
-from assets.synthesis.mutants import GOOD, NIGHT, cases, known_good
-from assets.synthesis.policy import SynthesisPolicy
-from assets.synthesis.rows import JUDGEMENTS, PAIRS, goldens
-from assets.synthesis.trials import (
+from assets.synthesis.judging.flaws import FLAWS, mutants
+from assets.synthesis.judging.mutants import GOOD, NIGHT, cases, known_good
+from assets.synthesis.judging.trials import (
     ALL,
     BOTH,
     JUDGE_TRIALS,
@@ -27,7 +25,9 @@ from assets.synthesis.trials import (
     trial_rows,
     trial_verdicts,
 )
-from assets.synthesis.verify_row import verify_row
+from assets.synthesis.policy import SynthesisPolicy
+from assets.synthesis.rows import JUDGEMENTS, PAIRS, goldens
+from assets.synthesis.rules.verify_row import verify_row
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.synthesis.test_judge import a_model, opinion
 from warehouse.effects.ledger import Ledger
@@ -213,8 +213,8 @@ def test_more_than_nine_tenths_rejected_stop_the_partition_with_reasons() -> Non
 
 @given(st.lists(st.sampled_from(["reject", "accept", "unsure", None]), max_size=60))
 def test_every_row_of_a_trial_is_counted_once(verdicts: list[str | None]) -> None:
-    from assets.synthesis.mutants import Case
-    from assets.synthesis.trials import _rates
+    from assets.synthesis.judging.mutants import Case
+    from assets.synthesis.judging.trials import _rates
 
     found = {r.kind: r for r in _rates(BOTH, [Case("wrong_type", {})] * len(verdicts), verdicts)}
     if verdicts:

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from assets.contracts.canonical import contract
 from assets.contracts.validate import validate_call
 from assets.synthesis.answers import Acted, Aside, Call, Choice, Requests, Several, Vague, Worded
-from assets.synthesis.offline import Offline
+from assets.synthesis.offline.provider import Offline
 from tests.synthesis.contracts import CITY_TIME, CONVERT, ODD, PING, READ_FILE
 from tests.synthesis.offline_ask import CONTRACTS, ask
 from warehouse.effects.llm import LLMError, Request, Role

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from assets.synthesis.review import (
+from assets.synthesis.review.review import (
     AFTER,
     BEFORE,
     Review,
@@ -23,7 +23,7 @@ from assets.synthesis.review import (
     open_review,
     report,
 )
-from assets.synthesis.review_server import Site, serve
+from assets.synthesis.review.server import Site, serve
 from tests.synthesis.review_rows import judged_pairs
 
 PAIRS, JUDGEMENTS, CONTRACTS = judged_pairs()

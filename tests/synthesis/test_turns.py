@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from assets.contracts.validate import validate_call
-from assets.synthesis.compose import compose
 from assets.synthesis.rows import (
     CLARIFY,
     MISSING,
@@ -19,6 +18,7 @@ from assets.synthesis.rows import (
     TASKS,
     goldens,
 )
+from assets.synthesis.writing.compose import compose
 from tests.support.openai_endpoint import openai_endpoint
 from tests.synthesis.contracts import CITY_TIME, CREATE_ISSUE, PING, snapshot_rows
 from tests.synthesis.scripted import (

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.synthesis import asking, units
-from assets.synthesis.judge import offline_provider
-from assets.synthesis.partners import fraction
+from assets.synthesis.judging.judge import offline_provider
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.prompts import Prompt, prompt
 from assets.synthesis.rows import LOOKALIKE, NO_TOOL, SEQUENTIAL, SINGLE, TASKS
-from assets.synthesis.units import Unit, draws, steps_of, wanted
+from assets.synthesis.writing import asking, units
+from assets.synthesis.writing.partners import fraction
+from assets.synthesis.writing.units import Unit, draws, steps_of, wanted
 from tests.synthesis.contracts import ALL, snapshot_rows
 from tests.synthesis.scripted import ALL_TASKS, ROLES, SINGLES, others, planned
 from warehouse.effects.ledger import Ledger

@@ -15,8 +15,8 @@ from assets.contracts.snapshot import SNAPSHOTS
 from assets.synthesis.export.formats import Format
 from assets.synthesis.export.licences import normal
 from assets.synthesis.export.select import Choice, Chosen
+from assets.synthesis.judging.trials import JUDGE_TRIALS
 from assets.synthesis.rows import JUDGEMENTS, PAIRS
-from assets.synthesis.trials import JUDGE_TRIALS
 from warehouse.tables import Tables, TableSpec
 
 OFFLINE = "offline"

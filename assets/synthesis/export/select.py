@@ -20,7 +20,7 @@ import polars as pl
 from assets.contracts.clear import Firewall
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.synthesis.export.licences import commercial
-from assets.synthesis.migrate_book import old_contracts
+from assets.synthesis.migration.book import old_contracts
 from assets.synthesis.rows import JUDGEMENTS, PAIRS, TASKS, contract_of, goldens
 from warehouse.tables import Tables
 

@@ -1,0 +1,189 @@
+"""Judgements: a score and a verdict for every pair that the rules did not reject.
+
+What belongs here: asking the judge role (once or for several votes), the threshold, and the row
+with its receipt.
+What does not: the rubric's text (`prompts/judge.md`), what is shown of a row (`judge_view.py`),
+the offline rules (`rubric.py`), judging the judge (`trials.py`).
+
+A set is called judged by a model only when a model judged it: `judge` says `offline:rules` or
+`model:<name>`.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from assets.synthesis.answers import Opinion
+from assets.synthesis.judging.rubric import CRITERIA, rule_judgement
+from assets.synthesis.judging.view import NoContract, View, view
+from assets.synthesis.offline.provider import Offline
+from assets.synthesis.policy import SynthesisPolicy
+from assets.synthesis.prompts import prompt
+from assets.synthesis.rows import JUDGEMENTS, passes, text_of
+from warehouse.digest import digest
+from warehouse.effects.ledger import BudgetExceeded
+from warehouse.effects.llm import LLM, OFFLINE, LLMError, Reply
+from warehouse.progress import Progress
+
+__all__ = [
+    "JUDGEMENTS",
+    "judge",
+    "judge_async",
+    "judge_name",
+    "offline_provider",
+    "overall",
+    "votes_of",
+    "wanted_judgements",
+]
+
+Json = Any
+_AT_ONCE = 64
+# Whoever scores by the rubric may forget its last rule; these bind the overall score.
+_BINDING = ("relevance", "completeness", "correctness", "realism")
+
+
+def offline_provider() -> Offline:
+    """The provider of all offline roles: generator, caller and judge."""
+    return Offline({"judge": rule_judgement})
+
+
+def judge_name(llm: LLM) -> str:
+    """Who judges, as the row says it."""
+    model = llm.role("judge").model
+    return "offline:rules" if model == OFFLINE else f"model:{model}"
+
+
+def votes_of(llm: LLM, policy: SynthesisPolicy) -> int:
+    """How often a row is asked for: rules say the same every time, so they vote once."""
+    return 1 if llm.role("judge").model == OFFLINE else policy.votes
+
+
+def wanted_judgements(
+    rows: Iterable[Mapping[str, Json]], llm: LLM, policy: SynthesisPolicy
+) -> dict[str, str]:
+    """pair_id -> digest of everything that decides its judgement, for pairs worth judging."""
+    how = _how(llm, policy)
+    return {row["pair_id"]: _plan(row, how) for row in rows if passes(row)}
+
+
+def _how(llm: LLM, policy: SynthesisPolicy) -> list[Json]:
+    votes = votes_of(llm, policy)
+    who = llm.identity("judge")
+    return [prompt("judge").digest, who, policy.seed, votes, policy.threshold]
+
+
+_SAYS = ("contract_digest", "task", "instruction", "arguments", "calls", "messages", "offered")
+
+
+def _plan(row: Mapping[str, Json], how: list[Json]) -> str:
+    return digest([[row.get(name) for name in _SAYS], how])
+
+
+def judge(
+    rows: Sequence[Mapping[str, Json]],
+    contracts: Mapping[str, Mapping[str, Json]],
+    llm: LLM,
+    policy: SynthesisPolicy,
+    *,
+    progress: Progress | None = None,
+) -> list[dict[str, Json]]:
+    """`judge_async`, run to its end in an event loop of its own."""
+    return asyncio.run(judge_async(rows, contracts, llm, policy, progress=progress))
+
+
+async def judge_async(
+    rows: Sequence[Mapping[str, Json]],
+    contracts: Mapping[str, Mapping[str, Json]],
+    llm: LLM,
+    policy: SynthesisPolicy,
+    *,
+    progress: Progress | None = None,
+) -> list[dict[str, Json]]:
+    """One row of `JUDGEMENTS` for each row that passes; `contracts`: contract_digest -> contract.
+
+    A judge that gives no usable answer is a row with status `failed` and no verdict: the pair is
+    not accepted, and is asked for again when the plan says so. Of several votes all must come; the
+    ledger keeps those that did.
+    """
+    due = [row for row in rows if passes(row)]
+    how, done = _how(llm, policy), 0
+    window = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(row: Mapping[str, Json]) -> dict[str, Json]:
+        nonlocal done
+        async with window:
+            made = await _judgement(row, contracts, llm, policy)
+        done += 1
+        if progress is not None and (done % 100 == 0 or done == len(due)):
+            progress.update("judgements", done, len(due), usd=round(llm.usd, 4))
+        return {**made, "plan_digest": _plan(row, how)}
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(row)) for row in due]
+    finally:
+        await llm.aclose()
+    return [task.result() for task in tasks]
+
+
+async def _judgement(
+    row: Mapping[str, Json],
+    contracts: Mapping[str, Mapping[str, Json]],
+    llm: LLM,
+    policy: SynthesisPolicy,
+) -> dict[str, Json]:
+    blank: dict[str, Json] = {
+        **{name: row.get(name) for name in ("pair_id", "marketplace", "server_id", "tool")},
+        "contract_digest": row["contract_digest"],
+        "judge": judge_name(llm),
+        "provider": llm.role("judge").provider,
+        "model": llm.role("judge").model,
+        "prompt_digest": prompt("judge").digest,
+        "threshold": policy.threshold,
+        "usd": 0.0,
+        "status": "failed",
+    }
+    try:
+        replies = await votes(view(row, contracts), llm, policy)
+    except NoContract as error:
+        return {**blank, "error_kind": "no_contract", "hint": str(error)[:300]}
+    except (LLMError, BudgetExceeded, ValueError) as error:
+        kind = "budget" if isinstance(error, BudgetExceeded) else getattr(error, "kind", "bad_row")
+        return {**blank, "error_kind": kind, "hint": str(error)[:300]}
+    return {**blank, **_counted(replies, policy.threshold), "status": "ok"}
+
+
+async def votes(shown: View, llm: LLM, policy: SynthesisPolicy) -> list[Reply[Opinion]]:
+    """The judge's opinions of one row, one a vote. Raises what `LLM.complete` raises."""
+    seeds = [policy.seed + vote for vote in range(votes_of(llm, policy))]
+    messages = prompt("judge").messages(**shown.words)
+    return [
+        await llm.complete("judge", messages, schema=Opinion, seed=seed, meta=shown.meta)
+        for seed in seeds
+    ]
+
+
+def overall(said: Opinion) -> float:
+    """The overall score, held to the rubric's last rule: at most one above each binding one."""
+    return min([said.score, *(getattr(said, name) + 1 for name in _BINDING)])
+
+
+def _counted(replies: Sequence[Reply[Opinion]], threshold: float) -> dict[str, Json]:
+    scores = [overall(reply.value) for reply in replies]
+    mean = round(sum(scores) / len(scores), 4)
+    each = {
+        name: round(sum(getattr(reply.value, name) for reply in replies) / len(replies), 4)
+        for name in CRITERIA
+    }
+    return {
+        "model": replies[-1].model,
+        "score": mean,
+        "votes": len(scores),
+        "spread": max(scores) - min(scores),
+        "scores": text_of(each),
+        "verdict": "accept" if mean >= threshold else "reject",
+        "reasons": " | ".join(reply.value.reasons for reply in replies)[:2000],
+        "prompt_tokens": sum(reply.prompt_tokens for reply in replies),
+        "completion_tokens": sum(reply.completion_tokens for reply in replies),
+        "usd": round(sum(reply.usd for reply in replies), 9),
+    }

@@ -1,0 +1,193 @@
+"""A request that needs several calls: side by side, or the second fed by the first's result.
+
+What belongs here: the generator's answer `Several`.
+What does not: one tool's request (`offline_requests.py`), what a tool answers (`offline_acted.py`).
+"""
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from assets.synthesis.lexicon import base_form, words_in, words_of
+from assets.synthesis.offline.acted import result_of
+from assets.synthesis.offline.clauses import clause
+from assets.synthesis.offline.frames import sentence
+from assets.synthesis.offline.grounds import absent, completed, ended
+from assets.synthesis.offline.phrasing import Filled
+from assets.synthesis.offline.requests import LANGUAGE, fill, request_for
+from assets.synthesis.offline.sorts import sort_of
+from assets.synthesis.offline.values import fits
+from assets.synthesis.reading import Slot, purpose, slots
+from warehouse.digest import digest
+
+Json = Any
+_MOST_CALLS = 4
+_THEN = ("After that: {b}", "Then {b}", "Once you have that: {b}", "And then {b}")
+_ALSO = ("Also, {b}", "And {b}", "While you're at it, {b}", "At the same time, {b}", "Besides, {b}")
+_AGAIN = (
+    "And the same once more, {c}.", "Then the same again, this time {c}.",
+    "Do that a second time as well, {c}.", "I need it for another one too: {c}.",
+)  # fmt: skip
+
+
+def several(meta: Mapping[str, Json], seed: int) -> Json:
+    """The generator's reply for the tools shown and the shape wanted."""
+    contracts = list(meta["contracts"])[:_MOST_CALLS]
+    rng = random.Random(digest(["several", contracts, meta.get("shape"), seed]))
+    alike = len({digest(contract) for contract in contracts}) == 1
+    if meta.get("shape") == "sequential":
+        made = _sequential(contracts, meta, rng)
+    elif alike:
+        made = _twice(contracts[0], meta, rng)
+    else:
+        made = _beside(contracts, meta, rng)
+    return {**made, "language": LANGUAGE}
+
+
+def _beside(
+    contracts: Sequence[Mapping[str, Json]], meta: Mapping[str, Json], rng: random.Random
+) -> dict[str, Json]:
+    """Several tools, one thing each."""
+    text, calls = "", []
+    for number, contract in enumerate(contracts, 1):
+        part = request_for(contract, "direct", rng, meta.get("profile"), meta.get("environment"))
+        said = ended(part["instruction"])
+        text = f"{text} {_joined(said, _ALSO, rng)}" if text else said[0].upper() + said[1:]
+        calls.append({"tool": number, "arguments": part["values"]})
+    return {"instruction": text, "calls": calls}
+
+
+def _twice(
+    contract: Mapping[str, Json], meta: Mapping[str, Json], rng: random.Random
+) -> dict[str, Json]:
+    """One tool, two things of the same sort."""
+    world = meta.get("environment")
+    first = fill(contract, "direct", rng, world)
+    if not first:  # nothing required: an option makes the difference
+        first = fill(contract, "detailed", rng, world)
+    values = {item.slot.name: item.value for item in first}
+    other = _another(contract, first, rng, world)
+    text = ended(sentence(contract, purpose(contract), first, "direct", rng, meta.get("profile")))
+    text = completed(text, first, absent(contract, text, values))
+    differing = [item for item in other if item.value != values.get(item.slot.name)]
+    if differing:
+        said = ", ".join(clause(item, rng, False) for item in differing)
+        again = f"{text} {rng.choice(_AGAIN).replace('{c}', said)}"
+        second = {item.slot.name: item.value for item in other}
+        again = completed(again, other, absent(contract, again, second))
+    else:
+        again, second = f"{text} Do it twice, please.", dict(values)
+    calls = [{"tool": 1, "arguments": values}, {"tool": 1, "arguments": second}]
+    return {"instruction": again[0].upper() + again[1:], "calls": calls}
+
+
+def _another(
+    contract: Mapping[str, Json],
+    first: Sequence[Filled],
+    rng: random.Random,
+    world: Mapping[str, Json] | None,
+) -> list[Filled]:
+    """The same parameters; what the request is about has another value, choices may stay."""
+    taken = [item.value for item in first]
+    fresh = {item.slot.name: item for item in fill(contract, "direct", rng, world, taken=taken)}
+    names = [item.slot.name for item in first]
+    kept = {item.slot.name: item for item in first}
+    # Usually one thing changes and the rest stays as it was said.
+    free = [n for n in names if n in fresh and fresh[n].value != kept[n].value]
+    texts = [n for n in free if isinstance(kept[n].value, str) and kept[n].sort != "choice"]
+    changed = set((texts or free)[:1])
+    return [fresh[name] if name in changed else kept[name] for name in names]
+
+
+def _sequential(
+    contracts: Sequence[Mapping[str, Json]], meta: Mapping[str, Json], rng: random.Random
+) -> dict[str, Json]:
+    """One call of each tool in order; each after the first takes a value out of an earlier result,
+    where some result holds what it can take."""
+    world = meta.get("environment")
+    shown = list(contracts) if len(contracts) > 1 else [contracts[0]] * 2
+    text, calls, results = "", [], []
+    for number, contract in enumerate(shown, 1):
+        found = _borrowable(contract, results[::-1])
+        without = [found[0]] if found else []
+        profile = meta.get("profile") if number == 1 else None
+        part = request_for(contract, "direct", rng, profile, world, without)
+        said = ended(part["instruction"])
+        text = f"{text} {_joined(said, _THEN, rng)}" if text else said[0].upper() + said[1:]
+        arguments = dict(part["values"])
+        if found:
+            name, value, where = found
+            label = next(Filled(slot, value).label for slot in slots(contract) if slot.name == name)
+            told = rng.choice(_TAKEN).replace("{l}", label).replace("{w}", where)
+            text, arguments[name] = f"{text} {told}", value
+        tool = min(number, len(contracts))
+        calls.append({"tool": tool, "arguments": arguments, "borrowed": without})
+        results.append(result_of(contract, arguments))
+    return {"instruction": text, "calls": calls}
+
+
+_TAKEN = (
+    "For the {l}, go by the {w} that the step before gives you.",
+    "The {l} is the {w} you get from the part before.",
+    "Use the {w} you found there as the {l}.",
+)
+
+
+_WHERE = {
+    "id": ("id", "issue_key", "account", "session", "order_id", "token", "uuid", "slug_key"),
+    "url": ("url", "image_url"),
+    "path": ("path", "filename", "folder_path"),
+    "email": ("email",),
+    "person": ("person", "username"),
+    "city": ("city", "address"),
+    "created": ("date",),
+    "name": ("project", "title", "topic", "thing", "company", "movie", "book", "song", "artist"),
+}
+_SAID = {"id": "ID", "url": "link", "created": "date"}
+
+
+def _borrowable(contract: Mapping[str, Json], result: Json) -> tuple[str, Json, str] | None:
+    """(parameter, value, what the value is called) that the second call can take, or None."""
+    found = list(_scalars(result))
+    for slot in sorted(slots(contract), key=lambda slot: not slot.required)[:20]:
+        if slot.schema.get("enum") or "const" in slot.schema or slot.type not in _TYPES:
+            continue
+        sort = sort_of(slot)
+        wanted = {key for key, sorts in _WHERE.items() if sort in sorts}
+        for key, value in found:
+            alike = sort_of(Slot(key, {}, True, words_of(key), "")) == sort and sort != "project"
+            own = key in (slot.name, *slot.words) or key in wanted or alike
+            turned = int(value) if slot.type == "integer" and str(value).isdecimal() else value
+            if own and isinstance(turned, _TYPES[slot.type]) and fits(turned, slot.schema):
+                return slot.name, turned, _SAID.get(key, key.replace("_", " "))
+    return None
+
+
+_TYPES: dict[str, type] = {"string": str, "integer": int}
+
+
+def _scalars(value: Json, key: str = "") -> Iterator[tuple[str, Json]]:
+    if isinstance(value, dict):
+        for name, member in value.items():
+            yield from _scalars(member, str(name))
+    elif isinstance(value, list):
+        for member in value[:1]:  # what is listed first is what a person means by "it"
+            yield from _scalars(member, key)
+    elif isinstance(value, (str, int)) and not isinstance(value, bool) and str(value):
+        yield key, value
+
+
+def _joined(said: str, forms: Sequence[str], rng: random.Random) -> str:
+    """The next part, joined on by a word where it starts with one that may lose its capital."""
+    first = said.split()[0].strip(",':").lower()
+    if base_form(first) is None and first not in _COMMON:
+        return said[0].upper() + said[1:]
+    return rng.choice(forms).replace("{b}", said[0].lower() + said[1:])
+
+
+_COMMON = set(
+    words_in(
+        "can could would will please what which how where who when why is are do does there any "
+        "the my our we just go help let's show give tell time any it anything"
+    )
+)

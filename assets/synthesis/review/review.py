@@ -1,0 +1,223 @@
+"""Review by a person: a random sample of pairs, labels that survive a kill, and the report.
+
+What belongs here: drawing the sample, keeping the labels, what a reviewer is shown, the report.
+What does not: the page and its server (`review_server.py`), the statistics (`agreement.py`).
+
+A reviewer is blind: nothing of a verdict, a flaw or a score is in what is shown.
+"""
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from assets.synthesis.judging.agreement import agreement, share
+from assets.synthesis.judging.view import expected_calls
+from assets.synthesis.rows import passes
+from warehouse.files import append_line
+
+Json = Any
+Row = Mapping[str, Json]
+BEFORE, AFTER = "before", "after"
+LABELS = ("good", "bad", "skip")
+NOTE_CAP = 2000  # characters
+
+
+class ReviewError(ValueError):
+    """There is nothing to review, or the labels kept before cannot be read."""
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """What is drawn: all written pairs (`before` filtering) or the accepted ones (`after`)."""
+
+    stage: str
+    marketplace: str | None
+    sample: int
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.stage}-{self.marketplace or 'all'}-{self.sample}-{self.seed}"
+
+
+def draw(pairs: Iterable[Row], judgements: Iterable[Row], of: Sampled) -> list[Row]:
+    """The sample, in the order it is shown; the same for the same rows and seed."""
+    accepted = {row["pair_id"] for row in judgements if row["verdict"] == "accept"}
+    whole = {row["pair_id"]: row for row in pairs if row["status"] == "ok"}
+    chosen = [key for key in sorted(whole) if of.stage == BEFORE or key in accepted]
+    drawn = random.Random(of.seed).sample(chosen, min(of.sample, len(chosen)))
+    return [whole[key] for key in drawn]
+
+
+@dataclass
+class Review:
+    """One review: its sample and its labels, each saved as a line the moment it is given."""
+
+    path: Path
+    of: Sampled
+    rows: list[Row]
+    labels: dict[str, dict[str, Json]] = field(default_factory=dict)
+    gone: int = 0  # rows of the first sample that are no longer among the pairs
+
+    def label(self, place: int, label: str, note: str) -> None:
+        """Keeps a label; the last one for a row counts. Raises ReviewError."""
+        if label not in LABELS:
+            raise ReviewError(f"label {label[:40]!r}, expected one of {', '.join(LABELS)}")
+        if not 0 <= place < len(self.rows):
+            raise ReviewError(f"row {place}, expected 0 to {len(self.rows) - 1}")
+        kept = {"pair_id": self.rows[place]["pair_id"], "label": label, "note": note[:NOTE_CAP]}
+        append_line(self.path, json.dumps(kept, ensure_ascii=True))
+        self.labels[kept["pair_id"]] = kept
+
+    def first_open(self) -> int:
+        """The place of the first row without a label; the number of rows when all have one."""
+        places = (n for n, row in enumerate(self.rows) if row["pair_id"] not in self.labels)
+        return next(places, len(self.rows))
+
+
+def open_review(home: Path, pairs: Sequence[Row], judgements: Sequence[Row], of: Sampled) -> Review:
+    """A new review, or the one of that name where it was left. Raises ReviewError."""
+    path = home / "reviews" / f"{of.name}.jsonl"
+    lines = _lines(path)
+    if lines:
+        return _resumed(path, lines, pairs, of)
+    rows = draw(pairs, judgements, of)
+    if not rows:
+        where = f" of {of.marketplace}" if of.marketplace else ""
+        what = "written" if of.stage == BEFORE else "accepted"
+        raise ReviewError(f"no {what} pairs{where} yet; `toolmill run` writes and judges them")
+    keys = [row["pair_id"] for row in rows]
+    append_line(path, json.dumps({"review": asdict(of), "pair_ids": keys}))
+    return Review(path, of, rows)
+
+
+def _resumed(path: Path, lines: list[Json], pairs: Sequence[Row], of: Sampled) -> Review:
+    head = lines[0]
+    if not isinstance(head, dict) or "pair_ids" not in head:
+        raise ReviewError(f"{path}: its first line is no review; move the file away to begin anew")
+    now = {row["pair_id"]: row for row in pairs}
+    rows = [now[key] for key in head["pair_ids"] if key in now]
+    labels = {one["pair_id"]: one for one in lines[1:] if one.get("label") in LABELS}
+    return Review(path, of, rows, labels, len(head["pair_ids"]) - len(rows))
+
+
+def _lines(path: Path) -> list[Json]:
+    """The lines of a review; one that a kill cut short at the end is dropped from the file too."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    whole = data[: data.rfind(b"\n") + 1]
+    if len(whole) < len(data):
+        with path.open("r+b") as file:
+            file.truncate(len(whole))
+    found: list[Json] = []
+    for number, line in enumerate(whole.splitlines(), 1):
+        try:
+            found.append(json.loads(line))
+        except ValueError as error:
+            mend = "move the file away to begin anew"
+            raise ReviewError(f"{path}, line {number}: not JSON; {mend}") from error
+    return found
+
+
+def shown(row: Row, contracts: Mapping[str, Row]) -> dict[str, Json]:
+    """What the reviewer sees of a row: never a verdict, a flaw or a score."""
+    calls = expected_calls(row)
+    own = contracts.get(row["contract_digest"])
+    offered = json.loads(row.get("offered") or "[]")
+    beside = [contracts[one] for one in offered if one in contracts]
+    return {
+        "task": row.get("task") or "single",
+        "server": row.get("server_id") or "",
+        "instruction": row["instruction"],
+        "calls": [{"tool": call.tool, "arguments": call.arguments} for call in calls],
+        "messages": json.loads(row.get("messages") or "[]"),
+        "tool": _tool(own) if own else {"name": row.get("tool"), "description": None},
+        "others": [_tool(one) for one in beside if one is not own][:12],
+    }
+
+
+def _tool(contract: Row) -> dict[str, Json]:
+    schema = contract.get("inputSchema")
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    required = (schema.get("required") if isinstance(schema, Mapping) else None) or []
+    listed = properties if isinstance(properties, Mapping) else {}
+    return {
+        "name": contract.get("name"),
+        "description": str(contract.get("description") or ""),
+        "parameters": [
+            {"name": name, "required": name in required, "says": _says(of)}
+            for name, of in listed.items()
+        ],
+    }
+
+
+def _says(of: Json) -> str:
+    if not isinstance(of, Mapping):
+        return ""
+    kind = of.get("type") or ("one of several" if of.get("anyOf") or of.get("oneOf") else "any")
+    options = (
+        f" of {', '.join(map(str, of['enum'][:12]))}" if isinstance(of.get("enum"), list) else ""
+    )
+    return f"{kind}{options}. {str(of.get('description') or '')[:400]}".strip()
+
+
+def report(review: Review, judgements: Iterable[Row]) -> dict[str, Json]:
+    """How the filters and the judge agree with the reviewer, as JSON, disagreements included."""
+    judged = {row["pair_id"]: row for row in judgements}
+    counts = Counter(one["label"] for one in review.labels.values())
+    seen = [(row, review.labels[row["pair_id"]]) for row in review.rows
+            if review.labels.get(row["pair_id"], {}).get("label") in ("good", "bad")]  # fmt: skip
+    verdicts = [(row, one, _verdict(row, judged.get(row["pair_id"]))) for row, one in seen]
+    decided = [(row, one, said) for row, one, said in verdicts if said is not None]
+    by_judge = [(row, one, said) for row, one, said in decided if row["pair_id"] in judged]
+    good = counts["good"]
+    return {
+        **asdict(review.of),
+        "file": str(review.path),
+        "rows": len(review.rows),
+        "gone": review.gone,
+        "labelled": {name: counts[name] for name in LABELS},
+        "good_share": asdict(share(good, good + counts["bad"])),
+        "judges": sorted({str(judged[r["pair_id"]]["judge"]) for r, _, _ in by_judge}),
+        "filters_and_judge": _agreed(decided),
+        "judge": _agreed(by_judge),
+        "undecided": len(verdicts) - len(decided),
+        "disagreements": [
+            _difference(row, one, said, judged.get(row["pair_id"]))
+            for row, one, said in decided if said != (one["label"] == "good")
+        ],
+    }  # fmt: skip
+
+
+def _agreed(decided: Sequence[tuple[Row, Row, bool]]) -> dict[str, Json]:
+    return agreement((one["label"] == "good", said) for _, one, said in decided).as_json()
+
+
+def _verdict(row: Row, judged: Row | None) -> bool | None:
+    """Whether a row was accepted; None where nobody decided on its quality: a repetition, or a
+    judge without an answer."""
+    if row["verdict"] == "reject":
+        return False
+    if not passes(row) or judged is None or judged["status"] != "ok":
+        return None
+    return judged["verdict"] == "accept"
+
+
+def _difference(row: Row, one: Row, said: bool, judged: Row | None) -> dict[str, Json]:
+    flaws = sorted({flaw["kind"] for flaw in json.loads(row.get("flaws") or "[]")})
+    return {
+        "pair_id": row["pair_id"],
+        "instruction": str(row["instruction"])[:400],
+        "label": one["label"],
+        "note": one["note"],
+        "verdict": "accept" if said else "reject",
+        "flaws": flaws,
+        "score": judged["score"] if judged else None,
+        "reasons": str(judged["reasons"] or "")[:600] if judged else None,
+    }

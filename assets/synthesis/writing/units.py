@@ -1,0 +1,170 @@
+"""Units: which tool gets which task, beside which other tools, and the digest of what decides it.
+
+What belongs here: the frozen draw of tasks, the choice of partners, and what a plan compares.
+What does not: writing a unit's rows (`compose.py` and beside).
+
+Every choice is the best of the candidates by a score of the two tools alone. So a tool that leaves
+changes exactly the units that show it, and one that comes back changes them back.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assets.synthesis.edition import rules_edition, scripts_edition
+from assets.synthesis.policy import SynthesisPolicy
+from assets.synthesis.prompts import prompt
+from assets.synthesis.rows import (
+    CLARIFY,
+    LOOKALIKE,
+    MISSING,
+    NO_TOOL,
+    PARALLEL,
+    RECOVERY,
+    SEQUENTIAL,
+    SINGLE,
+    TASKS,
+    tool_key,
+    unit_key,
+)
+from assets.synthesis.writing.partners import Partners, distinct, fraction
+from assets.synthesis.writing.profiles import evolves
+from warehouse.digest import digest
+from warehouse.effects.llm import LLM
+
+Row = Mapping[str, Any]
+Near = Callable[[Row], Sequence[Row]]
+
+# (role, prompt) of every request that a row of the task may make, the checkers' aside.
+_WRITTEN = (("generator", "generate"), ("reviser", "revise"), ("caller", "call"))
+_STEPS: dict[str, tuple[tuple[str, str], ...]] = {
+    SINGLE: _WRITTEN,
+    LOOKALIKE: _WRITTEN,
+    PARALLEL: (("generator", "several"), ("reviser", "revise")),
+    SEQUENTIAL: (
+        ("generator", "several"), ("reviser", "revise"), ("actor", "act"), ("caller", "call"),
+    ),
+    NO_TOOL: (("generator", "no_tool"),),
+    MISSING: (("generator", "missing"),),
+    CLARIFY: (("generator", "missing"), ("caller", "call")),
+    RECOVERY: (*_WRITTEN, ("caller", "mend")),
+}  # fmt: skip
+_EVOLVE = (("evolver", "evolve"),)
+_CHECKS = (("checker_a", "choose"), ("checker_b", "choose"))
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One task for one tool. `rows`: the contracts it is about, its own first; `rivals`: the
+    look-alikes shown to checkers or offered beside."""
+
+    task: str
+    rows: tuple[Row, ...]
+    rivals: tuple[Row, ...] = ()
+
+    @property
+    def own(self) -> Row:
+        return self.rows[0]
+
+    @property
+    def key(self) -> str:
+        """`server_id/tool#task`."""
+        return unit_key({**self.own, "task": self.task})
+
+    @property
+    def shown(self) -> tuple[Row, ...]:
+        """Every contract that a prompt of this unit may show."""
+        return (*self.rows, *self.rivals)
+
+
+def units(rows: Sequence[Row], near: Near, policy: SynthesisPolicy) -> list[Unit]:
+    """All units of one marketplace's clear, usable snapshot rows, in the rows' order.
+
+    `near` names the tools most like one; what it names outside `rows` is left out, so that no
+    quarantined text comes back through it.
+    """
+    book = Partners(rows)
+    made = (_unit(task, row, book, near, policy) for row in rows for task in TASKS)
+    return [unit for unit in made if unit is not None]
+
+
+def draws(row: Row, task: str, share: float) -> bool:
+    """Whether a tool gets a task: a frozen hash, so that a new tool moves no other's tasks."""
+    return fraction("task", row["server_id"], row["tool"], task) < share
+
+
+def _unit(task: str, row: Row, book: Partners, near: Near, policy: SynthesisPolicy) -> Unit | None:
+    if task != SINGLE and not draws(row, task, policy.shares.get(task, 0.0)):
+        return None
+    if not book.readable(row):
+        # One unit stands for it, whose rows say that its contract cannot be read.
+        return Unit(task, (row,)) if task == SINGLE else None
+    match task:
+        case "single":
+            rivals = book.known(near(row))[: policy.distractors] if policy.checks else ()
+            return Unit(task, (row,), tuple(rivals))
+        case "lookalike" | "no_tool":
+            named = distinct(row, book.known(near(row)))[: policy.distractors]
+            return Unit(task, (row,), tuple(named)) if named or task == NO_TOOL else None
+        case "parallel":
+            partners = book.beside(row)
+            return Unit(task, (row, *partners)) if partners or book.takes(row) else None
+        case "sequential":
+            partner = book.chain(row)
+            return Unit(task, (row, partner)) if partner is not None else None
+        case "missing_parameter" | "clarification":
+            return Unit(task, (row,)) if book.asks(row) else None
+        case _:
+            return Unit(task, (row,)) if book.takes(row) else None
+
+
+def wanted(made: Sequence[Unit], llm: LLM, policy: SynthesisPolicy) -> dict[str, str]:
+    """Unit key -> digest of all that decides its rows: what `warehouse.plan` wants.
+
+    In it: the contracts shown, the prompts and roles of the unit's own steps, the rules, what this
+    folder does around them, and the policy values it reads. Nothing of other units.
+    """
+    identities = {name: llm.identity(name) for name in _roles(made, policy)}
+    return {unit.key: _plan_of(unit, identities, policy) for unit in made}
+
+
+def steps_of(unit: Unit, policy: SynthesisPolicy) -> list[tuple[str, str]]:
+    """(role, prompt) of every request that a row of the unit may make."""
+    steps = list(_STEPS[unit.task])
+    if unit.task in (SINGLE, LOOKALIKE):
+        if any(evolves(unit.own, unit.task, index, policy) for index in range(count(unit, policy))):
+            steps += _EVOLVE
+        if policy.checks and unit.rivals:
+            steps += _CHECKS
+    return steps
+
+
+def count(unit: Unit, policy: SynthesisPolicy) -> int:
+    """How many rows the unit has."""
+    return policy.pairs_per_tool if unit.task == SINGLE else 1
+
+
+def _roles(made: Sequence[Unit], policy: SynthesisPolicy) -> list[str]:
+    return sorted({role for unit in made for role, _ in steps_of(unit, policy)})
+
+
+def _plan_of(unit: Unit, identities: Mapping[str, Any], policy: SynthesisPolicy) -> str:
+    steps = steps_of(unit, policy)
+    evolved = [policy.evolve_depth, policy.evolve_share] if _EVOLVE[0] in steps else None
+    return digest(
+        {
+            "task": unit.task,
+            # A partner or rival is named by its server too: a call goes there.
+            "own": unit.own["contract_digest"],
+            "beside": [[tool_key(row), row["contract_digest"]] for row in unit.rows[1:]],
+            "rivals": [[tool_key(row), row["contract_digest"]] for row in unit.rivals],
+            "prompts": {name: prompt(name).digest for _, name in steps},
+            "roles": {role: identities[role] for role, _ in steps},
+            "rules": rules_edition(),
+            "scripts": scripts_edition(),
+            "count": count(unit, policy),
+            "seed": policy.seed,
+            "languages": list(policy.languages),
+            "evolved": evolved,
+        }
+    )

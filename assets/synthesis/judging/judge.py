@@ -114,8 +114,8 @@ async def judge_async(
         async with window:
             made = await _judgement(row, contracts, llm, policy)
         done += 1
-        if progress is not None and (done % 100 == 0 or done == len(due)):
-            progress.update("judgements", done, len(due), usd=round(llm.usd, 4))
+        if progress is not None:
+            progress.update("judgements", done, len(due), **llm.figures())
         return {**made, "plan_digest": _plan(row, how)}
 
     try:

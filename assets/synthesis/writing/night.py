@@ -7,7 +7,7 @@ What does not: any of those steps, and Dagster.
 import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from assets.vectors.embed import Embedder
 from assets.vectors.index import INSTRUCTIONS, embed_texts
 from assets.vectors.near import near_rows
 from warehouse.digest import digest
-from warehouse.effects.llm import LLM
+from warehouse.effects.llm import LLM, OFFLINE
 from warehouse.lance import LanceStore
 from warehouse.progress import Progress
 from warehouse.store import Warehouse
@@ -54,6 +54,8 @@ def write_pairs(
     progress: Progress | None = None,
 ) -> Written:
     """Tonight's pairs of one marketplace. An unchanged world costs nothing and moves nothing."""
+    if llm.role("generator").model == OFFLINE:
+        policy = replace(policy, languages=("en",))  # its grammar knows no other; no row says so
     previous = warehouse.tables.read(PAIRS, name).to_dicts()
     offer = offered(warehouse, name, previous)
     store = LanceStore(warehouse.home / "lance")

@@ -1,5 +1,6 @@
 """Nights of the small demo world: what a second, a second day's, and a bad night may change."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from assets.contracts.findings import FINDINGS
 from assets.contracts.snapshot import CHANGES, SNAPSHOTS
 from assets.servers.rows import DEPLOYMENTS
-from assets.synthesis.rows import PAIRS
+from assets.synthesis.rows import PAIRS, unit_key
 from assets.vectors.index import VECTORS
 from demo.server import Replicas, replicas
 from tests.e2e.nights import Nights, checks, skip_without_sandbox
@@ -110,17 +111,29 @@ def test_a_second_night_of_an_unchanged_world_costs_nothing_and_moves_nothing(
     assert nights.versions() == before
 
 
+def units(nights: Nights) -> dict[str, frozenset[str]]:
+    """Unit of pairs -> every contract that its prompts showed."""
+    found: dict[str, frozenset[str]] = {}
+    for row in nights.warehouse.tables.read(PAIRS).to_dicts():
+        key = f"{row['marketplace']}/{unit_key(row)}"
+        found[key] = found.get(key, frozenset()) | set(json.loads(row["contracts"]))
+    return found
+
+
 def test_day_two_pays_only_for_what_is_new_or_changed(nights: Nights) -> None:
     before = nights.warehouse.tables.read(SNAPSHOTS).to_dicts()
+    units_before = units(nights)
     set_before = nights.warehouse.tables.head("training_set")
     nights.world.switch(day=2)
     counts = nights.nightly()
     assert nights.run("fan_in").success
     after = nights.warehouse.tables.read(SNAPSHOTS).to_dicts()
-    known = {row["contract_digest"] for row in before}
-    due = [row for row in after if row["contract_digest"] not in known]
     assert counts["deploy", "done"] == 2  # one new server, one changed
-    assert 0 < counts["llm:generator", "done"] <= len(due)
+    moved = {key: shown for key, shown in units(nights).items() if units_before.get(key) != shown}
+    assert moved
+    assert 0 < counts["llm:generator", "done"] <= len(moved)
+    same = units_before.keys() & units(nights).keys() - moved.keys()
+    assert len(same) > len(moved)
     assert {row["server_id"] for row in before} != {row["server_id"] for row in after}
     changes = nights.warehouse.tables.read(CHANGES)
     assert {"breaking", "compatible", "wording"} & set(changes["cls"])

@@ -15,6 +15,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, UnknownType
 
 from assets.contracts.validate import validate_call
+from assets.contracts.work import spend
 from assets.synthesis.lexicon import pool
 from assets.synthesis.offline.invent import from_pattern, invent
 from assets.synthesis.offline.numbers import number_of
@@ -24,10 +25,12 @@ from assets.synthesis.reading import Slot, fields, json_type, resolve
 from assets.synthesis.reading import slots as slots_of
 
 Json = Any
+_STEPS_A_VALUE = 50  # about a millisecond
 
 
 def draw(slot: Slot, root: Mapping[str, Json], rng: random.Random, depth: int = 0) -> Json:
     """A value for one slot. `root` is the input schema (for `$ref`)."""
+    spend(_STEPS_A_VALUE)
     schema = slot.schema
     if "const" in schema:
         return schema["const"]

@@ -12,10 +12,12 @@ from assets.contracts.decisions import Decision, DecisionError, decide
 from assets.contracts.defs import findings, snapshots
 from assets.contracts.findings import FINDINGS, SCANS
 from assets.contracts.snapshot import SNAPSHOTS
+from assets.synthesis.rows import PAIRS, unit_key
 from serving.defs import _served, release, router_index
 from serving.index import load_index, served_version
 from tests.contracts.world import MARKET, World, honest, poisoned
 from training.champion import current_release
+from training.training_set import TRAINING_SET
 from warehouse.audit import Verdict
 from warehouse.store import Warehouse
 
@@ -86,6 +88,11 @@ def test_no_prompt_ever_held_the_poison(world: World) -> None:
     assert len(holding) == 1
 
 
+def shown(row: dict) -> set[str]:
+    """Every contract that a prompt of a pair showed."""
+    return set(json.loads(row["contracts"]))
+
+
 def test_a_release_by_hand_lets_it_in_and_a_hold_takes_it_out_and_nothing_is_bought_twice(
     world: World,
 ) -> None:
@@ -94,10 +101,15 @@ def test_a_release_by_hand_lets_it_in_and_a_hold_takes_it_out_and_nothing_is_bou
     world.fan_in()
     whole = world.downstream()
     assert BAD in whole["training_set"]
-    effects, texts = world.warehouse.ledger.counts(), list(world.embedder.embedded)
+    effects = world.warehouse.ledger.counts()
+    beside_bad = {unit_key(row) for row in world.rows(PAIRS) if world.digest(*BAD) in shown(row)}
     said(world, "held", "*")
     world.night()
     assert world.fan_in()["training_set"]["dropped"] == {}
+    # Other look-alikes stand in its place: those units alone are asked about anew.
+    besides, texts = world.warehouse.ledger.counts(), list(world.embedder.embedded)
+    assert besides["llm:caller", "done"] <= effects["llm:caller", "done"] + len(beside_bad)
+    assert besides["llm:generator", "done"] <= effects["llm:generator", "done"] + len(beside_bad)
     for table, tools in world.downstream().items():
         assert BAD not in tools, table
     assert BAD not in {(row["server_id"], row["tool"]) for row in _served(world.warehouse)}
@@ -105,11 +117,8 @@ def test_a_release_by_hand_lets_it_in_and_a_hold_takes_it_out_and_nothing_is_bou
     world.night()
     world.fan_in()
     assert world.downstream() == whole
-    assert world.warehouse.ledger.counts() == effects
-    # Only the text of the server, which named one tool less while that was held, is new.
-    assert [text.split("\n")[0] for text in world.embedder.embedded[len(texts) :]] == [
-        "photo server"
-    ]
+    assert world.warehouse.ledger.counts() == besides
+    assert world.embedder.embedded == texts
 
 
 def test_a_training_set_alone_drops_what_was_held_since_its_pairs_were_accepted(
@@ -117,11 +126,15 @@ def test_a_training_set_alone_drops_what_was_held_since_its_pairs_were_accepted(
 ) -> None:
     world.deploy(honest())
     world.night()
+    world.fan_in()
+    kept = {row["pair_id"] for row in world.rows(TRAINING_SET)}
+    saw = {row["pair_id"] for row in world.rows(PAIRS) if world.digest(*BAD) in shown(row)}
     said(world, "held", "*")
     told = world.fan_in()
     assert BAD not in world.downstream()["training_set"]
     assert BAD in world.downstream()["pairs"]  # their night has not come yet
-    assert told["training_set"]["dropped"]["quarantined"] == 2
+    assert {row["pair_id"] for row in world.rows(TRAINING_SET)} == kept - saw
+    assert told["training_set"]["dropped"]["quarantined"] == len(kept & saw) >= 2
 
 
 def test_a_released_rule_lets_a_found_tool_in(world: World) -> None:

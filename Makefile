@@ -38,7 +38,8 @@ format: setup ## format in place
 	$(BIN)/ruff format .
 
 bench: setup ## measurements as ratios; tables on stdout
-	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	@for script in benchmarks/bench_*.py; do name=$$(basename $$script .py); echo "== $$name"; \
+	  $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 clean: ## forget all that was made (not the virtual environment)
 	rm -rf "$(TOOLMILL_HOME)"

@@ -43,17 +43,17 @@ TOOLS: dict[str, tuple[str, dict[str, Any]]] = {
 def say(body: dict[str, Any], number: int) -> Say:
     """Answers as the role that the prompt speaks to; every seventh answer is fenced."""
     asked = "\n".join(message["content"] for message in body["messages"])
+    if body["model"] == "judge":
+        return Say(json.dumps({"reasons": "It reads well.", **dict.fromkeys(SCORES, 8)}))
     found = re.search(r"^BEGIN \S+ tool\n(.*?)\nEND ", asked, re.DOTALL | re.MULTILINE)
     assert found, asked[-500:]
     contract = json.loads(found[1])
     written = generate({"contract": contract, "count": 3}, 0)["requests"]
     if body["model"] == "writer":
         answer: Any = {"requests": written}
-    elif body["model"] == "caller":
+    else:
         mine = next(each for each in written if each["instruction"] in asked)
         answer = {"arguments": mine["values"]}
-    else:
-        answer = {"reasons": "It reads well.", **dict.fromkeys(SCORES, 8)}
     text = json.dumps(answer)
     return Say(f"```json\n{text}\n```" if number % 7 == 0 else text)
 

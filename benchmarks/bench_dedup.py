@@ -1,8 +1,8 @@
 """Deduplicating 68,733 requests: SemHash over usearch against FAISS flat with k = 100.
 
-    python -m benchmarks.bench_dedup --texts FILE.jsonl [--n 68733] [--faiss-python PATH]
+    python -m benchmarks.bench_dedup [--texts FILE.jsonl ...] [--n 68733] [--faiss-python PATH]
 
-Vectors: MiniLM of the `instruction`s of FILE (as many as it has, at most 4,000). Each base vector
+Vectors: MiniLM of the `instruction`s of the files (as many as they have, at most 4,000). Each base vector
 gets random company so that n vectors come to be, all of unit norm:
 - strangers: the mean of a base vector with another one plus Gaussian noise, rejected where its
   cosine with its own base is above 0.90;
@@ -21,10 +21,12 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.shared_data import SHARED, require
 from warehouse.intervals import wilson
 
 ABOVE = 0.95
@@ -65,12 +67,14 @@ print(json.dumps({"seconds": seconds, "peak_mib": peak, "marked": marked}))
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--texts", type=Path, required=True)
+    parser.add_argument("--texts", type=Path, nargs="+", help="JSON Lines with `instruction`")
     parser.add_argument("--n", type=int, default=68_733)
     parser.add_argument("--faiss-python", type=Path)
     parser.add_argument("--threads", type=int, default=2)
     given = parser.parse_args()
-    vectors, planted = made(given.texts, given.n)
+    texts = given.texts or sorted((SHARED / "corpus").glob("pairs_*.jsonl"))
+    require(*(texts or [SHARED / "corpus"]))
+    vectors, planted = made(texts, given.n)
     truth = set(planted)
     print(f"{len(vectors):,} vectors, {len(truth):,} planted copies, threshold {ABOVE}")
     print("| method | seconds | peak MiB | recall | 95% | precision | 95% |")
@@ -87,14 +91,14 @@ def main() -> None:
     by_chance(vectors, truth)
 
 
-def made(texts: Path, n: int) -> tuple[np.ndarray, list[int]]:
+def made(texts: Sequence[Path], n: int) -> tuple[np.ndarray, list[int]]:
     """n unit vectors and the places of those that were planted as copies of earlier ones."""
     from assets.vectors.embed import MiniLM
 
-    lines = texts.read_text(encoding="utf-8").splitlines()
+    lines = [line for path in texts for line in path.read_text(encoding="utf-8").splitlines()]
     said = sorted({json.loads(line)["instruction"] for line in lines if line.strip()})[:4000]
     base = MiniLM().embed(said).astype(np.float32)
-    print(f"base: {len(base):,} MiniLM vectors of {texts.name}")
+    print(f"base: {len(base):,} MiniLM vectors of {len(texts)} files")
     rng = np.random.default_rng(0)
     planted = sorted(rng.choice(np.arange(len(base), n), n // 10, replace=False).tolist())
     is_copy = np.zeros(n, dtype=bool)

@@ -27,6 +27,7 @@ from assets.synthesis.policy import SynthesisPolicy
 from assets.vectors.embed import MiniLM
 from benchmarks.judge_mutants import mutant_rates
 from benchmarks.judge_weights import crossed
+from benchmarks.shared_data import SHARED, require
 from tests.support.openai_endpoint import Say, openai_endpoint
 from warehouse.blobs import Blobs
 from warehouse.digest import sha256
@@ -36,7 +37,6 @@ from warehouse.intervals import wilson
 
 Json = Any
 Verdicts = Sequence[Mapping[str, Json]]
-SHARED = Path("/work/shared/data")
 KINDS = ("direct", "detailed", "implicit")
 POLICY = SynthesisPolicy()
 
@@ -48,6 +48,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--mutants", type=int, default=300, help="good rows to mutate; 0: none")
     chosen = parser.parse_args()
+    require(chosen.corpus, chosen.servers)
     files = sorted(chosen.corpus.glob("*.jsonl"))
     labelled = [json.loads(line) for file in files for line in file.open(encoding="utf-8")]
     rows = [row for file in files for row in read_rows(file)]

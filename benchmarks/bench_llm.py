@@ -1,6 +1,6 @@
 """The model client against the clock, against a peer, and after kill -9.
 
-    python -m benchmarks.bench_llm --peer-python /tmp/peer/bin/python --peer distilabel
+    python -m benchmarks.bench_llm --peer-python PEER_VENV/bin/python --peer distilabel
     [--data servers.jsonl] [--calls 2000] [--concurrency 32] [--latency 0.3] [--errors 0.05]
 
 Prompts are the real ones, rendered over the tools of `--data` (over made-up contracts without it).

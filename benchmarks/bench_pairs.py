@@ -25,6 +25,7 @@ from assets.vectors.embed import BASE, MiniLM
 from assets.vectors.near import Near
 from benchmarks.pairs_arms import ARMS, arm_rows, candidates, dropped
 from benchmarks.pairs_data import Suite, api_bank, corpus, metatool, snapshot, train_rows
+from benchmarks.shared_data import SHARED, require
 from training.metrics import Figure, bootstrap, paired
 from training.models import Job, model_folder, model_name
 from training.retriever import train_retriever
@@ -36,6 +37,7 @@ Embed = Callable[[Sequence[str]], np.ndarray]
 
 def main() -> None:
     asked = _arguments()
+    require(SHARED / "corpus")
     started = time.perf_counter()
     rows = snapshot()
     suites = [corpus(rows), metatool(asked.queries), api_bank()]
@@ -136,7 +138,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
     parser.add_argument("--queries", type=int, default=1000, help="MetaTool queries")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--home", type=Path, default=Path("/tmp/toolmill-pairs"))
+    parser.add_argument("--home", type=Path, default=Path("var/bench_pairs"))
     return parser.parse_args()
 
 

@@ -1,6 +1,6 @@
 """How well do the rules sort pairs? Catch rate per flaw kind and false alarms on good pairs.
 
-    python -m benchmarks.bench_verify [--shared /work/shared/data] [--mutants 2000] [--embed]
+    python -m benchmarks.bench_verify [--shared DATA] [--mutants 2000] [--embed]
 
 1. The labelled corpus (written by a language model, row by row, not by people), rules alone: each
    flaw kind, and the good rows of each kind, with 95% Wilson intervals; then by halves of its
@@ -30,6 +30,7 @@ from assets.synthesis.reading import resolve
 from assets.synthesis.rules.filters import cosines, echo_finding
 from assets.synthesis.rules.grounding import STATED, Text, grade
 from assets.synthesis.rules.verify import verify
+from benchmarks.shared_data import SHARED, require
 from warehouse.digest import digest
 from warehouse.intervals import wilson
 
@@ -42,10 +43,11 @@ SEMANTIC = ("wrong_tool", "unrealistic", "copies_description")
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--shared", type=Path, default=Path("/work/shared/data"))
+    parser.add_argument("--shared", type=Path, default=SHARED)
     parser.add_argument("--mutants", type=int, default=2000)
     parser.add_argument("--embed", action="store_true")
     given = parser.parse_args()
+    require(given.shared / "corpus")
     contracts = tools(given.shared / "smithery" / "servers.jsonl")
     files = sorted((given.shared / "corpus").glob("pairs_*.jsonl"))
     rows = [json.loads(line) for path in files for line in path.open(encoding="utf-8")]

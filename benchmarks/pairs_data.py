@@ -6,7 +6,6 @@ pairs (`pairs_arms.py`), training and the table (`bench_pairs.py`).
 
 import csv
 import json
-import os
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from assets.contracts.canonical import ContractError, contract, contract_digest, tool_text
+from benchmarks.shared_data import SHARED
 from training.split import TEST, TRAIN, split_of
 
-DATA = Path(os.environ.get("TOOLMILL_SHARED", "/work/shared")) / "data"
+DATA = SHARED
 _SEED = 20
 
 

@@ -1,0 +1,19 @@
+"""Where development data lies that is not part of this repository.
+
+What belongs here: finding it, and ending with one line where it is not there. What does not: reading
+it.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+SHARED = Path(os.environ.get("TOOLMILL_SHARED", "../shared")) / "data"
+
+
+def require(*paths: Path) -> None:
+    """Ends the program, as done, where one of the files or folders is absent."""
+    absent = next((path for path in paths if not path.exists()), None)
+    if absent is not None:
+        print(f"skipped: {absent} is not there; TOOLMILL_SHARED names the folder that holds `data`")
+        sys.exit(0)

@@ -2,8 +2,8 @@
 
     python -m benchmarks.bench_dedup [--texts FILE.jsonl ...] [--n 68733] [--faiss-python PATH]
 
-Vectors: MiniLM of the `instruction`s of the files (as many as they have, at most 4,000). Each base vector
-gets random company so that n vectors come to be, all of unit norm:
+Vectors: MiniLM of the `instruction`s of the files (as many as they have, at most 4,000). Each base
+vector gets random company so that n vectors come to be, all of unit norm:
 - strangers: the mean of a base vector with another one plus Gaussian noise, rejected where its
   cosine with its own base is above 0.90;
 - planted copies (10% of n): an earlier vector plus noise of a size that makes the cosine 0.965 to

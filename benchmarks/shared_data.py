@@ -1,7 +1,7 @@
 """Where development data lies that is not part of this repository.
 
-What belongs here: finding it, and ending with one line where it is not there. What does not: reading
-it.
+What belongs here: finding it, and ending with one line where it is not there. What does not:
+reading it.
 """
 
 import os

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from assets.synthesis.prompts import prompt
-from assets.synthesis.rules.invocation import CHECKERS, Checked, choice_messages, invocation_check
+from assets.synthesis.writing.invocation import CHECKERS, Checked, choice_messages, invocation_check
 from tests.synthesis.contracts import CITY_TIME, CONVERT, CREATE_ISSUE, READ_FILE, snapshot_rows
 from warehouse.effects.ledger import Ledger
 from warehouse.effects.llm import LLM, Completion, LLMError, Role

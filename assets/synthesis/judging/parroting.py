@@ -4,33 +4,30 @@ What belongs here: how much of a request's words are the contract's, and in the 
 What does not: the rule's own bar (`verify.py`), cosines (`filters.py`).
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
-from assets.synthesis.lexicon import words_in, words_of
-from assets.synthesis.rules.grounding import fold, leaves, stem
+from assets.synthesis.lexicon import words_of
+from assets.synthesis.rules.echo import content, longest_run
+from assets.synthesis.rules.grounding import leaves
 
 Json = Any
 # On one half of a development corpus's servers these caught 21 of 22 and refused 6 of 702 good
 # requests; on the other half 17 of 18, and 5 of 522.
 _SHARE, _RUN, _FEWEST = 0.6, 3, 3
-_FILLER = set(
-    words_in("a an the of to in for and or on at by with is it i me my please can you could")
-)
 
 
 def parrots(contract: Mapping[str, Json], instruction: str, arguments: Json) -> str | None:
     """What the request takes over from the contract, or None."""
-    held = {word for _, leaf in leaves(arguments, {}) for word in _content(str(leaf))}
-    said = [word for word in _content(instruction) if word not in held][:300]
+    held = {word for _, leaf in leaves(arguments, {}) for word in content(str(leaf))}
+    said = [word for word in content(instruction) if word not in held][:300]
     if len(said) < _FEWEST:
         return None
     known = _vocabulary(contract)
     own = sum(word in known for word in said) / len(said)
     if own <= _SHARE:
         return None
-    run = _longest_run(said, _content(str(contract.get("description") or "")[:3000]))
+    run = longest_run(said, content(str(contract.get("description") or "")[:3000]))
     if run < _RUN:
         return None
     return f"{own:.0%} of its words are the contract's, {run} of them in a row"
@@ -44,19 +41,4 @@ def _vocabulary(contract: Mapping[str, Json]) -> set[str]:
     for name, of in (properties if isinstance(properties, Mapping) else {}).items():
         texts.append(" ".join(words_of(str(name))))
         texts.append(str(of.get("description") or "")[:500] if isinstance(of, Mapping) else "")
-    return set(_content(" ".join(texts)))
-
-
-def _content(text: str) -> list[str]:
-    return [stem(word) for word in re.findall(r"\w+", fold(text)) if word not in _FILLER]
-
-
-def _longest_run(said: list[str], described: list[str]) -> int:
-    """The longest stretch of words that both hold in the same order without a gap."""
-    best, previous = 0, [0] * (len(described) + 1)
-    for word in said:
-        current = [0]
-        for position, other in enumerate(described):
-            current.append(previous[position] + 1 if word == other else 0)
-        best, previous = max(best, *current), current
-    return best
+    return set(content(" ".join(texts)))

@@ -26,6 +26,7 @@ from assets.synthesis.rows import (
     Golden,
 )
 from assets.synthesis.rules.conversation import Conversation, Unreadable, conversation
+from assets.synthesis.rules.echo import echo_findings
 from assets.synthesis.rules.findings import Finding
 from assets.synthesis.rules.form import form_findings
 from assets.synthesis.rules.grounding import ABSENT, STATED, Text, stem
@@ -33,7 +34,6 @@ from assets.synthesis.rules.verify import (
     Verification,
     call_findings,
     decided,
-    echo_findings,
     grounding_findings,
     worst_grade,
 )

@@ -15,12 +15,12 @@ from assets.synthesis.answers import Call, Draft, Requests
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.prompts import prompt
 from assets.synthesis.rows import LOOKALIKE, text_of
-from assets.synthesis.rules.invocation import STEP as CHECK
-from assets.synthesis.rules.invocation import invocation_check
 from assets.synthesis.rules.verify import Verification, decided
 from assets.synthesis.writing.asking import StepFailed, Writing, failed
 from assets.synthesis.writing.chat import calling, golden, user
 from assets.synthesis.writing.environment import World
+from assets.synthesis.writing.invocation import STEP as CHECK
+from assets.synthesis.writing.invocation import invocation_check
 from assets.synthesis.writing.profiles import KINDS, rng_of
 from assets.synthesis.writing.showing import shown, shown_in_order
 from assets.synthesis.writing.slotfill import evolved, worded

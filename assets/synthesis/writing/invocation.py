@@ -19,6 +19,7 @@ from assets.synthesis.answers import Choice
 from assets.synthesis.prompts import prompt
 from assets.synthesis.rows import contract_of
 from assets.synthesis.rules.findings import Finding
+from assets.synthesis.writing.receipts import receipt
 from warehouse.digest import digest
 from warehouse.effects.llm import LLM, LLMError, Reply
 
@@ -94,7 +95,7 @@ async def invocation_check(
                 raise
             errors[role] = error
             continue
-        steps.append(_step(role, reply, seed))
+        steps.append(receipt(STEP, role, reply, seed))
         number = reply.value.tool
         picks[role] = order[number - 1] if 0 < number <= len(order) else None
     if not picks:
@@ -142,15 +143,3 @@ def choice_messages(
     return prompt("choose").messages(
         mark=mark, count=str(len(texts)), tools=tools, instruction=instruction
     )
-
-
-def _step(role: str, reply: Reply[Choice], seed: int) -> dict[str, Json]:
-    return {
-        "step": STEP,
-        "role": role,
-        "model": reply.model,
-        "seed": seed,
-        "prompt_tokens": reply.prompt_tokens,
-        "completion_tokens": reply.completion_tokens,
-        "usd": reply.usd,
-    }

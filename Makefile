@@ -1,6 +1,8 @@
 # `make run` and `make test` set up everything they need. VENV, PYTHON and TOOLMILL_* are yours to set.
 SHELL := /bin/bash
 VENV ?= .venv
+# Test files run beside each other; more workers than cores makes the sandbox's clocks run out.
+WORKERS ?= 2
 export TOOLMILL_HOME ?= $(CURDIR)/var
 export TOOLMILL_DAGSTER ?= $(TOOLMILL_HOME)/state/dagster
 export DAGSTER_HOME := $(CURDIR)
@@ -23,7 +25,7 @@ dev: setup ## the Dagster UI with the demo marketplaces up, on http://127.0.0.1:
 	@$(BIN)/toolmill dev
 
 test: setup ## the tests (under 20 minutes on 2 cores)
-	$(BIN)/python -m pytest tests
+	$(BIN)/python -m pytest tests -n $(WORKERS) --dist loadfile
 
 test-all: setup ## the tests and the slow ones
 	HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest tests -m "not live"

@@ -41,7 +41,11 @@ def outcomes(llm: LLM, times: int, role: str = "generator") -> list[Reply[Bird] 
     return asyncio.run(run())
 
 
-@pytest.mark.parametrize("told", ["3600", formatdate(time.time() + 3600, usegmt=True)])
+@pytest.mark.parametrize(
+    "told",
+    ["3600", formatdate(time.time() + 3600, usegmt=True)],
+    ids=["in seconds", "by date"],
+)
 def test_a_rate_limit_of_an_hour_stops_the_role_and_says_when_to_come_again(
     ledger: Ledger, told: str
 ) -> None:

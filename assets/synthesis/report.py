@@ -35,7 +35,7 @@ def written(rows: Sequence[Row]) -> tuple[dict[str, Any], dict[str, str]]:
         "by_task": table(["task", "rows", *_FATES], by_task),
         "why_not": table(["rows", "why"], [[str(n), why] for why, n in reasons(rows)]),
         "latest": table(
-            ["task", "kind", "tool", "instruction", "call", "fate"],
+            ["task", "fate", "tool", "instruction", "call"],
             [_line(row) for row in _spread(rows)],
         ),
     }
@@ -93,7 +93,7 @@ def judged(rows: Sequence[Row], pairs: Sequence[Row]) -> tuple[dict[str, Any], d
         [f"{row['score']:.1f}", row["tool"], _text(texts, row), str(row["reasons"])[:160]]
         for row in worst[:_SHOWN]
     ]
-    return figures, {"rejected": table(["score", "tool", "instruction", "reasons"], lines)}
+    return figures, {"rejected_pairs": table(["score", "tool", "instruction", "reasons"], lines)}
 
 
 def trials(rows: Sequence[Row]) -> str:
@@ -131,8 +131,8 @@ def _spread(rows: Sequence[Row]) -> list[Row]:
 def _line(row: Row) -> list[str]:
     calls = [f"{c['tool']}({_short(c['arguments'])})" for c in json.loads(row["calls"] or "[]")]
     said = str(row["instruction"])[:200]
-    called = "; ".join(calls)[:160] or "no call"
-    return [row["task"], str(row["kind"]), row["tool"], said, called, _fate(row)]
+    called = "; ".join(calls)[:90] or "no call"
+    return [row["task"], _fate(row), row["tool"], said, called]
 
 
 def _short(arguments: Mapping[str, Any]) -> str:

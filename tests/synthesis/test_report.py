@@ -58,7 +58,7 @@ def test_what_a_model_wrote_is_text_on_the_page() -> None:
          "judge": "offline:rules", "reasons": evil}
     ]  # fmt: skip
     figures, tables = judged(rows, [pair(1, instruction=evil)])
-    assert not set("<[`") & set(tables["rejected"].split("\n", 2)[2])
+    assert not set("<[`") & set(tables["rejected_pairs"].split("\n", 2)[2])
     assert figures["rejected"] == 1
     assert figures["accepted_of_written"].startswith("0 of 1 [0.00, ")
 

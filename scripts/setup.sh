@@ -70,7 +70,7 @@ python_packages() {
   [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
   # torch first and by itself: its CPU build may come from pip's --find-links.
   "$venv/bin/pip" install -q --disable-pip-version-check torch==2.13.0
-  "$venv/bin/pip" install -q --disable-pip-version-check -c constraints.txt -e '.[serve,train,dev]'
+  "$venv/bin/pip" install -q --disable-pip-version-check -c constraints.txt -e '.[train,dev]'
   echo "$wanted" > "$stamp"
 }
 

@@ -1,0 +1,79 @@
+"""What is written of each call, and what never is."""
+
+import json
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.outcomes import BadOutcome, Outcomes, query_digest
+
+
+def test_a_line_says_which_tool_and_how_it_ended(tmp_path: Path) -> None:
+    outcomes = Outcomes(tmp_path)
+    line = outcomes.record(
+        {"token": "alice", "tool_id": "npm:a::b", "status": "ok", "seconds": 0.12345}
+    )
+    today = datetime.fromtimestamp(line["at"], UTC).date()
+    written = (tmp_path / "outcomes" / f"{today}.jsonl").read_text().splitlines()
+    assert [json.loads(text) for text in written] == [line]
+    assert line["seconds"] == 0.123
+    assert list(outcomes.read()) == [line]
+    assert list(outcomes.read(since=line["at"] + 1)) == []
+
+
+def test_a_field_nobody_declared_is_refused_so_that_no_argument_slips_in(tmp_path: Path) -> None:
+    with pytest.raises(BadOutcome, match="arguments"):
+        Outcomes(tmp_path).record({"status": "ok", "arguments": {"password": "x"}})
+    assert list(Outcomes(tmp_path).read()) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "named"),
+    [({"status": "splendid"}, "splendid"), ({"status": "reported", "reported": "fine"}, "fine")],
+)
+def test_an_unknown_status_is_refused(facts: dict, named: str, tmp_path: Path) -> None:
+    with pytest.raises(BadOutcome, match=named):
+        Outcomes(tmp_path).record(facts)
+
+
+def test_a_note_is_one_short_line_whatever_it_holds(tmp_path: Path) -> None:
+    outcomes = Outcomes(tmp_path)
+    outcomes.record({"status": "reported", "reported": "failed", "note": 'a\n{"at": 1}\n' * 200})
+    (line,) = outcomes.read()
+    assert len(line["note"]) == 500
+
+
+def test_a_line_cut_short_is_passed_over(tmp_path: Path) -> None:
+    outcomes = Outcomes(tmp_path)
+    outcomes.record({"status": "ok"})
+    (path,) = outcomes.folder.iterdir()
+    with path.open("a") as file:
+        file.write('{"at": 17000000')
+    outcomes.record({"status": "failed"})  # glued to the torn line: only that one is lost
+    outcomes.record({"status": "tool_error"})
+    assert [line["status"] for line in outcomes.read()] == ["ok", "tool_error"]
+
+
+def test_writers_beside_each_other_lose_nothing(tmp_path: Path) -> None:
+    def write(name: str) -> None:
+        for _ in range(20):
+            Outcomes(tmp_path).record({"status": "ok", "token": name})
+
+    threads = [threading.Thread(target=write, args=(f"t{i}",)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    lines = list(Outcomes(tmp_path).read())
+    assert len(lines) == 80
+    assert len({line["id"] for line in lines}) == 80
+
+
+@given(st.text())
+def test_a_query_has_one_digest_whatever_its_case_and_spacing(query: str) -> None:
+    assert query_digest(query) == query_digest(f"  {query}\n\t")
+    assert query_digest(query).startswith("q1:")

@@ -83,6 +83,7 @@ def build_training_set(
     embed: Embed,
     policy: SetPolicy | None = None,
     held: Collection[tuple[str, str, str]] = (),
+    hard: Mapping[str, Sequence[str]] | None = None,
 ) -> TrainingSet:
     """The set made of accepted `pairs` and the current snapshot rows.
 
@@ -90,7 +91,8 @@ def build_training_set(
     among the `held` (server, tool, contract digest) too, as is one whose prompts showed such a
     contract (`quarantined`), and so is a train
     pair whose tool text also belongs to a test server (`leak`): a copy of a test tool.
-    `embed` returns unit vectors of tool texts by the *base* embedder.
+    `embed` returns unit vectors of tool texts by the *base* embedder. `hard`: contract digest ->
+    digests of the tools that are taken for it, the worst first; they are its first negatives.
     """
     policy = policy or SetPolicy()
     current = {(row["server_id"], row["tool"], row["contract_digest"]): row for row in contracts}
@@ -110,7 +112,7 @@ def build_training_set(
             dropped["leak"] += 1
         else:
             rows.append(_row(pair, current[key], texts[key], side[key]))
-    _add_negatives(rows, embed, policy)
+    _add_negatives(rows, embed, policy, hard or {})
     known = {f"{server}::{tool}": name for server, tool, name in sorted(current)}
     return TrainingSet(rows, dict(sorted(dropped.items())), known)
 
@@ -181,21 +183,27 @@ def _row(pair: Row, snapshot: Row, text: str, split: str) -> dict[str, Any]:
     }
 
 
-def _add_negatives(rows: list[dict[str, Any]], embed: Embed, policy: SetPolicy) -> None:
-    """Gives each row the contracts nearest to its own within its split, twins left out."""
+def _add_negatives(
+    rows: list[dict[str, Any]], embed: Embed, policy: SetPolicy, hard: Mapping[str, Sequence[str]]
+) -> None:
+    """Gives each row the contracts it is confused with, then those nearest to its own; of its own
+    split, twins left out."""
     for split in (TRAIN, TEST):
         part = [row for row in rows if row["split"] == split]
         texts = sorted({row["positive"] for row in part})
         if len(texts) < 2:
             continue
         named = {row["positive"]: row["contract_digest"] for row in reversed(part)}
+        place = {name: at for at, name in enumerate(map(named.__getitem__, texts))}
         matrix = embed(texts)
         near = matrix @ matrix.T
         near[near > policy.twin_cosine] = -1.0  # the tool itself and its twins
         order = np.argsort(-near, axis=1, kind="stable")[:, : policy.negatives]
-        chosen = {
-            text: [named[texts[j]] for j in order[i] if near[i, j] > -1.0]
-            for i, text in enumerate(texts)
-        }
+        chosen = {}
+        for at, text in enumerate(texts):
+            confused = [place[name] for name in hard.get(named[text], ()) if name in place]
+            worst = dict.fromkeys([*confused, *order[at].tolist()])
+            fit = [named[texts[other]] for other in worst if near[at, other] > -1.0]
+            chosen[text] = json.dumps(fit[: policy.negatives])
         for row in part:
-            row["negatives"] = json.dumps(chosen[row["positive"]])
+            row["negatives"] = chosen[row["positive"]]

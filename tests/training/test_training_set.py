@@ -52,6 +52,20 @@ def test_the_nearest_tool_is_the_first_negative(rows: list[dict]) -> None:
     assert next(r for r in rows if r["contract_digest"] == first)["server_id"] == row["server_id"]
 
 
+def test_tools_it_is_confused_with_are_its_first_negatives(rows: list[dict]) -> None:
+    snapshots, pairs = make_world()
+    row = next(row for row in rows if row["tool"].startswith("find_"))
+    others = [r["contract_digest"] for r in rows if r["split"] == row["split"]]
+    strange = [name for name in others if name not in json.loads(row["negatives"])]
+    worst = next(name for name in strange if name != row["contract_digest"])
+    elsewhere = next(r["contract_digest"] for r in rows if r["split"] != row["split"])
+    hard = {row["contract_digest"]: [row["contract_digest"], elsewhere, "c1:unknown", worst]}
+    made = build_training_set(pairs, snapshots, embed, hard=hard)
+    again = next(r for r in made.rows if r["pair_id"] == row["pair_id"])
+    assert json.loads(again["negatives"]) == [worst, *json.loads(row["negatives"])[:3]]
+    assert set_flaws(made.rows) == []
+
+
 def test_a_pair_of_a_changed_contract_is_left_out() -> None:
     snapshots, pairs = make_world()
     pairs[0]["contract_digest"] = "c1:gone"

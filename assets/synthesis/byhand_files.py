@@ -70,7 +70,7 @@ class Tools:
 
 def read_rows(path: Path) -> list[Given]:
     """The rows of a JSON Lines file. Raises UnreadableInput; labels are never read."""
-    found = [_given(path, number, row) for number, row in _lines(path)]
+    found = [_given(path, number, row) for number, row in lines(path)]
     if not found:
         raise UnreadableInput(f"{path}: no rows; expected a JSON object a line with {_named()}")
     return found
@@ -83,17 +83,20 @@ def read_tools(path: Path) -> Tools:
     UnreadableInput where no tool at all is found.
     """
     tools = Tools()
-    for _, server in _lines(path):
-        name = next(
-            (server[k] for k in ("qualified_name", "server_id", "name") if server.get(k)), ""
-        )
+    for _, server in lines(path):
         listed = server.get("tools")
         for tool in listed if isinstance(listed, list) else []:
-            tools.add(str(name), tool)
+            tools.add(server_name(server), tool)
     if not tools.by_id and not tools.unusable:
         shape = '{"qualified_name": "…", "tools": [{"name": "…", "inputSchema": {…}}]}'
         raise UnreadableInput(f"{path}: no tools found; expected a server a line as {shape}")
     return tools
+
+
+def server_name(server: Mapping[str, Json]) -> str:
+    """How a record of a servers file names its server; "" where it does not."""
+    found = (server[k] for k in ("qualified_name", "server_id", "name") if server.get(k))
+    return str(next(found, ""))
 
 
 def _given(path: Path, number: int, row: Mapping[str, Json]) -> Given:
@@ -111,7 +114,8 @@ def _named() -> str:
     return f"{', '.join(_FIELDS[:-1])} and {_FIELDS[-1]}"
 
 
-def _lines(path: Path) -> Iterator[tuple[int, dict[str, Json]]]:
+def lines(path: Path) -> Iterator[tuple[int, dict[str, Json]]]:
+    """(line number, object) of a JSON Lines file. Raises UnreadableInput."""
     for number, line in enumerate(_text(path).split("\n"), 1):
         if not line.strip():
             continue

@@ -10,7 +10,7 @@ server leaving one marketplace cannot remove what another one still lists.
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -103,11 +103,17 @@ def embed_contracts(
 
 
 def embed_texts(
-    texts: Sequence[str], embedder: Embedder, store: LanceStore, *, table: str = TEXTS
+    texts: Sequence[str],
+    embedder: Embedder,
+    store: LanceStore,
+    *,
+    table: str = TEXTS,
+    on_done: Callable[[int, int], None] | None = None,
 ) -> np.ndarray:
     """Vectors of any texts by any embedder, float32 [len(texts), dim], through the store.
 
-    `table` keeps texts of another sort (`INSTRUCTIONS`) out of the search for tools.
+    `table` keeps texts of another sort (`INSTRUCTIONS`) out of the search for tools;
+    `on_done(done, due)` after each write.
     """
     named = {text_digest(text): text for text in texts}
     keys = {name: vector_key(name, embedder.id) for name in named}
@@ -120,6 +126,8 @@ def embed_texts(
         store.insert(
             [_stored(m, v, embedder) for m, v in zip(members, vectors, strict=True)], table
         )
+        if on_done:
+            on_done(start + len(part), len(due))
     return store.vectors([keys[text_digest(text)] for text in texts], table)
 
 

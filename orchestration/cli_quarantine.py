@@ -3,12 +3,15 @@
 What belongs here: their arguments and what they print. What does not: anything they decide.
 """
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from orchestration.settings import load_settings
 from orchestration.terminal import fail, print_json
+
+if TYPE_CHECKING:
+    from warehouse.store import Warehouse
 
 app = typer.Typer(
     name="quarantine", no_args_is_help=True, add_completion=False, help="Tools that are kept out."
@@ -78,15 +81,30 @@ def _decided(digest: str, rule: str, verdict: str, by: str, why: str, as_json: b
     from orchestration.resources import open_warehouse
 
     _usage(digest, by, why)
+    warehouse = open_warehouse(load_settings())
     try:
-        told = decide_by_hand(
-            open_warehouse(load_settings()), digest, rule=rule, verdict=verdict, by=by, why=why
-        )
+        told = decide_by_hand(warehouse, digest, rule=rule, verdict=verdict, by=by, why=why)
+        _block(warehouse)
     except BadDecision as error:
         fail(str(error), 2)
     except (UnknownContract, DecisionError) as error:
         fail(str(error), 1)
     print_json(told) if as_json else _print(told)
+
+
+def _block(warehouse: "Warehouse") -> None:
+    """Keeps what is held now out of the answers of the index that is served now."""
+    from assets.contracts.clear import firewall
+    from assets.contracts.decisions import DecisionError
+    from assets.contracts.snapshot import SNAPSHOTS
+    from serving.blocked import block
+
+    try:
+        held = firewall(warehouse).part(warehouse.tables.read(SNAPSHOTS).to_dicts())[1]
+    except DecisionError as error:  # the decision itself is kept
+        typer.echo(f"searches go on as before: {error}", err=True)
+        return
+    block(warehouse.home, (row["contract_digest"] for row in held))
 
 
 def _usage(digest: str, by: str, why: str) -> None:
@@ -101,4 +119,4 @@ def _usage(digest: str, by: str, why: str) -> None:
 def _print(told: dict[str, Any]) -> None:
     for tool in told["tools"]:
         typer.echo(f"{told['verdict']}  {tool['server_id']}  {tool['tool']}  {told['rule']}")
-    typer.echo("it takes effect with the next night")
+    typer.echo("searches leave held tools out from now on; all else follows with the next night")

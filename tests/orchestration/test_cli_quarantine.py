@@ -116,3 +116,14 @@ def test_a_server_that_was_never_seen_is_named(world: World) -> None:
     code, out, err = toolmill(cli_contracts.app, "history", "npm:nobody")
     assert (code, out) == (1, "")
     assert "npm:nobody" in err
+
+
+def test_a_decision_reaches_the_index_that_is_served_now(world: World) -> None:
+    blocked = world.warehouse.home / "router" / "BLOCKED.json"
+    name = world.digest(*BAD)
+    assert not blocked.exists()
+    assert toolmill(cli_quarantine.app, "hold", name, *SAID)[0] == 0
+    assert json.loads(blocked.read_bytes())["digests"] == [name]
+    for rule in sorted(held()["find_photo"]):
+        assert toolmill(cli_quarantine.app, "release", name, "--rule", rule, *SAID)[0] == 0
+    assert json.loads(blocked.read_bytes())["digests"] == []

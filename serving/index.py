@@ -1,215 +1,222 @@
 """The router's index: one immutable folder a version, and the pointer to the version served.
 
-    router/<version>/index.json    version, release, embedder, adapter, counts
-                     tools.jsonl   what a hit says about each tool
-                     vectors.npy   float32 [tools, dim], unit rows
-                     lexical.npz   BM25 arrays;  terms.json  its words
-    router/HEAD.json               {version, release, at}: moves after the folder is whole
+    router/<version>/index.json        format, version, release, embedder, adapter, counts, files
+                     tools.jsonl       what a hit says about each tool
+                     servers.jsonl     name, description and summary of each server
+                     contracts.jsonl   the whole contracts;  contracts.starts.npy  where each begins
+                     recipes.jsonl     how each server is launched, where that is known
+                     twins.npy         the first tool that says the same as each
+                     view-<name>.npy   float32 [rows, dim], unit rows;  .owner.npy  whose they are
+                     bm25-<field>.npz  an inverted index a field;  .terms.json  its words
+                     reranker.json     optional: a trained fusion in place of the built-in one
+    router/HEAD.json                   {version, release, at}: moves after the folder is whole
 
-What belongs here: building, loading and pointing. What does not: scoring (`router.py`), and what
-goes into a release (`training/champion.py`). No torch and no dagster here, nor below.
+What belongs here: building, loading and pointing. What does not: the files' content
+(`ranking/building.py`), scoring (`router.py`), what goes into a release (`training/champion.py`).
+No torch and no dagster here, nor below.
 """
 
-import io
 import json
-import shutil
 import time
-import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from assets.contracts.canonical import tool_text
-from assets.vectors.embed import MiniLM
-from assets.vectors.index import contract_of, embed_texts, text_digest
 from assets.vectors.lexical import BM25
-from warehouse.digest import digest
+from serving.ranking.building import Embed, Step, content_of, version_of, write_version
+from serving.ranking.model import (
+    FORMAT,
+    Index,
+    IndexBroken,
+    IndexMissing,
+    Server,
+    Source,
+    Tool,
+    View,
+)
 from warehouse.files import write_atomically
-from warehouse.lance import LanceStore
 
-FORMAT = 1
-_DESCRIPTION = 400  # characters of a description that a hit carries
+__all__ = [
+    "FORMAT",
+    "Index",
+    "IndexBroken",
+    "IndexMissing",
+    "Server",
+    "Source",
+    "Tool",
+    "View",
+    "build_index",
+    "load_index",
+    "make_router_index",
+    "point_to",
+    "served_version",
+]
 
-
-class IndexMissing(RuntimeError):
-    """There is no router index to search."""
-
-
-class IndexBroken(RuntimeError):
-    """An index folder is incomplete, or was made by another format or embedder."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One tool in the index."""
-
-    tool_id: str  # "<server_id>::<tool>"
-    server_id: str
-    tool: str
-    description: str
-    contract_digest: str
-    text: str
-    marketplaces: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Index:
-    """A loaded version: everything a query needs except the encoder."""
-
-    version: str
-    release: str
-    embedder: str
-    adapter: str | None
-    entries: list[Entry]
-    vectors: np.ndarray
-    lexical: BM25
-
-
-def entries_of(rows: Iterable[Mapping[str, Any]]) -> list[Entry]:
-    """Index entries from snapshot rows; a tool listed on several marketplaces is one entry."""
-    found: dict[str, Entry] = {}
-    for row in sorted(rows, key=lambda r: (r["server_id"], r["tool"], r["marketplace"])):
-        tool_id = f"{row['server_id']}::{row['tool']}"
-        known = found.get(tool_id)
-        if known:
-            where = (*known.marketplaces, row["marketplace"])
-            found[tool_id] = Entry(**{**known.__dict__, "marketplaces": where})
-            continue
-        contract = contract_of(row)
-        found[tool_id] = Entry(
-            tool_id=tool_id,
-            server_id=row["server_id"],
-            tool=row["tool"],
-            description=contract.get("description", "")[:_DESCRIPTION],
-            contract_digest=row["contract_digest"],
-            text=tool_text(contract),
-            marketplaces=(row["marketplace"],),
-        )
-    return list(found.values())
-
-
-def index_version(entries: Sequence[Entry], embedder: str, release: str) -> str:
-    """The name of the index these inputs make: by what went in, not by floating-point rounding."""
-    facts = [[e.tool_id, e.contract_digest, text_digest(e.text)] for e in entries]
-    return digest({"format": FORMAT, "tools": facts, "embedder": embedder, "release": release})
+REBUILD = (
+    "build it again: materialize router_index, or `toolmill index SERVERS.jsonl --out` this folder"
+)
 
 
 def build_index(
-    home: Path,
-    entries: Sequence[Entry],
-    vectors: np.ndarray,
+    place: Path,
+    source: Source,
+    embed: Embed,
     *,
     embedder: str,
     adapter: str | None = None,
     release: str = "-",
+    reranker: Mapping[str, Any] | None = None,
+    progress: Step | None = None,
 ) -> str:
-    """Writes `<home>/router/<version>/` and returns the version; an existing version is kept.
+    """Writes `<place>/router/<version>/` and returns the version; an existing version is kept.
 
-    `vectors` [len(entries), dim] are unit rows by `embedder`; `adapter` is the digest of the model
-    under `<home>/models` that the embedder merges, or None for the base model.
+    `embed` is called once a view with all its texts and gives unit rows by `embedder`; `adapter`
+    is the digest of the model that the embedder merges, None for the base model; `reranker` is a
+    trained fusion (`ranking/fusion.py`). The same source in any order makes the same version.
+    Raises ValueError for a source without tools.
     """
-    if vectors.shape[0] != len(entries) or not len(entries):
-        raise ValueError(f"router index: {len(entries)} tools but {vectors.shape[0]} vectors")
-    version = index_version(entries, embedder, release)
-    target = home / "router" / version
-    if (target / "index.json").exists():
+    content = content_of(source)
+    if not content.tools:
+        raise ValueError("router index: 0 tools given, expected at least one clear contract")
+    version = version_of(content, embedder, release, reranker)
+    if (place / "router" / version / "index.json").exists():
         return version
-    beside = home / "router" / f".{version}.{uuid.uuid4().hex[:8]}"
-    beside.mkdir(parents=True)
-    try:
-        _write(beside, entries, vectors)
-        facts = {"embedder": embedder, "adapter": adapter, "release": release}
-        meta = {"format": FORMAT, "version": version, **facts, "tools": len(entries)}
-        (beside / "index.json").write_text(json.dumps(meta, indent=1))
-        if target.exists():  # a folder without index.json: what a kill left
-            shutil.rmtree(target)
-        beside.rename(target)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+    named = {"version": version, "release": release, "embedder": embedder, "adapter": adapter}
+    write_version(place, content, embed, {"format": FORMAT, **named}, reranker, progress)
     return version
 
 
 def make_router_index(
-    home: Path, rows: Iterable[Mapping[str, Any]], store: LanceStore, retriever: str, release: str
+    home: Path, rows: Iterable[Mapping[str, Any]], store: Any, retriever: str, release: str
 ) -> str:
     """Builds the index of a release from snapshot rows and serves it; returns its version.
 
     `retriever` is "base" or the digest of an adapter under `<home>/models`. Only texts whose
     vector the store lacks are embedded.
     """
+    from assets.vectors.embed import MiniLM
+    from assets.vectors.index import embed_texts
+
     adapter = None if retriever == "base" else retriever
     embedder = MiniLM(home / "models" / adapter if adapter else None)
-    entries = entries_of(rows)
-    vectors = embed_texts([entry.text for entry in entries], embedder, store)
     version = build_index(
-        home, entries, vectors, embedder=embedder.id, adapter=adapter, release=release
+        home,
+        Source(list(rows)),
+        lambda texts: embed_texts(texts, embedder, store),
+        embedder=embedder.id,
+        adapter=adapter,
+        release=release,
     )
     point_to(home, version)
     return version
 
 
-def point_to(home: Path, version: str) -> None:
+def point_to(place: Path, version: str) -> None:
     """Serves `version` from now on; a running router notices at its next query."""
-    index = load_index(home, version)
-    path = home / "router" / "HEAD.json"
+    index = load_index(place, version)
+    path = place / "router" / "HEAD.json"
     if path.exists() and json.loads(path.read_bytes())["version"] == version:
         return
     head = {"version": version, "release": index.release, "at": time.time()}
     write_atomically(path, json.dumps(head).encode())
 
 
-def served_version(home: Path) -> str:
-    """The version that HEAD names. Raises IndexMissing with the mend."""
-    head = home / "router" / "HEAD.json"
-    if not head.exists():
+def served_version(place: Path) -> str:
+    """The version that HEAD names. Raises IndexMissing or IndexBroken with the mend."""
+    head = place / "router" / "HEAD.json"
+    try:
+        version = json.loads(head.read_bytes())["version"]
+    except FileNotFoundError:
         raise IndexMissing(
-            f"no router index under {home}: found no router/HEAD.json, expected the one that a"
-            " night publishes; run `make run` first, or point TOOLMILL_HOME at the data folder"
-        )
-    return json.loads(head.read_bytes())["version"]
+            f"no router index under {place}: found no router/HEAD.json, expected the one that a"
+            " night publishes; run `make run` or `toolmill index SERVERS.jsonl --out DIR` first,"
+            " or point TOOLMILL_HOME (or --index) at the folder that holds one"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise IndexBroken(
+            f"{head}: {error!r}, expected {{version, release, at}}; {REBUILD}"
+        ) from None
+    if not isinstance(version, str) or not version.isalnum():
+        raise IndexBroken(f"{head}: version is {version!r:.80}, expected a digest; {REBUILD}")
+    return version
 
 
-def load_index(home: Path, version: str) -> Index:
-    """Reads one version into memory. Raises IndexBroken naming what is wrong."""
-    folder = home / "router" / version
+def load_index(place: Path, version: str) -> Index:
+    """Reads one version. Raises IndexMissing or IndexBroken naming what is wrong and the mend.
+
+    Tool views but the first are mapped, not read: a query looks at some hundred rows of them.
+    """
+    folder = place / "router" / version
+    if not folder.is_dir():
+        raise IndexMissing(f"no router index {version[:12]} under {place}/router; {REBUILD}")
     try:
         meta = json.loads((folder / "index.json").read_bytes())
-        if meta["format"] != FORMAT:
-            raise IndexBroken(f"router index {version[:12]}: format {meta['format']}, not {FORMAT}")
-        lines = (folder / "tools.jsonl").read_text().splitlines()
-        rows = [json.loads(line) for line in lines]
-        vectors = np.load(folder / "vectors.npy")
-        with np.load(folder / "lexical.npz") as arrays:
-            lexical = BM25(
-                terms=json.loads((folder / "terms.json").read_bytes()),
-                starts=arrays["starts"],
-                documents=arrays["documents"],
-                weights=arrays["weights"],
-                size=len(rows),
-            )
-    except (OSError, ValueError, KeyError) as error:
+        if meta.get("format") != FORMAT:
+            found = f"format {meta.get('format')}, expected {FORMAT}"
+            raise IndexBroken(f"router index {version[:12]} in {folder}: {found}; {REBUILD}")
+        _check_sizes(folder, meta["files"])
+        return _read(folder, meta)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
+        told = f"{type(error).__name__}: {error}"
         raise IndexBroken(
-            f"router index {version[:12]} in {folder}: {error}; delete the folder and materialize"
-            " router_index again"
+            f"router index {version[:12]} in {folder}: {told}; delete the folder and {REBUILD}"
         ) from error
-    if len(vectors) != len(rows):
-        raise IndexBroken(
-            f"router index {version[:12]}: {len(vectors)} vectors for {len(rows)} tools"
-        )
-    entries = [Entry(**{**row, "marketplaces": tuple(row["marketplaces"])}) for row in rows]
+
+
+def _check_sizes(folder: Path, files: Mapping[str, int]) -> None:
+    for name, size in files.items():
+        found = (folder / name).stat().st_size
+        if found != size:
+            raise ValueError(f"{name} has {found} bytes, expected {size}")
+
+
+def _read(folder: Path, meta: Mapping[str, Any]) -> Index:
+    tools = [_tool(row) for row in _lines(folder / "tools.jsonl")]
+    servers = [Server(**row) for row in _lines(folder / "servers.jsonl")]
+    if len(tools) != meta["counts"]["tools"] or len(servers) != meta["counts"]["servers"]:
+        raise ValueError(f"{len(tools)} tools, expected {meta['counts']['tools']}")
     named = {name: meta[name] for name in ("version", "release", "embedder", "adapter")}
-    return Index(**named, entries=entries, vectors=vectors, lexical=lexical)
+    views = {name: _view(folder, name, of["level"]) for name, of in meta["views"].items()}
+    trained = folder / "reranker.json"
+    return Index(
+        **named,
+        tools=tools,
+        servers=servers,
+        views=views,
+        fields={name: _field(folder, name, size) for name, size in meta["fields"].items()},
+        twins=np.load(folder / "twins.npy"),
+        recipes={row["server_id"]: row["recipe"] for row in _lines(folder / "recipes.jsonl")},
+        contracts=(folder / "contracts.jsonl").open("rb"),
+        contract_starts=np.load(folder / "contracts.starts.npy"),
+        reranker=json.loads(trained.read_bytes()) if trained.exists() else None,
+    )
 
 
-def _write(folder: Path, entries: Sequence[Entry], vectors: np.ndarray) -> None:
-    rows = "".join(json.dumps(asdict(e), ensure_ascii=False) + "\n" for e in entries)
-    (folder / "tools.jsonl").write_text(rows)
-    np.save(folder / "vectors.npy", np.ascontiguousarray(vectors, np.float32))
-    lexical = BM25.build([f"{entry.tool}\n{entry.text}" for entry in entries])
-    buffer = io.BytesIO()
-    np.savez(buffer, starts=lexical.starts, documents=lexical.documents, weights=lexical.weights)
-    (folder / "lexical.npz").write_bytes(buffer.getvalue())
-    (folder / "terms.json").write_text(json.dumps(lexical.terms, ensure_ascii=False))
+def _lines(path: Path) -> list[dict[str, Any]]:
+    with path.open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def _tool(row: dict[str, Any]) -> Tool:
+    listed = {name: tuple(row[name]) for name in ("marketplaces", "flags")}
+    return Tool(**{**row, **listed})
+
+
+def _view(folder: Path, name: str, level: str) -> View:
+    mapped = None if name == "full" or level == "server" else "r"
+    vectors = np.load(folder / f"view-{name}.npy", mmap_mode=mapped)
+    return View(vectors, np.load(folder / f"view-{name}.owner.npy"), level)
+
+
+def _field(folder: Path, name: str, size: int) -> BM25:
+    terms = json.loads((folder / f"bm25-{name}.terms.json").read_bytes())
+    with np.load(folder / f"bm25-{name}.npz") as arrays:
+        return BM25(
+            terms={term: place for place, term in enumerate(terms)},
+            starts=arrays["starts"],
+            documents=arrays["documents"],
+            weights=arrays["weights"],
+            size=size,
+        )

@@ -21,7 +21,7 @@ from assets.contracts.canonical import tool_text
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.vectors.index import VECTORS, text_digest
 from orchestration.cli import app
-from serving.index import build_index, entries_of, point_to
+from serving.index import Source, build_index, point_to
 from tests.synthesis.export_world import pair, publish, published, snapshot, tool
 from training.adapters import adapter_table
 from training.champion import Champion, make_release
@@ -137,8 +137,12 @@ def vectors(warehouse: Warehouse) -> None:
         for name in ("npm:file", "npm:issue")
     ]
     publish(warehouse, VECTORS, [*rows, *servers])
-    entries = entries_of([FILE, ISSUE])
-    version = build_index(warehouse.home, entries, np.eye(2, 4, dtype=np.float32), embedder="e")
+    version = build_index(
+        warehouse.home,
+        Source([FILE, ISSUE]),
+        lambda texts: np.eye(len(texts), 4, dtype=np.float32),
+        embedder="e",
+    )
     point_to(warehouse.home, version)
 
 

@@ -1,11 +1,13 @@
 """A built index over a small world, without any model."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from assets.vectors.index import embed_texts
-from serving.index import build_index, entries_of, point_to
+from serving.index import Source, build_index, point_to
 from tests.vectors.conftest import WordEmbedder, snapshot
 from warehouse.lance import LanceStore
 
@@ -24,9 +26,10 @@ def embedder() -> WordEmbedder:
 
 
 def build(home: Path, rows: list[dict], embedder: WordEmbedder, release: str = "r1") -> str:
-    entries = entries_of(rows)
-    vectors = embed_texts([entry.text for entry in entries], embedder, LanceStore(home / "lance"))
-    return build_index(home, entries, vectors, embedder=embedder.id, release=release)
+    def embed(texts: Sequence[str]) -> np.ndarray:
+        return embed_texts(texts, embedder, LanceStore(home / "lance"))
+
+    return build_index(home, Source(rows), embed, embedder=embedder.id, release=release)
 
 
 @pytest.fixture

@@ -1,30 +1,35 @@
 """An index version is whole, immutable and named by its content; the pointer follows."""
 
+import json
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from serving.index import (
     IndexBroken,
     IndexMissing,
+    Source,
     build_index,
-    entries_of,
     load_index,
     make_router_index,
     point_to,
     served_version,
 )
+from serving.ranking.building import content_of, version_of
 from tests.serving.conftest import WORLD, build
 from tests.vectors.conftest import WordEmbedder, snapshot
 from warehouse.lance import LanceStore
 
 
-def test_a_tool_on_two_marketplaces_is_one_entry() -> None:
-    clock = next(entry for entry in entries_of(WORLD) if entry.tool == "get_time")
+def test_a_tool_on_two_marketplaces_is_one_tool() -> None:
+    tools = content_of(Source(WORLD)).tools
+    clock = next(tool for tool in tools if tool.tool == "get_time")
     assert clock.marketplaces == ("mcpso", "registry")
-    assert len(entries_of(WORLD)) == 4
+    assert len(tools) == 4
 
 
 def test_the_same_inputs_make_the_same_version(home: Path, embedder: WordEmbedder) -> None:
@@ -32,21 +37,88 @@ def test_the_same_inputs_make_the_same_version(home: Path, embedder: WordEmbedde
     assert build(home, WORLD, embedder, release="r2") != served_version(home)
 
 
+@settings(max_examples=25)
+@given(st.permutations(WORLD))
+def test_the_order_of_rows_is_no_part_of_the_version(rows: list[dict]) -> None:
+    told = {"npm:files": {"name": "Files", "description": "", "summary": ""}}
+    names = {version_of(content_of(Source(r, told)), "e", "r", None) for r in (rows, WORLD)}
+    assert len(names) == 1
+
+
+def test_everything_that_is_answered_with_is_part_of_the_version() -> None:
+    digest = WORLD[0]["contract_digest"]
+    variants = [
+        Source(WORLD),
+        Source(WORLD, servers={"npm:files": {"name": "Files"}}),
+        Source(WORLD, instructions={digest: ["Show me notes.txt"]}),
+        Source(WORLD, recipes={"npm:files": {"package": "files"}}),
+        Source([{**WORLD[0], "flags": ("poisoning",)}, *WORLD[1:]]),
+        Source([{**WORLD[0], "reliability": 0.5}, *WORLD[1:]]),
+    ]
+    made = {version_of(content_of(source), "e", "r", None) for source in variants}
+    assert len(made) == len(variants)
+
+
 def test_a_loaded_version_holds_what_was_built(home: Path) -> None:
     index = load_index(home, served_version(home))
     assert index.release == "r1"
     assert index.embedder == "words"
-    assert [entry.tool_id for entry in index.entries] == sorted(e.tool_id for e in index.entries)
-    assert np.allclose(np.linalg.norm(index.vectors, axis=1), 1.0, atol=1e-5)
-    assert index.lexical.scores("email").argmax() == 3
+    assert [tool.tool_id for tool in index.tools] == sorted(t.tool_id for t in index.tools)
+    for view in index.views.values():
+        assert np.allclose(np.linalg.norm(view.vectors, axis=1), 1.0, atol=1e-5)
+    assert index.fields["all"].scores("email").argmax() == 3
+    assert [index.servers[tool.server].server_id for tool in index.tools] == [
+        tool.server_id for tool in index.tools
+    ]
+
+
+def test_contracts_recipes_and_requests_come_back(tmp_path: Path, embedder: WordEmbedder) -> None:
+    source = Source(
+        WORLD,
+        servers={"pypi:mail": {"name": "Mail", "description": "Letters", "summary": "Sends mail"}},
+        instructions={WORLD[4]["contract_digest"]: ["Tell Anna I am late", "Write to Bob"]},
+        recipes={"pypi:mail": {"registry": "pypi", "name": "mail"}},
+    )
+    version = build_index(tmp_path, source, embedder.embed, embedder="words")
+    index = load_index(tmp_path, version)
+    place = index.place_of("pypi:mail::send_email")
+    assert place is not None
+    assert index.contract(place) == json.loads(WORLD[4]["contract"])
+    assert index.recipe("pypi:mail") == {"registry": "pypi", "name": "mail"}
+    assert index.recipe("npm:files") is None
+    assert index.place_of("pypi:mail::gone") is None
+    assert index.views["asked"].owners.tolist() == [place, place]
+    assert index.servers[index.tools[place].server].summary == "Sends mail"
+    shutil.rmtree(tmp_path / "router" / version)
+    assert index.contract(0)["name"] == "read_file"
+
+
+def test_each_text_is_embedded_once_a_view(tmp_path: Path, embedder: WordEmbedder) -> None:
+    rows = [snapshot(f"npm:copy-{i}", "read_file", "Read one file") for i in range(5)]
+    build_index(tmp_path, Source(rows), embedder.embed, embedder="words")
+    assert embedder.embedded.count("read file\nRead one file") == 1
 
 
 def test_a_home_without_an_index_says_how_to_make_one(tmp_path: Path) -> None:
-    with pytest.raises(IndexMissing, match="make run"):
+    with pytest.raises(IndexMissing, match="toolmill index"):
         served_version(tmp_path)
+    with pytest.raises(IndexMissing, match="materialize router_index"):
+        load_index(tmp_path, "abc")
 
 
-@pytest.mark.parametrize("lost", ["vectors.npy", "tools.jsonl", "index.json", "lexical.npz"])
+@pytest.mark.parametrize("text", ["", "{}", '{"version": 3}', '{"version": "../x"}', "[1]"])
+def test_a_broken_pointer_says_what_is_wrong(home: Path, text: str) -> None:
+    (home / "router" / "HEAD.json").write_text(text)
+    with pytest.raises(IndexBroken, match=r"HEAD\.json.*materialize router_index"):
+        served_version(home)
+
+
+FILES = ["index.json", "tools.jsonl", "servers.jsonl", "contracts.jsonl", "recipes.jsonl",
+         "twins.npy", "contracts.starts.npy", "view-full.npy", "view-full.owner.npy",
+         "view-server.npy", "bm25-all.npz", "bm25-all.terms.json"]  # fmt: skip
+
+
+@pytest.mark.parametrize("lost", FILES)
 def test_a_version_with_a_lost_file_is_refused(home: Path, lost: str) -> None:
     version = served_version(home)
     (home / "router" / version / lost).unlink()
@@ -54,21 +126,38 @@ def test_a_version_with_a_lost_file_is_refused(home: Path, lost: str) -> None:
         load_index(home, version)
 
 
-def test_a_truncated_array_is_refused(home: Path) -> None:
+@pytest.mark.parametrize("cut", FILES)
+def test_a_half_written_file_is_refused(home: Path, cut: str) -> None:
     version = served_version(home)
-    path = home / "router" / version / "vectors.npy"
-    path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(IndexBroken):
+    path = home / "router" / version / cut
+    path.write_bytes(path.read_bytes()[:-1] if path.stat().st_size else b"{")
+    with pytest.raises(IndexBroken, match="materialize router_index"):
+        load_index(home, version)
+
+
+def test_an_index_of_the_old_format_is_refused(home: Path) -> None:
+    version = served_version(home)
+    path = home / "router" / version / "index.json"
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), "format": 1}))
+    with pytest.raises(IndexBroken, match=r"format 1, expected 2.*build it again"):
         load_index(home, version)
 
 
 def test_the_pointer_does_not_move_to_a_broken_version(home: Path, embedder: WordEmbedder) -> None:
     before = served_version(home)
     other = build(home, WORLD[:2], embedder)
-    (home / "router" / other / "vectors.npy").unlink()
+    (home / "router" / other / "view-full.npy").unlink()
     with pytest.raises(IndexBroken):
         point_to(home, other)
     assert served_version(home) == before
+
+
+def test_pointing_at_the_served_version_again_changes_nothing(
+    home: Path, embedder: WordEmbedder
+) -> None:
+    before = (home / "router" / "HEAD.json").read_bytes()
+    point_to(home, build(home, WORLD, embedder))
+    assert (home / "router" / "HEAD.json").read_bytes() == before
 
 
 def test_what_a_kill_left_is_built_again(home: Path, embedder: WordEmbedder) -> None:
@@ -78,9 +167,17 @@ def test_what_a_kill_left_is_built_again(home: Path, embedder: WordEmbedder) -> 
     assert load_index(home, version).version == version
 
 
-def test_an_empty_world_is_no_index(tmp_path: Path) -> None:
+def test_a_failing_encoder_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="texts but 1 vectors"):
+        build_index(
+            tmp_path, Source(WORLD), lambda texts: np.ones((1, 4), np.float32), embedder="e"
+        )
+    assert list((tmp_path / "router").iterdir()) == []
+
+
+def test_an_empty_world_is_no_index(tmp_path: Path, embedder: WordEmbedder) -> None:
     with pytest.raises(ValueError, match="0 tools"):
-        build_index(tmp_path, [], np.zeros((0, 4)), embedder="words")
+        build_index(tmp_path, Source([]), embedder.embed, embedder="words")
 
 
 def test_the_index_of_a_release_embeds_only_what_is_new(tmp_path: Path) -> None:
@@ -90,7 +187,6 @@ def test_the_index_of_a_release_embeds_only_what_is_new(tmp_path: Path) -> None:
     held = store.count()
     grown = [*WORLD, snapshot("pypi:mail", "read_email", "Read the newest email")]
     second = make_router_index(tmp_path, grown, store, "base", "r2")
-    assert store.count() == held + 1
+    # The new tool's four views (params as in "path") and the server's summary by its tools.
+    assert held < store.count() <= held + 5
     assert served_version(tmp_path) == second != first
-    shutil.rmtree(tmp_path / "router" / first)
-    assert load_index(tmp_path, second).release == "r2"

@@ -1,0 +1,129 @@
+"""The router: a question in words, the best tools out, each with the reason why.
+
+What belongs here: encoding a batch of questions, asking a strategy, making hits. What does not:
+scores (`strategies.py`), following the served version (`following.py`).
+"""
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from serving.ranking.asked import Answer, Ask, Hit, checked
+from serving.ranking.eligible import Blocked, Eligible
+from serving.ranking.model import Index, IndexBroken
+from serving.ranking.signals import Signals, texts_of
+from serving.ranking.strategies import BY_NAME, Ranked
+
+if TYPE_CHECKING:
+    from assets.vectors.embed import Embedder
+    from serving.session import Session
+
+_SPARE = 40  # places beyond k that are ranked, so that collapsed twins leave k hits
+
+
+class Router:
+    """Answers questions from one index with the encoder that made it; safe to share by threads."""
+
+    def __init__(self, index: Index, encoder: "Embedder", blocked: Blocked | None = None) -> None:
+        if encoder.id != index.embedder:
+            raise IndexBroken(
+                f"router index {index.version[:12]} was made by {index.embedder}, the encoder is"
+                f" {encoder.id}; build it again: materialize router_index, or `toolmill index"
+                " SERVERS.jsonl --out` this folder"
+            )
+        self.index = index
+        self.blocked = blocked or Blocked()
+        self._encoder = encoder
+        self._eligible = Eligible(index, self.blocked)
+
+    def blocking(self, blocked: Blocked) -> "Router":
+        """The same router under other decisions of the quarantine."""
+        return Router(self.index, self._encoder, blocked)
+
+    def find(self, ask: Ask) -> Answer:
+        """The best tools for one question. Raises BadQuery."""
+        return self.find_many([ask])[0]
+
+    def find_many(self, asks: Sequence[Ask]) -> list[Answer]:
+        """`find` for many questions, encoded together; `ms` shares the encoding out."""
+        began = time.perf_counter()
+        ready = [checked(ask) for ask in asks]
+        pairs = [texts_of(ask) for ask, _ in ready]
+        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+        at = {text: row for row, text in enumerate(texts)}
+        vectors = self._encoder.embed(texts) if texts else np.zeros((0, 1), np.float32)
+        shared = (time.perf_counter() - began) / max(len(asks), 1)
+        out = []
+        for (ask, notes), (tool, server) in zip(ready, pairs, strict=True):
+            began = time.perf_counter()
+            signals = Signals(self.index, ask, vectors[at[tool]], vectors[at[server]])
+            hits = self._hits(signals)
+            ms = (shared + time.perf_counter() - began) * 1000
+            out.append(self._answer(ask, hits, notes, ms))
+        return out
+
+    def session(self, **settings: Any) -> "Session":
+        """A search in several steps: refine, exclude, stop."""
+        from serving.session import Session
+
+        return Session(self, **settings)
+
+    def _answer(self, ask: Ask, hits: list[Hit], notes: tuple[str, ...], ms: float) -> Answer:
+        suitable = 1.0 if hits else 0.0
+        return Answer(
+            hits=hits,
+            index=self.index.version,
+            strategy=ask.strategy,
+            suitable=suitable,
+            no_tool=not hits,
+            ms=round(ms, 2),
+            notes=notes,
+        )
+
+    def _hits(self, signals: Signals) -> list[Hit]:
+        ask = signals.ask
+        mask = self._eligible.mask(ask.allowed, ask.exclude)
+        most = ask.k + ask.stretch + _SPARE
+        while True:
+            ranked = BY_NAME[ask.strategy](signals, mask, most)
+            groups = _collapsed(self.index.twins[ranked.places])
+            if len(groups) >= ask.k + ask.stretch or len(ranked.places) < most:
+                return self._cut(signals, ranked, groups)
+            most *= 2
+
+    def _cut(self, signals: Signals, ranked: Ranked, groups: list[list[int]]) -> list[Hit]:
+        return [self._hit(signals, ranked, group) for group in groups[: signals.ask.k]]
+
+    def _hit(self, signals: Signals, ranked: Ranked, group: list[int]) -> Hit:
+        at = group[0]
+        place = int(ranked.places[at])
+        tool = self.index.tools[place]
+        scores = {name: round(float(part[at]), 4) for name, part in ranked.parts.items()}
+        why = {
+            "view": max(scores, key=lambda name: scores[name], default=""),
+            "scores": scores,
+            "words": signals.words(place),
+        }
+        return Hit(
+            tool_id=tool.tool_id,
+            server_id=tool.server_id,
+            tool=tool.tool,
+            score=round(float(ranked.scores[at]), 4),
+            description=tool.description,
+            contract_digest=tool.contract_digest,
+            why=why,
+            twins=tuple(self.index.tools[int(ranked.places[i])].tool_id for i in group[1:]),
+            flags=tool.flags,
+            read_only=tool.read_only,
+            reliability=tool.reliability,
+        )
+
+
+def _collapsed(twins: np.ndarray) -> list[list[int]]:
+    """Rows of one twin group together, groups in the order of their best row."""
+    groups: dict[int, list[int]] = {}
+    for row, group in enumerate(twins.tolist()):
+        groups.setdefault(group, []).append(row)
+    return list(groups.values())

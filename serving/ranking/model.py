@@ -1,0 +1,129 @@
+"""What an index holds, as plain data, and the errors of reading it.
+
+What belongs here: tools, servers, views, the loaded version, the source it is built from. What does
+not: files (`building.py`, `serving/index.py`), scores (`scoring.py`).
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from assets.vectors.lexical import BM25
+
+FORMAT = 2
+DESCRIPTION = 400  # characters of a description that a hit carries
+TOOL, SERVER = "tool", "server"  # levels of a view
+
+
+class IndexMissing(RuntimeError):
+    """There is no router index to search."""
+
+
+class IndexBroken(RuntimeError):
+    """An index folder is incomplete, or was made by another format or embedder."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One tool of the index."""
+
+    tool_id: str  # "<server_id>::<tool>"
+    server_id: str
+    tool: str
+    description: str
+    contract_digest: str
+    marketplaces: tuple[str, ...]
+    flags: tuple[str, ...] = ()
+    read_only: bool | None = None
+    reliability: float | None = None  # share of calls that worked, 0..1
+    server: int = 0  # its place among the servers
+
+
+@dataclass(frozen=True)
+class Server:
+    """One server of the index."""
+
+    server_id: str
+    name: str
+    description: str
+    summary: str
+
+
+@dataclass(frozen=True)
+class View:
+    """Vectors of one sort of text; `owners[row]` is the place of the tool or server it is of."""
+
+    vectors: np.ndarray  # float32 [rows, dim], unit rows
+    owners: np.ndarray  # int32 [rows]
+    level: str  # TOOL or SERVER
+
+    @cached_property
+    def own(self) -> bool:
+        """Whether row i is of place i: one row each, in order."""
+        return bool(np.array_equal(self.owners, np.arange(len(self.owners))))
+
+
+@dataclass(frozen=True)
+class Source:
+    """What an index is built from; only `rows` is needed.
+
+    `rows` are snapshot rows: server_id, tool, contract_digest, contract (JSON), marketplace, and
+    optionally flags and reliability.
+    """
+
+    rows: Sequence[Mapping[str, Any]]
+    servers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    instructions: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    recipes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Index:
+    """A loaded version: everything a query needs except the encoder."""
+
+    version: str
+    release: str
+    embedder: str
+    adapter: str | None
+    tools: list[Tool]
+    servers: list[Server]
+    views: dict[str, View]
+    fields: dict[str, BM25]
+    twins: np.ndarray  # int32 [tools]: the place of the first tool that says the same
+    recipes: dict[str, dict[str, Any]]  # by server id
+    contracts: BinaryIO  # held open: a folder cleaned away under a query still answers
+    contract_starts: np.ndarray  # int64 [tools + 1], bytes in contracts.jsonl
+    reranker: dict[str, Any] | None = None  # a trained fusion that replaces the built-in one
+
+    @property
+    def entries(self) -> list[Tool]:
+        """The tools."""
+        return self.tools
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Where each tool id is."""
+        return {tool.tool_id: place for place, tool in enumerate(self.tools)}
+
+    @cached_property
+    def server_of(self) -> np.ndarray:
+        """The server's place of each tool, int32 [tools]."""
+        return np.array([tool.server for tool in self.tools], np.int32)
+
+    def place_of(self, tool_id: str) -> int | None:
+        """The place of a tool, None when the index does not hold it."""
+        return self.places.get(tool_id)
+
+    def contract(self, place: int) -> dict[str, Any]:
+        """The whole contract of one tool, read from the version's folder."""
+        start, end = (int(at) for at in self.contract_starts[place : place + 2])
+        return json.loads(os.pread(self.contracts.fileno(), end - start, start))
+
+    def recipe(self, server_id: str) -> dict[str, Any] | None:
+        """How the server is launched, None when the index was built without it."""
+        return self.recipes.get(server_id)

@@ -1,0 +1,64 @@
+"""What one question says about the whole pool: cosines and word scores, computed when needed.
+
+What belongs here: products with the views, BM25 of the fields. What does not: which tools may be
+answered (`eligible.py`), how signals become an order (`strategies.py`).
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from assets.vectors.texts import FULL, SERVER_FIELD
+from serving.ranking.asked import Ask
+from serving.ranking.model import Index
+
+
+def texts_of(ask: Ask) -> tuple[str, str]:
+    """What is asked of the tool and of its server. A user's words stand for both; a model that
+    names only one side has said nothing of the other."""
+    tool = "\n".join(text for text in (ask.tool, ask.query) if text)
+    server = "\n".join(text for text in (ask.server, ask.query) if text)
+    return tool or server, server or tool
+
+
+class Signals:
+    """The signals of one question. `tool` and `server` are unit vectors of the two texts."""
+
+    def __init__(self, index: Index, ask: Ask, tool: np.ndarray, server: np.ndarray) -> None:
+        self.index, self.ask = index, ask
+        self.tool, self.server = tool, server
+        self.tool_text, self.server_text = texts_of(ask)
+
+    @cached_property
+    def dense(self) -> np.ndarray:
+        """Cosine to each tool's full text, float32 [tools]."""
+        return self.index.views[FULL].vectors @ self.tool
+
+    @cached_property
+    def lexical(self) -> np.ndarray:
+        """BM25 of each tool's whole text, float32 [tools]."""
+        return self.index.fields["all"].scores(self.tool_text)
+
+    def view(self, name: str, places: np.ndarray) -> np.ndarray:
+        """Cosines of the tool's text to the tools at `places`, by a view of one row each."""
+        return self.index.views[name].vectors[places] @ self.tool
+
+    def servers(self, name: str) -> np.ndarray:
+        """Cosine of the server's text to each server, float32 [servers]."""
+        return self.index.views[name].vectors @ self.server
+
+    @cached_property
+    def server_words(self) -> np.ndarray:
+        """BM25 of each server's document, float32 [servers]."""
+        return self.index.fields[SERVER_FIELD].scores(self.server_text)
+
+    def words(self, place: int, most: int = 5) -> list[str]:
+        """The words that the question and the tool have in common, heaviest first."""
+        return self.index.fields["all"].shared_words(self.tool_text, place)[:most]
+
+
+def unit(vectors: Sequence[np.ndarray]) -> np.ndarray:
+    """The direction of a sum of vectors."""
+    total = np.sum(vectors, axis=0)
+    return (total / max(float(np.linalg.norm(total)), 1e-9)).astype(np.float32)

@@ -11,7 +11,7 @@ from assets.catalogue.catalogue import CATALOGUE
 from assets.contracts.quarantine import held_tools
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.marketplaces.crawl import adapter
-from assets.marketplaces.listing import LISTINGS
+from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.rows import DEPLOYMENTS
 from assets.synthesis.judging.judge import JUDGEMENTS
 from assets.synthesis.writing.compose import PAIRS

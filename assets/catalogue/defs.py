@@ -12,7 +12,8 @@ from assets.catalogue.catalogue import CATALOGUE, Row, catalogue, listing_ids
 from assets.catalogue.coverage import COVERAGE, DIMENSIONS, coverage, servers
 from assets.catalogue.report import figures, tables
 from assets.contracts.snapshot import SNAPSHOTS
-from assets.marketplaces.listing import LISTINGS, from_row
+from assets.marketplaces.listing import from_row
+from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.rows import DEPLOYMENTS
 from warehouse.audit import (
     Verdict,

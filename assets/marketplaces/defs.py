@@ -14,7 +14,7 @@ from assets.marketplaces.crawl import (
     adapter,
     crawl,
 )
-from assets.marketplaces.listing import LISTINGS
+from assets.marketplaces.listing_table import LISTINGS
 from assets.marketplaces.merge import merged
 from assets.partitions import close_night_after, marketplaces
 from warehouse.audit import Expect, Verdict, expect_match, expect_present, expect_unique

@@ -1,19 +1,18 @@
-"""Listing: what one marketplace says about one server, in one normal form, and its table.
+"""Listing: what one marketplace says about one server, in one normal form.
 
 What belongs here: the form, its row and the flags' names.
-What does not: how a marketplace's payload becomes a listing (one module per marketplace), how a
-command line is understood (`command.py`), and what can be launched (`assets/servers/recipe.py`).
+What does not: its table (`listing_table.py`: a launch needs no polars), how a marketplace's payload
+becomes a listing (one module per marketplace), how a command line is understood (`command.py`), and
+what can be launched (`assets/servers/recipe.py`).
 """
 
 import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
-import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
 from warehouse.digest import canonical_json, digest
-from warehouse.tables import TableSpec
 
 Transport = Literal["stdio", "streamable-http", "sse"]
 PackageType = Literal["npm", "pypi", "mcpb", "oci", "nuget", "cargo"]
@@ -98,35 +97,6 @@ class Listing(_Frozen):
         return f"{self.marketplace}:{self.native_id}"
 
 
-LISTINGS = TableSpec(
-    name="listings",
-    key=("listing_id",),
-    columns={
-        "listing_id": pl.String,
-        "marketplace": pl.String,
-        "native_id": pl.String,
-        "name": pl.String,
-        "description": pl.String,
-        "repository": pl.String,
-        "subfolder": pl.String,
-        "transport": pl.String,
-        "command": pl.String,
-        "args": pl.String,  # this and the five below: canonical JSON
-        "env": pl.String,
-        "headers": pl.String,
-        "package": pl.String,
-        "flags": pl.String,
-        "url": pl.String,
-        "evidence": pl.String,
-        "runnable": pl.Boolean,
-        "reason": pl.String,
-        "updated_at": pl.String,
-        "listing_digest": pl.String,  # over all of the above but updated_at
-        "fetched_at": pl.Float64,  # seconds since the epoch
-    },
-    volatile=("fetched_at",),
-)
-
 _NESTED = ("args", "env", "headers", "package", "flags")
 
 
@@ -136,7 +106,7 @@ def listing_digest(listing: Listing) -> str:
 
 
 def to_row(listing: Listing, *, fetched_at: float | None = None) -> dict[str, Any]:
-    """The listing as a row of LISTINGS; nested fields become canonical JSON."""
+    """The listing as a row of the table; nested fields become canonical JSON."""
     facts = listing.model_dump(mode="json")
     row = {
         name: canonical_json(value).decode() if name in _NESTED and value is not None else value
@@ -150,7 +120,7 @@ def to_row(listing: Listing, *, fetched_at: float | None = None) -> dict[str, An
 
 
 def from_row(row: Mapping[str, Any]) -> Listing:
-    """The listing of a row of LISTINGS; columns that are not part of the form are ignored."""
+    """The listing of a row of the table; columns that are not part of the form are ignored."""
     facts = {name: row.get(name) for name in Listing.model_fields}
     for name in _NESTED:
         if isinstance(text := facts[name], str):

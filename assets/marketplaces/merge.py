@@ -5,7 +5,7 @@ What belongs here: which of yesterday's rows stay. What does not: seeing (`crawl
 
 import polars as pl
 
-from assets.marketplaces.listing import LISTINGS
+from assets.marketplaces.listing_table import LISTINGS
 from assets.marketplaces.policy import CrawlResult
 
 

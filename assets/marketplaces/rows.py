@@ -8,7 +8,8 @@ import time
 
 import polars as pl
 
-from assets.marketplaces.listing import LISTINGS, Listing, to_row
+from assets.marketplaces.listing import Listing, to_row
+from assets.marketplaces.listing_table import LISTINGS
 
 _CHUNK = 500  # listings are Python objects until then: about 10 KB each, as columns 1-2 KB
 

@@ -17,6 +17,7 @@ from assets.contracts.scan import scan_list
 from assets.marketplaces.guard import is_loopback
 from assets.marketplaces.listing import EnvVar, Listing, Package
 from assets.servers.deploy import deploy
+from assets.servers.deployed import Deployed
 from assets.servers.folder import readable
 from assets.servers.launch import Launch, Mount
 from assets.servers.local import behaviour_of, certificate_of
@@ -26,7 +27,6 @@ from assets.servers.probe import ProbeResult, probe
 from assets.servers.recipe import Recipe, Unlaunchable, plan_recipe
 from assets.servers.remote import RemotePolicy
 from assets.servers.resolve import Resolver
-from assets.servers.rows import Deployed
 from assets.servers.taxonomy import Failure
 from assets.servers.toolchain import Toolchain, find_toolchain
 from warehouse.effects.ledger import Ledger

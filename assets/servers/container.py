@@ -6,12 +6,12 @@ Does not belong here: the engine's words (`docker.py`), what a tag stands for (`
 
 from assets.servers.backend import SandboxUnavailable
 from assets.servers.conversation import ProbePolicy
+from assets.servers.deployed import Deployed, failed
 from assets.servers.docker import Docker
 from assets.servers.local import asked, given_names
 from assets.servers.policy import DeployPolicy
 from assets.servers.probe import ProbeResult, probe
 from assets.servers.recipe import Recipe
-from assets.servers.rows import Deployed, failed
 from assets.servers.secrets import Given
 from assets.servers.taxonomy import Failure
 

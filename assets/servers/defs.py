@@ -7,7 +7,8 @@ from typing import Any
 import dagster as dg
 
 from assets.contracts.shown import table
-from assets.marketplaces.listing import LISTINGS, from_row
+from assets.marketplaces.listing import from_row
+from assets.marketplaces.listing_table import LISTINGS
 from assets.partitions import close_night_after, marketplaces
 from assets.servers.night import deploy_listings, summary
 from assets.servers.policy import DeployPolicy

@@ -12,12 +12,12 @@ from urllib.parse import urlsplit
 from assets.marketplaces.guard import is_loopback
 from assets.servers.container import run_image
 from assets.servers.conversation import ProbePolicy
+from assets.servers.deployed import Deployed, failed
 from assets.servers.local import asked, given_names, run_package
 from assets.servers.policy import DeployPolicy, conditions
 from assets.servers.probe import ProbeResult
 from assets.servers.recipe import Recipe
 from assets.servers.remote import RemotePolicy, probe_remote
-from assets.servers.rows import Deployed, failed
 from assets.servers.secrets import Given, SecretError
 from assets.servers.taxonomy import Failure
 from assets.servers.toolchain import Toolchain, find_toolchain

@@ -13,6 +13,7 @@ from assets.servers.asker import ask_again, with_moved_clock
 from assets.servers.bundle import SERVER
 from assets.servers.certificate import certify
 from assets.servers.conversation import ProbePolicy
+from assets.servers.deployed import Deployed, failed
 from assets.servers.fetch import Artifact, FetchError, ensure_artifact
 from assets.servers.guesses import made_up_by, next_guess
 from assets.servers.launch import Launch, Mount, SandboxPolicy
@@ -22,7 +23,7 @@ from assets.servers.policy import DeployPolicy
 from assets.servers.probe import ProbeResult, probe
 from assets.servers.reads import variables_read
 from assets.servers.recipe import Recipe
-from assets.servers.rows import Deployed, failed
+from assets.servers.recipe_facts import recipe_facts
 from assets.servers.secrets import Given
 from assets.servers.taxonomy import Failure
 from assets.servers.toolchain import Toolchain
@@ -54,6 +55,7 @@ def run_package(
         behaviour_of(launch, tried.result, policy, sandbox),
         certificate_of(sandbox, toolchain),
         licence_of(recipe, artifact.tree),
+        launched=_launched(recipe, tried),
     )
 
 
@@ -170,6 +172,17 @@ class _Package:
                 return last
             stands = last if older else stands
         return stands
+
+
+def _launched(recipe: Recipe, tried: _Tried) -> dict[str, Any] | None:
+    """The facts of the launch that counted, where they are not those of the planned one. What was
+    made up is in them whatever real values it was given: those may be withdrawn."""
+    scripts = tried.artifact.built_with_scripts
+    if tried.recipe == recipe and not scripts:
+        return None
+    made_up = _made_up(recipe, tried, Given())
+    used = tried.recipe.model_copy(update={"placeholders": made_up})
+    return recipe_facts(used, scripts=scripts)
 
 
 def _made_up(recipe: Recipe, tried: _Tried, given: Given) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from assets.marketplaces.listing import Listing
 from assets.servers.deploy import deploy, effect_key, refusal
+from assets.servers.deployed import Deployed, failed
 from assets.servers.policy import DeployPolicy, conditions
 from assets.servers.recipe import (
     RECIPE_VERSION,
@@ -23,7 +24,7 @@ from assets.servers.recipe import (
     server_id,
 )
 from assets.servers.resolve import Resolver
-from assets.servers.rows import Deployed, deployment_row, failed
+from assets.servers.rows import deployment_row
 from assets.servers.toolchain import Toolchain, find_toolchain
 from warehouse.blobs import Blobs
 from warehouse.digest import digest

@@ -1,19 +1,20 @@
 """The rows of deployments: what is kept of one launch, and the table.
 
-Belongs here: the result of a deployment, its columns, and which parts go to blobs of their own.
-Does not belong here: bringing it about (`deploy.py`).
+Belongs here: the columns, and which parts go to blobs of their own.
+Does not belong here: the result itself (`deployed.py`) and bringing it about (`deploy.py`).
 """
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import polars as pl
 
+from assets.servers.deployed import Deployed
 from assets.servers.probe import ProbeResult
 from assets.servers.recipe import Recipe, Unlaunchable
-from assets.servers.taxonomy import Failure, next_retry
+from assets.servers.recipe_facts import recipe_facts
+from assets.servers.taxonomy import next_retry
 from warehouse.blobs import Blobs
 from warehouse.digest import canonical_json
 from warehouse.tables import TableSpec
@@ -43,6 +44,7 @@ DEPLOYMENTS = TableSpec(
         "built_with_scripts": pl.Boolean,  # the package's own install scripts or build ran
         "license": pl.String,  # as the installed package states it; null: it does not
         "placeholders": pl.String,  # JSON list of what was made up: "env:NAME", "arg:0", …
+        "recipe": pl.String,  # JSON of `recipe_facts` of the launch that counted; null when failed
         "conditions": pl.String,  # digest of the settings and secrets that the run was under
         "certificate": pl.String,  # sha256 of the sandbox certificate (JSON)
         "hint": pl.String,  # what was found and what to do, null when ok
@@ -55,37 +57,10 @@ DEPLOYMENTS = TableSpec(
         "probed_at": pl.Float64,  # epoch seconds
     },
     volatile=(
-        *("conditions", "certificate", "hint", "attempts", "retry_at", "initialize_s", "seconds"),
-        *("peak_mb", "stderr_tail", "probed_at"),
+        *("conditions", "certificate", "hint", "attempts", "retry_at", "initialize_s", "recipe"),
+        *("seconds", "peak_mb", "stderr_tail", "probed_at"),
     ),
 )
-
-
-@dataclass(frozen=True)
-class Deployed:
-    """What came of one recipe: the probe's result, what was made up, what was installed.
-
-    behaviour: rows of `asker.Behaviour`, None where nobody asked again. certificate: facts of the
-    sandbox it ran in, None for a server elsewhere. license: as the package states it.
-    """
-
-    probe: ProbeResult
-    placeholders: tuple[str, ...] = ()
-    locked: str | None = None
-    megabytes: float = 0.0
-    built_with_scripts: bool = False
-    behaviour: list[dict[str, str]] | None = None
-    certificate: dict[str, Any] | None = None
-    license: str | None = None
-
-    def to_json(self) -> bytes:
-        return json.dumps(asdict(self)).encode()
-
-    @classmethod
-    def from_json(cls, data: bytes) -> "Deployed":
-        facts = json.loads(data)
-        result = ProbeResult(**facts.pop("probe"))
-        return cls(probe=result, **{**facts, "placeholders": tuple(facts["placeholders"])})
 
 
 def deployment_row(
@@ -138,17 +113,13 @@ def deployment_row(
         "server_name": _text(result.server_info, "name"),
         "server_version": _text(result.server_info, "version"),
         "placeholders": _json(list(deployed.placeholders)),
+        "recipe": None if failed else _json(deployed.launched or recipe_facts(recipe)),
         "retry_at": _retry_at(result, attempts, now),
         "initialize_s": result.initialize_s,
         "seconds": result.seconds,
         "peak_mb": result.peak_mb,
         "stderr_tail": result.stderr_tail,
     }
-
-
-def failed(failure: Failure) -> Deployed:
-    """What came of a recipe that was never launched."""
-    return Deployed(ProbeResult(status="failed", error_kind=failure.kind, hint=failure.hint))
 
 
 def _extras_blob(result: ProbeResult, blobs: Blobs) -> str | None:

@@ -4,7 +4,8 @@ import dagster as dg
 
 from assets.catalogue.catalogue import CATALOGUE
 from assets.catalogue.defs import catalogue_asset, listed_or_gone, one_row_each
-from assets.marketplaces.listing import LISTINGS, Listing, to_row
+from assets.marketplaces.listing import Listing, to_row
+from assets.marketplaces.listing_table import LISTINGS
 from tests.catalogue.servers import listing
 from warehouse.store import Warehouse
 

@@ -13,7 +13,8 @@ from assets.marketplaces.crawl import (
     crawl,
     known,
 )
-from assets.marketplaces.listing import LISTINGS, to_row
+from assets.marketplaces.listing import to_row
+from assets.marketplaces.listing_table import LISTINGS
 from assets.marketplaces.names import OURS
 from demo import Replicas
 from tests.marketplaces.conftest import MakeAdapter

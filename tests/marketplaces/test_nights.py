@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.marketplaces.checkpoint import finished, since
-from assets.marketplaces.listing import LISTINGS, Listing, to_row
+from assets.marketplaces.listing import Listing, to_row
+from assets.marketplaces.listing_table import LISTINGS
 from assets.marketplaces.merge import merged
 from assets.marketplaces.policy import CrawlResult, problem
 from warehouse.effects.memo import Memo

@@ -5,12 +5,13 @@ import pytest
 
 from assets.servers import local
 from assets.servers.deploy import deploy, effect_key
+from assets.servers.deployed import Deployed
 from assets.servers.fetch import Artifact
 from assets.servers.policy import DeployPolicy, with_network
 from assets.servers.probe import ProbeResult
 from assets.servers.recipe import Recipe
 from assets.servers.remote import RemotePolicy
-from assets.servers.rows import DEPLOYMENTS, Deployed, deployment_row
+from assets.servers.rows import DEPLOYMENTS, deployment_row
 from assets.servers.secrets import Secrets, ServerSecrets
 from assets.servers.toolchain import find_toolchain
 from tests.support.stranger import CONVERSATION, POLICY, PREAMBLE, require_sandbox

@@ -1,0 +1,38 @@
+"""The table of listings.
+
+What belongs here: its columns. What does not: what a row says (`listing.py`, which servers are
+launched with and which therefore imports no polars).
+"""
+
+import polars as pl
+
+from warehouse.tables import TableSpec
+
+LISTINGS = TableSpec(
+    name="listings",
+    key=("listing_id",),
+    columns={
+        "listing_id": pl.String,
+        "marketplace": pl.String,
+        "native_id": pl.String,
+        "name": pl.String,
+        "description": pl.String,
+        "repository": pl.String,
+        "subfolder": pl.String,
+        "transport": pl.String,
+        "command": pl.String,
+        "args": pl.String,  # this and the five below: canonical JSON
+        "env": pl.String,
+        "headers": pl.String,
+        "package": pl.String,
+        "flags": pl.String,
+        "url": pl.String,
+        "evidence": pl.String,
+        "runnable": pl.Boolean,
+        "reason": pl.String,
+        "updated_at": pl.String,
+        "listing_digest": pl.String,  # over all of the above but updated_at
+        "fetched_at": pl.Float64,  # seconds since the epoch
+    },
+    volatile=("fetched_at",),
+)

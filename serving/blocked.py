@@ -1,9 +1,9 @@
-"""What is held since the index was built: served tools that no answer may show until the next night.
+"""What is held since the index was built: tools that no answer shows from now on.
 
     router/BLOCKED.json   {digests: [contract digest], tools: [tool id]}
 
 What belongs here: writing the file. What does not: deciding (`assets/contracts/quarantine.py`),
-leaving the tools out of answers (`router.py`).
+leaving the tools out of answers (`ranking/eligible.py`).
 """
 
 import json

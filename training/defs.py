@@ -13,7 +13,7 @@ from dagster._core.errors import DagsterPipesExecutionError
 from assets.contracts.canonical import tool_text
 from assets.contracts.clear import contract_key, firewall
 from assets.contracts.snapshot import SNAPSHOTS
-from assets.synthesis.rows import JUDGEMENTS, PAIRS
+from assets.synthesis.rows import JUDGEMENTS, PAIRS, accepted
 from assets.vectors.embed import BASE, Embedder
 from assets.vectors.index import contract_of, embed_texts
 from training.adapters import adapter_row, adapter_rules, adapter_table
@@ -42,7 +42,6 @@ from training.split import TEST, TRAIN
 from training.state import last_adapter, set_name, set_rows
 from training.training_set import (
     TRAINING_SET,
-    accepted,
     build_training_set,
     load_manifest,
     manifest,

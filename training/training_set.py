@@ -16,7 +16,6 @@ import numpy as np
 import polars as pl
 
 from assets.contracts.canonical import tool_text
-from assets.synthesis.rows import ONE_CALL, passes
 from assets.vectors.index import contract_of, text_digest
 from training.split import TEST, TEST_SHARE, TRAIN, split_of
 from warehouse.digest import digest
@@ -64,17 +63,6 @@ class TrainingSet:
     rows: list[dict[str, Any]]
     dropped: dict[str, int]
     contracts: dict[str, str]  # "<server_id>::<tool>" -> contract digest
-
-
-def accepted(pairs: Iterable[Row], judgements: Iterable[Row]) -> list[dict[str, Any]]:
-    """Pairs that passed every filter and that the judge accepted, one per pair_id; of the tasks
-    that are one call to one tool."""
-    judged = {row["pair_id"] for row in judgements if row["verdict"] == "accept"}
-    chosen: dict[str, dict[str, Any]] = {}
-    for row in pairs:
-        if passes(row) and row["pair_id"] in judged and row["task"] in ONE_CALL:
-            chosen.setdefault(row["pair_id"], dict(row))
-    return [chosen[name] for name in sorted(chosen)]
 
 
 def build_training_set(

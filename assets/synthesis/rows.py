@@ -5,7 +5,7 @@ What does not: how a row comes to be (`compose.py`, `judge.py`).
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,6 +141,19 @@ def unit_key(row: Mapping[str, Json]) -> str:
 def passes(row: Mapping[str, Json]) -> bool:
     """Whether a pair reaches the judge: it is whole, no filter rejected it, it repeats no other."""
     return row["status"] == "ok" and row["verdict"] != "reject" and row.get("twin_of") is None
+
+
+def accepted(
+    pairs: Iterable[Mapping[str, Json]], judgements: Iterable[Mapping[str, Json]]
+) -> list[dict[str, Json]]:
+    """Pairs that passed every filter and that the judge accepted, one per pair_id; of the tasks
+    that are one call to one tool."""
+    judged = {row["pair_id"] for row in judgements if row["verdict"] == "accept"}
+    chosen: dict[str, dict[str, Json]] = {}
+    for row in pairs:
+        if passes(row) and row["pair_id"] in judged and row["task"] in ONE_CALL:
+            chosen.setdefault(row["pair_id"], dict(row))
+    return [chosen[name] for name in sorted(chosen)]
 
 
 def text_of(obj: Json) -> str:

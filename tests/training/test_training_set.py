@@ -6,12 +6,12 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from assets.synthesis.rows import accepted
 from tests.training.conftest import embed, make_world
 from training.split import TEST, TRAIN, split_of
 from training.training_set import (
     TRAINING_SET,
     SetPolicy,
-    accepted,
     build_training_set,
     load_manifest,
     manifest,

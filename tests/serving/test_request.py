@@ -1,0 +1,270 @@
+"""Asking for a tool: blocks in any model text, one clear problem for each flaw, bounded work."""
+
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving.request import MOST, block, parse, system_prompt
+from serving.request_fields import LONGEST_VALUE
+
+GITHUB = ("GitHub", "create an issue")
+MOST_CALLS = 150_000
+BLOCK = "<tool_assistant>\nserver: GitHub\ntool: create an issue\n</tool_assistant>"
+
+
+def pairs(text: str) -> list[tuple[str | None, str | None]]:
+    return [(one.server, one.tool) for one in parse(text)]
+
+
+def only(text: str):
+    found = parse(text)
+    assert len(found) == 1, found
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BLOCK,
+        f"I need a tool.\n\n{BLOCK}\n\nThen I go on.",
+        BLOCK.replace("tool: create", "task: create"),
+        "<tool_assistant>\ntool: create an issue\nserver: GitHub\n</tool_assistant>",
+        BLOCK.upper().replace("GITHUB", "GitHub").replace("CREATE AN ISSUE", "create an issue"),
+        BLOCK.replace(": ", "："),
+        BLOCK.replace(": ", "   :   ").replace("\n", "  \n\n   "),
+        f"```\n{BLOCK}\n```",
+        f"```xml\n{BLOCK}\n```",
+        BLOCK.replace("server", "```\nserver", 1).replace("issue\n", "issue\n```\n"),
+        BLOCK.replace("<tool_assistant>\n", "<tool_assistant>\n~~~yaml\n").replace(
+            "\n</", "\n~~~\n</"
+        ),
+        "\n".join(f"> {line}" for line in BLOCK.splitlines()),
+        "\n".join(f">> {line}" for line in BLOCK.splitlines()),
+        BLOCK.replace("<", "&lt;").replace(">", "&gt;"),
+        BLOCK.replace("<", "&amp;lt;").replace(">", "&amp;gt;"),
+        BLOCK.replace("<", "＜").replace(">", "＞"),
+        BLOCK.replace("tool_assistant", "tool-assistant"),
+        BLOCK.replace("<tool_assistant>", "<ToolAssistant>"),
+        BLOCK.replace("<tool_assistant>", "< tool_asistant >"),
+        BLOCK.replace("server:", "**server**:").replace("tool:", "**tool:**"),
+        BLOCK.replace("server:", "- `server`:").replace("tool:", "- `tool`:"),
+        BLOCK.replace("server:", "1. server name:").replace("tool:", "2. tool name:"),
+        BLOCK.replace("server: GitHub", 'server: "GitHub"').replace("an issue", "an issue,"),
+        BLOCK.replace("create an issue", "create\n  an issue"),
+        BLOCK.replace("\n", " "),
+        BLOCK.replace("\n", "\\n"),
+        BLOCK.replace("\n", "\r\n"),
+        BLOCK.replace("</tool_assistant>", "</tool_assistant"),
+        '<tool_assistant>{"server": "GitHub", "tool": "create an issue"}</tool_assistant>',
+        '<tool_assistant>\n```json\n{"tool":"create an issue",\n"server":"GitHub"}\n```\n'
+        "</tool_assistant>",
+        '<tool_assistant>{"tool_assistant": {"server": "GitHub", "task": "create an issue"}}'
+        "</tool_assistant>",
+        '<tool_assistant>{"server": "GitHub", "tool": "create an issue",}</tool_assistant>',
+        "<tool_assistant><server>GitHub</server><tool>create an issue</tool></tool_assistant>",
+        '<tool_assistant server="GitHub" tool="create an issue"/>',
+        '<tool_assistant server="GitHub" tool="create an issue"></tool_assistant>',
+        f"{BLOCK}\nand again\n{BLOCK.replace('GitHub', 'github')}",
+        f"<think>perhaps {BLOCK.replace('GitHub', 'GitLab')}</think>{BLOCK}",
+        f"I use the `<tool_assistant>` tag and close it by `</tool_assistant>`.\n{BLOCK}",
+    ],
+)
+def test_every_way_of_writing_is_read_without_a_problem(text: str) -> None:
+    wanted = only(text)
+    assert (wanted.server, wanted.tool) == GITHUB
+    assert wanted.problems == ()
+    assert wanted.raw in text
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (BLOCK.replace("</tool_assistant>", "</tool>"), "closed by '</tool>'"),
+        (BLOCK.replace("</tool_assistant>", "</assistant>"), "closed by '</assistant>'"),
+        (BLOCK.replace("</tool", "<tool"), "closed by another"),
+        (BLOCK.replace("</tool_assistant>", ""), "cut off"),
+        (BLOCK.removesuffix("_assistant>"), "cut off"),
+        (BLOCK.removesuffix("ool_assistant>"), "cut off"),
+        (BLOCK.replace("</tool_assistant>", "\nI will wait for it."), "next empty line"),
+    ],
+)  # fmt: skip
+def test_a_flaw_in_the_form_is_told_and_the_request_still_read(text: str, told: str) -> None:
+    wanted = parse(text)[0]
+    assert (wanted.server, wanted.tool) == GITHUB
+    assert told in " ".join(wanted.problems)
+
+
+def test_a_field_given_twice_counts_once() -> None:
+    wanted = only("<tool_assistant>\ntool: a\ntool: b\nserver: c\n</tool_assistant>")
+    assert (wanted.server, wanted.tool) == ("c", "a")
+    assert "`tool` is given twice" in wanted.problems[0]
+
+
+def test_an_open_block_ends_where_the_next_begins() -> None:
+    text = BLOCK.replace("</tool_assistant>", "") + BLOCK.replace("GitHub", "Jira")
+    assert pairs(text) == [GITHUB, ("Jira", "create an issue")]
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "told"),
+    [
+        ("<tool_assistant>\nserver: GitHub\n</tool_assistant>", ("GitHub", None),
+         "no `tool:` line"),
+        ("<tool_assistant>\ntool: search\n</tool_assistant>", (None, "search"),
+         "no `server:` line"),
+        ("<tool_assistant>\nserver: none\ntool: search\n</tool_assistant>", (None, "search"),
+         "no `server:` line"),
+        ("<tool_assistant>\nserver: GitHub\ntool: ...\n</tool_assistant>", ("GitHub", None),
+         "no `tool:` line"),
+        ("<tool_assistant>find the weather</tool_assistant>", (None, "find the weather"),
+         "its text counts as the tool"),
+    ],
+)  # fmt: skip
+def test_what_is_there_is_used(text: str, found: tuple, told: str) -> None:
+    wanted = only(text)
+    assert (wanted.server, wanted.tool) == found
+    assert len(wanted.problems) == 1
+    assert told in wanted.problems[0]
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["", "\n\n", "{}", "[]", "{{{{", "server:\ntool:", "server: ...\ntool: ...", "```\n```",
+     "a long story " * 60, "[" * 3000, '{"a": ' * 600, "\x00\x01", "?!…"],
+)  # fmt: skip
+def test_a_malformed_block_gives_one_clear_problem(body: str) -> None:
+    wanted = only(f"So:\n<tool_assistant>{body}</tool_assistant>\nbye")
+    assert not wanted.usable
+    assert len(wanted.problems) == 1
+    assert "expected" in wanted.problems[0]
+
+
+def test_one_block_may_hold_several_requests() -> None:
+    body = "server: Jira\ntool: search issues\ntool: close an issue\nserver: Slack\ntool: post"
+    assert pairs(f"<tool_assistant>\n{body}\n</tool_assistant>") == [
+        ("Jira", "search issues"),
+        ("Jira", "close an issue"),
+        ("Slack", "post"),
+    ]
+    listed = '[{"server": "Jira", "tool": "search"}, {"server": "Slack", "tool": "post"}]'
+    assert pairs(f"<tool_assistant>{listed}</tool_assistant>") == [
+        ("Jira", "search"),
+        ("Slack", "post"),
+    ]
+
+
+def test_a_colon_in_a_value_stays_in_it() -> None:
+    text = (
+        "<tool_assistant>\nserver: C: drive\ntool: run a job: the task: nightly\n</tool_assistant>"
+    )
+    assert pairs(text) == [("C: drive", "run a job: the task: nightly")]
+
+
+def test_a_long_field_is_cut_and_says_so() -> None:
+    wanted = only(block("S", "word " * 400))
+    assert wanted.tool is not None
+    assert len(wanted.tool) <= LONGEST_VALUE
+    assert any("the first" in problem for problem in wanted.problems)
+
+
+def test_there_are_never_more_than_a_few_requests() -> None:
+    found = parse("\n".join(block(f"s{i}", f"t{i}") for i in range(500)))
+    assert [one.tool for one in found] == [f"t{i}" for i in range(MOST)]
+    assert f"more than {MOST} requests" in found[-1].problems[-1]
+    assert all(not one.problems for one in found[:-1])
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no block", "tool_assistant", "<tool>x</tool>", None, 3, b"x"]
+)
+def test_a_text_without_a_block_asks_for_nothing(text: str) -> None:
+    assert parse(text) == []
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["<tool_assistant>", "<tool_assistant", "</tool_assistant>", "<", "&lt;tool_as", "<think>",
+     "<tool_assistant>server:", "server: ", "<tool_assistant>\n> > > >", "`", "\n",
+     "<tool_assistant ",
+     "<tool_assistant>{", "tool tool_", "<tool>", "<tool_assistant><tool>", "a", " ",
+     "<tool_assistant>" + " " * 5000, "<tool_assistant>" + "\n" * 4000,
+     "<tool_assistant>" + "mcp server name \"'` " * 200, "<tool_assistant>" + "</tool" * 600,
+     "<tool_assistant>" + "server: a\n" * 400, "<tool_assistant>" + "x tool: a " * 400],
+)  # fmt: skip
+def test_work_is_linear_in_hostile_text(part: str) -> None:
+    """Counted in calls of functions, not in seconds: twice the text, about twice the calls, and
+    none more than a hundred blocks can need. 250 blocks of 4,000 empty lines once took 18 s."""
+
+    def calls(size: int) -> int:
+        count = 0
+
+        def look(*_: object) -> None:
+            nonlocal count
+            count += 1
+
+        text = part * (size // len(part))
+        sys.setprofile(look)
+        try:
+            assert len(parse(text)) <= MOST
+        finally:
+            sys.setprofile(None)
+        return count
+
+    assert calls(1_000_000) <= min(2.2 * calls(500_000) + 2000, MOST_CALLS)
+
+
+WORDS = st.text(
+    st.characters(codec="utf-8", categories=("L", "N"), max_codepoint=0x3FFF),
+    min_size=1,
+    max_size=9,
+).filter(lambda word: word.lower() not in ("none", "null", "na", "unknown", "undefined"))
+VALUES = st.lists(WORDS, min_size=1, max_size=8).map(" ".join)
+NOISE = st.text(max_size=60).filter(lambda text: "<" not in text and "＜" not in text)
+
+
+@given(st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=5), st.lists(NOISE, min_size=6))
+@settings(max_examples=150, deadline=None)
+def test_what_is_rendered_is_read_back_whatever_stands_around(asked: list, noise: list) -> None:
+    wanted = {(s.casefold(), t.casefold()): (s, t) for s, t in reversed(asked)}
+    text = noise[0]
+    for (server, tool), gap in zip(asked, noise[1:], strict=False):
+        text += f"{block(server, tool)}{gap}"
+    found = pairs(text)
+    assert len(found) == len(wanted)
+    assert {(s, t) for s, t in found} == set(wanted.values())
+    assert not any(one.problems for one in parse(text))
+
+
+@given(st.text(max_size=300))
+@settings(max_examples=150, deadline=None)
+def test_nothing_raises(text: str) -> None:
+    for made in (text, f"<tool_assistant>{text}", f"<tool_assistant>{text}</tool_assistant>"):
+        assert len(parse(made)) <= MOST
+
+
+FRAGMENTS = st.sampled_from(
+    ["<tool_assistant>", "</tool_assistant>", "server:", "tool:", "\n", "> ", "```", "{", '"', "}",
+     " x ", "GitHub", "&lt;", "<tool>", "</tool>", "<think>", "</think>", "\\n", "：", "</", "task"]
+)  # fmt: skip
+
+
+@given(st.lists(FRAGMENTS, max_size=60).map("".join))
+@settings(max_examples=300, deadline=None)
+def test_pieces_of_blocks_in_any_order_never_raise_and_say_what_is_wrong(text: str) -> None:
+    for one in parse(text):
+        assert one.usable or len(one.problems) == 1
+        assert "\n" not in f"{one.server}{one.tool}"
+
+
+def test_the_prompt_shows_the_form_that_is_parsed() -> None:
+    plain, worked = system_prompt(False), system_prompt(example=True)
+    assert worked.startswith(plain)
+    assert len(parse(plain)) == 1
+    assert pairs(worked)[1:] == [
+        ("Jira, issue tracking for teams", "search the issues of a project by text"),
+        ("Jira, issue tracking for teams", "create an issue in a project"),
+    ]
+    for word in ("ask again", "no suitable tool", "stop and wait"):
+        assert word in plain.lower()

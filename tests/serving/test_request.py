@@ -10,7 +10,7 @@ from serving.request import MOST, block, parse, system_prompt
 from serving.request_fields import LONGEST_VALUE
 
 GITHUB = ("GitHub", "create an issue")
-MOST_CALLS = 150_000
+MOST_CALLS = 300_000
 BLOCK = "<tool_assistant>\nserver: GitHub\ntool: create an issue\n</tool_assistant>"
 
 

@@ -6,7 +6,6 @@ What belongs here: building policies, stores and clients. What does not: using t
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from secrets import token_bytes
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,22 +14,17 @@ import dagster as dg
 from assets.marketplaces.guard import is_loopback
 from assets.marketplaces.policy import CrawlPolicy
 from assets.partitions import MARKETPLACES
-from assets.servers.accounts import Accounts
 from assets.servers.defs import Launcher
-from assets.servers.launch import SandboxPolicy
-from assets.servers.policy import DeployPolicy, Network
-from assets.servers.remote import RemotePolicy
-from assets.servers.secrets import OAuthChoice, Secrets, ServerSecrets
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.writer import Writer
 from assets.vectors.embed import Embedder, MiniLM
+from orchestration.launching import deploy_policy
 from orchestration.settings import Settings, load_settings
 from training.caller import CallerSettings
 from training.defs import Trainer
 from training.retrain import RetrainPolicy
 from training.retriever import RetrieverSettings
 from warehouse.effects.llm import Role
-from warehouse.files import locked, write_atomically
 from warehouse.store import Warehouse
 
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -112,63 +106,7 @@ def crawl_policy(settings: Settings, name: str, *, at: str | None = None) -> Cra
 
 def launcher(settings: Settings) -> Launcher:
     """How servers are run, and how many at once."""
-    limits = settings.sandbox
-    sandbox = SandboxPolicy(
-        memory_mb=limits.memory_mb,
-        processes=limits.processes,
-        wall_s=limits.wall_s,
-        network=limits.network,
-        backend=limits.backend,
-        engine=limits.engine,
-        image=limits.image,
-        scripts=limits.scripts,
-    )
-    grants: dict[str, Network] = {
-        name: one.network for name, one in settings.servers.items() if one.network
-    }
-    secrets = secrets_of(settings)
-    policy = DeployPolicy(
-        home=settings.home_path(),
-        sandbox=sandbox,
-        remote=_remote(settings),
-        secrets=secrets,
-        accounts=Accounts(settings.state_path(), secrets),
-        grants=grants,
-        outside=settings.source == "live" or limits.remote == "always",
-        twice=limits.twice,
-    )
-    return Launcher(policy, limits.concurrency)
-
-
-def _remote(settings: Settings) -> RemotePolicy | None:
-    """The demo's own remote server is on this host; a live marketplace's never is."""
-    if settings.sandbox.remote == "never":
-        return None
-    return RemotePolicy(allow_loopback=settings.source == "demo")
-
-
-def secrets_of(settings: Settings) -> Secrets:
-    """Where each server's secrets are; none is read yet."""
-    by_server = {
-        name: ServerSecrets(
-            env=one.env,
-            headers=one.headers,
-            provider=one.provider,
-            oauth=OAuthChoice(**one.oauth.model_dump()) if one.oauth else None,
-        )
-        for name, one in settings.servers.items()
-    }
-    return Secrets(by_server, _salt(settings.state_path()) if by_server else bytes(16))
-
-
-def _salt(state: Path) -> bytes:
-    """What keys the fingerprints of secrets on this machine; made once, its owner's alone."""
-    path = state / "salt"
-    with locked(path.with_suffix(".lock")):
-        if not path.exists():
-            write_atomically(path, token_bytes(32))
-            path.chmod(0o600)
-        return path.read_bytes()
+    return Launcher(deploy_policy(settings), settings.sandbox.concurrency)
 
 
 def embedder(_: Settings) -> Embedder:

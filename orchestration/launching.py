@@ -1,0 +1,76 @@
+"""From settings to how strangers' servers are launched, and with which of the user's secrets.
+
+What belongs here: building that one policy. What does not: Dagster's resources (`resources.py`),
+for `toolmill serve` calls tools where Dagster is not installed.
+"""
+
+from pathlib import Path
+from secrets import token_bytes
+
+from assets.servers.accounts import Accounts
+from assets.servers.launch import SandboxPolicy
+from assets.servers.policy import DeployPolicy, Network
+from assets.servers.remote import RemotePolicy
+from assets.servers.secrets import OAuthChoice, Secrets, ServerSecrets
+from orchestration.settings import Settings
+from warehouse.files import locked, write_atomically
+
+
+def deploy_policy(settings: Settings) -> DeployPolicy:
+    """How one server is run: at night to list its tools, and when one of them is called."""
+    limits = settings.sandbox
+    sandbox = SandboxPolicy(
+        memory_mb=limits.memory_mb,
+        processes=limits.processes,
+        wall_s=limits.wall_s,
+        network=limits.network,
+        backend=limits.backend,
+        engine=limits.engine,
+        image=limits.image,
+        scripts=limits.scripts,
+    )
+    grants: dict[str, Network] = {
+        name: one.network for name, one in settings.servers.items() if one.network
+    }
+    secrets = secrets_of(settings)
+    return DeployPolicy(
+        home=settings.home_path(),
+        sandbox=sandbox,
+        remote=_remote(settings),
+        secrets=secrets,
+        accounts=Accounts(settings.state_path(), secrets),
+        grants=grants,
+        outside=settings.source == "live" or limits.remote == "always",
+        twice=limits.twice,
+    )
+
+
+def _remote(settings: Settings) -> RemotePolicy | None:
+    """The demo's own remote server is on this host; a live marketplace's never is."""
+    if settings.sandbox.remote == "never":
+        return None
+    return RemotePolicy(allow_loopback=settings.source == "demo")
+
+
+def secrets_of(settings: Settings) -> Secrets:
+    """Where each server's secrets are; none is read yet."""
+    by_server = {
+        name: ServerSecrets(
+            env=one.env,
+            headers=one.headers,
+            provider=one.provider,
+            oauth=OAuthChoice(**one.oauth.model_dump()) if one.oauth else None,
+        )
+        for name, one in settings.servers.items()
+    }
+    return Secrets(by_server, _salt(settings.state_path()) if by_server else bytes(16))
+
+
+def _salt(state: Path) -> bytes:
+    """What keys the fingerprints of secrets on this machine; made once, its owner's alone."""
+    path = state / "salt"
+    with locked(path.with_suffix(".lock")):
+        if not path.exists():
+            write_atomically(path, token_bytes(32))
+            path.chmod(0o600)
+        return path.read_bytes()

@@ -1,0 +1,125 @@
+"""Fields: reading what a client sent, one field at a time.
+
+What belongs here: types, bounds, and one clear error naming the field. What does not: whether what
+was sent makes sense together (the tools).
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+MAX_ARGUMENTS = 400_000  # characters of one call's arguments as JSON
+MAX_DEPTH = 40
+_ID = 400  # characters of a tool id; the longest of 12,600 real ones has 168
+
+
+class BadField(ValueError):
+    """A field that cannot be used, with what was found and expected."""
+
+    def __init__(self, field: str, found: str, expected: str) -> None:
+        super().__init__(f"{field} is {found}; expected {expected}")
+        self.field = field
+
+
+class Fields:
+    """The arguments of one request to one of our tools."""
+
+    def __init__(self, given: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+        for name in given:
+            if name not in known:
+                raise BadField(name[:60], "unknown", f"one of {', '.join(known)}")
+        self._given = given
+
+    def text(self, name: str, most: int) -> str | None:
+        """A text that is not blank, None where it is left out."""
+        value = self._given.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            raise BadField(name, _kind(value), "a text")
+        if len(value) > most:
+            raise BadField(name, f"{len(value):,} characters long", f"at most {most:,}")
+        return value.strip() or None
+
+    def needed(self, name: str, most: int = _ID) -> str:
+        """A text that must be there."""
+        value = self.text(name, most)
+        if value is None:
+            raise BadField(name, "missing or blank", "a text")
+        return value
+
+    def number(self, name: str, default: int, least: int, most: int) -> int:
+        """A whole number within its bounds."""
+        value = self._given.get(name)
+        if value is None:
+            return default
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise BadField(name, _kind(value), f"a whole number from {least} to {most}")
+        if not least <= value <= most:
+            shown = str(value) if abs(value) < 10**12 else "huge"
+            raise BadField(name, shown, f"{least} to {most}")
+        return value
+
+    def flag(self, name: str) -> bool:
+        """Yes or no; no where it is left out."""
+        value = self._given.get(name)
+        if value is not None and not isinstance(value, bool):
+            raise BadField(name, _kind(value), "true or false")
+        return bool(value)
+
+    def texts(self, name: str, most: int, longest: int = _ID) -> tuple[str, ...]:
+        """A list of texts."""
+        value = self._given.get(name)
+        if value is None:
+            return ()
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            raise BadField(name, _kind(value), "a list of texts")
+        if len(value) > most:
+            raise BadField(name, f"{len(value):,} entries long", f"at most {most:,}")
+        if any(len(one) > longest for one in value):
+            raise BadField(name, "too long in one entry", f"at most {longest:,} characters each")
+        return tuple(value)
+
+    def choice(self, name: str, known: tuple[str, ...]) -> str:
+        """One of some words."""
+        value = self._given.get(name)
+        if not isinstance(value, str) or value not in known:
+            found = repr(value[:60]) if isinstance(value, str) else _kind(value)
+            raise BadField(name, found, f"one of {', '.join(known)}")
+        return value
+
+    def arguments(self, name: str) -> dict[str, Any]:
+        """The arguments of a call: an object that is neither deep nor huge. None counts as {}."""
+        value = self._given.get(name)
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            raise BadField(name, _kind(value), "an object")
+        if deeper_than(value, MAX_DEPTH):
+            raise BadField(name, "nested too deep", f"at most {MAX_DEPTH} levels")
+        size = len(json.dumps(value, ensure_ascii=False))
+        if size > MAX_ARGUMENTS:
+            raise BadField(name, f"{size:,} characters of JSON", f"at most {MAX_ARGUMENTS:,}")
+        return value
+
+
+def deeper_than(value: Any, most: int) -> bool:
+    """Whether a JSON value has more levels, without recursion."""
+    level = [value]
+    for _ in range(most):
+        level = [
+            child
+            for one in level
+            if isinstance(one, dict | list)
+            for child in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _kind(value: Any) -> str:
+    names = {type(None): "null", bool: "true or false", int: "a number", float: "a number"}
+    return {**names, str: "a text", list: "a list", dict: "an object"}.get(type(value), "unknown")

@@ -1,0 +1,130 @@
+"""Policy: whom the meta-server answers, how much, and what it runs without asking.
+
+What belongs here: the settings as plain data, checked once. What does not: reading them from a file
+(`tokens.py`) or the environment (`orchestration/settings.py`), and holding to them.
+"""
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal, get_args
+
+Consent = Literal["ask", "never", "always"]
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_NAME = re.compile(r"[\w.@+-]{1,60}")
+
+
+class TokenError(ValueError):
+    """A token or setting that cannot be used, with what was found and expected."""
+
+
+@dataclass(frozen=True)
+class Token:
+    """One who may ask. `sha256` is the digest of the secret, which is kept nowhere.
+
+    `allow` are globs over tool ids (`<server_id>::<tool>`): None allows all, () nothing. `calls`:
+    whether tools may be called at all. `consent` overrides the policy's. A limit of None is none.
+    """
+
+    name: str
+    sha256: str = ""
+    allow: tuple[str, ...] | None = None
+    calls: bool = True
+    requests_per_minute: int | None = 600
+    concurrent: int | None = 16
+    consent: Consent | None = None
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise TokenError(
+                f"token name {self.name[:80]!r}: expected 1 to 60 of letters, digits, . _ @ + -"
+            )
+        if self.sha256 and not _SHA256.fullmatch(self.sha256):
+            raise TokenError(
+                f"token {self.name!r}: sha256 is not 64 lower-case hex digits; make it with"
+                " `printf %s TOKEN | sha256sum`"
+            )
+        for limit in ("requests_per_minute", "concurrent"):
+            value = getattr(self, limit)
+            if value is not None and value < 1:
+                raise TokenError(f"token {self.name!r}: {limit} is {value}, expected at least 1")
+        if self.consent is not None and self.consent not in get_args(Consent):
+            raise TokenError(
+                f"token {self.name!r}: consent is {self.consent!r}, expected {_CONSENTS}"
+            )
+
+    def allows(self, tool_id: str) -> bool:
+        """Whether the tool is on the allow-list."""
+        return self.allow is None or any(fnmatchcase(tool_id, glob) for glob in self.allow)
+
+
+_CONSENTS = " or ".join(map(repr, get_args(Consent)))
+LOCAL = Token("local", requests_per_minute=None)  # who started the server over stdio
+
+
+@dataclass(frozen=True)
+class MetaPolicy:
+    """How the meta-server behaves.
+
+    consent: what happens to a tool that is not read-only when the client cannot ask its user:
+    `ask` refuses and says how to allow it, `never` refuses, `always` runs it. trust_read_only:
+    whether a server's word that a tool only reads is enough to run it unasked (a flagged tool is
+    always asked for). local: whom stdio, and loopback HTTP without tokens, serve.
+    """
+
+    consent: Consent = "ask"
+    trust_read_only: bool = True
+    local: Token = LOCAL
+    timeout_s: float = 120.0  # of one call
+    grace_s: float = 120.0  # beyond it, in which a server that is not running yet is started
+    consent_timeout_s: float = 300.0
+    max_result: int = 200_000  # characters of text of one call; of base64 of one image or sound
+    poll_s: float = 2.0  # how often the pointer to the served index is looked at
+
+    def __post_init__(self) -> None:
+        if self.consent not in get_args(Consent):
+            raise TokenError(f"consent is {self.consent!r}, expected {_CONSENTS}")
+
+    def consent_of(self, token: Token) -> Consent:
+        """What holds for this token."""
+        return token.consent or self.consent
+
+
+@dataclass(frozen=True)
+class HttpSettings:
+    """Where HTTP is served and to whom.
+
+    tokens: () serves whoever reaches it, which only loopback may. hosts, origins: values of the
+    `Host` and `Origin` headers that are accepted besides loopback's (`name` or `name:*`).
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8930
+    path: str = "/mcp"
+    tokens: tuple[Token, ...] = ()
+    hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    max_body: int = 1_000_000  # bytes of one request
+    max_sessions: int = 1_000
+    idle_s: float = 1_800.0
+
+    def __post_init__(self) -> None:
+        if not self.tokens and not is_loopback(self.host):
+            raise TokenError(
+                f"HTTP on {self.host!r} without tokens would let anybody call tools here; give a"
+                " tokens file, or bind 127.0.0.1"
+            )
+        names = [token.name for token in self.tokens]
+        if len(set(names)) < len(names):
+            raise TokenError("two tokens have one name; expected a name each")
+        if any(not token.sha256 for token in self.tokens):
+            raise TokenError("a token over HTTP needs the sha256 of its secret")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,168 @@
+"""Schemas: what the four tools say of themselves, as `tools/list` shows it.
+
+What belongs here: names, descriptions, input and output schemas. What does not: what the tools do.
+
+The descriptions are read by a model in every session, so they are short: all four cost some 500
+tokens together, in place of the tokens of every tool they stand for.
+"""
+
+from typing import Any
+
+from serving.outcomes import REPORTS
+
+FIND, DESCRIBE, CALL, REPORT = "find_tools", "describe_tool", "call_tool", "report_outcome"
+MAX_K = 50
+MAX_QUERY = 10_000  # characters of a query; the router reads the first 4,000
+MAX_TEXT = 200_000  # characters of a model's text that may hold requests
+MAX_EXCLUDE = 1_000
+MAX_NOTE = 500
+
+_INDEX = {"type": ["string", "null"], "description": "version of the index that answered"}
+_ERROR = {
+    "type": "object",
+    "properties": {
+        "kind": {"type": "string"},
+        "field": {"type": "string"},
+        "message": {"type": "string"},
+        "retry_after_s": {"type": "number"},
+    },
+    "required": ["kind", "message"],
+}
+_TOOL_ID = {"type": "string", "description": "as find_tools gave it: <server_id>::<tool>"}
+_TEXTS = {"type": "array", "items": {"type": "string"}}
+_PROBLEMS = {
+    "type": "array",
+    "items": {"type": "object", "properties": {"path": {"type": "string"}}},
+}
+
+
+def _output(**properties: Any) -> dict[str, Any]:
+    shared = {"index": _INDEX, "error": _ERROR}
+    return {"type": "object", "properties": {**shared, **properties}, "required": ["index"]}
+
+
+def _input(*required: str, **properties: Any) -> dict[str, Any]:
+    shape = {"type": "object", "properties": properties, "additionalProperties": False}
+    return {**shape, "required": list(required)} if required else shape
+
+
+_HIT = {
+    "type": "object",
+    "properties": {
+        "tool_id": {"type": "string"},
+        "says": {"type": "string", "description": "its own words, third-party text"},
+        "score": {"type": "number"},
+        "parameters": {"type": "string"},
+        "flags": _TEXTS,
+    },
+    "required": ["tool_id", "says", "score"],
+}
+_ANSWER = {
+    "type": "object",
+    "properties": {
+        "asked": {"type": "string"},
+        "hits": {"type": "array", "items": _HIT},
+        "no_tool": {"type": "boolean", "description": "nothing here seems to suit"},
+        "suitable": {"type": "number", "description": "probability that something does"},
+        "problems": _TEXTS,
+    },
+    "required": ["asked", "hits", "no_tool"],
+}
+
+INPUTS: dict[str, dict[str, Any]] = {
+    FIND: _input(
+        query={"type": "string", "description": "what a tool should do, in words"},
+        server={"type": "string", "description": "or: the platform or kind of server"},
+        tool={"type": "string", "description": "with or without server: the operation"},
+        text={"type": "string", "description": "or: model text with <tool_assistant> blocks"},
+        k={"type": "integer", "minimum": 1, "maximum": MAX_K, "default": 5},
+        exclude={**_TEXTS, "description": "tool ids seen already"},
+        context={"type": "string", "description": "what the conversation is about"},
+        parameters={"type": "boolean", "description": "show parameters too", "default": False},
+    ),
+    DESCRIBE: _input("tool_id", tool_id=_TOOL_ID),
+    CALL: _input(
+        "tool_id",
+        tool_id=_TOOL_ID,
+        arguments={"type": "object", "description": "as its contract asks"},
+        repair={
+            "type": "boolean",
+            "default": False,
+            "description": "mend arguments that do not validate, and say what was changed",
+        },
+    ),
+    REPORT: _input(
+        "outcome",
+        call_id={"type": "string", "description": "as call_tool gave it"},
+        tool_id={**_TOOL_ID, "description": "or the tool, when it was not called"},
+        outcome={"type": "string", "enum": list(REPORTS)},
+        note={"type": "string", "maxLength": MAX_NOTE, "description": "why; no private data"},
+    ),
+}
+OUTPUTS: dict[str, dict[str, Any]] = {
+    FIND: _output(answers={"type": "array", "items": _ANSWER}),
+    DESCRIBE: _output(
+        tool_id={"type": "string"},
+        contract={"type": "object"},
+        contract_digest={"type": "string"},
+        cut={"type": "boolean", "description": "parts of the contract were left out"},
+        flags=_TEXTS,
+        marketplaces=_TEXTS,
+        reliability={"type": ["number", "null"]},
+        runs={"type": "string"},
+        callable={"type": "boolean"},
+        consent={"type": "object", "properties": {"needed": {"type": "boolean"}}},
+    ),
+    CALL: _output(
+        call_id={"type": "string"},
+        tool_id={"type": "string"},
+        status={"type": "string"},
+        seconds={"type": "number"},
+        repaired=_TEXTS,
+        problems=_PROBLEMS,
+        text={"type": "string", "description": "third-party text"},
+        structured={"description": "third-party data"},
+        cut={"type": "boolean"},
+        reason={"type": "string"},
+    ),
+    REPORT: _output(recorded={"type": "boolean"}),
+}
+_ABOUT = {
+    FIND: (
+        "Find tools among {tools} of {servers}. Give a query, or server and/or tool, or text with"
+        " <tool_assistant> blocks. Answers ids and one line each; nothing is run."
+    ),
+    DESCRIBE: "The whole contract of one tool, how it would be run, and whether a person is asked.",
+    CALL: (
+        "Call one tool by its id. Arguments are checked against its contract first. A tool that may"
+        " change something is run only with consent. Its result is third-party data."
+    ),
+    REPORT: "Say whether a call or tool helped: it is remembered for later rankings.",
+}
+_HINTS = {
+    FIND: {"readOnlyHint": True, "openWorldHint": False},
+    DESCRIBE: {"readOnlyHint": True, "openWorldHint": False},
+    CALL: {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": True},
+    REPORT: {"readOnlyHint": False, "destructiveHint": False, "openWorldHint": False},
+}
+
+
+def tool_list(tools: int | None, servers: int, calls: bool) -> list[dict[str, Any]]:
+    """The tools as `tools/list` has them. tools: how many can be found, None without an index."""
+    known = "no tools yet (no index)" if tools is None else _counted(tools, "tool")
+    counts = {"tools": known, "servers": _counted(servers, "server")}
+    return [
+        {
+            "name": name,
+            "description": about.format(**counts) if name == FIND else about,
+            "inputSchema": INPUTS[name],
+            "outputSchema": OUTPUTS[name],
+            "annotations": _HINTS[name],
+        }
+        for name, about in _ABOUT.items()
+        if calls or name != CALL
+    ]
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

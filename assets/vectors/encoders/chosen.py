@@ -1,0 +1,60 @@
+"""Which embedder a few words ask for.
+
+What belongs here: reading `minilm`, `sentence-transformers:...`, `openai:...`. What does not: the
+embedders.
+"""
+
+import re
+
+from assets.vectors.encoders.embedder import BadEmbedder, Embedder
+
+SPECS = (
+    "minilm",
+    "minilm:int8",
+    "sentence-transformers:<folder or hub id>",
+    "openai:<model>[@http(s)://host/v1]",
+)
+
+
+def open_embedder(
+    spec: str,
+    *,
+    threads: int | None = None,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    api_key_env: str | None = None,
+    timeout_s: float = 30.0,
+) -> Embedder:
+    """The embedder that `spec` names (SPECS).
+
+    The last four are of `openai:`. Without `base_url` the one in the spec counts, then
+    OPENAI_BASE_URL, then OpenAI; without a key OPENAI_API_KEY, or EMBEDDER_API_KEY at any other
+    host. Raises BadEmbedder, and EmbeddingFailed where the endpoint does not answer.
+    """
+    kind, _, name = spec.strip().partition(":")
+    if kind == "minilm" and name in ("", "int8", "fp32"):
+        from assets.vectors.encoders.minilm import MiniLM
+
+        return MiniLM(threads=threads, precision=name or "fp32")
+    if kind == "sentence-transformers" and name:
+        from assets.vectors.encoders.sentence import SentenceEncoder
+
+        return SentenceEncoder(name, threads=threads)
+    if kind == "openai" and name:
+        from assets.vectors.encoders.endpoint import EndpointEncoder
+
+        model, where = _model_and_place(name)
+        return EndpointEncoder(
+            model,
+            base_url=base_url or where,
+            api_key=api_key,
+            api_key_env=api_key_env,
+            timeout_s=timeout_s,
+        )
+    raise BadEmbedder(f"embedder {spec[:80]!r}: expected one of {', '.join(SPECS)}")
+
+
+def _model_and_place(name: str) -> tuple[str, str | None]:
+    """`model` or `model@http://host/v1`; a model's name may hold an @ of its own."""
+    found = re.fullmatch(r"(.+?)@(https?://.+)", name)
+    return (found[1], found[2]) if found else (name, None)

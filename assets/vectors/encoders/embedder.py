@@ -1,0 +1,67 @@
+"""What an embedder is, and what every embedder checks of its vectors.
+
+What belongs here: the interface, its errors, unit rows. What does not: any one embedder.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+Progress = Callable[[int, int], None]
+
+
+class BadEmbedder(ValueError):
+    """An embedder that was asked for is unknown, not installed, or cannot be used."""
+
+
+class EmbeddingFailed(RuntimeError):
+    """An embedder that answers for others gave no vectors, or unusable ones."""
+
+
+class Embedder(Protocol):
+    """Anything that turns texts into unit vectors. `id` names the model *and* what was merged."""
+
+    id: str
+    dim: int
+
+    def embed(self, texts: Sequence[str], *, on_done: Progress | None = None) -> np.ndarray:
+        """Float32 [len(texts), dim], rows of unit norm; `on_done(done, total)` per batch."""
+        ...
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What of an embedder is written to a folder: what `encoder.json` says, and other files."""
+
+    facts: dict[str, Any]
+    files: dict[str, bytes] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Savable(Protocol):
+    """An embedder that can be opened again from what it says of itself."""
+
+    id: str
+    dim: int
+
+    def saved(self) -> Saved: ...
+
+
+def sound(text: str) -> str:
+    """The text without halves of surrogate pairs, which no tokenizer and no request can hold."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def unit(vectors: np.ndarray, who: str) -> np.ndarray:
+    """Rows of norm 1. Raises EmbeddingFailed naming the first row that has no direction."""
+    rows = np.asarray(vectors, np.float32)
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    flawed = np.flatnonzero(~(np.isfinite(norms[:, 0]) & (norms[:, 0] > 0)))
+    if len(flawed):
+        raise EmbeddingFailed(
+            f"{who}: vector {flawed[0]} of {len(rows)} has norm {norms[flawed[0], 0]}, expected a"
+            " finite one above 0; check that the model embeds texts"
+        )
+    return rows / norms

@@ -1,0 +1,173 @@
+"""Any OpenAI-compatible `/embeddings` endpoint as an embedder.
+
+What belongs here: which host, which key, batches, the checks on what comes back. What does not:
+one request and its retries (`wire.py`).
+
+The key is read from the environment and is neither in an id, nor in an error, nor in a saved
+encoder; a saved encoder names the variable. Somebody else may have written that file, so it can
+name neither a variable that is no API key nor take OpenAI's key to another host.
+"""
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from assets.vectors.encoders.embedder import (
+    BadEmbedder,
+    EmbeddingFailed,
+    Progress,
+    Saved,
+    sound,
+    unit,
+)
+from assets.vectors.encoders.wire import BACKOFF_S, Wire
+
+OPENAI = "https://api.openai.com/v1"
+OPENAI_KEY, OTHER_KEY = "OPENAI_API_KEY", "EMBEDDER_API_KEY"
+_BATCH = 64
+_SIDE_BY_SIDE = 4
+_CUT = 8_000  # characters: OpenAI's models take 8,191 tokens, and a text is seldom more tokens
+_BLANK = "-"  # stands for a text without content, which OpenAI refuses
+
+
+class EndpointEncoder:
+    """Unit vectors by `model` at `base_url`; a text is cut after 8,000 characters.
+
+    `dim` is asked for with one request when it is not given. Raises BadEmbedder for an address
+    or key that cannot be used, EmbeddingFailed for what the endpoint answers.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        api_key_env: str | None = None,
+        dim: int | None = None,
+        timeout_s: float = 30.0,
+        backoff_s: float = BACKOFF_S,
+    ) -> None:
+        self.model = model
+        self.base_url = _checked(base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI)
+        self.api_key_env = api_key_env or _usual_variable(self.base_url)
+        key = (api_key or os.environ.get(self.api_key_env, "")).strip()
+        if not key and self.base_url == OPENAI:
+            raise BadEmbedder(f"openai:{model}: no key; set {self.api_key_env}")
+        if not re.fullmatch("[!-~]*", key):  # said here, because the client's own error shows it
+            raise BadEmbedder(f"openai:{model}: the key in {self.api_key_env} is no line of ASCII")
+        self._wire = Wire(self.base_url, key, timeout_s=timeout_s, backoff_s=backoff_s)
+        self.dim = dim or len(self._vectors(["dimension"])[0])
+        host = urlsplit(self.base_url).netloc
+        elsewhere = "" if host == urlsplit(OPENAI).netloc else f"@{host}"
+        self.id = f"openai:{model}/{self.dim}{elsewhere}"
+
+    def saved(self) -> Saved:
+        """How to reach it, without the key."""
+        return Saved(
+            {
+                "kind": "openai",
+                "model": self.model,
+                "base_url": self.base_url,
+                "api_key_env": self.api_key_env,
+            }
+        )
+
+    def embed(self, texts: Sequence[str], *, on_done: Progress | None = None) -> np.ndarray:
+        """Unit vectors [len(texts), dim]; a text that is given twice is asked for once."""
+        places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        due = list(places)
+        batches = [due[start : start + _BATCH] for start in range(0, len(due), _BATCH)]
+        out = np.empty((len(due), self.dim), np.float32)
+        done = 0
+        for vectors in self._side_by_side(self._checked_batch, batches):
+            out[done : done + len(vectors)] = vectors
+            done += len(vectors)
+            if on_done:
+                on_done(done, len(due))
+        return out[[places[text] for text in texts]]
+
+    def _side_by_side(
+        self, ask: Callable[[list[str]], np.ndarray], batches: list[list[str]]
+    ) -> Any:
+        if len(batches) < 2:
+            yield from map(ask, batches)
+            return
+        pool = ThreadPoolExecutor(min(_SIDE_BY_SIDE, len(batches)))
+        try:
+            yield from pool.map(ask, batches)
+        finally:  # after a failure nothing more is asked for
+            pool.shutdown(cancel_futures=True)
+
+    def _checked_batch(self, texts: list[str]) -> np.ndarray:
+        vectors = self._vectors(texts)
+        if vectors.shape[1] != self.dim:
+            raise EmbeddingFailed(
+                f"{self.base_url}: {self.model!r} gave vectors of {vectors.shape[1]} numbers,"
+                f" expected {self.dim} as before: another model answers under this name; make"
+                " the index again"
+            )
+        return unit(vectors, f"{self.base_url}: {self.model!r}")
+
+    def _vectors(self, texts: list[str]) -> np.ndarray:
+        """What is answered for the texts, in their order. Raises EmbeddingFailed."""
+        sent = [sound(text)[:_CUT] for text in texts]
+        said = self._wire.ask(self.model, [text if text.strip() else _BLANK for text in sent])
+        try:
+            given = list(said["data"])
+            by_place = {item.get("index", at): item["embedding"] for at, item in enumerate(given)}
+            rows = np.array([by_place[at] for at in range(len(texts))], np.float32)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise self._unusable(f"no list of vectors ({type(error).__name__}: {error})") from None
+        if rows.ndim != 2 or rows.shape[1] < 1 or len(given) != len(texts):
+            raise self._unusable(f"{len(given)} vectors, of shape {rows.shape}")
+        return rows
+
+    def _unusable(self, found: str) -> EmbeddingFailed:
+        return EmbeddingFailed(
+            f"{self.base_url}/embeddings: {' '.join(found.split())[:200]}, expected one list of"
+            f" numbers for each text; check that {self.model!r} embeds texts"
+        )
+
+
+def reopened(card: dict[str, Any]) -> EndpointEncoder:
+    """The endpoint that a saved encoder names. Raises BadEmbedder."""
+    base_url, variable = _checked(card["base_url"]), card["api_key_env"]
+    ours = base_url in (OPENAI, (os.environ.get("OPENAI_BASE_URL") or "").rstrip("/"))
+    if not re.fullmatch(r"[A-Z][A-Z0-9_]*_API_KEY", variable) or (
+        variable == OPENAI_KEY and not ours
+    ):
+        raise BadEmbedder(
+            f"{card['id']}: encoder.json wants {variable!r} to be sent to {base_url}; expected"
+            f" a variable that ends in _API_KEY, and {OPENAI_KEY} only for OpenAI or"
+            " OPENAI_BASE_URL. Set OPENAI_BASE_URL to that address if it is yours"
+        )
+    return EndpointEncoder(card["model"], base_url=base_url, api_key_env=variable, dim=card["dim"])
+
+
+def _usual_variable(base_url: str) -> str:
+    own = (os.environ.get("OPENAI_BASE_URL") or OPENAI).rstrip("/")
+    return OPENAI_KEY if base_url in (OPENAI, own) else OTHER_KEY
+
+
+def _checked(base_url: str) -> str:
+    """The address without its last slash. Raises BadEmbedder for one that carries a secret."""
+    try:
+        parts = urlsplit(base_url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+        secret = parts.username or parts.password or parts.query or parts.fragment
+    except ValueError:
+        usable = secret = False
+    if not usable:
+        raise BadEmbedder(f"base_url {base_url[:80]!r}: expected http(s)://host/v1")
+    if secret:
+        raise BadEmbedder(
+            f"base_url of {parts.hostname}: has credentials or a query, which would be stored with"
+            " the index; give the key in the environment"
+        )
+    return base_url.rstrip("/")

@@ -1,0 +1,62 @@
+"""MiniLM, the default encoder, made from its pretrained weights.
+
+What belongs here: weights and tokenizer to a running encoder, and its id. What does not: the
+steps (`weights.py`, `graph.py`, `running.py`), opening a saved one (`stored.py`).
+"""
+
+from pathlib import Path
+
+from assets.vectors.encoders.embedder import BadEmbedder
+from assets.vectors.encoders.graph import int8, onnx_graph
+from assets.vectors.encoders.running import FP32, INT8, PRECISIONS, OnnxEncoder
+from assets.vectors.encoders.weights import BASE, base_path, read_weights
+
+
+class MiniLM(OnnxEncoder):
+    """all-MiniLM-L6-v2 with mean pooling, optionally with a LoRA adapter merged into its weights.
+
+    A text longer than `max_tokens` word pieces is cut there. Raises BadAdapter, BadEmbedder.
+    """
+
+    def __init__(
+        self,
+        adapter: Path | None = None,
+        *,
+        max_tokens: int = 128,
+        threads: int | None = None,
+        precision: str = FP32,
+    ) -> None:
+        if precision not in PRECISIONS:
+            raise BadEmbedder(f"precision {precision!r}: expected one of {', '.join(PRECISIONS)}")
+        self._adapter = adapter
+        name, model = _made(adapter, max_tokens, precision)
+        super().__init__(
+            model,
+            (base_path() / "tokenizer.json").read_bytes(),
+            name=name,
+            max_tokens=max_tokens,
+            precision=precision,
+            threads=threads,
+        )
+
+    def model(self) -> bytes:
+        """The ONNX file, made again. Raises BadEmbedder where the adapter is another by now."""
+        name, model = _made(self._adapter, self.max_tokens, self.precision)
+        if name != self.id:
+            raise BadEmbedder(
+                f"{self._adapter}: changed since {self.id} was opened (now {name}); open it again"
+            )
+        return model
+
+
+def _made(adapter: Path | None, max_tokens: int, precision: str) -> tuple[str, bytes]:
+    """(id, ONNX file)"""
+    weights = read_weights(adapter)
+    most = weights.config["max_position_embeddings"]
+    if not 3 <= max_tokens <= most:
+        raise BadEmbedder(f"max_tokens {max_tokens}: {BASE} takes 3 to {most}")
+    name = f"{BASE}/{max_tokens}"
+    if weights.adapter:
+        name += f"+{weights.adapter[:16]}"
+    model = onnx_graph(weights)
+    return (f"{name}/{INT8}", int8(model)) if precision == INT8 else (name, model)

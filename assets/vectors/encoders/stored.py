@@ -1,0 +1,189 @@
+"""Encoders on disk: written whole, and opened with no more than ONNX Runtime needs.
+
+    <place>/encoders/<slug>/encoder.json   {format, id, dim, kind, …, files {name: {bytes, sha256}}}
+                            encoder.onnx, tokenizer.json      (of kind "onnx")
+
+What belongs here: the folder, its checks. What does not: what a kind of embedder needs to be opened
+again (its own module says so), where `place` is.
+"""
+
+import json
+import re
+import shutil
+import uuid
+from pathlib import Path
+from typing import Any
+
+from assets.vectors.encoders.embedder import BadEmbedder, Embedder, Savable
+from assets.vectors.encoders.running import MODEL, TOKENIZER, OnnxEncoder
+from warehouse.digest import sha256
+from warehouse.files import locked, write_atomically
+
+FORMAT = 1
+_CARD = "encoder.json"
+_MEND = "run `toolmill index` (or the assets up to router_index) again, or export the release again"
+
+
+class EncoderMissing(RuntimeError):
+    """There is no encoder of that id at that place."""
+
+
+class EncoderBroken(RuntimeError):
+    """An encoder's folder is incomplete, changed, of another id or of another format."""
+
+
+def encoder_folder(place: Path, embedder_id: str) -> Path:
+    """Where the encoder of that id lies. The digest tells ids apart that look alike as names."""
+    name = re.sub(r"[^a-z0-9.]+", "-", embedder_id.lower()).strip("-.")[:60]
+    return place / "encoders" / f"{name}-{sha256(embedder_id.encode())[:8]}"
+
+
+def save_encoder(embedder: Embedder, place: Path) -> Path:
+    """Writes `<place>/encoders/<slug>/` unless it is there and whole; returns that folder.
+
+    A kill leaves the folder as it was. Raises BadEmbedder for one that cannot be saved, OSError.
+    """
+    folder = encoder_folder(place, embedder.id)
+    if _flaw(folder, embedder.id) is None:  # without the lock, which a read-only place refuses
+        return folder
+    with locked(folder.parent / ".lock"):
+        if _flaw(folder, embedder.id) is None:
+            return folder
+        if not isinstance(embedder, Savable):
+            raise BadEmbedder(
+                f"{embedder.id}: a {type(embedder).__name__} cannot be saved; serve with MiniLM, a"
+                " sentence-transformers model or an OpenAI-compatible endpoint"
+            )
+        beside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
+        try:
+            _write(embedder, beside)
+            shutil.rmtree(folder, ignore_errors=True)  # what was there is not whole
+            beside.rename(folder)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+    return folder
+
+
+def open_encoder(place: Path, embedder_id: str, *, threads: int | None = None) -> Embedder:
+    """The saved encoder of that id. `threads`: how many texts are computed at once.
+
+    MiniLM needs onnxruntime, numpy and tokenizers for this, nothing else.
+    Raises EncoderMissing or EncoderBroken, naming what to run; what an endpoint raises.
+    """
+    folder = encoder_folder(place, embedder_id)
+    if not folder.is_dir():
+        raise EncoderMissing(
+            f"{folder}: no encoder {embedder_id!r} (found: {_found(place)}), which the index was"
+            f" made with; {_MEND}"
+        )
+    flaw = _flaw(folder, embedder_id)
+    if flaw:
+        raise EncoderBroken(f"{folder}: {flaw}; {_MEND}")
+    card = _card(folder)
+    encoder = _opened(folder, card, threads)
+    if (encoder.id, encoder.dim) != (embedder_id, card["dim"]):
+        raise EncoderBroken(
+            f"{folder}: opens as {encoder.id!r} with {encoder.dim} numbers a vector, expected"
+            f" {embedder_id!r} with {card['dim']}: the model changed since; {_MEND}"
+        )
+    return encoder
+
+
+class StoredEncoder(OnnxEncoder):
+    """An ONNX encoder read from its folder."""
+
+    def __init__(self, folder: Path, card: dict[str, Any], threads: int | None) -> None:
+        self._file = folder / MODEL
+        super().__init__(
+            self.model(),
+            (folder / TOKENIZER).read_bytes(),
+            name=card["id"],
+            max_tokens=card["max_tokens"],
+            precision=card["precision"],
+            threads=threads,
+        )
+
+    def model(self) -> bytes:
+        return self._file.read_bytes()
+
+
+def _opened(folder: Path, card: dict[str, Any], threads: int | None) -> Embedder:
+    if card["kind"] == "onnx":
+        try:
+            return StoredEncoder(folder, card, threads)
+        except (ImportError, OSError):
+            raise
+        except Exception as error:  # of the runtime and the tokenizer, each of its own kind
+            said = " ".join(str(error).split())[:200]
+            raise EncoderBroken(f"{folder}: cannot be opened ({said}); {_MEND}") from error
+    if card["kind"] == "openai":
+        from assets.vectors.encoders.endpoint import reopened
+
+        return reopened(card)
+    from assets.vectors.encoders.sentence import SentenceEncoder
+
+    return SentenceEncoder(card["model"], threads=threads)
+
+
+def _write(embedder: Savable, folder: Path) -> None:
+    saved = embedder.saved()
+    for name, data in saved.files.items():
+        write_atomically(folder / name, data)
+    listed = {n: {"bytes": len(d), "sha256": sha256(d)} for n, d in saved.files.items()}
+    card = {"format": FORMAT, "id": embedder.id, "dim": embedder.dim, **saved.facts}
+    text = json.dumps({**card, "files": listed}, indent=1, sort_keys=True)
+    write_atomically(folder / _CARD, text.encode())
+
+
+def _card(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / _CARD).read_bytes())
+
+
+def _flaw(folder: Path, embedder_id: str) -> str | None:
+    """What is wrong with the folder; None when it is whole and of that id."""
+    try:
+        card = _card(folder)
+    except FileNotFoundError:
+        return f"half-written, it has no {_CARD}"
+    except (ValueError, OSError) as error:
+        return f"{_CARD} cannot be read ({error})"
+    if not isinstance(card, dict) or card.get("format") != FORMAT:
+        found = card.get("format") if isinstance(card, dict) else type(card).__name__
+        return f"{_CARD} has format {found!r}, expected {FORMAT}"
+    if card.get("id") != embedder_id:
+        return f"{_CARD} is of encoder {card.get('id')!r}, expected {embedder_id!r}"
+    return _odd_fact(card) or _odd_file(folder, card)
+
+
+def _odd_fact(card: dict[str, Any]) -> str | None:
+    wanted: dict[str, dict[str, type]] = {
+        "onnx": {"max_tokens": int, "precision": str},
+        "openai": {"model": str, "base_url": str, "api_key_env": str},
+        "sentence-transformers": {"model": str},
+    }
+    kind = card.get("kind")
+    if kind not in wanted:
+        return f"{_CARD} has kind {kind!r}, expected one of {', '.join(wanted)}"
+    for name, sort in {"dim": int, "files": dict, **wanted[kind]}.items():
+        if not isinstance(card.get(name), sort):
+            return f"{_CARD} has {name} {card.get(name)!r}, expected {sort.__name__}"
+    return None
+
+
+def _odd_file(folder: Path, card: dict[str, Any]) -> str | None:
+    for name in (MODEL, TOKENIZER) if card["kind"] == "onnx" else ():
+        path, told = folder / name, card["files"].get(name)
+        if not isinstance(told, dict):
+            return f"{_CARD} does not list {name}"
+        if not path.is_file():
+            return f"half-written, {name} is missing"
+        if path.stat().st_size != told.get("bytes"):
+            return f"{name} has {path.stat().st_size} bytes, expected {told.get('bytes')}"
+        if sha256(path.read_bytes()) != told.get("sha256"):
+            return f"{name} is not the file that was written (another SHA-256)"
+    return None
+
+
+def _found(place: Path) -> str:
+    names = sorted(path.parent.name for path in place.glob(f"encoders/*/{_CARD}"))
+    return ", ".join(names[:5]) or "none"

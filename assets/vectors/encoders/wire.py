@@ -1,0 +1,122 @@
+"""One request to an OpenAI-compatible `/embeddings`, tried again while that may help.
+
+What belongs here: the wire, its errors, waiting. What does not: batches, what vectors must be
+(`endpoint.py`), requests to language models (`warehouse/effects`: those are kept in the ledger;
+vectors are kept in the vector store, by text).
+"""
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from assets.vectors.encoders.embedder import EmbeddingFailed
+
+ATTEMPTS = 4
+BACKOFF_S = 0.5
+_LONGEST_WAIT_S = 60.0  # an endpoint that asks for more is left alone, and the user is told
+_MOST_BYTES = 64 << 20  # a batch of 64 vectors of 4,096 numbers is 6 MB
+_PASSING = (408, 409, 425, 429)
+
+
+class _Refused(Exception):
+    """A try that failed: why, whether another may pass, the seconds it is asked to wait."""
+
+    def __init__(self, found: str, mend: str, passing: bool = False, told_s: float = 0.0) -> None:
+        super().__init__(found)
+        self.found, self.mend, self.passing, self.told_s = found, mend, passing, told_s
+
+
+class Wire:
+    """POSTs to one endpoint; safe to use from several threads. The key is in no error."""
+
+    def __init__(self, base_url: str, key: str, *, timeout_s: float, backoff_s: float) -> None:
+        import httpx2
+
+        self._url, self._key, self._timeout_s = f"{base_url}/embeddings", key, timeout_s
+        self._backoff_s = backoff_s
+        # Redirects are not followed: they could take the key to another host.
+        headers = {"authorization": f"Bearer {key}"} if key else None
+        self._client = httpx2.Client(headers=headers, timeout=timeout_s)
+
+    def ask(self, model: str, texts: Sequence[str]) -> Any:
+        """The JSON of the answer. Raises EmbeddingFailed naming endpoint, finding and mend."""
+        body = {"model": model, "input": list(texts), "encoding_format": "float"}
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                return self._try(body)
+            except _Refused as refused:
+                wait_s = max(refused.told_s, self._backoff_s * 2 ** (attempt - 1))
+                told = ""
+                if refused.passing and wait_s > _LONGEST_WAIT_S:
+                    told = f", which asks to wait {wait_s:.0f} s"
+                if not refused.passing or told or attempt == ATTEMPTS:
+                    tries = f" ({attempt} tries)" if attempt > 1 else ""
+                    raise EmbeddingFailed(
+                        f"{self._url}: {self._clean(refused.found)}{told}{tries}, expected vectors"
+                        f" of {model!r} for {len(texts)} texts; {refused.mend}"
+                    ) from None
+                time.sleep(wait_s)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _try(self, body: dict[str, Any]) -> Any:
+        import httpx2
+
+        try:
+            with self._client.stream("POST", self._url, json=body) as answer:
+                said = self._read(answer)
+        except httpx2.TimeoutException:
+            raise self._late() from None
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            mend = "start the endpoint, or mend base_url"
+            raise _Refused(f"{type(error).__name__} ({error})", mend, True) from None
+        if answer.status_code != 200:
+            told = answer.headers.get("retry-after", "")
+            raise _refusal(answer.status_code, said[:400].decode(errors="replace"), told)
+        try:
+            return json.loads(said)
+        except ValueError:
+            found = f"status 200 with no JSON ({said[:80]!r})"
+            mend = "check that base_url ends where /embeddings begins"
+            raise _Refused(found, mend, True) from None
+
+    def _read(self, answer: Any) -> bytes:
+        """The body; the client's own limit begins anew with every byte, this one does not."""
+        began, body = time.monotonic(), bytearray()
+        for part in answer.iter_bytes():
+            body += part
+            if len(body) > _MOST_BYTES:
+                raise _Refused(f"more than {_MOST_BYTES} bytes", "ask another endpoint")
+            if time.monotonic() - began > self._timeout_s:
+                raise self._late()
+        return bytes(body)
+
+    def _late(self) -> _Refused:
+        mend = "raise timeout_s, or ask a faster endpoint"
+        return _Refused(f"no whole answer within {self._timeout_s:g} s", mend, True)
+
+    def _clean(self, text: str) -> str:
+        """One line of what was said, without the key that some endpoints repeat."""
+        said = " ".join(text.split())
+        return (said.replace(self._key, "***") if self._key else said)[:300]
+
+
+def _refusal(status: int, said: str, told: str) -> _Refused:
+    found = f"status {status} ({said})"
+    if status in (401, 403):
+        return _Refused(f"status {status}", "mend the key: it is missing there, or refused")
+    if status in (404, 405):
+        return _Refused(found, "check base_url (it ends before /embeddings) and the model's name")
+    if status in _PASSING or status >= 500:
+        spent = status == 429 and "insufficient_quota" in said
+        mend = "pay for more there" if spent else "run again later: vectors already stored are kept"
+        return _Refused(found, mend, not spent, _told(told))
+    return _Refused(found, "check that this model embeds texts, and the length that it takes")
+
+
+def _told(header: str) -> float:
+    if not header:
+        return 0.0
+    from assets.servers.remote_outcome import retry_after
+
+    return retry_after(header) or 0.0

@@ -7,7 +7,7 @@ Does not belong here: whether the values mean what the user asked
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from jsonschema import exceptions
@@ -44,12 +44,13 @@ class Flaw:
 
     kind: bad_schema, not_an_object, missing_required, unknown_argument, wrong_type, not_in_enum,
     range, length, items, pattern, format or constraint. path: like `filters[0].name`, "" for the
-    call itself.
+    call itself; at: the same, name by name (a name may hold a dot).
     """
 
     kind: str
     path: str
     message: str
+    at: tuple[str | int, ...] = field(default=(), compare=False, repr=False)
 
 
 def validate_call(contract: Mapping[str, Any], arguments: Any) -> list[Flaw]:
@@ -69,7 +70,7 @@ def validate_call(contract: Mapping[str, Any], arguments: Any) -> list[Flaw]:
         with limited(_MAX_STEPS):
             flaws = list(_schema_flaws(schema, arguments))
             known = {flaw.path for flaw in flaws if flaw.kind == "unknown_argument"}
-            more = _unknown(schema, schema, arguments, "", True)
+            more = _unknown(schema, schema, arguments, (), True)
             return [*flaws, *(f for f in more if f.path not in known)][:_MAX_FLAWS]
     except TooMuchWork:
         return [Flaw("bad_schema", "", f"it takes more than {_MAX_STEPS:,} steps to check a call")]
@@ -94,20 +95,25 @@ def _schema_flaws(schema: Mapping[str, Any], arguments: Any) -> Iterator[Flaw]:
 
 
 def _flaws_of(error: exceptions.ValidationError) -> Iterator[Flaw]:
-    path = _path(error.absolute_path)
+    at = tuple(error.absolute_path)
+    path = _path(at)
     if error.validator in ("additionalProperties", "unevaluatedProperties"):
         for name in _extra_names(error):
-            yield Flaw("unknown_argument", _join(path, name), f"{name!r} is not declared")
+            yield Flaw(
+                "unknown_argument", _join(path, name), f"{name!r} is not declared", (*at, name)
+            )
     elif error.validator == "required":
         for name in cast(list[str], error.validator_value):
             if name not in cast(dict[str, Any], error.instance) and repr(name) in error.message:
-                yield Flaw("missing_required", _join(path, name), f"{name!r} is required")
+                yield Flaw(
+                    "missing_required", _join(path, name), f"{name!r} is required", (*at, name)
+                )
     elif error.validator in ("anyOf", "oneOf") and error.context:
         best = exceptions.best_match(error.context)
         kind = _KINDS.get(str(best.validator), "constraint") if best else "constraint"
-        yield Flaw(kind, path, f"fits no alternative: {error.message}"[:200])
+        yield Flaw(kind, path, f"fits no alternative: {error.message}"[:200], at)
     else:
-        yield Flaw(_KINDS.get(str(error.validator), "constraint"), path, error.message[:200])
+        yield Flaw(_KINDS.get(str(error.validator), "constraint"), path, error.message[:200], at)
 
 
 def _extra_names(error: exceptions.ValidationError) -> list[str]:
@@ -116,14 +122,14 @@ def _extra_names(error: exceptions.ValidationError) -> list[str]:
 
 
 def _unknown(
-    schema: Any, root: Mapping[str, Any], value: Any, path: str, top: bool
+    schema: Any, root: Mapping[str, Any], value: Any, at: tuple[str | int, ...], top: bool
 ) -> Iterator[Flaw]:
     """Arguments that no branch of the schema declares, at any depth."""
     if isinstance(value, list):
         items = resolve(schema, root).get("items")
         if isinstance(items, Mapping):
             for index, item in enumerate(value):
-                yield from _unknown(items, root, item, f"{path}[{index}]", False)
+                yield from _unknown(items, root, item, (*at, index), False)
         return
     if not isinstance(value, Mapping):
         return
@@ -132,11 +138,11 @@ def _unknown(
     # A nested object that lists no properties is free-form; a call without parameters is not.
     closed = (top or bool(known)) and not is_open(schema, root)
     for name, item in value.items():
-        where = _join(path, str(name))
+        where = (*at, str(name))
         if name in known:
             yield from _unknown(known[name], root, item, where, False)
         elif closed:
-            yield Flaw("unknown_argument", where, f"{name!r} is not declared")
+            yield Flaw("unknown_argument", _path(where), f"{name!r} is not declared", where)
 
 
 def _path(parts: Any) -> str:

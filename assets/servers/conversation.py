@@ -84,12 +84,12 @@ async def _session(
 
     info = Implementation(name=limits.client_name, version=limits.client_version)
     async with ClientSession(read, write, client_info=info) as session:
-        await _or_hang(session.initialize, limits, idle)
+        await or_hang(session.initialize, limits, idle)
         progress.answered = True
         progress.initialize_s = time.monotonic() - progress.began
         heard.greeted = heard.noise
         with anyio.move_on_after(limits.list_s) as clock:
-            await _tools(session, heard, limits, progress)
+            await list_tools(session, heard, limits, progress)
             progress.listed_s = time.monotonic() - progress.began
         if clock.cancelled_caught:
             raise Ended(Failure("timeout_list", f"{limits.list_s:.0f} s"))
@@ -104,13 +104,13 @@ async def _again(session: Any, heard: Heard, limits: ProbePolicy, progress: Prog
     heard.turn()
     try:
         with anyio.fail_after(limits.list_s):
-            await _tools(session, heard, limits, progress)
+            await list_tools(session, heard, limits, progress)
     except Exception:  # a time-out, an error answer, a bad page
         heard.take_back()
 
 
-async def _or_hang(action: Callable[[], Awaitable[Any]], limits: ProbePolicy, idle: Idle) -> None:
-    """Awaits the first answer, bounded by the clock and by idleness."""
+async def or_hang(action: Callable[[], Awaitable[Any]], limits: ProbePolicy, idle: Idle) -> None:
+    """Awaits the first answer, bounded by the clock and by idleness. Raises Ended."""
     reason = ""
 
     async def watch() -> None:
@@ -133,8 +133,8 @@ async def _or_hang(action: Callable[[], Awaitable[Any]], limits: ProbePolicy, id
         raise Ended(Failure("timeout_start", reason))
 
 
-async def _tools(session: Any, heard: Heard, limits: ProbePolicy, progress: Progress) -> None:
-    """All pages of `tools/list`."""
+async def list_tools(session: Any, heard: Heard, limits: ProbePolicy, progress: Progress) -> None:
+    """All pages of `tools/list`. Raises Ended."""
     pages = 0
     async for _ in _pages(session.list_tools):
         pages += 1

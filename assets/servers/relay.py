@@ -35,11 +35,16 @@ _STDERR_KEPT = 16_384
 class Relay:
     """Runs as three tasks beside a session; `read` and `write` are the session's streams."""
 
-    def __init__(self, jailed: Jailed, policy: SandboxPolicy) -> None:
-        self._listener = Listener()
+    def __init__(
+        self, jailed: Jailed, policy: SandboxPolicy, listener: Listener | None = None
+    ) -> None:
+        self.listener = listener or Listener()
         self._jailed = jailed
         self._policy = policy
         self._blank = 0
+        self.total = 0  # bytes read from its standard output so far
+        self.over = anyio.Event()  # its standard output is not read any more
+        self.unsent = False  # a message of ours found its standard input closed
         self._to_session: MemoryObjectSendStream[Any]
         self._from_session: MemoryObjectReceiveStream[Any]
         self._to_session, self.read = anyio.create_memory_object_stream[Any](64)
@@ -50,7 +55,7 @@ class Relay:
 
     @property
     def heard(self) -> Heard:
-        return self._listener.heard
+        return self.listener.heard
 
     def start(self, tasks: anyio.abc.TaskGroup) -> None:
         tasks.start_soon(self._read_stdout)
@@ -58,11 +63,17 @@ class Relay:
         tasks.start_soon(self._write_stdin)
 
     async def _read_stdout(self) -> None:
-        buffer, total = bytearray(), 0
+        try:
+            await self._take_stdout()
+        finally:
+            self.over.set()
+
+    async def _take_stdout(self) -> None:
+        buffer = bytearray()
         async with self._to_session:
             while chunk := await _read(self._jailed.process.stdout):
-                total += len(chunk)
-                if total > self._policy.stdout_mb * _MIB:
+                self.total += len(chunk)
+                if self.total > self._policy.stdout_mb * _MIB:
                     self.heard.oversize = f"more than {self._policy.stdout_mb} MB on stdout"
                     return
                 buffer += chunk
@@ -104,20 +115,20 @@ class Relay:
             if isinstance(one, dict) and one.get("jsonrpc") == "2.0":
                 await self._deliver(one)
             else:
-                self._listener.noise(repr(line[:120]))
+                self.listener.noise(repr(line[:120]))
 
     async def _deliver(self, raw: dict[str, Any]) -> None:
         from mcp.shared.message import SessionMessage
         from mcp_types import jsonrpc_message_adapter
 
-        message = self._listener.take(raw)
+        message = self.listener.take(raw)
         if message is None:
             return
         try:
             parsed = jsonrpc_message_adapter.validate_python(message)
             await self._to_session.send(SessionMessage(parsed))
         except ValueError:
-            self._listener.noise(repr(message)[:120])
+            self.listener.noise(repr(message)[:120])
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             pass
 
@@ -129,9 +140,10 @@ class Relay:
         async with self._from_session:
             async for item in self._from_session:
                 message = item.message.model_dump(mode="json", by_alias=True, exclude_unset=True)
-                self._listener.asked(message)
+                self.listener.asked(message)
                 data = json.dumps(message, ensure_ascii=False).encode() + b"\n"
                 if not await _write(self._jailed.process.stdin, data):
+                    self.unsent = True
                     return
 
 

@@ -9,7 +9,7 @@ Does not belong here: what is asked (`conversation.py`), how bytes and addresses
 
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -54,14 +54,14 @@ def probe_remote(
     them is in no result. connector: for tests.
     """
     probe = _Probe(url, dict(headers or {}), limits, policy, auth, connector)
-    with _quiet():
+    with quiet():
         anyio.run(probe.run, transport)
     return probe.result()
 
 
 @dataclass
-class _Attempt:
-    """One conversation over one transport."""
+class Attempt:
+    """One conversation over one transport, and what its failure amounts to."""
 
     listener: Listener
     progress: Progress
@@ -112,13 +112,13 @@ class _Probe:
     policy: RemotePolicy
     auth: httpx2.Auth | None
     connector: Connector | None
-    attempts: list[_Attempt] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
     tokens: set[str] = field(default_factory=set, repr=False)
 
     def __post_init__(self) -> None:
         self.began = time.monotonic()
         self.wire: Wire | None = None
-        self.chosen: _Attempt | None = None
+        self.chosen: Attempt | None = None
         self.late = False
 
     async def run(self, transport: Literal["http", "sse", "auto"]) -> None:
@@ -138,7 +138,7 @@ class _Probe:
         if not second.progress.answered and again and again.may_be_sse:
             self.chosen = first  # neither: what the newer transport was told is what counts
 
-    async def _in_session(self, kind: Transport) -> _Attempt:
+    async def _in_session(self, kind: Transport) -> Attempt:
         """One attempt, begun anew where the server ended the session before its tools were told."""
         for _ in range(_SESSIONS):
             attempt = await self._attempt(kind)
@@ -147,9 +147,9 @@ class _Probe:
                 break
         return attempt
 
-    async def _attempt(self, kind: Transport) -> _Attempt:
+    async def _attempt(self, kind: Transport) -> Attempt:
         with anyio.CancelScope() as scope:
-            attempt = _Attempt(Listener(), Progress(self.began), Watch(self.url, scope))
+            attempt = Attempt(Listener(), Progress(self.began), Watch(self.url, scope))
             self.attempts.append(attempt)
             try:
                 async with self._client(kind, attempt) as client:
@@ -159,7 +159,7 @@ class _Probe:
         return attempt
 
     @asynccontextmanager
-    async def _client(self, kind: Transport, attempt: _Attempt) -> AsyncIterator[Client]:
+    async def _client(self, kind: Transport, attempt: Attempt) -> AsyncIterator[Client]:
         assert self.wire is not None
         client = Client(
             self.wire,
@@ -174,18 +174,10 @@ class _Probe:
         finally:
             self.tokens |= client.tokens
 
-    async def _over(self, kind: Transport, client: Client, attempt: _Attempt) -> None:
+    async def _over(self, kind: Transport, client: Client, attempt: Attempt) -> None:
         """The conversation within the SDK's transport. Entering that of SSE waits for the server's
         first event, so it has the time limit of a start."""
-        from mcp.client.sse import sse_client
-        from mcp.client.streamable_http import streamable_http_client
-
-        if kind == "http":
-            streams: Any = streamable_http_client(
-                self.url, http_client=client, max_sse_event_size=None
-            )
-        else:
-            streams = sse_client(self.url, httpx_client_factory=lambda *_, **__: client)
+        streams = streams_of(kind, self.url, client)
         with anyio.CancelScope(deadline=anyio.current_time() + self.limits.start_s) as start:
             async with streams as (read, write):
                 start.deadline = float("inf")
@@ -208,7 +200,7 @@ class _Probe:
         found = result_of(attempt.heard, attempt.progress, failure, ended, **more)
         return self._scrubbed(found)
 
-    def _cut(self, attempt: _Attempt, detail: str) -> None:
+    def _cut(self, attempt: Attempt, detail: str) -> None:
         """The wall clock ended the conversation; a listing that was told stands."""
         progress = attempt.progress
         if progress.listed_s is None:
@@ -219,19 +211,33 @@ class _Probe:
 
     def _scrubbed(self, found: ProbeResult) -> ProbeResult:
         """What we sent as a secret may have come back in any text."""
-        secrets = {f"token {n}": value for n, value in enumerate(sorted(self.tokens))}
-        sent = [*self.headers.items()]
-        with suppress(ValueError):  # an address that is none
-            parts = urlsplit(self.url)
-            sent += [*parse_qsl(parts.query), ("password", parts.password or "")]
-        secrets |= {name: value for name, value in sent if is_secret_name(name)}
-        scrub = Scrubber(secrets)
+        scrub = Scrubber(secrets_in(self.url, self.headers, self.tokens))
         if not scrub:
             return found
         told = vars(found).items()  # every text, list and mapping: all of them are its words
         return replace(
             found, **{name: scrub(one) for name, one in told if isinstance(one, str | list | dict)}
         )
+
+
+def streams_of(kind: Transport, url: str, client: Client) -> Any:
+    """The SDK's transport over our client: a context manager of the session's two streams."""
+    from mcp.client.sse import sse_client
+    from mcp.client.streamable_http import streamable_http_client
+
+    if kind == "http":
+        return streamable_http_client(url, http_client=client, max_sse_event_size=None)
+    return sse_client(url, httpx_client_factory=lambda *_, **__: client)
+
+
+def secrets_in(url: str, headers: Mapping[str, str], tokens: Iterable[str]) -> dict[str, str]:
+    """What of an address, of headers and of an account's tokens is secret, by name."""
+    secrets = {f"token {n}": value for n, value in enumerate(sorted(tokens))}
+    sent = [*headers.items()]
+    with suppress(ValueError):  # an address that is none
+        parts = urlsplit(url)
+        sent += [*parse_qsl(parts.query), ("password", parts.password or "")]
+    return secrets | {name: value for name, value in sent if is_secret_name(name)}
 
 
 _PROBING: ContextVar[bool] = ContextVar("probing", default=False)
@@ -253,9 +259,9 @@ def _unless_probing(_: logging.LogRecord) -> bool:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """The SDK logs strangers' answers with tracebacks, and httpx2 whole URLs: neither may reach a
-    log. Only what this probe causes is silent; others in this process go on."""
+    log. Only what this task and those it starts cause is silent; others go on."""
     for name in _TALKERS:
         logging.getLogger(name).addFilter(_unless_probing)  # once: the same filter is not doubled
     token = _PROBING.set(True)

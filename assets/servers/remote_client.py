@@ -70,7 +70,7 @@ class Client(httpx2.AsyncClient):
         )
         self._kind, self._listener, self._watch = transport, listener, watch
         self._messages = Messages(listener, wire.policy.message_mb)
-        self._requests = self._streams = 0
+        self.requests = self._streams = 0
         self.tokens: set[str] = set()  # what was sent as Authorization by `auth`
 
     def build_request(self, *args: Any, **more: Any) -> httpx2.Request:
@@ -98,9 +98,9 @@ class Client(httpx2.AsyncClient):
                 self.tokens.add(sent.rpartition(" ")[2])
 
     def _count(self, request: httpx2.Request) -> None:
-        self._requests += 1
+        self.requests += 1
         self._streams += request.method == "GET"
-        if self._requests > MAX_REQUESTS:
+        if self.requests > MAX_REQUESTS:
             raise Refused(Failure("oversize", f"more than {MAX_REQUESTS} requests"))
         if self._streams > MAX_STREAMS:
             raise httpx2.ReadError("its stream has ended too often")

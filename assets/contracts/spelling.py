@@ -1,0 +1,61 @@
+"""Names that mean the same, or nearly: by case, separators and a slip of the pen.
+
+What belongs here: comparing names and choices of a contract with what a caller wrote.
+What does not: what is done about it (`problems.py`, `repair.py`).
+"""
+
+from collections.abc import Iterable
+
+_LONGEST = 64  # characters of a name that is compared letter by letter
+_MOST = 500  # names that are compared with one
+
+
+def plain(name: str) -> str:
+    """Letters and digits only, without case: `userId`, `user_id` and `User-ID` are one."""
+    return "".join(char for char in name.casefold() if char.isalnum())
+
+
+def same(name: str, among: Iterable[str]) -> str | None:
+    """The only one of `among` that is the same but for case and separators."""
+    wanted = plain(name)
+    found = [one for one in among if plain(one) == wanted] if wanted else []
+    return found[0] if len(found) == 1 else None
+
+
+def nearest(name: str, among: Iterable[str]) -> str | None:
+    """The one of `among` that is spelt most like the name, where it is close and nothing else is
+    as close: one slip in four letters, two in eight. Numbers in it have to agree: `date1` is no
+    slip for `date2`."""
+    wanted = plain(name)
+    if not 4 <= len(wanted) <= _LONGEST:
+        return None
+    allowed = 1 if len(wanted) < 8 else 2
+    ranked = sorted(
+        (slips(wanted, plain(one), allowed), one)
+        for one in list(among)[:_MOST]
+        if _digits(one) == _digits(name) and abs(len(plain(one)) - len(wanted)) <= allowed
+    )
+    if not ranked or ranked[0][0] > allowed:
+        return None
+    alone = len(ranked) == 1 or ranked[1][0] > ranked[0][0]
+    return ranked[0][1] if alone else None
+
+
+def slips(a: str, b: str, most: int) -> int:
+    """Letters to add, drop, change or swap with the next; `most` + 1 where it takes more."""
+    before: list[int] = []
+    row = list(range(len(b) + 1))
+    for i, char in enumerate(a, 1):
+        older, before, row = before, row, [i]
+        for j, other in enumerate(b, 1):
+            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (char != other))
+            if i > 1 and j > 1 and char == b[j - 2] and a[i - 2] == other:
+                cost = min(cost, older[j - 2] + 1)
+            row.append(cost)
+        if min(row) > most:
+            return most + 1
+    return min(row[-1], most + 1)
+
+
+def _digits(name: str) -> str:
+    return "".join(char for char in name if char.isdigit())

@@ -79,7 +79,9 @@ class MetaPolicy:
     timeout_s: float = 120.0  # of one call
     grace_s: float = 120.0  # beyond it, in which a server that is not running yet is started
     consent_timeout_s: float = 300.0
-    max_result: int = 200_000  # characters of text of one call; of base64 of one image or sound
+    max_result: int = (
+        200_000  # characters of a result's text; ten times that of its pictures and sounds
+    )
     poll_s: float = 2.0  # how often the pointer to the served index is looked at
 
     def __post_init__(self) -> None:

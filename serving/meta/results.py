@@ -17,7 +17,7 @@ from serving.meta.quoted import Bounded, marked, shown
 _MEDIA = re.compile(r"(?:image|audio)/[a-z0-9.+-]{1,40}")
 _BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 _MOST_BLOCKS = 64
-_MEDIA_TIMES = 10  # base64 of one image may have this many times the characters of all text
+_MEDIA_TIMES = 10  # base64 of all images and sounds: so many times the characters of all text
 
 
 def passed_on(
@@ -25,7 +25,7 @@ def passed_on(
 ) -> tuple[list[dict[str, Any]], str, Any, bool]:
     """(blocks to show, their text, structured content, whether something was left out).
 
-    All text together has at most `most` characters.
+    All text together has at most `most` characters, and structured content as many.
     """
     texts, media, cut = _parts(content, most)
     copy = Bounded(most, longest=most, literal=False)
@@ -38,19 +38,21 @@ def passed_on(
 def _parts(content: Iterable[Any], most: int) -> tuple[list[str], list[dict[str, Any]], bool]:
     texts: list[str] = []
     media: list[dict[str, Any]] = []
-    left, cut = most, False
+    left, room, cut = most, most * _MEDIA_TIMES, False
     for at, block in enumerate(content):
-        if at >= _MOST_BLOCKS or left <= 0:
-            texts.append("[more content was left out]")
-            return texts, media, True
+        if at >= _MOST_BLOCKS:
+            cut = True
+            break
         found = block if isinstance(block, Mapping) else {"type": type(block).__name__}
-        if (one := _media(found, most * _MEDIA_TIMES)) is not None:
+        if (one := _media(found, room)) is not None:
             media.append(one)
+            room -= len(one["data"])
             continue
         text = _text(found)
         cut = cut or len(text) > left
-        texts.append(shown(text, left))
-        left -= len(texts[-1])
+        if left > 0:
+            texts.append(shown(text, left))
+            left -= len(texts[-1])
     return texts, media, cut
 
 

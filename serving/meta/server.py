@@ -44,6 +44,7 @@ INSTRUCTIONS = (
 )
 _FREE = ("initialize", "ping", "server/discover", "subscriptions/listen", "tools/call")
 _LIMITED = -32_000  # JSON-RPC's range for errors of the server
+_INTERNAL = "a fault of toolmill: see its log"
 
 
 def make_server(
@@ -106,6 +107,8 @@ class Door:
     async def limited(self, ctx: Any, call_next: Any) -> Any:
         """Counts requests; calls of tools are counted where the model can read the answer."""
         from mcp.shared.exceptions import MCPError
+        from mcp_types import INTERNAL_ERROR
+        from pydantic import ValidationError
 
         if ctx.request_id is not None and ctx.method not in _FREE:
             try:
@@ -113,7 +116,13 @@ class Door:
             except TooMany as error:
                 after = {"retryAfter": round(error.retry_s, 1)}
                 raise MCPError(code=_LIMITED, message=str(error), data=after) from None
-        return await call_next(ctx)
+        try:
+            return await call_next(ctx)
+        except (MCPError, ValidationError):
+            raise
+        except Exception as error:
+            logger.error("a request failed", exc_info=error)
+            raise MCPError(code=INTERNAL_ERROR, message=_INTERNAL) from None
 
     async def list_tools(self, ctx: Any, _: Any) -> Any:
         """tools/list, with the number of tools that this token can find."""
@@ -143,8 +152,6 @@ class Door:
             return InputRequiredResult.model_validate(pending.result)
         except Exception as error:
             reply = _failure(error)
-            if reply is None:
-                raise
         return CallToolResult.model_validate(reply.as_result())
 
     async def _answered(self, ctx: Any, params: Any, token: Token) -> Reply:
@@ -224,8 +231,9 @@ class Door:
         return token
 
 
-def _failure(error: Exception) -> Reply | None:
-    """What a model is told of a failure; None for one that nobody foresaw."""
+def _failure(error: Exception) -> Reply:
+    """What a model is told of a failure. One that nobody foresaw is for the log alone: the SDK
+    would send its text, which may hold anything, to sessions before 2026-07-28."""
     from serving.index import IndexBroken, IndexMissing
     from serving.router import BadQuery
 
@@ -239,7 +247,9 @@ def _failure(error: Exception) -> Reply | None:
     }
     kind = next((name for known, name in kinds.items() if isinstance(error, known)), None)
     if kind is None:
-        return None
+        logger.error("a request failed", exc_info=error)
+        told = {"kind": "internal", "message": _INTERNAL}
+        return Reply({"index": None, "error": told}, text=_INTERNAL, is_error=True)
     told: dict[str, Any] = {"kind": kind, "message": str(error)}
     if isinstance(error, BadField):
         told["field"] = error.field

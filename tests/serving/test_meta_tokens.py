@@ -1,0 +1,140 @@
+"""Tokens files, secrets and limits, without a server."""
+
+import json
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from serving.meta import HttpSettings, MetaPolicy, Token, TokenError, read_tokens, token_of
+from serving.meta.limits import Limits, TooMany
+from serving.meta.policy import is_loopback
+from serving.meta.tokens import owner_of
+
+SECRET = "a-secret-of-some-length"
+DIGEST = sha256(SECRET.encode()).hexdigest()
+TOML = f"""
+[[tokens]]
+name = "alice"
+sha256 = "{DIGEST}"
+allow = ["npm:files::*"]
+requests_per_minute = 60
+
+[[tokens]]
+name = "ci"
+sha256 = "{"0" * 64}"
+calls = false
+consent = "never"
+"""
+
+
+def test_a_file_in_toml_or_json_names_who_may_what(tmp_path: Path) -> None:
+    (tmp_path / "tokens.toml").write_text(TOML)
+    alice, ci = read_tokens(tmp_path / "tokens.toml")
+    assert alice == Token("alice", DIGEST, allow=("npm:files::*",), requests_per_minute=60)
+    assert (ci.calls, ci.consent, ci.allow) == (False, "never", None)
+    rows = {"tokens": [{"name": "alice", "sha256": DIGEST, "allow": []}]}
+    (tmp_path / "tokens.json").write_text(json.dumps(rows))
+    (only,) = read_tokens(tmp_path / "tokens.json")
+    assert only.allow == ()
+    assert not only.allows("npm:files::read_file")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[[tokens]\n", "expected TOML"),
+        ("", "found no tokens"),
+        ('[[tokens]]\nname = "a"\n', "name and sha256"),
+        (f'[[tokens]]\nname = "a"\nsha256 = "{SECRET}"\n', "64 lower-case hex"),
+        (f'[[tokens]]\nname = "a b"\nsha256 = "{DIGEST}"\n', "letters, digits"),
+        (f'[[tokens]]\nname = "a"\nsha256 = "{DIGEST}"\nallow = "*"\n', "allow is a str"),
+        (f'[[tokens]]\nname = "a"\nsha256 = "{DIGEST}"\nallow = [1]\n', "something else"),
+        (f'[[tokens]]\nname = "a"\nsha256 = "{DIGEST}"\ncalls = 1\n', "calls is a int"),
+        (f'[[tokens]]\nname = "a"\nsha256 = "{DIGEST}"\nconcurrent = 0\n', "at least 1"),
+        (
+            f'[[tokens]]\nname = "a"\nsha256 = "{DIGEST}"\nconcurrent = true\n',
+            "concurrent is a bool",
+        ),
+        (f'[[tokens]]\nname = "a"\nsha256 = "{DIGEST}"\nconsent = "yes"\n', "'ask' or 'never'"),
+        (f'[[tokens]]\nname = "a"\ntoken = "{SECRET}"\n', "unknown key 'token'"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named_and_no_secret_is_told(
+    text: str, told: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "tokens.toml"
+    path.write_text(text)
+    with pytest.raises(TokenError) as raised:
+        read_tokens(path)
+    assert str(path) in str(raised.value)
+    assert told in str(raised.value)
+    assert SECRET not in str(raised.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TokenError, match="No such file"):
+        read_tokens(tmp_path / "none.toml")
+
+
+def test_a_secret_has_one_owner() -> None:
+    mine, other = token_of(SECRET, "mine"), token_of(SECRET + "x", "other")
+    assert owner_of(SECRET, (other, mine)) == mine
+    assert owner_of(SECRET + "y", (other, mine)) is None
+    assert owner_of("", (other, mine)) is None
+    assert owner_of("\udcff", (mine,)) is None
+    assert SECRET not in repr(mine)
+
+
+def test_a_short_secret_is_refused() -> None:
+    with pytest.raises(TokenError, match="at least 20"):
+        token_of("hunter2")
+
+
+def test_two_tokens_of_one_name_are_refused() -> None:
+    with pytest.raises(TokenError, match="one name"):
+        HttpSettings(tokens=(token_of(SECRET), token_of(SECRET + "x")))
+    with pytest.raises(TokenError, match="sha256"):
+        HttpSettings(tokens=(Token("a"),))
+
+
+def test_a_consent_nobody_knows_is_refused() -> None:
+    with pytest.raises(TokenError, match="'always'"):
+        MetaPolicy(consent="perhaps")  # type: ignore[arg-type]
+
+
+def test_loopback_is_told_from_everything_else() -> None:
+    assert all(map(is_loopback, ("127.0.0.1", "::1", "localhost", "127.9.9.9")))
+    assert not any(map(is_loopback, ("0.0.0.0", "::", "10.0.0.1", "example.org", "")))
+
+
+def test_a_minute_passes_and_a_token_may_ask_again() -> None:
+    now = [0.0]
+    limits = Limits(clock=lambda: now[0])
+    token = Token("a", requests_per_minute=2)
+    limits.count(token)
+    now[0] = 20.0
+    limits.count(token)
+    with pytest.raises(TooMany, match="come again in 40 s") as raised:
+        limits.count(token)
+    assert raised.value.retry_s == 40.0
+    limits.count(Token("b", requests_per_minute=2))
+    now[0] = 60.0
+    limits.count(token)
+    with pytest.raises(TooMany):
+        limits.count(token)
+
+
+def test_a_place_is_given_back_however_a_request_ends() -> None:
+    limits, token = Limits(), Token("a", concurrent=1)
+
+    def fail() -> None:
+        with limits.running(token):
+            raise RuntimeError
+
+    with limits.running(token), pytest.raises(TooMany, match="1 requests running"):
+        fail()
+    with pytest.raises(RuntimeError):
+        fail()
+    with limits.running(token):
+        pass

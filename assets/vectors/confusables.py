@@ -1,0 +1,230 @@
+"""Confusables: near-identical tools across the servers of all marketplaces, and what tells them
+apart.
+
+    snapshot rows + base vectors -> distinct texts -> clusters -> pairs with a sentence
+
+What belongs here: the table, its rows, and the hard negatives that training takes from them. What
+does not: linkage (`confusables_clusters.py`), wording (`confusables_apart.py`), the report.
+
+A twin is one tool under two server ids: it is no negative of the other, because a request for one
+is a request for both. Tools of one text are one entry of their cluster: each is paired with the
+first of them, so that 70 copies make 69 rows and not 2,415.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from assets.contracts.canonical import tool_text
+from assets.vectors.confusables_apart import Rarity, Side, names_in, tells_apart
+from assets.vectors.confusables_clusters import TWIN, clusters, cosines
+from assets.vectors.index import contract_of
+from warehouse.digest import digest
+from warehouse.tables import TableSpec
+
+Row = Mapping[str, Any]
+
+TWINS, CONFUSABLE = "twin", "confusable"
+_SILENT_FROM = 20  # servers that share a description word for word: "Description not available"
+
+CONFUSABLES = TableSpec(
+    name="confusables",
+    key=("server_id", "tool", "other_server_id", "other_tool"),
+    columns={
+        "server_id": pl.String,  # a pair stands once: (server_id, tool) before the other
+        "tool": pl.String,
+        "contract_digest": pl.String,
+        "other_server_id": pl.String,
+        "other_tool": pl.String,
+        "other_digest": pl.String,
+        "cosine": pl.Float64,  # of the base vectors of their texts, rounded to 4 digits
+        "same_name": pl.Boolean,  # modulo case and separators
+        "cluster": pl.String,  # a digest of its first tool: stable while that stays
+        "cluster_tools": pl.Int64,
+        "kind": pl.String,  # "twin" or "confusable"
+        "apart_by": pl.String,  # JSON list of the kinds of differences named; [] where none is
+        "tells_apart": pl.String,  # the sentence
+    },
+)
+
+
+@dataclass(frozen=True)
+class _Text:
+    """One distinct text and the tools that have it, in the order of their ids."""
+
+    tools: tuple[Row, ...]
+    contract: Mapping[str, Any]
+    name: str
+    silent: bool
+    description: str
+
+
+def confusables(
+    rows: Sequence[Row], matrix: np.ndarray, about: Mapping[str, str] | None = None
+) -> list[dict[str, Any]]:
+    """Rows of CONFUSABLES for clear snapshot rows of all marketplaces.
+
+    `matrix`: base vectors of `tool_text` of the rows, in their order, [len(rows), dim]; `about`:
+    server id -> its name and description, whose words belong to its tools.
+    """
+    if len(matrix) != len(rows):
+        raise ValueError(f"confusables: {len(rows)} rows but {len(matrix)} vectors")
+    texts, vectors = _texts(rows, matrix)
+    found = clusters(vectors, [text.name for text in texts], [text.silent for text in texts])
+    grouped = {place for places in found for place in places}
+    found += [[at] for at, text in enumerate(texts) if len(text.tools) > 1 and at not in grouped]
+    rarity = Rarity(tool_text(text.contract) for text in texts)
+    about = about or {}
+    out = []
+    for places in found:
+        pairs = list(_pairs(places, texts, vectors))
+        tools = sorted({(r["server_id"], r["tool"]) for pair in pairs for r in pair[:2]})
+        if not pairs:
+            continue
+        name = digest(tools[0])[:16]
+        for one, other, cosine, kind in pairs:
+            first, second = (
+                Side(row["server_id"], contract_of(row), about.get(row["server_id"], ""))
+                for row in (one, other)
+            )
+            sentence, kinds = tells_apart(first, second, rarity)
+            out.append(
+                {
+                    **{key: one[key] for key in ("server_id", "tool", "contract_digest")},
+                    "other_server_id": other["server_id"],
+                    "other_tool": other["tool"],
+                    "other_digest": other["contract_digest"],
+                    "cosine": cosine,
+                    "same_name": _name(one["tool"]) == _name(other["tool"]),
+                    "cluster": name,
+                    "cluster_tools": len(tools),
+                    "kind": kind,
+                    "apart_by": json.dumps(kinds),
+                    "tells_apart": sentence,
+                }
+            )
+    return sorted(out, key=lambda row: tuple(row[name] for name in CONFUSABLES.key))
+
+
+def hard_negatives(rows: Sequence[Row], most: int = 8) -> dict[str, list[str]]:
+    """Contract digest -> digests of contracts that look like it and are another tool, the most
+    alike first; never a twin, nor a twin of a twin. A twin has the negatives of its twins."""
+    group = _Groups()
+    for row in rows:
+        if row["kind"] == TWINS:
+            group.join(row["contract_digest"], row["other_digest"])
+    near: dict[str, dict[str, float]] = defaultdict(dict)
+    members: dict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        one, other = row["contract_digest"], row["other_digest"]
+        members[group.of(one)].add(one)
+        members[group.of(other)].add(other)
+        if row["kind"] == CONFUSABLE and group.of(one) != group.of(other):
+            for here, there in ((one, other), (other, one)):
+                held = near[group.of(here)]
+                held[there] = max(row["cosine"], held.get(there, -1.0))
+    out = {}
+    for name, held in near.items():
+        ranked = sorted(held, key=lambda one: (-held[one], one))[:most]
+        out |= dict.fromkeys(members[name], ranked)
+    return dict(sorted(out.items()))
+
+
+def _texts(rows: Sequence[Row], matrix: np.ndarray) -> tuple[list[_Text], np.ndarray]:
+    """Distinct texts in an order of their own, and their vectors. A tool that several marketplaces
+    list counts once, with the contract of the first of them."""
+    order = sorted(
+        range(len(rows)),
+        key=lambda at: (rows[at]["server_id"], rows[at]["tool"], rows[at]["marketplace"]),
+    )
+    tools: dict[str, list[int]] = defaultdict(list)
+    seen: set[tuple[str, str]] = set()
+    contracts: dict[int, dict[str, Any]] = {}
+    for at in order:
+        key = (rows[at]["server_id"], rows[at]["tool"])
+        if key not in seen:
+            seen.add(key)
+            contracts[at] = contract_of(rows[at])
+            tools[tool_text(contracts[at])].append(at)
+    told: dict[str, set[str]] = defaultdict(set)
+    for at, contract in contracts.items():
+        told[_plain(contract)].add(rows[at]["server_id"])
+    made = [
+        _Text(
+            tools=tuple(rows[at] for at in places),
+            contract=contracts[places[0]],
+            name=_name(contracts[places[0]]["name"]),
+            silent=(said := _plain(contracts[places[0]])) == "" or len(told[said]) >= _SILENT_FROM,
+            description=said,
+        )
+        for places in tools.values()
+    ]
+    return made, np.asarray(matrix)[[places[0] for places in tools.values()]]
+
+
+def _pairs(
+    places: Sequence[int], texts: Sequence[_Text], vectors: np.ndarray
+) -> Iterator[tuple[Row, Row, float, str]]:
+    """(one, other, cosine, kind) of a cluster; tools of one server are no pair."""
+    for at in places:
+        first, *rest = texts[at].tools
+        for other in rest:
+            if first["server_id"] != other["server_id"]:
+                yield (*_ordered(first, other), 1.0, TWINS)
+    alike = cosines(vectors[list(places)], vectors[list(places)])
+    for (i, a), (j, b) in combinations(enumerate(places), 2):
+        one, other = texts[a], texts[b]
+        pair = next(((x, y) for x in one.tools for y in other.tools
+                     if x["server_id"] != y["server_id"]), None)  # fmt: skip
+        if pair is not None:
+            cosine = round(float(alike[i, j]), 4)
+            yield (*_ordered(*pair), cosine, TWINS if _twins(one, other, cosine) else CONFUSABLE)
+
+
+def _twins(one: _Text, other: _Text, cosine: float) -> bool:
+    """One tool under two names. The vectors of long texts that share a preamble are equal although
+    `service_restart` is not `service_update`: the names, or all that is said, must agree too."""
+    said = one.description == other.description and not one.silent
+    if one.name == other.name and said:
+        return True
+    a, b = (set(names_in(text.contract["name"])) for text in (one, other))
+    a, b = ({word.rstrip("s") for word in words} for words in (a, b))
+    return cosine >= TWIN and (said or 2 * len(a & b) >= len(a | b))
+
+
+def _ordered(one: Row, other: Row) -> tuple[Row, Row]:
+    first, second = sorted((one, other), key=lambda row: (row["server_id"], row["tool"]))
+    return first, second
+
+
+def _plain(contract: Mapping[str, Any]) -> str:
+    return " ".join(str(contract.get("description") or "").casefold().split())
+
+
+def _name(name: str) -> str:
+    """A name modulo case and separators."""
+    return "".join(char for char in name.casefold() if char.isalnum()) or name
+
+
+class _Groups:
+    """Union and find over digests; the smallest name is a group's."""
+
+    def __init__(self) -> None:
+        self._up: dict[str, str] = {}
+
+    def of(self, name: str) -> str:
+        while (up := self._up.get(name, name)) != name:
+            self._up[name] = self._up.get(up, up)
+            name = up
+        return name
+
+    def join(self, one: str, other: str) -> None:
+        a, b = sorted((self.of(one), self.of(other)))
+        if a != b:
+            self._up[b] = a

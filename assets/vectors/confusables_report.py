@@ -1,0 +1,212 @@
+"""Confusables report: the rows of CONFUSABLES as figures, Markdown and a plot.
+
+Belongs here: what a reader of the graph sees. Does not belong here: the rows (`confusables.py`).
+Names and sentences are strangers' words: they pass `cell` on their way into Markdown.
+"""
+
+import base64
+import io
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from assets.contracts.shown import cell, table
+from assets.vectors.confusables import CONFUSABLE, TWINS
+
+_INK, _QUIET, _TWIN, _LOOK, _EVEN = "#1f2937", "#e5e7eb", "#2563eb", "#d97706", "#4b5563"
+_SIZES = ((2, 2), (3, 3), (4, 4), (5, 9), (10, 19), (20, 49), (50, 10**9))
+_WORST = 15
+_MARKETS = 14  # bars of one plot
+_SENTENCE = 420
+_HEAD = (
+    "| names | tools | servers | twin / confusable pairs | what tells the nearest pair apart |\n"
+    "| --- | ---: | ---: | ---: | --- |\n"
+)
+
+Row = Mapping[str, Any]
+Tool = tuple[str, str]
+
+
+def figures(rows: Sequence[Row], tools: Iterable[Row]) -> dict[str, float]:
+    """Counts over all marketplaces. `tools`: snapshot rows, all of them."""
+    known = {(row["server_id"], row["tool"]) for row in tools}
+    twins, look = _of_kind(rows, TWINS), _of_kind(rows, CONFUSABLE)
+    named = [row for row in rows if row["kind"] == CONFUSABLE]
+    return {
+        "tools": len(known),
+        "clusters": len({row["cluster"] for row in rows}),
+        "largest_cluster": max((row["cluster_tools"] for row in rows), default=0),
+        "pairs": len(rows),
+        "with_a_twin": len(twins & known),
+        "with_a_confusable": len(look & known),
+        "names_shared_across_servers": _sharing(known),
+        "confusable_pairs_told_apart": sum(row["apart_by"] != "[]" for row in named),
+        "confusable_pairs_not_told_apart": sum(row["apart_by"] == "[]" for row in named),
+    }
+
+
+def shares(rows: Sequence[Row], tools: Iterable[Row]) -> list[dict[str, Any]]:
+    """Per marketplace: its tools, and how many have a twin, or else a confusable, on any server of
+    any marketplace."""
+    twins, look = _of_kind(rows, TWINS), _of_kind(rows, CONFUSABLE)
+    held: dict[str, set[Tool]] = defaultdict(set)
+    for row in tools:
+        held[row["marketplace"]].add((row["server_id"], row["tool"]))
+    made = [
+        {
+            "marketplace": name,
+            "tools": len(own),
+            "twin": len(own & twins),
+            "confusable": len((own & look) - twins),
+        }
+        for name, own in held.items()
+    ]
+    return sorted(made, key=lambda one: (-one["tools"], one["marketplace"]))
+
+
+def markdown(rows: Sequence[Row], tools: Sequence[Row]) -> str:
+    """The report: what was found, per marketplace, by which differences, and the worst clusters."""
+    told = figures(rows, tools)
+    total = told["tools"] or 1
+    lead = (
+        f"{told['clusters']:,} clusters of look-alike tools across servers;"
+        f" {told['with_a_twin']:,} of {told['tools']:,} tools ({told['with_a_twin'] / total:.0%})"
+        " have a twin on another server,"
+        f" {told['with_a_confusable']:,} ({told['with_a_confusable'] / total:.0%}) a tool that"
+        " looks like them and is another,"
+        f" {told['names_shared_across_servers']:,}"
+        f" ({told['names_shared_across_servers'] / total:.0%}) a name that another server uses too."
+    )
+    by_market = table(
+        ["marketplace", "tools", "with a twin", "else with a confusable"],
+        ([one["marketplace"], f"{one['tools']:,}", _share(one["twin"], one["tools"]),
+          _share(one["confusable"], one["tools"])] for one in shares(rows, tools)),
+    )  # fmt: skip
+    kinds = Counter(
+        kind for row in rows if row["kind"] == CONFUSABLE
+        for kind in json.loads(row["apart_by"]) or ["nothing"]
+    )  # fmt: skip
+    pairs = sum(row["kind"] == CONFUSABLE for row in rows)
+    by_kind = table(
+        ["told apart by", "confusable pairs"],
+        ([kind, _share(count, pairs)] for kind, count in kinds.most_common()),
+    )
+    worst = [" | ".join(cell(text, _SENTENCE) for text in _worst(one)) for one in _largest(rows)]
+    return "\n\n".join(
+        [
+            lead,
+            by_market,
+            by_kind,
+            "### Largest clusters",
+            _HEAD + "\n".join(f"| {line} |" for line in worst),
+        ]
+    )
+
+
+def plot(rows: Sequence[Row], tools: Sequence[Row]) -> bytes:
+    """A PNG: how many clusters of which size, and per marketplace the share of tools with a twin
+    or a confusable."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    markets = shares(rows, tools)[:_MARKETS]
+    height = max(3.2, 1.6 + 0.34 * len(markets))
+    figure = Figure(figsize=(10, height), layout="constrained", dpi=110)
+    FigureCanvasAgg(figure)
+    sizes, bars = figure.subplots(1, 2, width_ratios=[1, 1.25])
+    _draw_sizes(sizes, rows)
+    _draw_shares(bars, markets)
+    for axis in (sizes, bars):
+        axis.spines[["top", "right", "left", "bottom"]].set_visible(False)
+        axis.tick_params(length=0, labelsize=8.5, colors=_EVEN)
+        axis.set_axisbelow(True)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return buffer.getvalue()
+
+
+def inlined(png: bytes) -> str:
+    """The plot as Markdown that holds it."""
+    return f"![look-alike tools](data:image/png;base64,{base64.b64encode(png).decode()})"
+
+
+def _draw_sizes(axis: Any, rows: Sequence[Row]) -> None:
+    size = {row["cluster"]: row["cluster_tools"] for row in rows}
+    mixed = {row["cluster"] for row in rows if row["kind"] == CONFUSABLE}
+    names, of_twins, others = [], [], []
+    for low, high in _SIZES:
+        here = [cluster for cluster, tools in size.items() if low <= tools <= high]
+        if here or low < 20:
+            names.append(f"{low}" if low == high else f"{low}+" if high > 999 else f"{low}-{high}")
+            others.append(sum(cluster in mixed for cluster in here))
+            of_twins.append(len(here) - others[-1])
+    axis.bar(names, of_twins, color=_TWIN, width=0.7, label="twins only")
+    axis.bar(names, others, bottom=of_twins, color=_LOOK, width=0.7, label="with confusables")
+    for place, (one, other) in enumerate(zip(of_twins, others, strict=True)):
+        axis.text(place, one + other, f"{one + other:,}", ha="center", va="bottom", fontsize=8.5)
+    axis.set_title("Clusters by number of tools", loc="left", fontsize=10, color=_INK)
+    axis.margins(y=0.1)
+    axis.set_yticks([])
+    axis.legend(frameon=False, fontsize=8.5, loc="upper right")
+
+
+def _draw_shares(axis: Any, markets: Sequence[Mapping[str, Any]]) -> None:
+    names = [f"{one['marketplace']}  {one['tools']:,}" for one in markets][::-1]
+    twin = [one["twin"] / (one["tools"] or 1) for one in markets][::-1]
+    look = [one["confusable"] / (one["tools"] or 1) for one in markets][::-1]
+    axis.barh(names, twin, color=_TWIN, height=0.6, label="a twin on another server")
+    axis.barh(names, look, left=twin, color=_LOOK, height=0.6, label="else a confusable tool")
+    for place, (one, other) in enumerate(zip(twin, look, strict=True)):
+        axis.text(one + other + 0.006, place, f"{one:.0%} + {other:.0%}", va="center", fontsize=8.5)
+    axis.set_xlim(0, max([one + other for one, other in zip(twin, look, strict=True)] or [0]) * 1.25
+                  or 1)  # fmt: skip
+    axis.set_ylim(-0.8, max(len(names) - 0.2, 1.2))
+    axis.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
+    axis.grid(axis="x", color=_QUIET, linewidth=0.8)
+    axis.set_title("Share of a marketplace's tools with", loc="left", fontsize=10, color=_INK)
+    axis.legend(frameon=False, fontsize=8.5, ncols=2, loc="upper left",
+                bbox_to_anchor=(0, -0.08))  # fmt: skip
+
+
+def _of_kind(rows: Sequence[Row], kind: str) -> set[Tool]:
+    mine = [row for row in rows if row["kind"] == kind]
+    own = {(row["server_id"], row["tool"]) for row in mine}
+    return own | {(row["other_server_id"], row["other_tool"]) for row in mine}
+
+
+def _sharing(tools: Iterable[Tool]) -> int:
+    """How many tools have a name, modulo case and separators, that another server uses too."""
+    listed = [(server, "".join(filter(str.isalnum, tool.casefold()))) for server, tool in tools]
+    servers: dict[str, set[str]] = defaultdict(set)
+    for server, name in listed:
+        servers[name].add(server)
+    return sum(len(servers[name]) > 1 for _, name in listed)
+
+
+def _largest(rows: Sequence[Row]) -> list[list[Row]]:
+    grouped: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        grouped[row["cluster"]].append(row)
+    ranked = sorted(grouped.items(), key=lambda item: (-item[1][0]["cluster_tools"], item[0]))
+    return [members for _, members in ranked[:_WORST]]
+
+
+def _worst(members: Sequence[Row]) -> list[str]:
+    """One line of the table: the nearest pair that is not one tool twice, and its sentence."""
+    names = Counter(row["tool"] for row in members) + Counter(row["other_tool"] for row in members)
+    servers = {row["server_id"] for row in members} | {row["other_server_id"] for row in members}
+    kinds = Counter(row["kind"] for row in members)
+    nearest = min(members, key=lambda row: (row["kind"] == TWINS, -row["cosine"], row["server_id"],
+                                            row["other_server_id"]))  # fmt: skip
+    return [
+        ", ".join(name for name, _ in names.most_common(2)),
+        f"{members[0]['cluster_tools']:,}",
+        f"{len(servers):,}",
+        f"{kinds[TWINS]:,} / {kinds[CONFUSABLE]:,}",
+        nearest["tells_apart"],
+    ]
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part:,} ({part / whole:.0%})" if whole else "0"

@@ -1,0 +1,266 @@
+"""Look-alike tools: clusters that no chain swallows, twins that are no negatives, sentences."""
+
+import json
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from assets.contracts.canonical import contract, contract_digest, tool_text
+from assets.vectors.confusables import CONFUSABLES, confusables, hard_negatives
+from assets.vectors.confusables_apart import Rarity, Side, tells_apart
+from assets.vectors.confusables_clusters import ALIKE, CAP, TWIN, clusters, cosines
+from assets.vectors.confusables_report import figures, markdown, plot, shares
+from tests.vectors.conftest import WordEmbedder
+
+Json = Any
+
+
+def tool(name: str, about: str = "", required: tuple[str, ...] = (), **extra: Json) -> Json:
+    properties = {one: {"type": "string"} for one in required} | extra.pop("properties", {})
+    schema = {"type": "object", "properties": properties, "required": list(required)}
+    return contract({"name": name, "description": about, "inputSchema": schema, **extra})
+
+
+def row(server: str, made: Json, market: str = "registry") -> Json:
+    return {
+        "marketplace": market,
+        "server_id": server,
+        "tool": made["name"],
+        "contract_digest": contract_digest(made),
+        "contract": json.dumps(made),
+    }
+
+
+def found_in(rows: list[Json]) -> list[Json]:
+    matrix = WordEmbedder().embed([tool_text(json.loads(one["contract"])) for one in rows])
+    made = confusables(rows, matrix)
+    CONFUSABLES.frame(made)
+    return made
+
+
+def sentence(a: Side, b: Side) -> str:
+    texts = [tool_text(side.contract) for side in (a, b)]
+    return tells_apart(a, b, Rarity([*texts, *["filler"] * 400]))[0]
+
+
+READ = tool("read_file", "Read one text file from the disk", ("path",))
+GITHUB = tool("create_issue", "Open an issue in a GitHub repository", ("owner", "repo"))
+LINEAR = tool("createIssue", "Open an issue in a Linear team", ("teamId",))
+CLOCK = tool("get_time", "Tell the time in a city", ("city",))
+WORLD = [
+    row("npm:a/files", READ),
+    row("npm:b/files", tool("readFile", "read one text  file from the disk.", ("path",))),
+    row("npm:x/github-mcp", GITHUB),
+    row("npm:y/linear-mcp", LINEAR),
+    row("npm:z/clock", CLOCK),
+]
+
+
+def test_twins_and_confusables_are_told_from_each_other_and_from_strangers() -> None:
+    rows = [*WORLD, row("npm:c/files", READ)]
+    made = found_in(rows)
+    kinds = {(one["server_id"], one["other_server_id"]): one["kind"] for one in made}
+    assert kinds[("npm:x/github-mcp", "npm:y/linear-mcp")] == "confusable"
+    assert kinds[("npm:a/files", "npm:c/files")] == "twin"
+    assert not any("npm:z/clock" in pair for pair in kinds)
+    (issue,) = [one for one in made if one["server_id"] == "npm:x/github-mcp"]
+    assert issue["same_name"]
+    assert "npm:x/github-mcp::create_issue is for github and requires owner" in issue["tells_apart"]
+    assert "npm:y/linear-mcp::createIssue is for linear and requires teamId" in issue["tells_apart"]
+
+
+def test_a_tool_on_several_marketplaces_is_one_and_no_twin_of_itself() -> None:
+    assert found_in([row("npm:a", READ), row("npm:a", READ, "glama")]) == []
+
+
+def test_tools_of_one_server_are_no_pair() -> None:
+    assert (
+        found_in([row("npm:a", READ), row("npm:a", tool("read_files", READ["description"]))]) == []
+    )
+
+
+def test_many_copies_make_one_row_each_and_one_cluster() -> None:
+    made = found_in([row(f"npm:s{i:03}", READ) for i in range(200)])
+    assert len(made) == 199
+    assert {(one["cluster_tools"], one["server_id"], one["kind"]) for one in made} == {
+        (200, "npm:s000", "twin")
+    }
+    assert (
+        "Nothing in their contracts tells them apart: same name, same words, same parameters."
+        in {one["tells_apart"] for one in made}
+    )
+
+
+def test_a_description_that_everybody_has_makes_nobody_alike() -> None:
+    names = ["alpha", "beta", "gamma", "delta", "eta", "theta", "iota", "kappa", "mu", "nu"]
+    told = "Description not available here at all, please look it up in the manual pages"
+    rows = [row(f"npm:s{i}", tool(names[i % 10] + "er" * (i // 10), told)) for i in range(40)]
+    assert all(one["cosine"] >= TWIN for one in found_in(rows))
+    # The same words of ten servers only are a description like any other.
+    assert any(one["cosine"] < TWIN for one in found_in(rows[:10]))
+
+
+def test_a_chain_of_likeness_does_not_become_one_cluster() -> None:
+    angles = np.arange(60) * 0.3  # neighbours at 17 degrees (0.955), those after at 34 (0.825)
+    matrix = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
+    made = clusters(matrix, [f"n{i}" for i in range(60)])
+    assert made
+    for places in made:
+        alike = cosines(matrix[places], matrix[places])
+        assert alike.min() >= ALIKE
+
+
+def test_one_name_of_many_words_makes_clusters_of_bounded_size() -> None:
+    rng = np.random.default_rng(3)
+    matrix = rng.normal(size=(90, 16)).astype(np.float32)
+    matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
+    made = clusters(matrix, ["search"] * 90)
+    assert max(map(len, made)) == CAP
+    assert len({place for places in made for place in places}) >= 80
+
+
+def test_blocks_give_what_one_product_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(5)
+    matrix = rng.normal(size=(300, 6)).astype(np.float32)
+    matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
+    names = [f"n{i % 120}" for i in range(300)]
+    whole = clusters(matrix, names)
+    monkeypatch.setattr("assets.vectors.confusables_clusters._ROWS", 7)
+    monkeypatch.setattr("assets.vectors.confusables_clusters._COLUMNS", 11)
+    assert clusters(matrix, names) == whole
+
+
+@given(st.integers(0, 99))
+@settings(max_examples=15, deadline=None)
+def test_the_order_of_the_rows_decides_nothing(seed: int) -> None:
+    rows = [*WORLD, *(row(f"npm:m{i}", READ, "glama") for i in range(4))]
+    random.Random(seed).shuffle(rows)
+    assert found_in(rows) == found_in(sorted(rows, key=lambda one: one["server_id"]))
+
+
+def test_vectors_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match="1 rows but 0 vectors"):
+        confusables([row("npm:a", READ)], np.zeros((0, 4), np.float32))
+    assert confusables([], np.zeros((0, 4), np.float32)) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        (tool("list_users", "List the users", annotations={"readOnlyHint": True}),
+         tool("list_users", "List the users", annotations={"readOnlyHint": False}),
+         ["s/a::list_users only reads", "s/b::list_users changes data"]),
+        (tool("get_rows", "Get rows", properties={"n": {"type": "integer", "maximum": 100}}),
+         tool("get_rows", "Get rows", properties={"n": {"type": "integer", "maximum": 50}}),
+         ["takes n up to 100", "takes n up to 50"]),
+        (tool("list_items", "List items", properties={"state": {"enum": ["open", "merged"]}}),
+         tool("list_items", "List items", properties={"state": {"enum": ["open", "closed"]}}),
+         ["lets state be merged", "lets state be closed"]),
+        (tool("calculate_bmi", "Calculate BMI", ("heightM",)),
+         tool("calculate_bmi", "Calculate BMI", ("heightCm",)),
+         ["requires heightM", "requires heightCm"]),
+        (tool("get_page", "Get a page. Only works for pages of the current user."),
+         tool("get_page", "Get a page."),
+         ['says "Only works for pages of the current user"', "get_page has nothing of its own"]),
+        (tool("delete_section", "Manage sections"), tool("update_section", "Manage sections"),
+         ["has delete in its name", "has update in its name"]),
+    ],
+)  # fmt: skip
+def test_the_sentence_names_what_one_has_and_the_other_lacks(
+    one: Json, other: Json, said: list[str]
+) -> None:
+    told = sentence(Side("s/a", one), Side("s/b", other))
+    assert all(part in told for part in said), told
+
+
+def test_only_the_server_may_tell() -> None:
+    told = sentence(Side("npm:me/jira-mcp", READ), Side("npm:you/trello-mcp", READ))
+    assert told.startswith("Nothing but their servers tells them apart: ")
+    assert "is for jira" in told
+    assert "is for trello" in told
+    fork = sentence(Side("npm:me/jira-mcp", READ), Side("npm:you/jira-mcp2", READ))
+    assert fork.startswith("Nothing in their contracts tells them apart")
+
+
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+SCHEMAS = st.fixed_dictionaries(
+    {"type": st.just("object")},
+    optional={"properties": st.dictionaries(st.text(max_size=6), ODD, max_size=4), "required": ODD},
+)
+
+
+@given(st.text(min_size=1).filter(str.strip), st.text(max_size=200), SCHEMAS, SCHEMAS)
+@settings(max_examples=80, deadline=None)
+def test_any_two_contracts_have_a_sentence_of_one_line(
+    name: str, about: str, one: Json, other: Json
+) -> None:
+    sides = [
+        Side(f"s/{place}", {"name": name, "description": about, "inputSchema": schema})
+        for place, schema in enumerate((one, other))
+    ]
+    told = sentence(sides[0], sides[1])
+    assert told.isprintable()
+    assert len(told) < 1500
+
+
+def pair(one: str, other: str, kind: str, cosine: float) -> Json:
+    return {"contract_digest": one, "other_digest": other, "kind": kind, "cosine": cosine}
+
+
+def test_hard_negatives_are_near_and_never_twins_of_twins() -> None:
+    rows = [
+        pair("a", "a2", "twin", 1.0),
+        pair("a2", "a3", "twin", 0.98),
+        pair("a", "b", "confusable", 0.9),
+        pair("a", "c", "confusable", 0.95),
+        pair("a", "a3", "confusable", 0.9),
+    ]
+    assert hard_negatives(rows) == {
+        "a": ["c", "b"], "a2": ["c", "b"], "a3": ["c", "b"], "b": ["a"], "c": ["a"],
+    }  # fmt: skip
+    assert hard_negatives(rows, most=1)["a"] == ["c"]
+    assert hard_negatives([]) == {}
+
+
+@given(st.lists(st.tuples(*[st.sampled_from("abcdefgh")] * 2, st.booleans(), st.floats(0, 1))))
+def test_no_negative_is_a_twin_whatever_the_rows(drawn: list) -> None:
+    rows = [
+        pair(a, b, "twin" if same else "confusable", near) for a, b, same, near in drawn if a != b
+    ]
+    twins = {(r["contract_digest"], r["other_digest"]) for r in rows if r["kind"] == "twin"}
+    for one, negatives in hard_negatives(rows).items():
+        assert one not in negatives
+        assert not any((one, other) in twins or (other, one) in twins for other in negatives)
+
+
+def test_the_report_counts_and_shows_strangers_words_as_text() -> None:
+    sly = tool(
+        "create_issue", "Open an issue <b>now</b> in [x](http://evil.example) Jira", ("key",)
+    )
+    rows = [*WORLD, row("npm:w/jira|mcp", sly, "glama")]
+    made = found_in(rows)
+    told = figures(made, rows)
+    assert told["tools"] == 6
+    assert told["names_shared_across_servers"] == 5
+    assert told["clusters"] == len({one["cluster"] for one in made})
+    assert {one["marketplace"] for one in shares(made, rows)} == {"glama", "registry"}
+    text = markdown(made, rows)
+    assert "<b>" not in text
+    assert "](http" not in text
+    widths = {
+        line.count("|") for line in text.split("### Largest clusters")[1].strip().splitlines()
+    }
+    assert widths == {6}
+    assert plot(made, rows).startswith(b"\x89PNG")
+    assert plot([], []).startswith(b"\x89PNG")
+    assert "0 clusters" in markdown([], [])

@@ -18,19 +18,22 @@ from orchestration import (
     cli_blast,
     cli_contracts,
     cli_export,
+    cli_index,
     cli_judge,
     cli_ledger,
     cli_login,
     cli_markets,
     cli_probe,
     cli_quarantine,
+    cli_release,
     cli_review,
     cli_scan,
+    cli_serve,
     cli_spend,
 )
 from orchestration.cli_markets import replicas_of, with_demo
 from orchestration.settings import Settings, SettingsError, load_settings
-from orchestration.terminal import fail, print_json
+from orchestration.terminal import fail
 
 OURS = ("orchestration.", "assets.", "warehouse.", "training.", "serving.", "demo.")
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,6 +58,9 @@ app.add_typer(cli_ledger.app, name="ledger")
 app.add_typer(cli_spend.app)
 app.add_typer(cli_export.app)
 app.add_typer(cli_blast.app)
+app.add_typer(cli_index.app)
+app.add_typer(cli_serve.app)
+app.add_typer(cli_release.app, name="release")
 
 
 def main() -> None:
@@ -74,6 +80,14 @@ def one_line_errors() -> Iterator[None]:
         sys.exit(1)
     except SettingsError as error:
         fail(str(error), 2)
+    except ModuleNotFoundError as error:
+        if error.name is None or f"{error.name.partition('.')[0]}." in OURS:
+            raise
+        fail(
+            f"this command needs the Python package {error.name!r}, which is not installed;"
+            " `pip install 'toolmill[platform]'` has everything but training ('toolmill[train]')",
+            1,
+        )
     except Exception as error:
         if not type(error).__module__.startswith(OURS):
             raise
@@ -138,20 +152,3 @@ def dev(
         typer.echo(f"Dagster UI: http://127.0.0.1:{port}", err=True)
         status = subprocess.call([*command, "-h", "127.0.0.1", "-p", str(port)], cwd=ROOT)
     sys.exit(1 if status else 0)
-
-
-@app.command()
-def search(
-    query: Annotated[str, typer.Argument(help="what the tool should do, in any words")],
-    k: Annotated[int, typer.Option("-k", min=1, max=1000, help="most hits")] = 5,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
-) -> None:
-    """Find tools in the released index."""
-    from serving.byhand import search_command
-
-    found = search_command(load_settings().home_path(), query, k)
-    if as_json:
-        print_json(found)
-    else:
-        for hit in found["hits"]:
-            typer.echo(f"{hit['score']:.3f}  {hit['tool_id']}  {hit['description'][:90]}")

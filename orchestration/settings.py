@@ -203,6 +203,27 @@ class Training(_Part):
     )
 
 
+class Serve(_Part):
+    """The meta-server: where it listens, who may ask, and what it runs."""
+
+    host: str = Field(default="127.0.0.1", description="beyond this machine only with tokens")
+    port: int = Field(default=8930, ge=0, le=65535)
+    tokens: Path | None = Field(default=None, description="TOML or JSON file of who may ask")
+    token: SecretStr | None = Field(default=None, description="one token that may ask for all")
+    hosts: tuple[str, ...] = Field(default=(), description="`Host` headers besides loopback's")
+    origins: tuple[str, ...] = Field(default=(), description="`Origin` headers that may ask")
+    consent: Literal["ask", "never", "always"] = Field(
+        default="ask", description="of a tool that writes, where the client cannot ask its user"
+    )
+    trust_read_only: bool = Field(
+        default=True, description="a server's word that a tool only reads lets it run unasked"
+    )
+    calls: bool = Field(default=True, description="whether tools may be called at all")
+    call_timeout_s: float = Field(default=120.0, gt=0)
+    warm_servers: int = Field(default=4, ge=1, description="kept running between calls")
+    warm_s: float = Field(default=300.0, ge=0, description="how long after its last call")
+
+
 class Settings(BaseSettings):
     """All settings. Unknown names are refused, in the file and in the environment alike."""
 
@@ -239,6 +260,7 @@ class Settings(BaseSettings):
     roles: Roles = Roles()
     synthesis: Synthesis = Synthesis()
     training: Training = Training()
+    serve: Serve = Serve()
     openai_base_url: str | None = Field(
         default=None,
         description="endpoint of every role that names a model and no base_url",

@@ -99,6 +99,14 @@ class LanceStore:
             opened.optimize()
             return {"rows": rows, "indexes": len(list(opened.list_indices()))}
 
+    def compact(self, table: str = TEXTS) -> None:
+        """Joins the small files of many writes, and drops versions that are a week old and have no
+        tag."""
+        with locked(self.root / f".{table}.lock"):
+            opened = self._open(table)
+            if opened is not None:
+                opened.optimize()
+
     def nearest(
         self, vector: np.ndarray, embedder: str, k: int, kind: str = "tool", table: str = TEXTS
     ) -> list[tuple[str, float]]:

@@ -8,7 +8,13 @@ from assets.contracts.clear import firewall
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.partitions import close_night_after, marketplaces
 from assets.vectors.embed import Embedder
-from assets.vectors.index import TOOL, VECTORS, embed_contracts, unit_norm_flaws
+from assets.vectors.index import (
+    INSTRUCTIONS,
+    TOOL,
+    VECTORS,
+    embed_contracts,
+    unit_norm_flaws,
+)
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
 from warehouse.lance import LanceStore
 from warehouse.progress import Lines
@@ -44,6 +50,7 @@ def contract_vectors(
     bought = aliases.as_bought(clear, previous.filter(pl.col("kind") == TOOL).to_dicts())
     rows = embed_contracts(bought, embedder, store, Lines(context.log.info))
     store.refresh_indexes()
+    store.compact(INSTRUCTIONS)
     flaws = unit_norm_flaws(rows, store)
     frame = VECTORS.frame(rows)
     yield from publish(

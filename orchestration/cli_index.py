@@ -1,0 +1,116 @@
+"""The commands `index` and `search`: any file of servers as an index, and questions to one.
+
+What belongs here: their arguments, which encoder they mean, and what they print.
+What does not: building (`serving/byhand.py`), scoring (`serving/router.py`).
+"""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orchestration.settings import load_settings
+from orchestration.terminal import fail, print_json
+
+if TYPE_CHECKING:
+    from assets.vectors.embed import Embedder
+
+app = typer.Typer(add_completion=False)
+
+STRATEGIES = ("ours", "mcp-zero", "dense", "bm25", "rrf")
+Retriever = Annotated[
+    Path | None, typer.Option("--retriever", help="folder of a trained adapter, as var/models/NAME")
+]
+
+
+@app.command()
+def index(
+    servers: Annotated[Path, typer.Argument(help="JSON Lines: a server with its tools a line")],
+    out: Annotated[Path, typer.Option("--out", help="folder; vectors already there are kept")],
+    retriever: Retriever = None,
+    embedder: Annotated[
+        str, typer.Option(help="minilm, sentence-transformers:PATH or openai:MODEL")
+    ] = "minilm",
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object (the default)")] = True,
+) -> None:
+    """Make an index that `search` and `serve` read, of any file of servers and their tools."""
+    from serving.byhand import index_command
+    from warehouse.progress import Lines
+
+    encoder = _encoder(retriever, embedder)
+    print_json(index_command(servers, out, encoder, Lines(lambda line: typer.echo(line, err=True))))
+
+
+@app.command()
+def search(
+    query: Annotated[
+        str | None, typer.Argument(help="what the tool should do, in any words")
+    ] = None,
+    server: Annotated[str | None, typer.Option(help="what kind of server, in words")] = None,
+    tool: Annotated[str | None, typer.Option(help="what the tool does, in words")] = None,
+    queries: Annotated[
+        Path | None, typer.Option(help="JSON Lines with `instruction`; one answer a line, in order")
+    ] = None,
+    place: Annotated[
+        Path | None, typer.Option("--index", help="folder of `index`; default: the served one")
+    ] = None,
+    k: Annotated[int, typer.Option("-k", help="most hits, 1 to 1000")] = 5,
+    strategy: Annotated[str, typer.Option(help=", ".join(STRATEGIES))] = "ours",
+    retriever: Retriever = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+) -> None:
+    """Find tools in the released index, or in one made by `index`."""
+    if strategy not in STRATEGIES:
+        fail(f"--strategy {strategy[:40]!r} does not exist; known: {', '.join(STRATEGIES)}", 2)
+    if (query is None) + (server is None and tool is None) + (queries is None) != 2:
+        fail('give one of "QUERY", --server / --tool, or --queries FILE', 2)
+    from serving.byhand import routed, search_command, search_many
+    from serving.router import Ask
+    from warehouse.progress import Lines
+
+    encoder = _encoder(retriever, "minilm") if retriever else None
+    where = place or load_settings().home_path()
+    asked = None if queries is None else list(_instructions(queries))
+    router = routed(where, encoder, Lines(lambda line: typer.echo(line, err=True)))
+    ask = Ask(query=query, server=server, tool=tool, k=k, strategy=strategy)
+    if asked is not None:
+        wrong = 0
+        for answer in search_many(router, asked, ask):
+            print_json(answer)
+            wrong += "error" in answer
+        if wrong:
+            fail(f"{wrong} of {len(asked)} queries were not answered: `error` says why", 1)
+        return
+    found = search_command(router, ask)
+    print_json(found) if as_json else _print(found)
+
+
+def _encoder(retriever: Path | None, spec: str) -> "Embedder":
+    from assets.vectors.embed import MiniLM, open_embedder
+
+    if retriever is None:
+        return open_embedder(spec)
+    if spec != "minilm":
+        fail(f"--retriever adapts minilm, not {spec[:60]!r}; give one of the two", 2)
+    return MiniLM(retriever)
+
+
+def _instructions(path: Path) -> list[str]:
+    """The queries of a file, read whole before anything is answered."""
+    from assets.synthesis.byhand_files import UnreadableInput, lines
+
+    found = []
+    for number, row in lines(path):
+        if not isinstance(row.get("instruction"), str):
+            raise UnreadableInput(f"{path}, line {number}: no `instruction`, expected a text")
+        found.append(row["instruction"])
+    return found
+
+
+def _print(found: dict[str, Any]) -> None:
+    if found["no_tool"]:
+        typer.echo(f"no suitable tool (probability of one: {found['suitable']:.2f}); nearest:")
+    for hit in found["hits"]:
+        said = json.dumps(hit["description"][:90], ensure_ascii=False)[1:-1]
+        typer.echo(f"{hit['score']:.3f}  {hit['tool_id']}  {said}")

@@ -1,0 +1,122 @@
+"""The command `serve`: the meta-server over stdio or HTTP.
+
+What belongs here: its arguments and what the settings say of tokens, consent and calls.
+What does not: the server (`serving/meta`), running tools (`serving/calls`).
+"""
+
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestration.settings import Settings, load_settings
+from orchestration.terminal import fail, print_json
+
+if TYPE_CHECKING:
+    from serving.calls.caller import Caller
+    from serving.meta.policy import HttpSettings, MetaPolicy
+    from serving.router import ServedRouter
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def serve(
+    place: Annotated[
+        Path | None,
+        typer.Option(help="an exported release or a folder of `index`; default: the data folder"),
+    ] = None,
+    http: Annotated[
+        bool, typer.Option("--http", help="streamable HTTP in place of standard input and output")
+    ] = False,
+    host: Annotated[str | None, typer.Option(help="with --http; default 127.0.0.1")] = None,
+    port: Annotated[int | None, typer.Option(help="with --http; default 8930")] = None,
+    tokens: Annotated[
+        Path | None, typer.Option(help="TOML or JSON file of who may ask; with --http")
+    ] = None,
+    consent: Annotated[
+        str | None, typer.Option(help="ask, never or always, where the client cannot ask its user")
+    ] = None,
+    calls: Annotated[
+        bool | None, typer.Option("--calls/--no-calls", help="whether tools may be called")
+    ] = None,
+) -> None:
+    """The MCP meta-server: find_tools, describe_tool, call_tool, report_outcome for any client."""
+    from serving.meta.policy import TokenError
+    from serving.meta.stdio import run_stdio
+    from serving.meta.streamable import run_http
+    from serving.outcomes import Outcomes
+    from serving.router import ServedRouter
+
+    settings = load_settings()
+    given = {"host": host, "port": port, "tokens": tokens, "consent": consent, "calls": calls}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    settings.serve = settings.serve.model_copy(update=chosen)
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
+    try:
+        policy = _policy(settings)
+        listening = _http(settings) if http else None
+    except TokenError as error:
+        fail(str(error), 2)
+    where = place or settings.home_path()
+    router, outcomes = ServedRouter(where), Outcomes(where)
+    router.current()  # a place without an index is told now, not to the first client
+    caller = _caller(settings, router)
+    if listening is None:
+        run_stdio(router, caller, policy, outcomes)
+    else:
+        run_http(router, caller, policy, outcomes, listening)
+
+
+@app.command("serve-token")
+def serve_token(
+    name: Annotated[str, typer.Argument(help="whose token it will be")],
+) -> None:
+    """Make a token: its secret for the client, and the entry for the tokens file."""
+    from serving.meta.tokens import new_token
+
+    secret, digest = new_token()
+    print_json({"secret": secret, "entry": {"name": name, "sha256": digest}})
+
+
+def _policy(settings: Settings) -> "MetaPolicy":
+    from serving.meta.policy import MetaPolicy
+
+    chosen = settings.serve
+    return MetaPolicy(
+        consent=chosen.consent,
+        trust_read_only=chosen.trust_read_only,
+        timeout_s=chosen.call_timeout_s,
+    )
+
+
+def _http(settings: Settings) -> "HttpSettings":
+    from serving.meta.policy import HttpSettings
+    from serving.meta.tokens import read_tokens, token_of
+
+    chosen = settings.serve
+    known = read_tokens(chosen.tokens) if chosen.tokens else ()
+    if chosen.token:
+        known = (*known, token_of(chosen.token.get_secret_value()))
+    return HttpSettings(
+        host=chosen.host,
+        port=chosen.port,
+        tokens=known,
+        hosts=chosen.hosts,
+        origins=chosen.origins,
+    )
+
+
+def _caller(settings: Settings, router: "ServedRouter") -> "Caller | None":
+    """Who runs tools, by the recipes of whatever index is served at that moment."""
+    if not settings.serve.calls:
+        return None
+    from orchestration.launching import deploy_policy
+    from serving.calls.caller import Caller, CallLimits
+
+    limits = CallLimits(sessions=settings.serve.warm_servers, idle_s=settings.serve.warm_s)
+    return Caller(
+        lambda server_id: router.current().index.recipe(server_id), deploy_policy(settings), limits
+    )

@@ -1,0 +1,88 @@
+"""A release as one folder that serves by itself: the index, its encoder, what is held.
+
+    <out>/router/…  encoders/…   as at home (`index.py`), the served version alone
+          RELEASE.json           {release, version, embedder, tools, servers, files {path: sha256}}
+
+What belongs here: copying what serving reads, whole or not at all. What does not: serving it, and
+what a release is (`training/champion.py`).
+"""
+
+import hashlib
+import json
+import shutil
+import uuid
+from pathlib import Path
+from typing import Any
+
+from assets.vectors.embed import encoder_folder
+from serving.index import load_index, served_version
+from serving.router import open_router
+
+MANIFEST = "RELEASE.json"
+
+
+class BadExport(ValueError):
+    """A folder that cannot take an export, or is none."""
+
+
+def export_release(home: Path, out: Path) -> dict[str, Any]:
+    """Copies what `home` serves to a new or empty folder; returns its manifest.
+
+    Raises BadExport, IndexMissing, IndexBroken, EncoderMissing.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise BadExport(f"{out}: it is there and not empty; give a new or an empty folder")
+    version = served_version(home)
+    index = load_index(home, version)
+    encoder = encoder_folder(home, index.embedder)
+    beside = out.parent / f".{out.name}.{uuid.uuid4().hex[:8]}"
+    try:
+        shutil.copytree(home / "router" / version, beside / "router" / version)
+        shutil.copytree(encoder, beside / "encoders" / encoder.name)
+        for name in ("HEAD.json", "BLOCKED.json"):
+            if (home / "router" / name).exists():
+                shutil.copy2(home / "router" / name, beside / "router" / name)
+        told = {
+            "release": index.release,
+            "version": version,
+            "embedder": index.embedder,
+            "tools": len(index.tools),
+            "servers": len(index.servers),
+            "files": _digests(beside),
+        }
+        (beside / MANIFEST).write_text(json.dumps(told, indent=1))
+        open_router(beside)  # what cannot be opened is no release
+        if out.exists():
+            out.rmdir()
+        beside.rename(out)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return told
+
+
+def check_export(folder: Path) -> dict[str, Any]:
+    """The manifest of an exported release, all its files held against it. Raises BadExport."""
+    path = folder / MANIFEST
+    if not path.exists():
+        raise BadExport(f"{folder}: no {MANIFEST}; make one with `toolmill release export --out`")
+    told = json.loads(path.read_bytes())
+    found = _digests(folder)
+    wrong = sorted(
+        name for name, known in told["files"].items() if found.get(name) != known
+    )
+    if wrong:
+        raise BadExport(
+            f"{folder}: {len(wrong)} of {len(told['files'])} files are not as exported, first"
+            f" {wrong[0]}; copy the folder again, or export anew"
+        )
+    return told
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
+    return {str(path.relative_to(folder)): _sha256(path) for path in files}
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -14,22 +14,35 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from serving.ranking.asked import Answer, Ask, Hit
+from serving.ranking.eligible import Blocked
+from serving.ranking.model import Index
 from serving.request import parse
 from serving.shown import estimated_tokens, one_line, render
-
-if TYPE_CHECKING:
-    from serving.ranking.answering import Router
-    from serving.ranking.following import ServedRouter
 
 ACCEPTED, MAX_ROUNDS, MAX_TOKENS = "accepted", "max_rounds", "max_tokens"
 NOTHING_NEW, NO_SUITABLE_TOOL = "nothing_new", "no_suitable_tool"
 _MOST_NOTES = 3  # problems told in one round
 _LONGEST_WORDS = 400  # characters of a refined request: newest words first, the oldest fall away
+
+
+class Finds(Protocol):
+    """What a session needs of a Router."""
+
+    index: Index
+    blocked: Blocked
+
+    def find_many(self, asks: Sequence[Ask]) -> list[Answer]: ...
+
+
+class Follows(Protocol):
+    """What a session needs of a ServedRouter."""
+
+    def current(self) -> Finds: ...
 
 
 class BadSession(ValueError):
@@ -73,7 +86,7 @@ class Session:
 
     def __init__(
         self,
-        router: "Router | ServedRouter",
+        router: Finds | Follows,
         *,
         k: int = 5,
         max_rounds: int = 8,
@@ -88,7 +101,8 @@ class Session:
         for name, value in (("k", k), ("max_rounds", max_rounds), ("max_tokens", max_tokens)):
             if value < 1:
                 raise BadSession(f"{name} is {value}; expected at least 1")
-        self._source, self._router = router, None
+        self._source = router
+        self._router: Finds | None = None
         self._k, self._strategy, self._context, self._allowed = k, strategy, context, allowed
         self._max_rounds, self._max_tokens = max_rounds, max_tokens
         self._schemas, self._render, self._count = schemas, render, count
@@ -187,7 +201,7 @@ class Session:
         version = self._router.index.version if self._router else ""
         return Round(self.rounds, "", (), 0, self.tokens, index=version, stop=self.stop)
 
-    def _current(self) -> "Router":
+    def _current(self) -> Finds:
         current = getattr(self._source, "current", None)
         return current() if current is not None else self._source  # type: ignore[return-value]
 
@@ -200,7 +214,7 @@ class Session:
         """The session's own allow-list holds although an Ask brought another."""
         return self._allowed is None or any(fnmatchcase(hit.tool_id, g) for g in self._allowed)
 
-    def _barred(self, router: "Router", shown: Iterable[str]) -> frozenset[str]:
+    def _barred(self, router: Finds, shown: Iterable[str]) -> frozenset[str]:
         """What may not be shown: excluded tools, and tools shown before with their twins, unless
         the one that was shown is excluded: then a twin may stand in for it."""
         index = router.index
@@ -209,7 +223,7 @@ class Session:
         twins = np.flatnonzero(np.isin(index.twins, groups)).tolist() if len(groups) else []
         return frozenset([*self._held_back, *shown, *(index.tools[at].tool_id for at in twins)])
 
-    def _moved(self, router: "Router") -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def _moved(self, router: Finds) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """(gone, changed) of what was shown, where the router is another one than last time."""
         if router is self._router or self._router is None:
             return (), ()

@@ -38,7 +38,8 @@ _STOP = frozenset(
     protocol model context npm pypi http https com org io ai dev www js ts py go main test demo my
     first reference references fork forked copy clone official simple ext extended enhanced private
     custom claim deploy playground try description available args returns return example
-    examples optional required default string number boolean integer object list array true false none null value values
+    examples optional required default string number boolean integer object list array true false
+    none null value values
     """.split()  # noqa: SIM905
 )
 

@@ -96,6 +96,7 @@ class Desk:
         self.questions = Remembered()  # number of a question that waits for its answer -> what of
         self._seen: WeakKeyDictionary[Router, dict[Any, Seen]] = WeakKeyDictionary()
         self._threads: anyio.CapacityLimiter | None = None
+        self._loaded = False
 
     async def work(self, fn: Callable[..., T], *args: Any, **named: Any) -> T:
         """Runs `fn` in a thread, so that the loop goes on answering."""
@@ -108,7 +109,11 @@ class Desk:
 
         Raises IndexMissing or IndexBroken with the mend.
         """
-        return await self.work(self.served.current)
+        if self._loaded:  # from then on it looks at two files, and loads beside us
+            return self.served.current()
+        router = await self.work(self.served.current)
+        self._loaded = True
+        return router
 
     async def seen(self, router: "Router", token: Token) -> Seen:
         """What the token may see of this router's index: neither quarantined nor off its list."""

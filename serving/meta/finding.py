@@ -53,12 +53,8 @@ async def find_tools(desk: Desk, token: Token, given: Mapping[str, Any]) -> Repl
     answers = iter(await desk.work(router.find_many, asks) if asks else [])
     rows = []
     for one in questions:
-        if one.ask is None:
-            rows.append({"asked": one.asked, "hits": [], "no_tool": True})
-        else:
-            rows.append(_row(desk, token, router, one, next(answers), with_parameters))
-        if one.problems:
-            rows[-1]["problems"] = [line(problem, 200) for problem in one.problems]
+        answer = next(answers) if one.ask else None
+        rows.append(_row(desk, token, router, one, answer, with_parameters))
     version = router.index.version
     return Reply({"index": version, "answers": rows}, text=_text(version, rows))
 
@@ -106,9 +102,13 @@ def _row(
     token: Token,
     router: "Router",
     question: Question,
-    answer: "Answer",
+    answer: "Answer | None",
     with_parameters: bool,
 ) -> dict[str, Any]:
+    problems = [line(one, 200) for one in (*question.problems, *(answer.notes if answer else ()))]
+    told = {"problems": problems} if problems else {}
+    if answer is None:
+        return {"asked": question.asked, "hits": [], "no_tool": True, **told}
     hits = answer.hits[:_NEAREST] if answer.no_tool else answer.hits
     for hit in hits:
         desk.queries[token.name, hit.tool_id] = question.digest
@@ -117,6 +117,7 @@ def _row(
         "hits": [_hit(hit, router, with_parameters) for hit in hits],
         "no_tool": bool(answer.no_tool),
         "suitable": round(float(answer.suitable), 3),
+        **told,
     }
 
 

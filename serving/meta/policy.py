@@ -107,7 +107,7 @@ class HttpSettings:
     tokens: tuple[Token, ...] = ()
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
-    max_body: int = 1_000_000  # bytes of one request
+    max_body: int = 4_000_000  # bytes of one request
     max_sessions: int = 1_000
     idle_s: float = 1_800.0
 

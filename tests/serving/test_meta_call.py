@@ -251,8 +251,8 @@ async def test_a_call_that_does_not_end_is_given_up_and_recorded(world: World) -
     world = with_policy(world, timeout_s=0.1)
     async with world.client() as client:
         result = await client.call_tool("call_tool", {"tool_id": "npm:odd::slow"})
-    assert result.structured_content["error"]["kind"] == "timeout"
-    assert world.recorded[0]["error_kind"] == "timeout"
+    assert result.structured_content["error"]["kind"] == "timeout_call"
+    assert world.recorded[0]["error_kind"] == "timeout_call"
 
 
 @pytest.mark.parametrize("mode", ERAS)

@@ -1,5 +1,6 @@
 """Finding and describing through the real client, in both eras of the protocol."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from serving.blocked import block
 from serving.meta import MetaPolicy, Token
 from serving.outcomes import query_digest
+from serving.router import Router
 from tests.serving.meta_world import ERAS, WORLD, World, publish, said
 
 
@@ -230,3 +232,28 @@ async def test_the_query_that_found_a_tool_is_remembered_as_a_digest(world: Worl
     (line,) = world.recorded
     assert line["query"] == query_digest("read one text file")
     assert "text file" not in str(line)
+
+
+async def test_that_nothing_suits_is_said_with_the_three_nearest(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find_many = Router.find_many
+
+    def unsuited(self: Router, asks: list) -> list:
+        return [replace(one, no_tool=True, suitable=0.123) for one in find_many(self, asks)]
+
+    monkeypatch.setattr(Router, "find_many", unsuited)
+    async with world.client() as client:
+        found = await client.call_tool("find_tools", {"query": "fold a paper crane", "k": 9})
+    (answer,) = found.structured_content["answers"]
+    assert (answer["no_tool"], answer["suitable"]) == (True, 0.123)
+    assert len(answer["hits"]) == 3
+    assert "no tool here seems to suit (0.12 of 1)" in said(found)
+    assert not found.is_error
+
+
+async def test_a_long_query_is_read_to_its_limit_and_the_answer_says_so(world: World) -> None:
+    async with world.client() as client:
+        found = await client.call_tool("find_tools", {"query": "read one text file " * 400})
+    assert "4,000" in found.structured_content["answers"][0]["problems"][0]
+    assert "problem:" in said(found)

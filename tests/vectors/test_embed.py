@@ -1,64 +1,100 @@
-"""The NumPy encoder is the pretrained MiniLM, and merges only adapters that are its own."""
+"""The default encoder is the pretrained MiniLM, and merges only adapters that are its own."""
 
 import json
+import logging
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from assets.vectors.embed import BadAdapter, MiniLM, base_path
+from assets.vectors.embed import BadAdapter, BadEmbedder, MiniLM, base_path
+from assets.vectors.encoders.graph import IDS, MASK, VECTORS
 
 TEXTS = [
     "What time is it in Tokyo?",
     "read file\nRead the complete contents of a file.\npath: where it lies",
     "Füge eine Zeile 你好 hinzu 🙂",
+    "請幫我把這份文件翻譯成英文，然後寄給王先生",
+    "احذف جميع الملفات القديمة من المجلد",
+    "Удали все старые файлы из папки, пожалуйста",
+    "कल के मौसम का पूर्वानुमान बताओ",
+    "",
+    " \n\t ",
+    "a",
+    "x" * 400,
+    "word " * 125,
+    "word " * 126,
+    "word " * 127,
     "word " * 400,
+    "Searches all documents of the workspace, by author, folder and language. " * 60,
+    "[SEP] [CLS] [PAD] [MASK] </s> \x00 \x1b[31m",
 ]
 
 
 @pytest.fixture(scope="module")
 def encoder() -> MiniLM:
-    return MiniLM()
+    return MiniLM(threads=1)
 
 
-def adapter(folder: Path, shape: tuple[int, int] = (384, 384)) -> Path:
+def adapter(folder: Path, shape: tuple[int, int] = (384, 384), **config: object) -> Path:
     folder.mkdir(parents=True)
-    (folder / "adapter_config.json").write_text(json.dumps({"r": 2, "lora_alpha": 4}))
-    name = "base_model.model.encoder.layer.3.attention.self.query"
-    rng = np.random.default_rng(1)
-    pair = {
-        f"{name}.lora_A.weight": rng.normal(size=(2, shape[1])).astype(np.float32),
-        f"{name}.lora_B.weight": rng.normal(size=(shape[0], 2)).astype(np.float32),
-    }
-    save_file(pair, str(folder / "adapter_model.safetensors"))
+    (folder / "adapter_config.json").write_text(json.dumps({"r": 2, "lora_alpha": 4, **config}))
+    save_file(lora(shape), str(folder / "adapter_model.safetensors"))
     return folder
 
 
-def test_vectors_equal_those_of_the_torch_model(encoder: MiniLM) -> None:
+def lora(shape: tuple[int, int] = (384, 384)) -> dict[str, np.ndarray]:
+    name = "base_model.model.encoder.layer.3.attention.self.query"
+    rng = np.random.default_rng(1)
+    return {
+        f"{name}.lora_A.weight": rng.normal(size=(2, shape[1])).astype(np.float32),
+        f"{name}.lora_B.weight": rng.normal(size=(shape[0], 2)).astype(np.float32),
+    }
+
+
+def torch_vectors(texts: list[str], model: object = None) -> np.ndarray:
     import torch
     from transformers import AutoModel, AutoTokenizer
 
+    torch.set_num_threads(1)
     tokenizer = AutoTokenizer.from_pretrained(str(base_path()))
-    model = AutoModel.from_pretrained(str(base_path())).eval()
-    fed = tokenizer(TEXTS, padding=True, truncation=True, max_length=128, return_tensors="pt")
+    model = model or AutoModel.from_pretrained(str(base_path())).eval()
+    fed = tokenizer(texts, padding=True, truncation=True, max_length=128, return_tensors="pt")
     with torch.no_grad():
-        hidden = model(**fed).last_hidden_state
+        hidden = model(**fed).last_hidden_state  # pyright: ignore[reportCallIssue]
     mask = fed["attention_mask"].unsqueeze(-1)
     pooled = torch.nn.functional.normalize((hidden * mask).sum(1) / mask.sum(1), dim=-1)
-    assert np.abs(encoder.embed(TEXTS) - pooled.numpy()).max() < 1e-5
+    return pooled.numpy()
+
+
+def test_vectors_equal_those_of_the_torch_model(encoder: MiniLM) -> None:
+    assert np.abs(encoder.embed(TEXTS) - torch_vectors(TEXTS)).max() < 1e-5
+
+
+def test_the_id_is_the_one_that_vectors_are_stored_under(encoder: MiniLM) -> None:
+    assert (encoder.id, encoder.dim) == ("minilm-l6-v2/128", 384)
 
 
 def test_vectors_are_unit_and_do_not_depend_on_the_batch(encoder: MiniLM) -> None:
     together = encoder.embed(TEXTS)
     assert np.allclose(np.linalg.norm(together, axis=1), 1.0, atol=1e-5)
     alone = np.concatenate([encoder.embed([text]) for text in TEXTS])
-    assert np.abs(together - alone).max() < 1e-5
+    assert np.abs(together - alone).max() < 1e-6
     assert encoder.embed([]).shape == (0, 384)
 
 
-def test_an_empty_text_has_a_unit_vector(encoder: MiniLM) -> None:
-    assert np.linalg.norm(encoder.embed([""])) == pytest.approx(1.0, abs=1e-5)
+def test_padding_changes_no_vector(encoder: MiniLM) -> None:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(encoder.model())
+    ids = np.array([[101, 2054, 2051, 102, 0, 0, 0], [101, 1, 2, 3, 4, 5, 102]], np.int64)
+    mask = np.array([[1, 1, 1, 1, 0, 0, 0], [1] * 7], np.int64)
+    padded = session.run([VECTORS], {IDS: ids, MASK: mask})[0]
+    cut = session.run([VECTORS], {IDS: ids[:1, :4], MASK: mask[:1, :4]})[0]
+    assert np.abs(padded[0] - cut[0]).max() < 1e-6
+    assert np.abs(padded[0] - padded[1]).max() > 1e-2
 
 
 def test_progress_reaches_the_total(encoder: MiniLM) -> None:
@@ -67,8 +103,70 @@ def test_progress_reaches_the_total(encoder: MiniLM) -> None:
     assert seen[-1] == (3, 3)
 
 
+def test_a_text_given_twice_is_computed_once(encoder: MiniLM) -> None:
+    seen: list[tuple[int, int]] = []
+    texts = ["one text", "another one", "one text"]
+    vectors = encoder.embed(texts, on_done=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (2, 2)
+    assert (vectors[0] == vectors[2]).all()
+    assert np.abs(vectors[1] - encoder.embed(["another one"])[0]).max() < 1e-6
+
+
+def test_half_of_a_surrogate_pair_is_embedded_as_a_replacement(encoder: MiniLM) -> None:
+    assert (encoder.embed(["a \ud800 b"]) == encoder.embed(["a ? b"])).all()
+
+
+def test_many_threads_get_the_vectors_that_one_gets() -> None:
+    side_by_side = MiniLM(threads=4)
+    texts = [f"{text[:60]} {number}" for number in range(4) for text in TEXTS]
+    alone = side_by_side.embed(texts)
+    with ThreadPoolExecutor(32) as pool:
+        found = list(pool.map(lambda text: side_by_side.embed([text])[0], texts))
+    assert np.abs(np.stack(found) - alone).max() < 1e-6
+
+
+def test_another_cut_is_another_encoder(encoder: MiniLM) -> None:
+    short = MiniLM(max_tokens=16, threads=1)
+    assert short.id == "minilm-l6-v2/16"
+    long = "Convert the attached document to a table of all the names and dates in it please now"
+    assert np.abs(short.embed([long]) - encoder.embed([long])).max() > 1e-3
+    with pytest.raises(BadEmbedder, match="max_tokens 1000: minilm-l6-v2 takes 3 to 512"):
+        MiniLM(max_tokens=1000)
+
+
+def test_int8_is_another_encoder_whose_vectors_are_near_and_alone(
+    encoder: MiniLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = TEXTS[:7]
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    small = MiniLM(threads=1, precision="int8")
+    assert logging.getLogger().handlers == []  # the quantiser would set one up
+    assert small.id == "minilm-l6-v2/128/int8"
+    together = small.embed(texts)
+    cosines = (together * encoder.embed(texts)).sum(axis=1)
+    assert 0.95 < cosines.min() < 0.9999
+    alone = np.concatenate([small.embed([text]) for text in texts])
+    assert (together == alone).all()
+    with pytest.raises(BadEmbedder, match="expected one of fp32, int8"):
+        MiniLM(precision="fp16")
+
+
+@pytest.mark.parametrize("config", [{}, {"use_rslora": True}])
+def test_a_merged_adapter_gives_the_vectors_of_peft(
+    config: dict[str, bool], tmp_path: Path
+) -> None:
+    from peft import PeftModel
+    from transformers import AutoModel
+
+    folder = adapter(tmp_path / "a", peft_type="LORA", target_modules=["query"], **config)
+    base = AutoModel.from_pretrained(str(base_path()))
+    theirs = PeftModel.from_pretrained(base, str(folder)).eval()
+    ours = MiniLM(folder, threads=1).embed(TEXTS[:4])
+    assert np.abs(ours - torch_vectors(TEXTS[:4], theirs)).max() < 1e-5
+
+
 def test_an_adapter_changes_the_vectors_and_the_id(encoder: MiniLM, tmp_path: Path) -> None:
-    adapted = MiniLM(adapter(tmp_path / "a"))
+    adapted = MiniLM(adapter(tmp_path / "a"), threads=1)
     assert adapted.id.startswith(f"{encoder.id}+")
     assert np.abs(adapted.embed(["hello there"]) - encoder.embed(["hello there"])).max() > 1e-3
 
@@ -81,3 +179,42 @@ def test_a_folder_without_an_adapter_is_refused(tmp_path: Path) -> None:
 def test_an_adapter_of_another_base_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadAdapter, match="another base model"):
         MiniLM(adapter(tmp_path / "a", (768, 768)))
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ('{"r": 2', "JSONDecodeError"),
+        ("[]", "AttributeError"),
+        ('{"r": 2}', "lora_alpha"),
+        ('{"r": 0, "lora_alpha": 4}', "ZeroDivisionError"),
+        ('{"r": 2, "lora_alpha": 4, "use_dora": true}', "only plain LoRA"),
+    ],
+)
+def test_an_adapter_that_cannot_be_merged_is_refused(config: str, why: str, tmp_path: Path) -> None:
+    folder = adapter(tmp_path / "a")
+    (folder / "adapter_config.json").write_text(config)
+    with pytest.raises(BadAdapter, match=why):
+        MiniLM(folder)
+
+
+@pytest.mark.parametrize("change", ["nothing", "bias", "half"])
+def test_an_adapter_with_more_or_less_than_pairs_is_refused(change: str, tmp_path: Path) -> None:
+    folder, tensors = adapter(tmp_path / "a"), lora()
+    if change == "nothing":
+        tensors = {}
+    elif change == "bias":
+        tensors["base_model.model.encoder.layer.3.output.dense.bias"] = np.ones(384, np.float32)
+    else:
+        tensors.popitem()
+    save_file(tensors, str(folder / "adapter_model.safetensors"))
+    with pytest.raises(BadAdapter, match="pairs of lora_A and lora_B"):
+        MiniLM(folder)
+
+
+def test_a_truncated_adapter_is_refused(tmp_path: Path) -> None:
+    folder = adapter(tmp_path / "a")
+    file = folder / "adapter_model.safetensors"
+    file.write_bytes(file.read_bytes()[:200])
+    with pytest.raises(BadAdapter, match="not readable as a LoRA adapter"):
+        MiniLM(folder)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.vectors.encoders.embedder import BadEmbedder, Embedder, Savable
-from assets.vectors.encoders.running import MODEL, TOKENIZER, OnnxEncoder
+from assets.vectors.encoders.running import MODEL, PRECISIONS, TOKENIZER, OnnxEncoder
 from warehouse.digest import sha256
 from warehouse.files import locked, write_atomically
 
@@ -162,11 +162,14 @@ def _odd_fact(card: dict[str, Any]) -> str | None:
         "sentence-transformers": {"model": str},
     }
     kind = card.get("kind")
-    if kind not in wanted:
+    if kind not in list(wanted):
         return f"{_CARD} has kind {kind!r}, expected one of {', '.join(wanted)}"
     for name, sort in {"dim": int, "files": dict, **wanted[kind]}.items():
         if not isinstance(card.get(name), sort):
             return f"{_CARD} has {name} {card.get(name)!r}, expected {sort.__name__}"
+    if kind == "onnx" and card["precision"] not in PRECISIONS:
+        known = ", ".join(PRECISIONS)
+        return f"{_CARD} has precision {card['precision']!r}, expected one of {known}"
     return None
 
 

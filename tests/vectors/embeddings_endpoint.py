@@ -1,0 +1,107 @@
+"""A real HTTP endpoint on loopback that speaks OpenAI's embeddings and follows a script.
+
+What belongs here: the wire and its faults. What does not: what a test expects of a client.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from time import sleep
+from typing import Any
+
+from warehouse.digest import sha256
+
+
+@dataclass(frozen=True)
+class Say:
+    """One answer. None in `body`: real vectors; `drop` closes the connection instead; `drip_s` is
+    waited before each byte."""
+
+    body: Any = None
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    drop: bool = False
+    drip_s: float = 0.0
+
+
+@dataclass
+class Endpoint:
+    """Its base URL, and (path, headers, body) of each request."""
+
+    url: str = ""
+    asked: list[tuple[str, dict[str, str], dict[str, Any]]] = field(default_factory=list)
+
+    def texts(self) -> list[str]:
+        return [text for _, _, body in self.asked for text in body["input"]]
+
+
+Script = Callable[[dict[str, Any], int], Say]
+
+
+def vector(text: str, dim: int = 8) -> list[float]:
+    """A vector of any length that only the text decides."""
+    return [int(sha256(text.encode())[at * 4 : at * 4 + 4], 16) - 30_000.5 for at in range(dim)]
+
+
+def vectors(body: dict[str, Any], dim: int = 8) -> dict[str, Any]:
+    """The usual answer; its items come in another order than the texts."""
+    data = [
+        {"object": "embedding", "index": at, "embedding": vector(text, dim)}
+        for at, text in enumerate(body["input"])
+    ]
+    return {"object": "list", "model": body["model"], "data": data[::-1]}
+
+
+@contextmanager
+def embeddings_endpoint(script: Script | Sequence[Say] = (Say(),)) -> Iterator[Endpoint]:
+    """Answers by `script(body, number)`, or the given ones in order (the last one repeats)."""
+    answers = script if callable(script) else _in_order(list(script))
+    state, lock = Endpoint(), threading.Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            with lock:
+                state.asked.append((self.path, dict(self.headers.items()), body))
+                say = answers(body, len(state.asked))
+            if say.drop:
+                self.close_connection = True
+                return
+            said = vectors(body) if say.body is None else say.body
+            payload = said.encode() if isinstance(said, str) else json.dumps(said).encode()
+            self.send_response(say.status)
+            for name, value in {"content-length": str(len(payload)), **say.headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            for piece in [payload] if not say.drip_s else [bytes([byte]) for byte in payload]:
+                sleep(say.drip_s)
+                self.wfile.write(piece)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            return
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            return  # a client that hung up is part of some scripts
+
+    server = Server(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    state.url = f"http://127.0.0.1:{server.server_port}/v1"
+    try:
+        yield state
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _in_order(answers: list[Say]) -> Script:
+    return lambda _body, number: answers[min(number, len(answers)) - 1]

@@ -1,0 +1,80 @@
+"""A few words open any embedder, or say which words there are."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from assets.vectors.embed import (
+    BadEmbedder,
+    EncoderBroken,
+    MiniLM,
+    base_path,
+    encoder_folder,
+    open_embedder,
+    open_encoder,
+    save_encoder,
+)
+from assets.vectors.encoders.sentence import SentenceEncoder, _digest
+from tests.vectors.test_embed import TEXTS
+
+
+@pytest.fixture(scope="module")
+def sentence() -> SentenceEncoder:
+    made = open_embedder(f"sentence-transformers:{base_path()}", threads=1)
+    assert isinstance(made, SentenceEncoder)
+    return made
+
+
+def test_minilm_is_the_default_encoder() -> None:
+    made = open_embedder("minilm", threads=1)
+    assert isinstance(made, MiniLM)
+    assert made.id == "minilm-l6-v2/128"
+
+
+@pytest.mark.parametrize("spec", ["", "bert", "minilm:fp8", "openai:", "sentence-transformers:"])
+def test_an_unknown_embedder_names_those_there_are(spec: str) -> None:
+    with pytest.raises(BadEmbedder, match=r"expected one of minilm, .*openai:<model>"):
+        open_embedder(spec)
+
+
+def test_a_sentence_transformers_model_embeds_a_whole_index(sentence: SentenceEncoder) -> None:
+    texts = [*TEXTS, TEXTS[0], "half \ud800"]
+    seen: list[tuple[int, int]] = []
+    found = sentence.embed(texts, on_done=lambda *done: seen.append(done))
+    # The same weights, cut at the 256 tokens that its own folder names.
+    assert np.abs(found - MiniLM(max_tokens=256, threads=1).embed(texts)).max() < 1e-5
+    assert seen[-1] == (len(texts) - 1, len(texts) - 1)
+    assert sentence.embed([]).shape == (0, 384)
+
+
+def test_its_id_names_the_weights(sentence: SentenceEncoder) -> None:
+    import torch
+
+    name, _, before = sentence.id.partition("@")
+    assert name == f"sentence-transformers:{base_path().name}/256"
+    with torch.no_grad():
+        weight = next(iter(sentence._model.parameters()))
+        kept = weight[0, 0].item()
+        weight[0, 0] += 1
+        assert _digest(sentence._model)[:16] != before
+        weight[0, 0] = kept
+    assert _digest(sentence._model)[:16] == before
+
+
+def test_it_is_saved_as_the_place_of_its_weights(sentence: SentenceEncoder, tmp_path: Path) -> None:
+    folder = save_encoder(sentence, tmp_path)
+    assert [path.name for path in folder.iterdir()] == ["encoder.json"]
+    again = open_encoder(tmp_path, sentence.id, threads=1)
+    assert np.abs(again.embed(TEXTS[:2]) - sentence.embed(TEXTS[:2])).max() < 1e-6
+    card = folder / "encoder.json"
+    card.write_text(card.read_text().replace(sentence.id, "sentence-transformers:model/256@0"))
+    folder.rename(encoder_folder(tmp_path, "sentence-transformers:model/256@0"))
+    with pytest.raises(EncoderBroken, match="the model changed since"):
+        open_encoder(tmp_path, "sentence-transformers:model/256@0")
+
+
+def test_a_model_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(BadEmbedder, match=r"cannot be opened .* expected a folder") as said:
+        open_embedder(f"sentence-transformers:{tmp_path / 'nothing'}")
+    assert "\n" not in str(said.value)

@@ -34,7 +34,7 @@ def read_source(path: Path) -> tuple[Source, list[str]]:
             listed = server.get("tools")
             for tool in listed if isinstance(listed, list) else []:
                 tools.add(name, tool)
-            servers[name] = _about(name, server)
+            servers[name] = _about(server)
     except UnreadableInput as error:
         raise BadServers(str(error)) from error
     if not tools.by_id:
@@ -58,12 +58,12 @@ def _row(key: str, tools: Tools) -> dict[str, Any]:
     }
 
 
-def _about(name: str, server: Mapping[str, Any]) -> dict[str, str]:
+def _about(server: Mapping[str, Any]) -> dict[str, str]:
     said = server.get("overview") or server.get("description") or ""
     tags = [tag for tag in server.get("tags") or [] if isinstance(tag, str)]
     text = str(said) if not tags else f"{said}\n{', '.join(tags)}"
     return {
-        "name": str(server.get("display_name") or server.get("name") or name)[:200],
+        "name": str(server.get("display_name") or server.get("name") or "")[:200],
         "description": text[:_TEXT_CAP],
         "summary": str(server.get("summary") or "")[:_TEXT_CAP],
     }

@@ -1,0 +1,239 @@
+"""An index of a file of servers, questions to it, and a release as a folder of its own."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from orchestration.cli import app, one_line_errors
+from serving.exported import BadExport, check_export, export_release
+from serving.index import load_index, served_version
+from serving.router import Ask, open_router
+from tests.vectors.test_embed import adapter
+
+CLOCK = {
+    "qualified_name": "@clock/world",
+    "display_name": "World clock",
+    "overview": "Times and zones of cities",
+    "tags": ["time"],
+    "tools": [
+        {
+            "name": "get_time",
+            "description": "Tell the time in a city",
+            "inputSchema": {"type": "object", "properties": {"city": {"type": "string"}}},
+        },
+        {"name": "list_zones", "description": "List all time zones"},
+    ],
+}
+MAIL = {
+    "server_id": "npm:mail",
+    "description": "Mail",
+    "tools": [{"name": "send_email", "description": "Send an email to somebody"}],
+}
+HEAVY = ("dagster", "torch", "polars", "lancedb", "pandas", "pyarrow", "onnx", "openai")
+
+
+def written(path: Path, *servers: object) -> Path:
+    path.write_text("".join(json.dumps(server) + "\n" for server in servers))
+    return path
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    """Exit code, stdout, stderr of the command, errors told as `toolmill` tells them."""
+    done = CliRunner().invoke(app, [str(part) for part in arguments])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        with pytest.raises(SystemExit) as ended, one_line_errors():
+            raise done.exception
+        return int(str(ended.value.code)), done.stdout, str(done.exception)
+    return done.exit_code, done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A file of servers, and its index by the real encoder."""
+    folder = tmp_path_factory.mktemp("byhand")
+    servers = written(folder / "servers.jsonl", CLOCK, MAIL)
+    code, out, err = run("index", servers, "--out", folder / "index")
+    assert code == 0, err
+    told = json.loads(out)
+    assert (told["tools"], told["servers"], told["skipped"]) == (3, 2, [])
+    assert told["embedded"] > 0
+    return servers, folder / "index"
+
+
+@pytest.fixture
+def index(made: tuple[Path, Path], tmp_path: Path) -> Path:
+    shutil.copytree(made[1], tmp_path / "index")
+    return tmp_path / "index"
+
+
+def test_the_same_file_again_embeds_nothing(made: tuple[Path, Path], index: Path) -> None:
+    before = served_version(index)
+    told = json.loads(run("index", made[0], "--out", index)[1])
+    assert (told["version"], told["embedded"]) == (before, 0)
+
+
+def test_one_server_more_embeds_its_texts_alone(index: Path, tmp_path: Path) -> None:
+    weather = {"name": "weather", "tools": [{"name": "forecast", "description": "Tell the rain"}]}
+    servers = written(tmp_path / "more.jsonl", CLOCK, MAIL, weather)
+    before = served_version(index)
+    told = json.loads(run("index", servers, "--out", index)[1])
+    views = load_index(index, before).views
+    assert 0 < told["embedded"] <= len(views)
+    assert told["version"] == served_version(index) != before
+
+
+def test_what_is_known_of_a_server_is_in_the_index(index: Path) -> None:
+    held = load_index(index, served_version(index))
+    clock, mail = held.servers
+    assert (clock.name, mail.name) == ("World clock", "mail")
+    assert "zones of cities" in clock.description
+    assert "time" in clock.description.splitlines()
+
+
+def test_an_answer_has_hits_with_reasons_and_names_the_index(index: Path) -> None:
+    code, out, _ = run("search", "--index", index, "which hour is it in Paris?", "--json", "-k", 2)
+    told = json.loads(out)
+    assert code == 0
+    assert told["hits"][0]["tool_id"] == "@clock/world::get_time"
+    assert told["hits"][0]["why"]["scores"]
+    assert len(told["hits"]) == 2
+    assert told["index"] == served_version(index)
+    assert told["ms"] > 0
+
+
+def test_what_a_model_says_of_server_and_tool_is_a_question(index: Path) -> None:
+    asked = ("--server", "mailing", "--tool", "sends a letter", "--json")
+    told = json.loads(run("search", "--index", index, *asked)[1])
+    assert told["hits"][0]["tool_id"] == "npm:mail::send_email"
+
+
+@pytest.mark.parametrize("strategy", ["ours", "mcp-zero", "dense", "bm25", "rrf"])
+def test_queries_of_a_file_are_answered_in_order(
+    index: Path, tmp_path: Path, strategy: str
+) -> None:
+    asked = written(
+        tmp_path / "q.jsonl", {"instruction": "send an email"}, {"instruction": "time zones list"}
+    )
+    chosen = ("--strategy", strategy, "-k", 1, "--json")
+    code, out, _ = run("search", "--index", index, "--queries", asked, *chosen)
+    rows = [json.loads(line) for line in out.splitlines()]
+    first = [row["hits"][0]["tool_id"] for row in rows]
+    assert (code, first) == (0, ["npm:mail::send_email", "@clock/world::list_zones"])
+    assert all(len(row["hits"]) == 1 and row["ms"] > 0 for row in rows)
+
+
+def test_a_query_without_words_is_told_in_its_place(index: Path, tmp_path: Path) -> None:
+    asked = written(
+        tmp_path / "q.jsonl", {"instruction": "time"}, {"instruction": " "}, {"instruction": "mail"}
+    )
+    code, out, err = run("search", "--index", index, "--queries", asked, "--json")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert code == 1
+    assert "1 of 3 queries" in err
+    assert [bool(row["hits"]) for row in rows] == [True, False, True]
+    assert "the query is empty" in rows[1]["error"]
+
+
+def test_a_trained_adapter_makes_an_index_of_its_own_once(index: Path, tmp_path: Path) -> None:
+    trained, before = adapter(tmp_path / "adapter"), served_version(index)
+    asked = ("search", "--index", index, "--retriever", trained, "send an email", "--json")
+    first = json.loads(run(*asked)[1])
+    assert first["index"] != before
+    assert first["hits"][0]["tool_id"] == "npm:mail::send_email"
+    assert json.loads(run(*asked)[1])["index"] == first["index"]
+    assert served_version(index) == before  # what is served is another's decision
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (("search", "--index", "{at}", "x", "-k", "0"), 1, "k is 0; expected 1 to 1,000"),
+        (("search", "--index", "{at}", "x", "-k", "10000"), 1, "expected 1 to 1,000"),
+        (("search", "--index", "{at}", " "), 1, "the query is empty"),
+        (("search", "--index", "{at}"), 2, "give one of"),
+        (("search", "--index", "{at}", "x", "--strategy", "best"), 2, "known: ours"),
+        (("search", "--index", "{at}/none", "x"), 1, "toolmill index SERVERS.jsonl --out DIR"),
+        (("search", "--index", "{at}", "--queries", "{at}/none"), 1, "No such file"),
+        (("search", "--index", "{at}", "x", "--retriever", "{at}"), 1, "no LoRA adapter"),
+        (("index", "{at}/none", "--out", "{at}/new"), 1, "No such file"),
+        (("index", "{at}/source.json.zst", "--out", "{at}/new"), 1, "not UTF-8"),
+        (("index", "{at}/q", "--out", "{at}/new"), 1, "no tools found; expected a server a line"),
+        (("index", "{at}/q", "--out", "{at}/new", "--embedder", "foo"), 1, "'foo'"),
+    ],
+)
+def test_bad_input_is_one_error_that_names_the_mend(
+    index: Path, arguments: tuple[str, ...], code: int, told: str
+) -> None:
+    (index / "q").write_text('{"name": "nobody"}\n')
+    found = run(*(part.replace("{at}", str(index)) for part in arguments))
+    assert found[0] == code, found
+    assert told in found[2], found
+    assert found[1] == ""
+    assert not (index / "new" / "router").exists()
+
+
+def test_an_exported_release_serves_by_itself(index: Path, tmp_path: Path) -> None:
+    out = tmp_path / "release"
+    told = export_release(index, out)
+    asked = Ask("send an email", k=1)
+    wanted = open_router(index).find(asked).hits
+    shutil.rmtree(index)
+    assert open_router(out).find(asked).hits == wanted
+    assert check_export(out) == told
+    assert (told["tools"], told["servers"]) == (3, 2)
+
+
+def test_an_export_goes_to_an_empty_folder_alone_and_a_changed_file_is_named(
+    index: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(BadExport, match="not empty"):
+        export_release(index, index)
+    export_release(index, tmp_path / "release")
+    [tools] = (tmp_path / "release").rglob("tools.jsonl")
+    tools.write_text("{}\n")
+    with pytest.raises(BadExport, match=r"1 of \d+ files are not as exported, first router"):
+        check_export(tmp_path / "release")
+    with pytest.raises(BadExport, match="release export"):
+        check_export(index)
+
+
+def test_an_exported_release_is_searched_and_served_without_the_platform(
+    index: Path, tmp_path: Path
+) -> None:
+    export_release(index, tmp_path / "release")
+    source = f"""
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {HEAVY!r}:
+            raise ModuleNotFoundError(name, name=name.partition(".")[0])
+sys.meta_path.insert(0, Absent())
+import orchestration.cli, orchestration.launching, serving.calls.caller
+import serving.meta.stdio, serving.meta.streamable
+place = {str(tmp_path / "release")!r}
+sys.argv = ["toolmill", "search", "--index", place, "send an email", "--json"]
+orchestration.cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["hits"][0]["tool_id"] == "npm:mail::send_email"
+
+
+def test_a_command_of_the_platform_says_what_it_lacks(tmp_path: Path) -> None:
+    source = (
+        "import sys; sys.modules['polars'] = None\n"
+        "import orchestration.cli as cli; sys.argv = ['toolmill', 'blast-radius', 'x']\n"
+        "cli.main()"
+    )
+    environment = {"TOOLMILL_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, env=environment
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "pip install 'toolmill[platform]'" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,158 @@
+"""What a server can do, in two or three sentences, read from its contracts without a model.
+
+What belongs here: grouping verbs and objects, domain words, the sentences. What does not: reading
+one contract (`assets/synthesis/reading.py`), when a summary is due (`summaries.py`).
+
+Made for being found: the words of the tools stand in it beside each other, as in a model's summary,
+and nothing that no contract says.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from assets.contracts.canonical import parameters
+from assets.synthesis.lexicon import family_of, words_of
+from assets.synthesis.reading import purpose
+from warehouse.digest import digest, sha256
+
+Json = Any
+_ORDER = ("read", "search", "create", "update", "delete", "send", "run", "compute", "navigate")
+_OBJECTS, _WORDS, _VERBS = 6, 6, 2  # named of one group
+_LONGEST = 7  # words of one object
+_MOST = 900  # characters of a summary
+_STOP = frozenset(
+    ("a", "an", "the", "and", "or", "of", "to", "in", "on", "for", "from", "with", "by", "at", "as",
+     "is", "are", "this", "that", "its", "your", "all", "any", "one", "new", "given", "specific",
+     "mcp", "server", "servers", "tool", "tools", "api", "id", "ids", "name", "type", "value",
+     "limit", "offset", "page", "query", "data", "list", "get", "number", "string", "format",
+     "options", "config", "text", "it", "they", "not", "available", "description", "existing")
+)  # fmt: skip
+_HEAD = re.compile(
+    r"^(?:(?:a|an|the|all|any|one|new|existing|specific|given|your|multiple|single|detailed|"
+    r"information|details|list|of|about|for|on|data)\s+)+",
+    re.IGNORECASE,
+)
+# What follows says where and how, and is the same for every tool of a server.
+_CUT = re.compile(
+    r"\s(?:in|from|for|to|by|with|across|on|at|based|using|via|within|through|into|when|that|which)\s",
+    re.IGNORECASE,
+)
+
+
+@cache
+def offline_version() -> str:
+    """Changes with whatever decides the text: this file, and how a contract is read."""
+    here = Path(__file__)
+    read = [here.parents[1] / "synthesis" / name for name in
+            ("reading.py", "lexicon.py", "lexicon.json")]  # fmt: skip
+    return f"offline-{digest([sha256(path.read_bytes()) for path in (here, *read)])[:12]}"
+
+
+def summary_of(server: str, contracts: Sequence[Mapping[str, Json]]) -> str:
+    """Two or three sentences. `contracts` in any order; `server`: its readable name.
+
+    A server without tools has the sentence that says so.
+    """
+    contracts = sorted(contracts, key=lambda contract: contract["name"])
+    if not contracts:
+        return f"{server} offers no tools."
+    groups = _groups(contracts)
+    clauses = [_clause(family, groups[family]) for family in _ORDER if family in groups]
+    sentences = [f"{server} can {'; '.join(clauses)}."]
+    words = _domain(contracts, sentences[0])
+    if words:
+        sentences.append(f"Its tools speak of {_listed(words)}.")
+    sentences.append(_effects(groups))
+    return " ".join(sentence for sentence in sentences if sentence)[:_MOST]
+
+
+def readable(server_id: str) -> str:
+    """A server's id as a name: `npm:@acme/jira-mcp` -> jira."""
+    _, _, name = server_id.rpartition(":")
+    parts = [_named(part) for part in re.split(r"[/:]+", name or server_id)]
+    # A publisher's name is no field; where nothing else is left, it is all there is.
+    words = next((part for part in reversed(parts) if part), []) or words_of(server_id)
+    return " ".join(words)[:80] or server_id[:80]
+
+
+def _named(part: str) -> list[str]:
+    return [word for word in words_of(part) if word not in ("mcp", "server", "servers", "https")]
+
+
+def _groups(contracts: Sequence[Mapping[str, Json]]) -> dict[str, dict[str, Counter[str]]]:
+    """family -> object -> the verbs that it is done with."""
+    found: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    for contract in contracts:
+        does = purpose(contract)
+        family = does.family if does.family in _ORDER else "run"
+        found[family][_object(does.rest)][does.verb] += 1
+    return found
+
+
+def _object(rest: str) -> str:
+    """The things that a tool is about, without articles and what follows them."""
+    plain = _HEAD.sub("", " ".join(re.sub(r"[^\w\s'/-]+", " ", rest).split()))
+    words = _CUT.split(plain, maxsplit=1)[0].split()[:_LONGEST]
+    while words and words[-1].lower() in _STOP:
+        words.pop()
+    return " ".join(words) or "its data"
+
+
+def _clause(family: str, objects: Mapping[str, Counter[str]]) -> str:
+    verbs: Counter[str] = Counter()
+    for counted in objects.values():
+        verbs.update(counted)
+    named = [verb for verb, _ in sorted(verbs.items(), key=lambda one: (-one[1], one[0]))[:_VERBS]]
+    things = _spread(sorted(objects, key=lambda one: (len(one.split()), one.lower())), _OBJECTS)
+    more = " and more" if len(objects) > len(things) else ""
+    return f"{' or '.join(named)} {_listed(things)}{more}"
+
+
+def _spread(things: Sequence[str], most: int) -> list[str]:
+    """Some of many, none of which only repeats the words of another."""
+    kept: list[str] = []
+    for thing in things:
+        words = {_stem(word) for word in words_of(thing)}
+        if not any({_stem(word) for word in words_of(one)} >= words for one in kept):
+            kept.append(thing)
+    if len(kept) <= most:
+        return kept
+    return [kept[place * (len(kept) - 1) // (most - 1)] for place in range(most)]
+
+
+def _domain(contracts: Sequence[Mapping[str, Json]], said: str) -> list[str]:
+    """Words that several tools use and that were not said yet."""
+    known = {_stem(word) for word in words_of(said)}
+    counted: Counter[str] = Counter()
+    for contract in contracts:
+        counted.update({_stem(word): word for word in _told(contract)}.values())
+    ranked = sorted(counted.items(), key=lambda one: (-one[1], one[0]))
+    least = 2 if len(contracts) > 2 else 1
+    fits = [word for word, count in ranked if count >= least and _stem(word) not in known]
+    return fits[:_WORDS]
+
+
+def _told(contract: Mapping[str, Json]) -> Iterator[str]:
+    """Words of the name, the parameters and the first sentence."""
+    first = re.split(r"[.!?\n]", str(contract.get("description") or ""), maxsplit=1)[0][:300]
+    texts = [contract["name"], first, *(name for name, _ in parameters(contract))]
+    for text in texts:
+        for word in words_of(text):
+            if len(word) > 2 and word not in _STOP and not word.isdigit() and not family_of(word):
+                yield word
+
+
+def _effects(groups: Mapping[str, Any]) -> str:
+    return "It only reads." if groups.keys() <= {"read", "search"} else ""
+
+
+def _stem(word: str) -> str:
+    return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

@@ -16,6 +16,7 @@ from typing import Any
 from assets.contracts.canonical import ContractError, contract_digest
 from assets.contracts.problems import output_problems, problems_of
 from assets.servers.policy import DeployPolicy
+from assets.servers.remote import quiet
 from assets.servers.scrub import Scrubber
 from serving.calls.blame import Fault, fault_of
 from serving.calls.content import clean, shape
@@ -80,6 +81,17 @@ class Caller:
         await asyncio.to_thread(self._loop.end)
 
     async def _call(
+        self,
+        server_id: str,
+        tool: str,
+        contract: Mapping[str, Any],
+        arguments: Any,
+        timeout_s: float,
+    ) -> CallResult:
+        with quiet():  # the SDK logs in the name of who sends
+            return await self._timed(server_id, tool, contract, arguments, timeout_s)
+
+    async def _timed(
         self,
         server_id: str,
         tool: str,

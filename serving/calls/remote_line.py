@@ -92,12 +92,14 @@ def _failed(watch: Watch, heard: Heard, found: Failure | None, answered: bool) -
     return made
 
 
-def _is_error(excerpt: str) -> bool:
+def _error_in(excerpt: str) -> dict[str, Any] | None:
+    """The error of the protocol that a refusal's body holds."""
     try:
         said = json.loads(excerpt)
     except (ValueError, RecursionError):
-        return False
-    return isinstance(said, dict) and isinstance(said.get("error"), dict) and "jsonrpc" in said
+        return None
+    error = said.get("error") if isinstance(said, dict) and "jsonrpc" in said else None
+    return error if isinstance(error, dict) else None
 
 
 @dataclass
@@ -140,8 +142,11 @@ class _RemoteLine:
 
     def refused(self) -> CallFailed | None:
         refusal = self.watch.refusal
-        if refusal is None or (not refusal.lost_session and _is_error(refusal.excerpt)):
-            return None  # an error of the protocol, which the session has been given
+        if refusal is None:
+            return None
+        if not refusal.lost_session and (error := _error_in(refusal.excerpt)):
+            self.listener.note_error(error)  # the session has been given it
+            return None
         return _failed(self.watch, self.listener.heard, None, True)
 
     async def why(self, found: Failure | None) -> CallFailed:

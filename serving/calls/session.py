@@ -8,6 +8,7 @@ What does not: how the server is reached (`local_line.py`, `remote_line.py`), ho
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Protocol
@@ -30,16 +31,27 @@ from serving.calls.result import CallFailed, CallLimits
 
 
 class CallListener(Listener):
-    """Also notes that the server says its tools have changed."""
+    """Also notes that the server says its tools have changed, and which errors are its own: the
+    SDK makes up others for what goes wrong with a transport."""
 
     def __init__(self) -> None:
         super().__init__()
         self.stale = False
+        self._errors: deque[tuple[Any, Any]] = deque(maxlen=64)
 
     def take(self, message: dict[str, Any]) -> dict[str, Any] | None:
         if message.get("method") == "notifications/tools/list_changed":
             self.stale = True
+        self.note_error(message.get("error"))
         return super().take(message)
+
+    def note_error(self, error: Any) -> None:
+        if isinstance(error, dict):
+            self._errors.append((error.get("code"), error.get("message")))
+
+    def said(self, error: Any) -> bool:
+        """Whether an error of the SDK's is one that the server sent."""
+        return (error.code, error.message) in self._errors
 
 
 class Line(Protocol):
@@ -190,17 +202,20 @@ class Session:
             raise first
 
     async def _held(self, dial: Dial) -> None:
+        ended: CallFailed | None = None  # raised outside: a task group would wrap it
         async with dial(self._listener) as line:
             self._line = line
             found: Failure | None = None
             try:
                 await self._conversation(line)
-            except Ended as ended:
-                found = ended.failure
+            except Ended as over:
+                found = over.failure
             except Exception as error:  # the SDK raises many types on malformed answers
                 found = from_exception(error)
             if not self._closing.is_set():
-                raise await line.why(found)
+                ended = await line.why(found)
+        if ended:
+            raise ended
 
     async def _conversation(self, line: Line) -> None:
         from mcp import ClientSession
@@ -280,9 +295,11 @@ class Session:
         except MCPError as error:
             if refused := line.refused():
                 raise refused from None
-            if self._task is None or not await self._ends():
+            if await self._ends():
+                raise self._ended() from error
+            if self._listener.said(error.error):
                 raise
-            raise self._ended() from error
+            raise CallFailed("protocol_error", " ".join(str(error).split())[:200]) from None
         finally:
             line.busy(self.leases > 1)
         self._check = self._check or asyncio.create_task(self._lives())

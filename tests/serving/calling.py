@@ -1,0 +1,144 @@
+"""Servers to be called: written on the spot, launched in the real sandbox, or on loopback.
+
+What belongs here: making a Caller for a stranger's source. What does not: what must come of a call.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assets.servers.fetch import Artifact
+from assets.servers.policy import DeployPolicy
+from assets.servers.recipe import Recipe
+from assets.servers.recipe_facts import recipe_facts
+from assets.servers.remote import RemotePolicy
+from assets.servers.toolchain import find_toolchain
+from serving.calls import Caller, CallLimits, CallResult, local_line
+from tests.support.stranger import CONVERSATION, POLICY, PREAMBLE, require_sandbox
+
+NPM = Recipe(server_id="npm:x", ecosystem="npm", name="x", version="1", integrity="sha512-x")
+SCHEMA = {
+    "type": "object",
+    "properties": {"x": {"type": "integer"}, "how": {"type": "string"}},
+    "required": ["x"],
+}
+CONTRACT = {"name": "do", "inputSchema": SCHEMA}
+OTHER = {"name": "rest", "inputSchema": {"type": "object"}}
+LIMITS = CallLimits(sessions=3, idle_s=60.0, launch_s=30.0, ping_s=1.0, message_mb=4)
+
+# `calls(do)` answers everything but tools/call, which `do(message, x)` answers.
+HARNESS = """
+SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}, "how": {"type": "string"}},
+          "required": ["x"]}
+TOOLS = [tool("do", inputSchema=SCHEMA), tool("rest")]
+
+def say(m, text, **more):
+    answer(m["id"], {"content": [{"type": "text", "text": str(text)}], **more})
+
+def calls(do, tools=TOOLS):
+    while True:
+        m = read()
+        method = m.get("method")
+        if method == "initialize":
+            welcome(m)
+        elif method == "tools/list":
+            answer(m["id"], {"tools": tools() if callable(tools) else tools})
+        elif method == "tools/call":
+            do(m, m["params"]["arguments"].get("x"))
+        elif method == "ping":
+            answer(m["id"], {})
+"""
+
+
+@dataclass
+class World:
+    """A caller of one server. call: of `do` with x, or of another tool."""
+
+    caller: Caller
+    server_id: str
+
+    async def call(
+        self,
+        x: Any = 1,
+        *,
+        tool: str = "do",
+        contract: Mapping[str, Any] | None = None,
+        timeout_s: float = 10.0,
+        **more: Any,
+    ) -> CallResult:
+        by = contract or (CONTRACT if tool == "do" else {**OTHER, "name": tool})
+        arguments = {"x": x, **more} if tool == "do" else more
+        return await self.caller.call(self.server_id, tool, by, arguments, timeout_s=timeout_s)
+
+
+class Bench:
+    """Makes worlds: each server's source lies where its artefact would."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self._trees = folder, {}
+        monkeypatch.setattr(local_line, "ensure_artifact", self._artifact)
+
+    def _artifact(self, recipe: Recipe, **_: Any) -> Artifact:
+        argv = (str(find_toolchain().python), "/srv/server/main.py")
+        return Artifact(self._trees[recipe.name], argv, {}, (), "locked", 1.0)
+
+    def recipe(self, source: str, name: str = "x", **facts: Any) -> Recipe:
+        require_sandbox()
+        tree = self.folder / name
+        tree.mkdir()
+        (tree / "main.py").write_text(PREAMBLE + HARNESS + source)
+        for path in (tree, self.folder):
+            path.chmod(0o755)
+        self._trees[name] = tree
+        return NPM.model_copy(update={"server_id": f"npm:{name}", "name": name, **facts})
+
+    @asynccontextmanager
+    async def world(
+        self,
+        source: str,
+        *,
+        limits: CallLimits = LIMITS,
+        policy: DeployPolicy | None = None,
+        recipe: Mapping[str, Any] | None = None,
+        **sandbox: Any,
+    ) -> AsyncIterator[World]:
+        made = self.recipe(source, **(recipe or {}))
+        policy = policy or DeployPolicy(self.folder, POLICY, CONVERSATION)
+        policy = replace(policy, sandbox=replace(policy.sandbox, **sandbox))
+        caller = Caller({made.server_id: recipe_facts(made)}, policy, limits)
+        try:
+            yield World(caller, made.server_id)
+        finally:
+            await caller.close()
+
+
+@asynccontextmanager
+async def remote_world(
+    url: str, *, transport: Any = "auto", limits: CallLimits = LIMITS, **facts: Any
+) -> AsyncIterator[World]:
+    """A caller of a server at an address of loopback."""
+    policy = facts.pop("policy", None) or DeployPolicy(Path("/nonexistent"))
+    remote = RemotePolicy(allow_loopback=True, wall_s=8, connect_s=2)
+    policy = replace(policy, remote=remote, conversation=CONVERSATION)
+    made = Recipe(
+        server_id=f"remote:{url}",
+        ecosystem="remote",
+        name=url,
+        url=url,
+        transport=transport,
+        **facts,
+    )
+    caller = Caller({made.server_id: recipe_facts(made)}, policy, limits)
+    try:
+        yield World(caller, made.server_id)
+    finally:
+        await caller.close()
+
+
+def said(result: CallResult) -> str:
+    """The text of an answer."""
+    return "\n".join(one.get("text", "") for one in result.content)

@@ -1,0 +1,398 @@
+"""Calls of servers in the sandbox that behave: what is sent, what comes back, what stays warm."""
+
+import asyncio
+import errno
+import json
+import subprocess
+import threading
+from dataclasses import replace
+
+import pytest
+
+from assets.servers.policy import DeployPolicy
+from assets.servers.sandbox import SandboxUnavailable
+from assets.servers.secrets import Secrets, ServerSecrets
+from serving.calls import local_line
+from tests.servers.test_light_imports import heavy_after
+from tests.serving.calling import CONTRACT, LIMITS, Bench, said
+from tests.support.stranger import CONVERSATION, POLICY
+
+ECHO = "calls(lambda m, x: say(m, [os.getpid(), x]))"
+
+
+@pytest.fixture
+def bench(tmp_path, monkeypatch):
+    return Bench(tmp_path, monkeypatch)
+
+
+def left_running(word):
+    """Command lines of this host that hold a word."""
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+    return [line for line in listed.splitlines() if word in line]
+
+
+def test_calling_imports_nothing_heavy():
+    assert heavy_after("serving.calls") == []
+
+
+async def test_a_call_is_answered_and_the_next_one_finds_the_server_warm(bench):
+    async with bench.world(ECHO) as world:
+        first, second = await world.call(7), await world.call(8)
+    assert (first.status, first.error_kind, first.blame, first.problems) == ("ok", None, None, [])
+    (pid, x), (again, y) = json.loads(said(first)), json.loads(said(second))
+    assert (x, y, pid) == (7, 8, again)
+
+
+async def test_calls_at_once_share_one_server_and_get_their_own_answers(bench):
+    source = """
+waiting = []
+def do(m, x):
+    waiting.append((m, x))
+    if len(waiting) == 12:  # answered last to first
+        for one, x in reversed(waiting): say(one, x * x)
+calls(do)
+"""
+    async with bench.world(source) as world:
+        found = await asyncio.gather(*(world.call(x) for x in range(12)))
+    assert [said(one) for one in found] == [str(x * x) for x in range(12)]
+
+
+async def test_structured_content_is_handed_on_and_judged_by_the_output_schema(bench):
+    output = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    source = f"""
+OUT = {output!r}
+calls(lambda m, x: say(m, x, structuredContent={{"n": x if x < 9 else "many", "more": 1}}),
+      [tool("do", inputSchema=SCHEMA, outputSchema=OUT)])
+"""
+    contract = {**CONTRACT, "outputSchema": output}
+    async with bench.world(source) as world:
+        good, bad = [await world.call(x, contract=contract) for x in (1, 9)]
+    assert (good.status, good.structured, good.problems) == ("ok", {"n": 1, "more": 1}, [])
+    assert bad.status == "ok"
+    (problem,) = bad.problems
+    assert (problem["path"], problem["found"]) == ("structuredContent.n", 'string "many"')
+
+
+async def test_an_output_schema_without_structured_content_is_told(bench):
+    source = "calls(lambda m, x: say(m, x), [tool('do', inputSchema=SCHEMA, outputSchema=SCHEMA)])"
+    async with bench.world(source) as world:
+        found = await world.call(contract={**CONTRACT, "outputSchema": CONTRACT["inputSchema"]})
+    assert found.status == "ok"
+    assert found.problems[0]["found"] == "nothing"
+
+
+async def test_arguments_that_do_not_fit_are_told_field_by_field_and_never_sent(bench):
+    async with bench.world("calls(lambda m, x: say(m, 'sent'))") as world:
+        found = await world.call("seven", hwo="fast")
+        assert world.caller._pool.running == 0  # no server was started for it
+    assert (found.status, found.blame) == ("invalid_arguments", "caller")
+    by_path = {one["path"]: one for one in found.problems}
+    assert by_path["$.x"]["expected"] == "integer"
+    assert by_path["$.x"]["found"] == 'string "seven"'
+    assert set(by_path) == {"$.x", "$.hwo"}
+
+
+UNSENDABLE = [{"x": float("nan")}, {"x": {1, 2}}, {"x": 1, "how": "y" * 2**21}]
+
+
+@pytest.mark.parametrize("arguments", UNSENDABLE)
+async def test_arguments_that_cannot_be_sent_are_refused(bench, arguments):
+    async with bench.world(ECHO) as world:
+        found = await world.caller.call(world.server_id, "do", CONTRACT, arguments)
+    assert (found.status, found.problems[0]["path"]) == ("invalid_arguments", "$")
+
+
+async def test_a_tool_that_says_it_failed(bench):
+    async with bench.world("calls(lambda m, x: say(m, 'disk on fire', isError=True))") as world:
+        found = await world.call()
+    assert (found.status, found.error_kind, found.blame) == ("tool_error", "tool_error", "tool")
+    assert said(found) == "disk on fire"
+    assert found.hint.startswith("disk on fire: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "blame"),
+    [
+        ("Input validation error: 'y' is a required property", "invalid_arguments", "caller"),
+        (
+            "1 validation error for doArguments\nx\n  Field required",
+            "invalid_arguments",
+            "caller",
+        ),
+        ("MCP error -32602: Invalid arguments for tool do", "invalid_arguments", "caller"),
+        ("getaddrinfo ENOTFOUND api.example.com", "needs_network", "us"),
+        ("GET /me: 401 Unauthorized", "needs_secret", "us"),
+        ("Unknown tool: do", "tool_gone", "server"),
+        ("Unexpected token < in JSON at position 0", "tool_error", "tool"),
+    ],
+)
+async def test_an_error_is_blamed_by_its_words(bench, words, kind, blame):
+    async with bench.world(f"calls(lambda m, x: say(m, {words!r}, isError=True))") as world:
+        found = await world.call()
+    assert (found.status, found.error_kind, found.blame) == ("tool_error", kind, blame)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "blame"),
+    [
+        (-32602, "invalid_arguments", "caller"),
+        (-32603, "tool_error", "tool"),
+        (7, "tool_error", "tool"),
+    ],
+)
+async def test_an_error_of_the_protocol_is_an_answer(bench, code, kind, blame):
+    source = f"""
+error = {{'code': {code}, 'message': 'no such city'}}
+calls(lambda m, x: send({{'jsonrpc': '2.0', 'id': m['id'], 'error': error}}))
+"""
+    async with bench.world(source) as world:
+        found = await world.call()
+        assert said(found) == "no such city"
+        assert (await world.call()).status == "tool_error"  # the session goes on
+    assert (found.status, found.error_kind, found.blame) == ("tool_error", kind, blame)
+
+
+# --- the contract on the wire
+
+
+async def test_a_contract_that_changed_since_it_was_indexed_is_not_called(bench):
+    source = (
+        "calls(lambda m, x: say(m, 'called'), [tool('do', description='new', inputSchema=SCHEMA)])"
+    )
+    async with bench.world(source) as world:
+        found = await world.call()
+    assert (found.status, found.error_kind, found.blame) == ("failed", "contract_changed", "server")
+    assert "build the index" in found.hint
+
+
+async def test_a_contract_that_changes_while_the_server_is_warm_is_not_called(bench):
+    source = """
+state = []
+def do(m, x):
+    say(m, 'called')
+    state.append(1)
+    send({'jsonrpc': '2.0', 'method': 'notifications/tools/list_changed'})
+calls(do, lambda: [tool('do', inputSchema=SCHEMA, description='poison')] if state else TOOLS)
+"""
+    async with bench.world(source) as world:
+        first, second = await world.call(), await world.call()
+    assert (first.status, second.error_kind) == ("ok", "contract_changed")
+
+
+async def test_a_tool_that_is_gone_is_told(bench):
+    async with bench.world("calls(lambda m, x: say(m, x), [tool('rest')])") as world:
+        found = await world.call()
+    assert (found.error_kind, found.blame) == ("tool_gone", "server")
+
+
+# --- secrets
+
+
+async def test_a_real_secret_reaches_the_server_and_comes_back_nowhere(bench, monkeypatch):
+    monkeypatch.setenv("MY_KEY", "hunter2-hunter2")
+    policy = DeployPolicy(
+        bench.folder,
+        POLICY,
+        CONVERSATION,
+        secrets=Secrets({"npm:x": ServerSecrets(env={"KEY": "env:MY_KEY"})}, bytes(16)),
+    )
+    source = """
+import base64
+key = os.environ['KEY']
+def do(m, x):
+    if x == 9: raise SystemExit('it was ' + key)
+    answer(m['id'], {'content': [{'type': 'text', 'text': key + ' ' + key[::-1]},
+        {'type': 'image', 'data': base64.b64encode(b'....' + key.encode()).decode()},
+        {'type': 'resource_link', 'uri': 'x://' + key, 'name': 'a'}],
+        'structuredContent': {key: [key]}, 'isError': x == 2})
+calls(do)
+"""
+    made = {"env": (("KEY", "placeholder"),), "placeholders": ("env:KEY",)}
+    async with bench.world(source, policy=policy, recipe=made) as world:
+        found = [await world.call(x) for x in (1, 2, 9)]
+    assert [one.status for one in found] == ["ok", "tool_error", "failed"]
+    assert found[0].content[0]["text"] == "[secret KEY] 2retnuh-2retnuh"
+    assert "aHVudGVyMi1odW50ZXIy" not in str(found)
+    assert "hunter2" not in str(found)
+
+
+async def test_a_made_up_secret_is_never_sent(bench):
+    made = {"env": (("NOTION_TOKEN", "placeholder"),), "placeholders": ("env:NOTION_TOKEN",)}
+    async with bench.world(ECHO, recipe=made) as world:
+        found = await world.call()
+        assert world.caller._pool.running == 0
+    assert (found.status, found.error_kind, found.blame) == ("failed", "needs_secret", "us")
+    assert '[servers."npm:x".env] NOTION_TOKEN = "env:NOTION_TOKEN"' in found.hint
+
+
+async def test_what_is_made_up_and_no_secret_is_sent_and_told_when_it_fails(bench):
+    made = {"env": (("JIRA_URL", "https://placeholder"),), "placeholders": ("env:JIRA_URL",)}
+    source = "calls(lambda m, x: say(m, os.environ['JIRA_URL'], isError=x > 1))"
+    async with bench.world(source, recipe=made) as world:
+        good, bad = await world.call(1), await world.call(2)
+    assert (good.status, said(good)) == ("ok", "https://placeholder")
+    assert "made-up values for env:JIRA_URL" in bad.hint
+
+
+async def test_another_secret_is_another_server(bench, monkeypatch):
+    policy = DeployPolicy(
+        bench.folder,
+        POLICY,
+        CONVERSATION,
+        secrets=Secrets({"npm:x": ServerSecrets(env={"KEY": "env:MY_KEY"})}, bytes(16)),
+    )
+    async with bench.world(
+        "calls(lambda m, x: say(m, len(os.environ['KEY'])))", policy=policy
+    ) as w:
+        monkeypatch.setenv("MY_KEY", "a" * 10)
+        first = await w.call()
+        monkeypatch.setenv("MY_KEY", "b" * 20)
+        second = await w.call()
+        monkeypatch.delenv("MY_KEY")
+        third = await w.call()
+    assert (said(first), said(second)) == ("10", "20")
+    assert third.error_kind == "needs_secret"
+    assert "MY_KEY" in third.hint
+
+
+# --- what runs and for how long
+
+
+async def test_closing_ends_every_server_and_calls_after_it_are_refused(bench):
+    source = "import subprocess; subprocess.Popen(['sleep', '7007.5'])\n" + ECHO
+    async with bench.world(source) as world:
+        await world.call()
+        assert left_running("sleep 7007.5")
+    for _ in range(100):  # the kernel ends what is left of a namespace a moment after its first
+        if not left_running("sleep 7007.5"):
+            break
+        await asyncio.sleep(0.05)
+    assert left_running("sleep 7007.5") == []
+    assert (await world.call()).error_kind == "closed"
+
+
+async def test_at_most_so_many_servers_run_and_the_one_used_longest_ago_goes(bench):
+    recipes = [bench.recipe(ECHO, name) for name in "abcd"]
+    from assets.servers.recipe_facts import recipe_facts
+    from serving.calls import Caller
+
+    policy = DeployPolicy(bench.folder, POLICY, CONVERSATION)
+    caller = Caller({one.server_id: recipe_facts(one) for one in recipes}, policy, LIMITS)
+    try:
+        pids = {}
+        for name in ("a", "b", "c", "a", "d", "a"):
+            found = await caller.call(f"npm:{name}", "do", CONTRACT, {"x": 1})
+            pids.setdefault(name, []).append(json.loads(said(found))[0])
+            assert caller._pool.running <= 3
+        assert len(set(pids["a"])) == 1  # still warm when d came: b was the oldest
+        assert "npm:b" not in str(list(caller._pool._by_key))
+    finally:
+        await caller.close()
+
+
+async def test_more_servers_than_the_limit_at_once_wait_for_room(bench):
+    from assets.servers.recipe_facts import recipe_facts
+    from serving.calls import Caller
+
+    names = [f"n{n}" for n in range(5)]
+    slow = "def do(m, x): time.sleep(0.2); say(m, x)\ncalls(do)"
+    recipes = [bench.recipe(slow, name) for name in names]
+    policy = DeployPolicy(bench.folder, POLICY, CONVERSATION)
+    limits = replace(LIMITS, sessions=2)
+    caller = Caller({one.server_id: recipe_facts(one) for one in recipes}, policy, limits)
+    try:
+        asked = [caller.call(f"npm:{name}", "do", CONTRACT, {"x": 3}) for name in names]
+        found = await asyncio.gather(*asked)
+    finally:
+        await caller.close()
+    assert [said(one) for one in found] == ["3"] * 5
+
+
+async def test_an_idle_server_is_ended(bench):
+    async with bench.world(ECHO, limits=replace(LIMITS, idle_s=0.3)) as world:
+        await world.call()
+        for _ in range(200):
+            if world.caller._pool.running == 0:
+                break
+            await asyncio.sleep(0.05)
+        assert world.caller._pool.running == 0
+        assert (await world.call()).status == "ok"
+
+
+async def test_a_server_outlives_the_thread_and_the_loop_it_was_first_called_from(bench):
+    """bubblewrap ends its child with the thread that started it."""
+    made = bench.recipe(ECHO)
+    from assets.servers.recipe_facts import recipe_facts
+    from serving.calls import Caller
+
+    policy = DeployPolicy(bench.folder, POLICY, CONVERSATION)
+    caller = Caller({made.server_id: recipe_facts(made)}, policy, LIMITS)
+    found = []
+
+    def once():
+        call = caller.call(made.server_id, "do", CONTRACT, {"x": 1})
+        found.append(asyncio.run(call))
+
+    try:
+        for _ in range(2):
+            thread = threading.Thread(target=once)
+            thread.start()
+            await asyncio.to_thread(thread.join)
+        pids = {json.loads(said(one))[0] for one in found}
+    finally:
+        await caller.close()
+    assert len(pids) == 1
+
+
+# --- refusals of ours
+
+
+async def test_no_sandbox_is_an_outcome_and_its_mend_is_told(bench, monkeypatch):
+    def none(_policy):
+        raise SandboxUnavailable("bwrap", "not installed", "apt-get install bubblewrap")
+
+    monkeypatch.setattr(local_line, "preflight", none)
+    async with bench.world(ECHO) as world:
+        found = await world.call()
+    assert (found.status, found.error_kind, found.blame) == ("failed", "policy_denied", "us")
+    assert "apt-get install bubblewrap" in found.hint
+
+
+async def test_a_package_that_cannot_be_fetched_is_our_trouble(bench, monkeypatch):
+    from assets.servers.fetch import FetchError
+
+    def no_registry(*_, **__):
+        raise FetchError("fetch_failed", "no route to the registry")
+
+    async with bench.world(ECHO) as world:
+        monkeypatch.setattr(local_line, "ensure_artifact", no_registry)
+        found = await world.call()
+    assert (found.error_kind, found.blame) == ("fetch_failed", "us")
+    assert "no route to the registry" in found.hint
+
+
+async def test_an_unknown_server_and_a_broken_recipe_are_told(bench):
+    async with bench.world(ECHO) as world:
+        absent = await world.caller.call("npm:absent", "do", CONTRACT, {"x": 1})
+        world.caller._recipes = lambda _: {"server_id": "npm:x", "ecosystem": "gem"}
+        broken = await world.call()
+    assert (absent.error_kind, broken.error_kind) == ("unknown_server", "no_recipe")
+    assert "build the index again" in broken.hint
+
+
+async def test_the_server_runs_as_the_probe_runs_it(bench):
+    source = """
+import socket
+def do(m, x):
+    try:
+        socket.create_connection(('127.0.0.1', 1), 1)
+    except OSError as error:
+        reached = error.errno
+    say(m, json.dumps([os.getuid(), reached, os.listdir('/home'), os.environ.get('HOME')]))
+calls(do)
+"""
+    async with bench.world(source) as world:
+        uid, refused, homes, home = json.loads(said(await world.call()))
+    assert (homes, home) == (["user"], "/home/user")
+    assert refused == errno.ECONNREFUSED  # its own loopback, where nothing listens
+    assert uid != 0

@@ -1,0 +1,241 @@
+"""Servers that misbehave when they are called: each is an outcome, and the next call works."""
+
+import asyncio
+import time
+from dataclasses import replace
+
+import pytest
+
+from serving.calls import local_line
+from tests.serving.calling import LIMITS, Bench, said
+
+GOOD = "say(m, 'fine')"
+
+
+def when(what: str) -> str:
+    """A server that does `what` for x = 13, and answers otherwise."""
+    return f"def do(m, x):\n    if x != 13: return {GOOD}\n    {what}\ncalls(do)\n"
+
+
+CASES = {
+    "crashes": ("os._exit(7)", "crashed"),
+    "is killed by a signal": ("os.kill(os.getpid(), 11)", "crashed"),
+    "raises": ("raise RuntimeError('no more')", "crashed"),
+    "hangs": ("time.sleep(600)", "timeout_call"),
+    "spins": ("[0 for _ in iter(int, 1)]", "timeout_call"),
+    "answers nothing": ("return", "timeout_call"),
+    "answers with another id": ("answer(m['id'] + 77, {'content': []})", "protocol_error"),
+    "answers with an id of text": ("answer(str(m['id']) + 'x', {'content': []})", "protocol_error"),
+    "floods lines": ("[os.write(1, b'x\\n' * 10000) for _ in iter(int, 1)]", "oversize"),
+    "floods without a newline": ("[os.write(1, b'x' * 65536) for _ in iter(int, 1)]", "oversize"),
+    "floods notifications": (
+        "[send({'jsonrpc': '2.0', 'method': 'notifications/progress', 'params': {'x': 'y' * 9000}})"
+        " for _ in iter(int, 1)]",
+        "oversize",
+    ),
+    "answers 50 MB": ("say(m, 'x' * 50_000_000)", "oversize"),
+    "closes its output": ("os.close(1); time.sleep(600)", "timeout_call"),
+    "answers no object": ("answer(m['id'], ['a', 'list'])", "protocol_error"),
+    "answers content that is no list": ("answer(m['id'], {'content': 'text'})", "protocol_error"),
+    "names a member twice": (
+        'os.write(1, b\'{"jsonrpc": "2.0", "id": %d, "result": {"a": 1, "a": 2}}\\n\' % m["id"])',
+        "protocol_error",
+    ),
+    "eats memory": ("x = [bytearray(1 << 20) for _ in range(4000)]", "out_of_memory"),
+    "answers half a message and goes": (
+        'os.write(1, b\'{"jsonrpc": "2.0", "id"\'); os._exit(0)',
+        "crashed",
+    ),
+}
+
+
+MEMORY_MB = {"answers 50 MB": 512}
+
+
+@pytest.fixture
+def bench(tmp_path, monkeypatch):
+    return Bench(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_what_a_server_does_in_a_call_is_an_outcome_and_the_next_call_works(bench, name):
+    what, kind = CASES[name]
+    async with bench.world(when(what), memory_mb=MEMORY_MB.get(name, 128)) as world:
+        assert (await world.call(1)).status == "ok"
+        slow = kind in ("timeout_call", "protocol_error")
+        found = await world.call(13, timeout_s=1.0 if slow else 20.0)
+        assert (found.status, found.error_kind, found.blame) == ("failed", kind, "server"), found
+        assert found.hint
+        after = await world.call(2)
+        assert (after.status, said(after)) == ("ok", "fine"), after
+
+
+async def test_a_call_that_is_late_is_cancelled_and_a_server_that_lives_stays(bench):
+    """It is told, it answers a ping, and so it is kept: the next call finds the same process."""
+    source = """
+pending = []
+while True:
+    m = read()
+    if m.get("method") == "initialize": welcome(m)
+    elif m.get("method") == "tools/list": answer(m["id"], {"tools": TOOLS})
+    elif m.get("method") == "ping": answer(m["id"], {})
+    elif m.get("method") == "notifications/cancelled": pending.append(m["params"]["requestId"])
+    elif m.get("method") == "tools/call" and m["params"]["arguments"]["x"] != 13:
+        say(m, f"{os.getpid()} {len(pending)}")
+    elif m.get("method") == "tools/call": late = m
+"""
+    async with bench.world(source) as world:
+        first = said(await world.call(1))
+        late = await world.call(13, timeout_s=0.3)
+        second = said(await world.call(2))
+    assert late.error_kind == "timeout_call"
+    assert (first.split()[1], second.split()[1]) == ("0", "1")
+    assert first.split()[0] == second.split()[0]
+
+
+async def test_a_call_in_flight_beside_one_that_hangs_is_answered(bench):
+    source = """
+import threading
+def do(m, x):
+    threading.Thread(target=lambda: (time.sleep(600 if x == 13 else 1.2), say(m, x))).start()
+calls(do)
+"""
+    async with bench.world(source) as world:
+        hung, fine = await asyncio.gather(world.call(13, timeout_s=0.5), world.call(5))
+    assert (hung.error_kind, said(fine)) == ("timeout_call", "5")
+
+
+async def test_a_caller_that_gives_up_leaves_the_server_usable(bench):
+    source = when("time.sleep(1.0)")
+    async with bench.world(source) as world:
+        await world.call(1)
+        waiting = asyncio.create_task(world.call(13))
+        await asyncio.sleep(0.2)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert (await world.call(2)).status == "ok"
+
+
+async def test_a_server_that_died_while_nobody_called_is_started_once_more(bench):
+    source = """
+def do(m, x):
+    say(m, os.getpid())
+    sys.stdout.flush()
+    if x == 13: os._exit(0)
+calls(do)
+"""
+    async with bench.world(source) as world:
+        first = await world.call(13)
+        await asyncio.sleep(0.3)
+        second = await world.call(1)
+    assert [first.status, second.status] == ["ok", "ok"]
+
+
+async def test_a_call_that_may_have_been_carried_out_is_not_repeated(bench, monkeypatch):
+    """The server ends while it works: it is told so, and asked only once."""
+    source = "def do(m, x):\n    print('working', file=sys.stderr)\n    os._exit(3)\ncalls(do)\n"
+    launched, start = [], local_line.start
+    monkeypatch.setattr(local_line, "start", lambda *how: launched.append(1) or start(*how))
+    async with bench.world(source) as world:
+        found = await world.call()
+    assert (found.error_kind, len(launched)) == ("crashed", 1)
+    assert "whether it did its work is not known" in found.hint
+
+
+STARTS = {
+    "sys.exit(3)": "crashed",
+    "sys.exit('Error: NOTION_API_KEY is required')": "needs_secret",
+    "import no_such_module_anywhere": "needs_software",
+    "time.sleep(600)": "timeout_start",
+    "welcome(read()); time.sleep(600)": "timeout_list",
+    "print('ready', flush=True); time.sleep(600)": "protocol_error",
+    "while True: os.write(1, b'x' * 65536)": "oversize",
+}
+
+
+@pytest.mark.parametrize("source", STARTS)
+async def test_a_server_that_does_not_start_is_told_as_the_probe_tells_it(bench, source):
+    async with bench.world(source) as world:
+        found = await world.call()
+    assert (found.status, found.error_kind) == ("failed", STARTS[source]), found
+
+
+# At work: one that only sleeps is taken to hang.
+BUSY_START = "until = time.monotonic() + 1.5\nwhile time.monotonic() < until: pass\n"
+
+
+async def test_a_server_that_takes_long_to_start_goes_on_starting(bench):
+    async with bench.world(
+        BUSY_START + when("pass"), limits=replace(LIMITS, launch_s=0.5)
+    ) as world:
+        first = await world.call()
+        assert first.error_kind == "timeout_start"
+        assert first.hint.endswith("goes on starting: call again in a moment")
+        for _ in range(100):
+            second = await world.call()
+            if second.status == "ok":
+                break
+        assert second.status == "ok"
+
+
+async def test_a_flood_does_not_hold_up_other_servers_nor_this_loop(bench):
+    """Servers are held on a loop of their own: the pauses of this one stay short."""
+    flood = when("[os.write(1, b'{\"a\": 1}\\n' * 400) and 0 for _ in iter(int, 1)]")
+    pauses: list[float] = []
+
+    async def tick() -> None:
+        while True:
+            began = time.monotonic()
+            await asyncio.sleep(0.01)
+            pauses.append(time.monotonic() - began)
+
+    async with bench.world(flood) as world:
+        await world.call(1)
+        ticking = asyncio.create_task(tick())
+        found = await world.call(13)
+        ticking.cancel()
+    assert found.error_kind == "oversize"
+    assert pauses
+
+
+async def test_each_bad_block_costs_itself_alone(bench):
+    source = """
+blocks = [{'type': 'text', 'text': 'kept \\ud800'}, {'type': 'text', 'text': 7}, 'loose', {},
+    {'type': 'hologram', 'data': ''}, {'type': 'image', 'data': '%%%', 'mimeType': 'image/png'},
+    {'type': 'image', 'data': 'aGk=', 'mimeType': 'image/png', 'evil': 1},
+    {'type': 'resource', 'resource': {'uri': 'x:y', 'text': 'inside'}},
+    {'type': 'resource', 'resource': {'uri': 'x:y', 'blob': 'aGk='}},
+    {'type': 'resource_link', 'uri': 'x:y', 'name': 'n', 'size': 3},
+    {'type': 'audio', 'data': 'aGk=', 'mimeType': 'audio/wav'}]
+calls(lambda m, x: answer(m['id'], {'content': blocks}))
+"""
+    async with bench.world(source) as world:
+        found = await world.call()
+    assert found.status == "ok"
+    kinds = [one["type"] for one in found.content]
+    assert kinds == ["text"] * 6 + ["image", "resource", "resource", "resource_link", "audio"]
+    assert found.content[0]["text"] == "kept ?"
+    assert all("left out" in one["text"] for one in found.content[1:6])
+    assert found.content[6] == {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+    assert found.content[9]["size"] == 3
+
+
+async def test_a_large_answer_is_cut_and_says_so(bench):
+    source = """
+def do(m, x):
+    many = [{'type': 'text', 'text': 'é' * 300_000}, {'type': 'image', 'data': 'aGkh' * 300_000}]
+    answer(m['id'], {'content': many + [{'type': 'text', 'text': str(n)} for n in range(200)],
+                     'structuredContent': {'a': 'x' * 600_000}})
+calls(do)
+"""
+    limits = replace(LIMITS, text_kb=100, media_mb=1, blocks=20)
+    async with bench.world(source, limits=limits) as world:
+        found = await world.call()
+    text, image, *rest = [one["text"] for one in found.content]
+    assert len(text.encode()) < 100 * 1024 + 200
+    assert "cut here by toolmill: 497,600 of 600,000 bytes left out" in text
+    assert "1,200,000 bytes is left out" in image
+    assert rest[-1].startswith("[182 of 202 content blocks are left out")
+    assert found.structured is None
+    assert "left out" in found.problems[0]["mend"]

@@ -2,6 +2,9 @@
 
 What belongs here: running each peer and each strategy of the router over one pool. What does not:
 the peers' algorithms (`router_peers.py`), figures (`router_quality.py`).
+
+Four peers run twice: as they are, and as the router's own strategy of that name, whose answers name
+tools that say the same only once, which helps them below the first place. Both count as baselines.
 """
 
 import argparse
@@ -28,7 +31,8 @@ OURS, TRAINED = "ours", "ours, trained"
 BASELINES = (
     "MiniLM cosine, name + description", "MiniLM cosine, full text", "BM25 (ours)",
     "MCP-Zero, name + description", "MCP-Zero, full text", "FastMCP BM25, namespaced",
-    "FastMCP BM25, bare names", "plain RRF",
+    "FastMCP BM25, bare names", "plain RRF", "dense, twins collapsed", "bm25, twins collapsed",
+    "mcp-zero, twins collapsed", "rrf, twins collapsed",
 )  # fmt: skip
 
 
@@ -124,6 +128,8 @@ def _listed(name: str, contract: dict[str, Any]) -> dict[str, Any]:
 
 def _ours(asked: argparse.Namespace, answers: Answers) -> Iterator[tuple[str, str, Path | None]]:
     yield OURS, "ours", None
+    for strategy in ("dense", "bm25", "mcp-zero", "rrf"):
+        yield f"{strategy}, twins collapsed", strategy, None
     for arm in asked.arms:
         adapter = adapter_of(asked.home, arm)
         if adapter:

@@ -34,18 +34,20 @@ def _quality(found: Mapping[str, Any]) -> str:
 
 def _outside(found: Mapping[str, Any]) -> str:
     zero, bank = found["metatool"], found["api-bank"]
-    rows = [[name, of["Recall@1"]["n"], _figure(of["NDCG@5"]), _figure(of["Recall@1"])]
-            for name, of in zero["rows"].items()]  # fmt: skip
+    rows = [
+        [*name.split(" | "), of["Recall@1"]["n"], _figure(of["NDCG@5"]), _figure(of["Recall@1"])]
+        for name, of in zero["rows"].items()
+    ]
     out = [f"MetaTool, 199 tools. Published: {zero['published']}."]
-    out.append(_markdown(["method", "queries", "NDCG@5", "Recall@1"], rows))
+    out.append(_markdown(["method", "of", "queries", "NDCG@5", "Recall@1"], rows))
     if zero["gains"]:
         gains = [[name, _signed(of)] for name, of in zero["gains"].items()]
         out.append(_markdown(["gain by training on the other half's tools, paired", ""], gains))
     else:
         out.append("After training: not run, nothing trained.")
-    rows = [[name, of["n"], _figure(of)] for name, of in bank["rows"].items()]
+    rows = [[*name.split(" | "), of["n"], _figure(of)] for name, of in bank["rows"].items()]
     out.append(f"API-Bank level 1, {bank['tools']} tools. Published: {bank['published']}.")
-    out.append(_markdown(["method", "cases", "accuracy"], rows))
+    out.append(_markdown(["method", "turns", "cases", "accuracy"], rows))
     tokens = f"{bank['tokens_injected']} tokens injected a case, {bank['tokens_of_pool']:,} of all"
     out.append(f"{tokens}. Active requests: {bank['active_requests']}.")
     return "\n\n".join(out)

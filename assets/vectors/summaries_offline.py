@@ -89,8 +89,18 @@ def _groups(contracts: Sequence[Mapping[str, Json]]) -> dict[str, dict[str, Coun
     for contract in contracts:
         does = purpose(contract)
         family = does.family if does.family in _ORDER else "run"
-        found[family][_object(does.rest)][does.verb] += 1
+        verb, rest = _verb(does.verb, does.rest)
+        found[family][_object(rest)][verb] += 1
     return found
+
+
+def _verb(verb: str, rest: str) -> tuple[str, str]:
+    """`get` + "tell the time" -> `tell` + "the time": a verb that the lexicon lacks stands at the
+    head of what it is done to, before an article."""
+    head, _, tail = rest.partition(" ")
+    if tail.lower().startswith(("the ", "a ", "an ", "all ", "your ")) and head.isalpha():
+        return head.lower(), tail
+    return verb, rest
 
 
 def _object(rest: str) -> str:

@@ -67,7 +67,8 @@ def test_offline_says_what_kinds_of_things_the_tools_do() -> None:
     jira = by_server(rows)["npm:@acme/jira-mcp"]
     assert jira["summary"].startswith("jira can search issues of a project; create issue; ")
     assert (jira["provider"], jira["status"], jira["usd"], jira["tools"]) == ("offline", "ok", 0, 3)
-    assert by_server(rows)["pypi:clock"]["summary"] == "clock can tell time. It only reads."
+    clock = by_server(rows)["pypi:clock"]["summary"]
+    assert clock == "clock can tell time. Its tools speak of city and path. It only reads."
     assert len(due.new) == 2
     assert summary_flaws(rows) == []
 

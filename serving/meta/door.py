@@ -75,8 +75,7 @@ class Door:
         token = self._token(ctx)
         try:
             self._desk.limits.count(token)
-            with self._desk.limits.running(token):
-                reply = await self._answered(ctx, params, token)
+            reply = await self._answered(ctx, params, token)
         except Pending as pending:
             return InputRequiredResult.model_validate(pending.result)
         except Exception as error:
@@ -93,7 +92,8 @@ class Door:
             return await report_outcome(self._desk, token, given)
         if params.name == CALL:
             client = Client(ctx, params, self._desk.questions)
-            return await call_tool(self._desk, token, given, client)
+            with self._desk.limits.running(token):
+                return await call_tool(self._desk, token, given, client)
         raise BadField("name", f"{params.name[:60]!r}", f"one of {', '.join(INPUTS)}")
 
     async def list_resources(self, _: Any, __: Any) -> Any:

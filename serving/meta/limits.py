@@ -1,4 +1,4 @@
-"""Limits: how many requests a token may send a minute, and how many at a time.
+"""Limits: how many requests a token may send a minute, and how many calls it may have running.
 
 What belongs here: counting per token, and when to come again. What does not: the size of one
 request (`streamable.py`, `fields.py`).
@@ -52,11 +52,11 @@ class Limits:
 
     @contextmanager
     def running(self, token: Token) -> Iterator[None]:
-        """Holds one of the token's places. Raises TooMany when all are taken."""
+        """Holds one of the token's places for calls. Raises TooMany when all are taken."""
         running = self._running.get(token.name, 0)
         if token.concurrent is not None and running >= token.concurrent:
             raise TooMany(
-                f"token {token.name!r} has {running} requests running, allowed are"
+                f"token {token.name!r} has {running} calls running, allowed are"
                 f" {token.concurrent}; come again when one has ended",
                 1.0,
             )

@@ -24,7 +24,8 @@ class Token:
     """One who may ask. `sha256` is the digest of the secret, which is kept nowhere.
 
     `allow` are globs over tool ids (`<server_id>::<tool>`): None allows all, () nothing. `calls`:
-    whether tools may be called at all. `consent` overrides the policy's. A limit of None is none.
+    whether tools may be called at all; `concurrent`: how many at a time, those that wait for
+    consent included. `consent` overrides the policy's. A limit of None is none.
     """
 
     name: str

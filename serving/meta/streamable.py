@@ -6,8 +6,11 @@ running it. What does not: the server (`server.py`), limits beyond the size of a
 """
 
 import logging
+import signal
 import socket
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -113,10 +116,35 @@ async def serve_http(
     if ready is not None:
         ready(address)
     try:
-        await uvicorn.Server(config).serve(sockets=[listening])
+        await _until_told(config, listening)
     finally:
         listening.close()
         await closed(caller)
+
+
+async def _until_told(config: Any, listening: socket.socket) -> None:
+    """Serves until SIGINT or SIGTERM. uvicorn would catch them too, but raise them again when it
+    has ended: the process would die before the servers that it started are stopped."""
+    from uvicorn import Server
+
+    class Quiet(Server):
+        @contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield
+
+    running = Quiet(config)
+
+    async def told() -> None:
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async for _ in signals:
+                running.force_exit = running.should_exit  # the second one does not wait
+                running.should_exit = True
+
+    async with anyio.create_task_group() as group:
+        if threading.current_thread() is threading.main_thread():
+            group.start_soon(told)
+        await running.serve(sockets=[listening])
+        group.cancel_scope.cancel()
 
 
 def _bound(settings: HttpSettings) -> socket.socket:

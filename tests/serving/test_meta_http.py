@@ -1,5 +1,7 @@
 """Over streamable HTTP: tokens, allow-lists, limits, hosts, and a new index underneath."""
 
+import signal
+import sys
 from hashlib import sha256
 from pathlib import Path
 
@@ -180,7 +182,7 @@ async def test_a_token_runs_no_more_calls_at_a_time_than_it_may(world: World) ->
         second = await client.call_tool("call_tool", READ)
         group.cancel_scope.cancel()
     assert second.is_error
-    assert "1 requests running" in said(second)
+    assert "1 calls running" in said(second)
 
 
 async def test_a_body_beyond_the_limit_is_refused(world: World) -> None:
@@ -296,3 +298,30 @@ def test_a_new_token_is_long_and_only_its_digest_is_kept() -> None:
     secret, digest = new_token()
     assert len(secret) > 40
     assert sha256(secret.encode()).hexdigest() == digest
+
+
+async def test_the_process_serves_until_it_is_told_to_end_and_closes_what_it_runs(
+    tmp_path: Path,
+) -> None:
+    publish(tmp_path)
+    command = [sys.executable, "-m", "tests.serving.meta_process", str(tmp_path), "ask", "http"]
+    async with await anyio.open_process(command, cwd=Path(__file__).parents[2]) as process:
+        with anyio.fail_after(60):
+            while not (tmp_path / "address").exists():
+                await anyio.sleep(0.05)
+        async with http_client((tmp_path / "address").read_text()) as client:
+            called = await client.call_tool("call_tool", READ)
+        process.send_signal(signal.SIGTERM)
+        with anyio.fail_after(30):
+            await process.wait()
+    assert called.structured_content["status"] == "ok"
+    assert (tmp_path / "closed").read_text() == "True"
+
+
+async def test_no_sign_in_is_offered_that_would_keep_a_client_from_sending_its_token(
+    world: World,
+) -> None:
+    async with over_http(world, tokens=(ALICE,)) as url, httpx2.AsyncClient() as http:
+        for path in ("oauth-protected-resource", "oauth-authorization-server"):
+            answer = await http.get(url.replace("/mcp", f"/.well-known/{path}"))
+            assert answer.status_code == 404

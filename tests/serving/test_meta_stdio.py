@@ -16,7 +16,7 @@ READ = {"tool_id": "npm:files::read_file", "arguments": {"path": "/etc/motd"}}
 
 
 def client(place: Path, mode: str, consent: str = "ask", **more: Any) -> Client:
-    command = ["-m", "tests.serving.meta_stdio", str(place), consent]
+    command = ["-m", "tests.serving.meta_process", str(place), consent]
     root = Path(__file__).parents[2]
     server = StdioServerParameters(command=sys.executable, args=command, cwd=root)
     return Client(server, mode=mode, **more)

@@ -132,7 +132,7 @@ def test_a_place_is_given_back_however_a_request_ends() -> None:
         with limits.running(token):
             raise RuntimeError
 
-    with limits.running(token), pytest.raises(TooMany, match="1 requests running"):
+    with limits.running(token), pytest.raises(TooMany, match="1 calls running"):
         fail()
     with pytest.raises(RuntimeError):
         fail()

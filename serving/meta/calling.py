@@ -49,8 +49,8 @@ async def call_tool(desk: Desk, token: Token, given: Mapping[str, Any], client: 
     """The result, or why there is none. Raises BadField, NotHere, IndexMissing, IndexBroken, and
     Pending where the client is asked first."""
     fields = Fields(given, INPUTS[CALL]["properties"])
-    tool_id, arguments = fields.needed("tool_id"), fields.arguments("arguments")
-    repair = fields.flag("repair")
+    tool_id, repair = fields.needed("tool_id"), fields.flag("repair")
+    arguments = fields.arguments("arguments", anything=repair)
     attempt = Attempt(uuid.uuid4().hex, tool_id, token.name)
     asked_again = False
     try:
@@ -75,7 +75,7 @@ async def _checked(
     desk: Desk,
     token: Token,
     attempt: Attempt,
-    arguments: dict[str, Any],
+    arguments: Any,
     repair: bool,
     client: Client,
 ) -> Reply:
@@ -161,16 +161,14 @@ async def _run(desk: Desk, attempt: Attempt, ready: Ready) -> Reply:
     return called.failed(attempt, kind, hint, result.blame)
 
 
-def _problems(contract: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[Any]:
+def _problems(contract: Mapping[str, Any], arguments: Any) -> list[Any]:
     from assets.contracts.problems import problems_of
 
     return problems_of(contract, arguments)
 
 
-def _repaired(
-    contract: Mapping[str, Any], arguments: Mapping[str, Any]
-) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _repaired(contract: Mapping[str, Any], arguments: Any) -> tuple[Any, tuple[str, ...]]:
     from assets.contracts.repair import repair
 
     made = repair(contract, arguments)
-    return dict(made.arguments), tuple(made.steps)
+    return made.arguments, tuple(made.steps)

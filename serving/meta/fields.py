@@ -90,12 +90,13 @@ class Fields:
             raise BadField(name, found, f"one of {', '.join(known)}")
         return value
 
-    def arguments(self, name: str) -> dict[str, Any]:
-        """The arguments of a call: an object that is neither deep nor huge. None counts as {}."""
+    def arguments(self, name: str, anything: bool = False) -> Any:
+        """The arguments of a call: an object that is neither deep nor huge; what is left out counts
+        as {}. anything: other values too, for somebody to mend."""
         value = self._given.get(name)
         if value is None:
             return {}
-        if not isinstance(value, dict):
+        if not anything and not isinstance(value, dict):
             raise BadField(name, _kind(value), "an object")
         if deeper_than(value, MAX_DEPTH):
             raise BadField(name, "nested too deep", f"at most {MAX_DEPTH} levels")

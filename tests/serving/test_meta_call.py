@@ -197,6 +197,15 @@ async def test_repair_mends_what_it_can_and_says_what_it_changed(world: World) -
     assert [line.get("repaired") for line in world.recorded] == [0, 1]
 
 
+async def test_arguments_sent_as_text_are_mended_too_where_that_is_asked(world: World) -> None:
+    sent = {"tool_id": "npm:files::read_file", "arguments": '{"path": "/etc/motd"}'}
+    async with world.client("legacy") as client:
+        unasked = await client.call_tool("call_tool", sent)
+        mended = await client.call_tool("call_tool", {**sent, "repair": True})
+    assert unasked.structured_content["error"]["field"] == "arguments"
+    assert mended.structured_content["text"] == "good morning"
+
+
 BAD = [
     ({"tool_id": "npm:files::read_file", "arguments": [1]}, "arguments"),
     ({"tool_id": "npm:files::read_file", "arguments": {"path": "x" * 500_000}}, "arguments"),

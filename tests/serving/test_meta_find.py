@@ -32,36 +32,36 @@ async def test_the_tools_are_listed_with_how_much_can_be_found(world: World, mod
 @pytest.mark.parametrize("mode", ERAS)
 async def test_a_query_finds_ids_and_one_line_each(world: World, mode: str) -> None:
     async with world.client(mode) as client:
-        found = await client.call_tool("find_tools", {"query": "read one text file", "k": 2})
+        found = await client.call_tool("find_tools", {"query": "tell the hour in a city", "k": 2})
     assert not found.is_error
     (answer,) = found.structured_content["answers"]
-    assert answer["hits"][0]["tool_id"] == "npm:files::read_file"
-    assert answer["hits"][0]["says"] == "Read one text file from disk"
+    assert answer["hits"][0]["tool_id"] == "pypi:clock::get_time"
+    assert answer["hits"][0]["says"] == "Tell the hour in a city"
     assert len(answer["hits"]) == 2
     index = found.structured_content["index"]
     assert index[:12] in said(found)
-    assert "npm:files::read_file «Read one text file from disk»" in said(found)
+    assert "pypi:clock::get_time «Tell the hour in a city»" in said(found)
     assert len(said(found)) < 300
 
 
 async def test_a_server_and_tool_can_be_asked_for_and_parameters_shown(world: World) -> None:
-    asked = {"server": "files", "tool": "write one text file", "k": 1, "parameters": True}
+    asked = {"server": "clock", "tool": "tell the hour in a city", "k": 1, "parameters": True}
     async with world.client() as client:
         found = await client.call_tool("find_tools", asked)
     (hit,) = found.structured_content["answers"][0]["hits"]
-    assert hit["parameters"] == "path: string, text: string"
+    assert hit["parameters"] == "city: Paris|Oslo"
     assert hit["parameters"] in said(found)
 
 
 async def test_every_block_of_a_models_text_is_answered_by_itself(world: World) -> None:
     text = (
-        "I need two things.\n<tool_assistant>\nserver: files\ntool: read one text file\n"
+        "I need two things.\n<tool_assistant>\nserver: clock\ntool: tell the hour in a city\n"
         "</tool_assistant>\n<tool_assistant>\nserver: mail\ntask: send an email\n</tool_assistant>"
     )
     async with world.client() as client:
         found = await client.call_tool("find_tools", {"text": text, "k": 1})
     first, second = found.structured_content["answers"]
-    assert first["hits"][0]["tool_id"] == "npm:files::read_file"
+    assert first["hits"][0]["tool_id"] == "pypi:clock::get_time"
     assert second["hits"][0]["tool_id"] == "pypi:mail::send_email"
     assert "for server: mail; tool: send an email" in said(found)
 
@@ -108,14 +108,14 @@ async def test_a_field_that_cannot_be_used_is_named(world: World, given: dict, f
 async def test_a_block_without_anything_in_it_says_so_beside_the_others(world: World) -> None:
     text = (
         "<tool_assistant>\n</tool_assistant>"
-        "<tool_assistant>\ntool: read one text file\n</tool_assistant>"
+        "<tool_assistant>\ntool: tell the hour in a city\n</tool_assistant>"
     )
     async with world.client() as client:
         found = await client.call_tool("find_tools", {"text": text})
     empty, full = found.structured_content["answers"]
     assert empty["hits"] == []
     assert empty["problems"]
-    assert full["hits"][0]["tool_id"] == "npm:files::read_file"
+    assert full["hits"][0]["tool_id"] == "pypi:clock::get_time"
 
 
 @pytest.mark.parametrize("mode", ERAS)

@@ -22,8 +22,9 @@ import numpy as np
 import polars as pl
 
 from assets.contracts.canonical import tool_text
-from assets.vectors.confusables_apart import Rarity, Side, names_in, tells_apart
+from assets.vectors.confusables_apart import tells_apart
 from assets.vectors.confusables_clusters import TWIN, clusters, cosines
+from assets.vectors.confusables_sides import Rarity, Side, flat, names_in
 from assets.vectors.index import contract_of
 from warehouse.digest import digest
 from warehouse.tables import TableSpec
@@ -208,8 +209,7 @@ def _plain(contract: Mapping[str, Any]) -> str:
 
 
 def _name(name: str) -> str:
-    """A name modulo case and separators."""
-    return "".join(char for char in name.casefold() if char.isalnum()) or name
+    return flat(name) or name
 
 
 class _Groups:

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from assets.contracts.canonical import contract, contract_digest, tool_text
 from assets.vectors.confusables import CONFUSABLES, confusables, hard_negatives
-from assets.vectors.confusables_apart import Rarity, Side, tells_apart
+from assets.vectors.confusables_apart import tells_apart
 from assets.vectors.confusables_clusters import ALIKE, CAP, TWIN, clusters, cosines
 from assets.vectors.confusables_report import figures, markdown, plot, shares
+from assets.vectors.confusables_sides import Rarity, Side
 from tests.vectors.conftest import WordEmbedder
 
 Json = Any

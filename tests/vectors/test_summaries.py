@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.contracts.canonical import contract, contract_digest
-from assets.vectors.summaries import MOST_TOOLS, SUMMARIES, make_summaries, summary_flaws
+from assets.vectors.summaries import SUMMARIES, make_summaries, summary_flaws
+from assets.vectors.summaries_asking import MOST_TOOLS
 from assets.vectors.summaries_offline import readable, summary_of
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.vectors.conftest import snapshot

@@ -1,0 +1,153 @@
+"""Asking the generator for the summaries of servers: what a prompt shows, a row for each answer.
+
+What belongs here: the prompt's data, its bound, the receipt, failures as rows. What does not: what
+is due and what is kept (`summaries.py`), the prompt (`summarise.md`), the client.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from assets.contracts.canonical import parameters
+from assets.synthesis.prompts import prompt
+from assets.synthesis.rules.heeding import given_order
+from assets.synthesis.writing.asking import marker
+from assets.vectors.summaries_offline import readable
+from warehouse.digest import digest
+from warehouse.effects.ledger import BudgetExceeded
+from warehouse.effects.llm import LLM, LLMError
+from warehouse.progress import Progress
+
+Json = Any
+PROMPT, ROLE = "summarise", "generator"
+MOST_TOOLS = 60  # shown in one prompt, spread evenly over their names
+_LONGEST_TOOL, _LONGEST_SUMMARY = 400, 1_500  # characters
+_SEED = 7
+
+
+class Summary(BaseModel):
+    """The generator's answer to `summarise`."""
+
+    summary: str = Field(min_length=20, max_length=4000)
+
+
+@dataclass(frozen=True)
+class Server:
+    """One server whose summary is wanted."""
+
+    server_id: str
+    contracts: dict[str, Mapping[str, Json]]  # by digest
+    description: str
+    made_by: str
+
+    @property
+    def plan(self) -> str:
+        return planned(self.contracts, self.made_by)
+
+    @property
+    def shown(self) -> list[Mapping[str, Json]]:
+        """Its tools by name; of very many, some at even distances."""
+        listed = sorted(self.contracts.values(), key=lambda c: (c["name"], json.dumps(c)))
+        if len(listed) <= MOST_TOOLS:
+            return listed
+        return [
+            listed[place * (len(listed) - 1) // (MOST_TOOLS - 1)] for place in range(MOST_TOOLS)
+        ]
+
+
+def planned(names: Iterable[str], made_by: str) -> str:
+    return digest([sorted(names), made_by])
+
+
+def asked_for(servers: Sequence[Server], llm: LLM, progress: Progress) -> list[dict[str, Any]]:
+    """The rows of all servers, in their order; run to the end in an event loop of its own."""
+    return asyncio.run(_ask_all(servers, llm, progress))
+
+
+async def _ask_all(servers: Sequence[Server], llm: LLM, progress: Progress) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = [{} for _ in servers]
+    queue = iter(enumerate(servers))
+
+    async def work() -> None:
+        for place, server in queue:  # all workers share one iterator: no task waits in memory
+            rows[place] = await _ask(server, llm)
+            done = sum(map(bool, rows))
+            if done % 25 == 0 or done == len(servers):
+                progress.update("summaries", done, len(servers), **llm.figures())
+
+    workers = min(len(servers), llm.role(ROLE).concurrency)
+    tasks = [asyncio.create_task(work()) for _ in range(workers)]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await llm.aclose()
+    return rows
+
+
+async def _ask(server: Server, llm: LLM) -> dict[str, Any]:
+    """One row, whatever becomes of it. Raises LLMError for faults of the settings only."""
+    role, asked, shown = llm.role(ROLE), prompt(PROMPT), server.shown
+    row = row_of(server, provider=role.provider, model=role.model)
+    row |= {"prompt": asked.digest, "tools_shown": len(shown)}
+    values = {
+        "server": readable(server.server_id),
+        "description": server.description or "none",
+        "tools": "\n".join(map(_line, shown)),
+        "shown": f"{len(shown)} of the server's {len(server.contracts)} tools are shown.",
+    }
+    try:
+        messages = asked.messages(mark=marker(values), **values)
+        reply = await llm.complete(ROLE, messages, schema=Summary, seed=_SEED)
+    except (LLMError, BudgetExceeded) as error:
+        if isinstance(error, LLMError) and error.kind in ("unknown_role", "no_provider"):
+            raise
+        kind = error.kind if isinstance(error, LLMError) else "budget"
+        return {**row, "status": "failed", "error_kind": kind, "hint": str(error)[:300]}
+    row |= {
+        "model": reply.model,
+        "prompt_tokens": reply.prompt_tokens,
+        "completion_tokens": reply.completion_tokens,
+        "usd": reply.usd,
+    }
+    text = _plain(reply.value.summary)
+    if (order := given_order(text)) is not None:
+        hint = f"{order}; the answer is kept in the ledger; look at the tools' texts"
+        return {**row, "status": "failed", "error_kind": "suspicious", "hint": hint[:300]}
+    return {**row, "status": "ok", "summary": text}
+
+
+def row_of(server: Server, **by: str) -> dict[str, Any]:
+    names = sorted(server.contracts)
+    return {
+        "server_id": server.server_id,
+        "contracts_digest": digest(names),
+        "contracts": json.dumps(names),
+        "made_by": server.made_by,
+        "summary": "",
+        "tools": len(names),
+        "tools_shown": len(names),
+        "prompt_tokens": 0,
+        "completion_tokens": 0,
+        "usd": 0.0,
+        **by,
+    }
+
+
+def _line(contract: Mapping[str, Json]) -> str:
+    """One tool as a prompt shows it."""
+    about = " ".join(str(contract.get("description") or contract.get("title") or "").split())
+    takes = ", ".join(name for name, _ in parameters(contract))
+    line = f"- {contract['name']}({takes[:120]}): {about}"
+    return " ".join(line.split())[:_LONGEST_TOOL]
+
+
+def _plain(text: str) -> str:
+    """A model's answer as one paragraph of visible characters."""
+    text = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    return text[:_LONGEST_SUMMARY]

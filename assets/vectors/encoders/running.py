@@ -13,7 +13,6 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from threading import BoundedSemaphore
 from typing import Any
 
 import numpy as np
@@ -32,8 +31,12 @@ _MOST_THREADS = 8
 
 
 class OnnxEncoder(ABC):
-    """Unit vectors of texts by an ONNX model; `threads` texts are computed at once, by default as
-    many as there are cores (at most 8). Safe to use from any number of threads."""
+    """Unit vectors of texts by an ONNX model, safe to use from any number of threads.
+
+    `threads`: how many texts of one call are computed at once, by default as many as there are
+    cores (at most 8). Calls do not wait for each other: with 32 of them at once a turnstile saved
+    no time of the processor and made the slowest twentieth 1.6x as slow.
+    """
 
     def __init__(
         self,
@@ -51,8 +54,6 @@ class OnnxEncoder(ABC):
         self._session = _session(model)
         self.dim = int(self._session.get_outputs()[0].shape[1])
         self._threads = max(1, threads or min(cores(), _MOST_THREADS))
-        # More runs at once than cores only take turns in each other's caches.
-        self._turn = BoundedSemaphore(self._threads)
 
     @abstractmethod
     def model(self) -> bytes:
@@ -89,8 +90,7 @@ class OnnxEncoder(ABC):
             yield from pool.map(run, batches)
 
     def _run(self, ids: np.ndarray) -> np.ndarray:
-        with self._turn:
-            return self._session.run([VECTORS], {IDS: ids, MASK: np.ones_like(ids)})[0]
+        return self._session.run([VECTORS], {IDS: ids, MASK: np.ones_like(ids)})[0]
 
 
 def cores() -> int:

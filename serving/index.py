@@ -185,7 +185,7 @@ def _read(folder: Path, meta: Mapping[str, Any]) -> Index:
         tools=tools,
         servers=servers,
         views=views,
-        fields={name: _field(folder, name, size) for name, size in meta["fields"].items()},
+        fields={name: _field(folder, name, **of) for name, of in meta["fields"].items()},
         twins=np.load(folder / "twins.npy"),
         recipes={row["server_id"]: row["recipe"] for row in _lines(folder / "recipes.jsonl")},
         contracts=(folder / "contracts.jsonl").open("rb"),
@@ -210,7 +210,7 @@ def _view(folder: Path, name: str, level: str) -> View:
     return View(vectors, np.load(folder / f"view-{name}.owner.npy"), level)
 
 
-def _field(folder: Path, name: str, size: int) -> BM25:
+def _field(folder: Path, name: str, size: int, stemmed: bool) -> BM25:
     terms = json.loads((folder / f"bm25-{name}.terms.json").read_bytes())
     with np.load(folder / f"bm25-{name}.npz") as arrays:
         return BM25(
@@ -219,4 +219,5 @@ def _field(folder: Path, name: str, size: int) -> BM25:
             documents=arrays["documents"],
             weights=arrays["weights"],
             size=size,
+            stemmed=stemmed,
         )

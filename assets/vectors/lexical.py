@@ -6,8 +6,9 @@ vectors (`serving/router.py`).
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -18,13 +19,37 @@ _WORD = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]|[^\W_\u0e00-\u9ff
 _STOP_WORDS = """a an and are as at be by can do for from has have i if in into is it its me my of
 on or our please so that the their then there this to up us was we what when which will with would
 you your"""
-_STOP = frozenset(_STOP_WORDS.split())
+FUNCTION_WORDS = frozenset(_STOP_WORDS.split())
 
 
 def words(text: str) -> list[str]:
     """Lower-case words; camelCase and snake_case are split, stop words and a plural `s` dropped."""
     found = (word.lower() for word in _WORD.findall(_CAMEL.sub(" ", text)))
-    return [_singular(word) for word in found if word not in _STOP]
+    return [_singular(word) for word in found if word not in FUNCTION_WORDS]
+
+
+_SUFFIX_LIST = """izations ization ations ation ments ment nesses ness ingly ings ing edly ed ies
+iest ier es ers er ors or ions ion ally al ives ive ly"""
+_SUFFIXES = tuple(_SUFFIX_LIST.split())
+
+
+def stems(text: str) -> list[str]:
+    """`words` without their inflection: create, created, creating, creation and creator are one.
+
+    Crude on purpose: what is cut wrongly is cut wrongly in query and text alike.
+    """
+    return [_stem(word) for word in words(text)]
+
+
+@lru_cache(maxsize=65_536)
+def _stem(word: str) -> str:
+    if len(word) < 5 or not word.isascii():
+        return word
+    suffix = next((s for s in _SUFFIXES if word.endswith(s) and len(word) - len(s) >= 3), "")
+    word = word.removesuffix(suffix)
+    if len(word) > 4 and word[-1] == word[-2] and word[-1] not in "ls":
+        word = word[:-1]
+    return word[:-1] if len(word) > 3 and word[-1] in "eiy" else word
 
 
 def _singular(word: str) -> str:
@@ -41,10 +66,12 @@ class BM25:
     documents: np.ndarray  # int32 [postings]
     weights: np.ndarray  # float32 [postings]
     size: int
+    stemmed: bool = False
 
     @classmethod
-    def build(cls, texts: Sequence[str]) -> "BM25":
-        counts = [Counter(words(text)) for text in texts]
+    def build(cls, texts: Sequence[str], *, stemmed: bool = False) -> "BM25":
+        cut = stems if stemmed else words
+        counts = [Counter(cut(text)) for text in texts]
         lengths = np.array([sum(count.values()) for count in counts], np.float32)
         mean = float(lengths.mean()) if len(texts) and lengths.any() else 1.0
         postings: dict[str, list[tuple[int, int]]] = {}
@@ -65,22 +92,42 @@ class BM25:
             documents=documents,
             weights=(idf * times * (_K1 + 1) / norm).astype(np.float32),
             size=len(texts),
+            stemmed=stemmed,
         )
 
     def scores(self, query: str) -> np.ndarray:
         """BM25 of every document for the query, float32 [size]; zeros when no word is known."""
+        return self.sums(self.cut(query))
+
+    def cut(self, query: str) -> list[str]:
+        """The query's terms as this index has them, each once."""
+        return sorted(set(stems(query) if self.stemmed else words(query)))
+
+    def sums(self, terms: Iterable[str]) -> np.ndarray:
+        """The documents' weights of these terms, float32 [size]."""
         out = np.zeros(self.size, np.float32)
-        for term in set(words(query)):
+        for term in terms:
             place = self.terms.get(term)
             if place is not None:
-                span = slice(self.starts[place], self.starts[place + 1])
-                out[self.documents[span]] += self.weights[span]
+                start, end = self.starts[place], self.starts[place + 1]
+                # A term stands once in a document's postings, so no sum is lost.
+                out[self.documents[start:end]] += self.weights[start:end]
         return out
+
+    def most(self, terms: Iterable[str]) -> float:
+        """The best any one document could score if it held every term at its heaviest."""
+        held = (self.terms[term] for term in terms if term in self.terms)
+        return float(sum(self._peaks[place] for place in held))
+
+    @cached_property
+    def _peaks(self) -> np.ndarray:
+        """The heaviest weight of each term, float32 [terms]."""
+        return np.maximum.reduceat(self.weights, self.starts[:-1]) if self.terms else self.weights
 
     def shared_words(self, query: str, document: int) -> list[str]:
         """The query's words that the document holds, heaviest first: why it matched."""
         found = []
-        for term in set(words(query)):
+        for term in self.cut(query):
             place = self.terms.get(term)
             if place is not None:
                 span = slice(self.starts[place], self.starts[place + 1])

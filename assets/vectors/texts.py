@@ -15,10 +15,12 @@ from assets.contracts.canonical import parameters, tool_text
 
 Json = Any
 FULL = "full"  # name, description and parameters: the view that finds the candidates
-TOOL_VIEWS = (FULL, "brief", "params", "placed")
+TOOL_VIEWS = (FULL, "params", "placed")
 ASKED = "asked"  # requests that were written for the tool: several rows a tool, or none
 SERVER_VIEWS = ("server", "summary")
-TOOL_FIELDS = ("name", "about", "params", "all")
+ALL, JOINT = "all", "joint"
+TOOL_FIELDS = ("name", "about", "params", ALL, JOINT)
+PLAIN_FIELDS = (ALL,)  # whole words: plain BM25, what products do; the others are stemmed
 SERVER_FIELD = "server"
 _ABOUT = 400  # characters of a description beside the server's name
 _VALUES = 12  # values of an enumeration that a field lists
@@ -32,7 +34,6 @@ def tool_views(contract: Mapping[str, Json], server_name: str) -> dict[str, str]
     listed = tool_text(contract)[len(tool_text(contract, "brief")) :].strip()
     return {
         FULL: tool_text(contract),
-        "brief": tool_text(contract, "brief"),
         "params": listed or words,
         "placed": f"{server_name}: {words}. {about}".rstrip(". "),
     }
@@ -49,13 +50,16 @@ def server_views(
     }
 
 
-def tool_fields(contract: Mapping[str, Json]) -> dict[str, str]:
-    """One text per field of `TOOL_FIELDS`; a field may be empty."""
+def tool_fields(contract: Mapping[str, Json], server: str) -> dict[str, str]:
+    """One text per field of `TOOL_FIELDS`; a field may be empty. `server` is the server's own
+    field: the joint field holds both, as a request names now the one and now the other."""
+    whole = f"{contract['name']}\n{tool_text(contract)}"
     return {
         "name": f"{contract['name']}\n{contract.get('title', '')}",
         "about": contract.get("description", ""),
         "params": "\n".join(_parameter(name, schema) for name, schema in parameters(contract)),
-        "all": f"{contract['name']}\n{tool_text(contract)}",
+        ALL: whole,
+        JOINT: f"{whole}\n{server}",
     }
 
 

@@ -5,21 +5,24 @@ scores (`strategies.py`), following the served version (`following.py`).
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from assets.vectors.texts import SERVER_VIEWS, TOOL_VIEWS
 from serving.ranking.asked import Answer, Ask, Hit, checked
 from serving.ranking.eligible import Blocked, Eligible
 from serving.ranking.model import Index, IndexBroken
-from serving.ranking.signals import Signals, texts_of
+from serving.ranking.signals import Signals, texts_of, unit
 from serving.ranking.strategies import BY_NAME, Ranked
 
 if TYPE_CHECKING:
     from assets.vectors.embed import Embedder
     from serving.session import Session
 
+CONTEXT = 0.2  # weight of what the conversation was about beside what is asked
+AS_GOOD, FAR = 0.02, 0.6  # shares of the spread between the first hit and those not shown
 _SPARE = 40  # places beyond k that are ranked, so that collapsed twins leave k hits
 
 
@@ -51,17 +54,21 @@ class Router:
         began = time.perf_counter()
         ready = [checked(ask) for ask in asks]
         pairs = [texts_of(ask) for ask, _ in ready]
-        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+        said = [ask.context for ask, _ in ready if ask.context]
+        texts = list(dict.fromkeys([*(text for pair in pairs for text in pair), *said]))
         at = {text: row for row, text in enumerate(texts)}
         vectors = self._encoder.embed(texts) if texts else np.zeros((0, 1), np.float32)
         shared = (time.perf_counter() - began) / max(len(asks), 1)
         out = []
         for (ask, notes), (tool, server) in zip(ready, pairs, strict=True):
             began = time.perf_counter()
-            signals = Signals(self.index, ask, vectors[at[tool]], vectors[at[server]])
-            hits = self._hits(signals)
+            vector = vectors[at[tool]]
+            if ask.context:
+                vector = unit(vector + CONTEXT * vectors[at[ask.context]])
+            signals = Signals(self.index, ask, vector, vectors[at[server]])
+            hits, suitable = self._hits(signals)
             ms = (shared + time.perf_counter() - began) * 1000
-            out.append(self._answer(ask, hits, notes, ms))
+            out.append(self._answer(ask, hits, suitable, notes, ms))
         return out
 
     def session(self, **settings: Any) -> "Session":
@@ -70,39 +77,48 @@ class Router:
 
         return Session(self, **settings)
 
-    def _answer(self, ask: Ask, hits: list[Hit], notes: tuple[str, ...], ms: float) -> Answer:
-        suitable = 1.0 if hits else 0.0
+    def _answer(
+        self, ask: Ask, hits: list[Hit], suitable: float, notes: tuple[str, ...], ms: float
+    ) -> Answer:
         return Answer(
             hits=hits,
             index=self.index.version,
             strategy=ask.strategy,
             suitable=suitable,
-            no_tool=not hits,
+            no_tool=not hits or suitable < self.index.fusion.threshold,
             ms=round(ms, 2),
             notes=notes,
         )
 
-    def _hits(self, signals: Signals) -> list[Hit]:
+    def _hits(self, signals: Signals) -> tuple[list[Hit], float]:
         ask = signals.ask
         mask = self._eligible.mask(ask.allowed, ask.exclude)
+        if mask is not None and not mask.any():
+            return [], 0.0
         most = ask.k + ask.stretch + _SPARE
         while True:
             ranked = BY_NAME[ask.strategy](signals, mask, most)
             groups = _collapsed(self.index.twins[ranked.places])
             if len(groups) >= ask.k + ask.stretch or len(ranked.places) < most:
-                return self._cut(signals, ranked, groups)
+                break
             most *= 2
-
-    def _cut(self, signals: Signals, ranked: Ranked, groups: list[list[int]]) -> list[Hit]:
-        return [self._hit(signals, ranked, group) for group in groups[: signals.ask.k]]
+        suitable = ranked.suitable
+        if suitable is None:
+            suitable = BY_NAME["ours"](signals, mask, 1).suitable or 0.0
+        shown = groups[: _shown(ask, ranked.scores[[group[0] for group in groups]])]
+        return [self._hit(signals, ranked, group) for group in shown], suitable
 
     def _hit(self, signals: Signals, ranked: Ranked, group: list[int]) -> Hit:
         at = group[0]
         place = int(ranked.places[at])
         tool = self.index.tools[place]
-        scores = {name: round(float(part[at]), 4) for name, part in ranked.parts.items()}
+        scores = {
+            name: round(float(part[at]), 4)
+            for name, part in ranked.parts.items()
+            if np.isfinite(part[at])
+        }
         why = {
-            "view": max(scores, key=lambda name: scores[name], default=""),
+            "view": _best_view(scores),
             "scores": scores,
             "words": signals.words(place),
         }
@@ -119,6 +135,28 @@ class Router:
             read_only=tool.read_only,
             reliability=tool.reliability,
         )
+
+
+def _best_view(scores: Mapping[str, float]) -> str:
+    """The view that matched best: all views are told on one scale."""
+    seen = {name: scores[name] for name in (*TOOL_VIEWS, *SERVER_VIEWS) if name in scores}
+    return max(seen, key=lambda name: seen[name], default="words")
+
+
+def _shown(ask: Ask, scores: np.ndarray) -> int:
+    """How many of the ranked hits are given: k, some more that are as good as the k-th where that
+    was asked for, fewer where the rest fall far behind the first and that was asked for."""
+    if not len(scores):
+        return 0
+    spread = float(scores[0] - scores[min(len(scores) - 1, ask.k + ask.stretch + _SPARE)])
+    count = min(ask.k, len(scores))
+    while count < min(ask.k + ask.stretch, len(scores)):
+        if scores[count] < scores[min(ask.k, len(scores)) - 1] - AS_GOOD * spread:
+            break
+        count += 1
+    if ask.trim:
+        count = max(1, int(np.sum(scores[:count] >= scores[0] - FAR * spread)))
+    return count
 
 
 def _collapsed(twins: np.ndarray) -> list[list[int]]:

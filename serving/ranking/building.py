@@ -19,6 +19,7 @@ import numpy as np
 from assets.vectors.lexical import BM25
 from assets.vectors.texts import (
     ASKED,
+    PLAIN_FIELDS,
     SERVER_FIELD,
     SERVER_VIEWS,
     TOOL_FIELDS,
@@ -222,22 +223,32 @@ def _write_lines(path: Path, rows: Sequence[Any]) -> list[int]:
     return [len(line) for line in lines]
 
 
-def _write_fields(folder: Path, content: Content) -> dict[str, int]:
-    told = [tool_fields(contract) for contract in content.contracts]
-    texts = {name: [fields[name] for fields in told] for name in TOOL_FIELDS}
-    texts[SERVER_FIELD] = [
-        server_field(s.name, s.description, s.summary, s.server_id) for s in content.servers
-    ]
-    if content.asked:
-        joined: dict[int, list[str]] = defaultdict(list)
-        for place, text in content.asked:
-            joined[place].append(text)
-        texts[ASKED] = ["\n".join(joined[at]) for at in range(len(content.tools))]
+def _write_fields(folder: Path, content: Content) -> dict[str, Any]:
+    texts = _field_texts(content)
     for name, listed in texts.items():
-        index = BM25.build(listed)
+        index = BM25.build(listed, stemmed=name not in PLAIN_FIELDS)
         buffer = io.BytesIO()
         np.savez(buffer, starts=index.starts, documents=index.documents, weights=index.weights)
         (folder / f"bm25-{name}.npz").write_bytes(buffer.getvalue())
         terms = json.dumps(list(index.terms), ensure_ascii=False)
         (folder / f"bm25-{name}.terms.json").write_text(terms, encoding="utf-8")
-    return {name: len(listed) for name, listed in texts.items()}
+    return {
+        name: {"size": len(listed), "stemmed": name not in PLAIN_FIELDS}
+        for name, listed in texts.items()
+    }
+
+
+def _field_texts(content: Content) -> dict[str, list[str]]:
+    servers = [server_field(s.name, s.description, s.summary, s.server_id) for s in content.servers]
+    told = [
+        tool_fields(contract, servers[tool.server])
+        for tool, contract in zip(content.tools, content.contracts, strict=True)
+    ]
+    texts = {name: [fields[name] for fields in told] for name in TOOL_FIELDS}
+    texts[SERVER_FIELD] = servers
+    if content.asked:
+        joined: dict[int, list[str]] = defaultdict(list)
+        for place, text in content.asked:
+            joined[place].append(text)
+        texts[ASKED] = ["\n".join(joined[at]) for at in range(len(content.tools))]
+    return texts

@@ -9,11 +9,14 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from assets.vectors.lexical import BM25
+
+if TYPE_CHECKING:
+    from serving.ranking.fusion import Fusion
 
 FORMAT = 2
 DESCRIPTION = 400  # characters of a description that a hit carries
@@ -99,6 +102,20 @@ class Index:
     contracts: BinaryIO  # held open: a folder cleaned away under a query still answers
     contract_starts: np.ndarray  # int64 [tools + 1], bytes in contracts.jsonl
     reranker: dict[str, Any] | None = None  # a trained fusion that replaces the built-in one
+
+    @cached_property
+    def fusion(self) -> "Fusion":
+        """The weights that order this index: its own reranker's, else the built-in ones."""
+        from serving.ranking.fusion import built_in, read_fusion
+
+        where = f"router index {self.version[:12]}: reranker.json"
+        return built_in() if self.reranker is None else read_fusion(self.reranker, where)
+
+    @cached_property
+    def reliability(self) -> np.ndarray:
+        """Share of calls that worked less a half, zero where nothing is known, float32 [tools]."""
+        known = [0.5 if tool.reliability is None else tool.reliability for tool in self.tools]
+        return np.clip(np.array(known, np.float32), 0, 1) - np.float32(0.5)
 
     @property
     def entries(self) -> list[Tool]:

@@ -4,12 +4,12 @@ What belongs here: products with the views, BM25 of the fields. What does not: w
 answered (`eligible.py`), how signals become an order (`strategies.py`).
 """
 
-from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
-from assets.vectors.texts import FULL, SERVER_FIELD
+from assets.vectors.lexical import stems
+from assets.vectors.texts import FULL, JOINT, SERVER_FIELD
 from serving.ranking.asked import Ask
 from serving.ranking.model import Index
 
@@ -51,14 +51,36 @@ class Signals:
     @cached_property
     def server_words(self) -> np.ndarray:
         """BM25 of each server's document, float32 [servers]."""
-        return self.index.fields[SERVER_FIELD].scores(self.server_text)
+        return self.index.fields[SERVER_FIELD].sums(_terms(self.server_text))
+
+    @cached_property
+    def joint_words(self) -> np.ndarray:
+        """BM25 of each tool's text together with its server's, float32 [tools]."""
+        return self.index.fields[JOINT].sums(self._all_terms)
+
+    @property
+    def joint_most(self) -> float:
+        """What a tool with every word of the question would have."""
+        return self.index.fields[JOINT].most(self._all_terms)
+
+    def field(self, name: str) -> np.ndarray:
+        """BM25 of one field of each tool, float32 [tools]."""
+        return self.index.fields[name].sums(_terms(self.tool_text))
+
+    @cached_property
+    def _all_terms(self) -> list[str]:
+        return sorted({*_terms(self.tool_text), *_terms(self.server_text)})
 
     def words(self, place: int, most: int = 5) -> list[str]:
         """The words that the question and the tool have in common, heaviest first."""
         return self.index.fields["all"].shared_words(self.tool_text, place)[:most]
 
 
-def unit(vectors: Sequence[np.ndarray]) -> np.ndarray:
-    """The direction of a sum of vectors."""
-    total = np.sum(vectors, axis=0)
-    return (total / max(float(np.linalg.norm(total)), 1e-9)).astype(np.float32)
+@lru_cache(maxsize=1_024)
+def _terms(text: str) -> tuple[str, ...]:
+    return tuple(sorted(set(stems(text))))
+
+
+def unit(vector: np.ndarray) -> np.ndarray:
+    """The vector at length one."""
+    return (vector / max(float(np.linalg.norm(vector)), 1e-9)).astype(np.float32)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from assets.vectors.texts import SERVER_VIEWS
+from serving.ranking.features import CANDIDATES, candidates, evidence
+from serving.ranking.fusion import RELIABILITY
 from serving.ranking.signals import Signals
 
 RRF_K = 60  # the constant of Cormack et al. 2009, which every product keeps
@@ -22,7 +24,8 @@ class Ranked:
 
     places: np.ndarray  # int [found]
     scores: np.ndarray  # float [found]
-    parts: dict[str, np.ndarray] = field(default_factory=dict)
+    parts: dict[str, np.ndarray] = field(default_factory=dict)  # not a number: not looked at
+    suitable: float | None = None  # known where the strategy weighs it
 
 
 Mask = np.ndarray | None
@@ -72,12 +75,24 @@ def mcp_zero(signals: Signals, mask: Mask, most: int) -> Ranked:
 
 
 def ours(signals: Signals, mask: Mask, most: int) -> Ranked:
-    """Dense and lexical evidence fused."""
-    best = float(signals.lexical.max(initial=0.0)) or 1.0
-    score = signals.dense + 0.25 * signals.lexical / best
-    places = top(score, mask, most)
-    parts = {"full": signals.dense[places], "words": signals.lexical[places]}
-    return Ranked(places, score[places], parts)
+    """All views and fields fused by fitted weights over the candidates of first sight; beyond them
+    the order of first sight."""
+    index = signals.index
+    fusion = index.fusion
+    found = candidates(signals, mask)
+    score = fusion.score(found.features) + RELIABILITY * index.reliability[found.places]
+    order = np.lexsort((found.places, -np.round(score.astype(np.float64), 6)))[:most]
+    places, scores = found.places[order], score[order]
+    parts = {name: values[order] for name, values in found.features.items()}
+    suitable = fusion.suitable(evidence(found, score))
+    if most > len(places) == CANDIDATES:
+        rest = top(found.rough, mask, most + CANDIDATES)
+        rest = rest[~np.isin(rest, places)][: most - len(places)]
+        behind = scores[-1] - 1 - np.arange(len(rest), dtype=np.float32) * np.float32(0.01)
+        places, scores = np.concatenate([places, rest]), np.concatenate([scores, behind])
+        lost = np.full(len(rest), np.nan, np.float32)
+        parts = {name: np.concatenate([values, lost]) for name, values in parts.items()}
+    return Ranked(places, scores, parts, suitable)
 
 
 BY_NAME: dict[str, Callable[[Signals, Mask, int], Ranked]] = {

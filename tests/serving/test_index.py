@@ -96,7 +96,7 @@ def test_contracts_recipes_and_requests_come_back(tmp_path: Path, embedder: Word
 def test_each_text_is_embedded_once_a_view(tmp_path: Path, embedder: WordEmbedder) -> None:
     rows = [snapshot(f"npm:copy-{i}", "read_file", "Read one file") for i in range(5)]
     build_index(tmp_path, Source(rows), embedder.embed, embedder="words")
-    assert embedder.embedded.count("read file\nRead one file") == 1
+    assert embedder.embedded.count("read file\nRead one file\npath") == 1
 
 
 def test_a_home_without_an_index_says_how_to_make_one(tmp_path: Path) -> None:
@@ -187,6 +187,6 @@ def test_the_index_of_a_release_embeds_only_what_is_new(tmp_path: Path) -> None:
     held = store.count()
     grown = [*WORLD, snapshot("pypi:mail", "read_email", "Read the newest email")]
     second = make_router_index(tmp_path, grown, store, "base", "r2")
-    # The new tool's four views (params as in "path") and the server's summary by its tools.
-    assert held < store.count() <= held + 5
+    # The new tool: its whole text and its server in front; its parameters are known already.
+    assert store.count() == held + 3  # and the summary by tools of its server
     assert served_version(tmp_path) == second != first

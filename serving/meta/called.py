@@ -46,6 +46,8 @@ def returned(attempt: Attempt, result: Any, steps: tuple[str, ...], most: int) -
             blocks[0] = {"type": "text", "text": marked(as_json(data), of)}
     if cut:
         told["cut"] = True
+    if result.problems:  # of structured content against its own schema
+        told["problems"] = _listed(result.problems)
     reply = answer(attempt, {**told, **_steps(steps)}, _head(attempt, steps, cut))
     reply.blocks, reply.is_error = blocks, result.status == "tool_error"
     return reply
@@ -53,8 +55,7 @@ def returned(attempt: Attempt, result: Any, steps: tuple[str, ...], most: int) -
 
 def invalid(attempt: Attempt, problems: Any, steps: tuple[str, ...], repair: bool) -> Reply:
     """Arguments that do not fit the contract, field by field. repair: whether it was tried."""
-    copy = Bounded(8_000, longest=300)
-    listed = [copy(dict(problem)) for problem in list(problems)[:_PROBLEMS]]
+    listed = _listed(problems)
     attempt.ended("invalid_arguments", error_kind="invalid_arguments", blame="caller")
     # Names and allowed values in a problem are the contract's: third-party words again.
     lines = [
@@ -102,6 +103,11 @@ def answer(attempt: Attempt, told: Mapping[str, Any], text: str) -> Reply:
     if "seconds" in facts:
         shared["seconds"] = round(facts["seconds"], 3)
     return Reply({**shared, **told}, text=text)
+
+
+def _listed(problems: Any) -> list[dict[str, Any]]:
+    copy = Bounded(8_000, longest=300)
+    return [copy(dict(problem)) for problem in list(problems)[:_PROBLEMS]]
 
 
 def _head(attempt: Attempt, steps: tuple[str, ...], cut: bool = False) -> str:

@@ -1,0 +1,75 @@
+"""From the client to a stranger's process in the real sandbox and back."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assets.contracts.canonical import contract, contract_digest
+from assets.servers.policy import DeployPolicy
+from assets.servers.recipe_facts import recipe_facts
+from serving.calls import Caller
+from serving.index import Source, build_index, point_to
+from serving.meta import MetaPolicy
+from tests.serving.calling import CONTRACT, LIMITS, Bench
+from tests.serving.meta_world import ERAS, World, said
+from tests.support.stranger import CONVERSATION, POLICY
+from tests.vectors.conftest import WordEmbedder
+
+CALL = {"tool_id": "npm:x::do", "arguments": {"x": 7}}
+
+
+class Sandboxed(World):
+    """A world whose one tool is a stranger's process."""
+
+    def __init__(self, place: Path, bench: Bench, source: str) -> None:
+        super().__init__(place, MetaPolicy(consent="always", timeout_s=20))
+        recipe = bench.recipe(source)
+        facts = {"contract_digest": contract_digest(CONTRACT), "marketplace": "registry"}
+        named = {"server_id": recipe.server_id, "tool": "do"}
+        rows = [{**named, **facts, "contract": json.dumps(contract(CONTRACT))}]
+        embedder = WordEmbedder()
+        index = Source(rows, recipes={recipe.server_id: recipe_facts(recipe)})
+        point_to(place, build_index(place, index, embedder.embed, embedder=embedder.id))
+        policy = DeployPolicy(bench.folder, POLICY, CONVERSATION)
+        self.caller: Any = Caller({recipe.server_id: recipe_facts(recipe)}, policy, LIMITS)
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    folder = tmp_path / "servers"
+    folder.mkdir()
+    tmp_path.chmod(0o755)
+    return Bench(folder, monkeypatch)
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_a_call_is_run_in_the_sandbox_and_its_answer_handed_on(
+    tmp_path: Path, bench: Bench, mode: str
+) -> None:
+    world = Sandboxed(tmp_path, bench, "calls(lambda m, x: say(m, x * x))")
+    try:
+        async with world.client(mode) as client:
+            result = await client.call_tool("call_tool", CALL)
+            wrong = await client.call_tool("call_tool", {**CALL, "arguments": {"x": "seven"}})
+    finally:
+        await world.caller.close()
+    assert result.structured_content["text"] == "49"
+    assert wrong.structured_content["problems"][0]["path"] == "$.x"
+    assert [line["status"] for line in world.recorded] == ["ok", "invalid_arguments"]
+
+
+async def test_a_server_that_dies_is_told_and_recorded(tmp_path: Path, bench: Bench) -> None:
+    world = Sandboxed(tmp_path, bench, "print('no such key', file=sys.stderr); sys.exit(3)")
+    try:
+        async with world.client() as client:
+            result = await client.call_tool("call_tool", CALL)
+    finally:
+        await world.caller.close()
+    assert result.is_error
+    error = result.structured_content["error"]
+    (line,) = world.recorded
+    assert (line["status"], line["error_kind"]) == ("failed", error["kind"])
+    assert error["message"] in said(result)
+    assert line["contract_digest"] == contract_digest(CONTRACT)

@@ -5,9 +5,9 @@
 What belongs here: likeness and linkage over distinct tool texts. What does not: which texts there
 are and what is said of a pair (`confusables.py`, `confusables_apart.py`).
 
-Complete linkage, because likeness is no chain: by single linkage the cosines above 0.85 of 12,600
-real tools join `browser_click` over `browser_fill` and `update_note` to hundreds of tools that have
-nothing to do with each other. Every two texts of a cluster are alike, or bear the same name.
+Complete linkage, because likeness is no chain: over 12,600 real tools single linkage joins 70 that
+get, add, create or retrieve comments of Figma, GitHub, Notion, Todoist and Linear. Here every two
+texts of a cluster are alike, or bear the same name.
 """
 
 from collections import defaultdict

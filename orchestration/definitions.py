@@ -34,7 +34,10 @@ ROOMS = (
 )
 # Fan-ins that follow new data by themselves. The adapters are not among them: `retrain_on_drift`
 # or a person asks for those, since a training costs more than all the rest of a night.
-FAN_IN = ("contract_changes", "catalogue", "coverage", "training_set")
+FAN_IN = (
+    *("contract_changes", "catalogue", "coverage"),
+    *("server_summaries", "confusables", "training_set"),
+)
 TRAINED = ("retriever_adapter", "caller_adapter")
 MEASURED = (
     *("retriever_evaluation", "retriever_champion"),

@@ -8,12 +8,13 @@ import time
 from dataclasses import asdict
 
 import dagster as dg
-import polars as pl
 
 from assets.contracts.clear import firewall
 from assets.contracts.snapshot import SNAPSHOTS
-from assets.vectors.index import TOOL, VECTORS
-from serving.index import load_index, make_router_index
+from serving.blocked import block
+from serving.gather import published_source
+from serving.index import load_index
+from serving.released import make_router_index, view_table
 from training.champion import UNTRAINED, champion, current_release, make_release
 from training.drift import DRIFT
 from training.models import card
@@ -23,6 +24,7 @@ from training.training_set import load_manifest
 from warehouse.audit import Audit, Verdict
 from warehouse.digest import digest
 from warehouse.lance import LanceStore
+from warehouse.progress import Lines
 from warehouse.publish import Published, audited, publish_digest
 from warehouse.store import Warehouse
 
@@ -60,7 +62,10 @@ def release(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareh
 
 
 @dg.asset(
-    deps=["release", "contract_vectors", "findings"],
+    deps=[
+        *("release", "contract_vectors", "findings", "catalogue", "server_summaries"),
+        *("deployments", "pairs", "judgements"),
+    ],
     group_name="serving",
     check_specs=audited("router_index"),
     pool="lance",
@@ -69,25 +74,33 @@ def release(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareh
 def router_index(
     context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
 ) -> Published:
-    served = current_release(warehouse.home)
-    rows = _served(warehouse)
-    store = LanceStore(warehouse.home / "lance")
-    tools = {(row["server_id"], row["tool"]) for row in rows}
+    home, served = warehouse.home, current_release(warehouse.home)
+    source, held = published_source(warehouse)
+    tools = {(row["server_id"], row["tool"]) for row in source.rows}
     version = make_router_index(
-        warehouse.home, rows, store, served["models"]["retriever"], served["release"]
+        home,
+        source,
+        LanceStore(home / "lance"),
+        served["models"]["retriever"],
+        served["release"],
+        Lines(context.log.info),
     )
-    held = len(load_index(warehouse.home, version).entries)
-    verdict = Verdict("one_entry_per_tool", held == len(tools), f"{held} of {len(tools)} tools")
-    yield from publish_digest("router_index", version, Audit([verdict]), tools=held)
-
-
-def _served(warehouse: Warehouse) -> list[dict]:
-    """Clear contracts under their names of today, with the texts whose vectors are bought."""
-    wall = firewall(warehouse)
-    clear = wall.clear(warehouse.tables.read(SNAPSHOTS).to_dicts())
-    held = warehouse.tables.read(VECTORS).filter(pl.col("kind") == TOOL).to_dicts()
-    bought = wall.aliases.as_bought(clear, held)
-    return [{**row, "contract": old["contract"]} for row, old in zip(clear, bought, strict=True)]
+    blocked = block(home, held)
+    index = load_index(home, version)
+    found = f"{len(index.tools)} of {len(tools)} tools"
+    verdict = Verdict("one_entry_per_tool", len(index.tools) == len(tools), found)
+    yield from publish_digest(
+        "router_index",
+        version,
+        Audit([verdict]),
+        tools=len(index.tools),
+        servers=len(index.servers),
+        held=blocked,
+        requests=sum(map(len, source.instructions.values())),
+        recipes=len(index.recipes),
+        embedder=index.embedder,
+        views=dg.MetadataValue.md(view_table(index)),
+    )
 
 
 @dg.asset(

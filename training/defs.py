@@ -14,6 +14,7 @@ from assets.contracts.canonical import tool_text
 from assets.contracts.clear import contract_key, firewall
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.synthesis.rows import JUDGEMENTS, PAIRS, accepted
+from assets.vectors.confusables import CONFUSABLES, hard_negatives
 from assets.vectors.embed import BASE, Embedder
 from assets.vectors.index import contract_of, embed_texts
 from training.adapters import adapter_row, adapter_rules, adapter_table
@@ -87,7 +88,7 @@ class Trainer:
 
 
 @dg.asset(
-    deps=["judgements", "pairs", "snapshots", "findings"],
+    deps=["judgements", "pairs", "snapshots", "findings", "confusables"],
     group_name="training",
     check_specs=audited("training_set"),
     pool="lance",
@@ -110,6 +111,7 @@ def training_set(
         bought,
         lambda texts: embed_texts(texts, embedder, store),
         held={contract_key(row) for row in bought if (row["server_id"], row["tool"]) in held},
+        hard=hard_negatives(tables.read(CONFUSABLES).to_dicts()),
     )
     frame = TRAINING_SET.frame(made.rows)
     name = TRAINING_SET.digest(frame)

@@ -86,6 +86,15 @@ def listing_ids(row: Mapping[str, Any]) -> list[str]:
     return [one["listing_id"] for one in _loads(row["listings"])]
 
 
+def descriptions(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Server id -> the name and description that rows of CATALOGUE show for it."""
+    return {
+        server_id: f"{row['name'] or ''}\n{row['description'] or ''}".strip()
+        for row in rows
+        for server_id in row["server_ids"] or ()
+    }
+
+
 def _contracts(
     snapshots: Iterable[Mapping[str, Any]],
 ) -> tuple[Contracts, dict[tuple[str, str], set[str]]]:

@@ -1,21 +1,35 @@
-"""The door of the vectors: `contract_vectors`, by the base embedder."""
+"""The door of the vectors: `contract_vectors` by the base embedder, summaries, look-alikes."""
+
+from typing import Any
 
 import dagster as dg
 import polars as pl
 
+from assets.catalogue.catalogue import CATALOGUE, PRIVATE, descriptions
+from assets.catalogue.coverage_report import inlined
 from assets.contracts.aliases import read_aliases
+from assets.contracts.canonical import tool_text
 from assets.contracts.clear import firewall
 from assets.contracts.snapshot import SNAPSHOTS
+from assets.marketplaces.private import NotApproved
 from assets.partitions import close_night_after, marketplaces
+from assets.synthesis.writer import Writer
+from assets.vectors import confusables_report
+from assets.vectors.confusables import CONFUSABLES
+from assets.vectors.confusables import confusables as find_confusables
 from assets.vectors.embed import Embedder
 from assets.vectors.index import (
     INSTRUCTIONS,
     TOOL,
     VECTORS,
+    contract_of,
     embed_contracts,
+    embed_texts,
     unit_norm_flaws,
 )
+from assets.vectors.summaries import SUMMARIES, make_summaries, summary_flaws
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
+from warehouse.effects.llm import LLM
 from warehouse.lance import LanceStore
 from warehouse.progress import Lines
 from warehouse.publish import Published, audited, publish
@@ -74,4 +88,119 @@ def _digests(frame: pl.DataFrame) -> dict[str, str]:
     return {
         f"{server}::{tool}": text
         for server, tool, text in frame.select("server_id", "tool", "text_digest").iter_rows()
+    }
+
+
+@dg.asset(
+    deps=["snapshots", "findings", "catalogue"],
+    group_name="vectors",
+    check_specs=audited("server_summaries"),
+    pool="llm",
+    description="What kinds of things each server's tools do, in a few sentences; made once.",
+)
+def server_summaries(
+    context: dg.AssetExecutionContext,
+    warehouse: dg.ResourceParam[Warehouse],
+    writer: dg.ResourceParam[Writer],
+) -> Published:
+    wall = firewall(warehouse)
+    clear = wall.clear(warehouse.tables.read(SNAPSHOTS).to_dicts())
+    previous = warehouse.tables.read(SUMMARIES)
+    about = descriptions(warehouse.tables.read(CATALOGUE).to_dicts())
+    public = {row["server_id"] for row in clear if row["marketplace"] != PRIVATE}
+    rows: list[dict[str, Any]] = []
+    spent = 0.0
+    for name, own in (("_", public), (PRIVATE, {row["server_id"] for row in clear} - public)):
+        llm = _llm(writer, warehouse, name)
+        made, _ = make_summaries(
+            [row for row in clear if row["server_id"] in own],
+            about,
+            llm,
+            [row for row in previous.to_dicts() if row["server_id"] in own],
+            current=wall.current,
+            progress=Lines(context.log.info),
+        )
+        rows += made
+        spent += llm.usd if llm else 0.0
+    flaws = summary_flaws(rows)
+    frame = SUMMARIES.frame(rows)
+    yield from publish(
+        context,
+        warehouse,
+        SUMMARIES,
+        frame,
+        expectations=[expect_unique("server_id"), expect_one_of("status", ["ok", "failed"])],
+        rules=[Verdict("summaries", not flaws, "; ".join(flaws[:3]) or f"{len(rows)} servers")],
+        plan=plan(_made(previous), _made(frame)),
+        metadata={
+            "failed": sum(row["status"] != "ok" for row in rows),
+            "providers": ", ".join(sorted({row["provider"] for row in rows})),
+            "usd_tonight": spent,
+        },
+    )
+
+
+def _llm(writer: Writer, warehouse: Warehouse, partition: str) -> LLM | None:
+    """The client; None where private tools may not leave for it: they are summed up offline."""
+    try:
+        return writer.llm(warehouse, partition)
+    except NotApproved:
+        return None
+
+
+def _made(frame: pl.DataFrame) -> dict[str, str]:
+    columns = frame.select("server_id", "contracts_digest", "made_by", "status")
+    return {server: "/".join(by) for server, *by in columns.iter_rows()}
+
+
+@dg.asset(
+    deps=["contract_vectors", "snapshots", "findings", "catalogue"],
+    group_name="vectors",
+    check_specs=audited("confusables"),
+    pool="lance",
+    description="Tools of several servers that look alike, and what tells them apart.",
+)
+def confusables(
+    context: dg.AssetExecutionContext,
+    warehouse: dg.ResourceParam[Warehouse],
+    embedder: dg.ResourceParam[Embedder],
+) -> Published:
+    tables = warehouse.tables
+    wall = firewall(warehouse)
+    tools = wall.clear(tables.read(SNAPSHOTS).to_dicts())
+    held = tables.read(VECTORS).filter(pl.col("kind") == TOOL).to_dicts()
+    bought = wall.aliases.as_bought(tools, held)
+    named = {
+        (row["server_id"], row["tool"]): {**row, "contract": old["contract"]}
+        for row, old in zip(tools, bought, strict=True)
+    }
+    listed = list(named.values())
+    texts = [tool_text(contract_of(row)) for row in listed]
+    matrix = embed_texts(texts, embedder, LanceStore(warehouse.home / "lance"))
+    rows = find_confusables(listed, matrix, descriptions(tables.read(CATALOGUE).to_dicts()))
+    previous, frame = tables.read(CONFUSABLES), CONFUSABLES.frame(rows)
+    yield from publish(
+        context,
+        warehouse,
+        CONFUSABLES,
+        frame,
+        expectations=[
+            expect_unique("server_id", "tool", "other_server_id", "other_tool"),
+            expect_one_of("kind", ["twin", "confusable"]),
+        ],
+        plan=plan(_alike(previous), _alike(frame)),
+        metadata={
+            **confusables_report.figures(rows, tools),
+            "table": dg.MetadataValue.md(confusables_report.markdown(rows, tools)),
+            "plot": dg.MetadataValue.md(inlined(confusables_report.plot(rows, tools))),
+        },
+    )
+
+
+def _alike(frame: pl.DataFrame) -> dict[str, str]:
+    return {
+        " ".join(names): f"{one}/{other}/{told}"
+        for *names, one, other, told in frame.select(
+            *CONFUSABLES.key, "contract_digest", "other_digest", "tells_apart"
+        ).iter_rows()
     }

@@ -13,7 +13,8 @@ from assets.contracts.defs import findings, snapshots
 from assets.contracts.findings import FINDINGS, SCANS
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.synthesis.rows import PAIRS, unit_key
-from serving.defs import _served, release, router_index
+from serving.defs import release, router_index
+from serving.gather import published_source
 from serving.index import load_index, served_version
 from tests.contracts.world import MARKET, World, honest, poisoned
 from training.champion import current_release
@@ -54,7 +55,7 @@ def test_a_poisoned_tool_is_found_and_nothing_is_made_of_it(world: World) -> Non
     assert told["pairs"]["held"] == told["contract_vectors"]["held"] == 1
     assert not any("id_rsa" in text for text in world.embedder.embedded)
     assert not any("find photo" in text for text in world.embedder.embedded)  # the server's text
-    served = {(row["server_id"], row["tool"]) for row in _served(world.warehouse)}
+    served = {(row["server_id"], row["tool"]) for row in published_source(world.warehouse)[0].rows}
     assert BAD not in served
     assert len(served) == 17
 
@@ -112,7 +113,7 @@ def test_a_release_by_hand_lets_it_in_and_a_hold_takes_it_out_and_nothing_is_bou
     assert besides["llm:generator", "done"] <= effects["llm:generator", "done"] + len(beside_bad)
     for table, tools in world.downstream().items():
         assert BAD not in tools, table
-    assert BAD not in {(row["server_id"], row["tool"]) for row in _served(world.warehouse)}
+    assert BAD not in {(row["server_id"], row["tool"]) for row in published_source(world.warehouse)[0].rows}
     said(world, "released", "*")
     world.night()
     world.fan_in()

@@ -15,6 +15,7 @@ caller_champion training on_new_data <- caller_evaluation [-]
 caller_evaluation training on_new_data <- caller_adapter training_set [train]
 catalogue catalogue on_new_data <- listings snapshots [-]
 coverage catalogue on_new_data <- catalogue deployments listings [-]
+confusables vectors on_new_data <- catalogue contract_vectors findings snapshots [lance]
 contract_changes contracts on_new_data <- snapshots [-]
 contract_vectors vectors - <- findings snapshots [lance]
 deployments servers - <- listings [sandbox]
@@ -28,10 +29,12 @@ report serving on_new_data <- drift router_index [-]
 retriever_adapter training - <- training_set [train]
 retriever_champion training on_new_data <- retriever_evaluation [-]
 retriever_evaluation training on_new_data <- retriever_adapter training_set [lance]
-router_index serving on_new_data <- contract_vectors findings release [lance]
+router_index serving on_new_data <- catalogue contract_vectors deployments findings judgements \
+  pairs release server_summaries [lance]
+server_summaries vectors on_new_data <- catalogue findings snapshots [llm]
 snapshots contracts - <- deployments [-]
 spend synthesis on_new_data <- judgements [-]
-training_set training on_new_data <- findings judgements pairs snapshots [lance]
+training_set training on_new_data <- confusables findings judgements pairs snapshots [lance]
 """
 
 

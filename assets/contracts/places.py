@@ -13,6 +13,7 @@ from assets.contracts.schemas import branches, json_type, property_schemas
 
 Place = Sequence[str | int]
 ABSENT = object()
+_CHOICES = 1000  # of one schema that are looked at
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_\-]*")
 _BOUNDS = {
@@ -90,14 +91,13 @@ def types_at(schema: Any, root: Mapping[str, Any]) -> set[str]:
 
 def choices_at(schema: Any, root: Mapping[str, Any]) -> list[Any]:
     """The values that `enum` and `const` of any branch allow, in their order."""
-    found: list[Any] = []
+    found: dict[str, Any] = {}
     for branch in branches(schema, root):
         named = branch.get("enum")
         more = [branch["const"]] if "const" in branch else []
-        for value in [*(named if isinstance(named, list) else []), *more]:
-            if not any(value == one and type(value) is type(one) for one in found):
-                found.append(value)
-    return found
+        for value in [*(named[:_CHOICES] if isinstance(named, list) else []), *more]:
+            found.setdefault(json.dumps(value, sort_keys=True), value)
+    return list(found.values())
 
 
 def required_at(root: Mapping[str, Any], at: Place) -> bool:

@@ -4,7 +4,7 @@ What belongs here: each flaw of `validate.py` with its place, what was found the
 expected, and what to do. What does not: finding flaws, and mending them (`repair.py`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from assets.contracts.places import (
@@ -31,9 +31,14 @@ def problems_of(contract: Mapping[str, Any], arguments: Any) -> list[Problem]:
 
     path: `$.filters[0].name`. kind: of `validate.Flaw`. Never raises; bounded as validation is.
     """
+    return told(contract, arguments, validate_call(contract, arguments))
+
+
+def told(contract: Mapping[str, Any], arguments: Any, flaws: Iterable[Flaw]) -> list[Problem]:
+    """The flaws that were found, as problems."""
     schema = contract.get("inputSchema")
     root = schema if isinstance(schema, Mapping) else {}
-    return [_problem(flaw, root, arguments) for flaw in validate_call(contract, arguments)]
+    return [_problem(flaw, root, arguments) for flaw in flaws]
 
 
 def output_problems(contract: Mapping[str, Any], structured: Any) -> list[Problem]:
@@ -54,8 +59,8 @@ def output_problems(contract: Mapping[str, Any], structured: Any) -> list[Proble
 
 def _problem(flaw: Flaw, root: Mapping[str, Any], arguments: Any) -> Problem:
     found, expected, mend = _told(flaw, root, arguments)
-    told = {"found": found, "expected": expected, "mend": mend}
-    return {"path": shown_place(flaw.at), "kind": flaw.kind, **told}
+    about = {"found": found, "expected": expected, "mend": mend}
+    return {"path": shown_place(flaw.at), "kind": flaw.kind, **about}
 
 
 def _told(flaw: Flaw, root: Mapping[str, Any], arguments: Any) -> tuple[str, str, str]:
@@ -69,7 +74,7 @@ def _told(flaw: Flaw, root: Mapping[str, Any], arguments: Any) -> tuple[str, str
         )
     if flaw.kind == "not_an_object":
         return (
-            f"{json_type(arguments)} {shown(arguments)}",
+            _kind(arguments),
             "an object of arguments",
             ('give the arguments by name, as {"name": value}'),
         )
@@ -82,11 +87,15 @@ def _told(flaw: Flaw, root: Mapping[str, Any], arguments: Any) -> tuple[str, str
         return "nothing", f"{name!r}: {expected}", f"give {name!r}{hint}"
     if value is None and not required_at(root, flaw.at):
         return "null", expected, f"leave {name!r} out, or give {expected}"
-    shown_value = "nothing" if value is ABSENT else f"{json_type(value)} {shown(value)}"
+    shown_value = "nothing" if value is ABSENT else _kind(value)
     types = types_at(schema_at(root, flaw.at), root)
     text = isinstance(value, str) and flaw.kind == "wrong_type" and bool(types)
     mend = f"give {expected}" + (", not as text" if text and "string" not in types else "")
     return shown_value, expected if expected != "any value" else flaw.message, mend
+
+
+def _kind(value: Any) -> str:
+    return "null" if value is None else f"{json_type(value)} {shown(value)}"
 
 
 def _unknown(

@@ -5,11 +5,15 @@ What does not: what is done about it (`problems.py`, `repair.py`).
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
+
+from assets.contracts.work import spend
 
 _LONGEST = 64  # characters of a name that is compared letter by letter
 _MOST = 500  # names that are compared with one
 
 
+@lru_cache(maxsize=8192)
 def plain(name: str) -> str:
     """Letters and digits only, without case: `userId`, `user_id` and `User-ID` are one."""
     return "".join(char for char in name.casefold() if char.isalnum())
@@ -43,6 +47,7 @@ def nearest(name: str, among: Iterable[str]) -> str | None:
 
 def slips(a: str, b: str, most: int) -> int:
     """Letters to add, drop, change or swap with the next; `most` + 1 where it takes more."""
+    spend()
     before: list[int] = []
     row = list(range(len(b) + 1))
     for i, char in enumerate(a, 1):
@@ -57,5 +62,6 @@ def slips(a: str, b: str, most: int) -> int:
     return min(row[-1], most + 1)
 
 
+@lru_cache(maxsize=8192)
 def _digits(name: str) -> str:
     return "".join(char for char in name if char.isdigit())

@@ -1,0 +1,288 @@
+"""A call is repaired where that takes no guessing, and left alone elsewhere."""
+
+import json
+from copy import deepcopy
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from assets.contracts.problems import problems_of
+from assets.contracts.repair import repair
+from assets.contracts.spelling import nearest, plain, same, slips
+from assets.contracts.validate import validate_call
+from tests.contracts.strategies import calls, values
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "userId": {"type": "integer"},
+        "units": {"type": "string", "enum": ["metric", "imperial"]},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "sizes": {"type": "array", "items": {"type": "integer"}},
+        "where": {
+            "type": "object",
+            "properties": {"lat": {"type": "number"}, "label": {"type": "string"}},
+            "required": ["lat"],
+        },
+        "live": {"type": "boolean"},
+        "note": {"type": ["string", "null"]},
+        "level": {"type": "integer", "enum": [1, 2, 3]},
+        "date1": {"type": "string"},
+    },
+    "required": ["userId"],
+}
+TOOL = {"name": "look", "inputSchema": SCHEMA}
+CLOSED = {"name": "look", "inputSchema": {**SCHEMA, "additionalProperties": False}}
+
+REPAIRED = {
+    "JSON text": ('{"userId": 5}', {"userId": 5}),
+    "JSON text in a fence": ('```json\n{"userId": 5}\n```', {"userId": 5}),
+    "a list of one": ([{"userId": 5}], {"userId": 5}),
+    "wrapped in arguments": ({"arguments": {"userId": 5}}, {"userId": 5}),
+    "wrapped in params": ({"params": {"userId": 5}}, {"userId": 5}),
+    "wrapped with its name": ({"name": "look", "arguments": {"userId": 5}}, {"userId": 5}),
+    "wrapped in the tool's name": ({"look": {"userId": 5}}, {"userId": 5}),
+    "wrapped as text": ({"arguments": '{"userId": 5}'}, {"userId": 5}),
+    "text for a whole number": ({"userId": " 5 "}, {"userId": 5}),
+    "5.0 as text": ({"userId": "5.0"}, {"userId": 5}),
+    "text for a boolean": ({"userId": 5, "live": "True"}, {"userId": 5, "live": True}),
+    "1 for a boolean": ({"userId": 5, "live": 1}, {"userId": 5, "live": True}),
+    "text for a list": ({"userId": 5, "tags": '["a"]'}, {"userId": 5, "tags": ["a"]}),
+    "one value for a list": ({"userId": 5, "tags": "a, b"}, {"userId": 5, "tags": ["a, b"]}),
+    "numbers with commas": ({"userId": 5, "sizes": "1, 2"}, {"userId": 5, "sizes": [1, 2]}),
+    "one number for a list": ({"userId": 5, "sizes": "3"}, {"userId": 5, "sizes": [3]}),
+    "text for an object": (
+        {"userId": 5, "where": '{"lat": 1}'},
+        {"userId": 5, "where": {"lat": 1}},
+    ),
+    "text with faults of its own": (
+        {"userId": 5, "where": '{"Lat": "1.5", "label": 7}'},
+        {"userId": 5, "where": {"lat": 1.5, "label": "7"}},
+    ),
+    "a number for text": ({"userId": 5, "note": 1.5}, {"userId": 5, "note": "1.5"}),
+    "a boolean for text": ({"userId": 5, "note": True}, {"userId": 5, "note": "true"}),
+    "an object for text": ({"userId": 5, "note": {"a": "é"}}, {"userId": 5, "note": '{"a": "é"}'}),
+    "a list of one for a value": ({"userId": [5]}, {"userId": 5}),
+    "a choice by case": ({"userId": 5, "units": "METRIC"}, {"userId": 5, "units": "metric"}),
+    "a choice by spelling": (
+        {"userId": 5, "units": "imperail"},
+        {"userId": 5, "units": "imperial"},
+    ),
+    "a choice cut short": ({"userId": 5, "units": "imp"}, {"userId": 5, "units": "imperial"}),
+    "a choice as text": ({"userId": 5, "level": "2"}, {"userId": 5, "level": 2}),
+    "a name by separators": ({"user_id": 5}, {"userId": 5}),
+    "a name by spelling": ({"usreId": 5}, {"userId": 5}),
+    "an optional name": ({"userId": 5, "Unit": "metric"}, {"userId": 5, "units": "metric"}),
+    "a name within": ({"userId": 5, "where": {"LAT": 1}}, {"userId": 5, "where": {"lat": 1}}),
+    "null for what is optional": ({"userId": 5, "units": None}, {"userId": 5}),
+    "all at once": (
+        '{"arguments": {"user_id": "5", "Units": "Metric", "live": "no", "tags": null}}',
+        {"userId": 5, "units": "metric", "live": False},
+    ),
+}
+LEFT = {
+    "a word for a number": {"userId": "five"},
+    "what is required is missing": {"units": "metric"},
+    "null for what is required": {"userId": None},
+    "a choice that is none": {"userId": 5, "units": "kelvin"},
+    "a half number": {"userId": 5.5},
+    "a name like none": {"userId": 5, "colour": "red"},
+    "a name that is there already": {"userId": 5, "user_id": 6},
+    "two that mean one": {"user_id": 5, "USERID": 6},
+    "another number in a name": {"userId": 5, "date2": "x"},
+    "too large": {"userId": "1" * 40},
+    "not a number": {"userId": 5, "where": {"lat": "NaN"}},
+}
+
+
+@pytest.mark.parametrize("name", REPAIRED)
+def test_what_takes_no_guessing_is_repaired_and_told(name):
+    given_, wanted = REPAIRED[name]
+    found = repair(TOOL, given_)
+    assert found.arguments == wanted
+    assert [type(one) for one in found.arguments.values()] == [type(o) for o in wanted.values()]
+    assert found.steps
+    assert found.problems_left == []
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_would_be_a_guess_is_left_and_told(name):
+    found = repair(TOOL, LEFT[name])
+    assert (found.arguments, found.steps) == (LEFT[name], [])
+    assert found.problems_left
+
+
+def test_what_nobody_declared_is_dropped_only_where_the_contract_forbids_it():
+    extra = {"userId": 5, "colour": "red"}
+    assert repair(TOOL, extra).arguments == extra
+    found = repair(CLOSED, extra)
+    assert found.arguments == {"userId": 5}
+    assert found.steps == ["dropped $.colour, which the contract forbids"]
+
+
+def test_what_is_near_to_a_name_is_never_dropped():
+    twice = {"userId": 5, "user_id": 6}
+    assert repair(CLOSED, twice).arguments == twice
+    both = {"user_id": 5, "USERID": 6}
+    assert repair(CLOSED, both).arguments == both
+
+
+def test_one_part_that_cannot_be_repaired_keeps_no_other_from_it():
+    found = repair(TOOL, {"userId": "five", "live": "true"})
+    assert found.arguments == {"userId": "five", "live": True}
+    assert [one["path"] for one in found.problems_left] == ["$.userId"]
+
+
+def test_what_was_given_is_not_changed_in_place():
+    given_ = {"userId": "5", "where": {"LAT": "1"}}
+    before = deepcopy(given_)
+    repair(TOOL, given_)
+    assert given_ == before
+
+
+@given(calls())
+def test_a_call_that_fits_is_given_back_as_it_is(call):
+    schema, arguments = call
+    found = repair({"name": "t", "inputSchema": schema}, arguments)
+    assert found.arguments is arguments
+    assert (found.steps, found.problems_left) == ([], [])
+
+
+def _mutated(draw, schema, arguments):
+    """One of the ways in which callers break a call that fits."""
+    names = sorted(arguments)
+    way = draw(st.sampled_from(["json", "wrap", "text", "rename", "list", "null"]))
+    if way == "json":
+        return json.dumps(arguments)
+    if way == "wrap":
+        return {"arguments": arguments}
+    if not names:
+        return arguments
+    name = draw(st.sampled_from(names))
+    rest = {key: one for key, one in arguments.items() if key != name}
+    if way == "rename":
+        return {**rest, name.upper() + "-": arguments[name]}
+    if way == "null":
+        return {**arguments, name: None}
+    held = arguments[name]
+    return {**arguments, name: [held] if way == "list" else json.dumps(held)}
+
+
+@st.composite
+def broken_calls(draw):
+    schema, arguments = draw(calls())
+    return schema, _mutated(draw, schema, arguments)
+
+
+@given(broken_calls() | st.tuples(calls().map(lambda call: call[0]), values))
+def test_repair_is_idempotent_never_adds_a_flaw_and_tells_each_step(call):
+    schema, arguments = call
+    tool = {"name": "t", "inputSchema": schema}
+    first = repair(tool, arguments)
+    again = repair(tool, first.arguments)
+    assert (again.arguments, again.steps) == (first.arguments, [])
+    if isinstance(arguments, dict):
+        before, after = validate_call(tool, arguments), validate_call(tool, first.arguments)
+        assert len(after) < len(before) if first.steps else after == before
+    assert bool(first.steps) == (first.arguments != arguments)
+    assert first.problems_left == problems_of(tool, first.arguments)
+
+
+@given(calls())
+def test_a_call_as_text_or_wrapped_comes_back_exactly(call):
+    schema, arguments = call
+    tool = {"name": "t", "inputSchema": schema}
+    assert repair(tool, json.dumps(arguments)).arguments == arguments
+    if arguments and "arguments" not in schema["properties"]:
+        assert repair(tool, {"arguments": arguments}).arguments == arguments
+
+
+@settings(max_examples=25)
+@given(values, values)
+def test_nothing_raises_whatever_schema_and_arguments_are(schema, arguments):
+    repair({"name": "t", "inputSchema": schema}, arguments)
+    repair({}, arguments)
+
+
+def _doubling(levels):
+    defs = {f"l{n}": {"allOf": [{"$ref": f"#/$defs/l{n + 1}"}] * 2} for n in range(levels)}
+    return {
+        "type": "object",
+        "$defs": {**defs, f"l{levels}": {}},
+        "allOf": [{"$ref": "#/$defs/l0"}],
+    }
+
+
+HOSTILE = [
+    _doubling(22),
+    {"type": "object", "properties": {"a": {"$ref": "#/properties/a"}}},
+    {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}},
+    {"type": "object", "patternProperties": {"^(b+)+$": {"type": "integer"}}},
+    {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/x"}}},
+    {"type": "object", "properties": {"a": {"enum": list(range(5000))}}},
+    {"type": "object", "properties": {"b": {"type": "array", "uniqueItems": True, "items": {}}}},
+    {"type": "object", "anyOf": [{"required": [f"n{n}"]} for n in range(300)]},
+    {"type": "object", "properties": {"a": {"anyOf": [{"type": "null"}] * 200}}},
+    {"type": "array"},
+    {"type": "object", "properties": 7},
+]
+
+
+@pytest.mark.parametrize("schema", HOSTILE)
+def test_hostile_schemas_are_given_up_on_within_bounds(schema):
+    found = repair(
+        {"name": "t", "inputSchema": schema},
+        {"a": "a" * 40 + "!", "b" * 30: ["x"] * 50, "b": [[1], [1]], "c": {}},
+    )
+    assert found.steps is not None
+
+
+def test_thousands_of_names_and_wrong_arguments_end():
+    many = {"type": "object", "properties": {f"name_{n}": {"type": "integer"} for n in range(2000)}}
+    wrong = {f"nome_{n}": "x" for n in range(300)}
+    found = repair({"name": "t", "inputSchema": many}, wrong)
+    assert found.problems_left
+
+
+# --- names
+
+
+@pytest.mark.parametrize(
+    ("name", "among", "meant"),
+    [
+        ("user-id", ["userId", "id"], "userId"),
+        ("USER ID", ["user_id", "userId"], None),
+        ("---", ["-"], None),
+    ],
+)
+def test_the_same_but_for_case_and_separators(name, among, meant):
+    assert same(name, among) == meant
+
+
+@pytest.mark.parametrize(
+    ("name", "among", "meant"),
+    [
+        ("adress", ["address", "city"], "address"),
+        ("qurey", ["query"], "query"),
+        ("lat", ["lot"], None),
+        ("date2", ["date1"], None),
+        ("item", ["items", "itemz"], None),
+        ("max_results", ["maxResult"], "maxResult"),
+        ("x" * 65, ["x" * 64], None),
+    ],
+)
+def test_the_nearest_name_is_close_and_alone(name, among, meant):
+    assert nearest(name, among) == meant
+
+
+short = st.text("abc", max_size=6)
+
+
+@given(short, short)
+def test_slips_are_a_distance(a, b):
+    assert slips(a, b, 9) == slips(b, a, 9)
+    assert (slips(a, b, 9) == 0) == (a == b)
+    assert abs(len(a) - len(b)) <= slips(a, b, 9) <= max(len(a), len(b))
+    assert slips(a, b, 1) == min(slips(a, b, 9), 2)
+    assert plain(a) == a

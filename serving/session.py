@@ -134,8 +134,9 @@ class Session:
         return self.ask(self._new(query=query, server=server, tool=tool), again=again)
 
     def refine(self, words: str) -> Round:
-        """The last request again, with these words beside its own; a block in them replaces what
-        it names and keeps the rest. Without a last request it is `ask`. Raises BadQuery."""
+        """The last request again, with these words beside its own; a block in them may name another
+        server, and what it says of the tool stands beside what was said before. Without a last
+        request it is `ask`. Raises BadQuery."""
         blocks = parse(words)
         if (
             self.stop is not None
@@ -164,7 +165,7 @@ class Session:
         if tool_id not in self.shown:
             known = ", ".join(sorted(self.shown)[:5]) or "none"
             raise BadSession(f"{one_line(tool_id)[:80]!r} was not shown; expected one of: {known}")
-        self.stop = self.stop or Stop(ACCEPTED, f"{tool_id} was accepted")
+        self.stop = Stop(ACCEPTED, f"{tool_id} was accepted")
         return self.stop
 
     def _new(self, **fields: str | None) -> Ask:

@@ -1,5 +1,6 @@
 """A session over a real router: nothing twice, refining, excluding, and every way it ends."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -160,6 +161,29 @@ def test_it_ends_after_the_last_round(router: Router) -> None:
     assert last.hits
     assert last.stop is not None
     assert (last.stop.kind, session.ask("file").hits) == ("max_rounds", ())
+
+
+def test_a_tool_of_the_last_round_may_still_be_accepted(router: Router) -> None:
+    session = Session(router, k=1, max_rounds=1)
+    (name,) = ids(session.ask(ASK))
+    assert session.accept(name).kind == "accepted"
+
+
+def test_a_doubtful_answer_is_shown_as_one_and_ends_it_the_second_time(router: Router) -> None:
+    class Doubtful:
+        index, blocked = router.index, router.blocked
+
+        def find_many(self, asks):
+            return [replace(one, no_tool=True, suitable=0.1) for one in router.find_many(asks)]
+
+    session = Session(Doubtful(), k=1)
+    first = session.ask("bake a cake")
+    assert first.text.startswith("No tool surely fits; the nearest:\n- ")
+    assert first.stop is None
+    second = session.ask("bake bread")
+    assert second.hits
+    assert second.stop is not None
+    assert second.stop.kind == "no_suitable_tool"
 
 
 def test_it_ends_when_the_tokens_are_spent_and_never_spends_more(router: Router) -> None:

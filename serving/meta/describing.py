@@ -11,13 +11,14 @@ from serving.meta.consent import why_ask
 from serving.meta.desk import Desk, Reply, short
 from serving.meta.fields import Fields
 from serving.meta.policy import Token
-from serving.meta.quoted import as_json, bounded, exact, marked
+from serving.meta.quoted import Bounded, as_json, exact, marked
 from serving.meta.schemas import DESCRIBE, INPUTS
 
 if TYPE_CHECKING:
     from serving.ranking.model import Tool
 
-_CONTRACT = 60_000  # characters of a contract; the longest of 12,600 real ones stays below
+_CONTRACT = 60_000  # characters of a contract; the longest of 4,239 real ones has 8,801
+_TEXT = 20_000  # of one text in it
 
 
 class NotHere(LookupError):
@@ -40,7 +41,8 @@ async def describe_tool(desk: Desk, token: Token, given: Mapping[str, Any]) -> R
     if found is None:
         raise NotHere(tool_id, token, router.index.version)
     place, tool = found
-    contract, cut = bounded(await desk.work(router.index.contract, place), _CONTRACT)
+    copy = Bounded(_CONTRACT, longest=_TEXT)
+    contract = copy(await desk.work(router.index.contract, place))
     runs = how_run(router.index.recipe(tool.server_id), tool.server_id)
     told = {
         "index": router.index.version,
@@ -53,7 +55,7 @@ async def describe_tool(desk: Desk, token: Token, given: Mapping[str, Any]) -> R
         "runs": runs,
         "callable": desk.caller is not None and token.calls,
         "consent": _consent(desk, token, tool),
-        **({"cut": True} if cut else {}),
+        **({"cut": True} if copy.cut else {}),
     }
     return Reply(told, text=_text(told))
 

@@ -7,7 +7,6 @@ What belongs here: the settings as plain data, checked once. What does not: read
 import ipaddress
 import re
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Literal, get_args
 
 Consent = Literal["ask", "never", "always"]
@@ -54,10 +53,6 @@ class Token:
             raise TokenError(
                 f"token {self.name!r}: consent is {self.consent!r}, expected {_CONSENTS}"
             )
-
-    def allows(self, tool_id: str) -> bool:
-        """Whether the tool is on the allow-list."""
-        return self.allow is None or any(fnmatchcase(tool_id, glob) for glob in self.allow)
 
 
 _CONSENTS = " or ".join(map(repr, get_args(Consent)))

@@ -9,7 +9,7 @@ from serving.blocked import block
 from serving.meta import MetaPolicy, Token
 from serving.outcomes import query_digest
 from serving.router import Router
-from tests.serving.meta_world import ERAS, WORLD, World, publish, said
+from tests.serving.meta_world import ERAS, WORLD, World, publish, row, said
 
 
 @pytest.fixture
@@ -145,6 +145,17 @@ async def test_strangers_words_show_nothing_hidden_and_cannot_close_their_marks(
     for text in (said(found), said(told), str(told.structured_content["contract"])):
         assert not set(text) & set("\u200b\u202e\x1b")
     assert "[end of third-party content" in said(told)
+
+
+async def test_a_contract_that_is_too_large_is_cut_and_says_so(tmp_path: Path) -> None:
+    many = {f"field_{i}": {"type": "string", "description": "x" * 500} for i in range(300)}
+    publish(tmp_path, [row("npm:big", "huge", "Take everything", {"properties": many})])
+    async with World(tmp_path).client() as client:
+        told = await client.call_tool("describe_tool", {"tool_id": "npm:big::huge"})
+    assert told.structured_content["cut"] is True
+    assert "left out" in said(told)
+    assert len(said(told)) < 90_000
+    assert told.structured_content["contract"]["name"] == "huge"
 
 
 @pytest.mark.parametrize("tool", ["describe_tool", "call_tool"])

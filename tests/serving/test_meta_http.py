@@ -11,6 +11,7 @@ import pytest
 from mcp_types import ResourceListChangedNotification, ToolListChangedNotification
 
 from serving.meta import HttpSettings, MetaPolicy, Token, TokenError, new_token, run_http
+from serving.meta.changes import Changes
 from serving.meta.streamable import CannotServe
 from tests.serving.meta_world import (
     ERAS,
@@ -143,6 +144,15 @@ async def test_a_page_that_points_its_name_here_is_refused(
     assert answer.status_code == status
 
 
+async def test_a_host_that_was_named_is_accepted_besides_loopback(world: World) -> None:
+    named = {"hosts": ("mill.example",), "origins": ("https://mill.example",)}
+    headers = {**HEADERS, "Host": "mill.example", "Origin": "https://mill.example"}
+    async with over_http(world, **named) as url, httpx2.AsyncClient() as http:
+        ours = await http.post(url, json=INITIALIZE, headers=headers)
+        loopback = await http.post(url, json=INITIALIZE, headers=HEADERS)
+    assert (ours.status_code, loopback.status_code) == (200, 200)
+
+
 @pytest.mark.parametrize("mode", ERAS)
 async def test_beyond_its_requests_a_token_is_told_when_to_come_again(
     world: World, mode: str
@@ -227,6 +237,21 @@ async def test_sessions_are_told_of_a_new_index(world: World) -> None:
     assert "10 tools" in now
     assert capabilities.tools.list_changed
     assert capabilities.resources.list_changed
+
+
+async def test_a_session_that_has_ended_is_told_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = Changes()
+    monkeypatch.setattr("serving.meta.server.Changes", lambda: changes)
+    async with over_http(world) as url:
+        async with http_client(url, None, "legacy") as client:
+            await client.list_tools()
+            assert len(changes.sessions) == 1
+        with anyio.fail_after(5):
+            while changes.sessions:
+                await anyio.sleep(0.02)
+        await changes.announce()
 
 
 async def test_listeners_are_told_of_a_new_index(world: World) -> None:

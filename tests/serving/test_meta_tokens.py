@@ -10,6 +10,7 @@ from serving.meta import HttpSettings, MetaPolicy, Token, TokenError, read_token
 from serving.meta.limits import Limits, TooMany
 from serving.meta.policy import is_loopback
 from serving.meta.tokens import owner_of
+from tests.servers.test_light_imports import heavy_after
 
 SECRET = "a-secret-of-some-length"
 DIGEST = sha256(SECRET.encode()).hexdigest()
@@ -37,7 +38,6 @@ def test_a_file_in_toml_or_json_names_who_may_what(tmp_path: Path) -> None:
     (tmp_path / "tokens.json").write_text(json.dumps(rows))
     (only,) = read_tokens(tmp_path / "tokens.json")
     assert only.allow == ()
-    assert not only.allows("npm:files::read_file")
 
 
 @pytest.mark.parametrize(
@@ -138,3 +138,7 @@ def test_a_place_is_given_back_however_a_request_ends() -> None:
         fail()
     with limits.running(token):
         pass
+
+
+def test_serving_imports_nothing_heavy_and_the_protocol_only_when_it_serves() -> None:
+    assert heavy_after("serving.meta") == []

@@ -38,12 +38,12 @@ class Router:
             )
         self.index = index
         self.blocked = blocked or Blocked()
-        self._encoder = encoder
+        self.encoder = encoder
         self._eligible = Eligible(index, self.blocked)
 
     def blocking(self, blocked: Blocked) -> "Router":
         """The same router under other decisions of the quarantine."""
-        return Router(self.index, self._encoder, blocked)
+        return Router(self.index, self.encoder, blocked)
 
     def find(self, ask: Ask) -> Answer:
         """The best tools for one question. Raises BadQuery."""
@@ -57,7 +57,7 @@ class Router:
         said = [ask.context for ask, _ in ready if ask.context]
         texts = list(dict.fromkeys([*(text for pair in pairs for text in pair), *said]))
         at = {text: row for row, text in enumerate(texts)}
-        vectors = self._encoder.embed(texts) if texts else np.zeros((0, 1), np.float32)
+        vectors = self.encoder.embed(texts) if texts else np.zeros((0, 1), np.float32)
         shared = (time.perf_counter() - began) / max(len(asks), 1)
         out = []
         for (ask, notes), (tool, server) in zip(ready, pairs, strict=True):

@@ -17,7 +17,7 @@ import numpy as np
 
 from serving.ranking.model import IndexBroken
 
-_BUILT_IN = Path(__file__).with_name("fusion.json")
+BUILT_IN = Path(__file__).with_name("fusion.json")
 RELIABILITY = 0.6  # what all calls or none having worked moves a score: half a word's worth
 _PLACES = 6  # decimals kept of a probability
 
@@ -71,4 +71,4 @@ def read_fusion(held: Mapping[str, Any], where: str) -> Fusion:
 @lru_cache(maxsize=1)
 def built_in() -> Fusion:
     """The weights that ship with the program; `fusion.json` says what they were fitted on."""
-    return read_fusion(json.loads(_BUILT_IN.read_bytes()), str(_BUILT_IN))
+    return read_fusion(json.loads(BUILT_IN.read_bytes()), str(BUILT_IN))

@@ -1,13 +1,15 @@
 """Concurrent clients on the HTTP meta-server while new index versions are published under it.
 
-What belongs here: the server in a process of its own, the clients, the publisher, what an answer
-must satisfy. What does not: the server (`serving/meta`), times of a search (`router_latency.py`).
+What belongs here: the server and the publisher, each a process of its own, and the figures. What
+does not: the clients (`router_clients.py`), the server itself (`serving/meta`), times of a search
+(`router_latency.py`).
 
 The versions share no tool: each holds another part of the pool's servers, so an answer that names
 one version and holds a tool of another is a stale mix. Clients are of the `mcp` SDK and share one
-process; the server has its own.
+process.
 
-    python -m benchmarks.router_serve PLACE     the server alone; prints its address
+    python -m benchmarks.router_serve PLACE                    the server alone; prints its address
+    python -m benchmarks.router_serve PLACE EVERY VERSION …    the publisher alone
 """
 
 import argparse
@@ -17,14 +19,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from assets.vectors.embed import MiniLM, save_encoder
+from benchmarks.router_clients import Asking, Seen, client
 from benchmarks.router_data import Pool, queries, smithery
 from benchmarks.router_index import source_of
 from benchmarks.router_vectors import Kept
@@ -35,16 +39,6 @@ _VERSIONS = 3
 _SECRET_NAME = "TOOLMILL_BENCH_TOKEN"
 
 
-@dataclass
-class Seen:
-    """What the clients saw."""
-
-    took: list[float] = field(default_factory=list)
-    versions: Counter[str] = field(default_factory=Counter)
-    errors: Counter[str] = field(default_factory=Counter)
-    mixed: int = 0
-
-
 def serve(asked: argparse.Namespace) -> dict[str, Any]:
     """{requests, per_second, errors, stale_mix, ms, versions, published}."""
     place, held, texts = _world(asked)
@@ -52,19 +46,26 @@ def serve(asked: argparse.Namespace) -> dict[str, Any]:
 
     secret, _ = new_token()
     env = {**os.environ, _SECRET_NAME: secret, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "benchmarks.router_serve", str(place)]
-    server = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
-    try:
-        assert server.stdout is not None
-        url = server.stdout.readline().strip()
+    with _running([str(place)], env) as server:
+        url = server.stdout.readline().strip() if server.stdout else ""
         if not url:
             raise RuntimeError("the meta-server ended before it was ready; see its log above")
-        seen, published, spent = asyncio.run(_minute(asked, url, secret, place, held, texts))
+        publishing = [str(place), str(asked.every), *held]
+        asking = Asking(url, secret, asked.seconds, held)
+        seen, published, spent = asyncio.run(_asked(asking, asked.clients, publishing, texts))
         memory = _rss_mb(server.pid)
+    return _figures(seen, published, spent, memory, {v: len(of) for v, of in held.items()})
+
+
+@contextmanager
+def _running(arguments: list[str], env: dict[str, str]) -> "Iterator[subprocess.Popen[str]]":
+    command = [sys.executable, "-m", "benchmarks.router_serve", *arguments]
+    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
     finally:
-        server.send_signal(signal.SIGTERM)
-        server.wait(20)
-    return _figures(asked, seen, published, spent, memory, {v: len(of) for v, of in held.items()})
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
 
 
 def _world(asked: argparse.Namespace) -> tuple[Path, dict[str, set[str]], list[str]]:
@@ -87,77 +88,27 @@ def _part(name: str, pool: Pool) -> int:
     return int(digest(["serve", name.rpartition("::")[0]])[-8:], 16) % _VERSIONS
 
 
-async def _minute(
-    asked: argparse.Namespace,
-    url: str,
-    secret: str,
-    place: Path,
-    held: dict[str, set[str]],
-    texts: list[str],
+async def _asked(
+    asking: Asking, clients: int, publishing: list[str], texts: list[str]
 ) -> tuple[Seen, int, float]:
-    seen, began = Seen(), time.perf_counter()
-    until = began + asked.seconds
-    clients = [
-        asyncio.create_task(_client(url, secret, texts[at :: asked.clients], until, held, seen))
-        for at in range(asked.clients)
+    """Connects every client, then asks and publishes for the time that was asked for."""
+    seen, go = Seen(), asyncio.Event()
+    tasks = [
+        asyncio.create_task(client(asking, texts[at::clients], go, seen)) for at in range(clients)
     ]
-    published = await _publish(place, list(held), until, asked.every)
-    await asyncio.gather(*clients)
-    return seen, published, time.perf_counter() - began
-
-
-async def _publish(place: Path, versions: list[str], until: float, every: float) -> int:
-    """Points to the next version every few seconds; how many times it did."""
-    count = 0
-    while time.perf_counter() + every < until:
-        await asyncio.sleep(every)
-        count += 1
-        await asyncio.to_thread(point_to, place, versions[count % len(versions)])
-    await asyncio.sleep(max(0.0, until - time.perf_counter()))
-    return count
-
-
-async def _client(
-    url: str, secret: str, texts: list[str], until: float, held: dict[str, set[str]], seen: Seen
-) -> None:
-    import httpx2
-    from mcp import Client
-    from mcp.client.streamable_http import streamable_http_client
-
-    headers = {"Authorization": f"Bearer {secret}"}
-    try:
-        async with (
-            httpx2.AsyncClient(headers=headers, timeout=60) as http,
-            Client(streamable_http_client(url, http_client=http)) as client,
-        ):
-            at = 0
-            while time.perf_counter() < until:
-                began = time.perf_counter()
-                given = {"query": texts[at % len(texts)], "k": 5}
-                answer = await client.call_tool("find_tools", given)
-                _note(answer, time.perf_counter() - began, held, seen)
-                at += 1
-    except Exception as error:
-        seen.errors[f"{type(error).__name__}: {str(error)[:200]}"] += 1
-
-
-def _note(answer: Any, took: float, held: dict[str, set[str]], seen: Seen) -> None:
-    told = answer.structured_content
-    if answer.is_error or not told:
-        seen.errors[str(answer.content)[:200]] += 1
-        return
-    version = told["index"]
-    hits = {hit["tool_id"] for row in told["answers"] for hit in row["hits"]}
-    if version not in held:
-        seen.errors[f"an index that was never published: {version[:20]}"] += 1
-    elif not hits <= held[version]:
-        seen.mixed += 1
-    seen.took.append(took * 1000)
-    seen.versions[version[:12]] += 1
+    while seen.connected + sum(seen.errors.values()) < clients:
+        await asyncio.sleep(0.1)
+    with _running(publishing, dict(os.environ)) as publisher:
+        began = time.perf_counter()
+        go.set()
+        await asyncio.gather(*tasks)
+        spent = time.perf_counter() - began
+        publisher.send_signal(signal.SIGTERM)
+        told, _ = await asyncio.to_thread(publisher.communicate, None, 30)
+    return seen, len(told.splitlines()), spent
 
 
 def _figures(
-    asked: argparse.Namespace,
     seen: Seen,
     published: int,
     spent: float,
@@ -167,7 +118,7 @@ def _figures(
     took = seen.took or [float("nan")]
     p50, p95, p99 = (round(float(ms), 1) for ms in np.quantile(took, [0.5, 0.95, 0.99]))
     return {
-        "clients": asked.clients,
+        "clients": seen.connected,
         "seconds": round(spent, 1),
         "requests": len(seen.took),
         "per_second": round(len(seen.took) / spent, 1),
@@ -191,14 +142,29 @@ def _rss_mb(pid: int) -> float:
 
 
 def main() -> None:
+    place, *publishing = sys.argv[1:]
+    if publishing:
+        _publish(Path(place), float(publishing[0]), publishing[1:])
+    else:
+        _serve(Path(place))
+
+
+def _publish(place: Path, every: float, versions: list[str]) -> None:
+    """Points to the next version every few seconds, and prints each."""
+    for version in cycle([*versions[1:], versions[0]]):
+        time.sleep(every)
+        point_to(place, version)
+        print(version, flush=True)
+
+
+def _serve(place: Path) -> None:
     """The server alone, until it is told to end."""
-    from serving.meta import HttpSettings, MetaPolicy, Token, run_http
+    from serving.meta import HttpSettings, MetaPolicy, run_http
     from serving.meta.tokens import token_of
     from serving.outcomes import Outcomes
     from serving.router import ServedRouter
 
-    place = Path(sys.argv[1])
-    bench: Token = token_of(
+    bench = token_of(
         os.environ[_SECRET_NAME], "bench", calls=False, requests_per_minute=None, concurrent=None
     )
     settings = HttpSettings(port=0, tokens=(bench,))

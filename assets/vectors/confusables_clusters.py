@@ -21,6 +21,7 @@ ALIKE = 0.85
 TWIN = 0.97
 CAP = 20  # texts of one cluster: 190 pairs; 36 servers have a `search` of their own words
 _NEAREST = 32  # likenesses kept for one text: more than a cluster holds
+_ROUNDING = 1e-4
 _ROWS, _COLUMNS = 1024, 8192  # of one product: 32 MB, whatever the number of texts
 
 
@@ -80,9 +81,9 @@ def _near(matrix: np.ndarray, mute: np.ndarray) -> Iterator[tuple[tuple[int, int
     for top in range(0, n, _ROWS):
         rows, columns, values = [], [], []
         for left in range(top, n, _COLUMNS):
-            alike = cosines(matrix[top : top + _ROWS], matrix[left : left + _COLUMNS])
-            i, j = np.nonzero(alike >= ALIKE)
-            value = alike[i, j]
+            alike = matrix[top : top + _ROWS] @ matrix[left : left + _COLUMNS].T
+            i, j = np.nonzero(alike >= ALIKE - _ROUNDING)
+            value = np.round(alike[i, j], 4)
             i, j = i + top, j + left
             fits = (i < j) & (value >= np.maximum(least[i], least[j]))
             rows.append(i[fits])

@@ -25,8 +25,8 @@ from assets.contracts.places import (
     types_at,
     value_at,
 )
-from assets.contracts.schemas import property_schemas
-from assets.contracts.spelling import nearest, plain, same
+from assets.contracts.schemas import json_type, property_schemas
+from assets.contracts.spelling import nearest, plain, reminds, same
 from assets.contracts.validate import Flaw
 
 _WRAPPERS = ("arguments", "args", "params", "parameters", "input", "inputs", "kwargs", "tool_input")
@@ -34,6 +34,7 @@ _BESIDE = ("name", "tool", "tool_name", "function", "type", "id", "method", "ser
 _WHOLE = re.compile(r"[+-]?\d{1,18}(?:\.0{1,18})?")
 _NUMBER = re.compile(r"[+-]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,3})?")
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+_WORDS = 4  # of one entry of a list that was given as text with commas
 _LONGEST = 100_000  # characters of a text that is read as JSON
 
 
@@ -63,11 +64,20 @@ def unwrapped(schema: Mapping[str, Any], arguments: Any, tool: str) -> Iterator[
     for name, held in arguments.items():
         if name in declared or (name not in _WRAPPERS and name != tool):
             continue
-        if any(one != name and (one not in _BESIDE or one in declared) for one in arguments):
+        if not all(
+            _stands_beside(one, arguments, declared, tool) for one in arguments if one != name
+        ):
             continue
         inner = _read(held) if isinstance(held, str) else held
         if isinstance(inner, dict):
             yield Change(inner, f"the arguments were wrapped in {name!r}: took them out", True)
+
+
+def _stands_beside(
+    name: Any, arguments: Mapping[str, Any], declared: Mapping[str, Any], tool: str
+) -> bool:
+    """Whether it belongs to the wrapping: the tool's name, an id; no argument of the tool."""
+    return name in _BESIDE and (name not in declared or arguments[name] == tool)
 
 
 def changes_at(schema: Mapping[str, Any], arguments: Any, flaw: Flaw) -> Iterator[Change]:
@@ -89,12 +99,14 @@ def changes_at(schema: Mapping[str, Any], arguments: Any, flaw: Flaw) -> Iterato
 
 
 def dropped_at(schema: Mapping[str, Any], arguments: Any, flaw: Flaw) -> Iterator[Change]:
-    """Without an argument that the contract forbids outright, unless some name is near to it: then
-    it is a mistake that somebody has to look at."""
+    """Without an argument that the contract forbids outright. Not where a name is near to it, or
+    one that is required is missing: then it may be what was meant, and its value would be lost."""
     if flaw.kind != "unknown_argument" or not flaw.at or not closed_at(schema, flaw.at[:-1]):
         return
     name, declared = str(flaw.at[-1]), declared_at(schema, flaw.at[:-1])
-    if any(same(name, [one]) or nearest(name, [one]) for one in declared):
+    around = value_at(arguments, flaw.at[:-1])
+    missing = [one for one in declared if required_at(schema, (*flaw.at[:-1], one))]
+    if any(one not in around for one in missing) or any(reminds(name, one) for one in declared):
         return
     told = f"dropped {shown_place(flaw.at)}, which the contract forbids"
     yield Change(_without(arguments, flaw.at), told)
@@ -107,7 +119,8 @@ def _names(schema: Mapping[str, Any], arguments: Any, flaw: Flaw) -> Iterator[Ch
         return
     declared = declared_at(schema, flaw.at[:-1])
     free = [name for name in declared if name not in around]
-    strangers = [str(name) for name in around if name not in declared]
+    known = set(declared)
+    strangers = [str(name) for name in around if name not in known]
     wrong = [str(flaw.at[-1])] if flaw.kind == "unknown_argument" else strangers
     for alike in (same, nearest):
         for name in wrong:
@@ -139,14 +152,18 @@ def _values(value: Any, schema: Any, root: Mapping[str, Any]) -> Iterator[tuple[
         if "string" in types:
             yield _number_text(value), False
     elif isinstance(value, list | dict):
-        if isinstance(value, list) and len(value) == 1 and "array" not in types:
-            yield value[0], True
+        alone = value[0] if isinstance(value, list) and len(value) == 1 else ABSENT
+        if alone is not ABSENT and ("array" not in types or json_type(alone) in types):
+            yield alone, True
         if "string" in types:
             yield json.dumps(value, ensure_ascii=False), False
     if "array" in types and not isinstance(value, list) and value is not None:
+        parts = [one.strip() for one in value.split(",")] if isinstance(value, str) else []
+        # Of 84 golden lists of texts, none of one held a comma in it and one of several did, a
+        # list of sentences: a few words between commas are a list.
+        if len(parts) > 1 and all(0 < len(one.split()) <= _WORDS for one in parts):
+            yield parts, True
         yield [value], True
-        if isinstance(value, str) and "," in value:
-            yield [one.strip() for one in value.split(",") if one.strip()], True
 
 
 def _from_text(text: str, types: set[str]) -> Iterator[tuple[Any, bool]]:

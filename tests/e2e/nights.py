@@ -49,6 +49,15 @@ class Nights:
             raise_on_error=False,
         )
 
+    def serve(self) -> dg.ExecuteInProcessResult:
+        """The release and its index, without what training has to come first for."""
+        job = self._defs().resolve_job_def("serve")
+        return job.execute_in_process(
+            instance=self.instance,
+            asset_selection=[dg.AssetKey("release"), dg.AssetKey("router_index")],
+            raise_on_error=False,
+        )
+
     def nightly(self) -> dict[tuple[str, str], int]:
         """One night of every marketplace; the attempts it made, per (stage, status)."""
         counts: dict[tuple[str, str], int] = {}

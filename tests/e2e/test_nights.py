@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import anyio
 import dagster as dg
 import polars as pl
 import pytest
@@ -15,7 +16,9 @@ from assets.servers.rows import DEPLOYMENTS
 from assets.synthesis.rows import PAIRS, unit_key
 from assets.vectors.index import VECTORS
 from demo.server import Replicas, replicas
+from serving.exported import export_release
 from tests.e2e.nights import Nights, checks, skip_without_sandbox
+from tests.e2e.served import asked, serving
 from training.training_set import TRAINING_SET
 from warehouse.tables import TableSpec
 
@@ -173,3 +176,60 @@ def test_a_bad_night_keeps_yesterday_and_leaves_the_other_marketplace_alone(
     nights.world.switch(faults={})
     assert nights.run("nightly", market).success
     assert nights.versions() == before
+
+
+def test_a_night_is_served_from_an_exported_release_and_its_tools_are_called(
+    nights: Nights, tmp_path: Path
+) -> None:
+    result = nights.serve()
+    assert result.success, checks(result)
+    again = nights.serve()
+    assert versions_of(again) == versions_of(result)  # nothing new, no new index
+    release = tmp_path / "release"
+    told = export_release(nights.home, release)
+    assert told["tools"] == len(tools_served(nights))
+    anyio.run(converse, release, nights.home)
+    rows = [row for file in (release / "outcomes").glob("*") for row in read(file)]
+    assert [(row["status"], row.get("blame")) for row in rows] == [
+        ("ok", None), ("ok", None), ("invalid_arguments", "caller"),
+    ]  # fmt: skip
+
+
+async def converse(release: Path, home: Path) -> None:
+    """An agent looks for tools, runs one in the sandbox and one elsewhere, and errs."""
+    async with serving(release, home, "--consent", "always") as session:
+        found = await asked(session, "find_tools", query="turn a headline into a web address")
+        slug = found["answers"][0]["hits"][0]["tool_id"]
+        assert slug.endswith("::make_slug")
+        made = await asked(
+            session, "call_tool", tool_id=slug, arguments={"headline": "Café au lait, twice"}
+        )
+        assert "cafe-au-lait-twice" in json.dumps(made)
+        found = await asked(session, "find_tools", query="explain a term of the glossary")
+        term = found["answers"][0]["hits"][0]["tool_id"]
+        said = await asked(session, "call_tool", tool_id=term, arguments={"term": "drift"})
+        assert "one night and the next" in json.dumps(said)
+        wrong = await asked(session, "call_tool", tool_id=slug, arguments={"headlin": "x"})
+        assert "headline" in json.dumps(wrong)
+
+
+def tools_served(nights: Nights) -> set[tuple[str, str]]:
+    """Every tool that is not held."""
+    held = {"look_up"}  # the poisoned one
+    rows = nights.warehouse.tables.read(SNAPSHOTS).to_dicts()
+    return {(row["server_id"], row["tool"]) for row in rows if row["tool"] not in held}
+
+
+def versions_of(result: dg.ExecuteInProcessResult) -> dict[str, str]:
+    """Asset -> data version."""
+    return {
+        event.asset_key.to_user_string(): str(
+            event.step_materialization_data.materialization.tags["dagster/data_version"]
+        )
+        for event in result.get_asset_materialization_events()
+        if event.asset_key
+    }
+
+
+def read(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]

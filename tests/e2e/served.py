@@ -1,0 +1,35 @@
+"""A client of `toolmill serve`: what an agent's host does, over standard input and output.
+
+What belongs here: starting the command and asking it. What does not: what must come of it.
+"""
+
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+
+@asynccontextmanager
+async def serving(place: Path, home: Path, *options: str) -> AsyncIterator[Any]:
+    """A session with the meta-server of `place`; packages of `home` are launched."""
+    from mcp import ClientSession, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+
+    command = [sys.executable, "-m", "orchestration", "serve", "--place", str(place), *options]
+    parameters = StdioServerParameters(
+        command=command[0],
+        args=command[1:],
+        env={"PATH": os.environ["PATH"], "TOOLMILL_HOME": str(home)},
+        cwd=Path(__file__).resolve().parents[2],
+    )
+    async with stdio_client(parameters) as streams, ClientSession(*streams[:2]) as session:
+        await session.initialize()
+        yield session
+
+
+async def asked(session: Any, tool: str, **arguments: Any) -> dict[str, Any]:
+    """The structured answer of one of the meta-server's tools."""
+    result = await session.call_tool(tool, arguments)
+    return result.structured_content or {}

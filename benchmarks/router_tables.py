@@ -83,7 +83,14 @@ def _latency(found: Mapping[str, Any]) -> str:
         for row in found["rows"]
     ]  # fmt: skip
     header = ["tools", *timed, "search : one", "search : all", "RSS MB", "of it index", "load"]
-    return "Milliseconds, p50 / p95 / p99, one thread.\n\n" + _markdown(header, rows)
+    worked = [
+        [f"{row['tools']:,}", *(f"{row[name]['cpu p50']:.2f} / {row[name]['cpu p95']:.2f}"
+                                for name in timed)]
+        for row in found["rows"]
+    ]  # fmt: skip
+    said = "Milliseconds, p50 / p95 / p99, one thread; ratios by the processor's time."
+    cpu = _markdown(["tools", *timed], worked)
+    return f"{said}\n\n{_markdown(header, rows)}\n\nProcessor's time, p50 / p95:\n\n{cpu}"
 
 
 def _serve(found: Mapping[str, Any]) -> str:

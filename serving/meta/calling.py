@@ -90,6 +90,10 @@ async def _checked(
     if desk.caller is None or not token.calls:
         why = "calls are switched off here" if token.calls else "this token may not call tools"
         return called.refused(attempt, "calls_off", why, "find and describe go on working")
+    recipe = router.index.recipe(tool.server_id)
+    if recipe is None:
+        why = "not run: the index was built without a way to run this server"
+        return called.refused(attempt, "no_recipe", why, "find_tools may know another tool")
     contract = await desk.work(router.index.contract, place)
     steps, problems = (), await desk.work(_problems, contract, arguments)
     if problems and repair:
@@ -98,8 +102,7 @@ async def _checked(
     attempt.facts["repaired"] = len(steps)
     if problems:
         return called.invalid(attempt, problems, steps, repair)
-    runs = how_run(router.index.recipe(tool.server_id), tool.server_id)
-    ready = Ready(tool, contract, arguments, steps, runs)
+    ready = Ready(tool, contract, arguments, steps, how_run(recipe, tool.server_id))
     refusal = await _consented(desk, token, attempt, ready, client)
     return refusal or await _run(desk, attempt, ready)
 

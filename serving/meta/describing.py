@@ -43,7 +43,7 @@ async def describe_tool(desk: Desk, token: Token, given: Mapping[str, Any]) -> R
     place, tool = found
     copy = Bounded(_CONTRACT, longest=_TEXT)
     contract = copy(await desk.work(router.index.contract, place))
-    runs = how_run(router.index.recipe(tool.server_id), tool.server_id)
+    recipe = router.index.recipe(tool.server_id)
     told = {
         "index": router.index.version,
         "tool_id": exact(tool.tool_id, 400),
@@ -52,8 +52,8 @@ async def describe_tool(desk: Desk, token: Token, given: Mapping[str, Any]) -> R
         "flags": [exact(flag, 60) for flag in tool.flags],
         "marketplaces": list(tool.marketplaces),
         "reliability": tool.reliability,
-        "runs": runs,
-        "callable": desk.caller is not None and token.calls,
+        "runs": how_run(recipe, tool.server_id),
+        "callable": desk.caller is not None and token.calls and recipe is not None,
         "consent": _consent(desk, token, tool),
         **({"cut": True} if copy.cut else {}),
     }
@@ -85,7 +85,7 @@ def _text(told: Mapping[str, Any]) -> str:
     lines = [
         f"{told['tool_id']} in index {short(told['index'])}",
         f"runs: {told['runs']}",
-        f"consent: {needed}" if told["callable"] else "calls: not possible with this token",
+        f"consent: {needed}" if told["callable"] else "calls: not possible here",
         *([f"flagged: {', '.join(told['flags'])}"] if told["flags"] else []),
         *(["parts of the contract were left out: it is too large"] if told.get("cut") else []),
         marked(as_json(told["contract"]), told["tool_id"]),

@@ -67,8 +67,9 @@ WORLD = [
     row("npm:odd", "slow", "Sleep for an hour", annotations=READS),
 ]  # fmt: skip
 RECIPES = {
-    "npm:files": {"ecosystem": "npm", "name": "files", "version": "1.2.3", "args": ["--key=s3cret"]}
-}
+    f"npm:{name}": {"ecosystem": "npm", "name": name, "version": "1.2.3", "args": ["--key=s3cret"]}
+    for name in ("files", "odd")
+} | {f"pypi:{name}": {"ecosystem": "pypi", "name": name} for name in ("clock", "mail")}
 
 
 def publish(place: Path, rows: Sequence[dict[str, Any]] = WORLD, release: str = "r1") -> str:

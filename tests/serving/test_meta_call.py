@@ -9,7 +9,7 @@ import pytest
 
 from serving.blocked import block
 from serving.meta import MetaPolicy, Token
-from tests.serving.meta_world import ERAS, WORLD, World, answering, publish, said
+from tests.serving.meta_world import ERAS, WORLD, World, answering, publish, row, said
 
 READ = {"tool_id": "npm:files::read_file", "arguments": {"path": "/etc/motd"}}
 WRITE = {"tool_id": "npm:files::write_file", "arguments": {"path": "/tmp/x", "text": "hello"}}
@@ -297,6 +297,18 @@ async def test_calls_can_be_switched_off_for_all_or_for_one_token(world: World) 
         result = await client.session.call_tool("call_tool", READ)
     assert "may not call" in said(result)
     assert reader.caller.called == []
+
+
+async def test_nobody_is_asked_for_a_tool_that_cannot_be_run_here(tmp_path: Path) -> None:
+    publish(tmp_path, [row("npm:unknown", "tool", "Do a thing")])
+    world, asked = World(tmp_path), []
+    async with world.client(elicit=answering("accept", asked)) as client:
+        told = await client.call_tool("describe_tool", {"tool_id": "npm:unknown::tool"})
+        result = await client.call_tool("call_tool", {"tool_id": "npm:unknown::tool"})
+    assert told.structured_content["callable"] is False
+    assert result.structured_content["error"]["kind"] == "no_recipe"
+    assert (asked, world.caller.called) == ([], [])
+    assert world.recorded[0]["error_kind"] == "no_recipe"
 
 
 async def test_an_argument_or_result_is_nowhere_in_the_outcomes(world: World) -> None:

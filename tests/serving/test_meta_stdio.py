@@ -46,7 +46,6 @@ async def test_the_whole_way_over_stdio(tmp_path: Path, mode: str) -> None:
     assert "toolmill://catalogue" in resources
     statuses = [line["status"] for line in World(tmp_path).recorded]
     assert statuses == ["ok", "ok", "invalid_arguments"]
-    assert (tmp_path / "closed").read_text() == "True"
 
 
 @pytest.mark.parametrize("mode", ERAS)
@@ -82,6 +81,25 @@ async def test_a_new_index_is_announced_over_stdio(tmp_path: Path) -> None:
                 await anyio.sleep(0.05)
         listed = (await mill.list_tools()).tools[0].description
     assert "2 tools of 1 server" in listed
+
+
+async def test_when_its_client_leaves_the_process_closes_what_it_runs_and_ends(
+    tmp_path: Path,
+) -> None:
+    publish(tmp_path)
+    command = [sys.executable, "-m", "tests.serving.meta_process", str(tmp_path), "ask"]
+    root = Path(__file__).parents[2]
+    async with await anyio.open_process(command, cwd=root, stderr=None) as process:
+        assert process.stdin
+        assert process.stdout
+        await process.stdin.send(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
+        with anyio.fail_after(60):
+            answer = await process.stdout.receive()
+            await process.stdin.aclose()
+            await process.wait()
+    assert answer.startswith(b'{"jsonrpc"')
+    assert process.returncode == 0
+    assert (tmp_path / "closed").read_text() == "True"
 
 
 async def test_without_an_index_the_server_starts_and_says_what_to_do(tmp_path: Path) -> None:

@@ -89,11 +89,15 @@ def confusables(
         if not pairs:
             continue
         name = digest(tools[0])[:16]
-        for one, other, cosine, kind in pairs:
-            first, second = (
-                Side(row["server_id"], contract_of(row), about.get(row["server_id"], ""))
-                for row in (one, other)
+        sides = {  # read once: a tool stands in as many pairs as its cluster has others
+            (row["server_id"], row["tool"]): Side(
+                row["server_id"], contract_of(row), about.get(row["server_id"], "")
             )
+            for pair in pairs
+            for row in pair[:2]
+        }
+        for one, other, cosine, kind in pairs:
+            first, second = (sides[row["server_id"], row["tool"]] for row in (one, other))
             sentence, kinds = tells_apart(first, second, rarity)
             out.append(
                 {

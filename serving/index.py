@@ -27,6 +27,7 @@ import numpy as np
 from assets.vectors.lexical import BM25
 from serving.ranking.building import Embed, Step, content_of, version_of, write_version
 from serving.ranking.model import (
+    BLOCK,
     FORMAT,
     Index,
     IndexBroken,
@@ -146,7 +147,7 @@ def served_version(place: Path) -> str:
 def load_index(place: Path, version: str) -> Index:
     """Reads one version. Raises IndexMissing or IndexBroken naming what is wrong and the mend.
 
-    Tool views but the first are mapped, not read: a query looks at some hundred rows of them.
+    Views that a query looks at for some hundred tools are mapped, not read.
     """
     folder = place / "router" / version
     if not folder.is_dir():
@@ -178,13 +179,14 @@ def _read(folder: Path, meta: Mapping[str, Any]) -> Index:
     if len(tools) != meta["counts"]["tools"] or len(servers) != meta["counts"]["servers"]:
         raise ValueError(f"{len(tools)} tools, expected {meta['counts']['tools']}")
     named = {name: meta[name] for name in ("version", "release", "embedder", "adapter")}
-    views = {name: _view(folder, name, of["level"]) for name, of in meta["views"].items()}
+    block, views = _views(folder, meta["views"])
     trained = folder / "reranker.json"
     return Index(
         **named,
         tools=tools,
         servers=servers,
         views=views,
+        block=block,
         fields={name: _field(folder, name, **of) for name, of in meta["fields"].items()},
         twins=np.load(folder / "twins.npy"),
         recipes={row["server_id"]: row["recipe"] for row in _lines(folder / "recipes.jsonl")},
@@ -204,10 +206,18 @@ def _tool(row: dict[str, Any]) -> Tool:
     return Tool(**{**row, **listed})
 
 
-def _view(folder: Path, name: str, level: str) -> View:
-    mapped = None if name == "full" or level == "server" else "r"
-    vectors = np.load(folder / f"view-{name}.npy", mmap_mode=mapped)
-    return View(vectors, np.load(folder / f"view-{name}.owner.npy"), level)
+def _views(
+    folder: Path, held: Mapping[str, Mapping[str, Any]]
+) -> tuple[np.ndarray, dict[str, View]]:
+    """The views, and the one array that those every query is held against are slices of."""
+    found = {name: np.load(folder / f"view-{name}.npy", mmap_mode="r") for name in held}
+    block = np.concatenate([found[name] for name in BLOCK])
+    end = 0
+    for name in BLOCK:
+        start, end = end, end + len(found[name])
+        found[name] = block[start:end]
+    owners = {name: np.load(folder / f"view-{name}.owner.npy") for name in held}
+    return block, {name: View(found[name], owners[name], of["level"]) for name, of in held.items()}
 
 
 def _field(folder: Path, name: str, size: int, stemmed: bool) -> BM25:

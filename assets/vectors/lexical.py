@@ -126,12 +126,18 @@ class BM25:
 
     def shared_words(self, query: str, document: int) -> list[str]:
         """The query's words that the document holds, heaviest first: why it matched."""
-        found = []
+        return self.shared(query, np.array([document]))[0]
+
+    def shared(self, query: str, documents: np.ndarray) -> list[list[str]]:
+        """`shared_words` of several documents."""
+        found: list[list[tuple[float, str]]] = [[] for _ in documents]
         for term in self.cut(query):
             place = self.terms.get(term)
-            if place is not None:
-                span = slice(self.starts[place], self.starts[place + 1])
-                at = np.flatnonzero(self.documents[span] == document)
-                if len(at):
-                    found.append((float(self.weights[span][at[0]]), term))
-        return [term for _, term in sorted(found, reverse=True)]
+            if place is None:
+                continue
+            start, end = int(self.starts[place]), int(self.starts[place + 1])
+            held = self.documents[start:end]  # in rising order
+            at = np.minimum(np.searchsorted(held, documents), end - start - 1)
+            for which in np.flatnonzero(held[at] == documents).tolist():
+                found[which].append((float(self.weights[start + at[which]]), term))
+        return [[term for _, term in sorted(of, reverse=True)] for of in found]

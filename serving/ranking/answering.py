@@ -63,9 +63,10 @@ class Router:
         for (ask, notes), (tool, server) in zip(ready, pairs, strict=True):
             began = time.perf_counter()
             vector = vectors[at[tool]]
+            of_server = vector if server == tool else vectors[at[server]]
             if ask.context:
                 vector = unit(vector + CONTEXT * vectors[at[ask.context]])
-            signals = Signals(self.index, ask, vector, vectors[at[server]])
+            signals = Signals(self.index, ask, vector, of_server)
             hits, suitable = self._hits(signals)
             ms = (shared + time.perf_counter() - began) * 1000
             out.append(self._answer(ask, hits, suitable, notes, ms))
@@ -106,30 +107,30 @@ class Router:
         if suitable is None:
             suitable = BY_NAME["ours"](signals, mask, 1).suitable or 0.0
         shown = groups[: _shown(ask, ranked.scores[[group[0] for group in groups]])]
-        return [self._hit(signals, ranked, group) for group in shown], suitable
+        return self._shown(signals, ranked, shown), suitable
 
-    def _hit(self, signals: Signals, ranked: Ranked, group: list[int]) -> Hit:
-        at = group[0]
-        place = int(ranked.places[at])
-        tool = self.index.tools[place]
-        scores = {
-            name: round(float(part[at]), 4)
-            for name, part in ranked.parts.items()
-            if np.isfinite(part[at])
-        }
-        why = {
-            "view": _best_view(scores),
-            "scores": scores,
-            "words": signals.words(place),
-        }
+    def _shown(self, signals: Signals, ranked: Ranked, groups: list[list[int]]) -> list[Hit]:
+        heads = np.array([group[0] for group in groups], int)
+        words = signals.words(ranked.places[heads])
+        parts = np.round(np.array([part[heads] for part in ranked.parts.values()], float), 4)
+        rows = [dict(zip(ranked.parts, row, strict=True)) for row in parts.T.tolist()]
+        return [
+            self._hit(ranked, group, {name: v for name, v in row.items() if v == v}, said)
+            for group, row, said in zip(groups, rows, words, strict=True)
+        ]
+
+    def _hit(
+        self, ranked: Ranked, group: list[int], scores: dict[str, float], words: list[str]
+    ) -> Hit:
+        tool = self.index.tools[int(ranked.places[group[0]])]
         return Hit(
             tool_id=tool.tool_id,
             server_id=tool.server_id,
             tool=tool.tool,
-            score=round(float(ranked.scores[at]), 4),
+            score=round(float(ranked.scores[group[0]]), 4),
             description=tool.description,
             contract_digest=tool.contract_digest,
-            why=why,
+            why={"view": _best_view(scores), "scores": scores, "words": words},
             twins=tuple(self.index.tools[int(ranked.places[i])].tool_id for i in group[1:]),
             flags=tool.flags,
             read_only=tool.read_only,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from assets.vectors.lexical import BM25
+from assets.vectors.texts import FULL, SERVER_VIEWS
 
 if TYPE_CHECKING:
     from serving.ranking.fusion import Fusion
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 FORMAT = 2
 DESCRIPTION = 400  # characters of a description that a hit carries
 TOOL, SERVER = "tool", "server"  # levels of a view
+# The views that every query is held against, in one array: one product of 15,600 rows takes half
+# as long as three on two cores, where threads wait for each other after each.
+BLOCK = (FULL, *SERVER_VIEWS)
 
 
 class IndexMissing(RuntimeError):
@@ -96,6 +100,7 @@ class Index:
     tools: list[Tool]
     servers: list[Server]
     views: dict[str, View]
+    block: np.ndarray  # float32 [rows of BLOCK's views, dim]: those views are slices of it
     fields: dict[str, BM25]
     twins: np.ndarray  # int32 [tools]: the place of the first tool that says the same
     recipes: dict[str, dict[str, Any]]  # by server id

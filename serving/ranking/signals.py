@@ -9,9 +9,9 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from assets.vectors.lexical import stems
-from assets.vectors.texts import FULL, JOINT, SERVER_FIELD
+from assets.vectors.texts import ALL, FULL, JOINT, SERVER_FIELD
 from serving.ranking.asked import Ask
-from serving.ranking.model import Index
+from serving.ranking.model import BLOCK, Index
 
 
 def texts_of(ask: Ask) -> tuple[str, str]:
@@ -31,14 +31,23 @@ class Signals:
         self.tool_text, self.server_text = texts_of(ask)
 
     @cached_property
+    def _block(self) -> dict[str, np.ndarray]:
+        """Products of the tool's vector with all views of the block."""
+        product, out, end = self.index.block @ self.tool, {}, 0
+        for name in BLOCK:
+            start, end = end, end + len(self.index.views[name].vectors)
+            out[name] = product[start:end]
+        return out
+
+    @cached_property
     def dense(self) -> np.ndarray:
         """Cosine to each tool's full text, float32 [tools]."""
-        return self.index.views[FULL].vectors @ self.tool
+        return self._block[FULL]
 
     @cached_property
     def lexical(self) -> np.ndarray:
         """BM25 of each tool's whole text, float32 [tools]."""
-        return self.index.fields["all"].scores(self.tool_text)
+        return self.index.fields[ALL].scores(self.tool_text)
 
     def view(self, name: str, places: np.ndarray) -> np.ndarray:
         """Cosines of the tool's text to the tools at `places`, by a view of one row each."""
@@ -46,6 +55,8 @@ class Signals:
 
     def servers(self, name: str) -> np.ndarray:
         """Cosine of the server's text to each server, float32 [servers]."""
+        if self.server is self.tool:
+            return self._block[name]
         return self.index.views[name].vectors @ self.server
 
     @cached_property
@@ -71,9 +82,9 @@ class Signals:
     def _all_terms(self) -> list[str]:
         return sorted({*_terms(self.tool_text), *_terms(self.server_text)})
 
-    def words(self, place: int, most: int = 5) -> list[str]:
-        """The words that the question and the tool have in common, heaviest first."""
-        return self.index.fields["all"].shared_words(self.tool_text, place)[:most]
+    def words(self, places: np.ndarray, most: int = 5) -> list[list[str]]:
+        """The words that the question has in common with each tool, heaviest first."""
+        return [found[:most] for found in self.index.fields[ALL].shared(self.tool_text, places)]
 
 
 @lru_cache(maxsize=1_024)

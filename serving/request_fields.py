@@ -29,11 +29,12 @@ _NAMES = {
     "tool": TOOL, "tool name": TOOL, "mcp tool": TOOL, "task": TOOL, "tool task": TOOL,
 }  # fmt: skip
 _LABELS = (
-    r"(?:mcp[ _-]?)?server(?:[ _-]?name)?|platform|(?:mcp[ _-]?)?tool(?:[ _-]?(?:name|task))?|task"
+    r"(?:mcp[ _-]?)?servers?(?:[ _-]?name)?|platform"
+    r"|(?:mcp[ _-]?)?tools?(?:[ _-]?(?:name|task))?|task"
 )
-_BEFORE = r"[ \t>*_#\"'`\-+•·\d.,{(\[]{0,12}"  # bullets, quotes, emphasis, numbers
-_AFTER = r"[\"'`*_ \t]{0,6}"
-_LINE = re.compile(rf"^{_BEFORE}({_LABELS}){_AFTER}[:=：]", re.IGNORECASE | re.MULTILINE)
+_BEFORE = r"[ \t>*_#\"'`\-+•·\d.,{(\[|]{0,12}"  # bullets, quotes, emphasis, numbers
+_AFTER = r"[\"'`*_ \t)\]]{0,6}"
+_LINE = re.compile(rf"^{_BEFORE}({_LABELS}){_AFTER}[:=：|]", re.IGNORECASE | re.MULTILINE)
 _INLINE = re.compile(rf"(?<![^\s,;|\"'`*{{])({_LABELS}){_AFTER}[:=：]", re.IGNORECASE)
 _OPEN_TAG = re.compile(rf"<\s{{0,4}}({_LABELS})\s{{0,4}}>", re.IGNORECASE)
 _CLOSE_TAG = re.compile(rf"</\s{{0,4}}(?:{_LABELS})\s{{0,4}}>", re.IGNORECASE)

@@ -72,7 +72,7 @@ def _prepared(wanted: Wanted, policy: DeployPolicy, sandbox: SandboxPolicy) -> L
         raise CallFailed.of(Failure(error.kind, str(error)), sent=False) from None
     except SandboxUnavailable as error:
         raise _no_sandbox(error) from None
-    check_secrets(recipe, given, artifact.placeholders)
+    check_secrets(recipe, given, artifact)
     return launch_of(recipe, artifact, toolchain, given)
 
 

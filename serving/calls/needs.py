@@ -5,11 +5,12 @@ get a made-up secret: it lists its tools with one, but no call of it means anyth
 What does not: reading secrets (`assets/servers/secrets.py`), launching (`local_line.py`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from assets.servers.deploy import refusal
+from assets.servers.fetch import Artifact
 from assets.servers.local import given_names
 from assets.servers.placeholders import holds_secret
 from assets.servers.policy import DeployPolicy, conditions
@@ -60,10 +61,10 @@ def wanted(server_id: str, facts: Mapping[str, Any] | None, policy: DeployPolicy
     return Wanted(recipe, given, scripts, key, tuple(made_up))
 
 
-def check_secrets(recipe: Recipe, given: Given, more: Iterable[str] = ()) -> None:
-    """Raises CallFailed, naming variable and setting, where a secret is made up. more: what the
-    artefact's own manifest leaves open."""
-    made_up = {*recipe.placeholders, *more} - given_names(given)
+def check_secrets(recipe: Recipe, given: Given, artifact: Artifact | None = None) -> None:
+    """Raises CallFailed, naming variable and setting, where a secret is made up, by the listing or
+    by the artefact's own manifest."""
+    made_up = {*recipe.placeholders, *_of_manifest(artifact)} - given_names(given)
     missing = sorted(one for one in made_up if _is_secret(one, recipe))
     if not missing:
         return
@@ -73,9 +74,19 @@ def check_secrets(recipe: Recipe, given: Given, more: Iterable[str] = ()) -> Non
     raise CallFailed("needs_secret", found, mend=mend, sent=False)
 
 
+def _of_manifest(artifact: Artifact | None) -> Iterator[str]:
+    """The variables that a bundle fills from what it asks its user; what it puts elsewhere stands
+    under its own name."""
+    asked = [one for one in (artifact.placeholders if artifact else ()) if ":" in one]
+    secret = [one for one in asked if holds_secret(one.partition(":")[2])]
+    if artifact and secret:
+        variables = [f"env:{name}" for name in artifact.env if holds_secret(name)]
+        yield from variables or secret
+
+
 def _is_secret(place: str, recipe: Recipe) -> bool:
     kind, _, name = place.partition(":")
-    if kind in ("env", "header", "url"):
+    if kind in ("env", "header", "url", "user_config"):
         return holds_secret(name)
     if kind == "arg" and name.isdigit() and int(name) < len(recipe.args):
         at = int(name)

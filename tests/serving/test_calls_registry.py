@@ -1,0 +1,148 @@
+"""Tools of real servers from the registries, called in the sandbox; and a bundle of the demo."""
+
+import asyncio
+import json
+from hashlib import sha256
+
+import pytest
+
+from assets.servers.deploy import deploy
+from assets.servers.policy import DeployPolicy
+from assets.servers.recipe import Resolved, Unlaunchable, plan_recipe
+from assets.servers.recipe_facts import recipe_facts
+from assets.servers.resolve import Resolver
+from assets.servers.secrets import Secrets, ServerSecrets
+from assets.servers.toolchain import find_toolchain
+from demo.bundle import pack
+from serving.calls import Caller
+from tests.servers.conftest import BundleHost, host, npm, pypi
+from tests.serving.calling import said
+from tests.support.stranger import require_sandbox
+
+__all__ = ["host"]
+
+
+async def listed(recipe, policy):
+    """(Caller, the raw tools) of a server, probed as at night."""
+    require_sandbox()
+    deployed = await asyncio.to_thread(deploy, recipe, policy)
+    if deployed.probe.error_kind == "fetch_failed":
+        pytest.skip("the package registries are out of reach")
+    assert deployed.probe.status == "ok", deployed.probe.hint
+    facts = deployed.launched or recipe_facts(recipe)
+    by = {tool["name"]: tool for tool in deployed.probe.tools}
+    return Caller({recipe.server_id: facts}, policy), by
+
+
+def planned(listing, warehouse):
+    recipe = plan_recipe(listing, Resolver(warehouse.home, find_toolchain(), warehouse.ledger, "n"))
+    if isinstance(recipe, Unlaunchable) and recipe.kind == "fetch_failed":
+        pytest.skip("the package registries are out of reach")
+    assert not isinstance(recipe, Unlaunchable), recipe
+    return recipe
+
+
+def packed(host: BundleHost, name: str, version: str):
+    """The recipe of a bundle of the demo, served by the host."""
+    made = pack(name, version)
+    listing = host.listing(name, None)
+    host.files[f"/{name}.mcpb"] = made.data
+    package = listing.package.model_copy(update={"digest": f"sha256:{made.sha256}"})
+    listing = listing.model_copy(update={"package": package})
+    return plan_recipe(listing, lambda one: Resolved(one.version, str(one.digest)))
+
+
+async def test_a_bundle_of_the_demo_is_fetched_checked_and_called(host: BundleHost, tmp_path):
+    tmp_path.chmod(0o755)
+    recipe = packed(host, "notes", "1.0.0")
+    caller, by = await listed(recipe, DeployPolicy(tmp_path, twice=False))
+    fetched = len(host.requests)
+    note = {"title": "Milk", "text": "Two litres"}
+    try:
+        made = [
+            await caller.call(recipe.server_id, "create_note", by["create_note"], note)
+            for _ in range(2)
+        ]
+    finally:
+        await caller.close()
+    assert [one.status for one in made] == ["ok", "ok"], made
+    assert [json.loads(said(one))["id"] for one in made] == [1, 2]  # it kept the first one
+    assert len(host.requests) == fetched  # the probe's artefact, not another
+
+
+async def test_a_secret_that_a_bundle_s_own_manifest_asks_for_is_never_made_up(
+    host: BundleHost, tmp_path, monkeypatch
+):
+    require_sandbox()
+    tmp_path.chmod(0o755)
+    recipe = packed(host, "needs_key", "0.3.0")
+    key = "WEATHERKEY_API_KEY"
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    sources = {recipe.server_id: ServerSecrets(env={key: "env:MY_WEATHERKEY"})}
+    monkeypatch.setenv("MY_WEATHERKEY", "wk_live_" + "0a" * 12)
+    real = DeployPolicy(tmp_path, twice=False, secrets=Secrets(sources, bytes(16)))
+    found = []
+    for policy in (DeployPolicy(tmp_path), real):
+        caller = Caller({recipe.server_id: recipe_facts(recipe)}, policy)
+        probed = await asyncio.to_thread(deploy, recipe, real)
+        contract = next(iter(probed.probe.tools), {"name": "todays_weather", "inputSchema": schema})
+        ask = {"city": "Rome"}
+        try:
+            found.append(await caller.call(recipe.server_id, "todays_weather", contract, ask))
+        finally:
+            await caller.close()
+    assert (found[0].error_kind, found[0].blame) == ("needs_secret", "us")
+    assert f'{key} = "env:{key}"' in found[0].hint
+    assert (found[1].status, said(found[1])) == ("ok", "Mild, as always in Rome.")
+
+
+async def test_a_bundle_that_is_not_the_pinned_one_is_not_called(host: BundleHost, tmp_path):
+    recipe = plan_recipe(
+        host.listing("x", "serve([tool('a')])"),
+        lambda one: Resolved(one.version, f"sha256:{sha256(b'other').hexdigest()}"),
+    )
+    require_sandbox()
+    caller = Caller({recipe.server_id: recipe_facts(recipe)}, DeployPolicy(tmp_path))
+    contract = {"name": "a", "inputSchema": {"type": "object"}}
+    try:
+        found = await caller.call(recipe.server_id, "a", contract, {})
+    finally:
+        await caller.close()
+    assert (found.error_kind, found.blame) == ("integrity", "server")
+
+
+@pytest.mark.registry
+async def test_a_python_server_from_pypi_is_called(warehouse):
+    recipe = planned(pypi("mcp-server-time", "2026.10.19"), warehouse)
+    caller, by = await listed(recipe, DeployPolicy(warehouse.home, twice=False))
+    ask = caller.call
+    try:
+        tool = by["get_current_time"]
+        good = await ask(recipe.server_id, "get_current_time", tool, {"timezone": "Asia/Tokyo"})
+        odd = await ask(recipe.server_id, "get_current_time", tool, {"timezone": "Mars/Olympus"})
+        bad = await ask(recipe.server_id, "get_current_time", tool, {"timezone": 9})
+    finally:
+        await caller.close()
+    assert (good.status, '"timezone": "Asia/Tokyo"' in said(good)) == ("ok", True)
+    assert (odd.status, odd.blame) == ("tool_error", "tool")
+    assert (bad.status, bad.problems[0]["path"]) == ("invalid_arguments", "$.timezone")
+
+
+@pytest.mark.registry
+@pytest.mark.slow
+async def test_a_node_server_from_npm_is_called(warehouse):
+    listing = npm("@modelcontextprotocol/server-everything", "2026.8.31")
+    recipe = planned(listing, warehouse)
+    caller, by = await listed(recipe, DeployPolicy(warehouse.home, twice=False))
+    ask = caller.call
+    try:
+        echo = await ask(recipe.server_id, "echo", by["echo"], {"message": "hello"})
+        assert (echo.status, said(echo)) == ("ok", "Echo: hello")
+        sized = {
+            name: await ask(recipe.server_id, name, by[name], {})
+            for name in by
+            if "image" in name and not by[name]["inputSchema"].get("required")
+        }
+    finally:
+        await caller.close()
+    assert any(one["type"] == "image" for got in sized.values() for one in got.content), sized

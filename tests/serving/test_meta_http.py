@@ -103,6 +103,19 @@ async def test_without_a_known_token_the_door_is_shut(world: World, sent: str | 
     assert "wrong-wrong" not in answer.text
 
 
+async def test_no_token_is_ever_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    wrong = {**HEADERS, "Authorization": f"Bearer {OTHER}"}
+    async with over_http(world, tokens=(ALICE,)) as url, httpx2.AsyncClient() as http:
+        await http.post(url, json=INITIALIZE, headers=wrong)
+        async with http_client(url, SECRET) as client:
+            await client.call_tool("call_tool", READ)
+            await client.call_tool("find_tools", {"query": ""})
+    assert "toolmill" in caplog.text or "StreamableHTTP" in caplog.text
+    assert SECRET not in caplog.text
+    assert OTHER not in caplog.text
+
+
 async def test_each_token_sees_its_own_tools_and_policy(world: World) -> None:
     async with over_http(world, tokens=(ALICE, BOB)) as url:
         async with http_client(url, OTHER) as bob:

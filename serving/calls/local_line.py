@@ -7,6 +7,7 @@ What does not: the conversation (`session.py`), and launches in general (`assets
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,6 +30,9 @@ from serving.calls.needs import Wanted, check_secrets
 from serving.calls.result import CallFailed, CallLimits
 from serving.calls.session import CallListener, Dial, Line
 
+# Apart from other threads: an installation may take minutes, and four of them at once would keep
+# every other call waiting for a thread.
+_INSTALLERS = ThreadPoolExecutor(4, thread_name_prefix="install")
 _RESTING_S = 1.0  # between two looks at a server that nobody asks anything
 
 
@@ -42,7 +46,8 @@ def local_dial(wanted: Wanted, policy: DeployPolicy, limits: CallLimits) -> Dial
 
     @asynccontextmanager
     async def dial(listener: CallListener) -> AsyncIterator[Line]:
-        launch = await asyncio.to_thread(_prepared, wanted, policy, sandbox)
+        loop = asyncio.get_running_loop()
+        launch = await loop.run_in_executor(_INSTALLERS, _prepared, wanted, policy, sandbox)
         # On this thread, which lives as long as the session: bubblewrap ends its child when the
         # thread that started it does, and a worker thread ends when it is idle.
         try:

@@ -300,15 +300,19 @@ class Session:
             if self._listener.said(error.error):
                 raise
             raise CallFailed("protocol_error", " ".join(str(error).split())[:200]) from None
+        except asyncio.CancelledError:
+            self._doubt()
+            raise
         finally:
             line.busy(self.leases > 1)
-        self._check = self._check or asyncio.create_task(self._lives())
+        self._doubt()
         if refused := line.refused():
             raise refused
         raise self._late(timeout_s, noise)
 
     async def usable(self) -> bool:
-        """Whether it may get a call: one that let a call time out has to answer a ping first."""
+        """Whether it may get a call: one that left a call without an answer has to answer a ping
+        first."""
         if self.dead or self.worn:
             return False
         if self._check is not None:
@@ -316,6 +320,9 @@ class Session:
             self._check = None
             return lives and not self.dead
         return True
+
+    def _doubt(self) -> None:
+        self._check = self._check or asyncio.create_task(self._lives())
 
     async def _lives(self) -> bool:
         session = self._session
@@ -332,9 +339,10 @@ class Session:
         sent looks like one that stands for a lost connection."""
         assert self._task is not None
         assert self._line is not None
-        if self._line.dead:
+        over = self._line.dead or self._closing.is_set()
+        if over:
             await asyncio.wait((self._task,), timeout=5.0)
-        return self._task.done() or self._line.dead
+        return self._task.done() or over
 
     def _ended(self, *, sent: bool = True) -> CallFailed:
         failed = self.failure or CallFailed("crashed", "the server is gone")

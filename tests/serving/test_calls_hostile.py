@@ -117,6 +117,26 @@ async def test_a_caller_that_gives_up_leaves_the_server_usable(bench):
         assert (await world.call(2)).status == "ok"
 
 
+async def test_a_server_that_hangs_after_its_caller_gave_up_is_replaced(bench):
+    async with bench.world(when("time.sleep(600)")) as world:
+        await world.call(1)
+        waiting = asyncio.create_task(world.call(13))
+        await asyncio.sleep(0.2)
+        waiting.cancel()
+        after = await world.call(2, timeout_s=5.0)
+    assert (after.status, said(after)) == ("ok", "fine")
+
+
+async def test_a_call_in_flight_when_the_caller_closes_is_told(bench):
+    async with bench.world(when("time.sleep(600)")) as world:
+        await world.call(1)
+        waiting = asyncio.create_task(world.call(13))
+        await asyncio.sleep(0.2)
+        await world.caller.close()
+        found = await waiting
+    assert (found.status, found.error_kind, found.blame) == ("failed", "closed", "us")
+
+
 async def test_a_server_that_died_while_nobody_called_is_started_once_more(bench):
     source = """
 def do(m, x):

@@ -43,7 +43,11 @@ def onnx_graph(weights: Weights) -> bytes:
 
 def int8(model: bytes) -> bytes:
     """The model with its matrices in 8 bits, one scale a column; activations are scaled as they
-    come. A batch shares that scale, so texts must be run one by one (`running.py` does)."""
+    come. A batch shares that scale, so texts must be run one by one (`running.py` does).
+
+    Cosine to fp32 on 150 tools' texts: 0.995; 0.994 with a reduced range, 0.965 with one scale a
+    matrix. The word vectors in 8 bits cost nothing measurable (0.995) and make 55 MB 22 MB.
+    """
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -54,7 +58,7 @@ def int8(model: bytes) -> bytes:
             made,
             per_channel=True,
             weight_type=QuantType.QInt8,
-            op_types_to_quantize=["MatMul"],
+            op_types_to_quantize=["MatMul", "Gather"],
         )
         return made.read_bytes()
 

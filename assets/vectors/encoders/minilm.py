@@ -15,7 +15,10 @@ from assets.vectors.encoders.weights import BASE, base_path, read_weights
 class MiniLM(OnnxEncoder):
     """all-MiniLM-L6-v2 with mean pooling, optionally with a LoRA adapter merged into its weights.
 
-    A text longer than `max_tokens` word pieces is cut there. Raises BadAdapter, BadEmbedder.
+    A text longer than `max_tokens` word pieces is cut there. `precision` "int8" takes half the time
+    and a quarter of the space, and loses: it keeps 8.7 of the ten tools nearest to a request, and
+    Recall@1 differed by -0.003 [-0.013, 0.007] on 1,219 requests. So it is another encoder, with
+    an id of its own, and not the default. Raises BadAdapter, BadEmbedder.
     """
 
     def __init__(

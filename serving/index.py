@@ -158,7 +158,9 @@ def load_index(place: Path, version: str) -> Index:
             found = f"format {meta.get('format')}, expected {FORMAT}"
             raise IndexBroken(f"router index {version[:12]} in {folder}: {found}; {REBUILD}")
         _check_sizes(folder, meta["files"])
-        return _read(folder, meta)
+        index = _read(folder, meta)
+        index.warm()
+        return index
     except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
         told = f"{type(error).__name__}: {error}"
         raise IndexBroken(

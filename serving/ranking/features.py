@@ -38,25 +38,29 @@ class Candidates:
 
 def candidates(signals: Signals, mask: np.ndarray | None, most: int = CANDIDATES) -> Candidates:
     """The `most` best tools at first sight, in the order of their places, with their features."""
-    index = signals.index
-    dense, mean, spread = signals.dense, *_moments(signals.dense)
-    sides = {name: _standard(signals.servers(name)) for name in SERVER_VIEWS}
+    index, glimpse = signals.index, signals.glimpse
+    mean, spread = signals.standing(FULL)
+    standing = {name: signals.standing(name) for name in SERVER_VIEWS}
+    seen = [(glimpse[name] - np.float32(m)) / np.float32(s) for name, (m, s) in standing.items()]
     server = _share(signals.server_words)
     words = signals.joint_words
     best = max(float(words.max(initial=0.0)), _TINY)
-    above = 0.7 * np.maximum(*sides.values()) + server - np.float32(mean / spread)
-    rough = dense / np.float32(spread) + above.astype(np.float32)[index.server_of]
+    above = np.float32(0.7) * np.maximum(*seen) + server - np.float32(mean / spread)
+    rough = glimpse[FULL] / np.float32(spread)
+    rough += above[index.server_of]
     rough += words * np.float32(4 / best)
     places = _best(rough, mask, most)
     owners = index.server_of[places]
-    features = {name: side[owners] for name, side in sides.items()}
-    features |= {FULL: (dense[places] - mean) / spread, "server words": server[owners]}
+    own = (signals.exact(FULL, places) - mean) / spread
+    features = {FULL: own, "server words": server[owners]}
+    for name, (middle, wide) in standing.items():
+        features[name] = (signals.exact(name, owners) - middle) / wide
     for name in TOOL_VIEWS[1:]:
         features[name] = (signals.view(name, places) - mean) / spread
     features["joint words"] = words[places] / best
     for name in _FIELDS:
         features[f"{name} words"] = _share(signals.field(name))[places]
-    features |= _asked(signals, places, mean, spread)
+    features |= _asked(signals, places, own, (mean, spread))
     foreign = np.float32(foreignness(signals.tool_text))
     features["foreign full"] = features[FULL] * foreign
     features["foreign words"] = features["joint words"] * foreign
@@ -94,20 +98,20 @@ def foreignness(text: str) -> float:
 
 
 def _asked(
-    signals: Signals, places: np.ndarray, mean: float, spread: float
+    signals: Signals, places: np.ndarray, own: np.ndarray, standing: tuple[float, float]
 ) -> dict[str, np.ndarray]:
     """The best cosine to a request that was written for the tool, above its own text's; nothing
     where the index holds none."""
     view = signals.index.views.get(ASKED)
     if view is None:
         return {}
+    mean, spread = standing
     start = np.searchsorted(view.owners, places)
     end = np.searchsorted(view.owners, places, side="right")
     out = np.zeros(len(places), np.float32)
     for at in np.flatnonzero(end > start).tolist():
         cosine = float((view.vectors[start[at] : end[at]] @ signals.tool).max())
         out[at] = (cosine - mean) / spread
-    own = (signals.dense[places] - mean) / spread
     return {ASKED: np.where(end > start, np.maximum(out - own, 0.0), 0.0).astype(np.float32)}
 
 
@@ -118,15 +122,6 @@ def _best(scores: np.ndarray, mask: np.ndarray | None, most: int) -> np.ndarray:
         return np.flatnonzero(np.isfinite(scores))
     near = np.sort(np.argpartition(-scores, most - 1)[:most])
     return near if mask is None else near[np.isfinite(scores[near])]
-
-
-def _moments(values: np.ndarray) -> tuple[float, float]:
-    return float(values.mean()), max(float(values.std()), _TINY)
-
-
-def _standard(values: np.ndarray) -> np.ndarray:
-    mean, spread = _moments(values)
-    return (values - np.float32(mean)) / np.float32(spread)
 
 
 def _share(values: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ import numpy as np
 
 from assets.vectors.lexical import BM25
 from assets.vectors.texts import FULL, SERVER_VIEWS
+from serving.ranking.sketch import SMALL, Moments, Sketch
 
 if TYPE_CHECKING:
     from serving.ranking.fusion import Fusion
@@ -109,6 +110,18 @@ class Index:
     reranker: dict[str, Any] | None = None  # a trained fusion that replaces the built-in one
 
     @cached_property
+    def moments(self) -> dict[str, Moments]:
+        """Mean and covariance of each view of the block."""
+        return {name: Moments.of(self.views[name].vectors) for name in BLOCK}
+
+    @cached_property
+    def sketch(self) -> Sketch | None:
+        """The block in fewer dimensions; None where it is small enough to be looked at whole."""
+        if len(self.block) <= SMALL:
+            return None
+        return Sketch.of({name: self.views[name].vectors for name in BLOCK}, BLOCK)
+
+    @cached_property
     def fusion(self) -> "Fusion":
         """The weights that order this index: its own reranker's, else the built-in ones."""
         from serving.ranking.fusion import built_in, read_fusion
@@ -121,6 +134,11 @@ class Index:
         """Share of calls that worked less a half, zero where nothing is known, float32 [tools]."""
         known = [0.5 if tool.reliability is None else tool.reliability for tool in self.tools]
         return np.clip(np.array(known, np.float32), 0, 1) - np.float32(0.5)
+
+    def warm(self) -> None:
+        """Works out what every question needs, before the first one waits for it. Raises
+        IndexBroken for a reranker that cannot be read."""
+        _ = (self.sketch, self.moments, self.server_of, self.places, self.reliability, self.fusion)
 
     @property
     def entries(self) -> list[Tool]:

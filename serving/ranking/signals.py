@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from assets.vectors.lexical import stems
-from assets.vectors.texts import ALL, FULL, JOINT, SERVER_FIELD
+from assets.vectors.texts import ALL, FULL, JOINT, SERVER_FIELD, SERVER_VIEWS
 from serving.ranking.asked import Ask
 from serving.ranking.model import BLOCK, Index
 
@@ -43,6 +43,27 @@ class Signals:
     def dense(self) -> np.ndarray:
         """Cosine to each tool's full text, float32 [tools]."""
         return self._block[FULL]
+
+    @cached_property
+    def glimpse(self) -> dict[str, np.ndarray]:
+        """About what `dense` and `servers` are: exactly that in a small pool."""
+        sketch = self.index.sketch
+        found = dict(self._block) if sketch is None else sketch.products(self.tool)
+        if self.server is not self.tool:
+            found |= {name: self.servers(name) for name in SERVER_VIEWS}
+        return found
+
+    def standing(self, name: str) -> tuple[float, float]:
+        """Mean and spread of the question's cosines to all rows of a view of the block."""
+        mean, spread = self.index.moments[name].along(self._side(name))
+        return mean, max(spread, 1e-6)
+
+    def exact(self, name: str, places: np.ndarray) -> np.ndarray:
+        """Cosines to the rows at `places` of a view of the block."""
+        return self.index.views[name].vectors[places] @ self._side(name)
+
+    def _side(self, name: str) -> np.ndarray:
+        return self.server if name in SERVER_VIEWS else self.tool
 
     @cached_property
     def lexical(self) -> np.ndarray:

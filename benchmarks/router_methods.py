@@ -8,7 +8,6 @@ tools that say the same only once, which helps them below the first place. Both 
 """
 
 import argparse
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,13 +103,11 @@ def _servers(pool: Pool) -> tuple[dict[str, list[dict[str, Any]]], np.ndarray]:
 
 
 def _fastmcp(answers: Answers, asked: argparse.Namespace, pool: Pool, texts: Sequence[str]) -> None:
-    kept = asked.home / "fastmcp-ranks.json"
-    if not kept.exists():
-        tools = [_listed(name, contract) for name, contract in pool.contracts.items()]
-        if not peers.fastmcp(asked.fastmcp_python, asked.home, tools, texts, K):
-            answers.notes.append(f"FastMCP: not run, {asked.fastmcp_python} is not there")
-            return
-    ranks = json.loads(kept.read_bytes())
+    tools = [_listed(name, contract) for name, contract in pool.contracts.items()]
+    ranks = peers.fastmcp(asked.fastmcp_python, asked.home, tools, texts, K)
+    if ranks is None:
+        answers.notes.append(f"FastMCP: not run, {asked.fastmcp_python} is not there")
+        return
     answers.add("FastMCP BM25, namespaced", pool, ranks["namespaced"])
     answers.add("FastMCP BM25, bare names", pool, ranks["bare"])
     spent = f"{ranks['namespaced_ms']} ms a search of its own, hash of the catalogue included"

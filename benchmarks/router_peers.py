@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from assets.vectors.lexical import BM25
+from warehouse.digest import digest
 
 Ranks = list[list[int]]
 _RRF = 60  # the constant of Cormack, Clarke & Büttcher 2009
@@ -81,14 +82,20 @@ def mcp_zero_loop(
 def fastmcp(
     python: Path, home: Path, tools: Sequence[Mapping[str, Any]], queries: Sequence[str], k: int
 ) -> dict[str, Any] | None:
-    """Ranks of FastMCP's transform {version, namespaced, bare, …_ms}; None where `python` is not
-    there. Raises CalledProcessError when it has no fastmcp."""
+    """Ranks of FastMCP's transform {version, namespaced, bare, …_ms}, kept by what was asked; None
+    where neither they nor `python` are there. Raises CalledProcessError when it has no fastmcp."""
+    given = {"tools": list(tools), "queries": list(queries), "k": k}
+    name = f"fastmcp-{digest(given)[:16]}"
+    asked, ranks = home / f"{name}-asked.json", home / f"{name}-ranks.json"
+    if ranks.exists():
+        return json.loads(ranks.read_bytes())
     if not python.exists():
         return None
-    asked, ranks = home / "fastmcp-asked.json", home / "fastmcp-ranks.json"
-    asked.write_text(json.dumps({"tools": list(tools), "queries": list(queries), "k": k}))
+    asked.write_text(json.dumps(given))
     script = Path(__file__).with_name("router_fastmcp.py")
-    subprocess.run([str(python), str(script), str(asked), str(ranks)], check=True)
+    beside = ranks.with_suffix(".part")
+    subprocess.run([str(python), str(script), str(asked), str(beside)], check=True)
+    beside.rename(ranks)
     return json.loads(ranks.read_bytes())
 
 

@@ -115,12 +115,11 @@ def _mark(path: Path) -> tuple[int, int, int] | None:
 
 def _encoder(place: Path, embedder: str, adapter: str | None) -> "Embedder":
     """The exported encoder of the place, else the model itself with the adapter it merges."""
-    from assets.vectors import embed
+    from assets.vectors.embed import MiniLM, open_encoder
 
-    opener = getattr(embed, "open_encoder", None)
-    if opener is not None and (place / "encoders").is_dir():
-        return opener(place, embedder)
-    return embed.MiniLM(place / "models" / adapter if adapter else None)
+    if (place / "encoders").is_dir():
+        return open_encoder(place, embedder)
+    return MiniLM(place / "models" / adapter if adapter else None)
 
 
 __all__ = ["Blocked", "IndexBroken", "IndexMissing", "ServedRouter", "open_router"]

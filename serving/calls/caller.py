@@ -20,13 +20,14 @@ from assets.servers.remote import quiet
 from assets.servers.scrub import Scrubber
 from serving.calls.blame import Fault, fault_of
 from serving.calls.content import clean, shape
+from serving.calls.line import Dial
 from serving.calls.local_line import local_dial
 from serving.calls.loop import Loop
 from serving.calls.needs import Wanted, wanted
 from serving.calls.pool import Pool
 from serving.calls.remote_line import remote_dial
 from serving.calls.result import CallFailed, CallLimits, CallResult, Problem, answered, hint_of
-from serving.calls.session import Dial, Session
+from serving.calls.session import Session
 
 Recipes = Callable[[str], Mapping[str, Any] | None]
 _HINT = 2000  # characters

@@ -26,9 +26,9 @@ from assets.servers.taxonomy import Failure
 from assets.servers.toolchain import find_toolchain
 from assets.servers.verdict import Evidence, verdict
 from assets.servers.watchdog import Watchdog
+from serving.calls.line import CallListener, Dial, Line
 from serving.calls.needs import Wanted, check_secrets
 from serving.calls.result import CallFailed, CallLimits
-from serving.calls.session import CallListener, Dial, Line
 
 # Apart from other threads: an installation may take minutes, and four of them at once would keep
 # every other call waiting for a thread.

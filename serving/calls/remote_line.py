@@ -22,9 +22,9 @@ from assets.servers.remote_http import Wire
 from assets.servers.remote_outcome import from_exception, from_refusal
 from assets.servers.secrets import SecretError
 from assets.servers.taxonomy import Failure
+from serving.calls.line import CallListener, Dial, Line
 from serving.calls.needs import Wanted
 from serving.calls.result import CallFailed, CallLimits
-from serving.calls.session import CallListener, Dial, Line
 
 
 def remote_dial(wanted: Wanted, policy: DeployPolicy, limits: CallLimits, kind: Transport) -> Dial:

@@ -10,12 +10,17 @@ from functools import lru_cache
 from assets.contracts.work import spend
 
 _LONGEST = 64  # characters of a name that is compared letter by letter
+_REMEMBERED = 200  # characters of a name that is worth remembering
 _MOST = 500  # names that are compared with one
 
 
-@lru_cache(maxsize=8192)
 def plain(name: str) -> str:
     """Letters and digits only, without case: `userId`, `user_id` and `User-ID` are one."""
+    return _plain(name) if len(name) <= _REMEMBERED else _plain.__wrapped__(name)
+
+
+@lru_cache(maxsize=8192)
+def _plain(name: str) -> str:
     return "".join(char for char in name.casefold() if char.isalnum())
 
 
@@ -72,6 +77,5 @@ def reminds(a: str, b: str) -> bool:
     return b.startswith(a) or b.endswith(a) or slips(a[:_LONGEST], b[:_LONGEST], allowed) <= allowed
 
 
-@lru_cache(maxsize=8192)
 def _digits(name: str) -> str:
     return "".join(char for char in name if char.isdigit())

@@ -12,6 +12,7 @@ that is indexed, must be equal. Queries are never a tool's own description.
 import argparse
 import random
 import re
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -32,7 +33,8 @@ from serving.ranking.building import content_of, version_of
 from serving.router import Ask, Router
 from training.metrics import bootstrap
 
-_NEEDLES = 40  # of one pool
+_NEEDLES = 40  # of one pool, or of a seed's pools where one is too small
+_POOLS = 10  # of one size and seed at most
 _SHOWN = (1, 5, 20)  # hits put into the context
 _DEEP = 200
 _RECALLS = (0.8, 0.9)
@@ -81,11 +83,13 @@ def _grid(
         found: list[dict[str, Any]] = []
         for seed in range(asked.seeds):
             rng = random.Random(f"{seed}|{size}")
-            pools = max(1, min(10, _NEEDLES // size))
-            for cell in (_cell(size, hay, said, by_name, rng) for _ in range(pools)):
+            for _ in range(_POOLS):
+                cell = _cell(size, hay, said, by_name, rng)
                 found += _asked_of(cell, pool, encoder, tokens, asked.positions, rng)
+                if len(found) >= _NEEDLES * (seed + 1):
+                    break
         rows.append(_row(size, found))
-        print(f"needle: {rows[-1]}", flush=True)
+        print(f"needle: {rows[-1]}", file=sys.stderr, flush=True)
     return {"rows": rows, "needles": "held-out corpus instructions", "hay": len(hay)}
 
 

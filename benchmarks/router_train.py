@@ -12,6 +12,7 @@ import argparse
 import csv
 import json
 import random
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -51,7 +52,7 @@ def train(home: Path, arms: Sequence[str] = ARMS, threads: int = 1) -> dict[str,
         card["tools"] = len({row["positive"] for row in rows})
         (home / "arms").mkdir(parents=True, exist_ok=True)
         (home / "arms" / f"{arm}.json").write_text(json.dumps(card))
-        print(f"{arm}: {json.dumps(card)} {time.perf_counter() - began:.0f} s", flush=True)
+        print(f"{arm}: {json.dumps(card)} {time.perf_counter() - began:.0f} s", file=sys.stderr)
     return found
 
 

@@ -18,7 +18,7 @@ No torch and no dagster here, nor below.
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,6 @@ __all__ = [
     "View",
     "build_index",
     "load_index",
-    "make_router_index",
     "point_to",
     "served_version",
 ]
@@ -86,31 +85,6 @@ def build_index(
         return version
     named = {"version": version, "release": release, "embedder": embedder, "adapter": adapter}
     write_version(place, content, embed, {"format": FORMAT, **named}, reranker, progress)
-    return version
-
-
-def make_router_index(
-    home: Path, rows: Iterable[Mapping[str, Any]], store: Any, retriever: str, release: str
-) -> str:
-    """Builds the index of a release from snapshot rows and serves it; returns its version.
-
-    `retriever` is "base" or the digest of an adapter under `<home>/models`. Only texts whose
-    vector the store lacks are embedded.
-    """
-    from assets.vectors.embed import MiniLM
-    from assets.vectors.index import embed_texts
-
-    adapter = None if retriever == "base" else retriever
-    embedder = MiniLM(home / "models" / adapter if adapter else None)
-    version = build_index(
-        home,
-        Source(list(rows)),
-        lambda texts: embed_texts(texts, embedder, store),
-        embedder=embedder.id,
-        adapter=adapter,
-        release=release,
-    )
-    point_to(home, version)
     return version
 
 

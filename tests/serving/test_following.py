@@ -8,7 +8,8 @@ from threading import Event
 
 import pytest
 
-from serving.index import IndexBroken, IndexMissing, make_router_index, point_to
+from serving.index import IndexBroken, IndexMissing, Source, point_to
+from serving.released import make_router_index
 from serving.router import Ask, ServedRouter, open_router
 from tests.serving.conftest import WORLD
 from tests.vectors.conftest import snapshot
@@ -18,7 +19,7 @@ SMALL, GROWN = WORLD[:3], [*WORLD, snapshot("pypi:mail", "read_email", "Read the
 
 
 def publish(place: Path, rows: list[dict], release: str = "r1") -> str:
-    return make_router_index(place, rows, LanceStore(place / "lance"), "base", release)
+    return make_router_index(place, Source(rows), LanceStore(place / "lance"), "base", release)
 
 
 def test_thirty_two_threads_ask_while_versions_move(tmp_path: Path) -> None:

@@ -15,11 +15,11 @@ from serving.index import (
     Source,
     build_index,
     load_index,
-    make_router_index,
     point_to,
     served_version,
 )
 from serving.ranking.building import content_of, version_of
+from serving.released import VIEWS, make_router_index
 from tests.serving.conftest import WORLD, build
 from tests.vectors.conftest import WordEmbedder, snapshot
 from warehouse.lance import LanceStore
@@ -182,11 +182,11 @@ def test_an_empty_world_is_no_index(tmp_path: Path, embedder: WordEmbedder) -> N
 
 def test_the_index_of_a_release_embeds_only_what_is_new(tmp_path: Path) -> None:
     store = LanceStore(tmp_path / "lance")
-    first = make_router_index(tmp_path, WORLD, store, "base", "r1")
+    first = make_router_index(tmp_path, Source(WORLD), store, "base", "r1")
     assert served_version(tmp_path) == first
-    held = store.count()
+    held = store.count(VIEWS)
     grown = [*WORLD, snapshot("pypi:mail", "read_email", "Read the newest email")]
-    second = make_router_index(tmp_path, grown, store, "base", "r2")
+    second = make_router_index(tmp_path, Source(grown), store, "base", "r2")
     # The new tool: its whole text and its server in front; its parameters are known already.
-    assert store.count() == held + 3  # and the summary by tools of its server
+    assert store.count(VIEWS) == held + 3  # and the summary by tools of its server
     assert served_version(tmp_path) == second != first

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from serving.index import IndexBroken, load_index, make_router_index, served_version
+from serving.index import IndexBroken, Source, load_index, served_version
+from serving.released import make_router_index
 from serving.router import STRATEGIES, Ask, BadQuery, Router, ServedRouter
 from tests.serving.conftest import WORLD
 from tests.vectors.conftest import WordEmbedder
@@ -70,19 +71,19 @@ def test_an_index_of_another_embedder_is_refused(home: Path) -> None:
 
 def test_a_served_router_follows_the_pointer(tmp_path: Path) -> None:
     store = LanceStore(tmp_path / "lance")
-    first = make_router_index(tmp_path, WORLD[:3], store, "base", "r1")
+    first = make_router_index(tmp_path, Source(WORLD[:3]), store, "base", "r1")
     served = ServedRouter(tmp_path)
     seen: list[str] = []
     served.on_change(seen.append)
     assert served.current().index.version == first
     assert served.current() is served.current()
-    second = make_router_index(tmp_path, WORLD, store, "base", "r2")
+    second = make_router_index(tmp_path, Source(WORLD), store, "base", "r2")
     assert served.settle(30).index.version == second
     assert seen == [second]
 
 
 def test_a_search_imports_neither_torch_nor_dagster(tmp_path: Path) -> None:
-    make_router_index(tmp_path, WORLD, LanceStore(tmp_path / "lance"), "base", "r1")
+    make_router_index(tmp_path, Source(WORLD), LanceStore(tmp_path / "lance"), "base", "r1")
     heavy = ("torch", "dagster", "transformers", "lancedb", "polars", "pandas", "pyarrow")
     program = (
         "import sys, pathlib; from serving.router import Ask, open_router;"

@@ -84,8 +84,11 @@ def _part(
     peers = [name for name in BASELINES if name in values]
     best = max(peers, key=lambda name: methods[name]["Recall@1"]["value"])
     gains = {name: _gain(values[name], values[best], part.places, drawn) for name in ours}
+    trained = {
+        name: _gain(values[name], values[OURS], part.places, drawn) for name in ours if name != OURS
+    }
     return {"n": len(part.places), "servers": len(set(drawn)), "methods": methods,
-            "best_baseline": best, "gains": gains}  # fmt: skip
+            "best_baseline": best, "gains": gains, "gains_by_training": trained}  # fmt: skip
 
 
 def _gain(

@@ -29,7 +29,14 @@ def _quality(found: Mapping[str, Any]) -> str:
         for of, gain in part["gains"].items()
     ]  # fmt: skip
     said = "**Paired gains over the baseline with the best Recall@1 of that part**"
-    return "\n\n".join([*out, f"{said}\n\n{_markdown(header, gains)}"])
+    out.append(f"{said}\n\n{_markdown(header, gains)}")
+    rows = [
+        [name, part["n"], of, _signed(gain["Recall@1"]), _signed(gain["NDCG@10"])]
+        for name, part in found["parts"].items()
+        for of, gain in part["gains_by_training"].items()
+    ]
+    header = ["part", "n", "trained", "Recall@1 over ours", "NDCG@10 over ours"]
+    return "\n\n".join([*out, f"**Paired gains by training**\n\n{_markdown(header, rows)}"])
 
 
 def _outside(found: Mapping[str, Any]) -> str:

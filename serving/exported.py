@@ -67,9 +67,7 @@ def check_export(folder: Path) -> dict[str, Any]:
         raise BadExport(f"{folder}: no {MANIFEST}; make one with `toolmill release export --out`")
     told = json.loads(path.read_bytes())
     found = _digests(folder)
-    wrong = sorted(
-        name for name, known in told["files"].items() if found.get(name) != known
-    )
+    wrong = sorted(name for name, known in told["files"].items() if found.get(name) != known)
     if wrong:
         raise BadExport(
             f"{folder}: {len(wrong)} of {len(told['files'])} files are not as exported, first"

@@ -17,6 +17,7 @@ No torch and no dagster here, nor below.
 """
 
 import json
+import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,12 +27,11 @@ import numpy as np
 
 from assets.vectors.lexical import BM25
 from serving.ranking.building import Embed, Step, content_of, version_of, write_version
+from serving.ranking.errors import IndexBroken, IndexMissing
 from serving.ranking.model import (
     BLOCK,
     FORMAT,
     Index,
-    IndexBroken,
-    IndexMissing,
     Server,
     Source,
     Tool,
@@ -70,7 +70,8 @@ def build_index(
     reranker: Mapping[str, Any] | None = None,
     progress: Step | None = None,
 ) -> str:
-    """Writes `<place>/router/<version>/` and returns the version; an existing version is kept.
+    """Writes `<place>/router/<version>/` and returns the version; an existing version is kept, one
+    that cannot be read is written again.
 
     `embed` is called once a view with all its texts and gives unit rows by `embedder`; `adapter`
     is the digest of the model that the embedder merges, None for the base model; `reranker` is a
@@ -81,11 +82,23 @@ def build_index(
     if not content.tools:
         raise ValueError("router index: 0 tools given, expected at least one clear contract")
     version = version_of(content, embedder, release, reranker)
-    if (place / "router" / version / "index.json").exists():
+    if _whole(place, version):
         return version
     named = {"version": version, "release": release, "embedder": embedder, "adapter": adapter}
     write_version(place, content, embed, {"format": FORMAT, **named}, reranker, progress)
     return version
+
+
+def _whole(place: Path, version: str) -> bool:
+    """Whether the version is there and can be read; what is broken is cleared away."""
+    try:
+        load_index(place, version)
+    except IndexMissing:
+        return False
+    except IndexBroken:
+        shutil.rmtree(place / "router" / version)
+        return False
+    return True
 
 
 def point_to(place: Path, version: str) -> None:

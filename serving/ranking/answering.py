@@ -13,7 +13,8 @@ import numpy as np
 from assets.vectors.texts import SERVER_VIEWS, TOOL_VIEWS
 from serving.ranking.asked import Answer, Ask, Hit, checked
 from serving.ranking.eligible import Blocked, Eligible
-from serving.ranking.model import Index, IndexBroken
+from serving.ranking.errors import IndexBroken
+from serving.ranking.model import Index
 from serving.ranking.signals import Signals, texts_of, unit
 from serving.ranking.strategies import BY_NAME, Ranked
 

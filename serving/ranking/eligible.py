@@ -15,7 +15,8 @@ from threading import Lock
 
 import numpy as np
 
-from serving.ranking.model import Index, IndexBroken
+from serving.ranking.errors import IndexBroken
+from serving.ranking.model import Index
 
 _KEPT = 64  # masks of allow-lists that are remembered; one is a byte a tool
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from serving.ranking.model import IndexBroken
+from serving.ranking.errors import IndexBroken
 
 BUILT_IN = Path(__file__).with_name("fusion.json")
 RELIABILITY = 0.6  # what all calls or none having worked moves a score: half a word's worth

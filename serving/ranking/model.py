@@ -28,14 +28,6 @@ TOOL, SERVER = "tool", "server"  # levels of a view
 BLOCK = (FULL, *SERVER_VIEWS)
 
 
-class IndexMissing(RuntimeError):
-    """There is no router index to search."""
-
-
-class IndexBroken(RuntimeError):
-    """An index folder is incomplete, or was made by another format or embedder."""
-
-
 @dataclass(frozen=True)
 class Tool:
     """One tool of the index."""
@@ -139,11 +131,6 @@ class Index:
         """Works out what every question needs, before the first one waits for it. Raises
         IndexBroken for a reranker that cannot be read."""
         _ = (self.sketch, self.moments, self.server_of, self.places, self.reliability, self.fusion)
-
-    @property
-    def entries(self) -> list[Tool]:
-        """The tools."""
-        return self.tools
 
     @cached_property
     def places(self) -> dict[str, int]:

@@ -55,7 +55,8 @@ def test_a_poisoned_tool_is_found_and_nothing_is_made_of_it(world: World) -> Non
     assert told["pairs"]["held"] == told["contract_vectors"]["held"] == 1
     assert not any("id_rsa" in text for text in world.embedder.embedded)
     assert not any("find photo" in text for text in world.embedder.embedded)  # the server's text
-    served = {(row["server_id"], row["tool"]) for row in published_source(world.warehouse)[0].rows}
+    source, _ = published_source(world.warehouse)
+    served = {(row["server_id"], row["tool"]) for row in source.rows}
     assert BAD not in served
     assert len(served) == 17
 
@@ -69,13 +70,13 @@ def test_the_released_index_holds_clear_tools_only_and_another_hold_is_another_r
     world.run([release, router_index])
     made = [current_release(home)["release"]]
     index = load_index(home, served_version(home))
-    assert BAD not in {(entry.server_id, entry.tool) for entry in index.entries}
-    assert len(index.entries) == 17
+    assert BAD not in {(tool.server_id, tool.tool) for tool in index.tools}
+    assert len(index.tools) == 17
     for rule in {rule for _, _, rule in world.found()}:
         said(world, "released", rule)
     world.run([release, router_index])
     made.append(current_release(home)["release"])
-    assert len(load_index(home, served_version(home)).entries) == 18
+    assert len(load_index(home, served_version(home)).tools) == 18
     assert made[0] != made[1]
 
 
@@ -113,7 +114,8 @@ def test_a_release_by_hand_lets_it_in_and_a_hold_takes_it_out_and_nothing_is_bou
     assert besides["llm:generator", "done"] <= effects["llm:generator", "done"] + len(beside_bad)
     for table, tools in world.downstream().items():
         assert BAD not in tools, table
-    assert BAD not in {(row["server_id"], row["tool"]) for row in published_source(world.warehouse)[0].rows}
+    source, _ = published_source(world.warehouse)
+    assert BAD not in {(row["server_id"], row["tool"]) for row in source.rows}
     said(world, "released", "*")
     world.night()
     world.fan_in()

@@ -237,3 +237,12 @@ def test_a_command_of_the_platform_says_what_it_lacks(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert "pip install 'toolmill[platform]'" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_index_that_cannot_be_read_is_made_again(made: tuple[Path, Path], index: Path) -> None:
+    version = served_version(index)
+    (index / "router" / version / "tools.jsonl").write_text("{}\n")
+    assert "toolmill index" in run("search", "--index", index, "send an email")[2]
+    told = json.loads(run("index", made[0], "--out", index)[1])
+    assert (told["version"], told["embedded"]) == (version, 0)
+    assert run("search", "--index", index, "send an email")[0] == 0

@@ -1,12 +1,16 @@
 """Fits the weights of `serving/ranking/fusion.json` and says what they are worth where not fitted.
 
-    python -m benchmarks.router_fit --index DIR [--write]
+    python -m benchmarks.router_fit --index DIR [--write] [--retriever PATH]
 
 DIR is what `toolmill index ../shared/data/smithery/servers.jsonl --out DIR` makes. Queries: the
 good rows of the corpus, written by a language model, three a server. The weights are fitted on the
 rows of training servers (`training/split.py`) and reported on those of test servers, and once more
 cross-validated over five parts of all servers, so that no row is reported on by weights that saw
 its server.
+
+With `--retriever` the weights of a trained encoder are fitted (`fusion_trained.json`): its vectors
+deserve more trust than the base's. PATH learnt from training servers, so these weights are fitted
+on test servers and reported cross-validated over those.
 
 What belongs here: the listwise fit, the logistic fit, their report. What does not: the features
 (`serving/ranking/features.py`), the comparison with peers (`benchmarks/router.py`).
@@ -21,13 +25,15 @@ from typing import Any
 
 import numpy as np
 
+from assets.vectors.embed import MiniLM
 from benchmarks.router_data import Query, queries, smithery
+from serving.byhand import routed
 from serving.ranking.asked import Ask
 from serving.ranking.features import candidates, evidence
-from serving.ranking.fusion import BUILT_IN
+from serving.ranking.fusion import BUILT_IN, TRAINED
 from serving.ranking.signals import Signals
 from serving.ranking.strategies import BY_NAME
-from serving.router import Router, open_router
+from serving.router import Router
 
 PARTS = 5
 L2 = 1e-3
@@ -242,17 +248,23 @@ def labels_of(rows: Rows, asked: list[Query]) -> Array:
 def main() -> None:
     asking = argparse.ArgumentParser()
     asking.add_argument("--index", type=Path, required=True)
-    asking.add_argument("--write", action="store_true", help="write serving/ranking/fusion.json")
+    asking.add_argument("--write", action="store_true", help="write the file of the weights")
+    asking.add_argument("--retriever", type=Path, help="an adapter that knows no test server")
     said = asking.parse_args()
-    router, pool = open_router(said.index), smithery()
-    asked = queries(pool)
+    trained = said.retriever is not None
+    router, pool = routed(said.index, MiniLM(said.retriever) if trained else None), smithery()
+    asked = [query for query in queries(pool) if query.tested or not trained]
     rows = Rows(router, asked, pool.twins)
-    learnt = np.array([not query.tested for query in asked])
+    learnt = np.array([trained or not query.tested for query in asked])
     parts = np.array([part_of(query.server) for query in asked])
     weights = fit(rows.x[learnt], rows.held[learnt], rows.right[learnt])
     ranks = {name: rows.peer(name) for name in PEERS}
     ranks["ours, cross-validated"] = crossed(rows, parts)
-    ranks["ours, fitted on training servers"] = rows.ranks(weights)
+    if trained:
+        base = json.loads(BUILT_IN.read_bytes())["weights"]
+        ranks["ours, the base's weights"] = rows.ranks(np.array([base[n] for n in rows.names]))
+    else:
+        ranks["ours, fitted on training servers"] = rows.ranks(weights)
     without = [at for at, name in enumerate(rows.names) if name != "crowd"]
     whole, rows.x = rows.x, rows.x[..., without]
     ranks["ours without crowd, cross-validated"] = crossed(rows, parts)
@@ -267,8 +279,8 @@ def main() -> None:
     made = {
         "fitted_on": {
             "rows": f"{int(learnt.sum())} good rows of the corpus (model-written), of the"
-            f" {len({q.server for q in asked if not q.tested})} servers that training/split.py"
-            " calls training servers",
+            f" {len({q.server for q in asked if trained or not q.tested})} servers that"
+            f" training/split.py calls {'test' if trained else 'training'} servers",
             "pool": f"{len(router.index.tools)} tools of data/smithery",
             "embedder": router.index.embedder,
             "by": "benchmarks/router_fit.py",
@@ -284,7 +296,7 @@ def main() -> None:
     print(json.dumps(report, indent=1))
     print(json.dumps(made, indent=1))
     if said.write:
-        BUILT_IN.write_text(json.dumps(made, indent=1) + "\n")
+        (TRAINED if trained else BUILT_IN).write_text(json.dumps(made, indent=1) + "\n")
 
 
 def _rounded(names: list[str], values: Array) -> dict[str, float]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.synthesis.byhand_files import Tools, UnreadableInput, lines, server_name
+from assets.vectors.summaries_offline import readable, summary_of
 from serving.index import Source
 
 BY_HAND = "by hand"
@@ -42,6 +43,11 @@ def read_source(path: Path) -> tuple[Source, list[str]]:
         why = next(iter(tools.unusable.values()), "no tools found")
         raise BadServers(f"{path}: {why}; expected a server a line as {shape}")
     rows = [_row(key, tools) for key in tools.by_id]
+    for name, facts in servers.items():
+        contracts = [tools.by_id[key] for key in tools.of_server(name)]
+        facts["summary"] = facts["summary"] or summary_of(
+            facts["name"] or readable(name), contracts
+        )
     held = {row["server_id"] for row in rows}
     about = {name: facts for name, facts in servers.items() if name in held}
     return Source(rows, about, {}, {}), sorted(tools.unusable.values())

@@ -18,6 +18,8 @@ from serving.ranking.eligible import Blocked, read_blocked
 if TYPE_CHECKING:
     from assets.vectors.embed import Embedder
 
+Opened = Callable[[Path, str | None], Router]
+
 _log = logging.getLogger(__name__)
 _AGAIN = 30.0  # seconds until a version that could not be loaded is tried again
 
@@ -31,10 +33,14 @@ def open_router(place: Path, version: str | None = None) -> Router:
 
 class ServedRouter:
     """The router of whatever version is served now. A new one is loaded beside the old one, which
-    answers meanwhile; one that cannot be loaded is told of once and the old one stays."""
+    answers meanwhile; one that cannot be loaded is told of once and the old one stays.
 
-    def __init__(self, place: Path) -> None:
+    `opened`: how a version (None: the served one) of the place becomes a router.
+    """
+
+    def __init__(self, place: Path, opened: "Opened | None" = None) -> None:
         self._place, self._lock = place, Lock()
+        self._opened = opened or open_router
         self._router: Router | None = None
         self._seen: tuple[object, ...] = ()
         self._failed_at = 0.0
@@ -50,7 +56,7 @@ class ServedRouter:
             with self._lock:
                 if self._router is None:
                     seen = self._marks()
-                    self._router, self._seen = open_router(self._place), seen
+                    self._router, self._seen = self._opened(self._place, None), seen
                 return self._router
         marks = self._marks()
         if marks != self._seen and time.monotonic() - self._failed_at > _AGAIN:
@@ -98,7 +104,7 @@ class ServedRouter:
         version, blocked = served_version(self._place), read_blocked(self._place)
         if old is not None and old.index.version == version:
             return old if old.blocked == blocked else old.blocking(blocked)
-        return open_router(self._place, version)
+        return self._opened(self._place, version)
 
     def _marks(self) -> tuple[object, ...]:
         """What changes when HEAD.json or BLOCKED.json is written anew."""

@@ -18,6 +18,7 @@ import numpy as np
 from serving.ranking.errors import IndexBroken
 
 BUILT_IN = Path(__file__).with_name("fusion.json")
+TRAINED = Path(__file__).with_name("fusion_trained.json")
 RELIABILITY = 0.6  # what all calls or none having worked moves a score: half a word's worth
 _PLACES = 6  # decimals kept of a probability
 
@@ -68,7 +69,9 @@ def read_fusion(held: Mapping[str, Any], where: str) -> Fusion:
     return fusion
 
 
-@lru_cache(maxsize=1)
-def built_in() -> Fusion:
-    """The weights that ship with the program; `fusion.json` says what they were fitted on."""
-    return read_fusion(json.loads(BUILT_IN.read_bytes()), str(BUILT_IN))
+@lru_cache(maxsize=2)
+def built_in(trained: bool = False) -> Fusion:
+    """The weights that ship with the program; the files say what they were fitted on. `trained`:
+    for the vectors of a trained adapter, which deserve more trust than the base model's."""
+    path = TRAINED if trained else BUILT_IN
+    return read_fusion(json.loads(path.read_bytes()), str(path))

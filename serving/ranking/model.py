@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 FORMAT = 2
 DESCRIPTION = 400  # characters of a description that a hit carries
 TOOL, SERVER = "tool", "server"  # levels of a view
+MERGED = "+"  # in an embedder's id: what follows is the digest of a trained adapter
 # The views that every query is held against, in one array: one product of 15,600 rows takes half
 # as long as three on two cores, where threads wait for each other after each.
 BLOCK = (FULL, *SERVER_VIEWS)
@@ -119,7 +120,9 @@ class Index:
         from serving.ranking.fusion import built_in, read_fusion
 
         where = f"router index {self.version[:12]}: reranker.json"
-        return built_in() if self.reranker is None else read_fusion(self.reranker, where)
+        if self.reranker is not None:
+            return read_fusion(self.reranker, where)
+        return built_in(trained=MERGED in self.embedder)
 
     @cached_property
     def reliability(self) -> np.ndarray:

@@ -11,7 +11,7 @@ from assets.contracts.decisions import Decision, decide
 from assets.contracts.snapshot import CHANGES, SNAPSHOTS
 from assets.synthesis.rows import JUDGEMENTS, PAIRS
 from assets.vectors.index import VECTORS
-from serving.defs import _served
+from serving.gather import published_source
 from tests.contracts.test_aliases import shouted
 from tests.contracts.world import World, honest, poisoned
 from training.drift import drift_state
@@ -88,10 +88,10 @@ def test_a_released_contract_stays_released_under_its_new_name(
 def test_the_index_shows_the_new_name_and_the_text_that_was_bought(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = _served(world.warehouse)
+    before = published_source(world.warehouse)[0].rows
     raise_the_form(monkeypatch)
     world.night()
-    after = _served(world.warehouse)
+    after = published_source(world.warehouse)[0].rows
     current = read_aliases(world.warehouse.tables).current
     assert [row["contract"] for row in after] == [row["contract"] for row in before]
     assert [row["contract_digest"] for row in after] == [

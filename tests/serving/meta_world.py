@@ -17,12 +17,11 @@ from mcp.client.streamable_http import streamable_http_client
 
 from assets.contracts.canonical import contract, contract_digest
 from serving.calls.result import CallResult
-from serving.index import Source, build_index, point_to
+from serving.index import Source, build_index, load_index, point_to, served_version
 from serving.meta import HttpSettings, MetaPolicy, Token, make_server
 from serving.meta.streamable import http_app
 from serving.outcomes import Outcomes
-from serving.ranking import following
-from serving.router import ServedRouter
+from serving.router import Router, ServedRouter, read_blocked
 from tests.vectors.conftest import WordEmbedder
 
 ERAS = ("legacy", "auto")  # the handshake, and 2026-07-28
@@ -83,8 +82,13 @@ def publish(place: Path, rows: Sequence[dict[str, Any]] = WORLD, release: str = 
 
 def served(place: Path) -> ServedRouter:
     """What follows the published index, with an encoder that needs no model."""
-    following._encoder = lambda *_: WordEmbedder()  # type: ignore[assignment]
-    return ServedRouter(place)
+    return ServedRouter(place, opened)
+
+
+def opened(place: Path, version: str | None) -> Router:
+    """A version with the encoder that it was made with."""
+    index = load_index(place, version or served_version(place))
+    return Router(index, WordEmbedder(), read_blocked(place))
 
 
 class Functions:

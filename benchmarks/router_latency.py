@@ -18,13 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from assets.vectors.embed import MiniLM
+from assets.vectors.embed import Embedder, MiniLM, open_encoder, save_encoder
 from benchmarks import router_peers as peers
 from benchmarks.router_data import corpus_rows, smithery
 from benchmarks.router_grown import cheap_embed, grown
 from benchmarks.router_index import source_of
 from benchmarks.router_vectors import Kept
 from serving.index import build_index, load_index
+from serving.ranking.following import QUERY_TOKENS
 from serving.ranking.model import Index
 from serving.router import Ask, Router
 
@@ -49,7 +50,11 @@ def measure(home: Path, size: int, count: int, threads: int) -> dict[str, Any]:
     """{find, search, raw product of one view and of all, MCP-Zero's loop: ms; memory: MB}."""
     texts = [row["instruction"] for row in corpus_rows()]
     texts = [texts[at] for at in np.random.default_rng(1).permutation(len(texts))[:count]]
-    model = MiniLM(threads=threads)
+    base = MiniLM(threads=threads)
+    save_encoder(base, home)
+    name = base.id
+    del base  # its bytes are no part of what serves
+    model = open_encoder(home, name, threads=threads, most_tokens=QUERY_TOKENS)  # as served
     model.embed(texts[:1])
     before = _rss()
     index = load_index(home / "index", build(home, size, model))
@@ -73,7 +78,7 @@ def measure(home: Path, size: int, count: int, threads: int) -> dict[str, Any]:
     return row
 
 
-def build(home: Path, size: int, model: MiniLM) -> str:
+def build(home: Path, size: int, model: Embedder) -> str:
     """The version of the index of that size, built once."""
     place, mark = home / "index", home / "index" / f"grown-{size}.json"
     if not mark.exists():

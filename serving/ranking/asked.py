@@ -9,7 +9,7 @@ from typing import Any
 
 STRATEGIES = ("ours", "mcp-zero", "dense", "bm25", "rrf")
 MOST_HITS = 1_000
-MAX_TEXT = 4_000  # characters that are read; the encoder takes the first 128 word pieces anyway
+MAX_TEXT = 4_000  # characters that are read; the encoder takes the first 64 word pieces
 
 
 class BadQuery(ValueError):

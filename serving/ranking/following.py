@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 Opened = Callable[[Path, str | None], Router]
 
 _log = logging.getLogger(__name__)
+# Word pieces of a query that are encoded. 9% of the corpus's queries are longer; reading them whole
+# found the right tool first as often (.309 against .308, n = 1,224; difference -.004 to .003) and
+# took twice as long.
+QUERY_TOKENS = 64
 _AGAIN = 30.0  # seconds until a version that could not be loaded is tried again
 
 
@@ -124,7 +128,7 @@ def _encoder(place: Path, embedder: str, adapter: str | None) -> "Embedder":
     from assets.vectors.embed import MiniLM, open_encoder
 
     if (place / "encoders").is_dir():
-        return open_encoder(place, embedder)
+        return open_encoder(place, embedder, most_tokens=QUERY_TOKENS)
     return MiniLM(place / "models" / adapter if adapter else None)
 
 

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from assets.vectors.encoders.embedder import BadEmbedder, Embedder, Savable
-from assets.vectors.encoders.running import MODEL, PRECISIONS, TOKENIZER, OnnxEncoder
+from assets.vectors.encoders.running import MODEL, PRECISIONS, TOKENIZER, OnnxEncoder, cores
 from warehouse.digest import sha256
 from warehouse.files import locked, write_atomically
 
 FORMAT = 1
 _CARD = "encoder.json"
 _MEND = "run `toolmill index` (or the assets up to router_index) again, or export the release again"
+_WITHIN = 4  # threads of one query at most: a query is too short to be parted further
 
 
 class EncoderMissing(RuntimeError):
@@ -64,8 +65,11 @@ def save_encoder(embedder: Embedder, place: Path) -> Path:
     return folder
 
 
-def open_encoder(place: Path, embedder_id: str, *, threads: int | None = None) -> Embedder:
-    """The saved encoder of that id. `threads`: how many texts are computed at once.
+def open_encoder(
+    place: Path, embedder_id: str, *, threads: int | None = None, most_tokens: int | None = None
+) -> Embedder:
+    """The saved encoder of that id. `threads`: how many texts are computed at once; `most_tokens`:
+    where a text is cut, if before the model's own limit.
 
     MiniLM needs onnxruntime, numpy and tokenizers for this, nothing else.
     Raises EncoderMissing or EncoderBroken, naming what to run; what an endpoint raises.
@@ -80,7 +84,7 @@ def open_encoder(place: Path, embedder_id: str, *, threads: int | None = None) -
     if flaw:
         raise EncoderBroken(f"{folder}: {flaw}; {_MEND}")
     card = _card(folder)
-    encoder = _opened(folder, card, threads)
+    encoder = _opened(folder, card, threads, most_tokens)
     if (encoder.id, encoder.dim) != (embedder_id, card["dim"]):
         raise EncoderBroken(
             f"{folder}: opens as {encoder.id!r} with {encoder.dim} numbers a vector, expected"
@@ -92,25 +96,34 @@ def open_encoder(place: Path, embedder_id: str, *, threads: int | None = None) -
 class StoredEncoder(OnnxEncoder):
     """An ONNX encoder read from its folder."""
 
-    def __init__(self, folder: Path, card: dict[str, Any], threads: int | None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        card: dict[str, Any],
+        threads: int | None,
+        most_tokens: int | None = None,
+    ) -> None:
         self._file = folder / MODEL
         super().__init__(
             self.model(),
             (folder / TOKENIZER).read_bytes(),
             name=card["id"],
-            max_tokens=card["max_tokens"],
+            max_tokens=min(card["max_tokens"], most_tokens or card["max_tokens"]),
             precision=card["precision"],
             threads=threads,
+            within=min(cores(), _WITHIN),
         )
 
     def model(self) -> bytes:
         return self._file.read_bytes()
 
 
-def _opened(folder: Path, card: dict[str, Any], threads: int | None) -> Embedder:
+def _opened(
+    folder: Path, card: dict[str, Any], threads: int | None, most_tokens: int | None
+) -> Embedder:
     if card["kind"] == "onnx":
         try:
-            return StoredEncoder(folder, card, threads)
+            return StoredEncoder(folder, card, threads, most_tokens)
         except (ImportError, OSError):
             raise
         except Exception as error:  # of the runtime and the tokenizer, each of its own kind

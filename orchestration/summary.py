@@ -149,7 +149,7 @@ def _next(settings: Settings) -> str:
             f"  report   {home / 'reports'}",
             "Next",
             "  make dev                                the Dagster UI on http://127.0.0.1:3000",
-            '  .venv/bin/toolmill search "what time is it in Tokyo"',
+            '  .venv/bin/toolmill search "list the files of a folder"',
             "  make run DAY=2                          one server new, one changed, one gone",
         ]
     )

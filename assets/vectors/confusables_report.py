@@ -78,6 +78,8 @@ def markdown(rows: Sequence[Row], tools: Sequence[Row]) -> str:
         f" {told['names_shared_across_servers']:,}"
         f" ({told['names_shared_across_servers'] / total:.0%}) a name that another server uses too."
     )
+    if not rows:
+        return f"No tool of one server looks like a tool of another, of {told['tools']:,}."
     by_market = table(
         ["marketplace", "tools", "with a twin", "else with a confusable"],
         ([one["marketplace"], f"{one['tools']:,}", _share(one["twin"], one["tools"]),

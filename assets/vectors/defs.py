@@ -192,9 +192,13 @@ def confusables(
         metadata={
             **confusables_report.figures(rows, tools),
             "table": dg.MetadataValue.md(confusables_report.markdown(rows, tools)),
-            "plot": dg.MetadataValue.md(inlined(confusables_report.plot(rows, tools))),
+            **({"plot": _drawn(rows, tools)} if rows else {}),
         },
     )
+
+
+def _drawn(rows: list[dict[str, Any]], tools: list[dict[str, Any]]) -> dg.MetadataValue:
+    return dg.MetadataValue.md(inlined(confusables_report.plot(rows, tools)))
 
 
 def _alike(frame: pl.DataFrame) -> dict[str, str]:

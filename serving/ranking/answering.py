@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from assets.vectors.texts import SERVER_VIEWS, TOOL_VIEWS
-from serving.ranking.asked import Answer, Ask, Hit, checked
+from serving.ranking.asked import Answer, Ask, Hit, asked, checked
 from serving.ranking.eligible import Blocked, Eligible
 from serving.ranking.errors import IndexBroken
 from serving.ranking.model import Index
@@ -46,9 +46,10 @@ class Router:
         """The same router under other decisions of the quarantine."""
         return Router(self.index, self.encoder, blocked)
 
-    def find(self, ask: Ask) -> Answer:
-        """The best tools for one question. Raises BadQuery."""
-        return self.find_many([ask])[0]
+    def find(self, ask: Ask | None = None, **parts: Any) -> Answer:
+        """The best tools for one question: an Ask, or its parts by name, as
+        `find(server="a clock", tool="tells the time", k=3)`. Raises BadQuery."""
+        return self.find_many([asked(ask, **parts)])[0]
 
     def find_many(self, asks: Sequence[Ask]) -> list[Answer]:
         """`find` for many questions, encoded together; `ms` shares the encoding out."""

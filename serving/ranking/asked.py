@@ -4,7 +4,7 @@ What belongs here: the plain data and which questions are refused. What does not
 (`strategies.py`), the index (`model.py`).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 STRATEGIES = ("ours", "mcp-zero", "dense", "bm25", "rrf")
@@ -67,6 +67,17 @@ class Answer:
     no_tool: bool
     ms: float
     notes: tuple[str, ...] = field(default=())
+
+
+def asked(ask: Ask | None = None, **parts: Any) -> Ask:
+    """The question with its parts by name, lists for sets. Raises BadQuery for an unknown one."""
+    known = {one.name for one in fields(Ask)}
+    if strange := sorted(parts.keys() - known):
+        raise BadQuery(f"a question has no {strange[0]!r}; expected {', '.join(sorted(known))}")
+    for name, kind in (("exclude", frozenset), ("allowed", tuple)):
+        if isinstance(parts.get(name), list | set | tuple | frozenset):
+            parts[name] = kind(parts[name])
+    return replace(ask or Ask(), **parts)
 
 
 def checked(ask: Ask) -> tuple[Ask, tuple[str, ...]]:

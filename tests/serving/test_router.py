@@ -92,3 +92,12 @@ def test_a_search_imports_neither_torch_nor_dagster(tmp_path: Path) -> None:
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert run.stdout.strip() == "[]", run.stderr
+
+
+def test_a_question_may_be_asked_by_its_parts(router: Router) -> None:
+    whole = router.find(Ask("send an email", k=2, exclude=frozenset({"npm:files::read_file"})))
+    parts = router.find(query="send an email", k=2, exclude=["npm:files::read_file"])
+    assert parts.hits == whole.hits
+    assert router.find(Ask("send an email"), k=1).hits == whole.hits[:1]
+    with pytest.raises(BadQuery, match="a question has no 'limit'; expected allowed, context"):
+        router.find(query="send an email", limit=3)

@@ -36,6 +36,9 @@ class Candidates:
     coverage: np.ndarray  # share of the question's word weight that each candidate could have
 
 
+FOREIGN = "foreign "  # before the name of a feature of a query in another language than English
+
+
 def candidates(signals: Signals, mask: np.ndarray | None, most: int = CANDIDATES) -> Candidates:
     """The `most` best tools at first sight, in the order of their places, with their features."""
     index, glimpse = signals.index, signals.glimpse
@@ -61,10 +64,12 @@ def candidates(signals: Signals, mask: np.ndarray | None, most: int = CANDIDATES
     for name in _FIELDS:
         features[f"{name} words"] = _share(signals.field(name))[places]
     features |= _asked(signals, places, own, (mean, spread))
-    foreign = np.float32(foreignness(signals.tool_text))
-    features["foreign full"] = features[FULL] * foreign
-    features["foreign words"] = features["joint words"] * foreign
     features["crowd"] = np.log(np.bincount(owners)[owners]).astype(np.float32)
+    foreign = np.float32(foreignness(signals.tool_text))
+    if (
+        foreign
+    ):  # the encoder reads English: in another language each signal has a weight of its own
+        features |= {f"{FOREIGN}{name}": values * foreign for name, values in features.items()}
     coverage = words[places] / max(signals.joint_most, _TINY)
     return Candidates(places, features, rough, coverage)
 

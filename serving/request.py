@@ -21,6 +21,7 @@ from functools import cache
 from pathlib import Path
 
 from serving.request_fields import LONGEST_BODY, fields
+from warehouse.thinking import without_thinking
 
 MOST = 20  # requests of one text: more is a loop, not a question
 _LOOKED_AT = 5 * MOST  # blocks looked at, doubles and empty ones included
@@ -71,7 +72,7 @@ def parse(text: str) -> list[Wanted]:
     if not isinstance(text, str):
         return []
     found: dict[tuple[str | None, ...], Wanted] = {}
-    for wanted in _requests(_said(text)):
+    for wanted in _requests(without_thinking(text)):
         key = (
             _folded(wanted.server),
             _folded(wanted.tool),
@@ -179,18 +180,6 @@ def _paragraph(text: str, inner: int, most: int) -> int | None:
 def _is_mention(text: str, start: int, inner: int) -> bool:
     """A tag that is spoken of (`<tool_assistant>`), not used."""
     return text[inner : inner + 1] in tuple(_QUOTES) and text[start - 1 : start] in tuple(_QUOTES)
-
-
-def _said(text: str) -> str:
-    """The text without what stands between `<think>` and `</think>`."""
-    kept, at = [], 0
-    while (start := text.find("<think>", at)) >= 0:
-        end = text.find("</think>", start)
-        if end < 0:
-            break
-        kept.append(text[at:start])
-        at = end + len("</think>")
-    return "".join([*kept, text[at:]])
 
 
 def _folded(value: str | None) -> str | None:

@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from warehouse.thinking import without_thinking
+
 Value = TypeVar("Value", bound=BaseModel)
 
 # Beyond this an answer is not the short object that was asked for; repairing it costs seconds.
@@ -43,7 +45,7 @@ def parse(text: str, finish: str, schema: type[Value]) -> Value:
         raise BadAnswer("empty", "the answer is empty")
     if len(text) > MAX_CHARS:
         raise BadAnswer("wrong_shape", f"the answer has {len(text)} characters", ask_again=False)
-    candidates = list(_candidates(_without_thinking(text)))
+    candidates = list(_candidates(without_thinking(text)))
     if finish == "length" and not candidates:
         raise BadAnswer("truncated", f"cut off after {len(text)} characters", ask_again=False)
     if not candidates:
@@ -112,18 +114,6 @@ def _at_most(seconds: float) -> Iterator[None]:
         yield
     finally:
         sys.setprofile(before)
-
-
-def _without_thinking(text: str) -> str:
-    """The text without what stands between `<think>` and `</think>`."""
-    kept, at = [], 0
-    while (start := text.find("<think>", at)) >= 0:
-        end = text.find("</think>", start)
-        if end < 0:
-            break
-        kept.append(text[at:start])
-        at = end + len("</think>")
-    return "".join([*kept, text[at:]])
 
 
 def _first_complaint(error: ValidationError) -> str:

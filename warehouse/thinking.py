@@ -1,0 +1,18 @@
+"""What a model says aloud to itself, apart from what it says.
+
+What belongs here: taking thought out of a text. What does not: reading the rest.
+"""
+
+_OPENED, _CLOSED = "<think>", "</think>"
+
+
+def without_thinking(text: str) -> str:
+    """The text without what stands between `<think>` and `</think>`."""
+    kept, at = [], 0
+    while (start := text.find(_OPENED, at)) >= 0:
+        end = text.find(_CLOSED, start)
+        if end < 0:
+            break
+        kept.append(text[at:start])
+        at = end + len(_CLOSED)
+    return "".join([*kept, text[at:]])

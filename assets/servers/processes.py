@@ -16,12 +16,14 @@ _FRESH_S = 0.04
 
 @dataclass(frozen=True)
 class Stat:
-    """What one reading of /proc/PID/stat says; `resident` in bytes, `ticks` of processor time."""
+    """What one reading of /proc/PID/stat says; `resident` in bytes, `ticks` of processor time.
+    at_work: it runs, waits for a processor, or waits for a disk (states R and D)."""
 
     parent: int
     ticks: int
     threads: int
     resident: int
+    at_work: bool = False
 
 
 class _Table:
@@ -65,7 +67,8 @@ def _stat(pid: int) -> Stat | None:
             # The name before the last parenthesis may hold anything, spaces and brackets included.
             fields = file.read().rpartition(b")")[2].split()
         ticks = int(fields[11]) + int(fields[12])
-        return Stat(int(fields[1]), ticks, int(fields[17]), int(fields[21]) * _PAGE)
+        resident, at_work = int(fields[21]) * _PAGE, fields[0] in (b"R", b"D")
+        return Stat(int(fields[1]), ticks, int(fields[17]), resident, at_work)
     except (OSError, ValueError, IndexError):
         return None
 

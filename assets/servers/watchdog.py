@@ -9,7 +9,7 @@ Does not belong here: limits the kernel enforces alone (`sandbox.py`), reading /
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from assets.servers.launch import HOME, SandboxPolicy
@@ -32,8 +32,9 @@ class Breach:
 
 class Watchdog:
     """Watches from `start` to `stop`. `peak_mb` is the largest proportional set size seen, in MiB;
-    `idle_s` how long the tree has used no processor time, in seconds. `every_s`: the pause between
-    two samples; who keeps a server without asking it anything makes it longer."""
+    `idle_s` how long the tree has been seen to use no processor time and to wait for none, in
+    seconds. `every_s`: the pause between two samples; who keeps a server without asking it anything
+    makes it longer."""
 
     def __init__(self, jailed: Jailed, policy: SandboxPolicy) -> None:
         self._jailed = jailed
@@ -41,7 +42,8 @@ class Watchdog:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._cpu = -1
-        self._busy_at = time.monotonic()
+        self._seen_at = time.monotonic()
+        self.idle_s = 0.0
         self._samples = 0
         self.breach: Breach | None = None
         self.peak_mb = 0.0
@@ -54,10 +56,6 @@ class Watchdog:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-
-    @property
-    def idle_s(self) -> float:
-        return time.monotonic() - self._busy_at
 
     def measure(self) -> None:
         """Takes one more sample of the memory, for a tree that lived too short to be met."""
@@ -81,16 +79,23 @@ class Watchdog:
         stats = PROCESSES.stats()
         pids = tree(self._jailed.pid, stats)
         self._samples += 1
-        self._note_activity(sum(stats[pid].ticks for pid in pids))
+        self._note_activity([stats[pid] for pid in pids], time.monotonic())
         threads = sum(stats[pid].threads for pid in pids) - _OWN_THREADS
         if threads >= self._policy.processes - 1:
             return Breach("processes", f"{threads} of {self._policy.processes}")
         breach = self._memory_breach(pids, stats)
         return breach or (self._disk_breach(pids) if self._samples % 8 == 2 else None)
 
-    def _note_activity(self, ticks: int) -> None:
-        if ticks != self._cpu:
-            self._cpu, self._busy_at = ticks, time.monotonic()
+    def _note_activity(self, stats: Sequence[Stat], now: float) -> None:
+        """A machine under load starves the server, and us: one that waits for a processor is not
+        idle, and a pause in which nobody looked says nothing about it (two cores at 100% made
+        hangs of two sound servers in 5,800 tests)."""
+        ticks, seen_s = sum(one.ticks for one in stats), now - self._seen_at
+        self._seen_at = now
+        if ticks != self._cpu or any(one.at_work for one in stats):
+            self._cpu, self.idle_s = ticks, 0.0
+        else:
+            self.idle_s += min(seen_s, 4 * self.every_s)
 
     def _memory_breach(
         self, pids: list[int], stats: Mapping[int, Stat], always: bool = False

@@ -28,6 +28,8 @@ SCHEMA = {
 }
 CONTRACT = {"name": "do", "inputSchema": SCHEMA}
 OTHER = {"name": "rest", "inputSchema": {"type": "object"}}
+# A sound server that another test starves of both cores is not one that hangs.
+PATIENT = replace(CONVERSATION, start_s=20.0, idle_s=3.0, list_s=5.0)
 LIMITS = CallLimits(sessions=3, idle_s=60.0, launch_s=30.0, ping_s=1.0, message_mb=4)
 
 # `calls(do)` answers everything but tools/call, which `do(message, x)` answers.
@@ -107,7 +109,7 @@ class Bench:
         **sandbox: Any,
     ) -> AsyncIterator[World]:
         made = self.recipe(source, **(recipe or {}))
-        policy = policy or DeployPolicy(self.folder, POLICY, CONVERSATION)
+        policy = policy or DeployPolicy(self.folder, POLICY, PATIENT)
         policy = replace(policy, sandbox=replace(policy.sandbox, **sandbox))
         caller = Caller({made.server_id: recipe_facts(made)}, policy, limits)
         try:
@@ -123,7 +125,7 @@ async def remote_world(
     """A caller of a server at an address of loopback."""
     policy = facts.pop("policy", None) or DeployPolicy(Path("/nonexistent"))
     remote = RemotePolicy(allow_loopback=True, wall_s=8, connect_s=2)
-    policy = replace(policy, remote=remote, conversation=CONVERSATION)
+    policy = replace(policy, remote=remote, conversation=PATIENT)
     made = Recipe(
         server_id=f"remote:{url}",
         ecosystem="remote",

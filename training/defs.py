@@ -171,7 +171,7 @@ def _adapter_asset(role: str, description: str) -> dg.AssetsDefinition:
         deps=["training_set"],
         group_name="training",
         check_specs=audited(f"{role}_adapter"),
-        pool="train",
+        pool="gpu",
         description=description,
     )
     def adapter(
@@ -240,7 +240,7 @@ def retriever_evaluation(
     deps=["caller_adapter", "training_set"],
     group_name="training",
     check_specs=audited("caller_evaluation"),
-    pool="train",
+    pool="gpu",
     description="Tool and AST of the caller on servers never trained on, beside BM25 + slots.",
 )
 def caller_evaluation(

@@ -10,9 +10,9 @@ from assets.partitions import NIGHTLY
 from orchestration.definitions import build_defs
 
 GRAPH = """
-caller_adapter training - <- training_set [train]
+caller_adapter training - <- training_set [gpu]
 caller_champion training on_new_data <- caller_evaluation [-]
-caller_evaluation training on_new_data <- caller_adapter training_set [train]
+caller_evaluation training on_new_data <- caller_adapter training_set [gpu]
 catalogue catalogue on_new_data <- listings snapshots [-]
 coverage catalogue on_new_data <- catalogue deployments listings [-]
 confusables vectors on_new_data <- catalogue contract_vectors findings snapshots [lance]
@@ -26,7 +26,7 @@ listings marketplaces - <- [crawl]
 pairs synthesis - <- contract_vectors findings snapshots [llm]
 release serving on_new_data <- caller_champion findings retriever_champion snapshots [-]
 report serving on_new_data <- drift router_index [-]
-retriever_adapter training - <- training_set [train]
+retriever_adapter training - <- training_set [gpu]
 retriever_champion training on_new_data <- retriever_evaluation [-]
 retriever_evaluation training on_new_data <- retriever_adapter training_set [lance]
 router_index serving on_new_data <- catalogue contract_vectors deployments findings judgements \

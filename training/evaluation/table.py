@@ -1,0 +1,61 @@
+"""The table of what callers answered: one row a model and item.
+
+What belongs here: the columns. What does not: filling them (`score.py`), summing them up
+(`summary.py`).
+"""
+
+import polars as pl
+
+from training.champion import UNTRAINED
+from warehouse.tables import TableSpec
+
+BASELINE = UNTRAINED["caller"]
+NOT_OFFERED = "not_offered"  # the task of a request whose right tool is left out of the prompt
+PERTURBATIONS = ("renamed_tool", "renamed_parameters", "reordered_parameters", "paraphrased")
+UNPERTURBED = "none"
+GONE, RENAMED, RENAMED_HERE = "gone", "renamed", "renamed_here"
+PHANTOMS = (GONE, RENAMED, RENAMED_HERE)
+
+CALLER_EVALUATION = TableSpec(
+    name="caller_evaluation",
+    key=("model", "item_id"),
+    columns={
+        "model": pl.String,  # a predictor's label; of an adapter the digest that names it
+        "item_id": pl.String,
+        "pair_id": pl.String,
+        "split": pl.String,
+        "task": pl.String,  # single, lookalike, parallel, no_tool, or not_offered
+        "candidates": pl.Int64,  # tools offered
+        "shown": pl.Int64,  # of them, how many fitted into the model's prompt
+        "distractors": pl.String,  # random, hard, or pool (the router over its whole index)
+        "perturbation": pl.String,
+        "phantom": pl.String,  # "", gone, renamed, renamed_here
+        "server_id": pl.String,
+        "tool": pl.String,  # the right one, by its own name; "" where none is
+        "kind": pl.String,
+        "text_digest": pl.String,
+        "seed": pl.Int64,
+        "called": pl.String,  # JSON list of {name, arguments}
+        "expected": pl.String,  # the same; [] where no call is right
+        "parsed": pl.Boolean,  # the text could be read: as calls, or as none where none is right
+        "calls": pl.Int64,
+        "known_calls": pl.Int64,  # that name an offered tool
+        "valid_calls": pl.Int64,  # and pass its schema
+        "known_name": pl.Boolean,  # there are calls, and all name offered tools
+        "valid": pl.Boolean,  # there are calls, and all pass
+        "tool_ok": pl.Boolean,
+        "name_f1": pl.Float64,
+        "value_f1": pl.Float64,
+        "ast_ok": pl.Boolean,
+        "error_kind": pl.String,
+        "wrong": pl.String,  # JSON list of {name, type, verdict}: parameters that are not right
+        "failed": pl.Boolean,  # no answer came (an endpoint's fault): in no rate, counted apart
+        "prompt_tokens": pl.Int64,
+        "completion_tokens": pl.Int64,
+        "seconds": pl.Float64,
+        "usd": pl.Float64,
+        "training_set": pl.String,
+    },
+    volatile=("seconds",),
+    schema_version=2,
+)

@@ -11,7 +11,7 @@ import json
 import shutil
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,16 @@ from warehouse.digest import digest
 from warehouse.files import write_atomically
 
 CARD = "model.json"
+# Where and how a training runs: these change its result by no more than rounding and dice.
+MEANS = (
+    "device",
+    "threads",
+    "packing",
+    "pass_tokens",
+    "gradient_checkpointing",
+    "attention",
+    "checkpoint_steps",
+)
 
 
 class TrainingFailed(RuntimeError):
@@ -27,7 +37,8 @@ class TrainingFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Job:
-    """One training to do. `rows` are training-set rows of the train split."""
+    """One training to do. `rows` are training-set rows of the train split; `pool` holds what
+    their prompts may show beside the right tool: contract digest -> {"contract", …}."""
 
     role: str
     name: str
@@ -36,14 +47,15 @@ class Job:
     base: str
     settings: dict[str, Any]
     rows: list[dict[str, Any]]
+    pool: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def model_name(role: str, base: str, training_set: str, settings: Mapping[str, Any]) -> str:
     """The digest that names an adapter: role, base, training set and hyper-parameters.
 
-    Where a run happens (`device`, `threads`) is left out: it changes no more than rounding.
+    Where and how a run happens (`MEANS`) is left out: it changes no more than rounding.
     """
-    kept = {k: v for k, v in settings.items() if k not in ("device", "threads")}
+    kept = {k: v for k, v in settings.items() if k not in MEANS}
     return digest({"role": role, "base": base, "set": training_set, "settings": kept})
 
 
@@ -64,6 +76,7 @@ def write_job(
     training_set: str,
     settings: Mapping[str, Any],
     rows: Sequence[Mapping[str, Any]],
+    pool: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> tuple[str, Path]:
     """Writes what a training script needs into one file; returns (model name, job path)."""
     name = model_name(role, base, training_set, settings)
@@ -75,6 +88,7 @@ def write_job(
         "base": base,
         "settings": dict(settings),
         "rows": [dict(row) for row in rows],
+        "pool": {key: dict(held) for key, held in (pool or {}).items()},
     }
     path = home / "jobs" / f"{name}.json"
     write_atomically(path, json.dumps(body, ensure_ascii=False).encode())

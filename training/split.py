@@ -1,19 +1,70 @@
-"""Which servers are learnt from and which are only ever tested on.
+"""Which rows are learnt from and which are only ever tested on, by frozen hashes.
 
-What belongs here: the frozen hash. What does not: rows (`training_set.py`).
+What belongs here: the splits and the hashes. What does not: rows (`training_set.py`), leaks between
+the splits (`set_leaks.py`).
 
-The split is a pure function of `server_id`: it is the same on every machine and every night, a
-new server cannot move an old one, and all tools and pairs of a server stay on one side.
+    train server + train tool + most pairs      train
+    train server + train tool + other pairs     seen_tool       held-out requests of trained tools
+    train server + other tool                   unseen_tool     held-out tools of trained servers
+    train server, first seen after the cutoff   unseen_time
+    other server                                unseen_server
+
+A place is a pure function of ids: it is the same on every machine and every night, and a new server,
+tool or pair moves no old one. Server first: the hash of the server goes before its date, so that
+setting a cutoff moves no server out of `unseen_server`, on which past figures stand. A tool falls by
+its name alone, so that copies of one tool on several servers stand on one side.
 """
 
 import hashlib
+from datetime import date
 
-TRAIN, TEST = "train", "test"
+from training.set_policy import SetPolicy
+
+TRAIN, TEST = "train", "test"  # the two sides of a server
+SEEN_TOOL, UNSEEN_TOOL = "seen_tool", "unseen_tool"
+UNSEEN_SERVER, UNSEEN_TIME = "unseen_server", "unseen_time"
+SPLITS = (TRAIN, SEEN_TOOL, UNSEEN_TOOL, UNSEEN_SERVER, UNSEEN_TIME)
+TEST_SPLITS = SPLITS[1:]
 TEST_SHARE = 0.3
-_SALT = "toolmill-split-10"  # frozen: another salt makes every past figure incomparable
+# Frozen: other salts make every past figure incomparable.
+_SALT = "toolmill-split-10"
+_TOOL_SALT = "toolmill-split-tool-1"
+_PAIR_SALT = "toolmill-split-pair-1"
+SALTS = {"server": _SALT, "tool": _TOOL_SALT, "pair": _PAIR_SALT}
 
 
 def split_of(server_id: str, *, test_share: float = TEST_SHARE) -> str:
     """ "train" or "test"; about `test_share` of all servers are test servers."""
-    head = hashlib.sha256(f"{_SALT}|{server_id}".encode()).digest()[:8]
-    return TEST if int.from_bytes(head) / 2**64 < test_share else TRAIN
+    return TEST if _drawn(_SALT, server_id) < test_share else TRAIN
+
+
+def tool_place(server_id: str, tool: str, first_seen: str | None, policy: SetPolicy) -> str:
+    """The place of a contract: TRAIN, UNSEEN_TOOL, UNSEEN_SERVER or UNSEEN_TIME.
+
+    `first_seen`: the UTC date of the server's first night; None (older tables) counts as old.
+    """
+    if split_of(server_id, test_share=policy.test_share) == TEST:
+        return UNSEEN_SERVER
+    if policy.cutoff and first_seen and date.fromisoformat(first_seen[:10]) > policy.cutoff:
+        return UNSEEN_TIME
+    name = "".join(char for char in tool.casefold() if char.isalnum()) or tool
+    return UNSEEN_TOOL if _drawn(_TOOL_SALT, name) < policy.unseen_tool_share else TRAIN
+
+
+def place_of(
+    server_id: str, tool: str, pair_id: str, first_seen: str | None, policy: SetPolicy
+) -> str:
+    """The split that a pair's ids put it in. A set puts a tool's last pair back into TRAIN."""
+    place = tool_place(server_id, tool, first_seen, policy)
+    held = place == TRAIN and pair_draw(pair_id) < policy.seen_tool_share
+    return SEEN_TOOL if held else place
+
+
+def pair_draw(pair_id: str) -> float:
+    """Where a pair stands between 0 and 1: the lowest of a trained tool are held out."""
+    return _drawn(_PAIR_SALT, pair_id)
+
+
+def _drawn(salt: str, name: str) -> float:
+    head = hashlib.sha256(f"{salt}|{name}".encode()).digest()[:8]
+    return int.from_bytes(head) / 2**64

@@ -1,0 +1,101 @@
+"""A tokenizer's own chat template: what is asked, what the model must write after it, and what a
+template must be able to do.
+
+What belongs here: applying templates, and what real ones do that is in the way. What does not: what
+the messages say (`render.py`).
+
+(prompt, completion) meet exactly where a model starts to write: the prompt is what it is asked with,
+so that loss on the completion is loss on the answer alone. Thinking is switched off, since a call is
+what is taught: where a template opens a thought in the prompt all the same, the completion closes it.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Message = dict[str, Any]
+Tools = Sequence[Mapping[str, Any]]
+# No thought before the call; and the date that Llama's templates state, so that a prompt of today is
+# the prompt of tomorrow. A template that knows neither ignores them.
+_FIXED = {"enable_thinking": False, "date_string": "26 Jul 2024"}
+_OPENED = re.compile(r"<(think\w*)>\s*(</\1>\s*)?\Z")
+_EMPTY_THOUGHT = re.compile(r"\A\s*<(think\w*)>\s*</\1>\s*")
+MEND = (
+    " use the instruct model of the same family, whose template takes tools (Qwen3, Llama-3.1,"
+    " Hermes), or set chat_template in its tokenizer_config.json"
+)
+
+
+class BadTemplate(ValueError):
+    """A tokenizer that cannot render a tool call; the message says what to do."""
+
+
+def prompted(tokenizer: Any, messages: Sequence[Message], tools: Tools) -> str:
+    """What a model is asked with. Raises BadTemplate, also where the template leaves tools out."""
+    if not getattr(tokenizer, "chat_template", None):
+        raise BadTemplate(f"{named(tokenizer)}: it has no chat template;{MEND}")
+    prompt = applied(tokenizer, messages, tools, add_generation_prompt=True)
+    names = [tool["function"]["name"] for tool in tools]
+    unseen = next((name for name in names if not _shows(prompt, name)), None)
+    if unseen is not None:
+        raise BadTemplate(
+            f"{named(tokenizer)}: its chat template does not show the tool {unseen[:80]!r} that it"
+            f" was given, so it knows no tools;{MEND}"
+        )
+    return prompt
+
+
+def completed(tokenizer: Any, prompt: str, whole: str) -> str:
+    """What a model must write after the prompt, `whole` being the conversation with its answer.
+
+    A template may leave an open or an empty thought where it asks and strip it from an answer that
+    is there: then the answer follows the closed thought. Raises BadTemplate.
+    """
+    if whole.startswith(prompt):
+        return whole[len(prompt) :]
+    thought = _OPENED.search(prompt)
+    if thought and whole.startswith(head := prompt[: thought.start()]):
+        tail = _EMPTY_THOUGHT.sub("", whole[len(head) :], count=1)
+        return tail if thought[2] else f"\n</{thought[1]}>\n\n{tail}"
+    raise BadTemplate(
+        f"{named(tokenizer)}: its chat template rewrites the prompt once an answer is there, so that"
+        f" nobody knows where the answer starts;{MEND}"
+    )
+
+
+def applied(tokenizer: Any, messages: Sequence[Message], tools: Tools, **options: Any) -> str:
+    """The conversation as text. Raises BadTemplate where the template fails on it."""
+    try:
+        return tokenizer.apply_chat_template(
+            list(messages), tools=list(tools), tokenize=False, **_FIXED, **options
+        )
+    except Exception as error:  # a template is a program: it raises whatever it likes
+        said = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        roles = ", ".join(message["role"] for message in messages)
+        raise BadTemplate(
+            f"{named(tokenizer)}: its chat template fails on the messages {roles}: {said};{MEND}"
+        ) from error
+
+
+def with_pad_token(tokenizer: Any) -> None:
+    """Gives a tokenizer without a pad token the end-of-text token for it: padding carries no loss.
+
+    Raises BadTemplate where it has neither.
+    """
+    if getattr(tokenizer, "pad_token", None) is not None:
+        return
+    if getattr(tokenizer, "eos_token", None) is None:
+        raise BadTemplate(
+            f"{named(tokenizer)}: neither a pad token nor an end-of-text token; expected one of them:"
+            " set pad_token in its tokenizer_config.json to a token of its vocabulary"
+        )
+    tokenizer.pad_token = tokenizer.eos_token
+
+
+def named(tokenizer: Any) -> str:
+    """What a message calls a tokenizer."""
+    return str(getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__)
+
+
+def _shows(prompt: str, name: str) -> bool:
+    return name in prompt or name.encode("unicode_escape").decode() in prompt

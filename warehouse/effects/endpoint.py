@@ -9,14 +9,17 @@ import asyncio
 import json
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel
 
 from warehouse.effects.roles import Completion, LLMError, Request, Role, Unanswered
+
+T = TypeVar("T")
 
 BACKOFF_S = 0.5
 # Parameters a compatible endpoint may reject by name; each is dropped (or renamed) once.
@@ -39,19 +42,30 @@ class Endpoint:
         """One chat completion. Raises Unanswered for what may pass (429, 5xx, time-outs, broken
         connections), LLMError for what will not; both name the endpoint and the mend."""
         role = request.role
+        return await self.post(
+            role,
+            lambda refused: _parameters(request, refused),
+            lambda said: _completion(said, role),
+        )
+
+    async def post(
+        self, role: Role, body: Callable[[set[str]], dict[str, Any]], read: Callable[[Any], T]
+    ) -> T:
+        """What `read` makes of the response to one request; raises as `answer` does, also where
+        `read` raises ValueError. `body` is told which optional parameters the endpoint refused."""
         refused = self._refused[(role.base_url, role.model)]
         ask = self._client(role).chat.completions.with_raw_response.create
         while True:
             # As `extra_body` and read by ourselves: the SDK walks every message and schema that it
             # is given as arguments, and builds every answer anew; together 2 of 5 ms a call.
-            body = _parameters(request, refused)
+            given = body(refused)
             try:
                 # The SDK's own limit starts anew with every byte; this one is for the whole answer.
                 async with asyncio.timeout(role.timeout_s):
                     raw = await ask(
-                        model=role.model, messages=[], extra_body=body, timeout=role.timeout_s
+                        model=role.model, messages=[], extra_body=given, timeout=role.timeout_s
                     )
-                return _completion(raw.http_response.json(), role)
+                return read(raw.http_response.json())
             except Exception as error:
                 if dropped := _rejected(error, refused):
                     refused.add(dropped)

@@ -1,0 +1,122 @@
+"""A turn with tools: paid once, read tolerantly, refused clearly."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.openai_endpoint import Endpoint, Say, openai_endpoint
+from warehouse.blobs import Blobs
+from warehouse.effects.chat import Chat, Turn, wire_names
+from warehouse.effects.endpoint import Endpoint as Wire
+from warehouse.effects.ledger import BudgetExceeded, Ledger
+from warehouse.effects.roles import LLMError, Role
+
+ASKED = [{"role": "user", "content": "What time is it in Oslo?"}]
+TOOL = {"type": "function", "function": {"name": "time", "parameters": {"type": "object"}}}
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    made = Ledger(tmp_path / "ledger.db", Blobs(tmp_path / "blobs"))
+    yield made
+    made.close()
+
+
+def calling(*calls: tuple[str, Any], content: Any = None, **more: Any) -> Say:
+    held = [
+        {"id": "x", "type": "function", "function": {"name": n, "arguments": a}} for n, a in calls
+    ]
+    message = {"role": "assistant", "content": content, "tool_calls": held}
+    choice = {"index": 0, "finish_reason": "tool_calls", "message": message}
+    usage = {"prompt_tokens": 100, "completion_tokens": 10}
+    return Say(raw=json.dumps({"model": "m", "choices": [choice], "usage": usage}), **more)
+
+
+async def said(endpoint: Endpoint, ledger: Ledger, tools: Any = (TOOL,), **role: Any) -> Turn:
+    facts = {"usd_in": 1.0, "usd_out": 2.0, "attempts": 2, **role}
+    chat = Chat(
+        Role("actor", "m", endpoint.url, **facts), ledger, stage="t", endpoint=Wire(backoff_s=0.01)
+    )
+    try:
+        return await chat.say(ASKED, tools)
+    finally:
+        await chat.aclose()
+
+
+async def test_a_turn_is_paid_once_and_has_its_receipt(ledger: Ledger) -> None:
+    with openai_endpoint([calling(("time", '{"zone": "Oslo"}'), ("time", {"zone": "Rome"}))]) as at:
+        first, again = await said(at, ledger), await said(at, ledger)
+    assert first.calls == (("time", '{"zone": "Oslo"}'), ("time", {"zone": "Rome"}))
+    assert (first.prompt_tokens, first.completion_tokens, first.cached) == (100, 10, False)
+    assert first.usd == pytest.approx(0.00012) == ledger.spent()
+    assert again == Turn(**{**vars(first), "cached": True})
+    (body,) = at.requests
+    assert (body["tools"], body["messages"], body["model"]) == ([TOOL], ASKED, "m")
+    assert "response_format" not in body
+
+
+async def test_a_parameter_that_an_endpoint_refuses_is_left_out(ledger: Ledger) -> None:
+    def follow(body: dict[str, Any], _: int) -> Say:
+        for name in ("seed", "max_tokens", "temperature"):
+            if name in body:
+                return Say(f"Unsupported parameter: {name}", 400)
+        return Say("Noon.")
+
+    with openai_endpoint(follow) as at:
+        turn = await said(at, ledger)
+    assert (turn.text, turn.calls, turn.finish) == ("Noon.", (), "stop")
+    assert at.requests[-1]["max_completion_tokens"] == 1024
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        Say(raw="<html>"),
+        Say(raw='{"choices": []}'),
+        Say(raw='{"choices": [{"message": {"tool_calls": [{"function": null}]}}]}'),
+        Say(raw='{"choices": [{"message": {"tool_calls": 7}}]}'),
+        Say("busy", 503),
+        Say(close=True),
+    ],
+)
+async def test_a_broken_response_is_asked_for_again(ledger: Ledger, odd: Say) -> None:
+    with openai_endpoint([odd, calling(content=[{"text": "No"}, {"text": "on."}])]) as at:
+        assert (await said(at, ledger)).text == "Noon."
+    with openai_endpoint([odd]) as at, pytest.raises(LLMError) as told:
+        await said(at, ledger, tools=())
+    assert told.value.kind in ("server_error", "endpoint_down")
+    assert "roles" in str(told.value) or "base_url" in str(told.value) or "again" in str(told.value)
+
+
+async def test_half_characters_reach_no_ledger(ledger: Ledger) -> None:
+    with openai_endpoint([calling(("time\ud800", '{"zone": "\ud800"}'), content="\ud800!")]) as at:
+        turn = await said(at, ledger)
+    assert (turn.calls, turn.text) == ((("time?", '{"zone": "?"}'),), "?!")
+
+
+async def test_rules_do_not_converse_and_a_budget_holds(ledger: Ledger) -> None:
+    with pytest.raises(LLMError, match=r"set roles\.actor\.model"):
+        Chat(Role("actor"), ledger, stage="t")
+    ledger.set_budget("usd", 0.001)
+    with openai_endpoint([Say("never")]) as at, pytest.raises(BudgetExceeded):
+        await said(at, ledger)
+    assert at.requests == []
+
+
+@given(st.lists(st.text(max_size=80), max_size=8))
+def test_every_tool_has_a_name_that_endpoints_take(names: list[str]) -> None:
+    made = wire_names(names)
+    assert made.keys() == set(names)
+    assert len(set(made.values())) == len(made)
+    for name in made.values():
+        assert 1 <= len(name) <= 64
+        assert all(char.isascii() and (char.isalnum() or char in "_-") for char in name)
+
+
+def test_a_name_that_is_sound_stays() -> None:
+    assert wire_names(["a.b", "a_b", "get"]) == {"a.b": "a_b_2", "a_b": "a_b", "get": "get"}

@@ -21,12 +21,15 @@ class CannotPredict(RuntimeError):
 @dataclass(frozen=True)
 class Asked:
     """One request with the tools it is offered; `examples` are (instruction, calls) put before
-    it."""
+    it. `keep`: tools that stay where a short context holds not all (the right ones, as in
+    training: `shown` says how many are left). `whole_pool`: a router may take any tool it knows."""
 
     item_id: str
     instruction: str
     tools: list[dict[str, Any]]
     examples: tuple[tuple[str, Sequence[Mapping[str, Any]]], ...] = ()
+    keep: frozenset[str] = frozenset()
+    whole_pool: bool = False
 
 
 @dataclass(frozen=True)

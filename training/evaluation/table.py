@@ -25,7 +25,8 @@ CALLER_EVALUATION = TableSpec(
         "pair_id": pl.String,
         "split": pl.String,
         "task": pl.String,  # single, lookalike, parallel, no_tool, or not_offered
-        "candidates": pl.Int64,  # tools offered
+        "candidates": pl.Int64,  # as planned
+        "offered": pl.Int64,  # tools in the question: fewer where the pool has no more
         "shown": pl.Int64,  # of them, how many fitted into the model's prompt
         "distractors": pl.String,  # random, hard, or pool (the router over its whole index)
         "perturbation": pl.String,
@@ -48,7 +49,7 @@ CALLER_EVALUATION = TableSpec(
         "value_f1": pl.Float64,
         "ast_ok": pl.Boolean,
         "error_kind": pl.String,
-        "wrong": pl.String,  # JSON list of {name, type, verdict}: parameters that are not right
+        "parameters": pl.String,  # JSON list of {name, declared type, verdict}
         "failed": pl.Boolean,  # no answer came (an endpoint's fault): in no rate, counted apart
         "prompt_tokens": pl.Int64,
         "completion_tokens": pl.Int64,

@@ -1,0 +1,128 @@
+"""The rule-based paraphraser: a description in other words, with every fact kept.
+
+What belongs here: substitutions of words that mean the same in a tool's description. What does
+not: where descriptions stand in a schema (`perturb.py`).
+
+It is rules, not a model, and reports name it by NAME. Code spans, quoted text, URLs, numbers and
+identifiers stand for something exact and are never touched; every rule holds in the sentence that
+it is found in, whatever the tool.
+"""
+
+import hashlib
+import re
+
+NAME = "paraphraser:rules-1"
+
+# Kept as they are: `code`, "quoted", 'quoted', URLs, {braces}, <tags>, identifiers_with-marks and
+# camelCase, paths, numbers.
+_EXACT = re.compile(
+    r"```.*?```|`[^`\n]*`|\"[^\"\n]*\"|“[^”\n]*”|(?<!\w)'[^'\n]*'(?!\w)|https?://\S+"
+    r"|\{[^{}\n]*\}|<[^<>\n]*>|\$\w+|[\w.]*[\w]*[_/\\@#:=][\w./\\@#:=-]*|\b\w*[a-z][A-Z]\w*\b"
+    r"|\b[A-Z]{2,}\b|\S*\d\S*|\w+(?:-\w+)+",
+    re.DOTALL,
+)
+# What a tool does, said at the start of a sentence; in both forms of the verb.
+_VERBS = {
+    "get": ("fetch", "obtain"),
+    "gets": ("fetches", "obtains"),
+    "fetch": ("get", "obtain"),
+    "fetches": ("gets", "obtains"),
+    "retrieve": ("fetch", "get"),
+    "retrieves": ("fetches", "gets"),
+    "list": ("enumerate", "give a list of"),
+    "lists": ("enumerates", "gives a list of"),
+    "return": ("give back", "hand back"),
+    "returns": ("gives back", "hands back"),
+    "create": ("make", "set up"),
+    "creates": ("makes", "sets up"),
+    "delete": ("remove", "erase"),
+    "deletes": ("removes", "erases"),
+    "remove": ("take away", "drop"),
+    "removes": ("takes away", "drops"),
+    "update": ("change", "modify"),
+    "updates": ("changes", "modifies"),
+    "modify": ("change", "alter"),
+    "modifies": ("changes", "alters"),
+    "find": ("look up", "locate"),
+    "finds": ("looks up", "locates"),
+    "show": ("display", "present"),
+    "shows": ("displays", "presents"),
+    "display": ("show", "present"),
+    "displays": ("shows", "presents"),
+    "convert": ("transform",),
+    "converts": ("transforms",),
+    "compute": ("calculate", "work out"),
+    "computes": ("calculates", "works out"),
+    "calculate": ("compute", "work out"),
+    "calculates": ("computes", "works out"),
+    "check": ("verify", "test"),
+    "checks": ("verifies", "tests"),
+    "provide": ("supply", "give"),
+    "provides": ("supplies", "gives"),
+    "perform": ("carry out", "do"),
+    "performs": ("carries out", "does"),
+    "execute": ("carry out", "run"),
+    "executes": ("carries out", "runs"),
+}
+# Anywhere in a sentence.
+_PHRASES = {
+    "such as": ("for example", "like"),
+    "e.g.": ("for example", "for instance"),
+    "i.e.": ("that is",),
+    "in order to": ("to",),
+    "must be": ("has to be", "needs to be"),
+    "optional": ("not mandatory", "not required"),
+    "required": ("mandatory", "needed"),
+    "if not provided": ("when it is left out", "if it is omitted"),
+    "if not specified": ("when it is left out", "if it is omitted"),
+    "whether to": ("decides whether to",),
+    "the number of": ("how many", "the count of"),
+    "number of": ("count of", "quantity of"),
+    "maximum": ("largest", "highest"),
+    "minimum": ("smallest", "lowest"),
+    "specified": ("given", "named"),
+    "given": ("specified", "stated"),
+    "used to": ("meant to",),
+    "allows you to": ("lets you", "makes it possible to"),
+    "this tool": ("the tool", "this function"),
+    "use this": ("call this",),
+    "already existing": ("existing",),
+    "existing": ("already existing",),
+    "a specific": ("one particular", "a particular"),
+    "multiple": ("several",),
+    "information about": ("details of", "facts about"),
+    "details": ("particulars", "specifics"),
+    "default": ("preset",),
+}
+_START = re.compile(r"(^|[.!?]\s+|\n\s*(?:[-*]\s+)?)([A-Za-z]+)\b")
+_ANYWHERE = re.compile(
+    r"(?<![\w-])(" + "|".join(map(re.escape, sorted(_PHRASES, key=len, reverse=True))) + r")(?!\w)",
+    re.IGNORECASE,
+)
+
+
+def paraphrase(text: str, seed: int = 0) -> str:
+    """The text in other words; unchanged where no rule applies. A function of its arguments."""
+    kept: list[str] = []
+
+    def hide(match: re.Match[str]) -> str:
+        kept.append(match.group())
+        return f"\x00{len(kept) - 1}\x00"
+
+    if "\x00" in text:
+        return text
+    # Abbreviations that are rules themselves must not be hidden with what follows them.
+    hidden = _EXACT.sub(lambda m: m.group() if m.group().lower() in _PHRASES else hide(m), text)
+    hidden = _START.sub(lambda m: m[1] + _other(m[2], _VERBS, text, seed), hidden)
+    hidden = _ANYWHERE.sub(lambda m: _other(m[1], _PHRASES, text, seed), hidden)
+    return re.sub(r"\x00(\d+)\x00", lambda m: kept[int(m[1])], hidden)
+
+
+def _other(word: str, known: dict[str, tuple[str, ...]], text: str, seed: int) -> str:
+    """One of the words that mean the same, in the same case."""
+    choices = known.get(word.lower())
+    if not choices:
+        return word
+    drawn = hashlib.sha256(f"{seed}|{word.lower()}|{text}".encode("utf-8", "replace")).digest()[0]
+    chosen = choices[drawn % len(choices)]
+    return chosen[0].upper() + chosen[1:] if word[0].isupper() else chosen

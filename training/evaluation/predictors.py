@@ -35,14 +35,15 @@ class Asked:
 @dataclass(frozen=True)
 class Answered:
     """What came back. `kind` as in `answers.Parsed`; `shown` counts the tools that fitted into the
-    prompt (None: all); `error` names why no answer came at all, which is no fault of the model."""
+    prompt (None: all), `seconds` is None where the answer came out of the ledger; `error` names why
+    no answer came at all, which is no fault of the model."""
 
     calls: list[dict[str, Any]]
     kind: str
     text: str = field(default="", repr=False)
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    seconds: float = 0.0
+    seconds: float | None = 0.0
     usd: float = 0.0
     error: str | None = None
     shown: int | None = None

@@ -45,7 +45,7 @@ def score(item: Item, answer: Answered, label: str, training_set: str) -> dict[s
         "error_kind": answer.error,
         "prompt_tokens": answer.prompt_tokens,
         "completion_tokens": answer.completion_tokens,
-        "seconds": round(answer.seconds, 4),
+        "seconds": None if answer.seconds is None else round(answer.seconds, 4),
         "usd": answer.usd,
         "training_set": training_set,
     }

@@ -234,7 +234,9 @@ def _errors(rows: Iterable[Row]) -> dict[str, int]:
 def _cost(rows: Sequence[Row]) -> dict[str, float | int]:
     """Means per item."""
     names = ("prompt_tokens", "completion_tokens", "seconds", "usd")
-    return {"n": len(rows)} | {name: _mean(row.get(name) or 0 for row in rows) for name in names}
+    return {"n": len(rows)} | {
+        name: _mean(held for row in rows if (held := row.get(name)) is not None) for name in names
+    }
 
 
 def _mean(values: Iterable[float]) -> float:

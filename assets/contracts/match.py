@@ -1,238 +1,230 @@
 """AST match: is a called tool call the expected one, read through the tool's schema?
 
-Belongs here: comparing values of every JSON Schema type at any depth, defaults, sets, free text,
-and parallel calls by optimal assignment. Pure functions.
-Does not belong here: whether a call is valid (`validate.py`), and rates over many calls
-(`training/metrics.py`).
+Belongs here: verdicts on one call and on calls made at once. Pure functions, for any JSON.
+Does not belong here: when two values are the same (`match_values.py`), BFCL's rules (`bfcl.py`),
+whether a call is valid (`validate.py`), and rates over many calls (`training/metrics.py`).
 """
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from assets.contracts.schemas import branches, default_of, json_type, property_schemas
-
-_EXACT_NAMES = re.compile(
-    r"(^|_| )(id|ids|uuid|path|paths|file|filename|dir|directory|folder|url|uri|code|key|token|hash"
-    r"|sha|ref|branch|sql|regex|pattern|glob|command|cmd|script|selector|xpath|slug|handle|email"
-    r"|username|host|port|timezone|locale|lang|language|currency|symbol|ticker|format|version)"
-    r"(_| |$)"
+from assets.contracts.match_assign import assign
+from assets.contracts.match_result import (
+    CallVerdict,
+    MatchResult,
+    ParallelResult,
+    f1,
+    gravest,
+    kind_of,
 )
-_EXACT_KEYWORDS = ("enum", "const", "format", "pattern", "contentEncoding", "contentMediaType")
-_LOOKS_EXACT = re.compile(r"^\S+$|[/\\][\w.\-]|://|[{}<>=;`$|]|\(\)|^[\d\W]+$")
-_MAX_DEPTH = 48
+from assets.contracts.match_schema import parts_of
+from assets.contracts.match_values import exact_form, name_of, object_forms
+from assets.contracts.work import TooMuchWork, limited
 
+__all__ = ["CallVerdict", "MatchResult", "ParallelResult"]
+__all__ += ["match_call", "match_calls", "match_parallel"]
 
-@dataclass(frozen=True)
-class MatchResult:
-    """How a call compares with the expected one.
-
-    error_kind, the gravest first: wrong_tool, not_an_object, missing_parameter, extra_parameter,
-    wrong_type, wrong_value; None when it matches. per_parameter: name -> match, default (one side
-    left the schema's default out), missing, extra, wrong_type or wrong_value.
-    """
-
-    match: bool
-    error_kind: str | None
-    per_parameter: dict[str, str] = field(default_factory=dict)
-    tool: bool = True
-
-    @property
-    def name_f1(self) -> float:
-        """F1 of the parameter names that were given, 0..1."""
-        shared = self._count("match", "wrong_type", "wrong_value")
-        return _f1(shared, self._count("missing"), self._count("extra"), self.tool)
-
-    @property
-    def value_f1(self) -> float:
-        """F1 of the parameters given with the right value, 0..1."""
-        wrong = self._count("wrong_type", "wrong_value")
-        right = self._count("match")
-        missing, extra = self._count("missing") + wrong, self._count("extra") + wrong
-        return _f1(right, missing, extra, self.tool)
-
-    def _count(self, *verdicts: str) -> int:
-        return sum(verdict in verdicts for verdict in self.per_parameter.values())
+Call = Mapping[str, Any]
+Forms = dict[str, tuple[str, bool]]
+Sided = list[tuple[int, "_Read"]]
+_MAX_STEPS = 200_000  # some 1 s; the largest call of a real contract takes a few thousand
+_MAX_CELLS = 400_000  # parameters compared for one assignment, some 1 s; beyond, in order
 
 
 def match_call(
-    schema: Mapping[str, Any], expected: Mapping[str, Any], called: Mapping[str, Any]
+    schema: Mapping[str, Any],
+    expected: Call,
+    called: Call,
+    *,
+    bfcl_compat: bool = False,
+    language: str = "python",
 ) -> MatchResult:
     """Compares two calls `{"name", "arguments"}` through the input schema of the expected tool.
 
     Numbers compare by value (5 = 5.0), true is never 1, omitted means the schema's default,
     arrays are ordered unless `uniqueItems`; only free text is normalised (case, white space, end
-    punctuation), never an id, path, code or enum.
+    punctuation), never an id, path, code or enum. Never raises on JSON. A schema that asks for more
+    than 200,000 steps (only one made to do so) is left aside: its values are compared exactly.
+
+    bfcl_compat: BFCL's verdict instead, with each expected argument the only allowed value.
     """
-    if expected.get("name") != called.get("name"):
-        return MatchResult(False, "wrong_tool", tool=False)
-    want, have = expected.get("arguments") or {}, called.get("arguments")
-    have = {} if have is None else have
-    if not isinstance(have, Mapping) or not isinstance(want, Mapping):
-        return MatchResult(False, "not_an_object")
-    verdicts = _object(schema, schema, want, have, 0)
-    order = ("missing", "extra", "wrong_type", "wrong_value")
-    worst = next((kind for kind in order if kind in verdicts.values()), None)
-    names = {"missing": "missing_parameter", "extra": "extra_parameter"}
-    return MatchResult(worst is None, names.get(worst, worst) if worst else None, verdicts)
+    if bfcl_compat:
+        from assets.contracts.bfcl import compat_call
+
+        return compat_call(schema, expected, called, language)
+    return _compared(_read(schema, expected), _read(schema, called))
 
 
 def match_calls(
-    schemas: Mapping[str, Mapping[str, Any]],
-    expected: Sequence[Mapping[str, Any]],
-    called: Sequence[Mapping[str, Any]],
+    schemas: Mapping[str, Mapping[str, Any]], expected: Sequence[Call], called: Sequence[Call]
 ) -> tuple[bool, list[int | None]]:
-    """Compares parallel calls, in any order.
+    """(Whether every expected call was made and no other, for each expected call the position of
+    the call that fulfils it, or None.)"""
+    found = match_parallel(schemas, expected, called)
+    return found.match, found.assigned
 
-    schemas: tool name -> input schema. Returns (whether every expected call was made and no other,
-    for each expected call the position of the call that fulfils it, or None). The assignment
-    fulfils as many as any could.
+
+def match_parallel(
+    schemas: Mapping[str, Mapping[str, Any]], expected: Sequence[Call], called: Sequence[Call]
+) -> ParallelResult:
+    """Compares calls made at once, in any order. schemas: tool name -> input schema.
+
+    The assignment fulfils as many expected calls as any could; among those it gets the most values
+    right, then the most names. What is left of both sides is another tool's call, then calls that
+    nobody made and calls too many.
     """
-    fits = [
-        [
-            position
-            for position, call in enumerate(called)
-            if match_call(schemas.get(str(want.get("name")), {}), want, call).match
-        ]
-        for want in expected
+    wants, haves = ([_read_of(schemas, call) for call in side] for side in (expected, called))
+    partner = _best_pairs(wants, haves)
+    found = {row: _compared(wants[row], haves[column]) for row, column in partner.items()}
+    verdicts = [
+        CallVerdict(want.name, row, partner[row], *_told(found[row]))
+        if row in partner
+        else CallVerdict(want.name, row, None, False, "too_few_calls", want.all("missing"))
+        for row, want in enumerate(wants)
     ]
-    assigned = assign(fits, len(called))
-    return None not in assigned and len(expected) == len(called), assigned
-
-
-def assign(fits: Sequence[Sequence[int]], size: int) -> list[int | None]:
-    """A largest matching: for each row one of its positions below `size`, none used twice."""
-    owner: list[int | None] = [None] * size
-
-    def place(row: int, tried: set[int]) -> bool:
-        for position in fits[row]:
-            if position in tried:
-                continue
-            tried.add(position)
-            held = owner[position]
-            if held is None or place(held, tried):
-                owner[position] = row
-                return True
-        return False
-
-    for row in range(len(fits)):
-        place(row, set())
-    found: list[int | None] = [None] * len(fits)
-    for position, row in enumerate(owner):
-        if row is not None:
-            found[row] = position
-    return found
-
-
-def _object(
-    schema: Any,
-    root: Mapping[str, Any],
-    want: Mapping[str, Any],
-    have: Mapping[str, Any],
-    depth: int,
-) -> dict[str, str]:
-    """Verdict per name over both sides of one object."""
-    known = property_schemas(schema, root)
-    verdicts: dict[str, str] = {}
-    for name in sorted({*map(str, want), *map(str, have)}):
-        about = known.get(name, {})
-        if name in want and name in have:
-            verdicts[name] = _value(about, root, want[name], have[name], name, depth + 1)
-            continue
-        given = want[name] if name in want else have[name]
-        has_default, default = default_of(about, root)
-        if has_default and _value(about, root, default, given, name, depth + 1) == "match":
-            verdicts[name] = "default"
-        else:
-            verdicts[name] = "missing" if name in want else "extra"
-    return verdicts
-
-
-def _value(
-    schema: Any, root: Mapping[str, Any], want: Any, have: Any, name: str, depth: int
-) -> str:
-    """`match`, `wrong_type` or `wrong_value`."""
-    if depth > _MAX_DEPTH:
-        return "match" if want == have else "wrong_value"
-    kinds = {_family(json_type(want)), _family(json_type(have))}
-    if len(kinds) > 1:
-        return "wrong_type"
-    kind = kinds.pop()
-    if kind in ("number", "boolean", "null"):
-        return "match" if want == have else "wrong_value"
-    if kind == "string":
-        return "match" if _same_text(schema, root, want, have, name) else "wrong_value"
-    if kind == "object":
-        verdicts = _object(schema, root, want, have, depth).values()
-        return "match" if set(verdicts) <= {"match", "default"} else "wrong_value"
-    return "match" if _same_list(schema, root, want, have, name, depth) else "wrong_value"
-
-
-def _same_list(
-    schema: Any, root: Mapping[str, Any], want: list[Any], have: list[Any], name: str, depth: int
-) -> bool:
-    if len(want) != len(have):
-        return False
-    item: Any = {}
-    prefix: list[Any] = []
-    unordered = False
-    for branch in branches(schema, root):
-        item = branch.get("items", item) if isinstance(branch.get("items"), Mapping) else item
-        prefix = branch["prefixItems"] if isinstance(branch.get("prefixItems"), list) else prefix
-        unordered = unordered or branch.get("uniqueItems") is True
-    if not unordered or prefix:
-        return all(
-            _value(prefix[i] if i < len(prefix) else item, root, a, b, name, depth + 1) == "match"
-            for i, (a, b) in enumerate(zip(want, have, strict=True))
-        )
-    fits = [
-        [i for i, b in enumerate(have) if _value(item, root, a, b, name, depth + 1) == "match"]
-        for a in want
+    taken = set(partner.values())
+    verdicts += [
+        CallVerdict(have.name, None, column, False, "too_many_calls", have.all("extra"))
+        for column, have in enumerate(haves)
+        if column not in taken
     ]
-    return None not in assign(fits, len(have))
+    kinds = [one.error_kind for one in verdicts]
+    kind = "no_call" if wants and not haves else gravest(kinds)
+    tool = Counter(one.name for one in wants) == Counter(one.name for one in haves)
+    names, values = _totals(verdicts, wants, haves)
+    return ParallelResult(kind is None, kind, verdicts, tool, f1(names), f1(values))
 
 
-def _same_text(schema: Any, root: Mapping[str, Any], want: str, have: str, name: str) -> bool:
-    if want == have:
-        return True
-    formats = {str(branch.get("format")) for branch in branches(schema, root)}
-    if "date-time" in formats:
-        return _instant(want) is not None and _instant(want) == _instant(have)
-    exact = any(key in branch for branch in branches(schema, root) for key in _EXACT_KEYWORDS)
-    if exact or _EXACT_NAMES.search(_snake(name)):
-        return False
-    if any(_LOOKS_EXACT.search(text.strip()) for text in (want, have)):
-        return False
-    return _normal(want) == _normal(have)
+@dataclass(frozen=True)
+class _Read:
+    """One call with its arguments in normal form; None where it holds none."""
+
+    is_call: bool
+    name: str
+    forms: Forms | None
+
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        """The same for two calls that match."""
+        given = [(name, held) for name, (held, usual) in (self.forms or {}).items() if not usual]
+        return (self.name, self.forms is None, *sorted(given))
+
+    def all(self, verdict: str) -> dict[str, str]:
+        return dict.fromkeys(self.forms or (), verdict)
 
 
-def _normal(text: str) -> str:
-    """Free text without what nobody means: case, runs of white space, curly quotes, the full stop
-    at the end. Signs, decimal points and slashes inside words stay."""
-    text = text.translate(str.maketrans("‘’“”", "''\"\""))
-    return " ".join(text.casefold().split()).rstrip(".!? ")
+def _read_of(schemas: Mapping[str, Mapping[str, Any]], call: Any) -> _Read:
+    name = call.get("name") if isinstance(call, Mapping) else None
+    return _read(schemas.get(name, {}) if isinstance(name, str) else {}, call)
 
 
-def _instant(text: str) -> datetime | None:
+def _read(schema: Any, call: Any) -> _Read:
+    if not isinstance(call, Mapping):
+        return _Read(False, "", None)
+    name, given = call.get("name"), call.get("arguments")
+    given = {} if given is None else given
+    told = name if isinstance(name, str) else f"{type(name).__name__} {name!r:.80}"
+    return _Read(True, told, _forms(schema, given) if isinstance(given, Mapping) else None)
+
+
+def _forms(schema: Any, arguments: Mapping[str, Any]) -> Forms:
+    root = schema if isinstance(schema, Mapping) else {}
     try:
-        parsed = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return parsed.astimezone(UTC) if parsed.tzinfo else parsed
+        with limited(_MAX_STEPS):
+            return object_forms(arguments, parts_of(root, root, arguments), root, 0)
+    except (TooMuchWork, RecursionError):
+        return {name_of(key): (exact_form(item), False) for key, item in arguments.items()}
 
 
-def _snake(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower())
+def _compared(want: _Read, have: _Read) -> MatchResult:
+    if not have.is_call:
+        return MatchResult(False, "not_a_call", tool=False)
+    if want.name != have.name or not want.is_call:
+        return MatchResult(False, "wrong_tool", tool=False)
+    if want.forms is None or have.forms is None:
+        return MatchResult(False, "not_an_object")
+    verdicts = {
+        name: _parameter(want.forms.get(name), have.forms.get(name))
+        for name in sorted(want.forms.keys() | have.forms.keys())
+    }
+    kind = kind_of(verdicts)
+    return MatchResult(kind is None, kind, verdicts)
 
 
-def _family(kind: str) -> str:
-    return "number" if kind == "integer" else kind
+def _parameter(want: tuple[str, bool] | None, have: tuple[str, bool] | None) -> str:
+    if want is None or have is None:
+        given = want or have
+        return "default" if given and given[1] else "extra" if want is None else "missing"
+    if want[0] == have[0]:
+        return "match"
+    return "wrong_value" if want[0][:1] == have[0][:1] else "wrong_type"
 
 
-def _f1(right: int, missing: int, extra: int, tool: bool) -> float:
-    if not tool:
-        return 0.0
-    total = 2 * right + missing + extra
-    return 2 * right / total if total else 1.0
+def _best_pairs(wants: Sequence[_Read], haves: Sequence[_Read]) -> dict[int, int]:
+    """Expected -> called positions: calls that match, then calls of one tool, then what is left.
+
+    Matching is an equivalence, so taking any equal call leaves as many for the others.
+    """
+    pairs = _paired(wants, haves, {}, lambda one: one.key, _in_order)
+    pairs |= _paired(wants, haves, pairs, lambda one: one.name, _most_right)
+    return pairs | _paired(wants, haves, pairs, lambda one: None, _in_order)
+
+
+def _paired(
+    wants: Sequence[_Read],
+    haves: Sequence[_Read],
+    taken: Mapping[int, int],
+    group: Callable[[_Read], Any],
+    choose: Callable[[Sided, Sided], Iterable[tuple[int, int]]],
+) -> dict[int, int]:
+    """Pairs of what is not taken yet, chosen within each group."""
+    columns: dict[Any, Sided] = defaultdict(list)
+    used = set(taken.values())
+    for column, have in enumerate(haves):
+        if column not in used:
+            columns[group(have)].append((column, have))
+    rows: dict[Any, Sided] = defaultdict(list)
+    for row, want in enumerate(wants):
+        if row not in taken and group(want) in columns:
+            rows[group(want)].append((row, want))
+    return dict(pair for key, some in rows.items() for pair in choose(some, columns[key]))
+
+
+def _in_order(rows: Sided, columns: Sided) -> Iterator[tuple[int, int]]:
+    for (row, _), (column, _) in zip(rows, columns, strict=False):
+        yield row, column
+
+
+def _most_right(rows: Sided, columns: Sided) -> Iterable[tuple[int, int]]:
+    sizes = [sum(len(one.forms or ()) + 1 for _, one in side) for side in (rows, columns)]
+    if len(rows) * sizes[1] + len(columns) * sizes[0] > _MAX_CELLS:
+        return _in_order(rows, columns)
+    gains = [[_gain(_compared(want, have)) for _, have in columns] for _, want in rows]
+    chosen = zip(rows, assign(gains), strict=True)
+    return [(row, columns[place][0]) for (row, _), place in chosen if place is not None]
+
+
+def _gain(result: MatchResult) -> int:
+    return result.value_counts()[0] * 2**24 + result.name_counts()[0]
+
+
+def _told(result: MatchResult) -> tuple[bool, str | None, dict[str, str]]:
+    return result.match, result.error_kind, result.per_parameter
+
+
+def _totals(verdicts: Sequence[CallVerdict], wants: Sequence[_Read], haves: Sequence[_Read]) -> Any:
+    """((right, missing, extra) names, the same of values) of all calls together."""
+    names, values = Counter(), Counter()
+    for one in verdicts:
+        parts = MatchResult(one.match, one.error_kind, one.per_parameter)
+        names.update(dict(enumerate(parts.name_counts())))
+        values.update(dict(enumerate(parts.value_counts())))
+        if one.error_kind in ("wrong_tool", "not_an_object", "not_a_call"):
+            # No parameter was compared: all that were asked are missing, all given ones too many.
+            for place, read in ((1, wants[one.expected or 0]), (2, haves[one.called or 0])):
+                names[place] += len(read.forms or ())
+                values[place] += len(read.forms or ())
+    return tuple(tuple(counted[i] for i in range(3)) for counted in (names, values))

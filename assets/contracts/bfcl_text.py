@@ -1,0 +1,57 @@
+"""Patterns over texts that a model wrote, as the standard library reads them, in bounded time.
+
+Belongs here: searching with a limit, and numbers. BFCL's patterns for lists of lists take 2^n steps
+on n rows without an end: the checker hangs there, and we say that it would.
+Does not belong here: the patterns.
+"""
+
+from functools import cache
+from typing import Any
+
+import regex
+
+_SECONDS = 1.0
+
+
+class CheckerHangs(Exception):
+    """A pattern takes more than a second: BFCL's checker would not come back."""
+
+
+@cache
+def _compiled(pattern: str) -> Any:
+    # The standard library counts \x1c to \x1f as white space; this engine does not.
+    return regex.compile(pattern.replace(r"\s", r"[\s\x1c-\x1f]"))
+
+
+def match(pattern: str, text: str) -> Any:
+    return _limited(_compiled(pattern).match, text)
+
+
+def search(pattern: str, text: str) -> Any:
+    return _limited(_compiled(pattern).search, text)
+
+
+def findall(pattern: str, text: str) -> list[Any]:
+    return _limited(_compiled(pattern).findall, text)
+
+
+def fullmatch(pattern: str, text: str) -> Any:
+    """From the start to the end; a line break may follow, as `$` allows."""
+    return match(f"(?:{pattern})$", text)
+
+
+def number_of(text: str) -> Any:
+    """The integer, else the float, that Python reads in a text; else the text."""
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _limited(find: Any, text: str) -> Any:
+    try:
+        return find(text, timeout=_SECONDS)
+    except TimeoutError:
+        raise CheckerHangs from None

@@ -12,13 +12,15 @@ import dagster as dg
 from assets.contracts.clear import firewall
 from assets.contracts.snapshot import SNAPSHOTS
 from serving.blocked import block
-from serving.gather import published_source
+from serving.gather import held_in_index, published_source
 from serving.index import load_index
 from serving.released import make_router_index, view_table
-from training.champion import UNTRAINED, champion, current_release, make_release
+from training.adapters import adapter_table
+from training.champion import champion, in_service
 from training.drift import DRIFT
-from training.models import card
+from training.release import current_release, make_release, pinned, refusal, serve
 from training.report import inlined, write_report
+from training.retention import prune
 from training.state import last_card, last_summary, set_name
 from training.training_set import load_manifest
 from warehouse.audit import Audit, Verdict
@@ -38,16 +40,11 @@ ROLES = ("retriever", "caller")
     description="One consistent set: the champions and the contracts they serve.",
 )
 def release(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]) -> Published:
-    models = {role: champion(warehouse.home, role).model for role in ROLES}
-    missing = [
-        f"{role} {name[:12]}"
-        for role, name in models.items()
-        if name != UNTRAINED[role] and card(warehouse.home, name) is None
-    ]
-    rules = [Verdict("models_present", not missing, ", ".join(missing) or "all on disk")]
-    if missing:
-        yield from publish_digest("release", "", Audit(rules))
-        return
+    home = warehouse.home
+    standing = {role: in_service(home, role) for role in ROLES}
+    models = {role: one.model for role, one in standing.items()}
+    told = [one.told for one in standing.values() if one.told]
+    rules = [Verdict("models_present", True, "; ".join(told) or "all champions are on disk")]
     tables = warehouse.tables
     heads = {name: tables.head("snapshots", name) for name in tables.partitions("snapshots")}
     _, held = firewall(warehouse).part(tables.read(SNAPSHOTS).to_dicts())
@@ -57,7 +54,10 @@ def release(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareh
             "held": sorted({row["contract_digest"] for row in held}),
         }
     )
-    name = make_release(warehouse.home, models, contracts, set_name(warehouse))
+    facts = (models, contracts, set_name(warehouse))
+    refused = refusal(home, *facts)
+    rules.append(Verdict("not_rolled_back", True, refused or "nobody rolled this set back"))
+    name = make_release(home, *facts)
     yield from publish_digest("release", name, Audit(rules), **models)
 
 
@@ -74,25 +74,32 @@ def release(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareh
 def router_index(
     context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
 ) -> Published:
-    home, served = warehouse.home, current_release(warehouse.home)
+    home, current = warehouse.home, current_release(warehouse.home)
     source, held = published_source(warehouse)
-    tools = {(row["server_id"], row["tool"]) for row in source.rows}
-    version = make_router_index(
+    kept = pinned(home)
+    version = kept or make_router_index(
         home,
         source,
         LanceStore(home / "lance"),
-        served["models"]["retriever"],
-        served["release"],
+        current["models"]["retriever"],
+        current["release"],
         Lines(context.log.info),
+        serve,
     )
-    blocked = block(home, held)
+    blocked = block(home, [*held, *(held_in_index(warehouse, kept) if kept else [])])
     index = load_index(home, version)
+    tools = {(row["server_id"], row["tool"]) for row in source.rows}
     found = f"{len(index.tools)} of {len(tools)} tools"
     verdict = Verdict("one_entry_per_tool", len(index.tools) == len(tools), found)
+    if kept or index.release != current["release"]:
+        verdict = Verdict("rolled_back", True, "what a rollback serves stays as it is")
+    last = [warehouse.tables.read(adapter_table(role))["model"].to_list() for role in ROLES]
+    pruned = prune(home, protect=[name for names in last for name in names])
     yield from publish_digest(
         "router_index",
         version,
         Audit([verdict]),
+        pruned=len(pruned.versions) + len(pruned.models),
         tools=len(index.tools),
         servers=len(index.servers),
         held=blocked,

@@ -20,7 +20,7 @@ from assets.servers.rows import DEPLOYMENTS
 from assets.synthesis.rows import JUDGEMENTS, PAIRS, accepted
 from assets.vectors.index import TOOL, VECTORS
 from assets.vectors.summaries import SUMMARIES
-from serving.index import Source
+from serving.index import Source, load_index
 from warehouse.store import Warehouse
 
 Row = Mapping[str, Any]
@@ -44,6 +44,22 @@ def published_source(warehouse: Warehouse) -> tuple[Source, list[str]]:
     recipes = recipes_of(tables.read(DEPLOYMENTS).to_dicts())
     source = Source(rows, about, requests_of(said, wall.current), recipes)
     return source, [row["contract_digest"] for row in held]
+
+
+def held_in_index(warehouse: Warehouse, version: str) -> list[str]:
+    """Contract digests in an index version that are held by what is known today: an old one may
+    hold a contract that was found out since."""
+    index = load_index(warehouse.home, version)
+    rows = [
+        {
+            "server_id": tool.server_id,
+            "tool": tool.tool,
+            "contract_digest": tool.contract_digest,
+            "contract": json.dumps(index.contract(at), ensure_ascii=False),
+        }
+        for at, tool in enumerate(index.tools)
+    ]
+    return sorted({row["contract_digest"] for row in firewall(warehouse).part(rows)[1]})
 
 
 def server_facts(catalogue: Iterable[Row], summaries: Iterable[Row]) -> dict[str, dict[str, Any]]:

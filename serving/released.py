@@ -5,7 +5,7 @@ What belongs here: from a release's retriever to the index that is served. What 
 doors and commands of the platform import this.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +26,10 @@ def make_router_index(
     retriever: str,
     release: str,
     progress: Progress | None = None,
+    serve: Callable[[Path, str], str | None] = point_to,
 ) -> str:
-    """Builds the index of a release and serves it; returns its version.
+    """Builds the index of a release and has it served by `serve(home, version)`, which may say that
+    another stays; returns the version that is served.
 
     `retriever` is "base" or the digest of an adapter under `<home>/models`. Only texts whose vector
     the store lacks are embedded.
@@ -46,8 +48,7 @@ def make_router_index(
         progress=step.update,
     )
     store.compact(VIEWS)
-    point_to(home, version)
-    return version
+    return serve(home, version) or version
 
 
 def embed_views(

@@ -47,6 +47,7 @@ class ServedRouter:
         self._opened = opened or open_router
         self._router: Router | None = None
         self._seen: tuple[object, ...] = ()
+        self._failed: tuple[object, ...] = ()
         self._failed_at = 0.0
         self._told: str | None = None
         self._loading: Thread | None = None
@@ -63,7 +64,7 @@ class ServedRouter:
                     self._router, self._seen = self._opened(self._place, None), seen
                 return self._router
         marks = self._marks()
-        if marks != self._seen and time.monotonic() - self._failed_at > _AGAIN:
+        if marks != self._seen and self._due(marks):
             self._start(marks)
         return self._router or router
 
@@ -80,6 +81,11 @@ class ServedRouter:
             loading.join(timeout)
         return self.current()
 
+    def _due(self, marks: tuple[object, ...]) -> bool:
+        """What failed is tried again after a while; what was published since (a mend, a rollback)
+        at once."""
+        return marks != self._failed or time.monotonic() - self._failed_at > _AGAIN
+
     def _start(self, marks: tuple[object, ...]) -> None:
         with self._lock:
             if self._loading is None or not self._loading.is_alive():
@@ -91,14 +97,14 @@ class ServedRouter:
         try:
             new = self._renewed(old)
         except Exception as error:  # whatever it is, the old version goes on answering
-            self._failed_at = time.monotonic()
+            self._failed, self._failed_at = marks, time.monotonic()
             if str(error) != self._told:
                 self._told = str(error)
                 kept = old.index.version[:12] if old else "nothing"
                 _log.error("new router index not served, %s stays: %s", kept, error)
             return
         self._router, self._seen, self._told = new, marks, None
-        self._failed_at = 0.0
+        self._failed = ()
         if old is None or new.index.version != old.index.version:
             for callback in list(self._listeners):
                 callback(new.index.version)

@@ -54,8 +54,7 @@ def publish(home: Path, tools: dict[str, str]) -> str:
 
 
 def trained(home: Path, training_set: str) -> None:
-    gain = {"value": 0.1, "low": 0.05, "high": 0.2, "n": 50}
-    consider(home, "retriever", f"model-{training_set[:8]}", training_set, gain, {})
+    consider(home, "retriever", f"model-{training_set[:8]}", training_set, [], {})
 
 
 def tick(instance: dg.DagsterInstance) -> list[dg.RunRequest] | str:

@@ -9,7 +9,7 @@ PACKAGES = ("warehouse", "assets", "serving", "training", "orchestration", "demo
 ALLOWED = {
     "warehouse": set(),
     "assets": {"warehouse"},
-    "training": {"warehouse", "assets"},
+    "training": {"warehouse", "assets", "serving"},
     "serving": {"warehouse", "assets"},
     "demo": {"warehouse"},
     "orchestration": {"warehouse", "assets", "serving", "training", "demo"},

@@ -1,84 +1,221 @@
-"""A candidate is crowned only beyond its interval; a release is one consistent set."""
+"""A candidate is crowned through every gate; its pointer outlasts kills, races and full disks."""
 
+import errno
+import json
+import multiprocessing
+import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from training.champion import (
-    champion,
-    consider,
-    current_release,
-    decide_promotion,
-    last_trained_set,
-    make_release,
-)
+import training.pointers
+from tests.training.crowning import BETTER, UNSURE, model, passed, summary, tried
+from training.champion import champion, consider, in_service, last_trained_set, restore
+from training.gate import gates_of
+from training.models import model_folder
+from training.pointers import CHAMPIONS, MOVING, PointerBroken, history
 
-BETTER = {"value": 0.1, "low": 0.02, "high": 0.2, "n": 90}
-UNSURE = {"value": 0.1, "low": -0.01, "high": 0.2, "n": 90}
+FILE = "champions/retriever.json"
+
+
+def kinds(home: Path) -> list[tuple[str, str]]:
+    return [(line["kind"], line["model"]) for line in history(home, CHAMPIONS)]
 
 
 def test_every_role_starts_with_a_model_that_needs_no_training(tmp_path: Path) -> None:
     assert champion(tmp_path, "retriever").model == "base"
     assert champion(tmp_path, "caller").model == "baseline:bm25+slots"
     assert not champion(tmp_path, "caller").trained
+    assert in_service(tmp_path, "caller").told is None
     assert last_trained_set(tmp_path, "retriever") is None
 
 
-@pytest.mark.parametrize(
-    ("gain", "crowned"),
-    [
-        (BETTER, True),
-        (UNSURE, False),
-        ({**BETTER, "low": 0.0}, False),
-        ({"value": 0.0, "low": 0.0, "high": 0.0, "n": 0}, False),
-    ],
-)
-def test_only_a_gain_beyond_its_interval_crowns(gain: dict, crowned: bool) -> None:
-    assert decide_promotion(gain)[0] is crowned
-
-
-def test_a_better_candidate_becomes_champion_with_its_evidence(tmp_path: Path) -> None:
-    made = consider(tmp_path, "retriever", "m1", "set1", BETTER, {"n": 90})
+def test_a_better_candidate_becomes_champion_with_evidence_and_gates(tmp_path: Path) -> None:
+    made = tried(tmp_path, "m1")
     assert made.promoted
     read = champion(tmp_path, "retriever")
-    assert (read.model, read.training_set, read.evidence) == ("m1", "set1", {"n": 90})
-    assert read.trained
+    assert (read.model, read.training_set, read.trained) == ("m1", "set1", True)
+    assert read.evidence["gain_at_1"] == BETTER
+    assert [gate["name"] for gate in read.gates] == [
+        *("enough_tools", "gain_at_1", "recall_at_5"),
+        *("against_champion", "model_on_disk", "not_rolled_back"),
+    ]
+    assert kinds(tmp_path) == [("crowned", "m1")]
 
 
 def test_a_candidate_that_is_not_better_is_recorded_and_stays_out(tmp_path: Path) -> None:
-    consider(tmp_path, "retriever", "m1", "set1", BETTER, {})
-    made = consider(tmp_path, "retriever", "m2", "set2", UNSURE, {})
+    tried(tmp_path, "m1")
+    made = tried(tmp_path, "m2", UNSURE, "set2")
     assert not made.promoted
-    assert champion(tmp_path, "retriever").model == "m1"
-    assert champion(tmp_path, "retriever").last_candidate["model"] == "m2"
+    known = champion(tmp_path, "retriever")
+    assert (known.model, known.last_candidate["model"]) == ("m1", "m2")
+    assert "gain_at_1: +0.100 [-0.010, +0.200], n=90, needed" in known.last_candidate["why"]
     assert last_trained_set(tmp_path, "retriever") == "set2"
+    assert kinds(tmp_path) == [("crowned", "m1"), ("kept", "m2")]
 
 
-def test_considering_again_changes_nothing(tmp_path: Path) -> None:
-    for gain, model in ((BETTER, "m1"), (UNSURE, "m2")):
-        consider(tmp_path, "retriever", model, "set", gain, {})
-        before = (tmp_path / "champions" / "retriever.json").read_bytes()
-        again = consider(tmp_path, "retriever", model, "set", gain, {})
-        assert not again.promoted
-        assert (tmp_path / "champions" / "retriever.json").read_bytes() == before
+def test_considering_again_writes_nothing(tmp_path: Path) -> None:
+    for gain, name in ((BETTER, "m1"), (UNSURE, "m2")):
+        tried(tmp_path, name, gain)
+        files = {path: path.stat().st_mtime_ns for path in (tmp_path / "champions").iterdir()}
+        assert not tried(tmp_path, name, gain).promoted
+        assert {p: p.stat().st_mtime_ns for p in (tmp_path / "champions").iterdir()} == files
 
 
-def test_the_same_set_is_the_same_release(tmp_path: Path) -> None:
-    assert current_release(tmp_path) == {}
-    models = {"retriever": "m1", "caller": "baseline:bm25+slots"}
-    first = make_release(tmp_path, models, "contracts-1", "set1")
-    assert make_release(tmp_path, models, "contracts-1", "set1") == first
-    assert len((tmp_path / "releases" / "HISTORY.jsonl").read_text().splitlines()) == 1
-    second = make_release(tmp_path, models, "contracts-2", "set1")
-    assert second != first
-    assert current_release(tmp_path)["contracts"] == "contracts-2"
+@pytest.mark.parametrize(
+    ("against", "failed"),
+    [
+        ({"incumbent": "m0"}, "m2 against m0 was measured, needed m2 against m1"),
+        ({"candidate": "m3"}, "m3 against m1 was measured"),
+        ({"incumbent": None, "candidate": None}, "None against None"),
+    ],
+)
+def test_figures_against_somebody_else_crown_nobody(
+    tmp_path: Path, against: dict, failed: str
+) -> None:
+    tried(tmp_path, "m1")
+    held = {**summary(tmp_path, model(tmp_path, "m2")), **against}
+    made = consider(tmp_path, "retriever", "m2", "set1", gates_of("retriever", held), held)
+    assert not made.promoted
+    assert failed in made.why
+    assert champion(tmp_path, "retriever").model == "m1"
 
 
-def test_a_release_that_comes_back_is_the_old_one(tmp_path: Path) -> None:
-    models = {"retriever": "base"}
-    first = make_release(tmp_path, models, "c1", "s1")
-    at = current_release(tmp_path)["at"]
-    make_release(tmp_path, models, "c2", "s1")
-    assert make_release(tmp_path, models, "c1", "s1") == first
-    assert current_release(tmp_path)["release"] == first
-    assert current_release(tmp_path)["at"] == at
+def test_a_candidate_without_its_weights_is_not_crowned(tmp_path: Path) -> None:
+    model(tmp_path, "m1")
+    (model_folder(tmp_path, "m1") / "adapter_model.safetensors").write_bytes(b"half")
+    made = tried(tmp_path, "m1")
+    assert not passed(made.gates)["model_on_disk"]
+    assert champion(tmp_path, "retriever").model == "base"
+
+
+def race(home: str, name: str, gate: "multiprocessing.Barrier") -> None:  # type: ignore[valid-type]
+    held = summary(Path(home), name)
+    gates = gates_of("retriever", held)
+    gate.wait()
+    for _ in range(20):
+        consider(Path(home), "retriever", name, "set1", gates, held)
+
+
+def test_of_two_candidates_at_once_one_is_crowned_and_the_other_knows_it(tmp_path: Path) -> None:
+    names = [model(tmp_path, "m1"), model(tmp_path, "m2")]
+    context = multiprocessing.get_context("fork")
+    barrier = context.Barrier(2)
+    both = [context.Process(target=race, args=(str(tmp_path), n, barrier)) for n in names]
+    for one in both:
+        one.start()
+    for one in both:
+        one.join(60)
+    assert [one.exitcode for one in both] == [0, 0]
+    known = champion(tmp_path, "retriever")
+    [late] = set(names) - {known.model}
+    assert sorted(kinds(tmp_path)) == [("crowned", known.model), ("kept", late)]
+    assert f"{late} against base was measured" in known.last_candidate["why"]
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_a_kill_at_any_step_of_a_crowning_leaves_it_done_or_not_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    tried(tmp_path, "m1")
+    writes = 0
+
+    def killed(path: Path, data: bytes, **options: bool) -> None:
+        nonlocal writes
+        writes += 1
+        if writes == step:
+            raise KeyboardInterrupt
+        real(path, data, **options)
+
+    real = training.pointers.write_atomically
+    monkeypatch.setattr(training.pointers, "write_atomically", killed)
+    with pytest.raises(KeyboardInterrupt):
+        tried(tmp_path, "m2")
+    monkeypatch.undo()
+    seen = champion(tmp_path, "retriever").model
+    assert seen == ("m1" if step == 1 else "m2")
+    tried(tmp_path, "m2")  # the next night finishes it, or does it again
+    assert champion(tmp_path, "retriever").model == "m2"
+    assert json.loads((tmp_path / FILE).read_bytes())["model"] == "m2"
+    assert kinds(tmp_path) == [("crowned", "m1"), ("crowned", "m2")]
+    assert not (tmp_path / MOVING).exists()
+
+
+def test_a_full_disk_leaves_the_champion_and_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried(tmp_path, "m1")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    model(tmp_path, "m2")
+    monkeypatch.setattr("warehouse.files.os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        tried(tmp_path, "m2")
+    monkeypatch.undo()
+    assert {path: path.read_bytes() for path in before} == before
+    assert not [path for path in tmp_path.rglob(".*") if path.name != ".lock"]
+    assert champion(tmp_path, "retriever").model == "m1"
+    assert tried(tmp_path, "m2").promoted
+
+
+def full(handle: int) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    "text", ["{half", "[]", "null", '{"role": "caller", "model": "m1"}', '{"role": "retriever"}',
+             '{"role": "retriever", "model": "m1", "evidence": []}', ""]
+)  # fmt: skip
+def test_a_broken_pointer_is_named_with_its_mend_and_mended(tmp_path: Path, text: str) -> None:
+    tried(tmp_path, "m1")
+    tried(tmp_path, "m2", UNSURE)
+    known = champion(tmp_path, "retriever")
+    (tmp_path / FILE).write_text(text)
+    with pytest.raises(PointerBroken, match=r"retriever\.json.*toolmill champion restore"):
+        champion(tmp_path, "retriever")
+    assert restore(tmp_path, "retriever") == known == champion(tmp_path, "retriever")
+
+
+def test_a_pointer_that_was_lost_is_no_untrained_role(tmp_path: Path) -> None:
+    tried(tmp_path, "m1")
+    known = champion(tmp_path, "retriever")
+    (tmp_path / FILE).unlink()
+    with pytest.raises(PointerBroken, match=r"missing, but .* names m1"):
+        champion(tmp_path, "retriever")
+    assert restore(tmp_path, "retriever") == known
+    assert restore(tmp_path, "retriever") == known  # a whole one stays
+    with pytest.raises(PointerBroken, match="names no champion of caller"):
+        restore(tmp_path, "caller")
+
+
+def test_half_a_line_of_history_takes_no_other_with_it(tmp_path: Path) -> None:
+    tried(tmp_path, "m1")
+    with (tmp_path / CHAMPIONS).open("a") as file:
+        file.write('{"role": "retriever", "ki')
+    tried(tmp_path, "m2")
+    assert kinds(tmp_path) == [("crowned", "m1"), ("crowned", "m2")]
+
+
+def test_a_champion_whose_folder_is_gone_is_told_and_the_one_before_it_serves(
+    tmp_path: Path,
+) -> None:
+    tried(tmp_path, "m1")
+    tried(tmp_path, "m2")
+    shutil.rmtree(model_folder(tmp_path, "m2"))
+    now = in_service(tmp_path, "retriever")
+    assert now.model == "m1"
+    assert now.told is not None
+    assert "champion m2 cannot serve (models/m2 is missing); the champion before it, m1" in now.told
+    shutil.rmtree(model_folder(tmp_path, "m1"))
+    now = in_service(tmp_path, "retriever")
+    assert (now.model, "the untrained model, base, serves" in str(now.told)) == ("base", True)
+    # What comes next is measured against what serves, and crowned.
+    assert tried(tmp_path, "m3").promoted
+
+
+def test_a_pointer_of_an_older_toolmill_is_read(tmp_path: Path) -> None:
+    tried(tmp_path, "m1")
+    body = asdict(champion(tmp_path, "retriever"))
+    del body["gates"]
+    (tmp_path / FILE).write_text(json.dumps({**body, "added_later": 1}))
+    assert champion(tmp_path, "retriever").model == "m1"

@@ -1,0 +1,54 @@
+"""Models, gates and releases for the tests of champions: real files, no training."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from training.champion import consider, in_service
+from training.gate import Gate, gates_of
+from training.models import save_model
+
+BETTER = {"value": 0.1, "low": 0.02, "high": 0.2, "n": 90}
+UNSURE = {"value": 0.1, "low": -0.01, "high": 0.2, "n": 90}
+EQUAL = {"value": 0.0, "low": -0.05, "high": 0.05, "n": 90}
+WORSE = {"value": -0.2, "low": -0.3, "high": -0.1, "n": 90}
+NOTHING = {"value": 0.0, "low": 0.0, "high": 0.0, "n": 0}
+
+
+def model(home: Path, name: str, role: str = "retriever", **facts: Any) -> str:
+    """A whole model on disk; its name."""
+    from safetensors.numpy import save_file
+
+    weights = {"w": np.zeros(4, np.float32)}
+    about = {"name": name, "role": role, "base": "minilm-l6-v2", "training_set": "set1", **facts}
+    save_model(
+        home,
+        name,
+        about,
+        lambda folder: save_file(weights, str(folder / "adapter_model.safetensors")),
+    )
+    return name
+
+
+def summary(home: Path, candidate: str, gain: dict = BETTER, role: str = "retriever") -> dict:
+    """A retriever's evaluation of the candidate against whoever serves."""
+    return {
+        "candidate": candidate,
+        "incumbent": in_service(home, role).model,
+        "n": 90,
+        "tools": 30,
+        "servers": 5,
+        "gain_at_1": gain,
+        "gain_at_5": EQUAL,
+    }
+
+
+def tried(home: Path, name: str, gain: dict = BETTER, training_set: str = "set1") -> Any:
+    """A retriever is made and considered on this gain."""
+    held = summary(home, model(home, name), gain)
+    return consider(home, "retriever", name, training_set, gates_of("retriever", held), held)
+
+
+def passed(gates: list[Gate]) -> dict[str, bool]:
+    return {gate.name: gate.passed for gate in gates}

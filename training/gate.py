@@ -1,0 +1,209 @@
+"""The gates: what a candidate must show before it may serve a role.
+
+What belongs here: pure rules over a summary of an evaluation, and the gates as data and Markdown.
+What does not: measuring (`evaluate.py`, `evaluation/`), moving a pointer (`champion.py`).
+
+    same_items    both models answered the same items of one training set
+    enough_tools  at least MIN_TOOLS tools, since the interval is drawn over tools
+    gain          the whole 95% interval of the paired gain on unseen servers lies above zero
+    no worse      the paired difference's interval is not wholly below zero, and its value is not
+                  below -TOLERANCE
+    phantom       the share of calls to tools that are gone or renamed is at most MOST_PHANTOM, and
+                  the paired difference's interval is not wholly above zero
+
+Every rule is monotone: a better figure never fails where a worse one passed. What was not measured
+passes nothing, but for phantom calls before any tool is gone.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+Json = Mapping[str, Any]
+
+# Of candidates that are no better, a percentile bootstrap crowned 13.7% with 2 tools, 7.2% with 5,
+# 5.2% with 8, 3.1% with 20 (four items a tool, 2,000 draws; 2.5% is what the interval promises).
+MIN_TOOLS = 8
+# "Not below zero beyond the interval" alone would pass anything measured on few items. Of 100 items
+# with 10 on which two equal models differ, the difference falls below -.05 in about 6 of 100 draws.
+TOLERANCE = 0.05
+MOST_PHANTOM = 0.05  # one call in twenty
+
+
+class UnknownRole(ValueError):
+    """A role for which no gates are written."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One thing that was asked of a candidate: what was found, and what was needed."""
+
+    name: str
+    passed: bool
+    found: str
+    needed: str
+
+
+def gates_of(role: str, summary: Json) -> list[Gate]:
+    """The role's gates over a summary of its evaluation. Raises UnknownRole."""
+    rule = _RULES.get(role)
+    if rule is None:
+        raise UnknownRole(f"no gates for role {role!r}; known: {', '.join(_RULES)}")
+    return [*_same_models(summary), enough_tools(summary), *rule(summary)]
+
+
+def weighed(
+    role: str,
+    rows: Sequence[Any],
+    candidate: str,
+    incumbent: str,
+    measure: Callable[[Sequence[Any], str, str], Json],
+) -> tuple[list[Gate], dict[str, Any]]:
+    """(gates, summary) of an evaluation's rows; without the same items nothing is summed up, and
+    the gate that says so is the only one."""
+    same = same_items(rows, candidate, incumbent)
+    if not same.passed:
+        return [same], {"candidate": candidate, "incumbent": incumbent}
+    summary = dict(measure(rows, candidate, incumbent))
+    return [same, *gates_of(role, summary)], summary
+
+
+def same_items(rows: Iterable[Json], candidate: str, incumbent: str) -> Gate:
+    """Whether both models were measured on the same items of one training set's held-out side."""
+    held: dict[str, dict[str, str]] = {candidate: {}, incumbent: {}}
+    for row in rows:
+        if row["model"] in held:
+            item = str(row.get("item_id") or row["pair_id"])
+            held[row["model"]][item] = str(row.get("training_set") or "")
+    ours, theirs = held[candidate], held[incumbent]
+    sets = sorted({*ours.values(), *theirs.values()})
+    passed = bool(ours) and ours == theirs and len(sets) == 1
+    if passed:
+        found = f"{len(ours)} items of set {sets[0][:12] or '-'}, both"
+    else:
+        named = ", ".join(name[:12] or "-" for name in sets) or "none"
+        shared = len(ours.keys() & theirs.keys())
+        found = (
+            f"{_short(candidate)} on {len(ours)} items and {_short(incumbent)} on {len(theirs)},"
+            f" {shared} of them the same, of the training sets {named}"
+        )
+    return Gate("same_items", passed, found, "the same items of one training set for both models")
+
+
+def enough_tools(summary: Json) -> Gate:
+    tools = summary.get("tools")
+    count = tools if isinstance(tools, int) else 0
+    found = f"{count} tools of {summary.get('servers', 0)} servers"
+    return Gate("enough_tools", count >= MIN_TOOLS, found, f"at least {MIN_TOOLS} tools")
+
+
+def gain(figure: Json | None, name: str = "gain") -> Gate:
+    """Better beyond the interval."""
+    known = _measured(figure)
+    passed = known is not None and known["low"] > 0
+    return Gate(name, passed, told(figure), "the whole 95% interval above zero")
+
+
+def no_worse(figure: Json | None, name: str) -> Gate:
+    """Not worse beyond the interval, and not by more than the tolerance."""
+    known = _measured(figure)
+    passed = known is not None and known["high"] >= 0 and known["value"] >= -TOLERANCE
+    needed = f"an interval not wholly below zero, and at least {-TOLERANCE:+.2f}"
+    return Gate(name, passed, told(figure), needed)
+
+
+def phantom_rate(figure: Json | None) -> Gate:
+    passed, found = _phantom(figure, lambda known: known["value"] <= MOST_PHANTOM)
+    return Gate("phantom_rate", passed, found, f"at most {MOST_PHANTOM:.2f}")
+
+
+def phantom_difference(figure: Json | None) -> Gate:
+    passed, found = _phantom(figure, lambda known: known["low"] <= 0)
+    return Gate("phantom_difference", passed, found, "an interval not wholly above zero")
+
+
+def told(figure: Json | None) -> str:
+    """A figure in words: value, interval and n; "not measured" where there is none."""
+    known = _measured(figure)
+    if known is None:
+        return "not measured"
+    return f"{known['value']:+.3f} [{known['low']:+.3f}, {known['high']:+.3f}], n={known['n']}"
+
+
+def verdict(gates: Sequence[Gate]) -> tuple[bool, str]:
+    """Whether every gate was passed, and one sentence why. No gate at all passes nothing."""
+    failed = [gate for gate in gates if not gate.passed]
+    if failed:
+        listed = "; ".join(f"{gate.name}: {gate.found}, needed {gate.needed}" for gate in failed)
+        return False, f"the incumbent stays: {listed}"
+    if not gates:
+        return False, "the incumbent stays: nothing was measured"
+    shown = next((gate for gate in gates if gate.name in ("gain", "gain_at_1")), gates[0])
+    return True, f"{shown.name} {shown.found}: better beyond its interval, all gates passed"
+
+
+def as_rows(gates: Iterable[Gate]) -> list[dict[str, Any]]:
+    return [asdict(gate) for gate in gates]
+
+
+def gates_table(gates: Iterable[Gate | Json]) -> str:
+    """The gates as a Markdown table, for Dagster, the report and the card."""
+    rows = [asdict(gate) if isinstance(gate, Gate) else dict(gate) for gate in gates]
+    lines = ["| gate | passed | found | needed |", "| --- | --- | --- | --- |"]
+    lines += [
+        f"| {row['name']} | {'yes' if row['passed'] else '**no**'} | {row['found']} |"
+        f" {row['needed']} |"
+        for row in rows
+    ]
+    return "\n".join(lines) if rows else "No gate was asked."
+
+
+def _retriever(summary: Json) -> list[Gate]:
+    return [
+        gain(summary.get("gain_at_1"), "gain_at_1"),
+        no_worse(summary.get("gain_at_5"), "recall_at_5"),
+    ]
+
+
+def _caller(summary: Json) -> list[Gate]:
+    figures = summary.get("gate") or {}
+    return [
+        gain(figures.get("gain")),
+        no_worse(figures.get("irrelevance"), "irrelevance"),
+        phantom_rate(figures.get("phantom_rate")),
+        phantom_difference(figures.get("phantom")),
+    ]
+
+
+_RULES: dict[str, Callable[[Json], list[Gate]]] = {"retriever": _retriever, "caller": _caller}
+
+
+def _same_models(summary: Json) -> list[Gate]:
+    """A summary that compares a model with itself shows nothing of either."""
+    both = summary.get("candidate"), summary.get("incumbent")
+    if both[0] is None or both[0] != both[1]:
+        return []
+    found = f"{_short(str(both[0]))} against itself"
+    return [Gate("two_models", False, found, "a candidate and another model")]
+
+
+def _phantom(figure: Json | None, rule: Callable[[Json], bool]) -> tuple[bool, str]:
+    if figure is not None and figure.get("n") == 0:
+        return True, "nothing gone yet (n=0)"
+    known = _measured(figure)
+    return known is not None and rule(known), told(figure)
+
+
+def _measured(figure: Json | None) -> Json | None:
+    """The figure, or None where it was not measured or is no number."""
+    if not figure or not figure.get("n"):
+        return None
+    names = ("value", "low", "high")
+    numbers = [figure.get(name) for name in names]
+    fine = all(isinstance(one, (int, float)) and math.isfinite(one) for one in numbers)
+    return figure if fine else None
+
+
+def _short(model: str) -> str:
+    return model[:12] if len(model) == 64 else model

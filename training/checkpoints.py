@@ -10,7 +10,6 @@ import errno
 import hashlib
 import json
 import shutil
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,27 +28,42 @@ def folder_of(home: Path, name: str) -> Path:
     return home / "checkpoints" / name
 
 
-def save(root: Path, step: int, fill: Callable[[Path], None], plan: str = "") -> Path:
+def save(
+    root: Path,
+    step: int,
+    fill: Callable[[Path], None],
+    plan: str = "",
+    *,
+    main: bool = True,
+    wait: Callable[[], None] = lambda: None,
+) -> Path:
     """Calls `fill(folder)`, seals what it wrote and renames it into place; prunes older ones.
 
+    Of several processes all call it: one is `main`, and `wait` returns when all have come so far.
     Raises TrainingFailed when the disk is full; what was there before stays.
     """
     target = root / f"step-{step:08d}"
-    beside = root / f".{target.name}.{uuid.uuid4().hex[:8]}"
+    beside = root / f".{target.name}"
     try:
-        beside.mkdir(parents=True)
+        if main:
+            shutil.rmtree(beside, ignore_errors=True)
+            beside.mkdir(parents=True)
+        wait()
         fill(beside)
-        seal(beside, step, plan)
-        if target.exists():
-            shutil.rmtree(target)
-        beside.rename(target)
+        wait()
+        if main:
+            seal(beside, step, plan)
+            shutil.rmtree(target, ignore_errors=True)
+            beside.rename(target)
+            prune(root)
+        wait()
     except Exception as error:
         if disk_full(error):
             raise TrainingFailed(_no_room(root, step, beside)) from error
         raise
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
-    prune(root)
+        if main:
+            shutil.rmtree(beside, ignore_errors=True)
     return target
 
 
@@ -122,7 +136,8 @@ def disk_full(error: BaseException) -> bool:
 
 def _no_room(root: Path, step: int, half: Path) -> str:
     wrote = sum(path.stat().st_size for path in half.rglob("*") if path.is_file())
-    free = shutil.disk_usage(root if root.exists() else root.parent).free
+    there = next(path for path in (root, *root.parents) if path.exists())
+    free = shutil.disk_usage(there).free
     kept = newest(root)
     told = f"goes on after step {step_of(kept)}" if kept else "starts anew"
     return (

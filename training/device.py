@@ -1,15 +1,19 @@
-"""Where a training runs and what it cost: the device, its precision, and the meter.
+"""Where a training runs and what it cost: the device, its precision, its memory, and the meter.
 
-What belongs here: choosing cpu or cuda, autocast, peak memory. What does not: a training loop.
+What belongs here: choosing cpu or cuda, autocast, peak memory, telling a lack of it. What does not:
+a training loop.
 """
 
 import contextlib
+import os
 import resource
 import time
 from dataclasses import dataclass, field
 from typing import Any
 
 from training.models import TrainingFailed
+
+_NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "alloc_failed")
 
 
 def pick_device(wanted: str) -> str:
@@ -22,6 +26,22 @@ def pick_device(wanted: str) -> str:
     if wanted == "cuda" and not has:
         raise TrainingFailed("device is cuda but torch sees no GPU; set device to auto or cpu")
     return "cuda" if wanted != "cpu" and has else "cpu"
+
+
+def place(device: str) -> str:
+    """The device of this process: `accelerate` and torchrun give each of several its own GPU."""
+    local = os.environ.get("LOCAL_RANK")
+    return f"cuda:{local}" if device == "cuda" and local is not None else device
+
+
+def processes() -> int:
+    """How many processes train together (1 without `accelerate` or torchrun)."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def is_main() -> bool:
+    """Whether this process is the one that tells and saves."""
+    return int(os.environ.get("RANK", "0")) == 0
 
 
 def autocast(device: str) -> Any:
@@ -41,6 +61,24 @@ def seed_everything(seed: int, threads: int | None) -> None:
         torch.set_num_threads(threads)
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error means that there was not enough memory, on the GPU or beside it."""
+    import torch
+
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(w in str(error).lower() for w in _NO_MEMORY)
+
+
+def peak_mb(device: str) -> float:
+    """The device's allocated peak on cuda, the process's peak resident memory on a CPU."""
+    if device == "cuda":
+        import torch
+
+        return torch.cuda.max_memory_allocated() / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
 @dataclass
 class Meter:
     """Counts steps and tokens; `figures()` says tokens/s, step time and peak memory."""
@@ -55,15 +93,11 @@ class Meter:
         self.tokens += tokens
 
     def figures(self) -> dict[str, Any]:
-        """{device, seconds, steps, tokens, tokens_per_s, step_ms, peak_mb}; `peak_mb` is the
-        device's allocated peak on cuda and the process's peak resident memory on a CPU."""
+        """{device, seconds, steps, tokens, tokens_per_s, step_ms, peak_mb}; `peak_mb` as above."""
         if self.device == "cuda":
             import torch
 
             torch.cuda.synchronize()
-            peak = torch.cuda.max_memory_allocated() / 2**20
-        else:
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         took = time.perf_counter() - self.began
         return {
             "device": self.device,
@@ -72,5 +106,5 @@ class Meter:
             "tokens": self.tokens,
             "tokens_per_s": round(self.tokens / took) if took else 0,
             "step_ms": round(1000 * took / self.steps, 1) if self.steps else 0.0,
-            "peak_mb": round(peak),
+            "peak_mb": round(peak_mb(self.device)),
         }

@@ -1,0 +1,69 @@
+"""A causal model of a few thousand random weights with a tokenizer and a chat template of its own:
+any local folder is a base, and this one is made in a moment."""
+
+from pathlib import Path
+from typing import Any
+
+TEMPLATE = (
+    "{% for t in tools %}[tool] {{ t | tojson }}\n{% endfor %}"
+    "{% for m in messages %}[{{ m.role }}] {{ m.content }}"
+    "{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}"
+    "{% if m.role == 'assistant' %}<|end|>{% endif %}\n{% endfor %}"
+    "{% if add_generation_prompt %}[assistant] {% endif %}"
+)
+TEXTS = [
+    '{"name": "find_file", "arguments": {"title": "Blue Sky", "count": 2}}',
+    "Look up a file by its title in the file archive. Please find 2 files called 'Old Oak'.",
+    '[tool] {"type": "function", "function": {"description": "", "parameters": {"properties": {}}}}',
+    "Choose one tool and write its call as JSON. None of these tools can do that.",
+]
+
+
+def make_tokenizer(pad: bool = True, template: str | None = TEMPLATE) -> Any:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    raw = Tokenizer(models.BPE())
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    raw.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=["<|end|>", "<|pad|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    raw.train_from_iterator(TEXTS, trainer)
+    padding = {"pad_token": "<|pad|>"} if pad else {}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<|end|>", **padding)
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+def make_model(vocabulary: int, *, width: int = 32, layers: int = 2, seed: int = 0) -> Any:
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(seed)
+    return Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=vocabulary,
+            hidden_size=width,
+            intermediate_size=2 * width,
+            num_hidden_layers=layers,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=width // 4,
+            max_position_embeddings=4096,
+            tie_word_embeddings=True,
+        )
+    )
+
+
+def make_base(
+    folder: Path, *, pad: bool = True, template: str | None = TEMPLATE, **shape: Any
+) -> Path:
+    """Saves model and tokenizer; returns the folder."""
+    tokenizer = make_tokenizer(pad, template)
+    make_model(len(tokenizer), **shape).save_pretrained(str(folder))
+    tokenizer.save_pretrained(str(folder))
+    return folder

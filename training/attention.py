@@ -1,0 +1,77 @@
+"""Attention of packed rows: each row of a pass sees itself only.
+
+What belongs here: the attention that walks a pass row by row, and which kind fits a model. What
+does not: making passes (`packing.py`, `batches.py`).
+
+transformers can mask a packed pass from its position ids, but the mask is as large as the square of
+the pass and the work too. Row by row the work is the sum of the rows' squares, torch's causal flash
+kernels apply, and it needs no package beyond torch.
+"""
+
+import importlib.util
+from itertools import pairwise
+from typing import Any
+
+SEGMENTS = "toolmill_segments"
+KINDS = ("auto", "segments", "sdpa", "flash_attention_2", "eager")
+
+
+def pick_attention(wanted: str, config: Any, device: str) -> str:
+    """The implementation for packed passes, in transformers' words."""
+    if wanted == "segments":
+        return _registered()
+    if wanted != "auto":
+        return wanted
+    if device.startswith("cuda") and importlib.util.find_spec("flash_attn"):
+        return "flash_attention_2"
+    kinds = getattr(config, "layer_types", None)
+    plain = (
+        set(kinds) == {"full_attention"}
+        if kinds
+        else getattr(config, "sliding_window", None) is None
+    )
+    return _registered() if plain else "sdpa"
+
+
+def _registered() -> str:
+    from transformers import AttentionInterface
+    from transformers.masking_utils import AttentionMaskInterface
+
+    AttentionInterface.register(SEGMENTS, _by_segment)
+    AttentionMaskInterface.register(SEGMENTS, lambda *_, **__: None)
+    return SEGMENTS
+
+
+def _by_segment(
+    module: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    attention_mask: Any,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    segments: tuple[int, ...] = (),
+    **kwargs: Any,
+) -> tuple[Any, None]:
+    """(batch 1, heads, tokens, size) -> (batch 1, tokens, heads, size); `segments` are the rows'
+    bounds: (0, 5, 9) is a row of five tokens and one of four."""
+    import torch
+
+    if kwargs.get("softcap") is not None or kwargs.get("position_bias") is not None:
+        raise ValueError("attention by segments knows no softcap and no position bias; use eager")
+    groups = query.shape[1] // key.shape[1]
+    attend = torch.nn.functional.scaled_dot_product_attention
+    bounds = segments or (0, query.shape[2])
+    made = [
+        attend(
+            query[:, :, first:end],
+            key[:, :, first:end],
+            value[:, :, first:end],
+            dropout_p=dropout,
+            scale=scaling,
+            is_causal=True,
+            enable_gqa=groups > 1,
+        )
+        for first, end in pairwise(bounds)
+    ]
+    return torch.cat(made, dim=2).transpose(1, 2).contiguous(), None

@@ -5,9 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from training.champion import consider, in_service
+from assets.vectors.embed import encoder_folder
+from serving.index import Source, build_index
+from tests.serving.conftest import WORLD
+from tests.vectors.conftest import WordEmbedder
+from training.champion import UNTRAINED, consider, in_service
 from training.gate import Gate, gates_of
 from training.models import save_model
+from training.release import make_release, pinned, serve, served
 
 BETTER = {"value": 0.1, "low": 0.02, "high": 0.2, "n": 90}
 UNSURE = {"value": 0.1, "low": -0.01, "high": 0.2, "n": 90}
@@ -52,3 +57,31 @@ def tried(home: Path, name: str, gain: dict = BETTER, training_set: str = "set1"
 
 def passed(gates: list[Gate]) -> dict[str, bool]:
     return {gate.name: gate.passed for gate in gates}
+
+
+def night(home: Path, contracts: str, rows: list[dict] | None = None) -> tuple[str, str]:
+    """A night's release of the models in service, its index by an encoder without a model, served:
+    (release, version)."""
+    models = {role: in_service(home, role).model for role in UNTRAINED}
+    name = make_release(home, models, contracts, "set1")
+    if pinned(home):
+        return name, served(home)["version"]
+    embedder = WordEmbedder(f"words-{models['retriever']}")
+    encoder = encoder_folder(home, embedder.id)
+    encoder.mkdir(parents=True, exist_ok=True)
+    (encoder / "encoder.json").write_text("{}")
+    version = build_index(
+        home,
+        Source(rows or WORLD),
+        embedder.embed,
+        embedder=embedder.id,
+        adapter=None if models["retriever"] == "base" else models["retriever"],
+        release=name,
+    )
+    return name, serve(home, version)
+
+
+def pointers(home: Path) -> dict[str, bytes]:
+    """Every pointer and history as bytes."""
+    files = [*home.glob("champions/*.json*"), *home.glob("releases/*"), home / "router/HEAD.json"]
+    return {str(path.relative_to(home)): path.read_bytes() for path in sorted(files)}

@@ -1,0 +1,199 @@
+"""A release is one consistent set, served whole or not at all, and past ones stay within bounds."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from assets.vectors.embed import encoder_folder
+from serving.index import IndexBroken, build_index, served_version
+from tests.serving.conftest import WORLD
+from tests.training.crowning import UNSURE, model, night, pointers, tried
+from training.champion import champion
+from training.models import card, model_folder
+from training.pointers import SERVED, PointerBroken, history
+from training.release import (
+    ReleaseError,
+    current_release,
+    find_release,
+    make_release,
+    releases,
+    serve,
+    served,
+    unfit,
+)
+from training.retention import prune
+
+MODELS = {"retriever": "m1", "caller": "baseline:bm25+slots"}
+
+
+def test_the_same_set_is_the_same_release(tmp_path: Path) -> None:
+    assert current_release(tmp_path) == {}
+    first = make_release(tmp_path, MODELS, "contracts-1", "set1")
+    before = pointers_of(tmp_path)
+    assert make_release(tmp_path, MODELS, "contracts-1", "set1") == first
+    assert pointers_of(tmp_path) == before
+    second = make_release(tmp_path, MODELS, "contracts-2", "set1")
+    assert second != first
+    assert current_release(tmp_path)["contracts"] == "contracts-2"
+
+
+def pointers_of(home: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (home / "releases").iterdir()}
+
+
+def test_a_release_that_comes_back_is_the_old_one(tmp_path: Path) -> None:
+    first = make_release(tmp_path, MODELS, "c1", "s1")
+    at = current_release(tmp_path)["at"]
+    make_release(tmp_path, MODELS, "c2", "s1")
+    assert make_release(tmp_path, MODELS, "c1", "s1") == first
+    assert current_release(tmp_path)["release"] == first
+    assert current_release(tmp_path)["at"] == at
+
+
+def test_what_is_served_names_its_release_and_a_second_night_moves_nothing(tmp_path: Path) -> None:
+    name, version = night(tmp_path, "c1")
+    assert {k: served(tmp_path)[k] for k in ("release", "version")} == {
+        "release": name,
+        "version": version,
+    }
+    before = pointers(tmp_path)
+    assert night(tmp_path, "c1") == (name, version)
+    assert pointers(tmp_path) == before
+    [told] = releases(tmp_path)
+    assert (told["served"], told["current"], told["missing"]) == (True, True, [])
+    assert told["versions"] == [version]
+
+
+def test_until_its_index_is_built_the_release_before_is_served(tmp_path: Path) -> None:
+    first, version = night(tmp_path, "c1")
+    second = make_release(tmp_path, {**MODELS, "retriever": "base"}, "c2", "set1")
+    assert served(tmp_path)["release"] == first
+    assert served_version(tmp_path) == version
+    newest, before = releases(tmp_path)
+    assert (newest["release"], newest["missing"]) == (
+        second,
+        ["no index version of it is on disk"],
+    )
+    assert before["served"]
+
+
+def test_an_index_that_does_not_fit_its_release_is_not_served(tmp_path: Path) -> None:
+    _, version = night(tmp_path, "c1")
+    tried(tmp_path, "m1")
+    models = {"retriever": "m1", "caller": "baseline:bm25+slots"}
+    name = make_release(tmp_path, models, "c1", "set1")
+    from serving.index import Source
+    from tests.vectors.conftest import WordEmbedder
+
+    words = WordEmbedder("words-base")
+    other = build_index(tmp_path, Source(WORLD), words.embed, embedder=words.id, release=name)
+    with pytest.raises(ReleaseError, match="was made by retriever base, not m1"):
+        serve(tmp_path, other)
+    assert served_version(tmp_path) == version
+    # One of an older release is not served either, but nothing is wrong with it.
+    assert serve(tmp_path, version) == version
+
+
+def test_a_version_whose_files_are_not_whole_is_not_served(tmp_path: Path) -> None:
+    _, first = night(tmp_path, "c1")
+    (tmp_path / "router" / first / "tools.jsonl").write_text("{}\n")
+    (tmp_path / "router/HEAD.json").unlink()
+    with pytest.raises(IndexBroken, match=r"tools\.jsonl"):
+        serve(tmp_path, first)
+    assert not (tmp_path / "router/HEAD.json").exists()
+
+
+def test_what_is_missing_of_a_release_is_named(tmp_path: Path) -> None:
+    tried(tmp_path, "m1")
+    name, version = night(tmp_path, "c1")
+    release = find_release(tmp_path, name[:6])
+    assert unfit(tmp_path, release, version) == []
+    shutil.rmtree(encoder_folder(tmp_path, "words-m1"))
+    shutil.rmtree(model_folder(tmp_path, "m1"))
+    assert unfit(tmp_path, release, version) == [
+        "models/m1 is missing",
+        "its encoder words-m1 is missing under encoders/",
+    ]
+    assert unfit(tmp_path, {**release, "release": "other"}, version)[1].endswith(name[:12])
+
+
+@pytest.mark.parametrize("wanted", ["", "zz", "x" * 5000, "../../etc"])
+def test_a_release_that_is_not_there_is_named_with_those_that_are(
+    tmp_path: Path, wanted: str
+) -> None:
+    name, _ = night(tmp_path, "c1")
+    with pytest.raises(ReleaseError, match=f"no release .*{name[:12]}") as told:
+        find_release(tmp_path, wanted)
+    assert len(str(told.value)) < 300
+
+
+def test_a_broken_head_is_named_with_its_mend(tmp_path: Path) -> None:
+    night(tmp_path, "c1")
+    (tmp_path / "releases/HEAD.json").write_text("{half")
+    with pytest.raises(PointerBroken, match=r"releases/HEAD\.json.*make run"):
+        current_release(tmp_path)
+
+
+def test_an_index_served_before_there_was_a_record_is_recorded(tmp_path: Path) -> None:
+    _, first = night(tmp_path, "c1")
+    (tmp_path / SERVED).unlink()
+    night(tmp_path, "c2")
+    assert [line["version"] for line in history(tmp_path, SERVED)] == [
+        first,
+        served_version(tmp_path),
+    ]
+
+
+def test_the_last_releases_stay_on_disk_and_the_served_one_always(tmp_path: Path) -> None:
+    made = []
+    for at in range(4):
+        tried(tmp_path, f"m{at}")
+        made.append(night(tmp_path, f"c{at}"))
+    tried(tmp_path, "refused", UNSURE)
+    model(tmp_path, "by-hand")
+    gone = prune(tmp_path, keep=2, protect=["m0"])
+    assert gone.versions == sorted(version for _, version in made[:2])
+    assert gone.models == ["m1", "refused"]
+    assert gone.encoders == sorted(encoder_folder(tmp_path, f"words-m{at}").name for at in range(2))
+    assert card(tmp_path, "by-hand") is not None  # nobody ever released it: it is not ours to take
+    assert [bool(told["missing"]) for told in releases(tmp_path)] == [False, False, True, True]
+    assert prune(tmp_path, keep=2, protect=["m0"]).versions == []
+    gone = prune(tmp_path, keep=1)
+    assert gone.versions == [made[2][1]]
+    assert gone.models == ["m0", "m2"]
+    assert served_version(tmp_path) == made[3][1]
+    assert champion(tmp_path, "retriever").model == "m3"
+    with pytest.raises(ValueError, match="at least 1"):
+        prune(tmp_path, keep=0)
+
+
+def test_of_one_release_the_version_served_last_stays(tmp_path: Path) -> None:
+    _, first = night(tmp_path, "c1")
+    _, second = night(tmp_path, "c1", WORLD[:3])
+    assert first != second
+    assert prune(tmp_path, keep=3).versions == [first]
+
+
+def test_what_a_kill_left_of_a_pruning_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [night(tmp_path, f"c{at}") for at in range(2)]
+    monkeypatch.setattr("training.retention.shutil.rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        prune(tmp_path, keep=1)
+    monkeypatch.undo()
+    assert versions_on_disk(tmp_path) == {made[1][1]}
+    prune(tmp_path, keep=1)
+    assert not list((tmp_path / "router").glob(".*"))
+    assert json.loads((tmp_path / "router/HEAD.json").read_bytes())["version"] == made[1][1]
+
+
+def killed(path: Path, ignore_errors: bool = False) -> None:
+    raise KeyboardInterrupt
+
+
+def versions_on_disk(home: Path) -> set[str]:
+    folders = (home / "router").iterdir()
+    return {path.name for path in folders if path.is_dir() and not path.name.startswith(".")}

@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from orchestration import (
+    cli_agent,
     cli_blast,
     cli_contracts,
     cli_export,
@@ -23,6 +24,7 @@ from orchestration import (
     cli_ledger,
     cli_login,
     cli_markets,
+    cli_match,
     cli_probe,
     cli_quarantine,
     cli_release,
@@ -60,6 +62,8 @@ app.add_typer(cli_export.app)
 app.add_typer(cli_blast.app)
 app.add_typer(cli_index.app)
 app.add_typer(cli_serve.app)
+app.add_typer(cli_agent.app)
+app.add_typer(cli_match.app)
 app.add_typer(cli_release.app, name="release")
 
 

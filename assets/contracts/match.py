@@ -21,7 +21,7 @@ from assets.contracts.match_result import (
     kind_of,
 )
 from assets.contracts.match_schema import parts_of
-from assets.contracts.match_values import exact_form, name_of, object_forms
+from assets.contracts.match_values import exact_form, name_of, object_forms, size_of
 from assets.contracts.work import TooMuchWork, limited
 
 __all__ = ["CallVerdict", "MatchResult", "ParallelResult"]
@@ -30,7 +30,9 @@ __all__ += ["match_call", "match_calls", "match_parallel"]
 Call = Mapping[str, Any]
 Forms = dict[str, tuple[str, bool]]
 Sided = list[tuple[int, "_Read"]]
-_MAX_STEPS = 200_000  # some 1 s; the largest call of a real contract takes a few thousand
+# Steps for one call: some 0.2 s, and what its own size may need (a value takes 3 to 8). The largest
+# call of a real contract takes a few thousand.
+_MAX_STEPS, _STEPS_A_VALUE = 20_000, 32
 _MAX_CELLS = 400_000  # parameters compared for one assignment, some 1 s; beyond, in order
 
 
@@ -47,7 +49,7 @@ def match_call(
     Numbers compare by value (5 = 5.0), true is never 1, omitted means the schema's default,
     arrays are ordered unless `uniqueItems`; only free text is normalised (case, white space, end
     punctuation), never an id, path, code or enum. Never raises on JSON. A schema that asks for more
-    than 200,000 steps (only one made to do so) is left aside: its values are compared exactly.
+    than 20,000 steps (only one made to do so) is left aside: its values are compared exactly.
 
     bfcl_compat: BFCL's verdict instead, with each expected argument the only allowed value.
     """
@@ -133,7 +135,7 @@ def _read(schema: Any, call: Any) -> _Read:
 def _forms(schema: Any, arguments: Mapping[str, Any]) -> Forms:
     root = schema if isinstance(schema, Mapping) else {}
     try:
-        with limited(_MAX_STEPS):
+        with limited(_MAX_STEPS + _STEPS_A_VALUE * size_of(arguments)):
             return object_forms(arguments, parts_of(root, root, arguments), root, 0)
     except (TooMuchWork, RecursionError):
         return {name_of(key): (exact_form(item), False) for key, item in arguments.items()}

@@ -69,12 +69,16 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         yield number, row
 
 
-def read_calls(path: Path) -> tuple[list[dict[str, Any]], bool]:
+def read_calls(path: Path, any_arguments: bool = False) -> tuple[list[dict[str, Any]], bool]:
     """(calls, whether the file holds a list of them)."""
-    value = read_json(path)
-    several = isinstance(value, list)
-    return [_call(call, f"{path}" + (f", entry {i}" if several else ""))
-            for i, call in enumerate(value if several else [value])], several  # fmt: skip
+    return calls_of(read_json(path), path, any_arguments)
+
+
+def calls_of(value: Any, path: Path, any_arguments: bool = False) -> tuple[list[Any], bool]:
+    """The calls of a file's value; see `read_calls`."""
+    if not isinstance(value, list):
+        return [_call(value, str(path), any_arguments)], False
+    return [_call(one, f"{path}, entry {i}", any_arguments) for i, one in enumerate(value)], True
 
 
 def read_rows(path: Path) -> list[tuple[int, str, list[Any]]]:
@@ -93,7 +97,7 @@ def read_rows(path: Path) -> list[tuple[int, str, list[Any]]]:
     return rows
 
 
-def _call(value: Any, where: str, any_arguments: bool = False) -> dict[str, Any]:
+def _call(value: Any, where: str, any_arguments: bool) -> dict[str, Any]:
     """A call; where a model wrote it, arguments that are no object are a verdict, not an error."""
     if not isinstance(value, dict):
         raise UnreadableInput(f"{where}: found {_kind(value)}; expected a call {_CALL}")
@@ -134,7 +138,10 @@ def read_schemas(path: Path) -> Schemas:
     if schema is not None:
         return Schemas({name: schema} if name else {}, None if name else schema)
     if _is_mapping(value):
-        return Schemas({key: _named(one)[1] or one for key, one in value.items()})
+        inner = {key: (one, _named(one)[1]) for key, one in value.items()}
+        return Schemas(
+            {key: one if found is None else found for key, (one, found) in inner.items()}
+        )
     return Schemas({}, value)
 
 

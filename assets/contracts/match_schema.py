@@ -8,13 +8,14 @@ Does not belong here: whether a call is valid (`validate.py`), and comparing (`m
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from assets.contracts.schemas import default_of as any_default_of
 from assets.contracts.schemas import json_type
 from assets.contracts.shapes import alike, as_list, as_mapping, matches, pointed_at
 from assets.contracts.work import spend
 
 Schema = Mapping[str, Any]
 Parts = Sequence[Schema]
-_PLAIN = frozenset(
+_JOINTS = frozenset(
     ("$ref", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "dependencies", "$dynamicRef")
 )
 _MAX_PEEK = 4  # how deep one alternative is looked into when it is told from another
@@ -28,7 +29,7 @@ def parts_of(schema: Any, root: Schema, value: Any) -> Parts:
     """
     if not isinstance(schema, Mapping):
         return ()
-    if _PLAIN.isdisjoint(schema):
+    if _JOINTS.isdisjoint(schema):
         spend()
         return (schema,)
     found: list[Schema] = []
@@ -192,3 +193,13 @@ def items_of(parts: Parts) -> tuple[list[Any], Any, bool]:
         unordered = unordered or loose or part.get("format") == "set"
     rest_schema = rest[0] if len(rest) == 1 else {"allOf": rest} if rest else {}
     return places, rest_schema, unordered and not places
+
+
+def default_of(schema: Any, root: Schema) -> tuple[bool, Any]:
+    """(whether there is a default, the default) of a property, whichever part states it."""
+    if not isinstance(schema, Mapping):
+        return False, None
+    if _JOINTS.isdisjoint(schema):
+        return "default" in schema, schema.get("default")
+    spend(8)
+    return any_default_of(schema, root)

@@ -11,8 +11,14 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from assets.contracts.match_schema import Parts, Schema, items_of, parts_of, property_of
-from assets.contracts.schemas import default_of
+from assets.contracts.match_schema import (
+    Parts,
+    Schema,
+    default_of,
+    items_of,
+    parts_of,
+    property_of,
+)
 from assets.contracts.work import spend
 
 _EXACT_NAMES = re.compile(
@@ -147,3 +153,16 @@ def name_of(key: Any) -> str:
 
 def _first(pair: tuple[str, Any]) -> str:
     return pair[0]
+
+
+def size_of(value: Any) -> int:
+    """How many values stand in a value, itself included."""
+    count, waiting = 0, [value]
+    while waiting:
+        item = waiting.pop()
+        count += 1
+        if isinstance(item, Mapping):
+            waiting.extend(item.values())
+        elif isinstance(item, list | tuple):
+            waiting.extend(item)
+    return count

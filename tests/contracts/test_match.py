@@ -1,11 +1,15 @@
-import itertools
+"""One call against another: equal in meaning, and each way of not being so."""
+
+import json
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.contracts.match import assign, match_call, match_calls
-from tests.contracts.strategies import calls
+from assets.contracts.match import match_call
+from assets.contracts.match_result import SINGLE
+from tests.contracts.strategies import calls, object_schemas, values
 
 SCHEMA = {
     "type": "object",
@@ -19,36 +23,107 @@ SCHEMA = {
         "when": {"type": "string", "format": "date-time"},
         "list": {"type": "array", "items": {"type": "integer"}},
         "set": {"type": "array", "items": {"type": "integer"}, "uniqueItems": True},
+        "loose": {"type": "array", "x-unordered": True},
+        "tuple": {"prefixItems": [{"type": "string"}, {"$ref": "#/$defs/user"}], "items": False},
+        "old_tuple": {"items": [{"enum": ["A b"]}, {}], "additionalItems": {"type": "string"}},
         "nested": {"type": "object", "properties": {"deep": {"type": "integer", "default": 1}}},
         "either": {"anyOf": [{"type": "null"}, {"type": "array", "uniqueItems": True}]},
+        "maybe": {"type": ["string", "null"], "default": None},
+        "nullable": {"type": "string", "nullable": True, "enum": ["Up there", None]},
         "user": {"$ref": "#/$defs/user"},
+        "tree": {"$ref": "#/$defs/tree"},
+        "shape": {
+            "oneOf": [
+                {
+                    "properties": {"kind": {"const": "label"}, "text": {"type": "string"}},
+                    "required": ["kind"],
+                },
+                {
+                    "properties": {"kind": {"const": "tag"}, "text": {"enum": ["Big Tag"]}},
+                    "required": ["kind"],
+                },
+            ]
+        },
+        "open": {"type": "object", "additionalProperties": {"type": "array", "uniqueItems": True}},
+        "headers": {"type": "object", "patternProperties": {"^x-": {"format": "date-time"}}},
+        "card": {
+            "type": "object",
+            "if": {"properties": {"exact": {"const": True}}, "required": ["exact"]},
+            "then": {"properties": {"text": {"pattern": "."}}},
+            "dependentSchemas": {"many": {"properties": {"list": {"uniqueItems": True}}}},
+        },
+        "both": {"allOf": [{"type": "array"}, {"uniqueItems": True}]},
+        "cycle": {"$ref": "#/$defs/loop"},
+        "lost": {"$ref": "https://example.com/x.json"},
+        "named": {"$ref": "#anchor"},
+        "yes": True,
     },
-    "$defs": {"user": {"type": "object", "properties": {"about": {"type": "string"}}}},
+    "$defs": {
+        "user": {"type": "object", "properties": {"about": {"type": "string"}}},
+        "tree": {
+            "type": "object",
+            "properties": {
+                "about": {"type": "string"},
+                "size": {"type": "integer", "default": 0},
+                "children": {"type": "array", "items": {"$ref": "#/$defs/tree"}},
+            },
+        },
+        "loop": {"$ref": "#/$defs/loop"},
+        "anchored": {"$anchor": "anchor", "uniqueItems": True},
+    },
 }
 
 
-def _match(want, have):
-    return match_call(SCHEMA, {"name": "t", "arguments": want}, {"name": "t", "arguments": have})
+def _match(want: Any, have: Any, schema: Any = SCHEMA) -> Any:
+    return match_call(schema, {"name": "t", "arguments": want}, {"name": "t", "arguments": have})
+
+
+def _leaf(text: str, depth: int = 6) -> dict[str, Any]:
+    return {"about": text} if not depth else {"children": [{}, _leaf(text, depth - 1)]}
 
 
 @pytest.mark.parametrize(
     ("want", "have"),
     [
         ({"n": 5}, {"n": 5.0}),
+        ({"n": 10**400}, {"n": 10**400}),
+        ({"n": float("nan")}, {"n": float("nan")}),
         ({"count": 10}, {}),
-        ({}, {"count": 10}),
+        ({}, {"count": 10.0}),
         ({"note": "Buy milk and bread."}, {"note": "buy  milk and bread"}),
+        ({"note": "He said ‘yes’ twice"}, {"note": "he said 'yes' twice"}),
         ({"when": "2026-01-01T12:00:00Z"}, {"when": "2026-01-01T13:00:00+01:00"}),
-        ({"set": [1, 2, 3]}, {"set": [3, 1, 2]}),
+        ({"set": [1, 2, 3]}, {"set": [3, 1, 2.0]}),
+        ({"loose": ["b", "a"]}, {"loose": ["a", "b"]}),
+        ({"tuple": ["a b", {"about": "Likes tea"}]}, {"tuple": ["A b", {"about": "likes tea"}]}),
+        ({"old_tuple": ["A b", 1, "more of it"]}, {"old_tuple": ["A b", 1, "More of it"]}),
         ({"either": [1, "a"]}, {"either": ["a", 1]}),
+        ({"either": None}, {"either": None}),
+        ({"maybe": None}, {}),
+        ({"maybe": "Some text"}, {"maybe": "some text"}),
         ({"nested": {"deep": 1}}, {"nested": {}}),
         ({"user": {"about": "Likes long walks"}}, {"user": {"about": "likes long walks"}}),
-        ({"either": None}, {"either": None}),
+        ({"tree": _leaf("Deep down here")}, {"tree": _leaf("deep down here")}),
+        ({"tree": {"children": [{"size": 0}]}}, {"tree": {"children": [{}]}}),
+        ({"shape": {"kind": "label", "text": "Big Tag"}},
+         {"shape": {"text": "big tag", "kind": "label"}}),
+        ({"open": {"any": [1, 2]}}, {"open": {"any": [2, 1]}}),
+        ({"headers": {"x-at": "2026-01-01T12:00:00Z"}},
+         {"headers": {"x-at": "2026-01-01T12:00:00+00:00"}}),
+        ({"card": {"exact": False, "text": "One two"}},
+         {"card": {"exact": False, "text": "one two"}}),
+        ({"card": {"many": 1, "list": [1, 2]}}, {"card": {"list": [2, 1], "many": 1}}),
+        ({"both": [1, 2]}, {"both": [2, 1]}),
+        ({"cycle": {"a": 1}, "lost": "x"}, {"lost": "x", "cycle": {"a": 1}}),
+        ({"named": [1, 2]}, {"named": [2, 1]}),
+        ({"yes": [{"a": 1, "b": 2}]}, {"yes": [{"b": 2, "a": 1}]}),
+        (None, {}),
     ],
-)
+)  # fmt: skip
 def test_equal_calls_match(want, have):
-    assert _match(want, have).match
-    assert _match(want, have).value_f1 == 1.0
+    for one, other in ((want, have), (have, want)):
+        assert _match(one, other).match, _match(one, other)
+        assert _match(one, other).value_f1 == 1.0
 
 
 @pytest.mark.parametrize(
@@ -56,33 +131,65 @@ def test_equal_calls_match(want, have):
     [
         ({"n": -5}, {"n": 5}, "wrong_value"),
         ({"n": 1.5}, {"n": 15}, "wrong_value"),
+        ({"n": 10**400}, {"n": 10**400 + 1}, "wrong_value"),
+        ({"n": 2**53 + 1}, {"n": float(2**53)}, "wrong_value"),
+        ({"n": float("inf")}, {"n": float("-inf")}, "wrong_value"),
         ({"n": 1}, {"n": True}, "wrong_type"),
         ({"n": 5}, {"n": "5"}, "wrong_type"),
         ({"flag": True}, {"flag": 1}, "wrong_type"),
+        ({"yes": [True]}, {"yes": [1]}, "wrong_value"),
         ({"file_path": "/etc/passwd"}, {"file_path": "etcpasswd"}, "wrong_value"),
         ({"file_path": "/Data/A b"}, {"file_path": "/data/a b"}, "wrong_value"),
         ({"mode": "Fast"}, {"mode": "fast"}, "wrong_value"),
+        ({"nullable": "Up there"}, {"nullable": "up there"}, "wrong_value"),
+        ({"nullable": None}, {"nullable": "Up there"}, "wrong_type"),
         ({"note": "at 1.5 percent"}, {"note": "at 15 percent"}, "wrong_value"),
         ({"note": "down -5 points"}, {"note": "down 5 points"}, "wrong_value"),
+        ({"when": "2026-01-01T12:00:00Z"}, {"when": "2026-01-01T12:00:00"}, "wrong_value"),
         ({"list": [1, 2]}, {"list": [2, 1]}, "wrong_value"),
         ({"set": [1, 1, 2]}, {"set": [1, 2, 2]}, "wrong_value"),
+        ({"tuple": ["a", {}]}, {"tuple": [{}, "a"]}, "wrong_value"),
+        ({"old_tuple": ["A b"]}, {"old_tuple": ["a b"]}, "wrong_value"),
+        ({"shape": {"kind": "tag", "text": "Big Tag"}},
+         {"shape": {"kind": "tag", "text": "big tag"}}, "wrong_value"),
+        ({"shape": {"kind": "tag"}}, {"shape": {"kind": "label"}}, "wrong_value"),
+        ({"card": {"exact": True, "text": "One two"}},
+         {"card": {"exact": True, "text": "one two"}}, "wrong_value"),
+        ({"tree": _leaf("one thing")}, {"tree": _leaf("another thing")}, "wrong_value"),
         ({"either": None}, {}, "missing_parameter"),
         ({"n": 1}, {}, "missing_parameter"),
         ({}, {"n": 1}, "extra_parameter"),
         ({"count": 5}, {}, "missing_parameter"),
         ({"nested": {"deep": 2}}, {"nested": {}}, "wrong_value"),
         ({"n": 1}, [1], "not_an_object"),
+        ({"n": 1}, "{\"n\": 1}", "not_an_object"),
     ],
-)
+)  # fmt: skip
 def test_different_calls_say_how(want, have, kind):
     result = _match(want, have)
     assert not result.match
     assert result.error_kind == kind
+    assert not _match(have, want).match
+
+
+def test_the_gravest_error_is_told_and_each_parameter_has_its_verdict():
+    result = _match(
+        {"n": 1, "flag": True, "note": "x", "count": 10}, {"n": "1", "note": "y", "z": 0}
+    )
+    assert result.error_kind == "missing_parameter"
+    assert result.per_parameter == {
+        "count": "default",
+        "flag": "missing",
+        "n": "wrong_type",
+        "note": "wrong_value",
+        "z": "extra",
+    }
 
 
 def test_another_tool_is_the_gravest_error():
     result = match_call(SCHEMA, {"name": "a", "arguments": {}}, {"name": "b", "arguments": {}})
     assert (result.error_kind, result.name_f1, result.value_f1) == ("wrong_tool", 0.0, 0.0)
+    assert match_call(SCHEMA, {"name": "a"}, "a()").error_kind == "not_a_call"  # type: ignore[arg-type]
 
 
 def test_scores_of_a_call_that_is_half_right():
@@ -90,35 +197,112 @@ def test_scores_of_a_call_that_is_half_right():
     assert (result.name_f1, result.value_f1) == (0.5, 0.5)
 
 
-@given(calls())
-def test_a_call_matches_itself(call):
-    schema, arguments = call
-    made = {"name": "t", "arguments": arguments}
-    assert match_call(schema, made, made).match
+def test_keys_that_are_no_text_count_as_the_text_json_would_write():
+    assert _match({7: "a", True: 2, 1.5: 3}, {True: 2, 1.5: 3, 7: "a"}, {}).match
+    assert _match({None: 3}, {"null": 3}, {}).match
+
+
+def test_ten_thousand_unordered_items_are_compared_by_counting():
+    schema = {"properties": {"s": {"type": "array", "uniqueItems": True}}}
+    items = [{"k": i} for i in range(10_000)]
+    assert _match({"s": items}, {"s": [*items[1:], items[0]]}, schema).match
+    assert not _match({"s": items}, {"s": [*items[:-1], {"k": -1}]}, schema).match
+
+
+def test_nesting_without_end_is_compared_without_the_schema():
+    def nested(leaf: Any, depth: int = 20_000) -> Any:
+        for _ in range(depth):
+            leaf = [leaf]
+        return {"tree": leaf}
+
+    assert _match(nested(1), nested(1.0)).match
+    assert not _match(nested(1), nested(2)).match
+
+
+def _doubling(levels: int) -> dict[str, Any]:
+    """A schema whose alternatives double with each level: 2^levels ways to read one value."""
+    defs = {
+        f"l{i}": {
+            "properties": {"a": {"anyOf": [{"$ref": f"#/$defs/l{i + 1}"}] * 2}},
+            "default": {"a": {}},
+        }
+        for i in range(levels)
+    }
+    return {"$defs": {**defs, f"l{levels}": {}}, "properties": {"a": {"$ref": "#/$defs/l0"}}}
+
+
+HOSTILE = [
+    _doubling(40),
+    {"properties": {"a": {"$ref": "#"}}, "default": {"a": {"a": {}}}},
+    {"properties": {"a": {"$ref": "#/properties/b"}, "b": {"$ref": "#/properties/a"}}},
+    {"allOf": [{"$ref": "#"}, {"$ref": "#"}], "properties": {"a": {"default": {"a": {"a": 1}}}}},
+    {"patternProperties": {"(a+)+$": {"type": "array", "uniqueItems": True}}},
+    {"patternProperties": {"(": {}}, "properties": 7, "required": 7, "anyOf": {"a": 1}},
+    {"properties": {"a": {"enum": 7, "const": [1], "type": 9, "items": 3, "prefixItems": {}}}},
+    {"$ref": 7, "if": 3, "then": [], "dependentSchemas": [], "dependencies": {"a": ["b"]}},
+]
+
+
+@pytest.mark.parametrize("schema", HOSTILE)
+def test_a_hostile_schema_takes_bounded_steps_and_still_tells_calls_apart(schema):
+    value: Any = {"a" * 30 + "!": 1}
+    for _ in range(40):
+        value = {"a": value}
+    assert _match(value, json.loads(json.dumps(value)), schema).match
+    assert not _match(value, {"a": 1}, schema).match
+
+
+anything = st.recursive(
+    values | st.floats() | st.integers(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=8,
+)
+WORDS = ("properties", "anyOf", "oneOf", "allOf", "items", "$ref", "default", "enum", "type")
+odd_schemas = st.recursive(
+    anything | st.sampled_from(["#", "#/properties/a", "#x", "object", "array"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS), inner),
+    max_leaves=10,
+)
+
+
+@given(odd_schemas, anything, anything)
+def test_no_json_makes_it_raise(schema, want, have):
+    for one, other in ((want, have), (have, want), (want, want)):
+        made = {"name": "t", "arguments": other}
+        result = match_call(schema, {"name": "t", "arguments": one}, made)
+        assert (result.error_kind is None) is result.match
+        assert result.error_kind in (None, *SINGLE)
+    assert match_call(schema, {"name": want}, have).match in (True, False)
+
+
+@given(object_schemas(), st.dictionaries(st.text(max_size=3), anything, max_size=4))
+def test_a_call_matches_itself_whatever_its_keys_order(schema, arguments):
+    turned = dict(reversed(arguments.items()))
+    assert _match(arguments, turned, schema).match
 
 
 @given(calls(), calls())
 def test_matching_is_symmetric(one, other):
     schema = one[0]
     a, b = ({"name": "t", "arguments": arguments} for _, arguments in (one, other))
-    assert match_call(schema, a, b).match == match_call(schema, b, a).match
-
-
-@given(st.lists(st.lists(st.integers(0, 4), unique=True, max_size=5), max_size=5))
-def test_the_assignment_is_a_largest_one(fits):
-    found = [position for position in assign(fits, 5) if position is not None]
-    assert len(found) == len(set(found))
-    best = max(
-        sum(p in row for p, row in zip(order, fits, strict=False))
-        for order in itertools.permutations(range(5))
+    there, back = match_call(schema, a, b), match_call(schema, b, a)
+    assert (there.match, there.name_f1, there.value_f1) == (
+        back.match,
+        back.name_f1,
+        back.value_f1,
     )
-    assert len(found) == best
 
 
-def test_parallel_calls_match_in_any_order_where_a_greedy_match_would_fail():
-    schemas = {"t": {"type": "object", "properties": {"a": {"type": "integer", "default": 1}}}}
-    expected = [{"name": "t", "arguments": {}}, {"name": "t", "arguments": {"a": 2}}]
-    called = [{"name": "t", "arguments": {"a": 2}}, {"name": "t", "arguments": {"a": 1}}]
-    assert match_calls(schemas, expected, called) == (True, [1, 0])
-    assert match_calls(schemas, expected, called[:1]) == (False, [None, 0])
-    assert not match_calls(schemas, expected[:1], called)[0]
+@given(object_schemas(), *[st.dictionaries(st.sampled_from("abc"), values, max_size=2)] * 3)
+def test_calls_that_match_a_third_match_each_other(schema, a, b, c):
+    if _match(a, b, schema).match and _match(b, c, schema).match:
+        assert _match(a, c, schema).match
+
+
+@given(calls())
+def test_one_changed_argument_is_the_only_one_told(call):
+    schema, arguments = call
+    for name in arguments:
+        changed = _match(arguments, {**arguments, name: {"not": "that"}}, schema)
+        assert changed.per_parameter[name] == "wrong_type"
+        assert set(changed.per_parameter.values()) <= {"match", "wrong_type"}

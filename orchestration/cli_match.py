@@ -1,0 +1,123 @@
+"""The command `toolmill match`: is a call the expected one, by our rules or by BFCL's?
+
+What belongs here: its arguments and what it prints. What does not: the comparison
+(`assets/contracts/match.py`, `bfcl.py`) and the files (`match_byhand.py`).
+"""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orchestration.terminal import fail, print_json
+
+if TYPE_CHECKING:
+    from assets.contracts.match_result import MatchResult, ParallelResult
+
+app = typer.Typer(add_completion=False)
+
+_USAGE = (
+    "toolmill match --schema S --expected E --called C [--bfcl] --json,"
+    " or: toolmill match --bfcl --data DIR --calls CALLS.jsonl --json"
+)
+
+
+@app.command()
+def match(
+    schema: Annotated[
+        Path | None,
+        typer.Option(help="contract, input schema, OpenAI function; or a list or mapping of them"),
+    ] = None,
+    expected: Annotated[
+        Path | None, typer.Option(help="{name, arguments} or a list of them; or BFCL's truth")
+    ] = None,
+    called: Annotated[
+        Path | None, typer.Option(help="{name, arguments}, or a list of them (parallel calls)")
+    ] = None,
+    bfcl: Annotated[bool, typer.Option("--bfcl", help="reproduce BFCL's verdict")] = False,
+    language: Annotated[
+        str, typer.Option(help="with --bfcl: python, java or javascript values")
+    ] = "python",
+    data: Annotated[
+        Path | None, typer.Option(help="with --bfcl: a folder of BFCL-format files")
+    ] = None,
+    calls: Annotated[
+        Path | None,
+        typer.Option(help="with --data: JSON Lines of {id, calls: [{name, arguments}]}"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON instead of a table")] = False,
+) -> None:
+    """Compare called tool calls with the expected ones. Exit 0 when they match, 1 when not, 2 where
+    a file or option is wrong; over --data every row has its own verdict and the exit is 0."""
+    from assets.contracts.match_byhand import match_files, match_rows
+    from assets.contracts.match_files import UnreadableInput
+
+    files, over = (schema, expected, called), (data, calls)
+    try:
+        if None not in files and over == (None, None):
+            told = match_files(schema, expected, called, bfcl, language)  # type: ignore[arg-type]
+        elif None not in over and files == (None, None, None) and bfcl:
+            _print_rows(*match_rows(data, calls), as_json)  # type: ignore[arg-type]
+            return
+        else:
+            fail(f"{_wrong(files, over, bfcl)}; usage: {_USAGE}", 2)
+    except UnreadableInput as error:
+        fail(" ".join(str(error).split()), 2)
+    _print_one(told, as_json)
+    sys.exit(0 if told.match else 1)
+
+
+def _wrong(files: tuple[Any, ...], over: tuple[Any, ...], bfcl: bool) -> str:
+    """What is wrong with the options, in a few words."""
+    given = dict(zip(("--schema", "--expected", "--called"), files, strict=True))
+    rows = dict(zip(("--data", "--calls"), over, strict=True))
+    some, more = (any(options.values()) for options in (given, rows))
+    if some and more:
+        return "found options of both forms"
+    if more and not bfcl:
+        return "found --data without --bfcl"
+    absent = [name for name, value in (rows if more else given).items() if value is None]
+    return f"found no {' and no '.join(absent)}"
+
+
+def _print_one(told: "MatchResult | ParallelResult", as_json: bool) -> None:
+    from assets.contracts.match_result import MatchResult, as_dict
+
+    if as_json:
+        print_json(as_dict(told))
+        return
+    if isinstance(told, MatchResult):
+        _print_parameters(told.per_parameter, "")
+    else:
+        for one in told.calls:
+            where = "called too much" if one.expected is None else f"expected {one.expected}"
+            by = "nobody" if one.called is None else f"call {one.called}"
+            typer.echo(f"{_shown(one.name)} ({where}, by {by}): {one.error_kind or 'match'}")
+            _print_parameters(one.per_parameter, "  ")
+    word = "match" if told.match else f"no match: {told.error_kind}"
+    typer.echo(f"{word} (names F1 {told.name_f1:.2f}, values F1 {told.value_f1:.2f})")
+
+
+def _print_parameters(verdicts: dict[str, str], indent: str) -> None:
+    width = min(40, max((len(_shown(name)) for name in verdicts), default=0))
+    for name, verdict in verdicts.items():
+        typer.echo(f"{indent}{_shown(name):<{width}}  {verdict}")
+
+
+def _print_rows(rows: list[dict[str, Any]], skipped: list[str], as_json: bool) -> None:
+    for line in skipped:
+        typer.echo(f"left out: {line}", err=True)
+    for row in rows:
+        if as_json:
+            print_json(row)
+        else:
+            typer.echo(f"{_shown(row['id'])}  {row['error_kind'] or 'match'}")
+    matching = sum(row["match"] for row in rows)
+    typer.echo(f"{matching} of {len(rows)} rows match", err=True)
+
+
+def _shown(text: str) -> str:
+    """A stranger's text on one line of a terminal, without its control signs."""
+    plain = "".join(c if c.isprintable() else "?" for c in text[:80])
+    return plain.encode("utf-8", "replace").decode()

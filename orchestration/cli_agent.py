@@ -1,0 +1,111 @@
+"""The commands `agent-eval` and `contamination`.
+
+What belongs here: their arguments, who answers by the settings, and what they print.
+What does not: the agent and its rules (`training/evaluation/agent*.py`), how texts are compared
+(`training/evaluation/contamination.py`).
+"""
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orchestration.settings import Settings, load_settings
+from orchestration.terminal import fail, print_json
+
+if TYPE_CHECKING:
+    from training.evaluation.predictors import Predictor
+    from warehouse.effects.roles import Role
+
+app = typer.Typer(add_completion=False)
+
+AsJson = Annotated[bool, typer.Option("--json", help="one JSON object (the default)")]
+
+
+@app.command("agent-eval")
+def agent_eval(
+    small: Annotated[str, typer.Option(help="baseline, or a caller: its name or folder")],
+    role: Annotated[str, typer.Option(help="whose model goes on, as in `roles.<name>`")] = "actor",
+    limit: Annotated[int, typer.Option(min=1, help="tasks")] = 30,
+    tools: Annotated[int, typer.Option(min=1, max=128, help="offered in a task")] = 10,
+    turns: Annotated[int, typer.Option(min=1, help="of the larger model in a task")] = 6,
+    split: Annotated[list[str] | None, typer.Option(help="only these; default: all tests")] = None,
+    as_json: AsJson = True,
+) -> None:
+    """A small model's first call, a larger one goes on: success and tokens against the larger one
+    alone, on tasks whose tools run in the sandbox here."""
+    from orchestration.launching import deploy_policy
+    from orchestration.resources import open_warehouse
+    from training.evaluation.agent import Limits
+    from training.evaluation.agent_run import AgentPlan, agent_evaluation
+    from warehouse.progress import Lines
+
+    settings = load_settings()
+    who = _larger(settings, role)
+    plan = AgentPlan(limit, tools, tuple(split) if split else None, Limits(turns=turns))
+    work = agent_evaluation(
+        open_warehouse(settings), deploy_policy(settings), _small(settings, small), who, plan,
+        Lines(lambda line: typer.echo(line, err=True)),
+    )  # fmt: skip
+    print_json(asyncio.run(work))
+
+
+@app.command()
+def contamination(
+    file: Annotated[Path, typer.Argument(help="an outside set: JSON Lines, a JSON list or CSV")],
+    field: Annotated[str | None, typer.Option(help="of its rows that holds the text")] = None,
+    ngram: Annotated[int, typer.Option(min=2, help="words")] = 8,
+    share: Annotated[float, typer.Option(min=0.01, max=1, help="of an item's n-grams")] = 0.5,
+    cosine: Annotated[float, typer.Option(min=0, max=1, help="0: no embedder is asked")] = 0.95,
+    items: Annotated[bool, typer.Option("--items", help="a line for each flagged item")] = False,
+    as_json: AsJson = True,
+) -> None:
+    """How much of an outside set repeats the training pairs: copies, n-grams, near-duplicates."""
+    from orchestration.resources import embedder, open_warehouse
+    from training.evaluation.contaminated import against_training
+    from training.evaluation.contamination import Bounds
+    from training.evaluation.outside_texts import UnreadableSet, read_texts
+
+    settings = load_settings()
+    try:
+        texts = read_texts(file, field)
+    except UnreadableSet as error:
+        fail(str(error), 2)
+    bounds = Bounds(n=ngram, share=share, cosine=cosine or None)
+    found = against_training(
+        open_warehouse(settings), texts, file.name, bounds, embedder(settings).embed
+    )
+    if items:
+        for told in found.flagged:
+            print_json(told)
+    print_json(found.summary)
+
+
+def _larger(settings: Settings, name: str) -> "Role":
+    """The role's model; ends the command where it has none, for rules do not converse."""
+    from orchestration.resources import writer
+    from warehouse.effects.roles import OFFLINE
+
+    roles: dict[str, Any] = {role.name: role for role in writer(settings).roles}
+    if name not in roles:
+        fail(f"unknown role {name!r}; known: {', '.join(sorted(roles))}", 2)
+    if roles[name].model == OFFLINE:
+        fail(
+            f"role {name!r}: no larger model is configured (model 'offline'), so nothing was"
+            f" measured; set roles.{name}.model and roles.{name}.base_url in toolmill.toml",
+            1,
+        )
+    return roles[name]
+
+
+def _small(settings: Settings, name: str) -> "Predictor":
+    from training.evaluation.adapter import AdapterPredictor, resolve
+    from training.evaluation.baseline import BaselinePredictor
+
+    if name in ("baseline", BaselinePredictor.label):
+        return BaselinePredictor()
+    home = settings.home_path()
+    made = AdapterPredictor(home, resolve(home, name), device=settings.training.device)
+    made.load()  # a name that is none is told now, not after the tools were tried
+    return made

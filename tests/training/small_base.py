@@ -1,6 +1,7 @@
 """A causal model of a few thousand random weights with a tokenizer and a chat template of its own:
 any local folder is a base, and this one is made in a moment."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ TEMPLATE = (
 TEXTS = [
     '{"name": "find_file", "arguments": {"title": "Blue Sky", "count": 2}}',
     "Look up a file by its title in the file archive. Please find 2 files called 'Old Oak'.",
-    '[tool] {"type": "function", "function": {"description": "", "parameters": {"properties": {}}}}',
+    '[tool] {"type": "function", "function": {"description": "", "parameters": {}}}',
     "Choose one tool and write its call as JSON. None of these tools can do that.",
 ]
 
@@ -67,3 +68,29 @@ def make_base(
     make_model(len(tokenizer), **shape).save_pretrained(str(folder))
     tokenizer.save_pretrained(str(folder))
     return folder
+
+
+def make_rows(n: int) -> list[dict[str, Any]]:
+    """Training rows of a few tools, as a job holds them."""
+    rows = []
+    for i in range(n):
+        name = f"find_{('file', 'song', 'page', 'note')[i % 4]}"
+        text = {"type": "string"}
+        contract = {
+            "name": name,
+            "description": f"Look up a {name[5:]} by its title",
+            "inputSchema": {"type": "object", "properties": {"title": text}, "required": ["title"]},
+        }
+        rows.append(
+            {
+                "pair_id": f"p1:{i}",
+                "server_id": "npm:archive",
+                "tool": name,
+                "contract_digest": f"c1:{name}",
+                "contract": json.dumps(contract),
+                "instruction": f"Please find the {name[5:]} called 'Old Oak {i * i}'.",
+                "arguments": json.dumps({"title": f"Old Oak {i * i}"}),
+                "negatives": "[]",
+            }
+        )
+    return rows

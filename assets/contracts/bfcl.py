@@ -20,7 +20,7 @@ from assets.contracts.match_result import MatchResult
 Call = Mapping[str, Any]
 _RAISES = (
     *(LookupError, TypeError, AttributeError, ValueError, ArithmeticError),
-    *(NotImplementedError, RecursionError, StopIteration),
+    *(NotImplementedError, RecursionError),
 )
 
 
@@ -58,17 +58,22 @@ def bfcl_match(
         if "multiple" in category:
             if len(made) != len(truth):
                 return _count("multiple_function_checker", made, truth)
-            doc = _doc_of(functions, next(iter(truth[0])))
+            doc = _doc_of(functions, _first(truth[0]))
             return _call(doc, made[0], truth[0], language)
         if len(made) != 1:
             return _count("simple_function_checker", made, truth)
         return _call(functions[0], made[0], truth[0], language)
     except CheckerHangs:
         return MatchResult(False, "checker_hang", tool=False)
-    except _NoDoc:
-        return MatchResult(False, "no_function_doc", tool=False)
-    except _RAISES:
-        return MatchResult(False, "checker_crash", tool=False)
+    except _RAISES as error:
+        kind = "no_function_doc" if isinstance(error, _NoDoc) else "checker_crash"
+        return MatchResult(False, kind, tool=False, checker_error=_raised(error))
+
+
+def _raised(error: Exception) -> str:
+    """What the checker would have raised."""
+    name = "TypeError" if isinstance(error, _NoDoc) else type(error).__name__
+    return f"{name}: {error}"[:120]
 
 
 def compat_call(schema: Any, expected: Call, called: Any, language: str) -> MatchResult:
@@ -141,6 +146,12 @@ def _doc_of(functions: Any, name: str) -> Any:
     return found
 
 
+def _first(values: Any) -> Any:
+    for value in values:
+        return value
+    raise IndexError("an expected call that names no function")
+
+
 def _parallel(
     functions: Any, made: Sequence[Any], truth: Sequence[Any], language: str
 ) -> MatchResult:
@@ -150,7 +161,7 @@ def _parallel(
         return _count(checker, made, truth)
     free = list(range(len(made)))
     for expected in truth:
-        doc = _doc_of(functions, next(iter(expected)))
+        doc = _doc_of(functions, _first(expected))
         results: list[MatchResult] = []
         for place in free:
             results.append(_call(doc, made[place], expected, language))
@@ -170,7 +181,7 @@ def _unmatched(results: Sequence[MatchResult], checker: str) -> MatchResult:
 
 
 def _call(doc: Any, made: tuple[str, dict[str, Any]], truth: Any, language: str) -> MatchResult:
-    allowed = next(iter(truth.values()))
+    allowed = _first(truth.values())
     known, required = doc["parameters"]["properties"], doc["parameters"]["required"]
     name, given = made
     if doc["name"] != name:

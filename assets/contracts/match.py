@@ -34,6 +34,7 @@ Sided = list[tuple[int, "_Read"]]
 # call of a real contract takes a few thousand.
 _MAX_STEPS, _STEPS_A_VALUE = 20_000, 32
 _MAX_CELLS = 400_000  # parameters compared for one assignment, some 1 s; beyond, in order
+_MOST = 4095  # parameters of one kind that are weighed
 
 
 def match_call(
@@ -210,7 +211,14 @@ def _most_right(rows: Sided, columns: Sided) -> Iterable[tuple[int, int]]:
 
 
 def _gain(result: MatchResult) -> int:
-    return result.value_counts()[0] * 2**24 + result.name_counts()[0]
+    """Values right, then names right, then few names wrong, then types right, as one number; all of
+    it is weighed, so that calls in another order get the same verdict."""
+    names, missing, extra = result.name_counts()
+    types = sum(verdict == "wrong_value" for verdict in result.per_parameter.values())
+    gain = 0
+    for count in (result.value_counts()[0], names, _MOST - missing - extra, types):
+        gain = gain * (_MOST + 1) + max(0, min(count, _MOST))
+    return gain
 
 
 def _told(result: MatchResult) -> tuple[bool, str | None, dict[str, str]]:

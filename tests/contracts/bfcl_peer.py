@@ -21,7 +21,7 @@ import types
 from collections import defaultdict
 from typing import Any
 
-_LIMIT_S = 3
+_LIMIT_S = 2
 
 
 class _Model:

@@ -1,15 +1,18 @@
 """A release as one folder that serves by itself: the index, its encoder, what is held.
 
     <out>/router/…  encoders/…   as at home (`index.py`), the served version alone
-          RELEASE.json           {release, version, embedder, tools, servers, files {path: sha256}}
+          cards/<role>.md        the cards of the release's trained models
+          RELEASE.json           {release, models {role: name}, version, embedder, tools, servers,
+                                 files {path: sha256}}
 
 What belongs here: copying what serving reads, whole or not at all. What does not: serving it, and
-what a release is (`training/champion.py`).
+what a release is (`training/release.py`), what a card says (`training/model_card.py`).
 """
 
 import hashlib
 import json
 import shutil
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -39,11 +42,16 @@ def export_release(home: Path, out: Path) -> dict[str, Any]:
     try:
         shutil.copytree(home / "router" / version, beside / "router" / version)
         shutil.copytree(encoder, beside / "encoders" / encoder.name)
-        for name in ("HEAD.json", "BLOCKED.json"):
-            if (home / "router" / name).exists():
-                shutil.copy2(home / "router" / name, beside / "router" / name)
+        if (home / "router" / "BLOCKED.json").exists():
+            shutil.copy2(home / "router" / "BLOCKED.json", beside / "router" / "BLOCKED.json")
+        # Not the HEAD of home: a night may have moved it on since its version was read.
+        head = {"version": version, "release": index.release, "at": time.time()}
+        (beside / "router" / "HEAD.json").write_text(json.dumps(head))
+        models = _models(home, index.release, index.adapter)
+        _copy_cards(home, models, beside / "cards")
         told = {
             "release": index.release,
+            "models": models,
             "version": version,
             "embedder": index.embedder,
             "tools": len(index.tools),
@@ -74,6 +82,23 @@ def check_export(folder: Path) -> dict[str, Any]:
             f" {wrong[0]}; copy the folder again, or export anew"
         )
     return told
+
+
+def _models(home: Path, release: str, adapter: str | None) -> dict[str, str]:
+    """Role -> model of the release; of an index made by hand, its retriever alone."""
+    try:
+        models = json.loads((home / "releases" / f"{release}.json").read_bytes())["models"]
+    except (OSError, ValueError, KeyError, TypeError):
+        models = {"retriever": adapter or "base"}
+    return {str(role): str(name) for role, name in models.items()}
+
+
+def _copy_cards(home: Path, models: dict[str, str], to: Path) -> None:
+    for role, name in models.items():
+        held = home / "models" / name / "README.md"
+        if held.is_file():
+            to.mkdir(exist_ok=True)
+            shutil.copyfile(held, to / f"{role}.md")
 
 
 def _digests(folder: Path) -> dict[str, str]:

@@ -65,7 +65,12 @@ def weighed(
     same = same_items(rows, candidate, incumbent)
     if not same.passed:
         return [same], {"candidate": candidate, "incumbent": incumbent}
-    summary = dict(measure(rows, candidate, incumbent))
+    try:
+        summary = dict(measure(rows, candidate, incumbent))
+    except ValueError as error:  # as NothingToEvaluate: no item of unseen servers
+        found = " ".join(str(error).split())[:300]
+        lacking = Gate("measured", False, found, "figures of servers never trained on")
+        return [same, lacking], {"candidate": candidate, "incumbent": incumbent}
     return [same, *gates_of(role, summary)], summary
 
 
@@ -149,7 +154,8 @@ def as_rows(gates: Iterable[Gate]) -> list[dict[str, Any]]:
 
 def gates_table(gates: Iterable[Gate | Json]) -> str:
     """The gates as a Markdown table, for Dagster, the report and the card."""
-    rows = [asdict(gate) if isinstance(gate, Gate) else dict(gate) for gate in gates]
+    held = [asdict(gate) if isinstance(gate, Gate) else dict(gate) for gate in gates]
+    rows = [{k: v if v is True or v is False else _cell(v) for k, v in row.items()} for row in held]
     lines = ["| gate | passed | found | needed |", "| --- | --- | --- | --- |"]
     lines += [
         f"| {row['name']} | {'yes' if row['passed'] else '**no**'} | {row['found']} |"
@@ -157,6 +163,14 @@ def gates_table(gates: Iterable[Gate | Json]) -> str:
         for row in rows
     ]
     return "\n".join(lines) if rows else "No gate was asked."
+
+
+def _cell(text: object) -> str:
+    """One line of plain text: what a library says of a broken file may hold anything."""
+    plain = " ".join(str(text).split())[:400]
+    for mark, shown in (("|", "/"), ("<", "&lt;"), ("`", "'"), ("](", "] ("), ("://", ": //")):
+        plain = plain.replace(mark, shown)
+    return plain
 
 
 def _retriever(summary: Json) -> list[Gate]:

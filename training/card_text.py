@@ -1,0 +1,65 @@
+"""Text of strangers in Markdown, and figures as tables: what a model card is written with.
+
+What belongs here: quoting what is not ours, figures of a summary as rows. What does not: what a
+card says (`model_card.py`).
+"""
+
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+Json = Mapping[str, Any]
+_MOST = 100  # characters of one name
+
+
+def quoted(text: object) -> str:
+    """A stranger's text as a code span, in which Markdown, HTML and links mean nothing.
+
+    Line breaks, control and invisible characters go, a backtick and a bar become look-alikes, so
+    that neither the span nor a table's cell can be left.
+    """
+    kept = "".join(" " if unicodedata.category(c)[0] in "CZ" else c for c in str(text))
+    shown = " ".join(kept.split()).replace("`", "ˋ").replace("|", "¦")
+    return f"`{shown[: _MOST - 1]}…`" if len(shown) > _MOST else f"`{shown or '-'}`"
+
+
+def counted(counts: Mapping[Any, int], most: int = 20) -> str:
+    """Counts as a list in one line, the most frequent first."""
+    ordered = sorted(counts.items(), key=lambda one: (-one[1], str(one[0])))
+    shown = [f"{quoted(name)} {count}" for name, count in ordered[:most]]
+    more = [f"{len(ordered) - most} more"] if len(ordered) > most else []
+    return ", ".join([*shown, *more]) or "none"
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    columns = list(head)
+    lines = [f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(map(str, row))} |" for row in rows)])
+
+
+def figure(held: Json | None, *, signed: bool = False) -> str:
+    """A value with its interval; "-" where nothing was measured."""
+    if not held or not held.get("n"):
+        return "-"
+    sign = "+" if signed else ""
+    return f"{held['value']:{sign}.3f} [{held['low']:{sign}.3f}, {held['high']:{sign}.3f}]"
+
+
+def figure_rows(summary: Json) -> Iterator[list[object]]:
+    """[split, candidates, distractors, n, measure, this model, the other, paired gain] of every
+    comparison in a retriever's or a caller's summary."""
+    cells = list(summary.get("cells") or ())
+    parts = [(str(cell.get("split")), cell) for cell in cells]
+    parts += list((summary.get("splits") or {}).items())
+    if not parts and "n" in summary:
+        parts = [(str(summary.get("split") or "unseen_server"), summary)]
+    for split, part in parts:
+        for name, both in part.items():
+            if not isinstance(both, Mapping) or "candidate" not in both:
+                continue
+            gain = both.get("gain") or part.get(f"gain_{name.removeprefix('recall_')}")
+            figures = [figure(both.get(who)) for who in ("candidate", "incumbent")]
+            offered = part.get("candidates") or part.get("pool") or "-"
+            n = (both["candidate"] or {}).get("n", 0)
+            yield [split, offered, part.get("distractors") or "-", n, name, *figures,
+                   figure(gain, signed=True)]  # fmt: skip

@@ -113,8 +113,8 @@ def candidates(
     """`n` tools with names of their own, in an order of their own; fewer where the pool is smaller.
 
     The row's right tools are among them (all of a parallel row's, should they be more than `n`);
-    with `gold=False` none of them is, nor a twin of one: no call is right. A row of which no call is
-    right anyway shows the tools it was `offered`, then tools that share no telling word with the
+    with `gold=False` none of them is, nor a twin of one: no call is right. A row of which no call
+    is right anyway shows the tools it was `offered`, then tools that share no telling word with the
     request. `distractors`: "random"; "hard": those it is confused with, then neighbours of the same
     server, then the nearest in words; "mixed": half of each, the odd one hard.
     Raises BadOffer.
@@ -126,8 +126,8 @@ def candidates(
     lacking = next((name for name in right if name not in made), None)
     if lacking is not None:
         raise BadOffer(
-            f"pair {row.get('pair_id')}: the pool of {len(made)} contracts lacks {lacking}; expected"
-            " the pool of the same training set and a split that may show it"
+            f"pair {row.get('pair_id')}: the pool of {len(made)} contracts lacks {lacking};"
+            " expected the pool of the same training set and a split that may show it"
         )
     rng = _random(row, seed, distractors)
     chosen = _Chosen(made, n, out={twin for name in right for twin in made.twins(name)})

@@ -94,9 +94,9 @@ def render(
 ) -> tuple[str, str]:
     """(prompt, completion) through the tokenizer's own chat template.
 
-    `tools`: from `tool_schema`. `calls`: the right ones ({name, arguments}); [] where none is right,
-    and the completion says `answer` or NO_CALL; None leaves the completion empty. `examples`:
-    (instruction, calls) that are shown before the request.
+    `tools`: from `tool_schema`. `calls`: the right ones ({name, arguments}); [] where none is
+    right, and the completion says `answer` or NO_CALL; None leaves the completion empty.
+    `examples`: (instruction, calls) that are shown before the request.
     Raises BadTemplate.
     """
     asked = _asked(instruction, examples, examples_as)
@@ -127,8 +127,8 @@ def fit(
     """The row with as many of `tools` (contracts) as `limit` tokens hold, completion included.
 
     What is too much goes whole: distractors, the easiest first (those that share the fewest words
-    with the right tools, or with the request where no call is right), then examples, the last first.
-    None where even the right tools alone do not fit. Raises BadTemplate.
+    with the right tools, or with the request where no call is right), then examples, the last
+    first. None where even the right tools alone do not fit. Raises BadTemplate.
     """
     parts = row_or_parts if isinstance(row_or_parts, Parts) else parts_of(row_or_parts)
     order = _by_ease(parts, tools)

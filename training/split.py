@@ -9,10 +9,10 @@ the splits (`set_leaks.py`).
     train server, first seen after the cutoff   unseen_time
     other server                                unseen_server
 
-A place is a pure function of ids: it is the same on every machine and every night, and a new server,
-tool or pair moves no old one. Server first: the hash of the server goes before its date, so that
-setting a cutoff moves no server out of `unseen_server`, on which past figures stand. A tool falls by
-its name alone, so that copies of one tool on several servers stand on one side.
+A place is a pure function of ids: it is the same on every machine and every night, and a new
+server, tool or pair moves no old one. Server first: the hash of the server goes before its date, so
+that setting a cutoff moves no server out of `unseen_server`, on which past figures stand. A tool
+falls by its name alone, so that copies of one tool on several servers stand on one side.
 """
 
 import hashlib
@@ -28,8 +28,8 @@ TEST_SPLITS = SPLITS[1:]
 TEST_SHARE = 0.3
 # Frozen: other salts make every past figure incomparable.
 _SALT = "toolmill-split-10"
-_TOOL_SALT = "toolmill-split-tool-1"
-_PAIR_SALT = "toolmill-split-pair-1"
+_TOOL_SALT = "toolmill-split-tool-3"
+_PAIR_SALT = "toolmill-split-pair-3"
 SALTS = {"server": _SALT, "tool": _TOOL_SALT, "pair": _PAIR_SALT}
 
 

@@ -3,14 +3,18 @@
 What belongs here: reading tables and cards for the doors. What does not: training and measuring.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 import polars as pl
 
+from assets.synthesis.rows import ONE_CALL, SINGLE
 from training.adapters import adapter_table
-from training.evaluate import RETRIEVER_EVALUATION, recall_summary
-from training.evaluate_caller import CALLER_EVALUATION, call_summary
+from training.evaluate import RETRIEVER_EVALUATION, NothingToEvaluate, recall_summary
+from training.evaluation.summary import call_summary
+from training.evaluation.table import CALLER_EVALUATION
 from training.models import card
+from training.split import TEST, UNSEEN_SERVER
 from training.training_set import TRAINING_SET
 from warehouse.store import Warehouse
 
@@ -21,9 +25,16 @@ class NotTrained(LookupError):
     """A role of which no adapter was ever published."""
 
 
-def set_rows(warehouse: Warehouse, split: str) -> list[Row]:
-    """Rows of the current training set on one side of the split."""
-    return warehouse.tables.read(TRAINING_SET).filter(pl.col("split") == split).to_dicts()
+def set_rows(
+    warehouse: Warehouse, split: str, tasks: Collection[str] | None = ONE_CALL
+) -> list[Row]:
+    """Rows of the current training set in one split, of `tasks` (None: all); of one call to one
+    tool unless told otherwise. "test", as sets of an older version say, is `unseen_server`."""
+    splits = [UNSEEN_SERVER, TEST] if split in (UNSEEN_SERVER, TEST) else [split]
+    rows = warehouse.tables.read(TRAINING_SET).filter(pl.col("split").is_in(splits))
+    if tasks is not None:
+        rows = rows.filter(pl.col("task").fill_null(SINGLE).is_in(list(tasks)))
+    return rows.to_dicts()
 
 
 def set_name(warehouse: Warehouse) -> str:
@@ -54,4 +65,7 @@ def last_summary(warehouse: Warehouse, role: str) -> Row | None:
     if not rows or not last or last[0]["model"] not in {row["model"] for row in rows}:
         return None
     measure = recall_summary if role == "retriever" else call_summary
-    return measure(rows, last[0]["model"])
+    try:
+        return measure(rows, last[0]["model"])
+    except NothingToEvaluate:  # rows of an older version of the table
+        return None

@@ -4,9 +4,10 @@ template must be able to do.
 What belongs here: applying templates, and what real ones do that is in the way. What does not: what
 the messages say (`render.py`).
 
-(prompt, completion) meet exactly where a model starts to write: the prompt is what it is asked with,
-so that loss on the completion is loss on the answer alone. Thinking is switched off, since a call is
-what is taught: where a template opens a thought in the prompt all the same, the completion closes it.
+(prompt, completion) meet exactly where a model starts to write: the prompt is what it is asked
+with, so that loss on the completion is loss on the answer alone. Thinking is switched off, since a
+call is what is taught: where a template opens a thought in the prompt all the same, the completion
+closes it.
 """
 
 import re
@@ -15,8 +16,8 @@ from typing import Any
 
 Message = dict[str, Any]
 Tools = Sequence[Mapping[str, Any]]
-# No thought before the call; and the date that Llama's templates state, so that a prompt of today is
-# the prompt of tomorrow. A template that knows neither ignores them.
+# No thought before the call; and the date that Llama's templates state, so that a prompt of today
+# is the prompt of tomorrow. A template that knows neither ignores them.
 _FIXED = {"enable_thinking": False, "date_string": "26 Jul 2024"}
 _OPENED = re.compile(r"<(think\w*)>\s*(</\1>\s*)?\Z")
 _EMPTY_THOUGHT = re.compile(r"\A\s*<(think\w*)>\s*</\1>\s*")
@@ -58,8 +59,8 @@ def completed(tokenizer: Any, prompt: str, whole: str) -> str:
         tail = _EMPTY_THOUGHT.sub("", whole[len(head) :], count=1)
         return tail if thought[2] else f"\n</{thought[1]}>\n\n{tail}"
     raise BadTemplate(
-        f"{named(tokenizer)}: its chat template rewrites the prompt once an answer is there, so that"
-        f" nobody knows where the answer starts;{MEND}"
+        f"{named(tokenizer)}: its chat template rewrites the prompt once an answer is there, so"
+        f" that nobody knows where the answer starts;{MEND}"
     )
 
 
@@ -86,8 +87,8 @@ def with_pad_token(tokenizer: Any) -> None:
         return
     if getattr(tokenizer, "eos_token", None) is None:
         raise BadTemplate(
-            f"{named(tokenizer)}: neither a pad token nor an end-of-text token; expected one of them:"
-            " set pad_token in its tokenizer_config.json to a token of its vocabulary"
+            f"{named(tokenizer)}: neither a pad token nor an end-of-text token; expected one of"
+            " them: set pad_token in its tokenizer_config.json to a token of its vocabulary"
         )
     tokenizer.pad_token = tokenizer.eos_token
 

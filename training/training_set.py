@@ -1,29 +1,37 @@
-"""The training set: accepted pairs, each on its server's side of the split, with hard negatives.
+"""The training set: accepted pairs, each in its split, with hard negatives and the pool of tools.
 
-What belongs here: which pairs are in, on which side, beside which look-alike tools, and the
-manifest that says what the set was made of. What does not: rendering for a model
-(`render.py`, `retriever.py`), deciding when to train (`retrain.py`).
+What belongs here: the table, and the order in which a set is made. What does not: the steps
+(`set_places.py`, `set_pairs.py`, `set_leaks.py`, `set_negatives.py`), the audit (`set_audit.py`),
+rendering for a model (`render.py`), deciding when to train (`retrain.py`).
+
+    contracts -> places (split, leaks of tools) -> pairs at their places -> without leaks of
+    requests -> rows with negatives, and the pool that prompts are drawn from
 """
 
 import json
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import polars as pl
 
-from assets.contracts.canonical import tool_text
-from assets.vectors.index import contract_of, text_digest
-from training.split import TEST, TEST_SHARE, TRAIN, split_of
-from warehouse.digest import digest
-from warehouse.files import write_atomically
+from assets.vectors.index import text_digest
+from training.set_audit import set_flaws
+from training.set_leaks import without_leaks
+from training.set_manifest import load_manifest, manifest_of, save_manifest
+from training.set_near import Embed, remembered
+from training.set_negatives import add_negatives
+from training.set_pairs import Placed, Tally, place_pairs
+from training.set_places import Key, first_nights, places_of, pool_of
+from training.set_policy import BadPolicy, SetPolicy
+from training.set_tokens import token_statistics
+from training.split import TRAIN
 from warehouse.tables import TableSpec
 
+__all__ = ["TRAINING_SET", "BadPolicy", "Embed", "SetPolicy", "TrainingSet", "build_training_set",
+           "load_manifest", "manifest", "remembered", "save_manifest", "set_flaws"]  # fmt: skip
+
 Row = Mapping[str, Any]
-Embed = Callable[[Sequence[str]], np.ndarray]
 
 TRAINING_SET = TableSpec(
     name="training_set",
@@ -32,37 +40,38 @@ TRAINING_SET = TableSpec(
         "pair_id": pl.String,
         "server_id": pl.String,
         "tool": pl.String,
-        "split": pl.String,  # "train" or "test", by server
+        "split": pl.String,  # one of SPLITS
+        "task": pl.String,  # single, lookalike, no_tool, parallel
         "kind": pl.String,
         "contract_digest": pl.String,
-        "contract": pl.String,  # canonical JSON: the set needs no other table to be read
+        "contract": pl.String,  # canonical JSON
         "instruction": pl.String,
-        "arguments": pl.String,  # JSON object
-        "positive": pl.String,  # the tool's text
+        "arguments": pl.String,  # JSON object; null where no call is right
+        "calls": pl.String,  # JSON list of {name, contract_digest, arguments}; [] if none is right
+        "offered": pl.String,  # JSON list: what it was written beside, as its split may show
+        "evolved": pl.Boolean,  # whether its request was made harder after it was written
+        "positive": pl.String,  # the tool's text; null where no call is right
         "text_digest": pl.String,
-        "negatives": pl.String,  # JSON list of contract digests of other rows of the same split
+        "negatives": pl.String,  # JSON list of contract digests, the worst confused first
+        "first_seen": pl.String,  # UTC date of the server's first night; null: not known
         "provider": pl.String,
         "license": pl.String,
     },
+    schema_version=2,
 )
 
 
 @dataclass(frozen=True)
-class SetPolicy:
-    """How a training set is made."""
-
-    test_share: float = TEST_SHARE
-    negatives: int = 4
-    twin_cosine: float = 0.97  # a "negative" this close is the same tool under another name
-
-
-@dataclass(frozen=True)
 class TrainingSet:
-    """Rows of TRAINING_SET, what was left out and why, and the contracts known at the time."""
+    """Rows of TRAINING_SET, what was left out and why, the contracts known at the time, the pool of
+    contracts that prompts may show (digest -> {server_id, tool, contract, split, twins})."""
 
     rows: list[dict[str, Any]]
     dropped: dict[str, int]
     contracts: dict[str, str]  # "<server_id>::<tool>" -> contract digest
+    pool: dict[str, dict[str, Any]] = field(default_factory=dict)
+    leaks: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    policy: SetPolicy = field(default_factory=SetPolicy)
 
 
 def build_training_set(
@@ -70,128 +79,106 @@ def build_training_set(
     contracts: Iterable[Row],
     embed: Embed,
     policy: SetPolicy | None = None,
-    held: Collection[tuple[str, str, str]] = (),
+    held: Collection[Key] = (),
     hard: Mapping[str, Sequence[str]] | None = None,
+    *,
+    embed_requests: Embed | None = None,
+    twins: Collection[tuple[str, str]] = (),
+    first_seen: Mapping[str, str | None] | None = None,
 ) -> TrainingSet:
     """The set made of accepted `pairs` and the current snapshot rows.
 
-    A pair whose contract is no longer current is left out (`stale_contract`), one whose contract is
-    among the `held` (server, tool, contract digest) too, as is one whose prompts showed such a
-    contract (`quarantined`), and so is a train
-    pair whose tool text also belongs to a test server (`leak`): a copy of a test tool.
-    `embed` returns unit vectors of tool texts by the *base* embedder. `hard`: contract digest ->
-    digests of the tools that are taken for it, the worst first; they are its first negatives.
+    `embed` and `embed_requests` return unit vectors of texts by the *base* embedder. `held`: what
+    the firewall keeps out, as (server, tool, contract digest): nothing of it is embedded or shown.
+    `hard`: contract digest -> digests of the tools that are taken for it, the worst first. `twins`:
+    pairs of digests that are known to be one tool. `first_seen`: server -> UTC date of its first
+    night, where more is known than the rows say.
     """
-    policy = policy or SetPolicy()
+    policy, tally = policy or SetPolicy(), Tally()
+    embed = remembered(embed)
     current = {(row["server_id"], row["tool"], row["contract_digest"]): row for row in contracts}
-    side = {key: split_of(key[0], test_share=policy.test_share) for key in current}
-    texts = {key: tool_text(contract_of(row)) for key, row in current.items()}
-    tested = {texts[key] for key in current if side[key] == TEST}
-    held_names = {name for _, _, name in held}
-    dropped: Counter[str] = Counter()
-    rows = []
-    for pair in sorted(pairs, key=lambda row: row["pair_id"]):
-        key = (pair["server_id"], pair["tool"], pair["contract_digest"])
-        if key not in current:
-            dropped["stale_contract"] += 1
-        elif key in held or not held_names.isdisjoint(json.loads(pair.get("contracts") or "[]")):
-            dropped["quarantined"] += 1
-        elif side[key] == TRAIN and texts[key] in tested:
-            dropped["leak"] += 1
-        else:
-            rows.append(_row(pair, current[key], texts[key], side[key]))
-    _add_negatives(rows, embed, policy, hard or {})
+    quarantined = {name for _, _, name in held}
+    clear = {key: row for key, row in current.items() if key[2] not in quarantined}
+    first = {**first_nights(clear.values()), **(first_seen or {})}
+    places = places_of(clear, first, embed, policy, twins)
+    pool = pool_of(places)
+    placed = place_pairs(pairs, places, quarantined, policy, tally)
+    placed = without_leaks(placed, remembered(embed_requests or embed), policy, tally)
+    rows = _rows(placed, pool, first, tally)
+    add_negatives(rows, pool, embed, policy, hard or {}, twins)
     known = {f"{server}::{tool}": name for server, tool, name in sorted(current)}
-    return TrainingSet(rows, dict(sorted(dropped.items())), known)
+    dropped = dict(sorted(tally.dropped.items()))
+    return TrainingSet(rows, dropped, known, pool, dict(sorted(tally.leaks.items())), policy)
 
 
-def manifest(made: TrainingSet, name: str, *, embedder: str, lance_version: int | None) -> dict:
-    """What the set was made of, as JSON: counts, servers by split, contracts, digests of rows."""
-    rows = made.rows
-    by_split = {s: [r for r in rows if r["split"] == s] for s in (TRAIN, TEST)}
-    return {
-        "training_set": name,
-        "rows": {split: len(part) for split, part in by_split.items()},
-        "servers": {s: sorted({r["server_id"] for r in part}) for s, part in by_split.items()},
-        "tools": {s: len({r["text_digest"] for r in part}) for s, part in by_split.items()},
-        "dropped": made.dropped,
-        "embedder": embedder,
-        "lance_version": lance_version,
-        "providers": dict(sorted(Counter(str(row["provider"]) for row in rows).items())),
-        "contracts": made.contracts,
-        "row_digests": {row["pair_id"]: digest(row) for row in rows},
-    }
+def manifest(
+    made: TrainingSet,
+    name: str,
+    *,
+    embedder: str,
+    lance_version: int | None,
+    lance_tag: str | None = None,
+) -> dict[str, Any]:
+    """What the set was made of, as JSON: splits, tasks, leaks, tokens, digests of all rows."""
+    return manifest_of(
+        made.rows,
+        made.policy,
+        dropped=made.dropped,
+        leaks=made.leaks,
+        contracts=made.contracts,
+        training_set=name,
+        embedder=embedder,
+        lance_version=lance_version,
+        lance_tag=lance_tag,
+        pool={"contracts": len(made.pool), "train": sum(_learnt(e) for e in made.pool.values())},
+        tokens=token_statistics(made.rows, made.pool),
+    )
 
 
-def save_manifest(home: Path, content: Mapping[str, Any]) -> Path:
-    """Keeps a manifest under `<home>/training_sets/`, named by its training set."""
-    path = home / "training_sets" / f"{content['training_set']}.json"
-    write_atomically(path, json.dumps(content, indent=1, ensure_ascii=False).encode())
-    return path
+def _rows(
+    placed: Iterable[Placed],
+    pool: Mapping[str, Mapping[str, Any]],
+    first: Mapping[str, str | None],
+    tally: Tally,
+) -> list[dict[str, Any]]:
+    """Rows without negatives. One that was to choose among tools, none of which its split may show,
+    is left out."""
+    rows = []
+    for one in placed:
+        offered = json.loads(one.pair.get("offered") or "[]")
+        shown = [n for n in offered if n in pool and (one.split != TRAIN or _learnt(pool[n]))]
+        if not one.golds and not shown:
+            tally.drop("nothing_offered")
+        else:
+            rows.append(_row(one, shown, first))
+    return rows
 
 
-def load_manifest(home: Path, training_set: str) -> dict[str, Any] | None:
-    """The manifest of a training set, or None when it was never kept."""
-    path = home / "training_sets" / f"{training_set}.json"
-    return json.loads(path.read_bytes()) if path.exists() else None
-
-
-def set_flaws(rows: Sequence[Row]) -> list[str]:
-    """The audit's questions: a server in both splits, an unresolvable negative, an empty split."""
-    sides: dict[str, set[str]] = {}
-    for row in rows:
-        sides.setdefault(row["server_id"], set()).add(row["split"])
-    flaws = [f"server {name} is in both splits" for name, s in sides.items() if len(s) > 1]
-    for split in (TRAIN, TEST):
-        part = [row for row in rows if row["split"] == split]
-        if not part:
-            flaws.append(f"the {split} split is empty: deploy more servers")
-        known = {row["contract_digest"] for row in part}
-        for row in part:
-            lost = set(json.loads(row["negatives"])) - known
-            if lost:
-                flaws.append(f"pair {row['pair_id']}: negative {min(lost)} does not resolve")
-    return sorted(flaws)
-
-
-def _row(pair: Row, snapshot: Row, text: str, split: str) -> dict[str, Any]:
+def _row(one: Placed, offered: Sequence[str], first: Mapping[str, str | None]) -> dict[str, Any]:
     copied = ("pair_id", "server_id", "tool", "contract_digest", "instruction")
-    held = pair["arguments"]
+    own, pair = one.own, one.pair
     return {
         **{name: pair[name] for name in copied},
-        "split": split,
+        "split": one.split,
+        "task": one.task,
         "kind": pair.get("kind"),
-        "contract": json.dumps(contract_of(snapshot), sort_keys=True, ensure_ascii=False),
-        "arguments": held if isinstance(held, str) else json.dumps(held, ensure_ascii=False),
-        "positive": text,
-        "text_digest": text_digest(text),
+        "contract": json.dumps(own.contract, sort_keys=True, ensure_ascii=False),
+        "arguments": _json(one.calls[0]["arguments"]) if one.calls else None,
+        "calls": _json(one.calls),
+        "offered": _json(offered),
+        "evolved": one.evolved,
+        "positive": own.text if one.golds else None,
+        "text_digest": text_digest(own.text),
         "negatives": "[]",
+        "first_seen": first.get(pair["server_id"]),
         "provider": pair.get("provider"),
         "license": pair.get("license"),
     }
 
 
-def _add_negatives(
-    rows: list[dict[str, Any]], embed: Embed, policy: SetPolicy, hard: Mapping[str, Sequence[str]]
-) -> None:
-    """Gives each row the contracts it is confused with, then those nearest to its own; of its own
-    split, twins left out."""
-    for split in (TRAIN, TEST):
-        part = [row for row in rows if row["split"] == split]
-        texts = sorted({row["positive"] for row in part})
-        if len(texts) < 2:
-            continue
-        named = {row["positive"]: row["contract_digest"] for row in reversed(part)}
-        place = {name: at for at, name in enumerate(map(named.__getitem__, texts))}
-        matrix = embed(texts)
-        near = matrix @ matrix.T
-        near[near > policy.twin_cosine] = -1.0  # the tool itself and its twins
-        order = np.argsort(-near, axis=1, kind="stable")[:, : policy.negatives]
-        chosen = {}
-        for at, text in enumerate(texts):
-            confused = [place[name] for name in hard.get(named[text], ()) if name in place]
-            worst = dict.fromkeys([*confused, *order[at].tolist()])
-            fit = [named[texts[other]] for other in worst if near[at, other] > -1.0]
-            chosen[text] = json.dumps(fit[: policy.negatives])
-        for row in part:
-            row["negatives"] = chosen[row["positive"]]
+def _learnt(entry: Mapping[str, Any]) -> bool:
+    return entry["split"] == TRAIN
+
+
+def _json(held: Any) -> str:
+    return json.dumps(held, ensure_ascii=False)

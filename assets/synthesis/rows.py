@@ -148,10 +148,17 @@ def accepted(
 ) -> list[dict[str, Json]]:
     """Pairs that passed every filter and that the judge accepted, one per pair_id; of the tasks
     that are one call to one tool."""
+    return [row for row in trainable(pairs, judgements) if row["task"] in ONE_CALL]
+
+
+def trainable(
+    pairs: Iterable[Mapping[str, Json]], judgements: Iterable[Mapping[str, Json]]
+) -> list[dict[str, Json]]:
+    """As `accepted`, of all tasks: a training set says which of them it takes."""
     judged = {row["pair_id"] for row in judgements if row["verdict"] == "accept"}
     chosen: dict[str, dict[str, Json]] = {}
     for row in pairs:
-        if passes(row) and row["pair_id"] in judged and row["task"] in ONE_CALL:
+        if passes(row) and row["pair_id"] in judged:
             chosen.setdefault(row["pair_id"], dict(row))
     return [chosen[name] for name in sorted(chosen)]
 

@@ -88,7 +88,7 @@ def _one(
     meant = {
         parameter: _choice(values, held.get(parameter), about.get(parameter) or {})
         for parameter, values in allowed.items()
-        if parameter in held or OMITTED not in values
+        if parameter in held or (values and OMITTED not in values)  # [] allows no value
     }
     found = match_call(schema, {"name": name, "arguments": meant}, call)
     return None if found.match else found.error_kind or "wrong_value"

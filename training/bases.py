@@ -139,4 +139,7 @@ def _card_in(folder: Path) -> dict[str, Any] | None:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:300]
+    """The first words of an error; its second line where the first only announces it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = lines[:2] if lines and lines[0].endswith(":") else lines[:1]
+    return " ".join(told or [type(error).__name__])[:300]

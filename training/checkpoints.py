@@ -19,8 +19,17 @@ from warehouse.files import write_atomically
 SEAL = "sealed.json"
 KEPT = 2  # the newest may be damaged; the one before it is then gone on with
 Tell = Callable[[str], None]
-# safetensors and torch report a full disk in words of their own, without an errno.
-_FULL = ("no space left", "os error 28", "disk quota", "file too large", "os error 27")
+# safetensors and torch report a full disk in words of their own, without an errno; what torch's
+# writer says of a short write is "unexpected pos 11648 vs 11540".
+_FULL = (
+    "no space left",
+    "os error 28",
+    "disk quota",
+    "file too large",
+    "os error 27",
+    "inline_container",
+    "pytorchstreamwriter",
+)
 
 
 def folder_of(home: Path, name: str) -> Path:

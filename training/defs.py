@@ -11,15 +11,13 @@ import polars as pl
 from dagster._core.errors import DagsterPipesExecutionError
 
 from assets.contracts.canonical import tool_text
-from assets.contracts.clear import contract_key, firewall
+from assets.contracts.clear import firewall
 from assets.contracts.snapshot import SNAPSHOTS
-from assets.synthesis.rows import JUDGEMENTS, PAIRS, accepted
-from assets.vectors.confusables import CONFUSABLES, hard_negatives
 from assets.vectors.embed import BASE, Embedder
-from assets.vectors.index import contract_of, embed_texts
+from assets.vectors.index import contract_of
 from training.adapters import adapter_row, adapter_rules, adapter_table
 from training.caller import CallerSettings, resolved_base
-from training.champion import UNTRAINED, champion, consider
+from training.champion import UNTRAINED, consider, in_service
 from training.drift import DRIFT, drift_row, drift_state
 from training.evaluate import (
     BASE_LABEL,
@@ -29,30 +27,25 @@ from training.evaluate import (
     evaluate_retriever,
     recall_summary,
 )
-from training.evaluate_caller import (
-    BASELINE,
-    CALLER_EVALUATION,
-    CallerTest,
-    call_summary,
-    evaluate_callers,
-)
+from training.evaluation.items import TestPlan
+from training.evaluation.nightly import nightly_rows
+from training.evaluation.predictors import CannotPredict
+from training.evaluation.summary import call_summary
+from training.evaluation.table import CALLER_EVALUATION
+from training.gate import gates_table, weighed
 from training.models import card, write_job
+from training.offers import BadOffer
 from training.retrain import RetrainPolicy, decide
 from training.retriever import RetrieverSettings
-from training.split import TEST, TRAIN
+from training.set_night import keep, make_set
+from training.split import SPLITS, TEST, TRAIN
 from training.state import last_adapter, set_name, set_rows
-from training.training_set import (
-    TRAINING_SET,
-    build_training_set,
-    load_manifest,
-    manifest,
-    save_manifest,
-    set_flaws,
-)
+from training.training_set import TRAINING_SET
 from warehouse.audit import Audit, Verdict, expect_one_of, expect_unique
 from warehouse.digest import digest
 from warehouse.effects.ledger import Outcome
 from warehouse.lance import LanceStore
+from warehouse.progress import Lines
 from warehouse.publish import Published, audited, publish, publish_digest, refuse
 from warehouse.store import Warehouse
 from warehouse.tables import TableSpec, plan
@@ -77,7 +70,7 @@ class Trainer:
     retriever: RetrieverSettings = field(default_factory=RetrieverSettings)
     caller: CallerSettings = field(default_factory=CallerSettings)
     caller_base: str = "tiny"
-    caller_test: CallerTest = field(default_factory=CallerTest)
+    caller_test: TestPlan = field(default_factory=TestPlan)
     drift: RetrainPolicy = field(default_factory=RetrainPolicy)
 
     def job(self, role: str) -> tuple[str, Row]:
@@ -92,50 +85,27 @@ class Trainer:
     group_name="training",
     check_specs=audited("training_set"),
     pool="lance",
-    description="Accepted pairs of current contracts, split by server, with hard negatives.",
+    description="Accepted pairs of current contracts in their splits, with hard negatives.",
 )
 def training_set(
     context: dg.AssetExecutionContext,
     warehouse: dg.ResourceParam[Warehouse],
     embedder: dg.ResourceParam[Embedder],
 ) -> Published:
-    tables, store = warehouse.tables, LanceStore(warehouse.home / "lance")
-    chosen = accepted(tables.read(PAIRS).to_dicts(), tables.read(JUDGEMENTS).to_dicts())
-    contracts = tables.read(SNAPSHOTS).unique(["server_id", "tool"], keep="first").to_dicts()
-    wall = firewall(warehouse)
-    _, kept_out = wall.part(contracts)
-    held = {(row["server_id"], row["tool"]) for row in kept_out}
-    bought = wall.aliases.as_bought(contracts, chosen)
-    made = build_training_set(
-        chosen,
-        bought,
-        lambda texts: embed_texts(texts, embedder, store),
-        held={contract_key(row) for row in bought if (row["server_id"], row["tool"]) in held},
-        hard=hard_negatives(tables.read(CONFUSABLES).to_dicts()),
-    )
-    frame = TRAINING_SET.frame(made.rows)
-    name = TRAINING_SET.digest(frame)
-    flaws = set_flaws(made.rows)
-    previous = tables.read(TRAINING_SET)
-    if not flaws and load_manifest(warehouse.home, name) is None:
-        # Kept before the pointer moves: a set without its manifest cannot be compared with.
-        lance = store.tag(f"training-set-{name[:16]}") if made.rows else None
-        save_manifest(
-            warehouse.home, manifest(made, name, embedder=embedder.id, lance_version=lance)
-        )
+    night = make_set(warehouse, embedder)
+    previous = warehouse.tables.read(TRAINING_SET)
+    if not night.flaws:
+        keep(warehouse, night, embedder)
+    told = "; ".join(night.flaws[:3]) or "no flaw"
     yield from publish(
         context,
         warehouse,
         TRAINING_SET,
-        frame,
-        expectations=[expect_unique("pair_id"), expect_one_of("split", [TRAIN, TEST])],
-        rules=[Verdict("splits_and_negatives", not flaws, "; ".join(flaws[:3]) or "no flaw")],
-        plan=plan(_ids(previous), _ids(frame)),
-        metadata={
-            "train": len(frame.filter(pl.col("split") == TRAIN)),
-            "test": len(frame.filter(pl.col("split") == TEST)),
-            "dropped": made.dropped,
-        },
+        night.frame,
+        expectations=[expect_unique("pair_id"), expect_one_of("split", list(SPLITS))],
+        rules=[Verdict("splits_leaks_and_contracts", not night.flaws, told)],
+        plan=plan(_ids(previous), _ids(night.frame)),
+        metadata=night.figures(),
     )
 
 
@@ -206,7 +176,7 @@ def retriever_evaluation(
 ) -> Published:
     candidate = last_adapter(warehouse, "retriever")["model"]
     store = LanceStore(warehouse.home / "lance")
-    labels = dict.fromkeys([BASE_LABEL, champion(warehouse.home, "retriever").model, candidate])
+    labels = dict.fromkeys([BASE_LABEL, in_service(warehouse.home, "retriever").model, candidate])
     clear = firewall(warehouse).clear(warehouse.tables.read(SNAPSHOTS).to_dicts())
     texts = [tool_text(contract_of(row)) for row in clear]
     try:
@@ -241,7 +211,7 @@ def retriever_evaluation(
     group_name="training",
     check_specs=audited("caller_evaluation"),
     pool="gpu",
-    description="Tool and AST of the caller on servers never trained on, beside BM25 + slots.",
+    description="Tool, arguments, abstention and phantom calls of the caller, beside BM25 + slots.",
 )
 def caller_evaluation(
     context: dg.AssetExecutionContext,
@@ -249,38 +219,37 @@ def caller_evaluation(
     trainer: dg.ResourceParam[Trainer],
 ) -> Published:
     candidate = last_adapter(warehouse, "caller")["model"]
-    incumbent = champion(warehouse.home, "caller").model
-    models = [name for name in dict.fromkeys([incumbent, candidate]) if name != BASELINE]
+    incumbent = in_service(warehouse.home, "caller").model
     try:
-        rows = evaluate_callers(
-            set_rows(warehouse, TEST),
-            warehouse.home,
-            models,
-            set_name(warehouse),
-            trainer.caller_test,
+        rows, notes = nightly_rows(
+            warehouse, candidate, incumbent, trainer.caller_test, Lines(context.log.info)
         )
-    except NothingToEvaluate as error:
+        summary = call_summary(rows, candidate)
+    except (NothingToEvaluate, CannotPredict, BadOffer) as error:
         yield from refuse(context, warehouse, "caller_evaluation", "test_items", error)
         return
-    summary = call_summary(rows, candidate)
     yield from publish(
         context,
         warehouse,
         CALLER_EVALUATION,
         CALLER_EVALUATION.frame(rows),
-        expectations=[expect_unique("model", "pair_id")],
+        expectations=[expect_unique("model", "item_id")],
         metadata={
             "n": summary["n"],
+            "items": summary["items"],
             **{
                 name: summary[name]["candidate"]["value"] for name in ("valid", "tool_ok", "ast_ok")
             },
             "baseline_ast": summary["ast_ok"]["incumbent"]["value"],
+            "phantom_rate": summary["gate"]["phantom_rate"]["value"],
+            "signature": summary["signature"]["told"],
+            "left_out": "; ".join(notes) or "nothing",
             "summary": dg.MetadataValue.json(summary),
         },
     )
 
 
-def _champion_asset(role: str, spec: TableSpec, measure: Measure, gain: str, description: str):
+def _champion_asset(role: str, spec: TableSpec, measure: Measure, description: str):
     @dg.asset(
         name=f"{role}_champion",
         deps=[f"{role}_evaluation"],
@@ -292,12 +261,11 @@ def _champion_asset(role: str, spec: TableSpec, measure: Measure, gain: str, des
         context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
     ) -> Published:
         last = last_adapter(warehouse, role)
-        incumbent = champion(warehouse.home, role).model
-        against = UNTRAINED[role] if incumbent == last["model"] else incumbent
-        summary = measure(warehouse.tables.read(spec).to_dicts(), last["model"], against)
-        made = consider(
-            warehouse.home, role, last["model"], last["training_set"], summary[gain], summary
-        )
+        standing = in_service(warehouse.home, role)
+        against = UNTRAINED[role] if standing.model == last["model"] else standing.model
+        rows = warehouse.tables.read(spec).to_dicts()
+        gates, summary = weighed(role, rows, last["model"], against, measure)
+        made = consider(warehouse.home, role, last["model"], last["training_set"], gates, summary)
         now = made.champion.model
         yield from publish_digest(
             f"{role}_champion",
@@ -306,6 +274,8 @@ def _champion_asset(role: str, spec: TableSpec, measure: Measure, gain: str, des
             model=now,
             promoted=made.promoted,
             why=made.why,
+            gates=dg.MetadataValue.md(gates_table(made.gates)),
+            serves=standing.told or "the champion",
         )
 
     return crowned
@@ -315,14 +285,12 @@ retriever_champion = _champion_asset(
     "retriever",
     RETRIEVER_EVALUATION,
     recall_summary,
-    "gain_at_1",
     "The best retriever so far; a candidate must be better beyond its interval.",
 )
 caller_champion = _champion_asset(
     "caller",
     CALLER_EVALUATION,
     call_summary,
-    "gain",
     "The best caller so far; it starts with BM25 selection and slot copying.",
 )
 

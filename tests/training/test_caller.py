@@ -14,14 +14,6 @@ from training.caller import (
     resolved_base,
     train_caller,
 )
-from training.evaluate import NothingToEvaluate
-from training.evaluate_caller import (
-    BASELINE,
-    CALLER_EVALUATION,
-    CallerTest,
-    call_summary,
-    evaluate_callers,
-)
 from training.models import TrainingFailed, card, model_name, read_job, write_job
 from training.profiles import settings_for
 from training.tiny import TINY, TinySettings, _tokenizer, find_base
@@ -83,22 +75,6 @@ def test_the_base_that_is_used_is_part_of_the_adapters_name(
     assert resolved_base(tmp_path, "Qwen/Qwen3-0.6B", fewer, settings) == "Qwen/Qwen3-0.6B"
 
 
-def test_answers_are_measured_beside_the_baseline(
-    trained: dict, trained_home: Path, test_rows: list[dict]
-) -> None:
-    test = CallerTest(limit=10, max_new_tokens=8)
-    rows = evaluate_callers(test_rows, trained_home, [trained["name"]], "set-1", test)
-    assert len(CALLER_EVALUATION.frame(rows)) == 20
-    summary = call_summary(rows, trained["name"])
-    assert (summary["n"], summary["chance"]) == (10, 0.25)
-    # The instructions quote every value, so the baseline fills what it chooses.
-    assert summary["ast_ok"]["incumbent"] == summary["tool_ok"]["incumbent"]
-    assert summary["tool_ok"]["incumbent"]["value"] > 0.25
-    assert sum(summary["errors"].values()) == 10 - round(
-        10 * summary["ast_ok"]["candidate"]["value"]
-    )
-
-
 def test_prompts_of_unequal_length_are_answered_alike_alone_and_together(
     trained: dict, trained_home: Path
 ) -> None:
@@ -118,25 +94,6 @@ def test_the_loss_covers_the_call_only_and_a_long_prompt_never_cuts_it() -> None
         assert kept == told
         assert len(ids) == 20
     assert batch["attention_mask"][0].sum() < 20
-
-
-def test_a_model_without_a_call_scores_zero(
-    test_rows: list[dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from training import evaluate_caller
-
-    monkeypatch.setattr(evaluate_caller, "_answers", lambda *_: [None] * 6)
-    rows = evaluate_callers(test_rows, tmp_path, ["prose"], "set", CallerTest(limit=6))
-    summary = call_summary(rows, "prose")
-    assert summary["tool_ok"]["candidate"]["value"] == 0.0
-    assert summary["errors"] == {"no_call": 6}
-    assert {row["called"] for row in rows if row["model"] == "prose"} == {None}
-    assert BASELINE in {row["model"] for row in rows}
-
-
-def test_an_empty_test_split_is_said(tmp_path: Path) -> None:
-    with pytest.raises(NothingToEvaluate, match="no accepted pair of a test server"):
-        evaluate_callers([], tmp_path, [], "set")
 
 
 @pytest.mark.parametrize(

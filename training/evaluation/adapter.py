@@ -23,8 +23,8 @@ from training.evaluation.predictors import (
 )
 from training.generation import generate
 from training.models import CARD, TrainingFailed, card
-from training.render import Parts, Rendered, check_tokenizer, fit
-from training.templates import BadTemplate
+from training.render import Parts, Rendered, fit
+from training.templates import BadTemplate, with_pad_token
 from training.tiny import DESCRIPTION_WORDS, TINY
 
 TOO_LONG = "too_long"  # not even the right tools fit the model's context
@@ -65,7 +65,7 @@ class AdapterPredictor:
                 model, tokenizer, made = _of_folder(self._home, self._model, device)
             else:
                 model, tokenizer, made = load_caller(self._home, self._model, device)
-            check_tokenizer(tokenizer)
+            with_pad_token(tokenizer)
         except (TrainingFailed, BadTemplate) as error:
             raise CannotPredict(" ".join(str(error).split())) from error
         self._loaded = model.eval(), tokenizer, _limits(made, model, self._max_new)
@@ -190,10 +190,13 @@ def _limits(made: Mapping[str, Any], model: Any, max_new: int | None) -> dict[st
 
 def _prompt(tokenizer: Any, asked: Asked, limits: Mapping[str, Any]) -> Rendered | None:
     parts = Parts(asked.instruction, None, asked.keep)
-    return fit(
-        tokenizer, parts, asked.tools, limits["context"],
-        words=limits["words"], examples=asked.examples,
-    )  # fmt: skip
+    try:
+        return fit(
+            tokenizer, parts, asked.tools, limits["context"],
+            words=limits["words"], examples=asked.examples,
+        )  # fmt: skip
+    except BadTemplate as error:
+        raise CannotPredict(" ".join(str(error).split())) from error
 
 
 def _length(made: Rendered | None) -> int:

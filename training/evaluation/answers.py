@@ -35,7 +35,7 @@ class Parsed:
     """The calls in a text, `{name, arguments}` each in order, and what the text is.
 
     kind: call; no_call (nothing, an empty list of calls, or the taught words for it); invalid_json
-    (a call was begun that cannot be read); prose. `arguments` is what was written, an object
+    (an answer was begun that cannot be read: broken JSON, a thought without an end); prose. `arguments` is what was written, an object
     unless the model wrote something else.
     """
 
@@ -46,6 +46,8 @@ class Parsed:
 def parse_calls(text: str) -> Parsed:
     """All calls in a model's text. Never raises."""
     said = _spoken(text[:MAX_CHARS]).strip()
+    if not said and text.strip():
+        return Parsed([], "invalid_json")  # nothing but a thought without an end
     if _means_no_call(said):
         return Parsed([], "no_call")
     calls: list[dict[str, Any]] = []
@@ -64,7 +66,7 @@ def parse_calls(text: str) -> Parsed:
             continue
         read = _calls_in(found, 0, bare=not within_broken)
         calls += read
-        empty_list = empty_list or (not read and _is_empty(found))
+        empty_list = empty_list or (not within_broken and _is_empty(found))
         at = end
     if calls:
         return Parsed(calls[:MAX_CALLS], "call")
@@ -151,8 +153,8 @@ def _calls_in(found: Any, depth: int, *, bare: bool = True) -> list[dict[str, An
 
 
 def _is_empty(found: Any) -> bool:
-    """An explicit "no calls": `[]`, `{}` or a wrapper that holds none."""
-    return found in ([], {}) or (
+    """An explicit "no calls": `[]`, or a wrapper that holds none."""
+    return found == [] or (
         isinstance(found, dict) and any(key in found and not found[key] for key in _WRAPPERS)
     )
 

@@ -26,7 +26,7 @@ NO_TOOL = "no_tool"
 
 @dataclass(frozen=True)
 class TestPlan:
-    """How many items of each sort. The defaults are a night's (docs and figures: README).
+    """How many items of each sort. The defaults are a night's.
 
     `per_split` items a split at the smallest number of candidates, `per_large` at each larger one;
     `perturbations` of each kind of change; `irrelevance` requests whose right tool is left out, and
@@ -38,11 +38,11 @@ class TestPlan:
     splits: tuple[str, ...] = TEST_SPLITS
     candidates: tuple[int, ...] = (10, 100)
     distractors: tuple[str, ...] = (RANDOM, HARD)
-    per_split: int = 60
-    per_large: int = 12
-    perturbations: int = 24
-    irrelevance: int = 40
-    phantom: int = 40
+    per_split: int = 40
+    per_large: int = 8
+    perturbations: int = 20
+    irrelevance: int = 30
+    phantom: int = 30
     seeds: tuple[int, ...] = (0,)
 
 

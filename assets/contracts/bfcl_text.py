@@ -10,11 +10,12 @@ from typing import Any
 
 import regex
 
-_SECONDS = 1.0
+_SECONDS = 0.25
 
 
 class CheckerHangs(Exception):
-    """A pattern takes more than a second: BFCL's checker would not come back."""
+    """A pattern takes more than a quarter of a second of a processor, where texts of calls take
+    microseconds: BFCL's checker would not come back."""
 
 
 @cache

@@ -19,6 +19,7 @@ from assets.contracts.bfcl import bfcl_match
 from assets.contracts.bfcl_data import BfclItem, read_bfcl
 from assets.contracts.match_result import MatchResult
 from tests.contracts.bfcl_mutants import golden, mutants, peer_answers
+from tests.contracts.test_bfcl import TABLE
 
 PYTHON = os.environ.get("TOOLMILL_BFCL_PYTHON", "")
 MUTANTS = int(os.environ.get("TOOLMILL_BFCL_MUTANTS", "3"))
@@ -135,6 +136,18 @@ def test_odd_docs_and_odd_truths_crash_where_bfcl_crashes():
         (asked[i], t, o) for i, (t, o) in enumerate(zip(theirs, ours, strict=True)) if t != o
     ] == []
     assert len({one for one in theirs if isinstance(one, str)}) >= 3
+
+
+@needs_peer
+def test_our_table_of_verdicts_is_bfcls():
+    asked: list[Asked] = []
+    for i, (word, allowed, given, more, _) in enumerate(TABLE):
+        about = {"a": {"type": word, **more}}
+        functions = [{"name": "f", "parameters": {"properties": about, "required": []}}]
+        item = BfclItem(str(i), "simple_python", [], functions, [{"f": {"a": allowed}}])
+        asked.append((item, [{"name": "f", "arguments": {"a": given}}]))
+    theirs, ours = answers(asked)
+    assert theirs == ours
 
 
 @needs_peer

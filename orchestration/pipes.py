@@ -1,0 +1,167 @@
+"""Where a training script runs: a process here, a Ray job, a Kubernetes pod; chosen by a setting.
+
+What belongs here: the Dagster Pipes client of each place and what it is given. What does not: the
+scripts (`training/*_script.py`), when they run (`training/defs.py`).
+
+The script is the same in each place. It reads its job and writes its model under the data folder,
+so elsewhere that folder must be a shared one, mounted at the same path.
+"""
+
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from dagster._core.errors import DagsterExecutionInterruptedError, DagsterPipesExecutionError
+
+ROOT = Path(__file__).resolve().parent.parent
+SUBPROCESS, RAY, KUBERNETES = "subprocess", "ray", "kubernetes"
+PLACES = (SUBPROCESS, RAY, KUBERNETES)
+# The run's log shows the loss; progress bars and library notices would hide it.
+QUIET = {
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "PYTHONWARNINGS": "ignore",
+    "TQDM_DISABLE": "1",
+}
+_GPU = "nvidia.com/gpu"
+_KILLED = (
+    " (killed from outside, most often for want of memory: lower pass_tokens, batch or context; the"
+    " next run goes on from the last checkpoint)"
+)
+
+
+class NoSuchPlace(ValueError):
+    """A place that is unknown, or whose package or setting is missing; the message says which."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where scripts run, and with what. `processes` of one script train together."""
+
+    kind: str = SUBPROCESS
+    processes: int = 1
+    gpus: int = 0  # that a Ray job or a pod asks for
+    ray_address: str | None = None
+    image: str | None = None
+    namespace: str | None = None
+    python: str = "python"  # on the other machine; here it is this one
+    pod: Mapping[str, Any] = field(default_factory=dict)  # base pod spec: volumes, node selector
+
+
+class Scripts:
+    """The resource `pipes`: starts training scripts at one place."""
+
+    def __init__(self, place: Place | None = None, client: Any = None) -> None:
+        self.place = place or Place()
+        self._client = client or client_of(self.place)
+
+    def launch(self, context: Any, script: str, job: Path) -> dict[str, Any]:
+        """Runs the module `script` on `job` to its end, its loss lines in the run's log; returns
+        the last message it sent: the model's card.
+
+        Raises DagsterPipesExecutionError when it fails or dies, with the code and a hint.
+        """
+        return launch(self._client, context, script, job, self.place)
+
+
+def client_of(place: Place) -> Any:
+    """The Pipes client of a place. Raises NoSuchPlace naming the package or setting it lacks."""
+    if place.kind == SUBPROCESS:
+        return dg.PipesSubprocessClient()
+    if place.kind == RAY:
+        try:
+            from dagster_ray import PipesRayJobClient  # pyright: ignore[reportMissingImports]
+        except ImportError as error:
+            raise _lacks("dagster-ray", "uv pip install 'toolmill[ray]'", error) from error
+        return PipesRayJobClient(address=place.ray_address)
+    if place.kind == KUBERNETES:
+        if not (place.image or place.pod.get("containers")):
+            raise NoSuchPlace(
+                "training runs on kubernetes but no image is set: expected a container image with"
+                " toolmill[train] in training.image"
+            )
+        try:
+            from dagster_k8s import PipesK8sClient  # pyright: ignore[reportMissingImports]
+        except ImportError as error:
+            raise _lacks("dagster-k8s", "uv pip install dagster-k8s==0.29.27", error) from error
+        return PipesK8sClient()
+    raise NoSuchPlace(f"training runs on {place.kind!r}; expected one of {', '.join(PLACES)}")
+
+
+def launch(
+    client: Any, context: Any, script: str, job: Path, place: Place | None = None
+) -> dict[str, Any]:
+    """One script at one place; see `Scripts.launch`."""
+    place = place or Place()
+    try:
+        ran = client.run(context=context, **invocation(place, script, job))
+    except (DagsterExecutionInterruptedError, NoSuchPlace):
+        raise
+    except Exception as error:  # each client has errors of its own; the door knows one
+        told = str(error) or type(error).__name__
+        hint = _KILLED if told.rstrip(".").endswith((" -9", " 137")) else ""
+        raise DagsterPipesExecutionError(f"{script} on {place.kind}: {told}{hint}") from error
+    cards = [each for each in ran.get_custom_messages() if isinstance(each, dict)]
+    return cards[-1] if cards else {}
+
+
+def invocation(place: Place, script: str, job: Path) -> dict[str, Any]:
+    """What the place's client is given beside the context."""
+    if place.kind == SUBPROCESS:
+        command = _with_parent(place, _command(sys.executable, place.processes, script, job))
+        return {"command": command, "cwd": str(ROOT), "env": QUIET}
+    command = _command(place.python, place.processes, script, job)
+    if place.kind == RAY:
+        submitted: dict[str, Any] = {
+            "entrypoint": shlex.join(command),
+            "runtime_env": {"env_vars": dict(QUIET)},
+        }
+        if place.gpus:
+            submitted["entrypoint_num_gpus"] = place.gpus
+        return {"submit_job_params": submitted}
+    if place.kind == KUBERNETES:
+        given: dict[str, Any] = {"command": command, "env": dict(QUIET)}
+        if place.namespace:
+            given["namespace"] = place.namespace
+        return {**given, "image": place.image, "base_pod_spec": _pod(place)}
+    raise NoSuchPlace(f"training runs on {place.kind!r}; expected one of {', '.join(PLACES)}")
+
+
+def loss_metadata(card: Mapping[str, Any]) -> dict[str, Any]:
+    """A card's course as Dagster metadata: the loss curve, the speed, the memory."""
+    figures = ("steps", "tokens_per_s", "step_ms", "peak_mb", "packing_efficiency", "resumed_from")
+    known = {name: card[name] for name in figures if card.get(name) is not None}
+    notes = {"notes": "; ".join(card["notes"])} if card.get("notes") else {}
+    return {"loss": dg.MetadataValue.json(card.get("losses", [])), **known, **notes}
+
+
+def _command(python: str, processes: int, script: str, job: Path) -> list[str]:
+    several = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    return [python, *(several if processes > 1 else []), "-m", script, str(job)]
+
+
+def _with_parent(place: Place, command: list[str]) -> list[str]:
+    """A script alone ends with its run; the launcher of several needs to be told to."""
+    wrap = shutil.which("setpriv") if place.processes > 1 else None
+    return [wrap, "--pdeathsig", "KILL", *command] if wrap else command
+
+
+def _pod(place: Place) -> dict[str, Any]:
+    spec = dict(place.pod)
+    containers = [dict(each) for each in spec.get("containers", [{}])]
+    if place.gpus:
+        limits = {**containers[0].get("resources", {}).get("limits", {}), _GPU: str(place.gpus)}
+        containers[0]["resources"] = {**containers[0].get("resources", {}), "limits": limits}
+    return {**spec, "containers": containers}
+
+
+def _lacks(package: str, install: str, error: ImportError) -> NoSuchPlace:
+    return NoSuchPlace(
+        f"training runs elsewhere but {package} is not installed ({error}): {install}, or set"
+        " training.runs_on to subprocess"
+    )

@@ -1,0 +1,205 @@
+"""The places where a training script runs: really here, and what Ray and Kubernetes are given."""
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster._core.errors import DagsterPipesExecutionError
+
+from orchestration.pipes import (
+    QUIET,
+    NoSuchPlace,
+    Place,
+    Scripts,
+    client_of,
+    invocation,
+    launch,
+    loss_metadata,
+)
+
+SCRIPT = """
+import sys
+from training.models import TrainingFailed
+from training.run_script import run
+
+def train(job, report):
+    if job.base == "bad":
+        raise TrainingFailed("caller: the base is bad; take another")
+    if job.base == "killed":
+        import os, signal
+        os.kill(os.getpid(), signal.SIGKILL)
+    for step in range(1, 1001):
+        report({"step": step, "steps": 1000, "loss": 1 / step})
+    return {"name": job.name, "losses": [1 / step for step in range(1, 1001)], "settings": {}}
+
+if __name__ == "__main__":
+    sys.exit(run("caller", train))
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "small_script.py").write_text(SCRIPT)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return "small_script"
+
+
+def run(script: str, folder: Path, base: str) -> tuple[dg.ExecuteInProcessResult, list[dict]]:
+    job = folder / "job.json"
+    held = {"role": "caller", "name": "n1", "home": str(folder), "training_set": "s"}
+    job.write_text(json.dumps({**held, "base": base, "settings": {}, "rows": []}))
+    cards: list[dict] = []
+
+    @dg.asset
+    def trained(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+        cards.append(Scripts().launch(context, script, job))
+        return dg.MaterializeResult(metadata=loss_metadata(cards[-1]))
+
+    return dg.materialize([trained], raise_on_error=False), cards
+
+
+def test_a_script_really_runs_and_its_card_and_loss_come_back(script: str, tmp_path: Path) -> None:
+    result, [card] = run(script, tmp_path, "good")
+    assert card["name"] == "n1"
+    assert len(card["losses"]) == 200
+    assert (card["losses"][0], card["losses"][-1]) == (1.0, 0.001)
+    [made] = result.asset_materializations_for_node("trained")
+    assert made.metadata["loss"].value == card["losses"]
+
+
+def test_the_live_loss_is_in_the_runs_log(
+    script: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run(script, tmp_path, "good")
+    err = capfd.readouterr().err
+    assert "caller step=1 steps=1000 loss=1.0" in err
+    assert "caller step=1000 steps=1000 loss=0.001" in err
+
+
+@pytest.mark.parametrize(
+    ("base", "message"), [("bad", "code 1"), ("killed", "code -9 .*want of memory.*checkpoint")]
+)
+def test_a_script_that_fails_or_dies_is_told(
+    script: str, tmp_path: Path, base: str, message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    result, cards = run(script, tmp_path, base)
+    assert not result.success
+    assert cards == []
+    [failed] = [event for event in result.all_events if event.is_step_failure]
+    error = failed.step_failure_data.error
+    assert error
+    assert error.cause
+    assert re.search(f"DagsterPipesExecutionError.*{message}", error.cause.message)
+    if base == "bad":
+        assert "the base is bad; take another" in capfd.readouterr().err
+
+
+class Client:
+    """Records what a Pipes client would be given."""
+
+    def __init__(self, *messages: Any, fails: Exception | None = None, **made: Any) -> None:
+        self.messages, self.fails, self.made, self.given = messages, fails, made, {}
+
+    def run(self, **given: Any) -> Any:
+        self.given = given
+        if self.fails:
+            raise self.fails
+        return SimpleNamespace(get_custom_messages=lambda: self.messages)
+
+
+def test_a_ray_job_is_given_the_same_script(tmp_path: Path) -> None:
+    job = tmp_path / "a job.json"
+    client = Client({"name": "m"})
+    place = Place("ray", gpus=2, processes=2, ray_address="http://head:8265")
+    assert launch(client, "ctx", "training.caller_script", job, place) == {"name": "m"}
+    assert client.given == {
+        "context": "ctx",
+        "submit_job_params": {
+            "entrypoint": "python -m torch.distributed.run --standalone --nproc-per-node=2"
+            f" -m training.caller_script '{job}'",
+            "runtime_env": {"env_vars": QUIET},
+            "entrypoint_num_gpus": 2,
+        },
+    }
+
+
+def test_a_pod_is_given_the_image_the_command_and_its_gpus(tmp_path: Path) -> None:
+    volumes = [{"name": "home", "persistent_volume_claim": {"claim_name": "toolmill"}}]
+    mounts = {"volume_mounts": [{"name": "home", "mount_path": "/data"}]}
+    place = Place(
+        "kubernetes",
+        gpus=1,
+        image="mill:1",
+        namespace="ml",
+        pod={"volumes": volumes, "containers": [mounts]},
+    )
+    client = Client({"name": "m"})
+    launch(client, "ctx", "training.retriever_script", tmp_path / "j.json", place)
+    assert client.given["command"] == [
+        "python", "-m", "training.retriever_script", str(tmp_path / "j.json")
+    ]  # fmt: skip
+    assert (client.given["image"], client.given["namespace"]) == ("mill:1", "ml")
+    [container] = client.given["base_pod_spec"]["containers"]
+    assert container == {**mounts, "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    assert client.given["base_pod_spec"]["volumes"] == volumes
+    assert place.pod["containers"] == [mounts]  # the setting itself stays as it was
+
+
+def test_another_clients_errors_become_one_kind(tmp_path: Path) -> None:
+    client = Client(fails=RuntimeError("RayJob pipes-x failed with status FAILED"))
+    with pytest.raises(DagsterPipesExecutionError, match="on ray: RayJob pipes-x failed"):
+        launch(client, None, "training.caller_script", tmp_path, Place("ray"))
+    assert launch(Client(), None, "s", tmp_path, Place("ray")) == {}
+
+
+def test_clients_are_made_of_what_their_packages_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray, k8s = ModuleType("dagster_ray"), ModuleType("dagster_k8s")
+    ray.PipesRayJobClient = k8s.PipesK8sClient = Client  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "dagster_ray", ray)
+    monkeypatch.setitem(sys.modules, "dagster_k8s", k8s)
+    assert client_of(Place("ray", ray_address="http://head:8265")).made == {
+        "address": "http://head:8265"
+    }
+    assert isinstance(client_of(Place("kubernetes", image="mill:1")), Client)
+    assert isinstance(client_of(Place()), dg.PipesSubprocessClient)
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        (Place("ray"), r"dagster-ray is not installed.*toolmill\[ray\]"),
+        (Place("kubernetes", image="mill:1"), "dagster-k8s is not installed.*runs_on"),
+        (Place("kubernetes"), "no image is set"),
+        (Place("slurm"), "'slurm'; expected one of subprocess, ray, kubernetes"),
+    ],
+)
+def test_a_place_that_cannot_be_had_is_named(
+    place: Place, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "dagster_ray", None)
+    monkeypatch.setitem(sys.modules, "dagster_k8s", None)
+    with pytest.raises(NoSuchPlace, match=message):
+        client_of(place)
+
+
+def test_several_processes_here_end_with_their_run(tmp_path: Path) -> None:
+    command = invocation(Place(processes=2), "training.caller_script", tmp_path)["command"]
+    several = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    wrap = shutil.which("setpriv")
+    ends = [wrap, "--pdeathsig", "KILL"] if wrap else []
+    assert command == [
+        *ends,
+        sys.executable,
+        *several,
+        "-m",
+        "training.caller_script",
+        str(tmp_path),
+    ]
+    alone = invocation(Place(), "training.caller_script", tmp_path)["command"]
+    assert alone == [sys.executable, "-m", "training.caller_script", str(tmp_path)]

@@ -17,7 +17,9 @@ import typer
 from orchestration import (
     cli_agent,
     cli_blast,
+    cli_champion,
     cli_contracts,
+    cli_evaluate,
     cli_export,
     cli_index,
     cli_judge,
@@ -63,8 +65,10 @@ app.add_typer(cli_blast.app)
 app.add_typer(cli_index.app)
 app.add_typer(cli_serve.app)
 app.add_typer(cli_agent.app)
+app.add_typer(cli_evaluate.app)
 app.add_typer(cli_match.app)
 app.add_typer(cli_release.app, name="release")
+app.add_typer(cli_champion.app, name="champion")
 
 
 def main() -> None:

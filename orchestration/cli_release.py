@@ -1,17 +1,87 @@
-"""The commands `release export` and `release check`: what is served, as a folder of its own.
+"""The commands `release list | show | rollback | export | check`: what is served, and going back.
 
 What belongs here: their arguments and what they print. What does not: anything they decide.
 """
 
+import time
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from orchestration.settings import load_settings
-from orchestration.terminal import print_json
+from orchestration.terminal import fail, print_json
+
+if TYPE_CHECKING:
+    from warehouse.store import Warehouse
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The release that is served.")
+
+JSON = typer.Option("--json", help="one JSON object")
+
+
+@app.command("list")
+def listed(as_json: Annotated[bool, JSON] = False) -> None:
+    """Releases, the newest first: their models, whether each is served, or could be."""
+    from training.release import releases
+
+    made = releases(load_settings().home_path())
+    if as_json:
+        print_json({"releases": made})
+        return
+    for told in made:
+        day = time.strftime("%Y-%m-%d %H:%M", time.gmtime(told["at"]))
+        models = ", ".join(f"{role} {name[:12]}" for role, name in sorted(told["models"].items()))
+        typer.echo(f"{told['release'][:12]}  {day}  {_state(told):<12}  {models}")
+        for flaw in told["missing"]:
+            typer.echo(f"{'':<14}{flaw}")
+    typer.echo(f"{len(made)} releases")
+
+
+@app.command()
+def show(
+    release: Annotated[
+        str | None, typer.Argument(help="as `release list` names it; default: the served one")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object (the default)")] = True,
+) -> None:
+    """One release: models with their cards, contracts, training set, index versions on disk."""
+    from training.model_card import README
+    from training.models import model_folder
+    from training.release import find_release, served
+
+    home = load_settings().home_path()
+    name = release or served(home).get("release")
+    if name is None:
+        fail("nothing is served yet: `make run` makes the first release", 1)
+    told = find_release(home, name)
+    cards = {role: model_folder(home, held) / README for role, held in told["models"].items()}
+    print_json({**told, "cards": {role: str(at) for role, at in cards.items() if at.exists()}})
+
+
+@app.command()
+def rollback(
+    to: Annotated[
+        str | None, typer.Option("--to", help="a release; default: the one served before")
+    ] = None,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="lift the last rollback, and serve what it left")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object (the default)")] = True,
+) -> None:
+    """Serve an earlier release: champions, release and router move together, or nothing does.
+    Models that are left stay out until the rollback is lifted."""
+    from orchestration.resources import open_warehouse
+    from training.rollback import rollback as back
+    from training.rollback import undo as lift
+
+    if to is not None and undo:
+        fail("give --to or --undo, not both", 2)
+    warehouse = open_warehouse(load_settings())
+    home, before = warehouse.home, _hold(warehouse)
+    print_json(asdict(lift(home, before) if undo else back(home, to, before)))
 
 
 @app.command()
@@ -34,3 +104,26 @@ def check(folder: Annotated[Path, typer.Argument(help="an exported release")]) -
 
 def _shown(folder: Path, told: dict[str, Any]) -> dict[str, Any]:
     return {**told, "folder": str(folder), "files": len(told["files"])}
+
+
+def _state(told: dict[str, Any]) -> str:
+    if told["served"]:
+        return "served"
+    if told["rolled_back"]:
+        return "rolled back"
+    return "incomplete" if told["missing"] else "possible"
+
+
+def _hold(warehouse: "Warehouse") -> Callable[[str], None]:
+    """Blocks what is held today in an index of another day, before that index is served."""
+    from serving.blocked import block
+    from serving.gather import held_in_index
+    from serving.router import read_blocked
+
+    def before(version: str) -> None:
+        known = read_blocked(warehouse.home)
+        block(
+            warehouse.home, {*known.digests, *held_in_index(warehouse, version)}, set(known.tools)
+        )
+
+    return before

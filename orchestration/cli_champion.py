@@ -1,0 +1,53 @@
+"""The commands `champion list | restore`: who serves each role, and a lost pointer put back.
+
+What belongs here: their arguments and what they print. What does not: anything they decide.
+"""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from orchestration.settings import load_settings
+from orchestration.terminal import fail, print_json
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="The best model of each role.")
+
+ROLE = typer.Argument(help="retriever or caller")
+
+
+@app.command("list")
+def listed(
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+) -> None:
+    """Each role's champion, the gates it passed, and what became of the last candidate."""
+    from training.champion import UNTRAINED, champion, in_service
+
+    home = load_settings().home_path()
+    found = {role: (champion(home, role), in_service(home, role)) for role in UNTRAINED}
+    if as_json:
+        print_json(
+            {role: {**asdict(now), "serves": asdict(used)} for role, (now, used) in found.items()}
+        )
+        return
+    for role, (now, used) in found.items():
+        typer.echo(f"{role:<10} {now.model[:20]}")
+        if used.told:
+            typer.echo(f"{'':<10} {used.told}")
+        for gate in now.gates:
+            mark = "passed" if gate["passed"] else "FAILED"
+            typer.echo(f"{'':<10} {mark}  {gate['name']}: {gate['found']}")
+        if now.last_candidate:
+            told = now.last_candidate
+            typer.echo(f"{'':<10} last candidate {told['model'][:12]}: {told['why']}")
+
+
+@app.command()
+def restore(role: Annotated[str, ROLE]) -> None:
+    """Write a lost or broken champion file again from the history; a whole one stays."""
+    from training.champion import UNTRAINED
+    from training.champion import restore as put_back
+
+    if role not in UNTRAINED:
+        fail(f"unknown role {role!r:.40}; known: {', '.join(UNTRAINED)}", 2)
+    print_json(asdict(put_back(load_settings().home_path(), role)))

@@ -1,180 +1,176 @@
-"""The retriever: a LoRA adapter of MiniLM, taught to put an instruction near its tool.
+"""The retriever: a LoRA adapter of the embedder, taught to put an instruction near its tool.
 
-What belongs here: batches, the contrastive loss, the training loop. What does not: measuring the
-result (`evaluate.py`), the process it runs in (`retriever_script.py`).
+    rows -> teachable pairs -> twins by the base's vectors -> batches -> contrastive loss
 
-A batch is some tools with all their pairs. Its distinct tool texts (those tools and some of their
-hard negatives) are encoded once, and every pair is classified among all of them: a tool that is
-another pair's positive is a negative for free, and a text can never be its own negative. Against
-batches of random pairs this more than halves the tokens, nearly all of which are tool texts.
+What belongs here: the training loop, the loss, what stops a training. What does not: which texts
+meet in a batch (`retriever_batches.py`), how vectors and gradients come (`retriever_passes.py`),
+going on after a kill (`retriever_course.py`), measuring the result (`evaluate.py`).
 """
 
 import json
 import math
-import random
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from assets.vectors.embed import BASE, base_path
-from training.device import Meter, autocast, pick_device, seed_everything
+from assets.vectors.encoders.bases import base_digest, base_name
+from assets.vectors.encoders.embedder import BadEmbedder
+from training import checkpoints
+from training.device import out_of_memory
 from training.models import Job, TrainingFailed, card, save_model
+from training.retriever_batches import Batch, teachable
+from training.retriever_course import Course, begin, keep
+from training.retriever_passes import Item
+from training.retriever_settings import RetrieverSettings, read_settings
+
+__all__ = ["RetrieverSettings", "retriever_base", "train_retriever"]
 
 Report = Callable[[dict[str, Any]], None]
 
 
-@dataclass(frozen=True)
-class RetrieverSettings:
-    """Hyper-parameters; together with the training set and the base they name the adapter."""
+def retriever_base(setting: str) -> str:
+    """What names the base that a setting asks for: `minilm`, a folder, a hub id.
 
-    rank: int = 16
-    alpha: int = 32
-    dropout: float = 0.0
-    learning_rate: float = 1e-3
-    epochs: int = 3
-    tools: int = 24  # tools a batch, each with all its pairs
-    negatives: int = 1  # hard negatives drawn per tool and epoch
-    first_layer: int = 3  # layers below this one stay as they are
-    temperature: float = 0.05
-    query_tokens: int = 48
-    text_tokens: int = 96
-    seed: int = 7
-    device: str = "auto"
-    threads: int | None = None
+    Raises TrainingFailed where the encoder cannot be made of it.
+    """
+    try:
+        return base_name(setting)
+    except BadEmbedder as error:
+        raise TrainingFailed(f"retriever: {error}") from error
 
 
 def train_retriever(job: Job, report: Report) -> dict[str, Any]:
     """Trains and saves `<home>/models/<name>`; returns its card. A finished model is not redone.
 
-    `report` gets {step, steps, loss} as training goes on.
-    Raises TrainingFailed: nothing to learn from, a wrong base, or a loss that is not a number.
+    `report` gets {step, steps, loss} as training goes on. A killed training goes on from its newest
+    whole checkpoint, to the same number of steps and the same weights.
+    Raises TrainingFailed: nothing to learn from, a wrong base or setting, a loss that is not a
+    number, no memory, a full disk.
     """
     done = card(job.home, job.name)
     if done:
         return {**done, "cached": True}
-    settings = RetrieverSettings(**job.settings)
-    if job.base != BASE:
-        raise TrainingFailed(f"retriever base is {job.base!r}; this script trains {BASE!r}")
-    if len({row["text_digest"] for row in job.rows}) < 2:
+    settings = read_settings(job.settings)
+    base = retriever_base(job.base)
+    rows, left_out = teachable(job.rows)
+    tools = len({row["positive"] for row in rows})
+    if tools < 2:
+        told = ", ".join(f"{count} {why}" for why, count in left_out.items()) or "none"
         raise TrainingFailed(
-            f"retriever: {len(job.rows)} training pairs of fewer than two tools; nothing to tell"
-            " apart. Check the accepted pairs and the split"
+            f"retriever: {len(rows)} training pairs of fewer than two tools (left out: {told});"
+            " nothing to tell apart. Check the accepted pairs and the split"
         )
-    model, losses, figures = _fit(job.rows, settings, report)
-    tenth = max(1, len(losses) // 10)
-    made = {
-        "role": job.role,
-        "name": job.name,
-        "base": job.base,
-        "training_set": job.training_set,
-        "settings": asdict(settings),
-        "pairs": len(job.rows),
-        "loss_first": round(sum(losses[:tenth]) / tenth, 4),
-        "loss_last": round(sum(losses[-tenth:]) / tenth, 4),
-        "losses": [round(loss, 4) for loss in losses],
-        **figures,
-    }
-    save_model(job.home, job.name, made, lambda folder: _save(model, folder))
+    try:
+        course = begin(job, base, rows, settings)
+        _train(course, settings, report)
+        made = _card(job, base, settings, course, len(rows), tools, left_out)
+        save_model(job.home, job.name, made, lambda folder: _save(course.model, base, folder))
+    except TrainingFailed:
+        raise
+    except Exception as error:
+        raise _told(error, job, settings) from error
+    checkpoints.remove(course.root)
     return {**made, "cached": False}
 
 
-def _fit(rows: list[dict], settings: RetrieverSettings, report: Report) -> tuple[Any, list, dict]:
+def _train(course: Course, settings: RetrieverSettings, report: Report) -> None:
     import torch
-    from transformers import AutoModel, AutoTokenizer
 
-    device = pick_device(settings.device)
-    seed_everything(settings.seed, settings.threads)
-    tokenizer = AutoTokenizer.from_pretrained(str(base_path()))
-    model = _adapted(AutoModel.from_pretrained(str(base_path())), settings).to(device).train()
-    trained = [weight for weight in model.parameters() if weight.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=settings.learning_rate, weight_decay=0.01)
-    plan = list(_batches(rows, settings))
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: _warm_cosine(s, len(plan)))
-    losses: list[float] = []
-    meter = Meter(device)
-    for step, (queries, texts, targets) in enumerate(plan, 1):
-        with autocast(device):
-            asked, t1 = _encode(model, tokenizer, queries, settings.query_tokens, device)
-            told, t2 = _encode(model, tokenizer, texts, settings.text_tokens, device)
-        logits = asked.float() @ told.float().T / settings.temperature
-        loss = torch.nn.functional.cross_entropy(logits, torch.tensor(targets, device=device))
-        if not math.isfinite(loss.item()):
-            raise TrainingFailed(f"retriever: loss is {loss.item()} at step {step}; lower the rate")
-        loss.backward()
+    steps = len(course.plan)
+    trained = [weight for weight in course.model.parameters() if weight.requires_grad]
+    for step in range(len(course.losses) + 1, steps + 1):
+        batch = course.plan[step - 1]
+        loss, tokens = course.passes.backward(
+            _items(batch, settings), lambda flat, at=batch: _loss(flat, at, settings)
+        )
+        value = float(loss)
+        if not math.isfinite(value):
+            raise TrainingFailed(
+                f"retriever: loss is {value} at step {step} of {steps}; lower the rate"
+                f" (learning_rate {settings.learning_rate:g}) or raise the temperature"
+                f" ({settings.temperature:g})"
+            )
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-        meter.step(t1 + t2)
-        report({"step": step, "steps": len(plan), "loss": round(losses[-1], 4)})
-    return model, losses, meter.figures()
+        course.optimizer.step()
+        course.schedule.step()
+        course.optimizer.zero_grad()
+        course.losses.append(value)
+        course.meter.step(tokens)
+        report({"step": step, "steps": steps, "loss": round(value, 4)})
+        if step % settings.checkpoint_steps == 0 and step < steps:
+            keep(course, step)
 
 
-def _batches(rows: list[dict], settings: RetrieverSettings) -> Any:
-    """(queries, distinct texts, index of each query's text) per step, tools shuffled per epoch."""
-    pairs_of: dict[str, list[dict]] = defaultdict(list)
-    for row in rows:
-        pairs_of[row["positive"]].append(row)
-    text_of = {row["contract_digest"]: row["positive"] for row in rows}
-    rng = random.Random(settings.seed)
-    for _ in range(settings.epochs):
-        order = rng.sample(sorted(pairs_of), len(pairs_of))
-        for start in range(0, len(order), settings.tools):
-            positives = order[start : start + settings.tools]
-            texts = dict.fromkeys(positives)
-            for positive in positives:
-                near = json.loads(pairs_of[positive][0]["negatives"])
-                near = [text_of[name] for name in near if name in text_of]
-                texts.update(dict.fromkeys(rng.sample(near, min(settings.negatives, len(near)))))
-            place = {text: i for i, text in enumerate(texts)}
-            part = [row for positive in positives for row in pairs_of[positive]]
-            if len(place) > 1:
-                targets = [place[row["positive"]] for row in part]
-                yield [row["instruction"] for row in part], list(texts), targets
+def _items(batch: Batch, settings: RetrieverSettings) -> list[Item]:
+    asked = [(text, settings.query_tokens) for text in batch.queries]
+    return [*asked, *((text, settings.text_tokens) for text in batch.texts)]
 
 
-def _encode(
-    model: Any, tokenizer: Any, texts: Sequence[str], length: int, device: str
-) -> tuple[Any, int]:
-    """Unit vectors by masked mean pooling, and how many tokens went in."""
+def _loss(flat: Any, batch: Batch, settings: RetrieverSettings) -> Any:
+    """Each query classified among the texts; another right answer is no wrong one."""
     import torch
 
-    batch = tokenizer(
-        list(texts), padding=True, truncation=True, max_length=length, return_tensors="pt"
-    ).to(device)
-    hidden = model(**batch).last_hidden_state
-    mask = batch["attention_mask"].unsqueeze(-1).to(hidden.dtype)
-    pooled = (hidden * mask).sum(1) / mask.sum(1)
-    return torch.nn.functional.normalize(pooled, dim=-1), int(batch["attention_mask"].sum())
+    asked, told = flat[: len(batch.queries)], flat[len(batch.queries) :]
+    logits = asked @ told.T / settings.temperature
+    out = torch.zeros_like(logits, dtype=torch.bool)
+    for at, places in enumerate(batch.also_right):
+        out[at, list(places)] = True
+    targets = torch.tensor(batch.targets, device=logits.device)
+    return torch.nn.functional.cross_entropy(logits.masked_fill(out, -math.inf), targets)
 
 
-def _adapted(model: Any, settings: RetrieverSettings) -> Any:
-    from peft import LoraConfig, get_peft_model
+def _card(
+    job: Job,
+    base: str,
+    settings: RetrieverSettings,
+    course: Course,
+    pairs: int,
+    tools: int,
+    left_out: dict[str, int],
+) -> dict[str, Any]:
+    losses = course.losses
+    tenth = max(1, len(losses) // 10)
+    return {
+        "role": job.role,
+        "name": job.name,
+        "base": base,
+        "base_digest": base_digest(base),
+        "training_set": job.training_set,
+        "settings": asdict(settings),
+        "pairs": pairs,
+        "tools": tools,
+        "left_out": left_out,
+        "loss_first": round(sum(losses[:tenth]) / tenth, 4),
+        "loss_last": round(sum(losses[-tenth:]) / tenth, 4),
+        "losses": [round(loss, 4) for loss in losses],
+        **course.meter.figures(),
+    }
 
-    layers = model.config.num_hidden_layers
-    return get_peft_model(
-        model,
-        LoraConfig(
-            r=settings.rank,
-            lora_alpha=settings.alpha,
-            lora_dropout=settings.dropout,
-            target_modules=["query", "key", "value", "dense"],
-            exclude_modules=["pooler.dense"],
-            layers_to_transform=list(range(settings.first_layer, layers)),
-        ),
-    )
+
+def _told(error: Exception, job: Job, settings: RetrieverSettings) -> Exception:
+    """The error as TrainingFailed where its cause has a mend; else as it is."""
+    kept = checkpoints.newest(checkpoints.folder_of(job.home, job.name))
+    told = f"it goes on after step {checkpoints.step_of(kept)}" if kept else "it starts anew"
+    if out_of_memory(error):
+        return TrainingFailed(
+            f"retriever: out of memory with {settings.tools} tools a batch and"
+            f" {settings.hold_tokens} tokens held at once. Lower hold_tokens (the result stays, at"
+            " up to a third more time), cache_mb, or tools (another model: anew); run again with"
+            f" the same settings on a freer machine and {told}"
+        )
+    if checkpoints.disk_full(error):
+        place = job.home / "models"
+        return TrainingFailed(
+            f"retriever: disk full while saving {job.name[:12]} in {place}; nothing half written"
+            f" is left. Free some space and run it again: {told}"
+        )
+    return error
 
 
-def _warm_cosine(step: int, steps: int) -> float:
-    warm = max(1, round(0.1 * steps))
-    if step < warm:
-        return (step + 1) / warm
-    return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))
-
-
-def _save(model: Any, folder: Path) -> None:
+def _save(model: Any, base: str, folder: Path) -> None:
     model.save_pretrained(str(folder))
     (folder / "README.md").unlink(missing_ok=True)
+    path = folder / "adapter_config.json"  # a base's place on this machine says nothing on another
+    config = {**json.loads(path.read_bytes()), "base_model_name_or_path": base}
+    path.write_text(json.dumps(config, indent=1, sort_keys=True))

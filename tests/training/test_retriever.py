@@ -23,7 +23,7 @@ from training.evaluate import (
     retriever_of,
 )
 from training.models import TrainingFailed, card, model_folder, model_name, read_job, write_job
-from training.retriever import RetrieverSettings, _batches, train_retriever
+from training.retriever import RetrieverSettings, train_retriever
 from warehouse.lance import LanceStore
 
 SETTINGS = asdict(RetrieverSettings(epochs=2, tools=8, first_layer=5, threads=1))
@@ -59,14 +59,18 @@ def test_the_serving_encoder_gives_the_adapters_vectors(trained: dict, trained_h
     from transformers import AutoModel, AutoTokenizer
 
     from assets.vectors.embed import base_path
-    from training.retriever import _encode
+    from training.retriever_passes import Passes
 
     texts = ["find two files", "Delete for good a song by its title"]
     tokenizer = AutoTokenizer.from_pretrained(str(base_path()))
     folder = str(model_folder(trained_home, trained["name"]))
     model = PeftModel.from_pretrained(AutoModel.from_pretrained(str(base_path())), folder).eval()
     with torch.no_grad():
-        expected, _ = _encode(model, tokenizer, texts, 128, "cpu")
+        passes = Passes(model, tokenizer, RetrieverSettings(), "cpu")
+        expected = passes.vectors([(text, 128) for text in texts])
+        states = model(**tokenizer(texts[:1], return_tensors="pt")).last_hidden_state.mean(1)
+    plain = torch.nn.functional.normalize(states, dim=-1)
+    assert torch.allclose(expected[:1], plain, atol=1e-5)
     served = retriever_of(trained_home, trained["name"]).embed(texts)
     assert np.abs(served - expected.numpy()).max() < 1e-4
     assert np.abs(served - retriever_of(trained_home, BASE_LABEL).embed(texts)).max() > 1e-3
@@ -106,16 +110,6 @@ def test_nothing_to_evaluate_is_said(test_rows: list[dict]) -> None:
         recall_summary([], "m1")
 
 
-def test_a_batch_never_repeats_a_text(train_rows: list[dict]) -> None:
-    batches = list(_batches(train_rows, RetrieverSettings(epochs=2, tools=5, negatives=2)))
-    seen = [query for queries, _, _ in batches for query in queries]
-    assert sorted(seen) == sorted([row["instruction"] for row in train_rows] * 2)
-    for queries, texts, targets in batches:
-        assert len(texts) == len(set(texts))
-        right = {row["instruction"]: row["positive"] for row in train_rows}
-        assert [texts[place] for place in targets] == [right[query] for query in queries]
-
-
 def test_the_name_ignores_where_a_training_runs() -> None:
     here = model_name("retriever", BASE, "s", {"seed": 1, "device": "cpu", "threads": 2})
     assert here == model_name("retriever", BASE, "s", {"seed": 1, "device": "cuda", "threads": 8})
@@ -130,8 +124,8 @@ def test_one_tool_is_nothing_to_learn(tmp_path: Path, train_rows: list[dict]) ->
 
 
 def test_another_base_is_refused(tmp_path: Path, train_rows: list[dict]) -> None:
-    _, path = write_job(tmp_path, "retriever", "bert-large", "s", SETTINGS, train_rows)
-    with pytest.raises(TrainingFailed, match="bert-large"):
+    _, path = write_job(tmp_path, "retriever", "/no/bert-large", "s", SETTINGS, train_rows)
+    with pytest.raises(TrainingFailed, match=r"/no/bert-large: no such folder.*mean pooling"):
         train_retriever(read_job(path), lambda _: None)
 
 

@@ -6,10 +6,11 @@ steps (`weights.py`, `graph.py`, `running.py`), opening a saved one (`stored.py`
 
 from pathlib import Path
 
+from assets.vectors.encoders.bases import base_folder, base_name
 from assets.vectors.encoders.embedder import BadEmbedder
 from assets.vectors.encoders.graph import int8, onnx_graph
 from assets.vectors.encoders.running import FP32, INT8, PRECISIONS, OnnxEncoder
-from assets.vectors.encoders.weights import BASE, base_path, read_weights
+from assets.vectors.encoders.weights import BASE, read_weights
 
 
 class MiniLM(OnnxEncoder):
@@ -18,7 +19,8 @@ class MiniLM(OnnxEncoder):
     A text longer than `max_tokens` word pieces is cut there. `precision` "int8" takes half the time
     and a quarter of the space, and loses: it keeps 8.7 of the ten tools nearest to a request, and
     Recall@1 differed by -0.003 [-0.013, 0.007] on 1,219 requests. So it is another encoder, with
-    an id of its own, and not the default. Raises BadAdapter, BadEmbedder.
+    an id of its own, and not the default. `base`: another BERT with mean pooling (`bases.py`).
+    Raises BadAdapter, BadEmbedder.
     """
 
     def __init__(
@@ -28,14 +30,15 @@ class MiniLM(OnnxEncoder):
         max_tokens: int = 128,
         threads: int | None = None,
         precision: str = FP32,
+        base: str = BASE,
     ) -> None:
         if precision not in PRECISIONS:
             raise BadEmbedder(f"precision {precision!r}: expected one of {', '.join(PRECISIONS)}")
-        self._adapter = adapter
-        name, model = _made(adapter, max_tokens, precision)
+        self._adapter, self._base = adapter, base_name(base)
+        name, model = _made(adapter, max_tokens, precision, self._base)
         super().__init__(
             model,
-            (base_path() / "tokenizer.json").read_bytes(),
+            (base_folder(self._base) / "tokenizer.json").read_bytes(),
             name=name,
             max_tokens=max_tokens,
             precision=precision,
@@ -44,7 +47,7 @@ class MiniLM(OnnxEncoder):
 
     def model(self) -> bytes:
         """The ONNX file, made again. Raises BadEmbedder where the adapter is another by now."""
-        name, model = _made(self._adapter, self.max_tokens, self.precision)
+        name, model = _made(self._adapter, self.max_tokens, self.precision, self._base)
         if name != self.id:
             raise BadEmbedder(
                 f"{self._adapter}: changed since {self.id} was opened (now {name}); open it again"
@@ -52,13 +55,13 @@ class MiniLM(OnnxEncoder):
         return model
 
 
-def _made(adapter: Path | None, max_tokens: int, precision: str) -> tuple[str, bytes]:
+def _made(adapter: Path | None, max_tokens: int, precision: str, base: str) -> tuple[str, bytes]:
     """(id, ONNX file)"""
-    weights = read_weights(adapter)
+    weights = read_weights(adapter, base_folder(base))
     most = weights.config["max_position_embeddings"]
     if not 3 <= max_tokens <= most:
-        raise BadEmbedder(f"max_tokens {max_tokens}: {BASE} takes 3 to {most}")
-    name = f"{BASE}/{max_tokens}"
+        raise BadEmbedder(f"max_tokens {max_tokens}: {base} takes 3 to {most}")
+    name = f"{base.rpartition('/')[2]}/{max_tokens}"  # a folder's place is not its identity
     if weights.adapter:
         name += f"+{weights.adapter[:16]}"
     model = onnx_graph(weights)

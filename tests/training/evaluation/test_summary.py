@@ -1,0 +1,143 @@
+"""The summary beside a baseline: gates, invariance, phantom calls, failures apart."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.training.evaluation.conftest import Scripted, texts
+from training.evaluate import NothingToEvaluate
+from training.evaluation.baseline import BaselinePredictor
+from training.evaluation.items import Item
+from training.evaluation.predictors import Asked, answered, unanswered
+from training.evaluation.run import evaluate
+from training.evaluation.summary import call_summary
+from training.evaluation.table import BASELINE, CALLER_EVALUATION, PERTURBATIONS
+from training.evaluation.words import as_markdown
+from training.gate import gates_of
+from training.render import NO_CALL
+
+Right = dict[str, list[dict[str, Any]]]
+
+
+def perfect(right: Right) -> Scripted:
+    return Scripted("perfect", texts(lambda one: json.dumps(right[one.item_id]) or NO_CALL))
+
+
+def memoriser(items: list[Item]) -> Scripted:
+    """Calls every tool by the name it had in training, whatever the prompt offers."""
+    known = {item.item_id: item.row for item in items}
+
+    def say(one: Asked) -> str:
+        row = known[one.item_id]
+        if not row["arguments"]:
+            return NO_CALL
+        return json.dumps({"name": row["tool"], "arguments": json.loads(row["arguments"])})
+
+    return Scripted("memoriser", texts(say))
+
+
+@pytest.fixture(scope="module")
+def rows(items: list[Item], right: Right) -> list[dict[str, Any]]:
+    return evaluate([BaselinePredictor(), perfect(right), memoriser(items)], items, "set-1")
+
+
+def test_the_rows_are_a_table_and_a_perfect_caller_is_right_everywhere(
+    rows: list[dict[str, Any]], items: list[Item]
+) -> None:
+    frame = CALLER_EVALUATION.frame(rows)
+    assert len(frame) == 3 * len(items)
+    told = call_summary(rows, "perfect")
+    assert told["incumbent"] == BASELINE
+    for name in ("parsed", "valid", "tool_ok", "name_f1", "value_f1", "ast_ok"):
+        assert told[name]["candidate"]["value"] == 1.0, name
+        assert all(cell[name]["candidate"]["value"] == 1.0 for cell in told["cells"]), name
+    assert told["errors"] == told["failures"] == {}
+    assert told["chance"] == pytest.approx(1 / 6, abs=1e-3)
+    assert all(each["drop_candidate"]["value"] == 0.0 for each in told["invariance"])
+    json.dumps(told)
+
+
+def test_the_gates_are_asked_on_unseen_servers_and_on_abstention(
+    rows: list[dict[str, Any]], items: list[Item]
+) -> None:
+    told = call_summary(rows, "perfect")
+    head = [i for i in items if i.split == "unseen_server" and i.candidates == 6 and i.expected
+            and i.perturbation == "none" and not i.phantom]  # fmt: skip
+    gate = told["gate"]
+    assert gate["gain"]["n"] == told["n"] == len(head)
+    assert gate["gain"] == told["ast_ok"]["gain"]
+    without = [i for i in items if i.task in ("no_tool", "not_offered")]
+    assert gate["irrelevance"]["n"] == len(without)
+    assert gate["irrelevance"]["value"] == 1.0  # the baseline always calls
+    assert gate["phantom"]["n"] == gate["phantom_rate"]["n"] == 5
+    assert gate["phantom_rate"]["value"] == 0.0
+    failed = {one.name: one.found for one in gates_of("caller", told) if not one.passed}
+    assert not failed.keys() - {"enough_tools", "gain"}, failed
+
+
+def test_one_who_remembers_names_calls_phantoms_and_falls_under_new_names(
+    rows: list[dict[str, Any]],
+) -> None:
+    told = call_summary(rows, "memoriser", "perfect")
+    assert told["ast_ok"]["candidate"]["value"] == 1.0
+    assert told["phantom"]["renamed_here"]["candidate"]["value"] == 1.0
+    assert told["gate"]["phantom"]["value"] == 1.0
+    assert told["errors"]["unknown_tool"] >= 5
+    drops = {(e["perturbation"], e["measure"]): e["drop_candidate"] for e in told["invariance"]}
+    assert drops[("renamed_tool", "tool_ok")]["value"] == 1.0
+    assert drops[("renamed_parameters", "tool_ok")]["value"] == 0.0
+    assert drops[("renamed_parameters", "ast_ok")]["value"] == 1.0
+    for kind in ("reordered_parameters", "paraphrased"):
+        assert drops[(kind, "ast_ok")]["value"] == 0.0
+    assert all(drops[(kind, "ast_ok")]["n"] > 0 for kind in PERTURBATIONS)
+    assert not next(g for g in gates_of("caller", told) if g.name == "phantom_rate").passed
+
+
+def test_an_item_without_a_call_counts_nothing_by_the_rules_of_mcp_bench(
+    items: list[Item], right: Right
+) -> None:
+    silent = Scripted("silent", texts(lambda _: "I do not know."))
+    rows = evaluate([perfect(right), silent], items, "set")
+    bench = call_summary(rows, "silent", "perfect")["mcp_bench"]
+    assert bench["valid_tool_name_rate"]["candidate"]["value"] == 0.0
+    assert bench["input_schema_compliance"]["candidate"]["value"] == 0.0
+    assert bench["valid_tool_name_rate"]["incumbent"]["value"] == 1.0
+    assert bench["execution_success_rate"].startswith("not run")
+
+
+def test_questions_without_an_answer_are_counted_apart(items: list[Item], right: Right) -> None:
+    lost = {item.item_id for item in items[::3]}
+
+    def say(one: Asked):
+        if one.item_id in lost:
+            return unanswered("timeout")
+        return answered(json.dumps(right[one.item_id]) if right[one.item_id] else NO_CALL)
+
+    rows = evaluate([BaselinePredictor(), Scripted("flaky", say)], items, "set")
+    told = call_summary(rows, "flaky")
+    assert told["failures"] == {"candidate": {"timeout": len(lost)}}
+    assert told["items"] == len(items) - len(lost)
+    assert told["ast_ok"]["candidate"]["value"] == 1.0
+    assert "timeout" not in told["errors"]
+    assert "timeout" in as_markdown([told])
+
+
+def test_nothing_in_common_is_said(rows: list[dict[str, Any]], items: list[Item]) -> None:
+    with pytest.raises(NothingToEvaluate, match="same items"):
+        call_summary(rows, "nobody")
+    with pytest.raises(NothingToEvaluate, match="0 items"):
+        evaluate([BaselinePredictor()], [], "set")
+    old = [{"model": name, "pair_id": "p", "item_id": None} for name in (BASELINE, "old")]
+    with pytest.raises(NothingToEvaluate):
+        call_summary(old, "old")
+
+
+def test_the_markdown_holds_every_cell_and_says_what_was_not_measured(
+    rows: list[dict[str, Any]],
+) -> None:
+    told = call_summary(rows, "perfect")
+    text = as_markdown([told])
+    assert text.count("| AST |") == len(told["cells"]) + len(PERTURBATIONS)
+    assert "Phantom calls (lower is better): tool gone | 0 | not measured" in text
+    assert "not run" in text

@@ -1,0 +1,153 @@
+"""A local model answers the items; what cannot be loaded is one clear error."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.small_base import make_base
+from training.evaluation.adapter import TOO_LONG, AdapterPredictor, resolve
+from training.evaluation.baseline import BaselinePredictor
+from training.evaluation.items import Item
+from training.evaluation.predictors import Asked, CannotPredict
+from training.evaluation.run import evaluate
+from training.evaluation.summary import call_summary
+from training.evaluation.table import CALLER_EVALUATION
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_base(tmp_path_factory.mktemp("base"))
+
+
+@pytest.fixture(scope="module")
+def adapter(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A LoRA adapter of the base, as anybody's folder."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    model: Any = AutoModelForCausalLM.from_pretrained(str(base))
+    config = LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")
+    folder = tmp_path_factory.mktemp("adapter")
+    get_peft_model(model, config).save_pretrained(str(folder))
+    return folder
+
+
+def test_a_folder_of_an_adapter_is_asked_like_any_caller(
+    adapter: Path, items: list[Item], tmp_path: Path
+) -> None:
+    some = items[:20]
+    asked = AdapterPredictor(tmp_path, adapter, device="cpu", max_new=8, batch=8)
+    told: list[tuple[int, int]] = []
+    rows = evaluate([BaselinePredictor(), asked], some, "set")
+    mine = [row for row in rows if row["model"] == asked.label]
+    assert len(CALLER_EVALUATION.frame(rows)) == 40
+    assert all(row["prompt_tokens"] > 0 and row["seconds"] > 0 for row in mine)
+    assert all(row["completion_tokens"] <= 16 for row in mine)
+    assert call_summary(rows, asked.label)["items"] == 20
+    answers = asked.predict(
+        [Asked("i", "Find it.", some[0].tools)], lambda n, of: told.append((n, of))
+    )
+    assert told == [(1, 1)]
+    assert answers[0].shown == len(some[0].tools)
+
+
+def test_a_whole_model_in_a_folder_is_asked_too(base: Path, items: list[Item], tmp_path: Path):
+    asked = AdapterPredictor(tmp_path, base, device="cpu", max_new=4)
+    assert len(asked.predict([Asked("i", "Find it.", items[0].tools)])) == 1
+
+
+def test_what_does_not_fit_the_context_is_dropped_or_counted(
+    base: Path, items: list[Item], tmp_path: Path
+) -> None:
+    short = tmp_path / "short"
+    shutil.copytree(base, short)
+    config = json.loads((short / "config.json").read_text())
+    (short / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 700}))
+    many = next(item for item in items if item.candidates == 12 and item.expected)
+    keep = frozenset([many.expected[0]["name"]])
+    asked = AdapterPredictor(tmp_path, short, device="cpu", max_new=8)
+    fits, never = asked.predict(
+        [
+            Asked("a", many.instruction, many.tools, keep=keep),
+            Asked("b", "find " * 2000, many.tools),
+        ]
+    )
+    assert fits.shown is not None
+    assert 1 <= fits.shown < 12
+    assert fits.prompt_tokens <= 692
+    assert never.error == TOO_LONG
+
+
+def empty(folder: Path, _: Path) -> None:
+    (folder / "notes.txt").write_text("nothing here")
+
+
+def without_weights(folder: Path, adapter: Path) -> None:
+    shutil.copy(adapter / "adapter_config.json", folder)
+
+
+def with_broken_weights(folder: Path, adapter: Path) -> None:
+    shutil.copy(adapter / "adapter_config.json", folder)
+    (folder / "adapter_model.safetensors").write_bytes(b"\x08")
+
+
+def over_no_base(folder: Path, adapter: Path) -> None:
+    shutil.copytree(adapter, folder, dirs_exist_ok=True)
+    config = json.loads((folder / "adapter_config.json").read_text())
+    config["base_model_name_or_path"] = "/no/such/base"
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+
+
+def over_another_base(folder: Path, adapter: Path) -> None:
+    over_no_base(folder, adapter)
+    config = json.loads((folder / "adapter_config.json").read_text())
+    other = make_base(folder / "other", width=64)
+    config["base_model_name_or_path"] = str(other)
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (empty, r"holds no model \(found notes\.txt\); expected adapter_config\.json"),
+        (without_weights, "does not go onto"),
+        (with_broken_weights, "does not go onto"),
+        (over_no_base, "'/no/such/base' does not load"),
+        (over_another_base, "does not go onto"),
+    ],
+)
+def test_what_cannot_be_loaded_is_one_line(
+    adapter: Path, tmp_path: Path, spoil: Any, message: str
+) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    spoil(folder, adapter)
+    with pytest.raises(CannotPredict, match=message) as error:
+        AdapterPredictor(tmp_path, folder, device="cpu").load()
+    assert "\n" not in str(error.value)
+
+
+def test_a_base_without_a_chat_template_is_refused_when_it_is_asked(
+    tmp_path: Path, items: list[Item]
+) -> None:
+    bare = make_base(tmp_path / "bare", template=None)
+    with pytest.raises(CannotPredict, match="no chat template"):
+        AdapterPredictor(tmp_path, bare, device="cpu").predict(
+            [Asked("i", "Find it.", items[0].tools)]
+        )
+
+
+def test_a_name_is_found_by_its_beginning(tmp_path: Path) -> None:
+    for name in ("abc1" * 16, "abc2" * 16):
+        folder = tmp_path / "models" / name
+        folder.mkdir(parents=True)
+        (folder / "model.json").write_text(json.dumps({"role": "caller", "name": name}))
+    assert resolve(tmp_path, "abc1") == "abc1" * 16
+    assert resolve(tmp_path, str(tmp_path)) == tmp_path
+    with pytest.raises(CannotPredict, match="2 of 2 callers"):
+        resolve(tmp_path, "abc")
+    with pytest.raises(CannotPredict, match="endpoint:ROLE_or_MODEL"):
+        resolve(tmp_path, "gpt")

@@ -56,6 +56,7 @@ class World:
 
     def __init__(self, warehouse: Warehouse) -> None:
         self.warehouse, self.embedder = warehouse, WordEmbedder()
+        self.embedder.dim = 2048  # in 64 places tools of other words are twins by chance
 
     def deploy(self, servers: Mapping[str, Sequence[Any]], **columns: Any) -> None:
         """Tonight's launches; `columns` (behaviour, certificate, …) are set on every row."""

@@ -9,8 +9,8 @@ import pytest
 
 from assets.contracts.canonical import contract, contract_digest
 from tests.vectors.conftest import WordEmbedder
-from training.split import TRAIN
-from training.training_set import build_training_set
+from training.split import TRAIN, UNSEEN_SERVER
+from training.training_set import TrainingSet, build_training_set
 
 THINGS = ["file", "issue", "page", "song", "invoice", "photo", "flight", "recipe", "ticket", "note"]
 DEEDS = {"find": "Look up", "make": "Create a new", "drop": "Delete for good"}
@@ -68,14 +68,30 @@ def world() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 
 def embed(texts: Any) -> np.ndarray:
-    return WordEmbedder().embed(list(texts))
+    """Unit bags of words, each word in a place of its own as good as always: no two texts of other
+    words are near by chance, as in the 64 places of `WordEmbedder`."""
+    embedder = WordEmbedder()
+    embedder.dim = 4096
+    return embedder.embed(list(texts))
 
 
 @pytest.fixture(scope="session")
-def rows(world: tuple[list, list]) -> list[dict[str, Any]]:
-    """All rows of the world's training set."""
+def made(world: tuple[list, list]) -> TrainingSet:
+    """The world's training set."""
     snapshots, pairs = world
-    return build_training_set(pairs, snapshots, embed).rows
+    return build_training_set(pairs, snapshots, embed)
+
+
+@pytest.fixture(scope="session")
+def rows(made: TrainingSet) -> list[dict[str, Any]]:
+    """All rows of the world's training set."""
+    return made.rows
+
+
+@pytest.fixture(scope="session")
+def pool(made: TrainingSet) -> dict[str, dict[str, Any]]:
+    """The entries that `offers.pool_for` takes."""
+    return made.pool
 
 
 @pytest.fixture(scope="session")
@@ -85,7 +101,8 @@ def train_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="session")
 def test_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [row for row in rows if row["split"] != TRAIN]
+    """Rows of servers that nothing is learnt of."""
+    return [row for row in rows if row["split"] == UNSEEN_SERVER]
 
 
 @pytest.fixture(scope="session")

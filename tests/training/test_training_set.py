@@ -1,17 +1,27 @@
-"""No server in both splits, no copy of a test tool in training, every negative resolvable."""
+"""What is in a set and on which side; every reason to leave a pair out is counted."""
 
 import json
+from datetime import date
 from pathlib import Path
+from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from assets.synthesis.rows import accepted
+from assets.synthesis.rows import accepted, trainable
 from tests.training.conftest import embed, make_world
-from training.split import TEST, TRAIN, split_of
+from training.set_policy import SetPolicy
+from training.split import (
+    SEEN_TOOL,
+    SPLITS,
+    TEST,
+    TRAIN,
+    UNSEEN_SERVER,
+    UNSEEN_TIME,
+    UNSEEN_TOOL,
+    pair_draw,
+    split_of,
+)
 from training.training_set import (
     TRAINING_SET,
-    SetPolicy,
+    TrainingSet,
     build_training_set,
     load_manifest,
     manifest,
@@ -19,71 +29,82 @@ from training.training_set import (
     set_flaws,
 )
 
-
-@given(st.text(min_size=1))
-def test_the_split_is_a_function_of_the_server_alone(server: str) -> None:
-    assert split_of(server) == split_of(server)
-    assert split_of(server, test_share=0.0) == TRAIN
-    assert split_of(server, test_share=1.0) == TEST
+Row = dict[str, Any]
 
 
-def test_about_the_asked_share_of_servers_is_tested() -> None:
-    sides = [split_of(f"npm:server-{i}") for i in range(2000)]
-    assert 0.26 < sides.count(TEST) / 2000 < 0.34
+def call(row: Row) -> Row:
+    named = ("server_id", "tool", "contract_digest")
+    return {**{name: row[name] for name in named}, "arguments": json.loads(row["arguments"])}
 
 
-def test_the_set_has_no_flaw_and_both_splits(rows: list[dict]) -> None:
-    assert set_flaws(rows) == []
-    assert len(TRAINING_SET.frame(rows)) == 60
+def more(pairs: list[Row], task: str, name: str, *of: Row, **facts: Any) -> Row:
+    """One more pair of a task, beside the tools of the pairs `of`."""
+    offered = json.dumps([row["contract_digest"] for row in of])
+    row = {**of[0], "pair_id": f"p1:{name}", "task": task, "instruction": f"Words about {name}."}
+    pairs.append({**row, "offered": offered, "contracts": offered, **facts})
+    return pairs[-1]
 
 
-def test_negatives_are_other_tools_of_the_same_split(rows: list[dict]) -> None:
-    side = {row["contract_digest"]: row["split"] for row in rows}
-    for row in rows:
+def of(pairs: list[Row], tool: str) -> Row:
+    return next(row for row in pairs if row["tool"] == tool)
+
+
+def test_the_set_has_no_flaw_and_a_row_in_every_split(made: TrainingSet) -> None:
+    assert set_flaws(made.rows, made.pool, embed=embed) == []
+    assert len(TRAINING_SET.frame(made.rows)) == 60
+    assert {row["split"] for row in made.rows} == set(SPLITS) - {UNSEEN_TIME}
+    assert made.dropped == {}
+
+
+def test_negatives_are_other_tools_that_the_split_may_show(made: TrainingSet) -> None:
+    for row in made.rows:
         near = json.loads(row["negatives"])
-        assert 1 <= len(near) <= 4
+        assert 1 <= len(near) <= 12
         assert row["contract_digest"] not in near
-        assert {side[name] for name in near} == {row["split"]}
+        if row["split"] == TRAIN:
+            assert {made.pool[name]["split"] for name in near} == {TRAIN}
 
 
-def test_the_nearest_tool_is_the_first_negative(rows: list[dict]) -> None:
-    row = next(row for row in rows if row["tool"].startswith("find_"))
+def test_the_nearest_tool_is_the_first_negative(made: TrainingSet) -> None:
+    row = next(
+        r for r in made.rows if r["tool"].startswith("find_") and r["split"] == UNSEEN_SERVER
+    )
     first = json.loads(row["negatives"])[0]
-    assert next(r for r in rows if r["contract_digest"] == first)["server_id"] == row["server_id"]
+    assert made.pool[first]["server_id"] == row["server_id"]
 
 
-def test_tools_it_is_confused_with_are_its_first_negatives(rows: list[dict]) -> None:
+def test_tools_it_is_confused_with_are_its_first_negatives(made: TrainingSet) -> None:
     snapshots, pairs = make_world()
-    row = next(row for row in rows if row["tool"].startswith("find_"))
-    others = [r["contract_digest"] for r in rows if r["split"] == row["split"]]
-    strange = [name for name in others if name not in json.loads(row["negatives"])]
-    worst = next(name for name in strange if name != row["contract_digest"])
-    elsewhere = next(r["contract_digest"] for r in rows if r["split"] != row["split"])
-    hard = {row["contract_digest"]: [row["contract_digest"], elsewhere, "c1:unknown", worst]}
-    made = build_training_set(pairs, snapshots, embed, hard=hard)
-    again = next(r for r in made.rows if r["pair_id"] == row["pair_id"])
-    assert json.loads(again["negatives"]) == [worst, *json.loads(row["negatives"])[:3]]
-    assert set_flaws(made.rows) == []
+    row = next(row for row in made.rows if row["split"] == TRAIN)
+    learnt = [name for name, entry in made.pool.items() if entry["split"] == TRAIN]
+    strange = next(
+        n for n in learnt if n not in (*json.loads(row["negatives"]), row["contract_digest"])
+    )
+    elsewhere = next(n for n, entry in made.pool.items() if entry["split"] == UNSEEN_SERVER)
+    hard = {row["contract_digest"]: [row["contract_digest"], elsewhere, "c1:unknown", strange]}
+    again = build_training_set(pairs, snapshots, embed, hard=hard)
+    found = next(r for r in again.rows if r["pair_id"] == row["pair_id"])
+    assert json.loads(found["negatives"]) == [strange, *json.loads(row["negatives"])[:11]]
+    assert set_flaws(again.rows, again.pool) == []
+
+
+def test_a_marked_twin_is_no_negative_and_the_pool_says_so(made: TrainingSet) -> None:
+    snapshots, pairs = make_world()
+    row = next(row for row in made.rows if row["split"] == TRAIN)
+    twin = json.loads(row["negatives"])[0]
+    marked = [(row["contract_digest"], twin)]
+    again = build_training_set(
+        pairs, snapshots, embed, twins=marked, hard={row["contract_digest"]: [twin]}
+    )
+    found = next(r for r in again.rows if r["pair_id"] == row["pair_id"])
+    assert twin not in json.loads(found["negatives"])
+    assert again.pool[row["contract_digest"]]["twins"] == [twin]
 
 
 def test_a_pair_of_a_changed_contract_is_left_out() -> None:
     snapshots, pairs = make_world()
     pairs[0]["contract_digest"] = "c1:gone"
     assert build_training_set(pairs, snapshots, embed).dropped == {"stale_contract": 1}
-
-
-def test_a_train_copy_of_a_test_tool_is_left_out() -> None:
-    snapshots, pairs = make_world()
-    tested = next(row for row in snapshots if split_of(row["server_id"]) == TEST)
-    server = next(row["server_id"] for row in snapshots if split_of(row["server_id"]) == TRAIN)
-    pair = next(p for p in pairs if p["tool"] == tested["tool"])
-    copied = build_training_set(
-        [*pairs, {**pair, "server_id": server, "pair_id": "p1:copy"}],
-        [*snapshots, {**tested, "server_id": server}],
-        embed,
-    )
-    assert copied.dropped == {"leak": 1}
-    assert "p1:copy" not in {row["pair_id"] for row in copied.rows}
 
 
 def test_only_verified_and_judged_pairs_are_accepted() -> None:
@@ -102,6 +123,7 @@ def test_only_verified_and_judged_pairs_are_accepted() -> None:
         {"pair_id": name, "verdict": "accept" if name != "c" else "reject"} for name in "abcefg"
     ]
     assert [row["pair_id"] for row in accepted(pairs, verdicts)] == ["a"]
+    assert [row["pair_id"] for row in trainable(pairs, verdicts)] == ["a", "g"]
 
 
 def test_a_pair_whose_prompts_showed_a_held_contract_is_left_out() -> None:
@@ -112,38 +134,169 @@ def test_a_pair_whose_prompts_showed_a_held_contract_is_left_out() -> None:
     assert pairs[0]["pair_id"] not in {row["pair_id"] for row in made.rows}
 
 
-def test_an_empty_split_is_a_flaw(rows: list[dict]) -> None:
-    assert set_flaws([row for row in rows if row["split"] == TRAIN]) == [
-        "the test split is empty: deploy more servers"
-    ]
-    assert len(set_flaws([])) == 2
+def test_nothing_of_a_held_contract_is_embedded_shown_or_in_the_pool() -> None:
+    snapshots, pairs = make_world()
+    bad = snapshots[0]
+    seen: list[str] = []
+
+    def told(texts: Any) -> Any:
+        seen.extend(texts)
+        return embed(texts)
+
+    held = {(bad["server_id"], bad["tool"], bad["contract_digest"])}
+    made = build_training_set(pairs, snapshots, told, held=held, embed_requests=embed)
+    assert made.dropped == {"quarantined": 2}
+    assert bad["contract_digest"] not in made.pool
+    assert not any(bad["contract_digest"] in row["negatives"] for row in made.rows)
+    assert not any(json.loads(bad["contract"])["description"] in text for text in seen)
+    assert made.contracts[f"{bad['server_id']}::{bad['tool']}"] == bad["contract_digest"]
 
 
-def test_a_server_on_both_sides_and_a_lost_negative_are_flaws(rows: list[dict]) -> None:
-    first = next(row for row in rows if row["split"] == TRAIN)
-    moved = {**first, "split": TEST, "negatives": '["c1:lost"]', "pair_id": "x"}
-    flaws = set_flaws([*rows, moved])
-    assert any("both splits" in flaw for flaw in flaws)
-    assert any("c1:lost does not resolve" in flaw for flaw in flaws)
+def test_rows_of_no_call_and_of_several_are_kept_and_other_tasks_counted() -> None:
+    snapshots, pairs = make_world()
+    one, two = of(pairs, "find_song"), of(pairs, "drop_song")
+    more(pairs, "parallel", "both", one, two, calls=json.dumps([call(one), call(two)]))
+    more(pairs, "no_tool", "none", one, two, calls="[]", arguments=None)
+    more(pairs, "clarification", "asks back", one, calls="[]", arguments=None)
+    more(pairs, "sequential", "in turn", one, two, calls=json.dumps([call(one), call(two)]))
+    made = build_training_set(pairs, snapshots, embed, SetPolicy(seen_tool_share=0.0))
+    assert made.dropped == {"other_task": 2}
+    assert set_flaws(made.rows, made.pool, embed=embed) == []
+    rows = {row["pair_id"]: row for row in made.rows}
+    both, none = rows["p1:both"], rows["p1:none"]
+    assert [c["name"] for c in json.loads(both["calls"])] == ["find_song", "drop_song"]
+    assert json.loads(both["arguments"]) == json.loads(one["arguments"])
+    assert (none["calls"], none["arguments"], none["positive"], none["negatives"]) == (
+        "[]", None, None, "[]")  # fmt: skip
+    assert json.loads(none["offered"]) == [one["contract_digest"], two["contract_digest"]]
+
+
+def test_a_train_row_offers_no_tool_that_is_only_tested_on() -> None:
+    snapshots, pairs = make_world()
+    learnt = next(row for row in pairs if split_of(row["server_id"]) == TRAIN)
+    tested = next(row for row in pairs if split_of(row["server_id"]) == TEST)
+    more(pairs, "no_tool", "some", learnt, tested, calls="[]", arguments=None)
+    more(pairs, "no_tool", "all hidden", learnt, calls="[]", arguments=None,
+         offered=json.dumps([tested["contract_digest"]]))  # fmt: skip
+    made = build_training_set(
+        pairs, snapshots, embed, SetPolicy(seen_tool_share=0.0, unseen_tool_share=0.0)
+    )
+    [row] = [row for row in made.rows if row["task"] == "no_tool"]
+    assert json.loads(row["offered"]) == [learnt["contract_digest"]]
+    assert made.dropped == {"nothing_offered": 1}
+
+
+def test_calls_on_both_sides_or_of_one_name_are_left_out() -> None:
+    snapshots, pairs = make_world()
+    learnt, tested = of(pairs, "find_song"), of(pairs, "find_note")
+    more(pairs, "parallel", "mixed", learnt, tested, calls=json.dumps([call(learnt), call(tested)]))
+    copied = {**next(r for r in snapshots if r["tool"] == "drop_page"), "server_id": "npm:song"}
+    again = {**of(pairs, "drop_page"), "server_id": "npm:song"}
+    calls = json.dumps([call(of(pairs, "drop_page")), call(again)])
+    more(pairs, "parallel", "one name", of(pairs, "drop_page"), calls=calls)
+    made = build_training_set(pairs, [*snapshots, copied], embed)
+    assert made.dropped == {"calls_both_sides": 1, "same_names": 1}
+
+
+def test_a_row_says_whether_its_request_was_made_harder() -> None:
+    snapshots, pairs = make_world()
+    pairs[0]["steps"] = json.dumps([{"step": "generate"}, {"step": "evolve"}])
+    rows = build_training_set(pairs, snapshots, embed).rows
+    assert [row["pair_id"] for row in rows if row["evolved"]] == [pairs[0]["pair_id"]]
+
+
+def test_a_tool_keeps_a_pair_to_learn_from_however_many_are_held_out() -> None:
+    snapshots, pairs = make_world()
+    made = build_training_set(pairs, snapshots, embed, SetPolicy(seen_tool_share=1.0))
+    assert set_flaws(made.rows, made.pool, embed=embed) == []
+    learnt = [row for row in made.rows if row["split"] == TRAIN]
+    held = {row["text_digest"]: row for row in made.rows if row["split"] == SEEN_TOOL}
+    assert len(learnt) == len({row["text_digest"] for row in learnt}) == len(held)
+    for row in learnt:  # the last that the hash would hold out
+        assert pair_draw(row["pair_id"]) > pair_draw(held[row["text_digest"]]["pair_id"])
+
+
+def test_servers_of_after_the_cutoff_are_tested_on_in_time() -> None:
+    snapshots, pairs = make_world()
+    for row in snapshots:
+        row["first_seen"] = "2026-03-01" if row["server_id"] == "npm:song" else "2025-01-01"
+    made = build_training_set(pairs, snapshots, embed, SetPolicy(cutoff=date(2026, 2, 1)))
+    assert {row["server_id"] for row in made.rows if row["split"] == UNSEEN_TIME} == {"npm:song"}
+    assert {row["first_seen"] for row in made.rows if row["server_id"] == "npm:song"} == {
+        "2026-03-01"
+    }
+    assert set_flaws(made.rows, made.pool, embed=embed) == []
+    # One contract that was there before makes the server old, and so does one without a date.
+    for night in ("2026-01-01", None):
+        next(row for row in snapshots if row["server_id"] == "npm:song")["first_seen"] = night
+        old = build_training_set(pairs, snapshots, embed, SetPolicy(cutoff=date(2026, 2, 1)))
+        assert UNSEEN_TIME not in {row["split"] for row in old.rows}
 
 
 def test_the_order_of_pairs_does_not_change_the_set(world: tuple[list, list]) -> None:
     snapshots, pairs = world
-    policy = SetPolicy(negatives=2)
-    one = build_training_set(pairs, snapshots, embed, policy)
-    two = build_training_set(pairs[::-1], snapshots[::-1], embed, policy)
+    one = build_training_set(pairs, snapshots, embed)
+    two = build_training_set([*pairs[::-1]], snapshots[::-1], embed)
     names = [TRAINING_SET.digest(TRAINING_SET.frame(made.rows)) for made in (one, two)]
     assert names[0] == names[1]
+    assert one.pool == two.pool
 
 
-def test_a_manifest_says_what_the_set_was_made_of(world: tuple[list, list], tmp_path: Path) -> None:
-    snapshots, pairs = world
-    made = build_training_set(pairs, snapshots, embed)
-    save_manifest(tmp_path, manifest(made, "set-1", embedder="words", lance_version=3))
+def test_one_more_server_moves_no_row_of_another() -> None:
+    snapshots, pairs = make_world()
+    fewer = [row for row in snapshots if row["server_id"] != "npm:ticket"]
+    before = build_training_set([p for p in pairs if p["server_id"] != "npm:ticket"], fewer, embed)
+    after = {
+        row["pair_id"]: row["split"] for row in build_training_set(pairs, snapshots, embed).rows
+    }
+    assert {row["pair_id"]: after[row["pair_id"]] for row in before.rows} == {
+        row["pair_id"]: row["split"] for row in before.rows
+    }
+
+
+def test_a_manifest_says_what_the_set_was_made_of(made: TrainingSet, tmp_path: Path) -> None:
+    told = manifest(made, "set-1", embedder="words", lance_version=3, lance_tag="training-set-1")
+    save_manifest(tmp_path, told)
     read = load_manifest(tmp_path, "set-1")
     assert read is not None
-    assert read["rows"][TRAIN] + read["rows"][TEST] == 60
-    assert not set(read["servers"][TRAIN]) & set(read["servers"][TEST])
+    assert sum(read["rows"].values()) == 60 == len(read["row_digests"])
+    assert not set(read["servers"][TRAIN]) & set(read["servers"][UNSEEN_SERVER])
     assert len(read["contracts"]) == 30
     assert read["providers"] == {"offline": 60}
+    assert read["licences"] == {"Apache-2.0": 60}
+    assert read["tasks"][UNSEEN_TOOL] == {"single": read["rows"][UNSEEN_TOOL]}
+    assert (read["lance_version"], read["lance_tag"]) == (3, "training-set-1")
+    assert read["policy"]["salts"]["server"] == "toolmill-split-10"
+    assert read["empty"] == []
     assert load_manifest(tmp_path, "set-2") is None
+
+
+def test_a_manifest_counts_tokens_and_names_the_tokenizer(made: TrainingSet) -> None:
+    told = manifest(made, "set-1", embedder="words", lance_version=None)["tokens"]
+    assert told["tokenizer"] == "minilm-l6-v2 word pieces"
+    of_train = told["splits"][TRAIN]
+    assert of_train["n"] == 38
+    assert 0 < of_train["completion"]["p50"] <= of_train["completion"]["max"] < 60
+    assert of_train["prompt_10"]["fewest_candidates"] == 10
+    assert of_train["prompt_10"]["p95"] < of_train["prompt_100"]["p50"]
+    assert of_train["prompt_10"]["over_limit"] == 0
+
+
+def test_rows_that_would_lose_distractors_are_counted(made: TrainingSet) -> None:
+    from training.set_tokens import token_statistics
+
+    def long(texts: Any) -> list[int]:
+        return [400 if "parameters" in text else 1 for text in texts]
+
+    told = token_statistics(made.rows, made.pool, long, "400 a tool")["splits"][UNSEEN_SERVER]
+    assert told["prompt_10"]["max"] == 4002  # ten tools, the system line, the request
+    assert told["prompt_100"] == {"p50": 12002, "p95": 12002, "max": 12002, "over_limit": 12,
+                                  "fewest_candidates": 30}  # fmt: skip
+
+
+def test_a_pool_says_which_side_every_clear_contract_is_on(made: TrainingSet) -> None:
+    assert len(made.pool) == 30
+    for row in made.rows:
+        entry = made.pool[row["contract_digest"]]
+        assert entry["contract"] == json.loads(row["contract"])
+        assert (entry["split"] == TRAIN) == (row["split"] in (TRAIN, SEEN_TOOL))

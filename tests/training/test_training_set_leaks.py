@@ -1,0 +1,168 @@
+"""Nothing that is tested on is learnt: copies of tools, twins, and requests that nearly repeat."""
+
+import json
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from assets.contracts.canonical import contract, contract_digest
+from tests.training.conftest import embed, make_world, raw_tool
+from training.set_near import near, near_pairs, plain
+from training.set_policy import SetPolicy
+from training.split import SEEN_TOOL, TEST, TRAIN, UNSEEN_SERVER, UNSEEN_TOOL, split_of
+from training.training_set import TrainingSet, build_training_set, set_flaws
+
+Row = dict[str, Any]
+LEARNT, TESTED = "npm:song", "npm:note"
+PLAIN = SetPolicy(unseen_tool_share=0.0, seen_tool_share=0.0)
+
+
+def listed(server: str, raw: Row, name: str, asks: str) -> tuple[Row, Row]:
+    """(snapshot row, pair) of a tool on a server."""
+    own = {"server_id": server, "tool": raw["name"], "contract_digest": contract_digest(raw)}
+    pair = make_world()[1][0] | own | {"pair_id": f"p1:{name}", "instruction": asks}
+    return {**own, "contract": json.dumps(contract(raw))}, pair
+
+
+def test_the_two_servers_are_on_the_sides_that_these_tests_say() -> None:
+    assert (split_of(LEARNT), split_of(TESTED)) == (TRAIN, TEST)
+
+
+def test_a_train_copy_of_a_test_tool_is_left_out() -> None:
+    snapshots, pairs = make_world()
+    row, pair = listed(LEARNT, raw_tool("find", "note"), "copy", "Anything of another kind.")
+    made = build_training_set([*pairs, pair], [*snapshots, row], embed, PLAIN)
+    assert made.dropped == {"leak_text": 1}
+    assert "p1:copy" not in {row["pair_id"] for row in made.rows}
+    assert made.pool[row["contract_digest"]]["split"] == UNSEEN_SERVER  # no train prompt shows it
+    [told] = made.leaks["leak_text"]
+    assert told["tool"][:2] == [LEARNT, "find_note"]
+    assert set_flaws(made.rows, made.pool, embed=embed) == []
+
+
+def test_a_train_twin_of_a_test_tool_is_left_out_by_its_vector_and_by_a_mark() -> None:
+    snapshots, pairs = make_world()
+    raw = raw_tool("find", "note")
+    near_copy = {**raw, "description": raw["description"] + " or by whoever wrote it"}
+    row, pair = listed(LEARNT, near_copy, "twin", "Anything of another kind.")
+    loose = SetPolicy(unseen_tool_share=0.0, seen_tool_share=0.0, twin_cosine=0.8)
+    made = build_training_set([*pairs, pair], [*snapshots, row], embed, loose)
+    assert made.dropped == {"leak_twin": 1}
+    tight = build_training_set([*pairs, pair], [*snapshots, row], embed, PLAIN)
+    assert tight.dropped == {}
+    assert [f[:10] for f in set_flaws(tight.rows, tight.pool, embed=embed, policy=loose)] == [
+        "leak_twin:"
+    ]
+    [other] = [r["contract_digest"] for r in snapshots if r["tool"] == "find_note"]
+    marks = [(row["contract_digest"], other)]
+    marked = build_training_set([*pairs, pair], [*snapshots, row], embed, PLAIN, twins=marks)
+    assert marked.dropped == {"leak_twin": 1}
+
+
+def test_a_copy_of_a_held_out_tool_is_no_train_tool_either() -> None:
+    """Tools fall by their name: a renamed copy is what is left for the audit to catch."""
+    snapshots, pairs = make_world()
+    base = build_training_set(pairs, snapshots, embed)
+    held = next(row for row in base.rows if row["split"] == UNSEEN_TOOL)
+    raw = {**json.loads(held["contract"])}
+    row, pair = listed(LEARNT, raw, "copy", "Anything of another kind.")
+    same = build_training_set([*pairs, pair], [*snapshots, row], embed)
+    assert next(r for r in same.rows if r["pair_id"] == "p1:copy")["split"] == UNSEEN_TOOL
+
+
+def asked(name: str, server: str, instruction: str, pairs: list[Row]) -> Row:
+    of = next(row for row in pairs if row["server_id"] == server)
+    return {**of, "pair_id": f"p1:{name}", "instruction": instruction}
+
+
+def test_a_train_request_that_repeats_a_test_request_is_left_out() -> None:
+    snapshots, pairs = make_world()
+    said = asked("test", TESTED, "Where did I put the blue folder of invoices for May?", pairs)
+    same = asked("same", LEARNT, "where did i put: the BLUE folder of invoices, for may", pairs)
+    other = asked("other", LEARNT, "Where did I put the red folder of letters for June?", pairs)
+    made = build_training_set([*pairs, said, same, other], snapshots, embed, PLAIN)
+    assert made.dropped == {"leak_instruction": 1}
+    [told] = made.leaks["leak_instruction"]
+    assert told == {"pair": "p1:same", "split": TRAIN, "like": "p1:test", "beside": UNSEEN_SERVER}
+    near_too = build_training_set(
+        [*pairs, said, same, other], snapshots, embed,
+        SetPolicy(unseen_tool_share=0.0, seen_tool_share=0.0, near_cosine=0.55),
+    )  # fmt: skip
+    assert {"p1:same", "p1:other"} <= {x["pair"] for x in near_too.leaks["leak_instruction"]}
+
+
+def test_between_train_and_seen_tool_a_tool_keeps_its_last_training_pair() -> None:
+    snapshots, pairs = make_world()
+    for row in pairs:
+        row["instruction"] = f"Do what is usual for {row['tool']}."  # both pairs of a tool are one
+    made = build_training_set(pairs, snapshots, embed, SetPolicy(near_cosine=0.99))
+    assert set_flaws(made.rows, made.pool, embed=embed, policy=made.policy) == []
+    learnt = {row["text_digest"] for row in made.rows if row["split"] == TRAIN}
+    tools = {name for name, entry in made.pool.items() if entry["split"] == TRAIN}
+    assert len(learnt) == len(tools) == 23
+    assert SEEN_TOOL not in {row["split"] for row in made.rows}
+    assert {told["split"] for told in made.leaks["leak_instruction"]} == {SEEN_TOOL}
+
+
+def test_held_out_pairs_of_a_tool_that_nothing_is_learnt_of_are_left_out() -> None:
+    snapshots, pairs = make_world()
+    whole = build_training_set(pairs, snapshots, embed)
+    held = next(row for row in whole.rows if row["split"] == SEEN_TOOL)
+    own = [r for r in whole.rows if r["text_digest"] == held["text_digest"] and r["split"] == TRAIN]
+    copies = [
+        {**asked(f"copy {at}", TESTED, row["instruction"], pairs)} for at, row in enumerate(own)
+    ]
+    made = build_training_set([*pairs, *copies], snapshots, embed)
+    assert made.dropped == {"leak_instruction": len(own), "untrained_tool": 1}
+    assert set_flaws(made.rows, made.pool, embed=embed) == []
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.data())
+def test_whatever_repeats_no_published_set_has_a_leak(data: st.DataObject) -> None:
+    snapshots, pairs = make_world()
+    words = st.sampled_from(["Find it.", "find it", "Delete the note!", "Play a song", "Now."])
+    for row in pairs:
+        if data.draw(st.booleans()):
+            row["instruction"] = data.draw(words)
+    policy = SetPolicy(seen_tool_share=data.draw(st.sampled_from([0.0, 0.3, 1.0])))
+    made = build_training_set(pairs, snapshots, embed, policy)
+    flaws = set_flaws(made.rows, made.pool, embed=embed, policy=policy)
+    assert not [flaw for flaw in flaws if "leak" in flaw or "both sides" in flaw or "pair" in flaw]
+    assert len(made.rows) + sum(made.dropped.values()) == len(pairs)
+
+
+def test_the_audit_finds_what_the_building_would_miss(made: TrainingSet) -> None:
+    rows, pool = made.rows, made.pool
+    one = next(row for row in rows if row["split"] == TRAIN)
+    other = next(row for row in rows if row["split"] == UNSEEN_SERVER)
+
+    def told(**changes: Any) -> list[str]:
+        return set_flaws([*rows, {**one, "pair_id": "x", "instruction": "New.", **changes}], pool)
+
+    assert told() == []
+    assert any("is in both sides" in flaw for flaw in told(split=UNSEEN_SERVER))
+    assert any(f.startswith("tool npm") for f in told(split=UNSEEN_TOOL))
+    assert any("leak_text" in flaw for flaw in told(positive=other["positive"]))
+    assert any("ask the same" in f for f in told(instruction=other["instruction"].upper()))
+    assert any("c1:lost, which does not resolve" in f for f in told(negatives='["c1:lost"]'))
+    hidden = json.dumps([other["contract_digest"]])
+    assert any("its offered name" in f for f in told(offered=hidden))
+    strange = json.dumps([{"name": "x", "contract_digest": "c1:lost", "arguments": {}}])
+    assert any("its calls name c1:lost" in flaw for flaw in told(calls=strange))
+    assert any("no training pair calls" in f for f in told(split=SEEN_TOOL, calls=other["calls"]))
+
+
+def test_words_alone_make_a_request() -> None:
+    assert plain("Where is it?  ") == plain("where IS it") != plain("where it is")
+    assert plain("?!") != plain("...")
+
+
+def test_near_texts_are_found_in_blocks() -> None:
+    many = [f"word{at} only here number {at}" for at in range(1500)]
+    left = [*many, "the same few words"]
+    assert near(left, ["the same few words"], embed, 0.9) == {left[-1]: left[-1]}
+    found = near_pairs(left, [many[7], many[1400]], embed, 0.99)
+    assert found == {many[7]: [many[7]], many[1400]: [many[1400]]}
+    assert near([], many, embed, 0.5) == near_pairs(many, [], embed, 0.5) == {}

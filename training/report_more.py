@@ -1,0 +1,184 @@
+"""What a report says beyond a night's models: outside sets, the agent, ablations, what was not run.
+
+What belongs here: Markdown from kept evaluations, and a list of what was not run. What does not:
+those evaluations (`evaluation/`, `ablations/`).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from training.report_words import (
+    NONE,
+    Json,
+    counted,
+    interval,
+    short,
+    split_name,
+    table,
+    with_n,
+)
+
+_KINDS = ("exact", "contained", "overlap", "near", "any")
+
+
+def ablation_part(ablations: str | None) -> str:
+    """`ablations`: Markdown of `training/ablations/table.py`, or None."""
+    return f"## Ablations\n{ablations.strip()}" if ablations and ablations.strip() else ""
+
+
+def contamination_part(kept: Sequence[Json]) -> str:
+    """How much of each outside set repeats our training pairs."""
+    if not kept:
+        return ""
+    rows = []
+    for each in kept:
+        held = each["result"]
+        rates = [interval(held["rates"][kind]) for kind in _KINDS]
+        rows.append([held.get("set") or each["name"], held["n"], held["trained"], *rates])
+    head = ["set", "items", "training texts", *_KINDS[:-1], "**any**"]
+    rules = dict.fromkeys(each["result"]["rules"] for each in kept)
+    told = [f"Rules: {rule}." for rule in rules]
+    return "\n".join(
+        ["## Contamination of outside sets by our pairs", *table(head, rows), "", *told]
+    )
+
+
+def outside_part(kept: Sequence[Json]) -> str:
+    """Callers on BFCL-format data, by its rules and by ours."""
+    if not kept:
+        return ""
+    lines = ["## Outside data (BFCL format)"]
+    rows = []
+    for each in kept:
+        held = each["result"]
+        figures = [held[rule][part] for rule in ("bfcl", "ours") for part in ("all", "clean")]
+        rows.append(
+            [held["set"], short(held["model"]), held["n"], *(interval(one) for one in figures),
+             _against(held)]
+        )  # fmt: skip
+    head = ["set", "model", "n", "BFCL's rules", "… clean part", "our rules", "… clean part"]
+    lines += table([*head, "paired, BFCL's rules"], rows)
+    for each in kept:
+        lines += ["", *_categories(each["result"])]
+    rules = kept[-1]["result"].get("rules") or {}
+    lines += ["", *(f"- {name}: {told}" for name, told in rules.items())]
+    return "\n".join(lines)
+
+
+def agent_part(kept: Sequence[Json]) -> str:
+    """The small model's first call before a larger model, against the larger one alone."""
+    if not kept:
+        return ""
+    lines = ["## Initial-call agent"]
+    for each in kept:
+        lines += _agent(each["result"])
+    rules = kept[-1]["result"].get("rules") or {}
+    lines += ["", *(f"- {name}: {told}" for name, told in rules.items())]
+    return "\n".join(lines)
+
+
+def not_run_part(facts: Mapping[str, Any]) -> str:
+    """What nobody should take for measured. `facts`: the arguments of `write_report`."""
+    told = [*_models_not_run(facts), *_sets_not_run(facts)]
+    if not facts.get("agent"):
+        told.append("the initial-call agent against a larger model (`toolmill agent-eval`)")
+    if not facts.get("outside"):
+        told.append("data of others in BFCL's format (`--bfcl-data`)")
+    if not facts.get("contamination"):
+        told.append("contamination of an outside set (`toolmill contamination`)")
+    if not facts.get("ablations"):
+        told.append("ablations")
+    lines = [f"- {one}: not run." for one in told]
+    return "\n".join(
+        ["## What was not run", *(lines or ["Nothing that this report has a place for."])]
+    )
+
+
+def _models_not_run(facts: Mapping[str, Any]) -> list[str]:
+    told = []
+    for role in ("retriever", "caller"):
+        card = facts.get(f"{role}_card")
+        if not card:
+            told.append(f"training of the {role}")
+        elif card.get("device") == "cpu":
+            told.append(f"training of the {role} on a GPU")
+        if not facts.get(role):
+            told.append(f"evaluation of the {role}")
+    card = facts.get("caller_card")
+    if card and card.get("base") == "tiny":
+        told.append("a caller on a pretrained base")
+    return told
+
+
+def _sets_not_run(facts: Mapping[str, Any]) -> list[str]:
+    manifest, caller = facts.get("manifest") or {}, facts.get("caller") or {}
+    told = [
+        f"the split {split_name(split)}, without pairs" for split in manifest.get("empty") or ()
+    ]
+    if manifest.get("rows") and "unseen_time" not in manifest["rows"]:
+        told.append("the split unseen by time, without a cut-off date")
+    bench = caller.get("mcp_bench") or {}
+    told += [f"MCP-Bench's {name}" for name, held in bench.items() if isinstance(held, str)]
+    phantom = caller.get("phantom") or {}
+    told += [
+        f"phantom calls, {name} tools (none in the snapshots)"
+        for name, held in phantom.items()
+        if name in ("gone", "renamed") and not held["candidate"]["n"]
+    ]
+    return told
+
+
+def _against(held: Json) -> str:
+    if held.get("against") in (None, held["model"]):
+        return NONE
+    return f"{interval(held['difference'], signed=True)} against {short(held['against'])}"
+
+
+def _categories(held: Json) -> list[str]:
+    rows = [
+        [name, both["bfcl"]["all"]["n"], interval(both["bfcl"]["all"]),
+         both["bfcl"]["clean"]["n"], interval(both["bfcl"]["clean"]), interval(both["ours"]["all"])]
+        for name, both in (held.get("categories") or {}).items()
+    ]  # fmt: skip
+    head = [f"{short(held['model'])} by category", "n", "BFCL's rules", "clean n", "… clean part"]
+    lines = table([*head, "our rules"], rows)
+    if held.get("failures"):
+        lines += ["", f"No answer came, in no figure: {counted(held['failures'])}."]
+    return lines
+
+
+_ARMS = ("large_alone", "small_first")
+_AGENT = (
+    ("success", "success", 3),
+    ("right call made", "called", 3),
+    ("tokens of the larger model", "tokens", 0),
+    ("turns of the larger model", "turns", 2),
+    ("USD, both models", "usd", 6),
+    ("seconds", "seconds", 2),
+)
+
+
+def _agent(held: Json) -> list[str]:
+    rows = []
+    for name, key, digits in _AGENT:
+        both = [interval(held[key][arm], digits=digits) for arm in _ARMS]
+        gain = interval(held[key]["difference"], signed=True, digits=digits)
+        rows.append([name, *both, gain])
+    cited = [interval(held["cited"][arm]) for arm in _ARMS]
+    rows.append(["answer cites the result", *cited, NONE])
+    first = held["first_call"]
+    used = f"{first['prompt_tokens']:,} + {first['completion_tokens']:,}"
+    return [
+        f"`{short(held['small'])}` makes the first call, `{short(held['larger'])}` goes on:"
+        f" {held['n']} tasks of {held['tools']} tools of {held['servers']} servers that run here.",
+        "",
+        *table(["", "larger alone", "small first", "paired difference"], rows),
+        "",
+        f"The small model's own call is right: {with_n(first['right'])};"
+        f" it used {used} tokens in all.",
+        f"Ended, larger alone: {counted(held['ended']['large_alone'])};"
+        f" small first: {counted(held['ended']['small_first'])}.",
+        f"Left out: {counted(held.get('left_out') or {}) or 'nothing'}.",
+        *([f"Stopped early: {held['stopped']}."] if held.get("stopped") else []),
+        "",
+    ]

@@ -18,7 +18,23 @@ Parts = Sequence[Schema]
 _JOINTS = frozenset(
     ("$ref", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "dependencies", "$dynamicRef")
 )
+_MANY = (dict, list, tuple, Mapping)
 _MAX_PEEK = 4  # how deep one alternative is looked into when it is told from another
+
+
+def is_plain(schema: Any) -> bool:
+    """Whether a schema speaks for itself alone: no alternatives, references or conditions."""
+    return isinstance(schema, dict) and _JOINTS.isdisjoint(schema)
+
+
+def is_simple(root: Schema, name: str, value: Any) -> bool:
+    """Whether an argument is read in a few steps, whatever its schema says."""
+    properties = root.get("properties")
+    if not isinstance(properties, dict) or not is_plain(root):
+        return False
+    about = properties.get(name)
+    default = about.get("default") if isinstance(about, dict) else None
+    return is_plain(about) and not isinstance(value, _MANY) and not isinstance(default, _MANY)
 
 
 def parts_of(schema: Any, root: Schema, value: Any) -> Parts:

@@ -9,6 +9,7 @@ Does not belong here: which schema holds where (`match_schema.py`), verdicts (`m
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from assets.contracts.match_schema import (
@@ -27,7 +28,9 @@ _EXACT_NAMES = re.compile(
     r"|username|host|port|timezone|locale|lang|language|currency|symbol|ticker|format|version)"
     r"(_| |$)"
 )
-_EXACT_KEYWORDS = ("enum", "const", "format", "pattern", "contentEncoding", "contentMediaType")
+_EXACT_KEYWORDS = frozenset(
+    ("enum", "const", "format", "pattern", "contentEncoding", "contentMediaType")
+)
 _LOOKS_EXACT = re.compile(r"^\S+$|[/\\][\w.\-]|://|[{}<>=;`$|]|\(\)|^[\d\W]+$")
 _CURLY = str.maketrans("‘’“”", "''\"\"")
 _MAX_DEPTH = 48
@@ -36,17 +39,13 @@ _MAX_DEPTH = 48
 def form(value: Any, schema: Any, root: Schema, name: str, depth: int = 0) -> str:
     """The normal form of a value; its first letter is its type (n, b, z, s, o, a)."""
     spend()
+    if isinstance(value, str) and depth <= _MAX_DEPTH:
+        return _text_form(value, parts_of(schema, root, value), name)
     if value is None or isinstance(value, bool | int | float):
         return _scalar(value)
-    if depth > _MAX_DEPTH:
+    if depth > _MAX_DEPTH or not isinstance(value, dict | list | Mapping | tuple):
         return exact_form(value)
-    if isinstance(value, str):
-        return _text_form(value, parts_of(schema, root, value), name)
     parts = parts_of(schema, root, value)
-    if isinstance(value, Mapping):
-        forms = object_forms(value, parts, root, depth)
-        given = [f"{_quoted(key)}:{held}" for key, (held, usual) in forms.items() if not usual]
-        return "o{" + ",".join(sorted(given)) + "}"
     if isinstance(value, list | tuple):
         places, rest, unordered = items_of(parts)
         forms = [
@@ -54,22 +53,27 @@ def form(value: Any, schema: Any, root: Schema, name: str, depth: int = 0) -> st
             for i, item in enumerate(value)
         ]
         return "a[" + ",".join(sorted(forms) if unordered else forms) + "]"
-    return exact_form(value)
+    named = object_forms(value, parts, root, depth)
+    given = [f"{_quoted(key)}:{held}" for key, (held, usual) in named.items() if not usual]
+    return "o{" + ",".join(sorted(given)) + "}"
 
 
 def object_forms(
     value: Mapping[Any, Any], parts: Parts, root: Schema, depth: int
 ) -> dict[str, tuple[str, bool]]:
-    """Name -> (normal form, whether it says no more than the schema's default)."""
-    forms: dict[str, tuple[str, bool]] = {}
-    for key, item in value.items():
-        name = key if isinstance(key, str) else name_of(key)
-        about = property_of(parts, name)
-        held = form(item, about, root, name, depth + 1)
-        has_default, default = default_of(about, root)
-        usual = has_default and form(default, about, root, name, depth + 1) == held
-        forms[name] = held, usual
-    return forms
+    """Name -> `property_form` of everything an object gives."""
+    named = ((name_of(key), item) for key, item in value.items())
+    return {name: property_form(item, name, parts, root, depth) for name, item in named}
+
+
+def property_form(
+    value: Any, name: str, parts: Parts, root: Schema, depth: int = 0
+) -> tuple[str, bool]:
+    """(Normal form, whether it says no more than the schema's default)."""
+    about = property_of(parts, name)
+    held = form(value, about, root, name, depth + 1)
+    has_default, default = default_of(about, root)
+    return held, has_default and form(default, about, root, name, depth + 1) == held
 
 
 def exact_form(value: Any) -> str:
@@ -113,14 +117,22 @@ def _scalar(value: Any) -> str:
 
 
 def _text_form(value: str, parts: Parts, name: str) -> str:
-    formats = {part["format"] for part in parts if isinstance(part.get("format"), str)}
-    if "date-time" in formats:
-        instant = _instant(value)
-        return f"st{instant}" if instant else f"s={_quoted(value)}"
-    exact = any(key in part for part in parts for key in _EXACT_KEYWORDS)
-    if exact or _EXACT_NAMES.search(snake(name)) or _LOOKS_EXACT.search(value.strip()):
+    exact = _is_exact_name(name)
+    for part in parts:
+        if part.get("format") == "date-time":
+            instant = _instant(value)
+            return f"st{instant}" if instant else f"s={_quoted(value)}"
+        exact = exact or not _EXACT_KEYWORDS.isdisjoint(part)
+    if exact or _LOOKS_EXACT.search(value.strip()):
         return f"s={_quoted(value)}"
     return f"s~{_quoted(_normal(value))}"
+
+
+@lru_cache(4096)
+def _is_exact_name(name: str) -> bool:
+    """Whether values of that name are codes, paths and the like, whatever they look like."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    return _EXACT_NAMES.search(re.sub(r"[^a-z0-9]+", "_", words)) is not None
 
 
 def _normal(text: str) -> str:
@@ -135,10 +147,6 @@ def _instant(text: str) -> str | None:
         return (parsed.astimezone(UTC) if parsed.tzinfo else parsed).isoformat()
     except (ValueError, OverflowError):
         return None
-
-
-def snake(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower())
 
 
 def _quoted(text: str) -> str:
@@ -157,12 +165,14 @@ def _first(pair: tuple[str, Any]) -> str:
 
 def size_of(value: Any) -> int:
     """How many values stand in a value, itself included."""
+    if not isinstance(value, dict | list | Mapping):
+        return 1
     count, waiting = 0, [value]
     while waiting:
         item = waiting.pop()
         count += 1
-        if isinstance(item, Mapping):
-            waiting.extend(item.values())
-        elif isinstance(item, list | tuple):
+        if isinstance(item, list | tuple):
             waiting.extend(item)
+        elif isinstance(item, dict | Mapping):
+            waiting.extend(item.values())
     return count

@@ -245,8 +245,9 @@ _STEPS = (
 
 def peer_answers(
     python: str, items: Sequence[BfclItem], asked: Sequence[tuple[str, list[Call]]]
-) -> tuple[list[dict[str, Any]], float]:
-    """What BFCL's checker says of each (item id, calls), and the seconds it took."""
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """What BFCL's checker says of each (item id, calls), and {"seconds", "n"}: what it took for
+    those it came back from."""
     lines = [
         {"item": one.id, "category": one.category, "language": one.language,
          "function": one.functions, "truth": one.truth}
@@ -261,4 +262,4 @@ def peer_answers(
     if done.returncode:
         raise RuntimeError(f"{python} {PEER.name}: {done.stderr[-800:]}")
     *answers, last = map(json.loads, done.stdout.splitlines())
-    return answers, last["seconds"]
+    return answers, last

@@ -8,7 +8,8 @@ relevance categories the runner's rule is applied to decoded calls by its own fu
 
 A line in is {"item", "category", "language", "function", "truth"}, which registers an item, or
 {"of": item, "calls": [{name: arguments}]}, which is answered in order by {"valid", "error"},
-{"crash": the exception's name} or {"hang": true}. The last line tells the seconds in the checker.
+{"crash": the exception's name} or {"hang": true}. The last line tells the processor's
+seconds in the checker, and the calls it came back from.
 """
 
 import contextlib
@@ -22,6 +23,7 @@ from collections import defaultdict
 from typing import Any
 
 _LIMIT_S = 2
+_SPENT: list[float] = []  # seconds of each call that the checker came back from
 
 
 class _Model:
@@ -64,11 +66,12 @@ def _answer(check: Any, language: Any, item: dict[str, Any], calls: Any) -> dict
     if not _decodable(calls):
         return {"valid": False, "error": "decoder_wrong_output_format"}
     signal.setitimer(signal.ITIMER_REAL, _LIMIT_S)
+    spoken = language(item["language"])
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            told = check(
-                item["function"], calls, item["truth"], language(item["language"]), category, "m"
-            )
+            begun = time.process_time()
+            told = check(item["function"], calls, item["truth"], spoken, category, "m")
+            _SPENT.append(time.process_time() - begun)
     except _Hangs:
         return {"hang": True}
     except Exception as error:
@@ -82,18 +85,14 @@ def main() -> None:
     check, language = _checker()
     signal.signal(signal.SIGALRM, _ring)
     items: dict[str, Any] = {}
-    seconds, count = 0.0, 0
     for line in sys.stdin:
         row = json.loads(line)
         if "item" in row:
             items[row["item"]] = row
             continue
-        begun = time.perf_counter()
         answer = _answer(check, language, items[row["of"]], row["calls"])
-        seconds += time.perf_counter() - begun
-        count += 1
         sys.stdout.write(json.dumps(answer) + "\n")
-    sys.stdout.write(json.dumps({"seconds": seconds, "n": count}) + "\n")
+    sys.stdout.write(json.dumps({"seconds": sum(_SPENT), "n": len(_SPENT)}) + "\n")
 
 
 if __name__ == "__main__":

@@ -73,14 +73,16 @@ def rollback(
 ) -> None:
     """Serve an earlier release: champions, release and router move together, or nothing does.
     Models that are left stay out until the rollback is lifted."""
-    from orchestration.resources import open_warehouse
     from training.rollback import rollback as back
     from training.rollback import undo as lift
+    from warehouse.store import Warehouse
 
     if to is not None and undo:
         fail("give --to or --undo, not both", 2)
-    warehouse = open_warehouse(load_settings())
-    home, before = warehouse.home, _hold(warehouse)
+    settings = load_settings()
+    # Not by way of the resources: Dagster's import would take longer than going back.
+    home = settings.home_path()
+    before = _hold(Warehouse(home=home, state=settings.state_path()))
     print_json(asdict(lift(home, before) if undo else back(home, to, before)))
 
 

@@ -148,14 +148,16 @@ def verdict(gates: Sequence[Gate]) -> tuple[bool, str]:
     return True, f"{shown.name} {shown.found}: better beyond its interval, all gates passed"
 
 
-def as_rows(gates: Iterable[Gate]) -> list[dict[str, Any]]:
-    return [asdict(gate) for gate in gates]
+def as_rows(gates: Iterable[Gate | Json]) -> list[dict[str, Any]]:
+    return [asdict(gate) if isinstance(gate, Gate) else dict(gate) for gate in gates]
 
 
 def gates_table(gates: Iterable[Gate | Json]) -> str:
     """The gates as a Markdown table, for Dagster, the report and the card."""
-    held = [asdict(gate) if isinstance(gate, Gate) else dict(gate) for gate in gates]
-    rows = [{k: v if v is True or v is False else _cell(v) for k, v in row.items()} for row in held]
+    rows = [
+        {k: v if isinstance(v, bool) else _cell(v) for k, v in row.items()}
+        for row in as_rows(gates)
+    ]
     lines = ["| gate | passed | found | needed |", "| --- | --- | --- | --- |"]
     lines += [
         f"| {row['name']} | {'yes' if row['passed'] else '**no**'} | {row['found']} |"

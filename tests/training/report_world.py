@@ -5,6 +5,7 @@ must say of them.
 """
 
 import random
+from functools import cache
 from typing import Any
 
 from training.evaluation.summary import call_summary
@@ -83,6 +84,7 @@ def _row(model: str, skill: float, number: int, **facts: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@cache
 def calls(candidate: str = MODEL, incumbent: str = BASELINE) -> dict[str, Any]:
     skills = {MODEL: 0.55, BASELINE: 0.35, OTHER: 0.5}
     rows = [row for name in (candidate, incumbent) for row in call_rows(name, skills[name])]

@@ -1,103 +1,187 @@
 """The report holds what was measured, and says what was not."""
 
+import json
 from pathlib import Path
+from typing import Any
 
-from training.report import write_report
+from tests.training.report_world import (
+    CARD,
+    MANIFEST,
+    MODEL,
+    OTHER,
+    RECALL,
+    both,
+    calls,
+    figure,
+)
+from training.gate import as_rows, gates_of
+from training.report import inlined, write_report
+from training.report_caller import caller_part
+from training.report_more import not_run_part
+from training.report_words import by_split, interval, points, table
 
-FIGURE = {"value": 0.4, "low": 0.3, "high": 0.5, "n": 90}
-GAIN = {"value": 0.1, "low": 0.01, "high": 0.2, "n": 90}
-CARD = {
-    "name": "m" * 64, "pairs": 12, "loss_first": 2.0, "loss_last": 1.0, "losses": [2.0, 1.5, 1.0],
-    "steps": 3, "seconds": 1.5, "device": "cpu", "tokens_per_s": 10, "step_ms": 5.0, "peak_mb": 9,
-    "base": "tiny",
+NOTHING: dict[str, Any] = {
+    "manifest": MANIFEST, "retriever_card": None, "retriever": None, "caller_card": None,
+    "caller": None,
 }  # fmt: skip
-MANIFEST = {
-    "training_set": "s" * 64, "rows": {"train": 12, "test": 6}, "tools": {"train": 4, "test": 2},
-    "servers": {"train": ["a"], "test": ["b"]}, "dropped": {"leak": 1},
-    "providers": {"offline": 18},
-}  # fmt: skip
-BOTH = {"candidate": FIGURE, "incumbent": FIGURE}
-RECALL = {
-    "candidate": "m" * 64, "incumbent": "base", "n": 90, "servers": 5, "tools": 30, "pool": 313,
-    "recall_at_1": BOTH, "recall_at_5": BOTH, "gain_at_1": GAIN, "gain_at_5": GAIN,
-}  # fmt: skip
-CALLS = {
-    "candidate": "m" * 64, "incumbent": "baseline:bm25+slots", "n": 90, "servers": 5, "tools": 30,
-    "chance": 0.25, "parsed": BOTH, "valid": BOTH, "tool_ok": BOTH, "ast_ok": BOTH, "gain": GAIN,
-    "errors": {"no_call": 3},
-}  # fmt: skip
+
+
+def written(home: Path, **facts: Any) -> str:
+    return write_report(home, "n", **{**NOTHING, **facts}).read_text()
 
 
 def test_a_full_report_has_figures_intervals_and_plots(tmp_path: Path) -> None:
+    caller = calls()
+    gates = as_rows(gates_of("caller", caller))
+    attempt = {"model": MODEL, "promoted": False, "why": "no better", "gates": gates}
+    splits = {
+        name: {"n": n, "recall_at_1": both(), "gain_at_1": figure(0.1)}
+        for name, n in (("unseen_server", 90), ("seen_tool", 40))
+    }
     path = write_report(
         tmp_path,
         "2026-01-02",
         manifest=MANIFEST,
         retriever_card=CARD,
-        retriever=RECALL,
+        retriever={**RECALL, "splits": splits},
         caller_card=CARD,
-        caller=CALLS,
-        champions=[
-            {
-                "role": "retriever",
-                "model": "m" * 64,
-                "last_candidate": {"model": "m" * 64, "promoted": True, "why": "better"},
-            }
-        ],
+        caller=caller,
+        caller_champion=calls(MODEL, OTHER),
+        champions=[{"role": "caller", "model": OTHER, "last_candidate": attempt}],
         release={"release": "r" * 64},
         drift={"changed": 1, "new": 2, "gone": 3, "known": 300},
+        ablations="| arm | AST |\n| --- | --- |\n| raw | 0.2 |",
     )
     text = path.read_text()
-    assert "| Recall@1 | 0.400 [0.300, 0.500] | 0.400 [0.300, 0.500] | +0.100" in text
-    assert "random scores Tool 0.250" in text
+    assert "| Recall@1 | 0.400 [0.300, 0.500] | 0.500 [0.400, 0.600] | +0.100" in text
+    assert text.index("| seen tool | 40 |") < text.index("| unseen server | 90 |")
+    assert "random scores Tool 0.100" in text
     assert "no evidence" in text
     assert "offline provider" in text
     assert "1 changed, 2 new, 3 gone of 300" in text
-    for name in ("loss", "recall", "caller"):
+    assert "## Ablations\n| arm | AST |" in text
+    plots = ("loss", "recall", "recall_splits", "caller", "caller_splits", "invariance")
+    for name in plots:
         assert (path.parent / f"{name}.png").stat().st_size > 5_000
-        assert f"{name}.png" in text
-    assert (path.parent / "figures.json").exists()
+        assert f"({name}.png)" in text
+    assert sorted(p.stem for p in path.parent.glob("*.png")) == sorted(plots)
+    figures = json.loads((path.parent / "figures.json").read_text())
+    assert figures["caller"]["cells"] == caller["cells"]
+    shown = inlined(path)
+    assert shown.count("data:image/png;base64,") == len(plots)
+    assert ".png)" not in shown
+
+
+def test_every_cell_has_candidate_champion_and_baseline() -> None:
+    caller, champion = calls(), calls(MODEL, OTHER)
+    text = caller_part(None, caller, champion)
+    rows = [line for line in text.splitlines() if line.startswith(("| seen ", "| unseen "))]
+    assert len(rows) == len(caller["cells"]) == 12
+    assert rows[0].startswith("| seen tool | 10 | hard | 20 | 8894887479aa |")
+    cells = [line.split(" | ")[4] for line in text.splitlines() if line.startswith("|  |  |  |")]
+    assert cells == ["baseline:bm25+slots", "1234567890ab"] * 12
+    one = next(cell for cell in caller["cells"] if cell["split"] == "seen_tool"
+               and cell["candidates"] == 10 and cell["distractors"] == "hard")  # fmt: skip
+    told = [interval(one[key]["candidate"]) for key in ("tool_ok", "name_f1", "value_f1", "ast_ok")]
+    assert rows[0].split(" | ")[5:] == [*told[:-1], f"{told[-1]} |"]
+    assert "Against the champion `1234567890ab`: " in text
+
+
+def test_what_else_was_measured_stands_beside_the_baseline() -> None:
+    caller = calls()
+    text = caller_part(None, caller)
+    without = caller["irrelevance"]["all"]
+    told = [interval(without[who]) for who in ("incumbent", "candidate")]
+    assert f"(irrelevance) | 40 | {told[0]} | {told[1]} | " in text
+    assert (
+        f"| … to tools that are gone | 20 | {interval(caller['phantom']['gone']['incumbent'])}"
+        in text
+    )
+    assert "| MCP-Bench execution_success_rate |  | not run" in text
+    drop = next(each for each in caller["invariance"] if each["measure"] == "ast_ok")
+    changed = f"| tool renamed | AST | 20 | {points(drop['drop_incumbent'])} |"
+    assert changed in text
+    assert "| baseline:bm25+slots | 400 | 900 | 30.0 | 0.250 | 0.000000 |" in text
+    assert "Check: seed's failure signature absent: Tool" in text
+    assert "MCP-Bench's execution_success_rate: not run." in not_run_part({"caller": caller})
+
+
+def test_gates_are_shown_passed_and_failed(tmp_path: Path) -> None:
+    gates = as_rows(gates_of("caller", calls()))
+    assert {gate["passed"] for gate in gates} == {True, False}
+    attempt = {"model": MODEL, "promoted": False, "why": "no better", "gates": gates}
+    champions = [{"role": "caller", "model": OTHER, "last_candidate": attempt}]
+    text = written(tmp_path, champions=champions)
+    passed = sum(gate["passed"] for gate in gates)
+    assert f"Gates of the last caller: {passed} of {len(gates)} passed." in text
+    assert text.count("| **no** |") == len(gates) - passed
 
 
 def test_what_was_not_done_is_said(tmp_path: Path) -> None:
-    path = write_report(
-        tmp_path,
-        "n",
-        manifest=MANIFEST,
-        retriever_card=None,
-        retriever=None,
-        caller_card=None,
-        caller=None,
-    )
-    text = path.read_text()
+    text = written(tmp_path, manifest={**MANIFEST, "empty": ["unseen_tool"]})
     assert text.count("Not trained tonight.") == 2
     assert text.count("Not evaluated tonight.") == 2
     assert "png" not in text
+    assert not list((tmp_path / "reports" / "n").glob("*.png"))
+    for told in ("training of the caller", "evaluation of the retriever", "ablations",
+                 "the split unseen tool, without pairs", "the split unseen by time"):  # fmt: skip
+        assert f"- {told}" in text
 
 
-def test_a_tiny_note_stands_only_beside_the_tiny_model(tmp_path: Path) -> None:
-    path = write_report(
-        tmp_path,
-        "n",
-        manifest=MANIFEST,
-        retriever_card=None,
-        retriever=None,
-        caller_card={**CARD, "base": "/models/other"},
-        caller=CALLS,
-    )
-    assert "no evidence" not in path.read_text()
+def test_a_figure_of_nothing_is_no_zero_and_no_plot(tmp_path: Path) -> None:
+    none = {"value": 0.0, "low": 0.0, "high": 0.0, "n": 0}
+    empty = {"candidate": none, "incumbent": none, "gain": none}
+    names = ("parsed", "valid", "tool_ok", "name_f1", "value_f1", "ast_ok")
+    caller = {**calls(), "cells": [], "invariance": [], "n": 0, "gain": none}
+    caller |= dict.fromkeys(names, empty) | {"phantom": {"gone": empty}}
+    text = written(tmp_path, caller=caller, caller_card={**CARD, "losses": [1.0]})
+    assert "| AST | – | – |" in text
+    assert "Paired gain in AST: not measured (n=0)." in text
+    assert "phantom calls, gone tools (none in the snapshots): not run." in text
+    assert "png" not in text
+
+
+def test_a_tiny_note_stands_only_beside_the_tiny_model() -> None:
+    other = {**CARD, "base": "/models/other"}
+    assert "no evidence" in caller_part(CARD, calls())
+    assert "no evidence" not in caller_part(other, calls())
+    assert "a caller on a pretrained base: not run." in not_run_part({"caller_card": CARD})
+    assert "a caller on a pretrained base" not in not_run_part({"caller_card": other})
+    assert "of the caller on a GPU: not run." in not_run_part({"caller_card": other})
+    assert "of the caller on a GPU" not in not_run_part({"caller_card": {**CARD, "device": "cuda"}})
 
 
 def test_a_night_before_the_first_training_set_has_a_report_that_says_so(tmp_path: Path) -> None:
-    path = write_report(
-        tmp_path,
-        "night",
-        manifest={},
-        retriever_card=None,
-        retriever=None,
-        caller_card=None,
-        caller=None,
-    )
-    text = path.read_text()
+    text = written(tmp_path, manifest={})
     assert "None yet" in text
     assert text.count("Not trained tonight.") == 2
+
+
+def test_the_training_set_is_told_by_split_task_leak_and_length(tmp_path: Path) -> None:
+    prompt = {"p50": 700, "p95": 2100, "max": 9100, "over_limit": 2}
+    call = {"p50": 20, "p95": 40, "max": 50}
+    few = {"prompt_100": prompt, "prompt_10": {**prompt, "over_limit": 0}}
+    splits = {"train": {"n": 12, "completion": call, **few}}
+    manifest = {
+        **MANIFEST,
+        "rows": {"train": 12, "unseen_server": 6},
+        "tools": {"train": 4, "unseen_server": 2},
+        "servers": {"train": ["a"], "unseen_server": ["b"]},
+        "tasks": {"train": {"single": 10, "no_tool": 2}, "unseen_server": {"single": 6}},
+        "leaks": {"near_duplicate": {"found": 3, "examples": []}},
+        "tokens": {"tokenizer": "pieces", "limit": 8192, "splits": splits},
+    }
+    text = written(tmp_path, manifest=manifest)
+    assert "| split | servers | tools | pairs | no_tool | single |" in text
+    assert "| unseen server | 1 | 2 | 6 | 0 | 6 |" in text
+    assert "found and taken out of training: near_duplicate 3." in text
+    assert "| split | n | prompt at 10 | over 8,192 | prompt at 100 | over 8,192 | call |" in text
+    assert "| train | 12 | 700 / 2100 / 9100 | 0 | 700 / 2100 / 9100 | 2 | 20 / 40 / 50 |" in text
+
+
+def test_a_strangers_text_breaks_no_table() -> None:
+    assert table(["a"], [["x|y\nz"]]) == ["| a |", "| --- |", "| x\\|y z |"]
+    assert table(["a"], []) == []
+    assert [name for name, _ in by_split({"odd": 1, "train": 2, "seen_tool": 3})] == [
+        "train", "seen_tool", "odd",
+    ]  # fmt: skip

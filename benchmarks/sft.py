@@ -1,0 +1,98 @@
+"""Fine-tuning: tokens/s, memory and FLOPs utilisation of ours against TRL's defaults.
+
+    python -m benchmarks.sft --shape qwen3-4b --device cuda        the shape with weights made here
+    python -m benchmarks.sft --shape tiny --device cpu --rows 32
+
+What belongs here: the arms one after another, each in a process of its own (so that its memory is
+its own), and the table. What does not: an arm (`sft_arms.py`), shapes (`sft_shapes.py`).
+
+All arms learn the same rows. Tokens are those of rows, never padding. TRL is asked for its defaults
+but for the length, which would otherwise cut rows at 1,024.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+from benchmarks.sft_arms import ARMS, run_arm
+from benchmarks.sft_shapes import SHAPES
+
+NAMES = {
+    "packed": "ours, packed",
+    "padded": "ours, packing off (2 x 8)",
+    "trl": "TRL's defaults (8 x 1)",
+    "grpo": "GRPO step (TRL, 8 of 64 tokens)",
+}
+LENGTHS = {"cuda": "2048,8192", "cpu": "512,1024"}
+
+
+def main() -> int:
+    given = _parser().parse_args()
+    lengths = [int(n) for n in (given.lengths or LENGTHS[given.device]).split(",")]
+    if given.arm:
+        where = (given.shape, given.device, lengths[0], given.rows, given.threads)
+        print(json.dumps(run_arm(given.arm, *where)))
+        return 0
+    rows = []
+    for length in lengths:
+        for arm in ARMS if length == lengths[0] else ARMS[:-1]:  # GRPO once: it is slow
+            found = _in_a_process(arm, length, given)
+            rows.append({"length": length, "arm": arm, **found})
+            print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+    print(table(rows, given.shape, given.device))
+    return 0
+
+
+def table(rows: list[dict[str, Any]], shape: str, device: str) -> str:
+    """The figures as Markdown; what did not run says why."""
+    names = ("updates", "tokens_per_s", "step_ms", "peak_mb", "mfu")
+    lines = [
+        f"Shape {shape}, {device}:",
+        "",
+        "| length | arm | updates | tokens/s | ms an update | peak MB | FLOPs utilisation |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in rows:
+        cells = [_cell(name, row) for name in names]
+        lines.append(f"| {row['length']} | {NAMES[row['arm']]} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _cell(name: str, row: dict[str, Any]) -> str:
+    if "error" in row:
+        return row["error"] if name == "updates" else ""
+    held = row.get(name)
+    if held is None:
+        return "-"
+    return f"{100 * held:.1f}%" if name == "mfu" else f"{held:,}"
+
+
+def _in_a_process(arm: str, length: int, given: argparse.Namespace) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.sft", "--arm", arm, "--shape", given.shape]
+    command += ["--device", given.device, "--lengths", str(length), "--rows", str(given.rows)]
+    command += ["--threads", str(given.threads)]
+    quiet = {"TQDM_DISABLE": "1", "PYTHONWARNINGS": "ignore", "TRANSFORMERS_VERBOSITY": "error"}
+    ran = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **quiet})
+    if ran.returncode != 0:
+        sys.stderr.write(ran.stderr[-3000:])
+        last = (ran.stderr.strip().splitlines() or ["no output"])[-1]
+        return {"error": f"failed ({ran.returncode}): {last[:80]}"}
+    return json.loads(ran.stdout.strip().splitlines()[-1])
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shape", choices=sorted(SHAPES), default="tiny")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--lengths", help="most tokens of a row, by commas")
+    parser.add_argument("--rows", type=int, default=96)
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--arm", choices=ARMS, help="one arm, in this process")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

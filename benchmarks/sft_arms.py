@@ -1,0 +1,218 @@
+"""One arm of the benchmark of fine-tuning: train some rows in a way, time the updates.
+
+What belongs here: ours and TRL's, on the same model and rows. What does not: shapes
+(`sft_shapes.py`), running arms one after another (`sft.py`).
+
+The first update is left out: kernels are chosen and memory is taken in it.
+"""
+
+import contextlib
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.sft_shapes import make_lessons, make_model, matmul_rate, useful_flops
+from training.batches import Lesson
+from training.device import peak_mb
+from training.profiles import CallerSettings, settings_for
+
+ARMS = ("packed", "padded", "trl", "grpo")
+
+
+def run_arm(
+    arm: str, shape: str, device: str, length: int, rows: int, threads: int
+) -> dict[str, Any]:
+    """{tokens_per_s, step_ms, peak_mb, mfu, …} of one arm, or {error} where memory ran out."""
+    import torch
+
+    torch.set_num_threads(threads)
+    model = make_model(shape, device)
+    lessons = make_lessons(shape, length, rows)
+    try:
+        if arm == "grpo":
+            return _grpo(model, shape, device, length)
+        if arm == "trl":
+            updates = _trl(model, lessons, device, length)
+        else:
+            updates = _ours(model, lessons, device, length, packing=arm == "packed")
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        if "out of memory" not in str(error).lower():
+            raise
+        return {"error": "out of memory"}
+    return _figures(updates, lessons, shape, device)
+
+
+def _figures(
+    updates: list[tuple[float, int]], lessons: list[Lesson], shape: str, device: str
+) -> dict[str, Any]:
+    """`updates`: (when it ended, tokens up to then)."""
+    (began, before), (ended, after) = updates[0], updates[-1]
+    took, tokens = ended - began, after - before
+    every = sum(len(each.ids) for each in lessons)
+    flops = useful_flops(shape, lessons) * tokens / every
+    rate = matmul_rate(device)
+    return {
+        "updates": len(updates) - 1,
+        "tokens": tokens,
+        "tokens_per_s": round(tokens / took),
+        "step_ms": round(1000 * took / (len(updates) - 1)),
+        "peak_mb": round(peak_mb(device)),
+        "matmul_tflops": round(rate / 1e12, 3),
+        "mfu": round(flops / took / rate, 4),
+    }
+
+
+def _ours(
+    model: Any, lessons: list[Lesson], device: str, length: int, *, packing: bool
+) -> list[tuple[float, int]]:
+    from training.caller import _adapted, _packs
+    from training.sft import Course, fit
+
+    chosen: CallerSettings = replace(
+        settings_for("local"), context=length, packing=packing, checkpoint_steps=10_000
+    )
+    packs = packing and _packs(model, lessons, chosen, device, print)
+    updates: list[tuple[float, int]] = []
+    with tempfile.TemporaryDirectory() as root:
+        course = Course(lessons, chosen, device, 0, Path(root) / "run", packs)
+        made = course.plan()
+
+        def report(told: dict[str, Any]) -> None:
+            rows = made.rows_of(told["step"])
+            done = (updates[-1][1] if updates else 0) + sum(len(lessons[r].ids) for r in rows)
+            updates.append((_now(device), done))
+
+        fit(_adapted(model, chosen), course, report, print)
+    return updates
+
+
+def _trl(model: Any, lessons: list[Lesson], device: str, length: int) -> list[tuple[float, int]]:
+    """SFTTrainer with SFTConfig's own defaults (batch 8, no packing, gradient checkpointing), the
+    length and the LoRA of ours; on a CPU in float32 as ours."""
+    from datasets import Dataset
+    from transformers import TrainerCallback
+    from trl import SFTConfig, SFTTrainer
+
+    updates: list[tuple[float, int]] = []
+
+    class Clock(TrainerCallback):
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+            if logs and "loss" in logs:
+                updates.append((_now(device), int(logs["num_tokens"])))
+
+    columns = [
+        {
+            "input_ids": each.ids,
+            "labels": [-100] * each.start + each.ids[each.start :],
+        }
+        for each in lessons
+    ]
+    cpu = {} if device == "cuda" else {"use_cpu": True, "bf16": False}
+    with tempfile.TemporaryDirectory() as root, _quiet():
+        config = SFTConfig(
+            output_dir=root,
+            max_length=length,
+            num_train_epochs=1,
+            logging_steps=1,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            **cpu,
+        )
+        trainer = SFTTrainer(
+            model=model,
+            args=config,
+            train_dataset=Dataset.from_list(columns),
+            processing_class=_tokenizer(),
+            peft_config=_lora(),
+            callbacks=[Clock()],
+        )
+        trainer.train()
+    return updates
+
+
+def _grpo(model: Any, shape: str, device: str, length: int) -> dict[str, Any]:
+    """Three GRPO steps of TRL: a prompt of `length` tokens, 8 completions of 64."""
+    from datasets import Dataset
+    from transformers import TrainerCallback
+    from trl import GRPOConfig, GRPOTrainer
+
+    times: list[float] = []
+
+    class Clock(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            times.append(_now(device))
+
+    cpu = {} if device == "cuda" else {"use_cpu": True, "bf16": False}
+    with tempfile.TemporaryDirectory() as root, _quiet():
+        config = GRPOConfig(
+            output_dir=root,
+            per_device_train_batch_size=8,
+            num_generations=8,
+            max_completion_length=64,
+            max_steps=4,
+            logging_steps=1,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            **cpu,
+        )
+        trainer = GRPOTrainer(
+            model=model,
+            reward_funcs=lambda completions, **_: [float(len(set(each))) for each in completions],
+            args=config,
+            train_dataset=Dataset.from_list([{"prompt": "a " * length} for _ in range(8)]),
+            processing_class=_tokenizer(),
+            peft_config=_lora(),
+            callbacks=[Clock()],
+        )
+        trainer.train()
+    took = times[-1] - times[0]
+    return {
+        "updates": len(times) - 1,
+        "step_ms": round(1000 * took / (len(times) - 1)),
+        "peak_mb": round(peak_mb(device)),
+    }
+
+
+def _lora() -> Any:
+    from peft import LoraConfig
+
+    held = settings_for("local")
+    return LoraConfig(
+        r=held.rank,
+        lora_alpha=held.alpha,
+        lora_dropout=held.dropout,
+        target_modules=list(held.targets),
+        task_type="CAUSAL_LM",
+    )
+
+
+def _tokenizer() -> Any:
+    """Words by number, so that any vocabulary is large enough for it."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = {"<pad>": 0, "<end>": 1, "<unk>": 2, "a": 3, **{f"w{i}": 4 + i for i in range(900)}}
+    raw = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    raw.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=raw, pad_token="<pad>", eos_token="<end>", unk_token="<unk>"
+    )
+
+
+def _now(device: str) -> float:
+    if device == "cuda":
+        import torch
+
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def _quiet() -> Any:
+    """What a trainer prints belongs on stderr: the arm's figures are alone on stdout."""
+    import sys
+
+    return contextlib.redirect_stdout(sys.stderr)

@@ -132,14 +132,6 @@ def invocation(place: Place, script: str, job: Path) -> dict[str, Any]:
     raise NoSuchPlace(f"training runs on {place.kind!r}; expected one of {', '.join(PLACES)}")
 
 
-def loss_metadata(card: Mapping[str, Any]) -> dict[str, Any]:
-    """A card's course as Dagster metadata: the loss curve, the speed, the memory."""
-    figures = ("steps", "tokens_per_s", "step_ms", "peak_mb", "packing_efficiency", "resumed_from")
-    known = {name: card[name] for name in figures if card.get(name) is not None}
-    notes = {"notes": "; ".join(card["notes"])} if card.get("notes") else {}
-    return {"loss": dg.MetadataValue.json(card.get("losses", [])), **known, **notes}
-
-
 def _command(python: str, processes: int, script: str, job: Path) -> list[str]:
     several = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     return [python, *(several if processes > 1 else []), "-m", script, str(job)]

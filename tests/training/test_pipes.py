@@ -20,7 +20,6 @@ from orchestration.pipes import (
     client_of,
     invocation,
     launch,
-    loss_metadata,
 )
 
 SCRIPT = """
@@ -59,7 +58,7 @@ def run(script: str, folder: Path, base: str) -> tuple[dg.ExecuteInProcessResult
     @dg.asset
     def trained(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
         cards.append(Scripts().launch(context, script, job))
-        return dg.MaterializeResult(metadata=loss_metadata(cards[-1]))
+        return dg.MaterializeResult(metadata={"loss": cards[-1]["losses"]})
 
     return dg.materialize([trained], raise_on_error=False), cards
 

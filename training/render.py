@@ -11,12 +11,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from assets.contracts.canonical import parameters, tool_text
-from training.offers import candidates
 from training.offers_near import words_of
-from training.templates import BadTemplate, applied, completed, named, prompted, with_pad_token
+from training.templates import (
+    MEND,
+    BadTemplate,
+    applied,
+    completed,
+    named,
+    prompted,
+    with_pad_token,
+)
 
-__all__ = ["BLOCK", "NO_CALL", "SYSTEM", "TURNS", "BadTemplate", "Parts", "Rendered", "candidates",
-           "check_tokenizer", "fit", "parse_call", "parts_of", "render", "tool_schema"]  # fmt: skip
+__all__ = ["BLOCK", "NO_CALL", "SYSTEM", "TURNS", "BadTemplate", "Parts", "Rendered",
+           "check_tokenizer", "fit", "parts_of", "render", "tool_schema"]  # fmt: skip
 
 Contract = Mapping[str, Any]
 Call = Mapping[str, Any]
@@ -59,11 +66,11 @@ def check_tokenizer(tokenizer: Any) -> None:
     call = {"name": "probe_tool", "arguments": {"probe_word": "probe_value"}}
     prompt, completion = render(tokenizer, [tool], "probe_request", [call])
     if "probe_request" not in prompt:
-        raise BadTemplate(f"{named(tokenizer)}: its chat template shows no user message")
+        raise BadTemplate(f"{named(tokenizer)}: its chat template shows no user message;{MEND}")
     if "probe_tool" not in completion or "probe_value" not in completion:
-        raise BadTemplate(f"{named(tokenizer)}: its chat template leaves the tool call out")
+        raise BadTemplate(f"{named(tokenizer)}: its chat template leaves the tool call out;{MEND}")
     if NO_CALL not in render(tokenizer, [tool], "probe_request", [])[1]:
-        raise BadTemplate(f"{named(tokenizer)}: its chat template leaves an answer in words out")
+        raise BadTemplate(f"{named(tokenizer)}: its chat template leaves words out;{MEND}")
     with_pad_token(tokenizer)
 
 
@@ -104,7 +111,18 @@ def render(
     if calls is None and answer is None:
         return prompt, ""
     listed = [calls] if isinstance(calls, Mapping) else list(calls or ())
-    return prompt, completed(tokenizer, prompt, _whole(tokenizer, asked, tools, listed, answer))
+    try:
+        whole = applied(tokenizer, [*asked, _message(listed, answer)], tools)
+        completion = completed(tokenizer, prompt, whole)
+        if all(call["name"] in completion for call in listed) or len(listed) < 2:
+            return prompt, completion
+    except BadTemplate:
+        if len(listed) < 2:
+            raise
+    # Llama-3.1's template refuses a message of several calls and gpt-oss's writes the first alone:
+    # there they are one JSON list.
+    whole = applied(tokenizer, [*asked, _message((), _as_text(listed))], tools)
+    return prompt, completed(tokenizer, prompt, whole)
 
 
 def parts_of(row: Mapping[str, Any]) -> Parts:
@@ -200,23 +218,6 @@ def _message(calls: Sequence[Call], answer: str | None) -> dict[str, Any]:
     return {"role": "assistant", "content": "", "tool_calls": listed}
 
 
-def _whole(
-    tokenizer: Any,
-    asked: Sequence[dict[str, Any]],
-    tools: Sequence[Mapping[str, Any]],
-    calls: Sequence[Call],
-    answer: str | None,
-) -> str:
-    """The conversation with its answer. Llama-3.1's template refuses a message of several calls:
-    there they are one JSON list."""
-    try:
-        return applied(tokenizer, [*asked, _message(calls, answer)], tools)
-    except BadTemplate:
-        if len(calls) < 2:
-            raise
-        return applied(tokenizer, [*asked, _message((), _as_text(calls))], tools)
-
-
 def _as_text(calls: Sequence[Call]) -> str:
     listed = [{"name": call["name"], "arguments": dict(call["arguments"])} for call in calls]
     if not listed:
@@ -241,19 +242,3 @@ def _type(schema: Any) -> str:
     kind = schema.get("type") if isinstance(schema, Mapping) else None
     kind = next((k for k in kind if k != "null"), None) if isinstance(kind, list) else kind
     return kind if kind in _TYPES else "string"
-
-
-def parse_call(text: str) -> dict[str, Any] | None:
-    """The first JSON object in model text that has a `name`; None for prose and broken JSON."""
-    decoder = json.JSONDecoder()
-    start = text.find("{")
-    while start >= 0:
-        try:
-            found, _ = decoder.raw_decode(text, start)
-        except ValueError:
-            found = None
-        if isinstance(found, dict) and isinstance(found.get("name"), str):
-            held = found.get("arguments")
-            return {"name": found["name"], "arguments": held if isinstance(held, dict) else {}}
-        start = text.find("{", start + 1)
-    return None

@@ -12,7 +12,8 @@ from assets.synthesis.export.select import Choice
 from assets.synthesis.export.write import export
 from assets.synthesis.rows import goldens
 from tests.synthesis.export_world import golden, pair, published, tool
-from training.render import parse_call, render, tool_schema
+from training.evaluation.answers import parse_calls
+from training.render import render, tool_schema
 from training.split import TRAIN, split_of
 from training.tiny import TinySettings, make_base
 from warehouse.store import Warehouse
@@ -98,7 +99,7 @@ def test_a_row_renders_as_the_training_renders_it(warehouse: Warehouse, tmp_path
         [*row["prompt"], *row["completion"]], tools=tools, tokenize=False
     )
     assert both.endswith(completion)
-    assert parse_call(completion) == call
+    assert parse_calls(completion).calls == [call]
 
 
 def test_trl_trains_on_the_completion_alone(warehouse: Warehouse, tmp_path: Path) -> None:

@@ -1,52 +1,181 @@
-"""Candidates are fixed per row, prompts go through the template, calls are read back."""
+"""Prompts go through the template, an answer starts where its prompt ends, nothing is cut."""
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.render import BadTemplate, candidates, parse_call, render, tool_schema
-from training.tiny import TinySettings, _tokenizer
+from tests.training.conftest import raw_tool
+from training.evaluation.answers import parse_calls
+from training.offers import candidates, pool_for
+from training.render import (
+    BLOCK,
+    NO_CALL,
+    BadTemplate,
+    Parts,
+    check_tokenizer,
+    fit,
+    parts_of,
+    render,
+    tool_schema,
+)
+from training.split import TRAIN
+from training.training_set import TrainingSet
+
+FIND = {"name": "find_file", "arguments": {"title": 'a "b" ü', "count": 2}}
+MAKE = {"name": "make_file", "arguments": {"title": "c", "count": 0}}
+TOOLS = [tool_schema(raw_tool(deed, "file")) for deed in ("find", "make")]
+# Whose calls the evaluation reads; each as its makers published it.
+REAL = ("qwen2_5", "qwen3", "qwen3_instruct_2507", "llama3_1", "llama3_2")
+
+# Written here after what the families are known to do.
+TURNS = (
+    "{% for m in messages %}<|{{ m.role }}|>"
+    "{% if m.role == 'system' and tools %}{% for t in tools %}<tool>{{ t | tojson }}</tool>"
+    "{% endfor %}{% endif %}"
+    "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}"
+    "{{ m.content }}<|end|>{% endfor %}"
+)
+ASKS = "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+HERMES = TURNS + ASKS
+# A reasoning model: it opens a thought where it asks, and an answer that is there has none.
+OPENS_THOUGHT = TURNS + ASKS.replace("<|assistant|>", "<|assistant|><think>\n")
+EMPTY_THOUGHT = TURNS + ASKS.replace("<|assistant|>", "<|assistant|><think>\n\n</think>\n\n")
+KNOWS_NO_TOOLS = HERMES.replace("and tools", "and false")
+REWRITES = TURNS.replace("<|{{ m.role }}|>", "<|{{ m.role }}|{{ messages | length }}|>") + ASKS
+ONE_CALL = HERMES.replace("in m.tool_calls or []", "in (m.tool_calls or [])[:1]")
+REFUSES = "{{ raise_exception('no system role here') }}"
 
 
-def pool_of(rows: list[dict]) -> dict[str, dict]:
-    return {row["contract_digest"]: json.loads(row["contract"]) for row in rows}
+def tokenizer(template: str | None, **special: str) -> Any:
+    """A tokenizer of words and marks with a chat template."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    made = Tokenizer(models.WordLevel({"<unk>": 0, "<end>": 1}, unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    given = {"eos_token": "<end>"} | special
+    out = PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<unk>", **given)
+    out.chat_template = template
+    out.name_or_path = "a-model"
+    return out
 
 
-def test_candidates_hold_the_right_tool_once_and_repeat(train_rows: list[dict]) -> None:
-    pool = pool_of(train_rows)
-    for row in train_rows:
-        chosen = candidates(row, pool, 4)
-        names = [contract["name"] for contract in chosen]
-        assert names.count(row["tool"]) == 1
-        assert len(set(names)) == 4
-        assert chosen == candidates(row, pool, 4)
+def real(name: str) -> Any:
+    """A tokenizer with a published template, out of the installed TRL."""
+    trl = pytest.importorskip("trl")
+    return tokenizer((Path(trl.__file__).parent / "chat_templates" / f"{name}.jinja").read_text())
 
 
-def test_look_alikes_are_among_the_candidates(train_rows: list[dict]) -> None:
-    row = train_rows[0]
-    names = {contract["name"] for contract in candidates(row, pool_of(train_rows), 4, hard=2)}
-    near = [pool_of(train_rows)[name]["name"] for name in json.loads(row["negatives"])[:2]]
-    assert set(near) <= names
+@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("calls", [[FIND], [MAKE, FIND], []], ids=["one", "two", "none"])
+def test_published_templates_take_one_call_several_and_none(name: str, calls: list[dict]) -> None:
+    made = real(name)
+    check_tokenizer(made)
+    prompt, completion = render(made, TOOLS, "Find it for me.", calls)
+    assert render(made, TOOLS, "Find it for me.") == (prompt, "")
+    assert "Find it for me." in prompt
+    assert "<think>" not in completion
+    read = parse_calls(completion.replace("<|eot_id|>", "").replace("<|im_end|>", ""))
+    assert read.calls == calls
+    assert read.kind == ("call" if calls else "no_call")
+    for tool in TOOLS:
+        assert prompt.count(f'"{tool["function"]["name"]}"') == 1
 
 
-def test_a_small_pool_gives_fewer_candidates(train_rows: list[dict]) -> None:
-    row = {**train_rows[0], "negatives": "[]"}
-    pool = {row["contract_digest"]: json.loads(row["contract"])}
-    assert len(candidates(row, pool, 10)) == 1
+@pytest.mark.parametrize("name", REAL)
+def test_examples_are_earlier_turns_or_a_block_of_the_system_message(name: str) -> None:
+    made = real(name)
+    examples = [("Make one called c.", [MAKE]), ("What is the weather like?", [])]
+    turns, said = render(made, TOOLS, "Find it.", [FIND], examples=examples)
+    block, same = render(made, TOOLS, "Find it.", [FIND], examples=examples, examples_as=BLOCK)
+    assert said == same == render(made, TOOLS, "Find it.", [FIND])[1]
+    for prompt in (turns, block):
+        asked = [prompt.index(text) for text in ("Make one called c.", "What is the weather")]
+        assert asked == sorted(asked)
+        assert prompt.index(NO_CALL) < prompt.rindex("Find it.")
+    assert block.count("Its answer: ") == 2
+    assert "Its answer: " not in turns
 
 
-def test_the_place_of_the_right_tool_varies(train_rows: list[dict]) -> None:
-    pool = pool_of(train_rows)
-    places = {
-        [c["name"] for c in candidates(row, pool, 4)].index(row["tool"]) for row in train_rows
-    }
-    assert places == {0, 1, 2, 3}
+@pytest.mark.parametrize(
+    ("template", "before", "after"),
+    [
+        (HERMES, "<|assistant|>", "<tool_call>"),
+        (OPENS_THOUGHT, "<|assistant|><think>\n", "\n</think>\n\n<tool_call>"),
+        (EMPTY_THOUGHT, "<|assistant|><think>\n\n</think>\n\n", "<tool_call>"),
+    ],
+    ids=["none", "opened", "empty"],
+)
+def test_an_answer_follows_the_thought_that_its_prompt_opens(
+    template: str, before: str, after: str
+) -> None:
+    prompt, completion = render(tokenizer(template), TOOLS, "Find it.", [FIND])
+    assert prompt.endswith(before)
+    assert completion.startswith(after)
+    assert parse_calls(prompt[-9:] + completion).calls == [FIND]
 
 
-def test_a_short_schema_keeps_required_parameters_only(train_rows: list[dict]) -> None:
-    contract = json.loads(train_rows[0]["contract"])
+def test_a_template_that_writes_the_first_of_several_calls_gets_a_list() -> None:
+    _, completion = render(tokenizer(ONE_CALL), TOOLS, "Both.", [FIND, MAKE])
+    assert parse_calls(completion.removesuffix("<|end|>")).calls == [FIND, MAKE]
+
+
+def test_words_stand_for_no_call_and_other_words_may() -> None:
+    made = tokenizer(HERMES)
+    assert render(made, TOOLS, "Hello.", [])[1] == f"{NO_CALL}<|end|>"
+    assert render(made, TOOLS, "Hello.", [], answer="Hello!")[1] == "Hello!<|end|>"
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.text(max_size=30), st.dictionaries(st.text(max_size=8), st.text(max_size=12), max_size=3))
+def test_whatever_a_call_holds_is_read_back(said: str, arguments: dict[str, str]) -> None:
+    call = {"name": "find_file", "arguments": arguments}
+    prompt, completion = render(tokenizer(HERMES), TOOLS, said, [call])
+    assert prompt.endswith("<|end|><|assistant|>")
+    told = completion.removeprefix("<tool_call>").removesuffix("</tool_call><|end|>")
+    assert json.loads(told) == call
+
+
+@pytest.mark.parametrize(
+    ("template", "told"),
+    [
+        (None, "a-model: it has no chat template; use the instruct model"),
+        (KNOWS_NO_TOOLS, "does not show the tool 'probe_tool' that it was given"),
+        (REWRITES, "rewrites the prompt once an answer is there"),
+        (REFUSES, "fails on the messages system, user: no system role here; use the instruct"),
+        (TURNS.replace("{{ m.content }}", "") + ASKS, "shows no user message"),
+        (TURNS.replace("c.function | tojson", "1") + ASKS, "leaves the tool call out"),
+        ("{% for", "fails on the messages system, user"),
+    ],
+    ids=["none", "no tools", "rewrites", "refuses", "no user", "no call", "broken"],
+)
+def test_a_template_that_cannot_is_one_error_with_the_mend(template: str, told: str) -> None:
+    with pytest.raises(BadTemplate, match=told) as found:
+        check_tokenizer(tokenizer(template))
+    assert "\n" not in str(found.value)
+    assert "set chat_template in its tokenizer_config.json" in str(found.value)
+
+
+def test_a_missing_pad_token_is_the_end_of_text_or_an_error() -> None:
+    made = tokenizer(HERMES)
+    assert made.pad_token is None
+    check_tokenizer(made)
+    assert made.pad_token == "<end>"
+    padded = tokenizer(HERMES, pad_token="<pad>")
+    check_tokenizer(padded)
+    assert padded.pad_token == "<pad>"
+    without = tokenizer(HERMES, eos_token="<end>")
+    without.eos_token = None
+    with pytest.raises(BadTemplate, match=r"a-model: neither a pad token nor .*set pad_token in"):
+        check_tokenizer(without)
+
+
+def test_a_short_schema_keeps_required_parameters_only() -> None:
+    contract = raw_tool("find", "file")
     contract["inputSchema"]["required"] = ["title"]
     short = tool_schema(contract, 3)["function"]
     assert list(short["parameters"]["properties"]) == ["title"]
@@ -54,46 +183,78 @@ def test_a_short_schema_keeps_required_parameters_only(train_rows: list[dict]) -
     assert tool_schema(contract)["function"]["parameters"] == contract["inputSchema"]
 
 
-def test_the_tiny_template_gives_prompt_and_call(train_rows: list[dict]) -> None:
-    tokenizer = _tokenizer([row["positive"] for row in train_rows], TinySettings(vocabulary=400))
-    tools = [tool_schema(json.loads(train_rows[0]["contract"]), 5)]
-    call = {"name": "find_file", "arguments": {"title": 'a "b" ü', "count": 2}}
-    prompt, completion = render(tokenizer, tools, "find it", call)
-    assert prompt.endswith("<|user|>find it<|call|>")
-    assert parse_call(completion) == call
-    ids = tokenizer(prompt + completion, add_special_tokens=False)["input_ids"]
-    assert tokenizer.decode(ids) == prompt + completion
-    assert ids[-1] == tokenizer.eos_token_id
-    assert render(tokenizer, tools, "find it") == (prompt, "")
+def length(made: Any, texts: tuple[str, str]) -> int:
+    return sum(len(made(text, add_special_tokens=False)["input_ids"]) for text in texts)
 
 
-def test_a_tokenizer_without_a_template_is_refused() -> None:
-    class Bare:
-        chat_template = None
-        name_or_path = "bare"
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 1100), st.integers(1, 8), st.integers(0, 2), st.sampled_from([None, 3]))
+def test_what_does_not_fit_goes_whole_and_the_right_tool_stays(
+    limit: int, n: int, examples: int, words: int | None
+) -> None:
+    made = tokenizer(HERMES)
+    things = ("file", "song", "note", "page", "photo", "flight", "recipe", "ticket")[:n]
+    tools = [raw_tool("find", thing) for thing in things]
+    parts = Parts("Find it.", [FIND], frozenset({"find_file"}))
+    shown_before = [("Make one.", [MAKE])] * examples
+    found = fit(made, parts, tools, limit, words=words, examples=shown_before)
+    alone = render(made, [tool_schema(tools[0], words)], "Find it.", [FIND])
+    if found is None:
+        assert length(made, alone) > limit
+        return
+    texts = found.prompt, found.completion
+    assert found.tokens == length(made, texts) <= limit
+    assert "find_file" in found.shown
+    assert sorted(found.shown + found.dropped) == sorted(tool["name"] for tool in tools)
+    kept = [tool for tool in tools if tool["name"] in found.shown]
+    again = render(made, [tool_schema(tool, words) for tool in kept], "Find it.", [FIND],
+                   examples=shown_before[: found.examples])  # fmt: skip
+    assert texts == again
+    if found.examples < examples:
+        assert found.shown == ("find_file",)
+    if found.dropped:  # not one more would fit
+        more = [t for t in tools if t["name"] in (*found.shown, found.dropped[-1])]
+        longer = render(made, [tool_schema(tool, words) for tool in more], "Find it.", [FIND],
+                        examples=shown_before)  # fmt: skip
+        assert length(made, longer) > limit
 
-    with pytest.raises(BadTemplate, match="bare: no chat template"):
-        render(Bare(), [], "hello")
+
+def test_the_easiest_goes_first() -> None:
+    made = tokenizer(HERMES)
+    near = {**raw_tool("find", "file"), "name": "find_files"}
+    tools = [near, raw_tool("drop", "song"), raw_tool("find", "file"), raw_tool("drop", "file")]
+    parts = Parts("Find it.", [FIND], frozenset({"find_file"}))
+    whole = fit(made, parts, tools, 10_000)
+    assert whole
+    assert (whole.dropped, whole.shown[0]) == ((), "find_files")
+    gone = []
+    for _ in range(3):
+        found = fit(made, parts, tools, (whole.tokens if whole else 0) - 1)
+        assert found
+        gone.append(set(found.dropped))
+        whole = found
+    assert gone[0] == {"drop_song"}
+    assert gone[1] == {"drop_song", "drop_file"}
+    assert gone[2] == {"drop_song", "drop_file", "find_files"}
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ('{"name": "a", "arguments": {"x": 1}}', {"name": "a", "arguments": {"x": 1}}),
-        ('Sure! <call>\n{"name": "a", "arguments": {}}\n</call>', {"name": "a", "arguments": {}}),
-        ('```json\n{"name": "a"}\n```', {"name": "a", "arguments": {}}),
-        ('{"name": "a", "arguments": "no"}', {"name": "a", "arguments": {}}),
-        ('{"x": 1} {"name": "b", "arguments": {}}', {"name": "b", "arguments": {}}),
-        ('{"name": "a", "arguments": {"x": ', None),
-        ("I cannot help with that.", None),
-        ("", None),
-    ],
-)  # fmt: skip
-def test_a_call_is_read_out_of_model_text(text: str, expected: dict | None) -> None:
-    assert parse_call(text) == expected
+def test_rows_of_the_set_fit_as_they_are(made: TrainingSet) -> None:
+    pool, by_words = pool_for(made.pool, TRAIN), tokenizer(HERMES)
+    for row in [row for row in made.rows if row["split"] == TRAIN][:5]:
+        found = fit(by_words, row, candidates(row, pool, 10), 8192)
+        assert found
+        assert (len(found.shown), found.dropped) == (10, ())
+        [call] = parse_calls(found.completion.removesuffix("<|end|>")).calls
+        assert call == {"name": row["tool"], "arguments": json.loads(row["arguments"])}
+        assert parts_of(row).gold == {row["tool"]}
 
 
-@given(st.text())
-def test_any_text_is_read_without_an_error(text: str) -> None:
-    found = parse_call("{" + text)
-    assert found is None or isinstance(found["name"], str)
+def test_a_row_of_no_call_loses_what_its_request_does_not_speak_of() -> None:
+    row = {"instruction": "Tell me a note about a song.", "calls": "[]", "arguments": None}
+    tools = [raw_tool("find", "flight"), raw_tool("find", "song")]
+    whole = fit(tokenizer(HERMES), row, tools, 10_000)
+    assert whole
+    found = fit(tokenizer(HERMES), row, tools, whole.tokens - 1)
+    assert found
+    assert (found.shown, found.dropped) == (("find_song",), ("find_flight",))
+    assert NO_CALL in found.completion

@@ -20,8 +20,10 @@ from training.champion import champion, in_service
 from training.drift import DRIFT
 from training.release import current_release, make_release, pinned, refusal, serve
 from training.report import inlined, write_report
+from training.report_facts import more_facts
 from training.retention import prune
 from training.state import last_card, last_summary, set_name
+from training.trainer import ROLES, Trainer
 from training.training_set import load_manifest
 from warehouse.audit import Audit, Verdict
 from warehouse.digest import digest
@@ -29,8 +31,6 @@ from warehouse.lance import LanceStore
 from warehouse.progress import Lines
 from warehouse.publish import Published, audited, publish_digest
 from warehouse.store import Warehouse
-
-ROLES = ("retriever", "caller")
 
 
 @dg.asset(
@@ -72,7 +72,9 @@ def release(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareh
     description="What the router searches: every current tool, by the release's retriever.",
 )
 def router_index(
-    context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
+    context: dg.AssetExecutionContext,
+    warehouse: dg.ResourceParam[Warehouse],
+    trainer: dg.ResourceParam[Trainer],
 ) -> Published:
     home, current = warehouse.home, current_release(warehouse.home)
     source, held = published_source(warehouse)
@@ -94,7 +96,7 @@ def router_index(
     if kept or index.release != current["release"]:
         verdict = Verdict("rolled_back", True, "what a rollback serves stays as it is")
     last = [warehouse.tables.read(adapter_table(role))["model"].to_list() for role in ROLES]
-    pruned = prune(home, protect=[name for names in last for name in names])
+    pruned = prune(home, trainer.keep_releases, protect=[name for names in last for name in names])
     yield from publish_digest(
         "router_index",
         version,
@@ -130,6 +132,7 @@ def report(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareho
         "release": current_release(home),
         "drift": warehouse.tables.read(DRIFT).to_dicts()[0],
     }
+    facts |= more_facts(warehouse, facts["caller"])
     name = digest(json.loads(json.dumps(facts)))
     # Named by the release's day and the facts: the same facts again are the same folder.
     day = time.strftime("%Y-%m-%d", time.gmtime(facts["release"]["at"]))

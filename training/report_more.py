@@ -4,6 +4,7 @@ What belongs here: Markdown from kept evaluations, and a list of what was not ru
 those evaluations (`evaluation/`, `ablations/`).
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,8 +23,12 @@ _KINDS = ("exact", "contained", "overlap", "near", "any")
 
 
 def ablation_part(ablations: str | None) -> str:
-    """`ablations`: Markdown of `training/ablations/table.py`, or None."""
-    return f"## Ablations\n{ablations.strip()}" if ablations and ablations.strip() else ""
+    """`ablations`: Markdown of `ablations/table.py`, or None; its headings a level down."""
+    text = (ablations or "").strip()
+    if not text:
+        return ""
+    lower = re.sub(r"(?m)^(#+ )", r"#\1", text)
+    return lower if lower.startswith("## Ablations") else f"## Ablations\n{lower}"
 
 
 def contamination_part(kept: Sequence[Json]) -> str:

@@ -55,7 +55,7 @@ def outside_evaluation(
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Every predictor on a BFCL-format folder: {"set", "contamination", "models": [summary],
-    "rules", "skipped", "rows"}; the last predictors are paired with the first. Kept under
+    "rules", "skipped", "rows"}; each is paired with the last, the baseline as a rule. Kept under
     `<home>/evaluations` by model. Raises UnreadableInput, NothingToEvaluate."""
     plan, told = plan or OutsidePlan(), progress or Silent()
     skipped: list[str] = []
@@ -74,7 +74,7 @@ def outside_evaluation(
             for item, answer in zip(items, answers, strict=True)
         ]
     models = [
-        outside_summary(rows, predictor.label, predictors[0].label) for predictor in predictors
+        outside_summary(rows, predictor.label, predictors[-1].label) for predictor in predictors
     ]
     common = {"set": name, "contamination": held.summary, "skipped": skipped, "rules": RULES}
     for model in models:

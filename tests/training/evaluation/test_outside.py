@@ -161,7 +161,7 @@ def test_a_folder_is_judged_by_both_rules_per_category(folder: Path, warehouse: 
     assert second["categories"]["irrelevance"]["bfcl"]["all"]["value"] == 0
     assert second["categories"]["simple_python"]["ours"]["all"]["value"] == 1
     assert second["categories"]["simple_java"]["ours"]["all"]["n"] == 0, "ours reads no Java"
-    assert (second["difference"]["value"], second["difference"]["n"]) == (-0.2, 5)
+    assert (first["difference"]["value"], first["difference"]["n"]) == (0.2, 5)
     assert second["errors"] == {"unwanted_call": 1}
     rates = told["contamination"]["rates"]
     assert (rates["exact"]["value"], rates["any"]["n"]) == (round(1 / 6, 4), 6)

@@ -7,7 +7,8 @@ What belongs here: the arms one after another, each in a process of its own (so 
 its own), and the table. What does not: an arm (`sft_arms.py`), shapes (`sft_shapes.py`).
 
 All arms learn the same rows. Tokens are those of rows, never padding. TRL is asked for its defaults
-but for the length, which would otherwise cut rows at 1,024.
+but for the length, which would otherwise cut rows at 1,024. On a CPU one thread is used and its own
+seconds are counted, so that what runs beside it does not.
 """
 
 import argparse
@@ -33,7 +34,7 @@ def main() -> int:
     given = _parser().parse_args()
     lengths = [int(n) for n in (given.lengths or LENGTHS[given.device]).split(",")]
     if given.arm:
-        where = (given.shape, given.device, lengths[0], given.rows, given.threads)
+        where = (given.shape, given.device, lengths[0], given.rows)
         print(json.dumps(run_arm(given.arm, *where)))
         return 0
     rows = []
@@ -73,7 +74,6 @@ def _cell(name: str, row: dict[str, Any]) -> str:
 def _in_a_process(arm: str, length: int, given: argparse.Namespace) -> dict[str, Any]:
     command = [sys.executable, "-m", "benchmarks.sft", "--arm", arm, "--shape", given.shape]
     command += ["--device", given.device, "--lengths", str(length), "--rows", str(given.rows)]
-    command += ["--threads", str(given.threads)]
     quiet = {"TQDM_DISABLE": "1", "PYTHONWARNINGS": "ignore", "TRANSFORMERS_VERBOSITY": "error"}
     ran = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **quiet})
     if ran.returncode != 0:
@@ -89,7 +89,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--lengths", help="most tokens of a row, by commas")
     parser.add_argument("--rows", type=int, default=96)
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--arm", choices=ARMS, help="one arm, in this process")
     return parser
 

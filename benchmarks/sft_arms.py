@@ -21,13 +21,12 @@ from training.profiles import CallerSettings, settings_for
 ARMS = ("packed", "padded", "trl", "grpo")
 
 
-def run_arm(
-    arm: str, shape: str, device: str, length: int, rows: int, threads: int
-) -> dict[str, Any]:
+def run_arm(arm: str, shape: str, device: str, length: int, rows: int) -> dict[str, Any]:
     """{tokens_per_s, step_ms, peak_mb, mfu, …} of one arm, or {error} where memory ran out."""
     import torch
 
-    torch.set_num_threads(threads)
+    if device == "cpu":
+        torch.set_num_threads(1)
     model = make_model(shape, device)
     lessons = make_lessons(shape, length, rows)
     try:
@@ -204,10 +203,12 @@ def _tokenizer() -> Any:
 
 
 def _now(device: str) -> float:
-    if device == "cuda":
-        import torch
+    """Wall time on a GPU; on a CPU the seconds of this process, whatever else runs beside it."""
+    if device != "cuda":
+        return time.process_time()
+    import torch
 
-        torch.cuda.synchronize()
+    torch.cuda.synchronize()
     return time.perf_counter()
 
 

@@ -67,7 +67,8 @@ def run(role: str, train: Train, argv: list[str] | None = None) -> int:
         try:
             card = train(read_job(Path(arguments[0])), LossLines(write, role))
         except TrainingFailed as error:
-            _failed(f"{role}: {error}", write)
+            said = str(error)
+            _failed(said if said.startswith(f"{role}: ") else f"{role}: {said}", write)
             return 1
         send({**card, "losses": thinned(card.get("losses", []))})
     if _PIPES in os.environ or not is_main():

@@ -1,0 +1,47 @@
+"""Profiles: published values by default, any of them changed by a setting, nothing misread."""
+
+import json
+from dataclasses import asdict
+
+import pytest
+
+from training.models import MEANS, TrainingFailed, model_name
+from training.profiles import PROFILES, CallerSettings, profile_of, read_settings, settings_for
+
+
+def test_a_real_base_gets_the_published_hyper_parameters() -> None:
+    for base in ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-4B", "meta-llama/Llama-3.1-8B-Instruct", "/a/b"):
+        chosen = profile_of(base)
+        assert (chosen.rank, chosen.alpha, chosen.dropout) == (16, 32, 0.1)
+        assert (chosen.learning_rate, chosen.warmup, chosen.epochs) == (5e-5, 0.1, 1)
+        assert (chosen.batch, chosen.accumulate, chosen.context) == (2, 8, 8192)
+        assert chosen.targets == ("q_proj", "k_proj", "v_proj", "o_proj")
+        assert (chosen.candidates, chosen.distractors) == (10, "mixed")
+
+
+def test_the_tiny_base_has_a_profile_of_its_own_and_any_can_be_asked_for() -> None:
+    assert profile_of("tiny") == profile_of("tiny:abc") == PROFILES["tiny"]
+    assert settings_for("tiny", "mcp-flow") == PROFILES["mcp-flow"]
+    assert settings_for("Qwen/Qwen3-4B", rank=8, epochs=2).rank == 8
+
+
+@pytest.mark.parametrize("name", sorted(PROFILES))
+def test_settings_survive_a_job_file(name: str) -> None:
+    held = json.loads(json.dumps(asdict(PROFILES[name])))
+    assert read_settings(held) == PROFILES[name]
+
+
+def test_how_a_training_runs_is_no_part_of_a_models_name() -> None:
+    held = asdict(CallerSettings())
+    for name in MEANS:
+        assert name in held
+        changed = {**held, name: "other"}
+        assert model_name("caller", "b", "s", changed) == model_name("caller", "b", "s", held)
+    assert model_name("caller", "b", "s", {**held, "rank": 8}) != model_name(
+        "caller", "b", "s", held
+    )
+
+
+def test_an_unknown_profile_is_named() -> None:
+    with pytest.raises(TrainingFailed, match="'huge'; expected one of mcp-flow, tiny"):
+        settings_for("tiny", "huge")

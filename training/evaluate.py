@@ -61,12 +61,15 @@ class NothingToEvaluate(ValueError):
 
 
 def retriever_of(home: Path, name: str) -> MiniLM:
-    """The encoder of a retriever: the base model, or the adapter `<home>/models/<name>`.
+    """The encoder of a retriever: the base model, `base@<another>` untrained, or the adapter
+    `<home>/models/<name>`.
 
     Raises BadAdapter where the adapter was trained on another base than lies here.
     """
     if name == BASE_LABEL:
         return MiniLM()
+    if name.startswith(f"{BASE_LABEL}@"):
+        return MiniLM(base=name.removeprefix(f"{BASE_LABEL}@"))
     made, folder = card(home, name) or {}, model_folder(home, name)
     base = str(made.get("base") or BASE)
     try:

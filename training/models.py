@@ -28,6 +28,8 @@ MEANS = (
     "gradient_checkpointing",
     "attention",
     "checkpoint_steps",
+    "hold_tokens",
+    "cache_mb",
 )
 
 

@@ -4,7 +4,7 @@ What belongs here: tables and firewall to a set, its audit, manifest and pool. W
 door (`defs.py`), how a set is made of rows (`training_set.py`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
@@ -36,6 +36,7 @@ from warehouse.store import Warehouse
 from warehouse.tables import Tables
 
 Row = dict[str, Any]
+Choose = Callable[[list[Row], list[Row]], list[Row]]
 
 
 @dataclass(frozen=True)
@@ -56,13 +57,18 @@ class Night:
         return {**counted, **told}
 
 
-def make_set(warehouse: Warehouse, embedder: Embedder, policy: SetPolicy | None = None) -> Night:
-    """The set of tonight's tables, audited."""
+def make_set(
+    warehouse: Warehouse,
+    embedder: Embedder,
+    policy: SetPolicy | None = None,
+    choose: Choose = trainable,
+) -> Night:
+    """The set of tonight's tables, audited. `choose`: which pairs, of all and of all judgements."""
     policy = policy or SetPolicy()
     tables, store = warehouse.tables, LanceStore(warehouse.home / "lance")
     tools = remembered(lambda texts: embed_texts(texts, embedder, store))
     asked = remembered(lambda texts: embed_texts(texts, embedder, store, table=INSTRUCTIONS))
-    chosen = trainable(tables.read(PAIRS).to_dicts(), tables.read(JUDGEMENTS).to_dicts())
+    chosen = choose(tables.read(PAIRS).to_dicts(), tables.read(JUDGEMENTS).to_dicts())
     listed = tables.read(SNAPSHOTS)
     contracts = listed.unique(["server_id", "tool"], keep="first", maintain_order=True).to_dicts()
     wall = firewall(warehouse)

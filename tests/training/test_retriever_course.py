@@ -1,0 +1,289 @@
+"""A retriever's training that is killed, damaged, starved or misled goes on, or says why not."""
+
+import errno
+import json
+import shutil
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from assets.vectors.embed import BadAdapter
+from tests.training.small_bert import small_bert
+from training import checkpoints
+from training.evaluate import BASE_LABEL, retriever_of
+from training.models import TrainingFailed, card, model_folder, read_job, write_job
+from training.retriever import RetrieverSettings, retriever_base, train_retriever
+from training.retriever_course import begin
+from training.retriever_passes import Passes
+from training.retriever_settings import read_settings
+
+SETTINGS = RetrieverSettings(
+    epochs=3, tools=6, first_layer=1, threads=1, checkpoint_steps=2, device="cpu", dropout=0.1
+)
+
+
+class Killed(BaseException):
+    """What a kill does, without the end of this process."""
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(small_bert(tmp_path_factory.mktemp("bases") / "small"))
+
+
+def job(home: Path, base: str, rows: list, settings: RetrieverSettings = SETTINGS) -> Any:
+    _, path = write_job(home, "retriever", base, "set", asdict(settings), rows)
+    return read_job(path)
+
+
+def weights(home: Path, name: str) -> dict[str, np.ndarray]:
+    from safetensors.numpy import load_file
+
+    return load_file(str(model_folder(home, name) / "adapter_model.safetensors"))
+
+
+def killed_after(step: int) -> Any:
+    def report(at: dict) -> None:
+        if at["step"] == step:
+            raise Killed
+
+    return report
+
+
+@pytest.fixture(scope="module")
+def whole(base: str, train_rows: list, tmp_path_factory: pytest.TempPathFactory) -> tuple:
+    """(home, card) of a training that nothing stopped."""
+    home = tmp_path_factory.mktemp("whole")
+    return home, train_retriever(job(home, base, train_rows), lambda _: None)
+
+
+def test_a_killed_training_ends_with_the_same_steps_and_weights(
+    whole: tuple, base: str, train_rows: list, tmp_path: Path
+) -> None:
+    home, made = whole
+    with pytest.raises(Killed):
+        train_retriever(job(tmp_path, base, train_rows), killed_after(5))
+    told: list[int] = []
+    again = train_retriever(job(tmp_path, base, train_rows), lambda at: told.append(at["step"]))
+    assert told[0] == 5  # the step after the checkpoint of step 4
+    assert again["steps"] == made["steps"] == told[-1] == len(again["losses"])
+    assert again["losses"] == made["losses"]
+    ours, theirs = weights(tmp_path, again["name"]), weights(home, made["name"])
+    assert all(np.array_equal(ours[key], theirs[key]) for key in theirs)
+    assert again["tokens"] == made["tokens"]
+    assert not checkpoints.folder_of(tmp_path, again["name"]).exists()
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
+    whole: tuple, base: str, train_rows: list, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = job(tmp_path, base, train_rows)
+    with pytest.raises(Killed):
+        train_retriever(asked, killed_after(5))
+    newest = checkpoints.newest(checkpoints.folder_of(tmp_path, asked.name))
+    assert newest is not None
+    (newest / "state.pt").write_bytes(b"half")
+    told: list[int] = []
+    again = train_retriever(asked, lambda at: told.append(at["step"]))
+    assert told[0] == 3
+    assert "passed over" in capsys.readouterr().err
+    ours, theirs = weights(tmp_path, again["name"]), weights(whole[0], whole[1]["name"])
+    assert all(np.array_equal(ours[key], theirs[key]) for key in theirs)
+
+
+def test_other_rows_start_anew(base: str, train_rows: list, tmp_path: Path) -> None:
+    asked = job(tmp_path, base, train_rows)
+    with pytest.raises(Killed):
+        train_retriever(asked, killed_after(5))
+    told: list[int] = []
+    train_retriever(replace(asked, rows=train_rows[:-4]), lambda at: told.append(at["step"]))
+    assert told[0] == 1
+
+
+def test_a_full_disk_is_said_and_what_was_kept_stays(
+    base: str, train_rows: list, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    asked, save = job(tmp_path, base, train_rows), torch.save
+    monkeypatch.setattr(torch, "save", full_after(1, save))
+    with pytest.raises(TrainingFailed, match=r"disk full.*goes on after step 2"):
+        train_retriever(asked, lambda _: None)
+    monkeypatch.setattr(torch, "save", save)
+    monkeypatch.setattr("training.retriever.save_model", full_after(0, None))
+    with pytest.raises(TrainingFailed, match=r"disk full while saving.*goes on after step"):
+        train_retriever(asked, lambda _: None)
+    assert card(tmp_path, asked.name) is None
+    monkeypatch.undo()
+    told: list[int] = []
+    train_retriever(asked, lambda at: told.append(at["step"]))
+    assert told[0] > 2
+
+
+def full_after(times: int, real: Any) -> Any:
+    left = [times]
+
+    def write(*given: Any) -> Any:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(*given)
+
+    return write
+
+
+def test_too_little_memory_is_advised_on_and_the_state_is_kept(
+    base: str, train_rows: list, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    asked, real, calls = job(tmp_path, base, train_rows), Passes.backward, []
+
+    def backward(*given: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 4:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return real(*given)
+
+    monkeypatch.setattr(Passes, "backward", backward)
+    with pytest.raises(TrainingFailed, match=r"Lower hold_tokens.*goes on after step 2"):
+        train_retriever(asked, lambda _: None)
+    less = replace(SETTINGS, hold_tokens=64)  # the mend that is named goes on from there
+    told: list[int] = []
+    starved = job(tmp_path, base, train_rows, less)
+    assert starved.name == asked.name
+    train_retriever(starved, lambda at: told.append(at["step"]))
+    assert told[0] == 3
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_what_is_computed_twice_gives_the_gradient_of_one_pass(
+    base: str, train_rows: list, tmp_path: Path, dropout: float
+) -> None:
+    import torch
+
+    found = []
+    for hold in (1, 100_000):
+        settings = replace(SETTINGS, hold_tokens=hold, dropout=dropout)
+        asked = job(tmp_path, base, train_rows, settings)
+        course = begin(asked, retriever_base(base), asked.rows, settings)
+        for name, weight in course.model.named_parameters():
+            if "lora_B" in name:  # zero at first: nothing of the rest would be seen
+                torch.nn.init.normal_(weight, generator=torch.Generator().manual_seed(1))
+        torch.manual_seed(5)
+        items = [(row["instruction"], 48) for row in train_rows]
+        loss, tokens = course.passes.backward(items, lambda flat: (flat @ flat[:3].T).exp().sum())
+        grads = [w.grad for w in course.model.parameters() if w.grad is not None]
+        assert any(float(grad.abs().max()) > 1e-3 for grad in grads)
+        found.append((loss, tokens, grads))
+    (one, n, first), (other, m, second) = found
+    assert n == m
+    assert torch.allclose(one, other)
+    assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(first, second, strict=True))
+
+
+def test_what_is_kept_of_the_frozen_layers_changes_nothing(
+    base: str, train_rows: list, tmp_path: Path
+) -> None:
+    less = replace(SETTINGS, cache_mb=0, dropout=0.0, epochs=1)
+    more = replace(less, cache_mb=64)
+    losses = [
+        train_retriever(job(tmp_path / str(n), base, train_rows, each), lambda _: None)["losses"]
+        for n, each in enumerate((less, more))
+    ]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-3)
+
+
+def test_the_adapter_of_another_base_serves_its_vectors_and_no_others(
+    whole: tuple, base: str, tmp_path: Path
+) -> None:
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModel, AutoTokenizer
+
+    home, made = whole
+    texts = ["find two files", "delete for good a song by its title"]
+    plain = AutoModel.from_pretrained(base, add_pooling_layer=False)
+    model = PeftModel.from_pretrained(plain, str(model_folder(home, made["name"]))).eval()
+    passes = Passes(model, AutoTokenizer.from_pretrained(base), SETTINGS, "cpu")
+    with torch.no_grad():
+        expected = passes.vectors([(text, 128) for text in texts]).numpy()
+    served = retriever_of(home, made["name"])
+    assert np.abs(served.embed(texts) - expected).max() < 1e-4
+    untrained = retriever_of(home, f"{BASE_LABEL}@{made['base']}")
+    assert np.abs(untrained.embed(texts) - expected).max() > 1e-3
+    assert len({served.id, untrained.id, retriever_of(home, BASE_LABEL).id}) == 3
+
+    moved = shutil.copytree(home / "models", tmp_path / "models") / made["name"] / "model.json"
+    told = {**json.loads(moved.read_text()), "base": "minilm-l6-v2"}
+    moved.write_text(json.dumps(told))
+    with pytest.raises(BadAdapter, match=r"belongs to another base model.*train again"):
+        retriever_of(tmp_path, made["name"])
+
+
+def test_a_base_that_changed_or_cannot_be_served_is_refused(tmp_path: Path) -> None:
+    folder = small_bert(tmp_path / "small")
+    named = retriever_base(str(folder))
+    assert retriever_base(named) == named
+    assert retriever_base("minilm") == "minilm-l6-v2"
+
+    small_bert(shutil.rmtree(folder) or folder, seed=4)
+    with pytest.raises(TrainingFailed, match=r"its files are .*, expected .*changed since"):
+        retriever_base(named)
+    changes = {
+        "config.json": ({"hidden_act": "relu"}, "hidden_act is 'relu'"),
+        "1_Pooling/config.json": (
+            {"pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True},
+            "pools by",
+        ),
+    }
+    for file, (change, told) in changes.items():
+        path = folder / file
+        before = path.read_text()
+        path.write_text(json.dumps({**json.loads(before), **change}))
+        with pytest.raises(TrainingFailed, match=f"{told}.*expected a BERT with mean pooling"):
+            retriever_base(str(folder))
+        path.write_text(before)
+    (folder / "modules.json").write_text('[{"type": "sentence_transformers.models.Dense"}]')
+    with pytest.raises(TrainingFailed, match="ends in a Dense layer"):
+        retriever_base(str(folder))
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(TrainingFailed, match=r"has no model\.safetensors"):
+        retriever_base(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"epochs": 0}, "epochs is 0"),
+        ({"tools": 2.5}, "tools is 2.5"),
+        ({"temperature": 0}, "temperature is 0"),
+        ({"dropout": 1.0}, "dropout is 1.0"),
+        ({"distractors": "soft"}, "expected hard or random"),
+        ({"lr": 1}, "'lr' is unknown"),
+    ],
+)
+def test_a_setting_that_cannot_be_meant_is_named(changed: dict, told: str) -> None:
+    with pytest.raises(TrainingFailed, match=told):
+        read_settings(changed)
+
+
+def test_more_frozen_layers_than_there_are_is_said(
+    base: str, train_rows: list, tmp_path: Path
+) -> None:
+    asked = job(tmp_path, base, train_rows, replace(SETTINGS, first_layer=3))
+    with pytest.raises(TrainingFailed, match="the base has 2 layers"):
+        train_retriever(asked, lambda _: None)
+
+
+def test_an_empty_split_or_other_tasks_alone_are_nothing_to_learn(
+    base: str, train_rows: list, tmp_path: Path
+) -> None:
+    with pytest.raises(TrainingFailed, match="0 training pairs of fewer than two tools"):
+        train_retriever(job(tmp_path, base, []), lambda _: None)
+    parallel = [{**row, "task": "parallel"} for row in train_rows]
+    with pytest.raises(TrainingFailed, match="task parallel"):
+        train_retriever(job(tmp_path, base, parallel), lambda _: None)

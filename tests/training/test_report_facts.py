@@ -38,13 +38,23 @@ def test_without_a_third_model_there_is_none(warehouse: Warehouse, models: tuple
 
 
 def test_ablations_are_a_part_of_the_report(warehouse: Warehouse) -> None:
-    common = {"role": "retriever", "split": "unseen_server", "minutes": 1.0}
+    common = {"role": "retriever", "split": "unseen_server", "minutes": 1.0, "pool": 60}
+    common |= {"pairs": 100, "model": "m" * 64, "training_set": "s" * 64}
+    arms = (("untrained", 0), ("filtered", 7), ("raw", 7))
     rows = [
-        {**common, "arm": arm, "seed": seed, "item_id": f"i{n}", "server_id": f"s{n % 3}", "tool": f"t{n % 5}", "text_digest": f"d{n % 5}",
-         "rank": 1 + (n + len(arm)) % 3, "pool": 60, "pairs": 100, "model": "m" * 64,
-         "training_set": "s" * 64}
-        for arm, seed in (("untrained", 0), ("filtered", 7), ("raw", 7)) for n in range(20)
-    ]  # fmt: skip
+        {
+            **common,
+            "arm": arm,
+            "seed": seed,
+            "item_id": f"i{n}",
+            "server_id": f"s{n % 3}",
+            "tool": f"t{n % 5}",
+            "text_digest": f"d{n % 5}",
+            "rank": 1 + (n + len(arm)) % 3,
+        }
+        for arm, seed in arms
+        for n in range(20)
+    ]
     publish(warehouse, ABLATIONS, rows)
     part = ablation_part(more_facts(warehouse)["ablations"])
     assert part.startswith("## Ablations\n")

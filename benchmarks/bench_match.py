@@ -1,13 +1,13 @@
 """The matcher: calls/s beside BFCL's checker, agreement with it, and the real contracts it lacks.
 
-    TOOLMILL_BFCL_PYTHON=.bfcl-venv/bin/python python -m benchmarks.bench_match [--mutants 10]
+    TOOLMILL_BFCL_PYTHON=var/bfcl-venv/bin/python python -m benchmarks.bench_match [--mutants 10]
 
 `scripts/bfcl_env.sh` makes that environment; BFCL's data comes with it. Every item of its AST and
 relevance categories is asked with a golden call made of its truth and with so many calls that go
 wrong in one or two ways (`tests/contracts/bfcl_mutants.py`). Speed: the same AST calls, one process
 and one thread each, in seconds of the processor, the best of three rounds for ours, BFCL's inside
-its own process (calls that raise or hang are in no figure). Ours reads the docs as JSON Schema and compares with the golden
-call alone.
+its own process (calls that raise or hang are in no figure). Ours reads the docs as JSON Schema and
+compares with the golden call alone.
 
 With `../shared/data` (TOOLMILL_SHARED), the contracts of 13 real servers and of Smithery's live
 ones: one call per tool that gives every declared parameter, held against itself by BFCL's checker

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # An environment of its own for BFCL's checker and data, to hold `toolmill match --bfcl` against:
-#   scripts/bfcl_env.sh [FOLDER]        (default .bfcl-venv; run twice, the second time does nothing)
+#   scripts/bfcl_env.sh [FOLDER]        (default var/bfcl-venv; run twice, the second time does nothing)
 #   export TOOLMILL_BFCL_PYTHON=FOLDER/bin/python
 # bfcl-eval is installed without its dependencies (some 3 GB): the AST checker needs none of them,
 # see tests/contracts/bfcl_peer.py. BFCL is Apache-2.0; nothing of it is kept in this repository.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-folder=${1:-.bfcl-venv}
+folder=${1:-var/bfcl-venv}
 version=2026.3.23
 python=${PYTHON:-python3.11}
 if ! command -v "$python" >/dev/null; then

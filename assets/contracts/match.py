@@ -222,7 +222,8 @@ def _in_order(rows: Sided, columns: Sided) -> Iterator[tuple[int, int]]:
 
 def _most_right(rows: Sided, columns: Sided) -> Iterable[tuple[int, int]]:
     sizes = [sum(len(one.given or ()) + 1 for _, one in side) for side in (rows, columns)]
-    if len(rows) * sizes[1] + len(columns) * sizes[0] > _MAX_CELLS:
+    alone = len(rows) == len(columns) == 1
+    if alone or len(rows) * sizes[1] + len(columns) * sizes[0] > _MAX_CELLS:
         return _in_order(rows, columns)
     gains = [[_gain(_compared(want, have)) for _, have in columns] for _, want in rows]
     chosen = zip(rows, assign(gains), strict=True)
@@ -246,14 +247,16 @@ def _told(result: MatchResult) -> tuple[bool, str | None, dict[str, str]]:
 
 def _totals(verdicts: Sequence[CallVerdict], wants: Sequence[_Read], haves: Sequence[_Read]) -> Any:
     """((right, missing, extra) names, the same of values) of all calls together."""
-    names, values = Counter(), Counter()
+    names, values = [0, 0, 0], [0, 0, 0]
     for one in verdicts:
         parts = MatchResult(one.match, one.error_kind, one.per_parameter)
-        names.update(dict(enumerate(parts.name_counts())))
-        values.update(dict(enumerate(parts.value_counts())))
+        counts = ((names, parts.name_counts()), (values, parts.value_counts()))
         if one.error_kind in ("wrong_tool", "not_an_object", "not_a_call"):
             # No parameter was compared: all that were asked are missing, all given ones too many.
-            for place, read in ((1, wants[one.expected or 0]), (2, haves[one.called or 0])):
-                names[place] += len(read.given or ())
-                values[place] += len(read.given or ())
-    return tuple(tuple(counted[i] for i in range(3)) for counted in (names, values))
+            sides = (wants[one.expected or 0], haves[one.called or 0])
+            lost = (0, *(len(side.given or ()) for side in sides))
+            counts = ((names, lost), (values, lost))
+        for total, found in counts:
+            for place in range(3):
+                total[place] += found[place]
+    return tuple(names), tuple(values)

@@ -5,8 +5,10 @@ Does not belong here: what a gain is (`match.py`).
 """
 
 from collections.abc import Sequence
+from itertools import permutations
 
 _FAR = 2**62
+_FEW = 4  # of so many columns all 24 orders are tried sooner than numpy has begun
 
 
 def assign(gains: Sequence[Sequence[int]]) -> list[int | None]:
@@ -20,12 +22,20 @@ def assign(gains: Sequence[Sequence[int]]) -> list[int | None]:
     if not columns:
         return [None] * rows
     if rows > columns:
-        turned = _hungarian([list(column) for column in zip(*gains, strict=True)])
+        turned = assign([list(column) for column in zip(*gains, strict=True)])
         found: list[int | None] = [None] * rows
         for column, row in enumerate(turned):
-            found[row] = column
+            if row is not None:
+                found[row] = column
         return found
-    return list(_hungarian(gains))
+    return list(_tried(gains) if columns <= _FEW else _hungarian(gains))
+
+
+def _tried(gains: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    orders = permutations(range(len(gains[0])), len(gains))
+    return max(
+        orders, key=lambda order: sum(row[place] for row, place in zip(gains, order, strict=True))
+    )
 
 
 def _hungarian(gains: Sequence[Sequence[int]]) -> list[int]:

@@ -21,9 +21,9 @@ def call(name: str, **arguments: Any) -> dict[str, Any]:
     return {"name": name, "arguments": arguments}
 
 
-tables = st.integers(1, 5).flatmap(
+tables = st.integers(1, 6).flatmap(
     lambda width: st.lists(
-        st.lists(st.integers(0, 9), min_size=width, max_size=width), min_size=1, max_size=5
+        st.lists(st.integers(0, 9), min_size=width, max_size=width), min_size=1, max_size=6
     )
 )
 some_calls = st.lists(

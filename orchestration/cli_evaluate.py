@@ -45,6 +45,9 @@ def evaluate(
     examples: Annotated[
         int, typer.Option(min=0, max=20, help="similar accepted train pairs in the prompt")
     ] = 0,
+    max_new: Annotated[
+        int | None, typer.Option("--max-new", min=1, help="tokens of a local model's answer")
+    ] = None,
     bfcl_data: Annotated[
         Path | None, typer.Option("--bfcl-data", help="instead: a folder of BFCL-format files")
     ] = None,
@@ -62,7 +65,7 @@ def evaluate(
     settings = load_settings()
     plan = _plan(split, candidates, distractors, limit, seed, perturb)
     warehouse = open_warehouse(settings)
-    asked = _predictors(settings, warehouse, model, plan)
+    asked = _predictors(settings, warehouse, model, plan, max_new)
     progress = Lines(lambda line: typer.echo(line, err=True))
     if bfcl_data is not None:
         _outside(warehouse, bfcl_data, asked, limit, settings, out)
@@ -116,12 +119,16 @@ def _known(option: str, given: list[str] | None, known: tuple[str, ...]) -> None
 
 
 def _predictors(
-    settings: Settings, warehouse: "Warehouse", models: list[str], plan: "TestPlan"
+    settings: Settings,
+    warehouse: "Warehouse",
+    models: list[str],
+    plan: "TestPlan",
+    max_new: int | None,
 ) -> list["Predictor"]:
     """Who is asked, each loaded now: a name that is none is told before anything is paid."""
     from training.evaluation.baseline import BaselinePredictor
 
-    made = [_predictor(settings, warehouse, name, plan) for name in dict.fromkeys(models)]
+    made = [_predictor(settings, warehouse, name, plan, max_new) for name in dict.fromkeys(models)]
     labels = [one.label for one in made]
     twice = next((label for label in labels if labels.count(label) > 1), None)
     if twice is not None:
@@ -134,7 +141,7 @@ def _predictors(
 
 
 def _predictor(
-    settings: Settings, warehouse: "Warehouse", name: str, plan: "TestPlan"
+    settings: Settings, warehouse: "Warehouse", name: str, plan: "TestPlan", max_new: int | None
 ) -> "Predictor":
     from training.evaluation.adapter import AdapterPredictor, resolve
     from training.evaluation.baseline import BaselinePredictor
@@ -149,7 +156,8 @@ def _predictor(
         role = _role(settings, name.removeprefix(_ENDPOINT))
         return EndpointPredictor(role, warehouse.ledger, seed=plan.seeds[0])
     home = warehouse.home
-    made = AdapterPredictor(home, resolve(home, name), device=settings.training.device)
+    device = settings.training.device
+    made = AdapterPredictor(home, resolve(home, name), device=device, max_new=max_new)
     made.load()
     return made
 

@@ -7,7 +7,7 @@ Slot-filling that copies words knows nothing of types: Tool is high, AST is low,
 with the right tool's arguments is an array that came as a string, an object, a number. `present`
 when Tool is at least MIN_TOOL, AST lies at least MIN_GAP below it beyond the interval, and a
 wrong type is among the mistakes of at least MIN_TYPED of the calls that fail with the right tool,
-or parameters other than strings fail at least TYPE_RATIO times as often as strings.
+or parameters of another type fail oftener than strings do, their 95% intervals apart.
 """
 
 import json
@@ -20,7 +20,7 @@ from training.metrics import Figure, bootstrap, paired, share
 
 Row = Mapping[str, Any]
 MIN_TOOL, MIN_GAP = 0.5, 0.15
-MIN_TYPED, TYPE_RATIO = 0.25, 2.0
+MIN_TYPED = 0.25
 _LEAST = 5  # parameters of a type before its share says anything
 _WRONG = ("missing", "extra", "wrong_type", "wrong_value")
 
@@ -83,16 +83,17 @@ def _by_type(rows: Any) -> dict[str, dict[str, int]]:
 
 
 def _worst(by_type: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Types other than strings that fail clearly oftener than strings, the worst first."""
-    plain = by_type.get("string", {"n": 0, "wrong": 0})
-    floor = plain["wrong"] / plain["n"] if plain["n"] else 0.0
+    """Types other than strings that fail oftener than strings beyond both intervals, the worst
+    first."""
+    plain = by_type.get("string")
+    limit = share(plain["wrong"], plain["n"]).high if plain else MIN_TYPED
     rates = {
-        kind: held["wrong"] / held["n"]
+        kind: share(held["wrong"], held["n"])
         for kind, held in by_type.items()
         if kind not in ("string", "undeclared") and held["n"] >= _LEAST
     }
-    bad = [kind for kind, rate in rates.items() if rate > 0 and rate >= TYPE_RATIO * floor]
-    return sorted(bad, key=lambda kind: (-rates[kind], kind))
+    bad = [kind for kind, rate in rates.items() if rate.low > limit]
+    return sorted(bad, key=lambda kind: (-rates[kind].value, kind))
 
 
 def _told(

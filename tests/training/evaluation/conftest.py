@@ -7,7 +7,7 @@ import pytest
 
 from tests.training.conftest import embed, make_world
 from training.evaluation.items import Item, TestPlan, make_items
-from training.evaluation.predictors import Answered, Asked, OnDone, answered
+from training.evaluation.predictors import Answered, Asked, OnDone, PredictorKind, answered
 from training.set_policy import SetPolicy
 from training.training_set import TrainingSet, build_training_set
 
@@ -19,7 +19,7 @@ Say = Callable[[Asked], Answered]
 class Scripted:
     """Says what `say` says of each question."""
 
-    kind = "baseline"
+    kind: PredictorKind = "baseline"
 
     def __init__(self, label: str, say: Say) -> None:
         self.label, self._say = label, say

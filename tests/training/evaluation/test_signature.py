@@ -36,6 +36,13 @@ def test_arrays_that_are_left_out_while_strings_are_right_are_too() -> None:
     assert found.typed["value"] == 0.0
 
 
+def test_a_copier_of_words_has_it_however_many_words_it_copies_wrongly() -> None:
+    """Slot copying on the demo's contracts: string 275 of 539 wrong, array 24 of 24."""
+    held = rows({"string": "wrong_value", "array": "missing"}, 20)
+    held += rows({"string": "match", "array": "missing"}, 20) + rows({"string": "match"}, 40)
+    assert signature(held).present
+
+
 @pytest.mark.parametrize(
     "held",
     [

@@ -94,6 +94,8 @@ def read_rows(path: Path) -> list[tuple[int, str, list[Any]]]:
             )
         calls = [_call(call, f"{where}, call {i}", True) for i, call in enumerate(row["calls"])]
         rows.append((line, row["id"], calls))
+    if not rows:
+        raise UnreadableInput(f'{path}: empty; expected {{"id": "...", "calls": [{_CALL}]}} a line')
     return rows
 
 

@@ -220,6 +220,7 @@ def test_files_that_cannot_be_opened_or_read_as_text(files: Files):
     ("row", "told"),
     [
         ("{", "calls.jsonl, line 1: not JSON"),
+        ("\n", "calls.jsonl: empty; expected"),
         ({"id": "x"}, "line 1: found id a text; expected"),
         ({"id": 1, "calls": []}, "line 1: found id a number, calls a list; expected"),
         ({"id": "x", "calls": [7]}, "line 1, call 0: found a number; expected a call"),

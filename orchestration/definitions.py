@@ -15,7 +15,9 @@ import assets.servers.defs
 import assets.synthesis.defs
 import assets.vectors.defs
 import serving.defs
+import training.ablations.defs
 import training.defs
+import training.evaluation.defs
 from assets.partitions import NIGHTLY, marketplaces
 from orchestration.automation import on_new_data
 from orchestration.resources import default_resources
@@ -30,6 +32,8 @@ ROOMS = (
     assets.vectors.defs,
     assets.synthesis.defs,
     training.defs,
+    training.evaluation.defs,
+    training.ablations.defs,
     serving.defs,
 )
 # Fan-ins that follow new data by themselves. The adapters are not among them: `retrain_on_drift`
@@ -83,6 +87,12 @@ def jobs() -> list[Any]:
             "train",
             selection=[*TRAINED, *MEASURED],
             description="Fine-tune each role, measure it, crown only a better champion.",
+        ),
+        dg.define_asset_job(
+            "ablate",
+            selection=["ablations"],
+            description="Raw or filtered, random or hard, with or without evolution: what it is"
+            " worth, on the same held-out items. Takes long; by hand.",
         ),
         dg.define_asset_job(
             "serve",

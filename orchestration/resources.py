@@ -19,11 +19,14 @@ from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.writer import Writer
 from assets.vectors.embed import Embedder, MiniLM
 from orchestration.launching import deploy_policy
+from orchestration.pipes import Place, Scripts
 from orchestration.settings import Settings, load_settings
-from training.caller import CallerSettings
-from training.defs import Trainer
+from training.ablations.run import AblationSettings
+from training.profiles import settings_for
 from training.retrain import RetrainPolicy
-from training.retriever import RetrieverSettings
+from training.retriever_settings import RetrieverSettings
+from training.set_policy import SetPolicy
+from training.trainer import Trainer
 from warehouse.effects.llm import Role
 from warehouse.store import Warehouse
 
@@ -138,15 +141,52 @@ def writer(settings: Settings) -> Writer:
 
 
 def trainer(settings: Settings) -> Trainer:
-    """What is trained and for how long."""
+    """What is trained, on which split, for how long, and how it is measured."""
     chosen = settings.training
     common: dict[str, Any] = {"device": chosen.device, "seed": chosen.seed}
-    tiny = {"steps": chosen.caller_pretrain_steps, "seed": chosen.seed}
+    steps = chosen.caller_pretrain_steps
+    tiny = {"seed": chosen.seed, **({"steps": steps} if steps else {})}
+    retriever = RetrieverSettings(epochs=chosen.retriever_epochs, **common)
+    caller = settings_for(
+        chosen.caller_base,
+        chosen.caller.profile,
+        **{"tiny": tiny, **common, **chosen.caller.changed()},
+    )
     return Trainer(
-        retriever=RetrieverSettings(epochs=chosen.retriever_epochs, **common),
-        caller=CallerSettings(epochs=chosen.caller_epochs, tiny=tiny, **common),
+        split=SetPolicy(
+            cutoff=chosen.split.cutoff,
+            unseen_tool_share=chosen.split.unseen_tools,
+            seen_tool_share=chosen.split.seen_tools,
+        ),
+        retriever=retriever,
+        retriever_base=chosen.retriever_base,
+        caller=caller,
         caller_base=chosen.caller_base,
         drift=RetrainPolicy(min_share=chosen.drift_threshold),
+        ablations=AblationSettings(
+            roles=("retriever", "caller") if chosen.ablate_caller else ("retriever",),
+            seeds=chosen.ablation_seeds,
+            retriever=retriever,
+            retriever_base=chosen.retriever_base,
+            caller=caller,
+            caller_base=chosen.caller_base,
+        ),
+        keep_releases=chosen.keep_releases,
+    )
+
+
+def scripts(settings: Settings) -> Scripts:
+    """Where training scripts run."""
+    chosen = settings.training
+    return Scripts(
+        Place(
+            kind=chosen.runs_on,
+            processes=chosen.processes,
+            gpus=chosen.gpus,
+            ray_address=chosen.ray_address,
+            image=chosen.image,
+            namespace=chosen.namespace,
+        )
     )
 
 
@@ -183,7 +223,7 @@ def default_resources() -> Mapping[str, Any]:
         "embedder": _resource(embedder),
         "writer": _resource(writer),
         "trainer": _resource(trainer),
-        "pipes": dg.PipesSubprocessClient(),
+        "scripts": _resource(scripts),
     }
 
 

@@ -32,6 +32,7 @@ from pydantic_settings import (
 )
 
 from orchestration.markets import Marketplaces, extra_names
+from orchestration.training_settings import Training
 
 PREFIX = "TOOLMILL_"
 CONFIG = "TOOLMILL_CONFIG"  # the path of toolmill.toml, when it is not in the working directory
@@ -187,20 +188,6 @@ class Synthesis(_Part):
     )
     judge_threshold: float = Field(default=6.0, ge=1, le=10)
     judge_votes: int = Field(default=1, ge=1, le=9)
-
-
-class Training(_Part):
-    """The models that are trained and for how long."""
-
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    retriever_epochs: int = Field(default=3, ge=1)
-    caller_base: str = Field(default="tiny", description="tiny, a local path, or a hub id")
-    caller_pretrain_steps: int = Field(default=300, ge=1, description="of the base `tiny`")
-    caller_epochs: int = Field(default=1, ge=1)
-    seed: int = 7
-    drift_threshold: float = Field(
-        default=0.01, ge=0, le=1, description="share of changed tools that asks for retraining"
-    )
 
 
 class Serve(_Part):

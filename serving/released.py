@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from assets.vectors.embed import Embedder, MiniLM, save_encoder
+from assets.vectors.embed import Embedder, save_encoder
 from assets.vectors.index import embed_texts, text_digest
 from serving.index import Index, Source, build_index, point_to
+from training.evaluate import BASE_LABEL, retriever_of
 from warehouse.lance import TEXTS, LanceStore, vector_key
 from warehouse.progress import Progress, Silent
 
@@ -34,8 +35,8 @@ def make_router_index(
     `retriever` is "base" or the digest of an adapter under `<home>/models`. Only texts whose vector
     the store lacks are embedded.
     """
-    adapter = None if retriever == "base" else retriever
-    encoder = MiniLM(home / "models" / adapter if adapter else None)
+    adapter = None if retriever == BASE_LABEL else retriever
+    encoder = retriever_of(home, retriever)
     save_encoder(encoder, home)
     step = progress or Silent()
     version = build_index(

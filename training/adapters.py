@@ -46,6 +46,15 @@ def adapter_row(card: Mapping[str, Any]) -> dict[str, Any]:
     return {"model": card["name"], **{name: card[name] for name in _COLUMNS if name != "model"}}
 
 
+def adapter_metadata(card: Mapping[str, Any]) -> dict[str, Any]:
+    """What the run's page shows of a training: its loss, speed, memory, and what it noted."""
+    names = ("pairs", "loss_first", "loss_last", "steps", "seconds", "tokens_per_s", "step_ms")
+    more = ("peak_mb", "packing_efficiency", "resumed_from", "profile")
+    known = {name: card[name] for name in (*names, *more) if card.get(name) is not None}
+    notes = {"notes": "; ".join(card["notes"])} if card.get("notes") else {}
+    return {**known, "losses": list(card.get("losses", [])), **notes}
+
+
 def adapter_rules(home: Path, card: Mapping[str, Any]) -> list[Verdict]:
     """The audit: the loss fell, it is a number, and the adapter can be read."""
     first, last = card["loss_first"], card["loss_last"]

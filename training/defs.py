@@ -13,7 +13,7 @@ from training.caller import resolved_base
 from training.drift import DRIFT, drift_row, drift_state
 from training.model_card import write_card
 from training.models import TrainingFailed, card, write_job
-from training.offers import load_pool
+from training.offers import BadOffer, load_pool
 from training.profiles import CallerSettings
 from training.retrain import decide
 from training.retriever import retriever_base
@@ -110,7 +110,7 @@ def _adapter_asset(role: str, description: str) -> dg.AssetsDefinition:
         try:
             name, job = _job(warehouse, trainer, role)
             made = _trained(context, warehouse, scripts, role, name, job)
-        except (DagsterPipesExecutionError, TrainingFailed) as error:
+        except (DagsterPipesExecutionError, TrainingFailed, BadOffer) as error:
             told = RuntimeError(f"{role} training failed; its last words are in the log ({error})")
             yield from refuse(context, warehouse, f"{role}_adapter", "training", told)
             return

@@ -10,6 +10,7 @@ from assets.partitions import NIGHTLY
 from orchestration.definitions import build_defs
 
 GRAPH = """
+ablations training - <- judgements pairs training_set [gpu]
 caller_adapter training - <- training_set [gpu]
 caller_champion training on_new_data <- caller_evaluation [-]
 caller_evaluation training on_new_data <- caller_adapter training_set [gpu]
@@ -80,7 +81,7 @@ def test_only_the_nightly_assets_are_partitioned_by_marketplace(defs: dg.Definit
 
 def test_the_definitions_load_and_every_job_resolves(defs: dg.Definitions) -> None:
     dg.Definitions.validate_loadable(defs)
-    for name in ("nightly", "fan_in", "train", "serve"):
+    for name in ("nightly", "fan_in", "train", "ablate", "serve"):
         assert defs.resolve_job_def(name).name == name
 
 

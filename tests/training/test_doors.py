@@ -6,18 +6,23 @@ import dagster as dg
 import pytest
 
 import training.defs
+from orchestration.pipes import Scripts
 from training.adapters import adapter_table
-from training.caller import CallerSettings
-from training.defs import Trainer
 from training.models import card
+from training.offers import save_pool
+from training.profiles import CallerSettings
 from training.retriever import RetrieverSettings
+from training.trainer import Trainer
 from training.training_set import TRAINING_SET
 from warehouse.store import Warehouse
 
 
 @pytest.fixture
-def filled(warehouse: Warehouse, train_rows: list[dict], test_rows: list[dict]) -> Warehouse:
+def filled(
+    warehouse: Warehouse, train_rows: list[dict], test_rows: list[dict], pool: dict[str, dict]
+) -> Warehouse:
     frame = TRAINING_SET.frame([*train_rows, *test_rows])
+    save_pool(warehouse.home, TRAINING_SET.digest(frame), pool)
     warehouse.tables.promote(warehouse.tables.stage(TRAINING_SET, frame), "test", [])
     return warehouse
 
@@ -27,7 +32,7 @@ def train(warehouse: Warehouse, role: str, **settings: object) -> dg.ExecuteInPr
     resources = {
         "warehouse": warehouse,
         "trainer": Trainer(retriever=chosen, caller=CallerSettings(), caller_base="/no/such/model"),
-        "pipes": dg.PipesSubprocessClient(),
+        "scripts": Scripts(),
     }
     asset = getattr(training.defs, f"{role}_adapter")
     return dg.materialize([asset], resources=resources, raise_on_error=False)

@@ -1,0 +1,179 @@
+"""The door of evaluation: each role's figures, its gates and its champion.
+
+What belongs here: the assets. What does not: measuring (beside this), rules (`training/gate.py`).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import dagster as dg
+import polars as pl
+
+from assets.contracts.canonical import tool_text
+from assets.contracts.clear import firewall
+from assets.contracts.snapshot import SNAPSHOTS
+from assets.vectors.index import contract_of
+from training.champion import UNTRAINED, consider, in_service
+from training.evaluate import (
+    BASE_LABEL,
+    RETRIEVER_EVALUATION,
+    NothingToEvaluate,
+    encoder,
+    evaluate_retriever,
+    recall_summary,
+)
+from training.evaluation.nightly import nightly_rows
+from training.evaluation.predictors import CannotPredict
+from training.evaluation.summary import call_summary
+from training.evaluation.table import CALLER_EVALUATION
+from training.gate import as_rows, gates_table, weighed
+from training.model_card import write_card
+from training.offers import BadOffer
+from training.split import TRAIN
+from training.state import last_adapter, set_name
+from training.trainer import Trainer
+from training.training_set import TRAINING_SET
+from warehouse.audit import Audit, Verdict, expect_unique
+from warehouse.digest import digest
+from warehouse.lance import LanceStore
+from warehouse.progress import Lines
+from warehouse.publish import Published, audited, publish, publish_digest, refuse
+from warehouse.store import Warehouse
+from warehouse.tables import TableSpec
+
+Row = dict[str, Any]
+Measure = Callable[[Sequence[Row], str, str], Row]
+
+
+@dg.asset(
+    deps=["retriever_adapter", "training_set"],
+    group_name="training",
+    check_specs=audited("retriever_evaluation"),
+    pool="lance",
+    description="Rank of the right tool for each request of servers never trained on.",
+)
+def retriever_evaluation(
+    context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
+) -> Published:
+    candidate = last_adapter(warehouse, "retriever")["model"]
+    store = LanceStore(warehouse.home / "lance")
+    labels = dict.fromkeys([BASE_LABEL, in_service(warehouse.home, "retriever").model, candidate])
+    clear = firewall(warehouse).clear(warehouse.tables.read(SNAPSHOTS).to_dicts())
+    texts = [tool_text(contract_of(row)) for row in clear]
+    try:
+        rows = evaluate_retriever(
+            warehouse.tables.read(TRAINING_SET).filter(pl.col("split") != TRAIN).to_dicts(),
+            texts,
+            {label: encoder(warehouse.home, label, store) for label in labels},
+            set_name(warehouse),
+        )
+    except NothingToEvaluate as error:
+        yield from refuse(context, warehouse, "retriever_evaluation", "test_items", error)
+        return
+    summary = recall_summary(rows, candidate)
+    yield from publish(
+        context,
+        warehouse,
+        RETRIEVER_EVALUATION,
+        RETRIEVER_EVALUATION.frame(rows),
+        expectations=[expect_unique("model", "pair_id")],
+        metadata={
+            "n": summary["n"],
+            "recall_at_1_base": summary["recall_at_1"]["incumbent"]["value"],
+            "recall_at_1": summary["recall_at_1"]["candidate"]["value"],
+            "recall_at_5": summary["recall_at_5"]["candidate"]["value"],
+            "summary": dg.MetadataValue.json(summary),
+        },
+    )
+
+
+@dg.asset(
+    deps=["caller_adapter", "training_set"],
+    group_name="training",
+    check_specs=audited("caller_evaluation"),
+    pool="gpu",
+    description="Tool, arguments, abstention and phantom calls of the caller, beside BM25 + slots.",
+)
+def caller_evaluation(
+    context: dg.AssetExecutionContext,
+    warehouse: dg.ResourceParam[Warehouse],
+    trainer: dg.ResourceParam[Trainer],
+) -> Published:
+    candidate = last_adapter(warehouse, "caller")["model"]
+    incumbent = in_service(warehouse.home, "caller").model
+    try:
+        rows, notes = nightly_rows(
+            warehouse, candidate, incumbent, trainer.caller_test, Lines(context.log.info)
+        )
+        summary = call_summary(rows, candidate)
+    except (NothingToEvaluate, CannotPredict, BadOffer) as error:
+        yield from refuse(context, warehouse, "caller_evaluation", "test_items", error)
+        return
+    yield from publish(
+        context,
+        warehouse,
+        CALLER_EVALUATION,
+        CALLER_EVALUATION.frame(rows),
+        expectations=[expect_unique("model", "item_id")],
+        metadata={
+            "n": summary["n"],
+            "items": summary["items"],
+            **{
+                name: summary[name]["candidate"]["value"] for name in ("valid", "tool_ok", "ast_ok")
+            },
+            "baseline_ast": summary["ast_ok"]["incumbent"]["value"],
+            "phantom_rate": summary["gate"]["phantom_rate"]["value"],
+            "signature": summary["signature"]["told"],
+            "left_out": "; ".join(notes) or "nothing",
+            "summary": dg.MetadataValue.json(summary),
+        },
+    )
+
+
+def _champion_asset(role: str, spec: TableSpec, measure: Measure, description: str):
+    @dg.asset(
+        name=f"{role}_champion",
+        deps=[f"{role}_evaluation"],
+        group_name="training",
+        check_specs=audited(f"{role}_champion"),
+        description=description,
+    )
+    def crowned(
+        context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
+    ) -> Published:
+        last = last_adapter(warehouse, role)
+        standing = in_service(warehouse.home, role)
+        against = UNTRAINED[role] if standing.model == last["model"] else standing.model
+        rows = warehouse.tables.read(spec).to_dicts()
+        gates, summary = weighed(role, rows, last["model"], against, measure)
+        made = consider(warehouse.home, role, last["model"], last["training_set"], gates, summary)
+        now = made.champion.model
+        own = now == last["model"]  # its card tells the evaluation that crowned it
+        told = (made.champion.evidence, made.champion.gates) if own else (summary, made.gates)
+        write_card(warehouse.home, last["model"], summary=told[0], gates=as_rows(told[1]))
+        yield from publish_digest(
+            f"{role}_champion",
+            digest({"role": role, "model": now}),
+            Audit([Verdict("better_or_kept", True, made.why)]),
+            model=now,
+            promoted=made.promoted,
+            why=made.why,
+            gates=dg.MetadataValue.md(gates_table(made.gates)),
+            serves=standing.told or "the champion",
+        )
+
+    return crowned
+
+
+retriever_champion = _champion_asset(
+    "retriever",
+    RETRIEVER_EVALUATION,
+    recall_summary,
+    "The best retriever so far; a candidate must be better beyond its interval.",
+)
+caller_champion = _champion_asset(
+    "caller",
+    CALLER_EVALUATION,
+    call_summary,
+    "The best caller so far; it starts with BM25 selection and slot copying.",
+)

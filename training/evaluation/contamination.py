@@ -84,6 +84,8 @@ class Contamination:
         """JSON: n, trained, short, the rules, and a rate with its interval per kind and for any."""
         n = len(self.flags)
         rates = {kind: share(sum(kind in f.kinds for f in self.flags), n) for kind in KINDS}
+        if not self.bounds.cosine:
+            rates["near"] = share(0, 0)  # not asked: no zero of n
         rates["any"] = share(sum(f.contaminated for f in self.flags), n)
         return {
             "set": name,

@@ -78,6 +78,7 @@ def test_the_summary_has_rates_with_intervals_and_says_its_rules() -> None:
         "n": 4,
     }
     assert "near: not asked" in told["rules"], "no vectors were given"
+    assert told["rates"]["near"]["n"] == 0
     json.dumps(told)
 
 

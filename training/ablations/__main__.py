@@ -1,4 +1,4 @@
-"""The ablations by hand: `python -m training.ablations --home HOME [--seeds 7 8] [--epochs 2]`.
+"""The ablations by hand: `python -m training.ablations --home HOME [--seeds 7 8] [--set epochs=2]`.
 
 Belongs here: arguments, progress on stderr, the summary as JSON on stdout, the report's files.
 """
@@ -7,8 +7,10 @@ import argparse
 import json
 import os
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from assets.vectors.embed import MiniLM
 from training.ablations.arms import ARMS
@@ -19,7 +21,7 @@ from training.ablations.table import ablation_summary, ablation_table, draw
 from training.evaluate import NothingToEvaluate
 from training.models import TrainingFailed
 from training.profiles import profile_of
-from training.retriever_settings import RetrieverSettings
+from training.retriever_settings import RetrieverSettings, read_settings
 from warehouse.files import write_atomically
 from warehouse.progress import Lines
 from warehouse.store import Warehouse
@@ -28,30 +30,36 @@ from warehouse.store import Warehouse
 def main(argv: list[str] | None = None) -> int:
     """0 done, 1 failed, 2 usage."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    warnings.simplefilter("ignore", FutureWarning)
     asked = _arguments(argv)
-    base = RetrieverSettings(device=asked.device, threads=asked.threads)
+    try:
+        return _run(asked)
+    except (TrainingFailed, NothingToEvaluate) as error:
+        _stderr(f"ablations: {error}")
+        return 1
+
+
+def _run(asked: argparse.Namespace) -> int:
     caller = replace(profile_of(asked.caller_base), device=asked.device, threads=asked.threads)
     settings = AblationSettings(
         roles=tuple(asked.roles),
         arms=tuple(asked.arms),
         seeds=tuple(asked.seeds),
-        retriever=replace(base, epochs=asked.epochs) if asked.epochs else base,
+        retriever=_retriever(asked),
         retriever_base=asked.base,
         caller=caller,
         caller_base=asked.caller_base,
     )
     warehouse = Warehouse(asked.home, asked.state or asked.home / "state")
     lines = Lines(_stderr)
-    try:
-        sets = ablation_sets(warehouse, MiniLM(threads=asked.threads))
-        rows = run_ablations(
-            asked.home, sets.accepted, sets.raw, sets.pool, sets.texts, sets.name, settings, lines,
-            lambda at: lines.update("training", at["step"], at["steps"], loss=at["loss"])
-            if "step" in at else None,
-        )  # fmt: skip
-    except (TrainingFailed, NothingToEvaluate) as error:
-        _stderr(f"ablations: {error}")
-        return 1
+    sets = ablation_sets(warehouse, MiniLM(threads=asked.threads))
+    rows = run_ablations(
+        asked.home, sets.accepted, sets.raw, sets.pool, sets.texts, sets.name, settings, lines,
+        lambda at: lines.update("training", at["step"], at["steps"], loss=at["loss"])
+        if "step" in at else None,
+    )  # fmt: skip
     summary = ablation_summary(rows)
     out = asked.out or asked.home / "reports" / "ablations"
     out.mkdir(parents=True, exist_ok=True)
@@ -64,6 +72,18 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
+def _retriever(asked: argparse.Namespace) -> RetrieverSettings:
+    """The retriever's settings with those given by hand. Raises TrainingFailed."""
+    given: dict[str, Any] = {"device": asked.device, "threads": asked.threads}
+    for one in asked.set:
+        name, _, value = one.partition("=")
+        try:
+            given[name] = json.loads(value)
+        except ValueError:
+            given[name] = value  # a word
+    return read_settings(given)
+
+
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m training.ablations", description=__doc__)
     parser.add_argument("--home", type=Path, required=True, help="data folder with its tables")
@@ -72,7 +92,9 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--roles", nargs="+", choices=ROLES, default=[ROLES[0]])
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[7, 8, 9])
-    parser.add_argument("--epochs", type=int, help="of the retriever (default: its own)")
+    parser.add_argument(
+        "--set", nargs="+", default=[], metavar="NAME=VALUE", help="of the retriever: epochs=2"
+    )
     parser.add_argument("--base", default="minilm", help="the retriever's")
     parser.add_argument("--caller-base", default="tiny")
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))

@@ -63,7 +63,7 @@ def learnt(arm: str, accepted: Sequence[Row], raw: Sequence[Row], seed: int) -> 
     """
     kept = [row for row in accepted if row["split"] == TRAIN]
     if arm in (RAW, RAW_ALL):
-        rows = _unseen(raw, accepted)
+        rows = _one_call(_unseen(raw, accepted))
         rows = _draw(rows, len(_one_call(kept)), seed) if arm == RAW else rows
     elif arm == PLAIN:
         rows = [row for row in kept if not row.get("evolved")]

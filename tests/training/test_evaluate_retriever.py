@@ -1,0 +1,85 @@
+"""Ranks become figures a split; what decides is measured on servers never trained on."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.evaluate import (
+    MEASURES,
+    RETRIEVER_EVALUATION,
+    NothingToEvaluate,
+    evaluate_retriever,
+    recall_summary,
+)
+from training.evaluate import testable as held_out
+
+
+def item(model: str, name: str, rank: int, split: str | None = "unseen_server") -> dict:
+    return {
+        "model": model, "pair_id": name, "rank": rank, "split": split, "pool": 20,
+        "server_id": f"s{name}", "text_digest": f"t{name}", "tool": name, "kind": "direct",
+        "training_set": "set",
+    }  # fmt: skip
+
+
+def test_every_split_has_its_figures_and_unseen_servers_decide() -> None:
+    ranks = {"unseen_server": (1, 2, 1, 11), "seen_tool": (1, 1), "unseen_time": (3,)}
+    rows = [
+        item(model, f"{split}{at}", rank + (2 if model == "base" else 0), split)
+        for model in ("m", "base")
+        for split, held in ranks.items()
+        for at, rank in enumerate(held)
+    ]
+    found = recall_summary(RETRIEVER_EVALUATION.frame(rows).to_dicts(), "m")
+    assert found["n"] == 4
+    assert found["chance"] == 0.05
+    assert found["recall_at_1"]["candidate"]["value"] == 0.5
+    assert found["recall_at_10"]["candidate"]["value"] == 0.75
+    assert found["recall_at_1"]["incumbent"]["value"] == 0.0
+    assert found["gain_at_1"]["value"] == 0.5
+    assert found["mrr"]["candidate"]["value"] == pytest.approx((1 + 0.5 + 1 + 1 / 11) / 4, abs=1e-4)
+    assert set(found["splits"]) == set(ranks)
+    assert found["splits"]["seen_tool"]["gain_at_1"]["value"] == 1.0
+    assert found["splits"]["unseen_server"]["gain_mrr"] == found["gain_mrr"]
+
+
+def test_rows_of_before_there_were_splits_are_of_unseen_servers() -> None:
+    rows = [item(model, name, 1, None) for model in ("m", "base") for name in "ab"]
+    assert recall_summary(rows, "m")["n"] == 2
+
+
+def test_without_unseen_servers_or_the_same_items_nothing_is_compared() -> None:
+    rows = [item(model, "a", 1, "seen_tool") for model in ("m", "base")]
+    with pytest.raises(NothingToEvaluate, match="of seen_tool; a paired comparison"):
+        recall_summary(rows, "m")
+    with pytest.raises(NothingToEvaluate, match="2 items and base on 1"):
+        recall_summary([item("m", "a", 1), item("m", "b", 1), item("base", "a", 1)], "m")
+
+
+@given(st.integers(1, 400), st.integers(1, 400))
+def test_a_better_rank_is_never_worth_less(one: int, other: int) -> None:
+    for name, worth in MEASURES.items():
+        assert 0 <= worth(one) <= 1, name
+        if one <= other:
+            assert worth(one) >= worth(other)
+        assert worth(1) == 1
+
+
+def test_only_held_out_rows_with_one_call_are_asked(test_rows: list) -> None:
+    changed = [
+        {**test_rows[0], "task": "no_tool", "positive": None},
+        {**test_rows[1], "task": "parallel"},
+        {**test_rows[2], "split": "train"},
+        test_rows[3],
+    ]
+    assert [row["pair_id"] for row in held_out(changed)] == [test_rows[3]["pair_id"]]
+
+
+def test_vectors_that_are_no_numbers_rank_last(test_rows: list) -> None:
+    def broken(texts: list, _: bool) -> np.ndarray:
+        return np.full((len(texts), 2), np.nan, np.float32)
+
+    pool = sorted({row["positive"] for row in test_rows})
+    ranked = evaluate_retriever(test_rows, pool, {"broken": broken}, "set")  # type: ignore[dict-item]
+    assert {row["rank"] for row in ranked} == {len(pool)}

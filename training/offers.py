@@ -19,6 +19,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from assets.contracts.canonical import tool_text
 from training.offers_near import Nearness, words_of
 from training.split import TRAIN
@@ -28,6 +30,7 @@ Contract = Mapping[str, Any]
 Entry = Mapping[str, Any]
 RANDOM, HARD, MIXED = "random", "hard", "mixed"
 DISTRACTORS = (RANDOM, HARD, MIXED)
+_NEAREST = 512  # of other servers; more than an offer of 100 needs
 _TELLING = 0.1  # a word that more of the tools hold says little about what a tool can do
 
 
@@ -70,11 +73,10 @@ class Pool(Mapping[str, Contract]):
     def ranked(self, name: str) -> list[str]:
         """The others, neighbours of the same server first, the lexically nearest first in each."""
         if name not in self._ranked:
-            own = self.server(name)
-            found = [other for other in self._near.nearest(name) if other != name]
-            beside = [other for other in found if own and self.server(other) == own]
-            held = set(beside)
-            self._ranked[name] = beside + [other for other in found if other not in held]
+            own, found = self.server(name), self._near.nearest(name)
+            beside = (self._servers[found] == own) & (own != "")
+            order = [*found[beside], *found[~beside][:_NEAREST]]
+            self._ranked[name] = [other for at in order if (other := self.names[at]) != name]
         return self._ranked[name]
 
     def speaks_of(self, text: str) -> set[str]:
@@ -84,6 +86,10 @@ class Pool(Mapping[str, Contract]):
     @cached_property
     def names(self) -> list[str]:
         return list(self._contracts)
+
+    @cached_property
+    def _servers(self) -> np.ndarray:
+        return np.array([self.server(name) for name in self.names])
 
     @cached_property
     def _texts(self) -> dict[str, str]:

@@ -34,14 +34,15 @@ class Nearness:
         norms = [math.fsum(map(self._weights.__getitem__, self._words[n])) for n in self._names]
         self._norms = np.sqrt(np.maximum(norms, 1e-9))
 
-    def nearest(self, name: str) -> list[str]:
-        """All texts that share a word with this one, itself included, the nearest first."""
+    def nearest(self, name: str) -> np.ndarray:
+        """Places, in the order of the names, of all texts that share a word with this one, itself
+        included, the nearest first."""
         scores = np.zeros(len(self._names))
         for word in sorted(self._words[name]):
             scores[self._places[word]] += self._weights[word]
         found = np.flatnonzero(scores)
         near = np.round(scores[found] / self._norms[found], 6)
-        return [self._names[at] for at in found[np.argsort(-near, kind="stable")]]
+        return found[np.argsort(-near, kind="stable")]
 
     def sharing(self, words: Collection[str], *, most: float) -> set[str]:
         """Texts that hold one of the words, those left out that more than the share `most` hold."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from training.set_policy import SetPolicy
 from training.split import SALTS, SPLITS, TEST_SPLITS, UNSEEN_TIME
-from warehouse.digest import digest
+from warehouse.digest import sha256
 from warehouse.files import write_atomically
 
 Row = Mapping[str, Any]
@@ -50,7 +50,7 @@ def manifest_of(
         "providers": _counted(rows, "provider"),
         "licences": _counted(rows, "license"),
         "contracts": dict(contracts),
-        "row_digests": {row["pair_id"]: digest(dict(row)) for row in rows},
+        "row_digests": {row["pair_id"]: _digest(row) for row in rows},
     }
 
 
@@ -66,6 +66,11 @@ def load_manifest(home: Path, training_set: str) -> dict[str, Any] | None:
     `rows`, `servers` and `tools` by "train" and "test", and neither tokens nor policy."""
     path = home / "training_sets" / f"{training_set}.json"
     return json.loads(path.read_bytes()) if path.exists() else None
+
+
+def _digest(row: Row) -> str:
+    """Of one row, as JSON with sorted keys: it needs no canonical numbers, and there are many."""
+    return sha256(json.dumps(dict(row), sort_keys=True, ensure_ascii=False).encode())
 
 
 def _counted(rows: Sequence[Row], column: str) -> dict[str, int]:

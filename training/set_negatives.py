@@ -52,8 +52,11 @@ def add_negatives(
             out = {own, *twins[own], *near.twins[row["positive"]]}
             pool[own]["twins"] = sorted((out & pool.keys()) - {own})
             worst = dict.fromkeys([*hard.get(own, ()), *near.others[row["positive"]]])
-            fit = {texts[name]: name for name in reversed(worst) if name in may - out}
-            row["negatives"] = json.dumps(list(fit.values())[::-1][: policy.negatives])
+            fit: dict[str, str] = {}
+            for name in worst:
+                if name in may and name not in out:
+                    fit.setdefault(texts[name], name)
+            row["negatives"] = json.dumps(list(fit.values())[: policy.negatives])
 
 
 class _Near:

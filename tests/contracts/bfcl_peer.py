@@ -1,10 +1,12 @@
 """BFCL's own checker behind JSON Lines: the other side of the differential test.
 
 Run by the Python of an environment that holds `bfcl-eval` (`scripts/bfcl_env.sh FOLDER` makes one
-without its many dependencies), never by ours. The checker's module imports the table of all models,
-and with it the clients of every vendor, to learn one thing: whether a model's names have "_" for
-".". A table that says no takes its place before the import; nothing else is replaced. For the two
-relevance categories the runner's rule is applied to decoded calls by its own function.
+without its many dependencies), never by ours. Two modules are replaced before the import, neither
+of which the checks use: the table of all models, which imports the clients of every vendor, to
+learn whether a model's names have "_" for "." (ours says no), and `filelock`, which guards its
+result files. What BFCL's runner does before and beside the checker is done by its own functions:
+is it a list of calls at all, and is it an empty one. Only the last line of its relevance check (a
+call is right, or wrong) is said again here, for it sits in a function that needs a model's handler.
 
 A line in is {"item", "category", "language", "function", "truth"}, which registers an item, or
 {"of": item, "calls": [{name: arguments}]}, which is answered in order by {"valid", "error"},
@@ -15,8 +17,10 @@ seconds in the checker, and the calls it came back from.
 import contextlib
 import io
 import json
+import os
 import signal
 import sys
+import tempfile
 import time
 import types
 from collections import defaultdict
@@ -30,16 +34,21 @@ class _Model:
     underscore_to_dot = False
 
 
-def _checker() -> tuple[Any, Any]:
+def _checker(folder: str) -> Any:
+    """(the checker, its languages, is it a list of calls, is it an empty one)."""
+    os.environ["BFCL_PROJECT_ROOT"] = folder  # where its settings make folders when imported
     table = types.ModuleType("bfcl_eval.constants.model_config")
     table.MODEL_CONFIG_MAPPING = defaultdict(_Model)  # type: ignore[attr-defined]
-    sys.modules[table.__name__] = table
+    lock = types.ModuleType("filelock")
+    lock.FileLock = object  # type: ignore[attr-defined]
+    sys.modules.update({table.__name__: table, "filelock": lock})
+    from bfcl_eval import utils  # type: ignore[import-not-found]
     from bfcl_eval.constants.enums import Language  # type: ignore[import-not-found]
     from bfcl_eval.eval_checker.ast_eval.ast_checker import (  # type: ignore[import-not-found]
         ast_checker,
     )
 
-    return ast_checker, Language
+    return ast_checker, Language, utils.is_function_calling_format_output, utils.is_empty_output
 
 
 class _Hangs(BaseException):
@@ -50,20 +59,12 @@ def _ring(*_: Any) -> None:
     raise _Hangs
 
 
-def _decodable(calls: Any) -> bool:
-    """What the runner lets through to the checker: a list of one-name objects of arguments."""
-    return isinstance(calls, list) and all(
-        isinstance(call, dict) and len(call) == 1 and isinstance(next(iter(call.values())), dict)
-        for call in calls
-    )
-
-
-def _answer(check: Any, language: Any, item: dict[str, Any], calls: Any) -> dict[str, Any]:
+def _answer(bfcl: Any, item: dict[str, Any], calls: Any) -> dict[str, Any]:
+    check, language, is_calls, is_empty = bfcl
     category = item["category"]
     if "relevance" in category:
-        called = _decodable(calls) and bool(calls)
-        return {"valid": called is not ("irrelevance" in category), "error": None}
-    if not _decodable(calls):
+        return {"valid": is_empty(calls) is ("irrelevance" in category), "error": None}
+    if not is_calls(calls):
         return {"valid": False, "error": "decoder_wrong_output_format"}
     signal.setitimer(signal.ITIMER_REAL, _LIMIT_S)
     spoken = language(item["language"])
@@ -82,7 +83,8 @@ def _answer(check: Any, language: Any, item: dict[str, Any], calls: Any) -> dict
 
 
 def main() -> None:
-    check, language = _checker()
+    with tempfile.TemporaryDirectory() as folder:
+        bfcl = _checker(folder)
     signal.signal(signal.SIGALRM, _ring)
     items: dict[str, Any] = {}
     for line in sys.stdin:
@@ -90,7 +92,7 @@ def main() -> None:
         if "item" in row:
             items[row["item"]] = row
             continue
-        answer = _answer(check, language, items[row["of"]], row["calls"])
+        answer = _answer(bfcl, items[row["of"]], row["calls"])
         sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.write(json.dumps({"seconds": sum(_SPENT), "n": len(_SPENT)}) + "\n")
 

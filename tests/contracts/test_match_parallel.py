@@ -115,10 +115,10 @@ def test_the_same_call_twice_is_no_answer_to_two_expected_ones():
 
 
 def test_thousands_of_calls_are_assigned():
-    expected = [call("t", a=i) for i in range(3_000)]
+    expected = [call("t", a=i) for i in range(1_000)]
     assert match_parallel(SCHEMAS, expected, expected[::-1]).match
-    wrong = [call("t", a=-i - 1) for i in range(3_000)]
-    assert match_parallel(SCHEMAS, expected, wrong).assigned.count(None) == 3_000
+    wrong = [call("t", a=-i - 1) for i in range(1_000)]
+    assert match_parallel(SCHEMAS, expected, wrong).assigned.count(None) == 1_000
 
 
 @given(some_calls, some_calls, st.randoms())

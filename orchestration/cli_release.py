@@ -33,7 +33,9 @@ def listed(as_json: Annotated[bool, JSON] = False) -> None:
         return
     for told in made:
         day = time.strftime("%Y-%m-%d %H:%M", time.gmtime(told["at"]))
-        models = ", ".join(f"{role} {name[:12]}" for role, name in sorted(told["models"].items()))
+        models = ", ".join(
+            f"{role} {_short(name)}" for role, name in sorted(told["models"].items())
+        )
         typer.echo(f"{told['release'][:12]}  {day}  {_state(told):<12}  {models}")
         for flaw in told["missing"]:
             typer.echo(f"{'':<14}{flaw}")
@@ -129,3 +131,7 @@ def _hold(warehouse: "Warehouse") -> Callable[[str], None]:
         )
 
     return before
+
+
+def _short(name: str) -> str:
+    return name[:12] if len(name) == 64 else name

@@ -18,6 +18,7 @@ from serving.released import make_router_index, view_table
 from training.adapters import adapter_table
 from training.champion import champion, in_service
 from training.drift import DRIFT
+from training.evaluate import retriever_of
 from training.release import current_release, make_release, pinned, refusal, serve
 from training.report import inlined, write_report
 from training.report_facts import more_facts
@@ -87,6 +88,7 @@ def router_index(
         current["release"],
         Lines(context.log.info),
         serve,
+        retriever_of(home, current["models"]["retriever"]),
     )
     blocked = block(home, [*held, *(held_in_index(warehouse, kept) if kept else [])])
     index = load_index(home, version)

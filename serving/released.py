@@ -10,10 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from assets.vectors.embed import Embedder, save_encoder
+from assets.vectors.embed import Embedder, MiniLM, save_encoder
 from assets.vectors.index import embed_texts, text_digest
 from serving.index import Index, Source, build_index, point_to
-from training.evaluate import BASE_LABEL, retriever_of
 from warehouse.lance import TEXTS, LanceStore, vector_key
 from warehouse.progress import Progress, Silent
 
@@ -28,15 +27,17 @@ def make_router_index(
     release: str,
     progress: Progress | None = None,
     serve: Callable[[Path, str], str | None] = point_to,
+    encoder: MiniLM | None = None,
 ) -> str:
     """Builds the index of a release and has it served by `serve(home, version)`, which may say that
     another stays; returns the version that is served.
 
-    `retriever` is "base" or the digest of an adapter under `<home>/models`. Only texts whose vector
+    `retriever` is "base" or the digest of an adapter under `<home>/models`; `encoder`: its, where its
+    base is another than MiniLM. Only texts whose vector
     the store lacks are embedded.
     """
-    adapter = None if retriever == BASE_LABEL else retriever
-    encoder = retriever_of(home, retriever)
+    adapter = None if retriever == "base" else retriever
+    encoder = encoder or MiniLM(home / "models" / adapter if adapter else None)
     save_encoder(encoder, home)
     step = progress or Silent()
     version = build_index(

@@ -32,9 +32,8 @@ def make_router_index(
     """Builds the index of a release and has it served by `serve(home, version)`, which may say that
     another stays; returns the version that is served.
 
-    `retriever` is "base" or the digest of an adapter under `<home>/models`; `encoder`: its, where its
-    base is another than MiniLM. Only texts whose vector
-    the store lacks are embedded.
+    `retriever` is "base" or the digest of an adapter under `<home>/models`; `encoder` is it opened,
+    needed where its base is not MiniLM. Only texts whose vector the store lacks are embedded.
     """
     adapter = None if retriever == "base" else retriever
     encoder = encoder or MiniLM(home / "models" / adapter if adapter else None)

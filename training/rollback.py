@@ -183,7 +183,9 @@ def _move(
     left, name, at = served(home)["release"], target["release"], decision["at"]
     head, lines = pointing(home, name, version, by)
     files: dict[str, Json] = {ROUTER_HEAD: head} if head else {}  # first: out of service at once
-    files[HEAD] = {"release": name, "by": by, "version": version}
+    files[HEAD] = {"release": name, "by": by}
+    if by == ROLLBACK:  # its index stays as it was; what is undone goes on as if nothing had been
+        files[HEAD]["version"] = version
     told = f"{'rolled back' if by == ROLLBACK else 'went back again'} from {left[:12]}"
     crowned = []
     for role, model in target["models"].items():

@@ -123,6 +123,7 @@ def test_undoing_serves_what_was_left_and_lifts_the_decision(home: Path) -> None
     moved = undo(home)
     assert (moved.release, moved.version) == (left["release"], left["version"])
     assert served_models(home) == ("m2",) * 3
+    assert pinned(home) is None
     assert tried(home, "m2").why == "the candidate is the champion already"
     with pytest.raises(ReleaseError, match="no rollback stands"):
         undo(home)

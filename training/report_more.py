@@ -158,7 +158,7 @@ _AGENT = (
     ("right call made", "called", 3),
     ("tokens of the larger model", "tokens", 0),
     ("turns of the larger model", "turns", 2),
-    ("USD, both models", "usd", 6),
+    ("USD per 1,000 tasks, both models", "usd_per_1000", 2),
     ("seconds", "seconds", 2),
 )
 

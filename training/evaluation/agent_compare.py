@@ -28,7 +28,7 @@ RULES = {
     " conversation, the larger model goes on; large_alone: the larger model from the start; servers"
     " are started anew for every task and arm",
     "tokens": "prompt and completion of the larger model as its endpoint counts them; the small"
-    " model's stand apart",
+    " model's stand apart; dollars are both models', seconds include the start of servers",
 }
 _PIECE = re.compile(r"[^\W_]{4,}|\d{2,}")
 
@@ -72,7 +72,8 @@ def agent_summary(pairs: Sequence[tuple[Episode, Episode]]) -> dict[str, Any]:
         "called": lambda one: float(one.called),
         "tokens": lambda one: float(one.prompt_tokens + one.completion_tokens),
         "turns": lambda one: float(one.turns),
-        "usd": lambda one: one.usd + float(one.small.usd if one.small else 0.0),
+        # Of a thousand tasks: figures have four decimals, and a task costs less than those show.
+        "usd_per_1000": lambda one: 1000 * (one.usd + float(one.small.usd if one.small else 0.0)),
         "seconds": lambda one: one.seconds + float((one.small and one.small.seconds) or 0.0),
     }
     return {

@@ -44,13 +44,14 @@ def load_base(base: str, device: str) -> tuple[Any, Any]:
 
 
 def identity(model: Any, tokenizer: Any) -> dict[str, Any]:
-    """What tells a base from another: its shape, its vocabulary, the digest of its config."""
+    """What tells bases apart: shape, and digests of vocabulary, template and config."""
     config = model.config
     stated = config.to_diff_dict()
     kept = {k: v for k, v in stated.items() if not k.startswith("_") and k not in _PASSING}
     return {
         **{name: getattr(config, name, None) for name in _SHAPE},
         "vocabulary": digest(tokenizer.get_vocab()),
+        "template": digest(tokenizer.chat_template),
         "config": digest(json.loads(json.dumps(kept, default=str))),
     }
 

@@ -134,7 +134,9 @@ def _packs(
     device: str,
     tell: Callable[[str], None],
 ) -> bool:
-    """Sets the attention of packed rows; False where this model's rows would see one another."""
+    """Sets the attention of packed rows; False where this model's rows would see one another
+    (linear attention) or it takes none of them (softcaps): then it keeps its own."""
+    own = model.config._attn_implementation
     try:
         kind = pick_attention(settings.attention, model.config, device)
         model.set_attn_implementation(kind)
@@ -144,7 +146,7 @@ def _packs(
     if apart is None:
         return True
     tell(f"packing is off: with attention {kind}, {apart}")
-    model.set_attn_implementation("sdpa")
+    model.set_attn_implementation(own)
     return False
 
 

@@ -135,3 +135,20 @@ def test_a_model_with_a_sliding_window_is_packed_by_its_own_masks() -> None:
 
     assert pick_attention("auto", Config(), "cpu") == "sdpa"
     assert pick_attention("eager", Config(), "cpu") == "eager"
+
+
+def test_a_model_that_takes_no_packed_attention_is_trained_without() -> None:
+    from transformers import AutoModelForCausalLM, Gemma2Config
+
+    from training.caller import _packs
+    from training.profiles import settings_for
+
+    config = Gemma2Config(
+        vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=8,
+    )  # fmt: skip
+    model = AutoModelForCausalLM.from_config(config)
+    own, told = model.config._attn_implementation, []
+    assert not _packs(model, LESSONS, settings_for("local"), "cpu", told.append)
+    assert model.config._attn_implementation == own
+    assert told[0].startswith("packing is off")

@@ -1,0 +1,58 @@
+"""The retriever's ablation arms on requests of people: MetaTool, zero-shot.
+
+    python -m training.ablations --home HOME …     trains the arms
+    python -m benchmarks.ablations --home HOME     asks them 1,000 MetaTool queries over 199 tools
+
+What belongs here: the outside check of arms that are trained already. What does not: training them.
+No arm saw a MetaTool tool or query: the table says which arm learns what carries over.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.bench_pairs import ranks
+from benchmarks.pairs_data import Suite, metatool
+from benchmarks.shared_data import SHARED, require
+from training.ablations.table import ablation_summary, ablation_table
+from training.evaluate import retriever_of
+from training.split import UNSEEN_SERVER
+from warehouse.digest import digest
+
+Row = dict[str, Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--queries", type=int, default=1000)
+    asked = parser.parse_args()
+    require(SHARED / "metatool")
+    path = asked.home / "ablations" / "arms.json"
+    if not path.exists():
+        raise SystemExit(f"{path}: no arms; run `python -m training.ablations --home …` first")
+    suite = metatool(asked.queries)
+    rows = [row for arm in json.loads(path.read_bytes()) for row in _asked(arm, suite, asked.home)]
+    print(f"MetaTool, zero-shot: {suite.about}, {len(suite.pool)} tools\n")
+    print(ablation_table(ablation_summary(rows)))
+
+
+def _asked(arm: Row, suite: Suite, home: Path) -> Sequence[Row]:
+    """The arm's rank of the right tool for each query, as rows of ABLATIONS."""
+    embedder = retriever_of(home / "ablations", arm["model"])
+    about = {name: arm[name] for name in ("role", "arm", "seed", "pairs", "minutes", "model")}
+    return [
+        {
+            **about, "item_id": str(at), "rank": int(rank), "pool": len(suite.pool),
+            "server_id": "metatool", "split": UNSEEN_SERVER, "text_digest": digest(group),
+        }
+        for at, (rank, group) in enumerate(
+            zip(ranks(suite, embedder.embed), suite.groups, strict=True)
+        )
+    ]  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

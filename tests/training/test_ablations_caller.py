@@ -1,0 +1,35 @@
+"""The caller's arms: trained on the tiny base and scored beside BM25 with slot copying."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.training.conftest import embed, make_world
+from training.ablations.run import ABLATIONS, AblationSettings, run_ablations
+from training.ablations.table import ablation_summary, ablation_table
+from training.profiles import profile_of
+from training.training_set import build_training_set
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_callers_arms_are_trained_scored_and_told(tmp_path: Path) -> None:
+    snapshots, pairs = make_world()
+    made = build_training_set(pairs, snapshots, embed)
+    caller = replace(profile_of("tiny"), threads=1, device="cpu", candidates=2, tiny={"steps": 4})
+    settings = AblationSettings(
+        roles=("caller",),
+        arms=("filtered", "random"),
+        seeds=(1,),
+        caller=caller,
+        caller_items=2,
+    )
+    rows = run_ablations(tmp_path, made.rows, made.rows, made.pool, [], "set", settings)
+    frame = ABLATIONS.frame(rows)
+    assert set(frame["arm"]) == {"untrained", "filtered", "random"}
+    assert frame["tool_ok"].null_count() == frame["ast_ok"].null_count() == 0
+    told = ablation_table(ablation_summary(rows))
+    assert "## Retriever\n`not run`" in told
+    assert "hard - random" in told
+    assert "proves that the arms train" in told

@@ -6,8 +6,8 @@
 relevance categories is asked with a golden call made of its truth and with so many calls that go
 wrong in one or two ways (`tests/contracts/bfcl_mutants.py`). Speed: the same AST calls, one process
 and one thread each, in seconds of the processor, the best of three rounds for ours, BFCL's a single
-one inside its own process (calls that raise or hang are in no figure). Ours reads the docs as JSON Schema and
-compares with the golden call alone.
+one inside its own process (calls that raise or hang are in no figure). Ours reads the docs as JSON
+Schema and compares with the golden call alone.
 
 With `../shared/data` (TOOLMILL_SHARED), the contracts of 13 real servers and of Smithery's live
 ones: one call per tool that gives every declared parameter, held against itself by BFCL's checker

@@ -5,8 +5,8 @@ those evaluations (`evaluation/`, `ablations/`).
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from training.report_words import (
     NONE,
@@ -19,6 +19,7 @@ from training.report_words import (
     with_n,
 )
 
+T = TypeVar("T")
 _KINDS = ("exact", "contained", "overlap", "near", "any")
 
 
@@ -33,53 +34,59 @@ def ablation_part(ablations: str | None) -> str:
 
 def contamination_part(kept: Sequence[Json]) -> str:
     """How much of each outside set repeats our training pairs."""
-    if not kept:
-        return ""
-    rows = []
-    for each in kept:
-        held = each["result"]
-        rates = [interval(held["rates"][kind]) for kind in _KINDS]
-        rows.append([held.get("set") or each["name"], held["n"], held["trained"], *rates])
+    rows, lost = _told(kept, _contamination)
     head = ["set", "items", "training texts", *_KINDS[:-1], "**any**"]
-    rules = dict.fromkeys(each["result"]["rules"] for each in kept)
-    told = [f"Rules: {rule}." for rule in rules]
-    return "\n".join(
-        ["## Contamination of outside sets by our pairs", *table(head, rows), "", *told]
-    )
+    rules = [f"Rules: {rule}." for rule in dict.fromkeys(rule for rule, _ in rows)]
+    lines = [*table(head, [row for _, row in rows]), "", *rules, *lost]
+    return "\n".join(["## Contamination of outside sets by our pairs", *lines]) if kept else ""
 
 
 def outside_part(kept: Sequence[Json]) -> str:
     """Callers on BFCL-format data, by its rules and by ours."""
-    if not kept:
-        return ""
-    lines = ["## Outside data (BFCL format)"]
-    rows = []
-    for each in kept:
-        held = each["result"]
-        figures = [held[rule][part] for rule in ("bfcl", "ours") for part in ("all", "clean")]
-        rows.append(
-            [held["set"], short(held["model"]), held["n"], *(interval(one) for one in figures),
-             _against(held)]
-        )  # fmt: skip
+    found, lost = _told(kept, lambda held: (_outside(held), _categories(held)))
     head = ["set", "model", "n", "BFCL's rules", "… clean part", "our rules", "… clean part"]
-    lines += table([*head, "paired, BFCL's rules"], rows)
-    for each in kept:
-        lines += ["", *_categories(each["result"])]
-    rules = kept[-1]["result"].get("rules") or {}
-    lines += ["", *(f"- {name}: {told}" for name, told in rules.items())]
-    return "\n".join(lines)
+    lines = table([*head, "paired, BFCL's rules"], [row for row, _ in found])
+    for _, categories in found:
+        lines += ["", *categories]
+    lines += [*_rules(kept), *lost]
+    return "\n".join(["## Outside data (BFCL format)", *lines]) if kept else ""
 
 
 def agent_part(kept: Sequence[Json]) -> str:
     """The small model's first call before a larger model, against the larger one alone."""
-    if not kept:
-        return ""
-    lines = ["## Initial-call agent"]
+    found, lost = _told(kept, _agent)
+    lines = [line for lines in found for line in lines]
+    return "\n".join(["## Initial-call agent", *lines, *_rules(kept), *lost]) if kept else ""
+
+
+def _told(kept: Sequence[Json], words: Callable[[Json], T]) -> tuple[list[T], list[str]]:
+    """(what `words` makes of each result, a line for each that it can make nothing of): what
+    another version kept costs its own lines, never the night's report."""
+    found, lost = [], []
     for each in kept:
-        lines += _agent(each["result"])
-    rules = kept[-1]["result"].get("rules") or {}
-    lines += ["", *(f"- {name}: {told}" for name, told in rules.items())]
-    return "\n".join(lines)
+        try:
+            found.append(words(each["result"]))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            told = f"`{each.get('name')}` was kept by another version ({type(error).__name__})"
+            lost += ["", f"{told} and is not shown: run it again."]
+    return found, lost
+
+
+def _rules(kept: Sequence[Json]) -> list[str]:
+    rules = kept[-1]["result"].get("rules") if kept else None
+    named = rules if isinstance(rules, Mapping) else {}
+    return ["", *(f"- {name}: {told}" for name, told in named.items())]
+
+
+def _contamination(held: Json) -> tuple[str, list[Any]]:
+    rates = [interval(held["rates"][kind]) for kind in _KINDS]
+    return held["rules"], [held["set"], held["n"], held["trained"], *rates]
+
+
+def _outside(held: Json) -> list[Any]:
+    figures = [held[rule][part] for rule in ("bfcl", "ours") for part in ("all", "clean")]
+    told = [interval(one) for one in figures]
+    return [held["set"], short(held["model"]), held["n"], *told, _against(held)]
 
 
 def not_run_part(facts: Mapping[str, Any]) -> str:

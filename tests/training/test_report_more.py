@@ -79,3 +79,13 @@ def test_the_last_result_of_a_name_is_kept_and_an_unreadable_one_is_passed_over(
         ("a", {"n": 2}), ("b", {"n": 3}),
     ]  # fmt: skip
     assert [kept(tmp_path, kind) for kind in KINDS[1:]] == [[], []]
+
+
+def test_what_another_version_kept_costs_its_own_lines_only(tmp_path: Path) -> None:
+    fine = contamination(["the very same request"], ["other"]).summary("theirs")
+    odd: list[Any] = [{"name": "old", "result": {"n": 3, "rules": "text"}}]
+    text = written(
+        tmp_path, agent=odd, outside=odd, contamination=[*odd, {"name": "s", "result": fine}]
+    )
+    assert text.count("`old` was kept by another version (KeyError) and is not shown") == 3
+    assert "| theirs | 1 | 1 |" in text

@@ -82,14 +82,14 @@ class Contamination:
 
     def summary(self, name: str = "") -> dict[str, Any]:
         """JSON: n, trained, short, the rules, and a rate with its interval per kind and for any."""
-        n = len(self.flags)
+        n = len(self.flags) if self.trained else 0  # held against nothing, nothing is clean
         rates = {kind: share(sum(kind in f.kinds for f in self.flags), n) for kind in KINDS}
         if not self.bounds.cosine:
             rates["near"] = share(0, 0)  # not asked: no zero of n
         rates["any"] = share(sum(f.contaminated for f in self.flags), n)
         return {
             "set": name,
-            "n": n,
+            "n": len(self.flags),
             "trained": self.trained,
             "short": self.short,
             "rules": self.bounds.told(),

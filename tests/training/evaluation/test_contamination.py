@@ -86,6 +86,7 @@ def test_nothing_is_contaminated_by_nothing() -> None:
     empty = np.zeros((0, 4), np.float32)
     found = contamination(["one text", ""], [], vectors=(np.ones((2, 4), np.float32), empty))
     assert found.clean == [True, True]
+    assert found.summary()["rates"]["any"]["n"] == 0, "held against nothing, nothing is clean"
     assert contamination([], TRAINED).summary()["rates"]["any"]["n"] == 0
 
 

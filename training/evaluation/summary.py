@@ -23,12 +23,13 @@ from training.evaluation.table import (
     UNPERTURBED,
 )
 from training.metrics import bootstrap, paired
-from training.split import UNSEEN_SERVER
+from training.split import SPLITS, UNSEEN_SERVER
 
 Row = Mapping[str, Any]
 Both = Sequence[tuple[Row, Row]]  # candidate's and incumbent's row of each item
 Score = Callable[[Row], float]
 MEASURES = ("parsed", "valid", "tool_ok", "name_f1", "value_f1", "ast_ok")
+_ORDER = {split: place for place, split in enumerate(SPLITS)}
 _NO_CALL_RIGHT = ("no_tool", NOT_OFFERED)
 NOT_RUN = "not run: no call was executed"
 
@@ -157,9 +158,9 @@ def _chance(both: Both) -> float:
 
 def _cells(plain: Both) -> list[dict[str, Any]]:
     names = ("split", "candidates", "distractors")
-    keys = dict.fromkeys(tuple(ours[name] for name in names) for ours, _ in plain)
+    keys = {tuple(ours[name] for name in names) for ours, _ in plain}
     out = []
-    for key in keys:
+    for key in sorted(keys, key=lambda key: (_ORDER.get(key[0], len(_ORDER)), *key)):
         wanted = dict(zip(names, key, strict=True))
         both = _where(plain, **wanted)
         out.append(

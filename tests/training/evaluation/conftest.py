@@ -1,15 +1,19 @@
 """A training set over the small world, and predictors that follow a script."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.training.conftest import embed, make_world
+from tests.training.small_base import make_base
 from training.evaluation.items import Item, TestPlan, make_items
 from training.evaluation.predictors import Answered, Asked, OnDone, PredictorKind, answered
+from training.offers import save_pool
 from training.set_policy import SetPolicy
-from training.training_set import TrainingSet, build_training_set
+from training.training_set import TRAINING_SET, TrainingSet, build_training_set
+from warehouse.store import Warehouse
 
 PLAN = TestPlan(candidates=(6, 12), per_split=10, per_large=4, perturbations=6, irrelevance=5,
                 phantom=5)  # fmt: skip
@@ -59,3 +63,36 @@ def items(made: TrainingSet) -> list[Item]:
 def right(items: Sequence[Item]) -> dict[str, list[dict[str, Any]]]:
     """Item -> its right calls."""
     return {item.item_id: item.expected for item in items}
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_base(tmp_path_factory.mktemp("base"))
+
+
+@pytest.fixture(scope="session")
+def adapter(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A LoRA adapter of the base, as anybody's folder."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    model: Any = AutoModelForCausalLM.from_pretrained(str(base))
+    config = LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")
+    folder = tmp_path_factory.mktemp("adapter")
+    get_peft_model(model, config).save_pretrained(str(folder))
+    return folder
+
+
+@pytest.fixture
+def home(tmp_path: Path, made: TrainingSet) -> Path:
+    """A home that holds a training set with its pool, and nothing else."""
+    return publish_set(tmp_path / "home", made.rows, made)
+
+
+def publish_set(home: Path, rows: Sequence[dict[str, Any]], made: TrainingSet) -> Path:
+    """Makes `rows` the home's current training set."""
+    warehouse = Warehouse(home=home, state=home / "state")
+    staged = warehouse.tables.stage(TRAINING_SET, TRAINING_SET.frame(rows))
+    warehouse.tables.promote(staged, "test", [])
+    save_pool(home, staged.digest, made.pool)
+    return home

@@ -17,24 +17,6 @@ from training.evaluation.summary import call_summary
 from training.evaluation.table import CALLER_EVALUATION
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_base(tmp_path_factory.mktemp("base"))
-
-
-@pytest.fixture(scope="module")
-def adapter(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A LoRA adapter of the base, as anybody's folder."""
-    from peft import LoraConfig, get_peft_model
-    from transformers import AutoModelForCausalLM
-
-    model: Any = AutoModelForCausalLM.from_pretrained(str(base))
-    config = LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")
-    folder = tmp_path_factory.mktemp("adapter")
-    get_peft_model(model, config).save_pretrained(str(folder))
-    return folder
-
-
 def test_a_folder_of_an_adapter_is_asked_like_any_caller(
     adapter: Path, items: list[Item], tmp_path: Path
 ) -> None:

@@ -11,21 +11,9 @@ from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.training.evaluation.test_endpoint import obedient
 from tests.training.small_base import make_base
 from training.evaluation.table import BASELINE
-from training.offers import save_pool
-from training.training_set import TRAINING_SET, TrainingSet
-from warehouse.store import Warehouse
 
 Run = Callable[..., tuple[int, str, str]]
 SMALL = ("--candidates", "6", "--distractors", "hard", "--limit", "4", "--max-new", "4")
-
-
-@pytest.fixture
-def home(tmp_path: Path, made: TrainingSet) -> Path:
-    warehouse = Warehouse(home=tmp_path / "home", state=tmp_path / "home" / "state")
-    staged = warehouse.tables.stage(TRAINING_SET, TRAINING_SET.frame(made.rows))
-    warehouse.tables.promote(staged, "test", [])
-    save_pool(warehouse.home, staged.digest, made.pool)
-    return warehouse.home
 
 
 @pytest.fixture

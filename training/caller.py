@@ -100,7 +100,7 @@ def resolved_base(
         return base
     contracts = _contracts(rows)
     known = find_base(home, contracts)
-    return f"{TINY}:{known or base_name(contracts, TinySettings(**settings.tiny))}"
+    return f"{TINY}:{known or base_name(contracts, TinySettings(**settings.tiny), rows)}"
 
 
 def _base(
@@ -114,7 +114,7 @@ def _base(
         if card(job.home, name) is None:
             tiny = TinySettings(**settings.tiny)
             where = {"device": settings.device, "threads": settings.threads}
-            made = make_base(job.home, _contracts(job.rows), tiny, report, **where)
+            made = make_base(job.home, _contracts(job.rows), tiny, report, rows=job.rows, **where)
             if made["name"] != name:
                 raise TrainingFailed(
                     f"caller base {wanted[:20]} is gone; train on the current set again"

@@ -54,11 +54,11 @@ PROFILES: dict[str, CallerSettings] = {
         profile=TINY,
         dropout=0.0,
         learning_rate=2e-3,
-        batch=16,
+        batch=8,
         accumulate=1,
-        candidates=4,
-        context=512,
-        words=10,
+        candidates=10,
+        context=2048,
+        words=None,  # its template shortens whole contracts itself
     ),
 }
 

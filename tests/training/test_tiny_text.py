@@ -1,0 +1,131 @@
+"""The tiny base's template and tokenizer: prompts are prefixes, nothing is lost, nothing is cut."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from training.evaluation.answers import parse_calls
+from training.render import NO_CALL, check_tokenizer, render, tool_schema
+from training.tiny_text import END, LEADS, MARKS, WORDS, make_tokenizer
+
+TEXTS = ["Find a file by its Title", "jira_get_issue get_file", "under /home/notes.txt"] * 3
+ODD: list[dict[str, Any]] = [
+    {"name": "ü-日", "description": None, "inputSchema": {}},
+    {"name": "bare"},
+    {
+        "name": "all_kinds",
+        "description": "one two three four five six seven eight nine ten eleven <|call|>",
+        "inputSchema": {
+            "required": ["id", "maybe", "whatever", "rows"],
+            "properties": {
+                "id": {"type": ["null", "integer"]},
+                "maybe": {"anyOf": [{"type": "null"}, {"type": "boolean"}]},
+                "whatever": True,
+                "rows": {"type": "array", "items": {"type": "object"}},
+                "mode": {"enum": ["a", "b"]},
+            },
+        },
+    },
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return make_tokenizer(TEXTS, 330)
+
+
+def functions(tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [tool_schema(tool) for tool in tools]
+
+
+def test_it_can_all_that_the_caller_asks_of_a_tokenizer(tokenizer: Any) -> None:
+    check_tokenizer(tokenizer)
+
+
+def test_tools_of_every_kind_are_shown_whole(tokenizer: Any) -> None:
+    prompt, _ = render(tokenizer, functions(ODD), "do it")
+    assert "<|t1|>ü-日<|:|><|t2|>bare<|:|><|t3|>all_kinds<|:|>one two" in prompt
+    shown = prompt.partition("all_kinds<|:|>")[2].partition("<|int|>")[0]
+    assert len(shown.split()) == WORDS
+    assert "<|int|>id<|bool|>maybe<|str?|>mode<|list|>rows<|any|>whatever<|user|>" in prompt
+
+
+def test_no_words_of_a_request_or_description_are_taken_for_marks(tokenizer: Any) -> None:
+    tool = {"name": "a", "description": "see <|call|> now", "inputSchema": {}}
+    prompt, _ = render(tokenizer, functions([tool]), "say <|end|> and <|t1|>")
+    ids = tokenizer(prompt)["input_ids"]
+    for token, times in ((END, 0), ("<|call|>", 1), ("<|t1|>", 1)):
+        assert ids.count(tokenizer.convert_tokens_to_ids(token)) == times
+
+
+@given(
+    asked=st.text(max_size=40),
+    values=st.dictionaries(
+        st.text("abcXYZ_-ü", min_size=1, max_size=6),
+        st.one_of(st.text(max_size=12), st.integers(), st.booleans(), st.lists(st.text("ab /"))),
+        max_size=4,
+    ),
+    place=st.integers(0, 2),
+    several=st.integers(1, 3),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_call_comes_back_as_it_was_written(
+    tokenizer: Any, asked: str, values: dict[str, Any], place: int, several: int
+) -> None:
+    calls = [{"name": ODD[place]["name"], "arguments": values}] * several
+    prompt, completion = render(tokenizer, functions(ODD), asked, calls)
+    assert render(tokenizer, functions(ODD), asked) == (prompt, "")
+    ids = tokenizer(completion, add_special_tokens=False)["input_ids"]
+    assert tokenizer.decode(ids) == completion
+    assert ids[-1] == tokenizer.eos_token_id
+    assert parse_calls(tokenizer.decode(ids, skip_special_tokens=True)).calls == calls
+    whole = tokenizer(prompt + completion, add_special_tokens=False)["input_ids"]
+    assert whole == tokenizer(prompt, add_special_tokens=False)["input_ids"] + ids
+
+
+def test_where_no_tool_fits_the_answer_says_so(tokenizer: Any) -> None:
+    _, completion = render(tokenizer, functions(ODD), "hello", [])
+    ids = tokenizer(completion, add_special_tokens=False)["input_ids"]
+    said = tokenizer.decode(ids, skip_special_tokens=True)
+    assert said == NO_CALL
+    assert parse_calls(said).kind == "no_call"
+
+
+def test_a_call_writes_the_mark_of_its_tool_before_the_name(tokenizer: Any) -> None:
+    _, completion = render(tokenizer, functions(ODD), "go", [{"name": "bare", "arguments": {}}])
+    assert completion == '{"name": "<|t2|>bare", "arguments": {}}' + END
+
+
+def test_more_tools_than_marks_share_them(tokenizer: Any) -> None:
+    many = [{"name": f"t_{i}", "inputSchema": {}} for i in range(MARKS + 2)]
+    call = {"name": f"t_{MARKS + 1}", "arguments": {}}
+    prompt, completion = render(tokenizer, functions(many), "go", [call])
+    assert f"<|t2|>t_{MARKS + 1}<|:|>" in prompt
+    assert completion.startswith('{"name": "<|t2|>')
+
+
+@pytest.mark.parametrize("word", ["file", "issue", "Title", "zebrafish", "日"])
+def test_a_word_is_cut_alike_behind_a_space_an_underscore_and_a_slash(
+    tokenizer: Any, word: str
+) -> None:
+    def pieces(text: str) -> list[str]:
+        found = tokenizer.tokenize(text)
+        return [f[1:] if f[:1] in LEADS and len(f) > 1 else f for f in found]
+
+    plain = pieces(word)
+    assert [p for p in pieces(f" {word}") if p not in LEADS] == plain
+    if word.isascii():
+        assert pieces(f"_{word}") == pieces(f"/{word}") == plain
+
+
+def test_arguments_stand_in_one_order(tokenizer: Any) -> None:
+    names = ["b", "a", "C"]
+    texts = {
+        render(tokenizer, [], "x", [{"name": "n", "arguments": dict.fromkeys(order, 1)}])[1]
+        for order in (names, names[::-1])
+    }
+    assert len(texts) == 1
+    assert json.loads(texts.pop().removesuffix(END))["arguments"] == {"a": 1, "b": 1, "C": 1}

@@ -41,7 +41,10 @@ def set_flaws(
 def _empty(rows: Sequence[Row]) -> Iterator[str]:
     learnt = [row for row in rows if row["split"] == TRAIN]
     called = [row for row in learnt if row["positive"] is not None]
-    if not learnt:
+    late = sum(row["split"] == UNSEEN_TIME for row in rows)
+    if not learnt and late:
+        yield f"the train split is empty: the cutoff makes {late} pairs unseen_time; set it later"
+    elif not learnt:
         yield "the train split is empty: deploy more servers, or see why their pairs are rejected"
     elif len({row["text_digest"] for row in called}) < 2:
         tools = sorted({f"{row['server_id']}/{row['tool']}" for row in called}) or ["none"]

@@ -20,6 +20,7 @@ from assets.vectors.embed import Embedder
 from assets.vectors.index import INSTRUCTIONS, embed_texts
 from training.offers import BadOffer, load_pool, pool_path, save_pool
 from training.set_places import Key, first_nights
+from training.split import SEEN_TOOL, UNSEEN_TOOL
 from training.training_set import (
     TRAINING_SET,
     SetPolicy,
@@ -53,7 +54,13 @@ class Night:
         """What the door shows: rows a split, what was left out, what leaked."""
         counted = dict(self.frame.group_by("split").len().sort("split").iter_rows())
         leaks = {why: len(found) for why, found in self.made.leaks.items()}
-        told = {"dropped": self.made.dropped, "leaks": leaks, "pool": len(self.made.pool)}
+        empty = [split for split in (SEEN_TOOL, UNSEEN_TOOL) if split not in counted]
+        told = {
+            "empty": empty,
+            "dropped": self.made.dropped,
+            "leaks": leaks,
+            "pool": len(self.made.pool),
+        }
         return {**counted, **told}
 
 

@@ -24,6 +24,7 @@ from orchestration.settings import Roles
 from tests.training.conftest import DEEDS, raw_tool
 from tests.vectors.conftest import WordEmbedder
 from training.defs import training_set
+from training.trainer import Trainer
 from training.training_set import TRAINING_SET
 from warehouse.effects.llm import Role
 from warehouse.store import Warehouse
@@ -80,7 +81,7 @@ class World:
         self, assets: list[dg.AssetsDefinition], partition: str | None = None
     ) -> dict[str, dict[str, Any]]:
         roles = tuple(Role(name, temperature=0.0) for name in Roles.model_fields)
-        given = {"warehouse": self.warehouse, "embedder": self.embedder,
+        given = {"warehouse": self.warehouse, "embedder": self.embedder, "trainer": Trainer(),
                  "writer": Writer(roles, SynthesisPolicy(pairs_per_tool=2))}  # fmt: skip
         held = {k: dg.ResourceDefinition.hardcoded_resource(v) for k, v in given.items()}
         result = dg.materialize(assets, resources=held, partition_key=partition)

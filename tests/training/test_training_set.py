@@ -233,6 +233,16 @@ def test_servers_of_after_the_cutoff_are_tested_on_in_time() -> None:
         assert UNSEEN_TIME not in {row["split"] for row in old.rows}
 
 
+def test_a_cutoff_before_all_servers_leaves_nothing_to_learn_and_says_so() -> None:
+    snapshots, pairs = make_world()
+    for row in snapshots:
+        row["first_seen"] = "2026-03-01"
+    made = build_training_set(pairs, snapshots, embed, SetPolicy(cutoff=date(2026, 2, 1)))
+    assert set_flaws(made.rows, made.pool, embed=embed) == [
+        "the train split is empty: the cutoff makes 48 pairs unseen_time; set it later"
+    ]
+
+
 def test_the_order_of_pairs_does_not_change_the_set(world: tuple[list, list]) -> None:
     snapshots, pairs = world
     one = build_training_set(pairs, snapshots, embed)

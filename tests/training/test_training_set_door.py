@@ -15,6 +15,7 @@ from training.defs import training_set
 from training.offers import load_pool, pool_for
 from training.split import TEST, TRAIN, UNSEEN_SERVER, split_of
 from training.state import set_name, set_rows
+from training.trainer import Trainer
 from training.training_set import TRAINING_SET, load_manifest
 from warehouse.lance import LanceStore
 from warehouse.store import Warehouse
@@ -38,7 +39,7 @@ def night(warehouse: Warehouse, snapshots: list[Row], pairs: list[Row]) -> dict[
     put(warehouse, SNAPSHOTS, snapshots)
     put(warehouse, PAIRS, [{"marketplace": "registry", "index": 0, **row} for row in pairs])
     put(warehouse, JUDGEMENTS, [{**row, "verdict": "accept"} for row in pairs])
-    given = {"warehouse": warehouse, "embedder": Embedder()}
+    given = {"warehouse": warehouse, "embedder": Embedder(), "trainer": Trainer()}
     held = {k: dg.ResourceDefinition.hardcoded_resource(v) for k, v in given.items()}
     result = dg.materialize([training_set], resources=held, raise_on_error=False)
     if not result.success:

@@ -18,7 +18,7 @@ from assets.synthesis.writing.compose import PAIRS
 from orchestration.night import Night
 from orchestration.resources import crawl_policy, enabled, open_warehouse
 from orchestration.settings import Settings
-from training.champion import UNTRAINED, champion
+from training.champion import UNTRAINED, champion, in_service
 from training.release import current_release
 from warehouse.store import Warehouse
 
@@ -110,8 +110,11 @@ def _models(warehouse: Warehouse, night: Night) -> str:
     reasons = "; ".join(night.reasons)
     lines = ["Models", f"  trained tonight: {'yes' if night.retrained else 'no'} ({reasons})"]
     for role in UNTRAINED:
+        standing = in_service(warehouse.home, role)
+        lines.append(f"  {role:<10} {_short(standing.model)}")
+        if standing.told:
+            lines.append(f"  {'':<10} {standing.told}")
         now = champion(warehouse.home, role)
-        lines.append(f"  {role:<10} {_short(now.model)}")
         if now.last_candidate:
             told = "promoted" if now.last_candidate["promoted"] else "not promoted"
             model = _short(now.last_candidate["model"])

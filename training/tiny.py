@@ -1,11 +1,12 @@
-"""The tiny base model: a Qwen3 of some 1.4 million weights, made here from tool contracts.
+"""The tiny base model: a Qwen3 of some 1.9 million weights, made here from tool contracts.
 
 What belongs here: its settings, its name, finding one that is there, making one. What does not: its
 language (`tiny_text.py`), first weights (`tiny_model.py`), exercises (`tiny_exercises.py`), the
 loop (`tiny_pretraining.py`), the LoRA training of pairs (`caller.py`).
 
 It proves that the caller's path works where no pretrained model can be had. It is no evidence of
-what a real base model would learn, and reports say so. No pretrained weights go into it.
+what a real base model would learn, and reports say so. No pretrained weights go into it. 300 steps
+cost 128 seconds of processor time on one core that was shared; the default is 700.
 """
 
 import json
@@ -44,9 +45,9 @@ class TinySettings:
     batch: int = 2
     candidates: int = 10
     rounds: int = 5  # requests about the same tools in one text
-    growing: float = 0.4  # share of the steps within which the tools grow from 2 to all
-    learning_rate: float = 2e-3
-    matrix_rate: float = 3e-3
+    growing: float = 0.3  # share of the steps within which the tools grow from 2 to all
+    learning_rate: float = 2.5e-3
+    matrix_rate: float = 4e-3
     seed: int = 7
 
 

@@ -6,8 +6,9 @@ them (`tiny_pretraining.py`), the language (`tiny_text.py`).
 Some heads start as what thousands of steps would have to find: looking at the token before, at the
 mark of the tool that a word stands under, at what followed the same token earlier (copying), at
 where a word of the request stands among the tools, and gathering those marks. Everything is trained
-from there. On two cores 210 steps took the loss of a call's text to 2.9 from random weights and to
-0.9 from these, and from random weights no run chose tools above chance.
+from there. Tried while it was made, one seed each, pieces and rates changing beside the weights:
+with ten tools, 425 steps from random weights chose the right one in 5% of new exercises (chance is
+10%), 300 steps from these in 53% (57 choices, the words before them given).
 
 The residual stream starts in parts: WORD (what a token is), MARK (which mark it is), BEFORE (the
 token before), BLOCK (the mark it stands under), and two constants.

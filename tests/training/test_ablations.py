@@ -1,6 +1,7 @@
 """Arms differ by one thing, are trained once, and the table claims no more than was measured."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> AblationSettings:
         epochs=1, tools=6, first_layer=1, threads=1, device="cpu", checkpoint_steps=1
     )
     return AblationSettings(
-        arms=("filtered", "random", "plain", "mixed"), seeds=(1, 2), retriever=small,
+        arms=("filtered", "random"), seeds=(1, 2), retriever=small,
         retriever_base=str(base),
     )  # fmt: skip
 
@@ -149,8 +150,9 @@ def test_a_kill_loses_the_arm_in_progress_alone(
         if len(steps) == 6:  # after the base and a first arm, within the second
             raise Killed
 
+    once = replace(settings, seeds=(1,))
     with pytest.raises(Killed):
-        run_ablations(tmp_path, **sets, settings=settings, losses=losses)
+        run_ablations(tmp_path, **sets, settings=once, losses=losses)
     kept = list((tmp_path / "ablations" / "measured").iterdir())
     assert len(kept) == 2
     kept[0].write_bytes(b"{half")  # and one of the results is damaged besides
@@ -161,19 +163,17 @@ def test_a_kill_loses_the_arm_in_progress_alone(
         return real(*given)
 
     monkeypatch.setattr(running, "MEASURED", {"retriever": measured})
-    again = run_ablations(tmp_path, **sets, settings=settings)
-    assert len(calls) == len(set(calls)) == 1 + len(settings.arms) * len(settings.seeds) - 1
+    again = run_ablations(tmp_path, **sets, settings=once)
+    assert len(calls) == len(set(calls)) == 2  # the one that was killed and the damaged one
     facts = ("role", "arm", "seed", "item_id", "rank")
     assert [[one[name] for name in facts] for one in again] == [
-        [one[name] for name in facts] for one in done[1]
+        [one[name] for name in facts] for one in done[1] if one["seed"] < 2
     ]
 
 
 def test_arms_that_come_to_the_same_are_trained_once(
     sets: dict[str, Any], settings: AblationSettings, tmp_path: Path
 ) -> None:
-    from dataclasses import replace
-
     raw = replace(settings, arms=("filtered", "raw_all"), seeds=(1,))
     rows = run_ablations(tmp_path, **sets, settings=raw)
     models = {one["arm"]: one["model"] for one in rows}
@@ -185,8 +185,6 @@ def test_arms_that_come_to_the_same_are_trained_once(
 def test_what_cannot_be_run_is_said(
     sets: dict[str, Any], settings: AblationSettings, tmp_path: Path
 ) -> None:
-    from dataclasses import replace
-
     for changed, told in (
         ({"arms": ("best",)}, "arms are"),
         ({"roles": ()}, "roles are"),

@@ -164,7 +164,7 @@ def _told(role: str, of: Mapping[str, Any], tiny: bool) -> str:
     for arm, one in of["arms"].items():
         told = " | ".join(_interval(one[name]) for name in measures)
         lines.append(f"| {arm} | {one['pairs']} | {one['minutes']} | {told} |")
-    lines += ["", f"| contrast | pairs | {head} | {_TOLD[measures[0]]} |"]
+    lines += ["", f"| contrast | pairs | {head} | by {_TOLD[measures[0]]} |"]
     lines.append(f"| --- | --- | {rule} | --- |")
     for one in of["contrasts"]:
         told = " | ".join(_interval(one[name], "+") for name in measures)
@@ -172,8 +172,8 @@ def _told(role: str, of: Mapping[str, Any], tiny: bool) -> str:
         lines.append(f"| {one['name']} | {pairs} | {told} | {one['verdict']} |")
     lines += ["", *(_sentence(one, measures[0]) for one in of["contrasts"])]
     note = (
-        "The held-out items are themselves filtered and partly evolved; with"
-        f" {len(of['contrasts'])} contrasts, one in twenty shows a difference by chance."
+        "The held-out items are themselves filtered and partly evolved. Of contrasts without any"
+        f" difference one in twenty shows one by chance; here are {len(of['contrasts'])}."
     )
     lines += ["", note]
     if role == "caller" and tiny:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from training.batches import Lesson
+from training.evaluation.answers import check_read_back
 from training.models import TrainingFailed
 from training.offers import BadOffer, Pool, candidates, pool_for
 from training.profiles import CallerSettings
@@ -34,6 +35,7 @@ def make_lessons(
     told = {"rows": len(rows), "too_long": 0, "dropped_distractors": 0, "shortened_prompts": 0}
     try:
         check_tokenizer(tokenizer)
+        check_read_back(tokenizer)
         for row in rows:
             shown = candidates(
                 row,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.training.conftest import raw_tool
-from training.evaluation.answers import parse_calls
+from training.evaluation.answers import check_read_back, parse_calls
 from training.offers import candidates, pool_for
 from training.render import (
     BLOCK,
@@ -47,6 +47,12 @@ EMPTY_THOUGHT = TURNS + ASKS.replace("<|assistant|>", "<|assistant|><think>\n\n<
 KNOWS_NO_TOOLS = HERMES.replace("and tools", "and false")
 REWRITES = TURNS.replace("<|{{ m.role }}|>", "<|{{ m.role }}|{{ messages | length }}|>") + ASKS
 ONE_CALL = HERMES.replace("in m.tool_calls or []", "in (m.tool_calls or [])[:1]")
+OWN_FORM = (
+    "{% for t in tools %}{{ t.function.name }}{% endfor %}"
+    "{% for m in messages %}{% if m.role == 'user' %}[{{ m.content }}]{% elif m.tool_calls %}"
+    "{% for c in m.tool_calls %}{{ c.function.name }}<{{ c.function.arguments.values() | join }}>"
+    "{% endfor %}{% else %}{{ m.content }}{% endif %}{% endfor %}"
+)
 REFUSES = "{{ raise_exception('no system role here') }}"
 
 
@@ -258,3 +264,12 @@ def test_a_row_of_no_call_loses_what_its_request_does_not_speak_of() -> None:
     assert found
     assert (found.shown, found.dropped) == (("find_song",), ("find_flight",))
     assert NO_CALL in found.completion
+
+
+def test_a_template_whose_calls_cannot_be_read_is_told_before_a_training() -> None:
+    made = tokenizer(OWN_FORM)
+    check_tokenizer(made)
+    with pytest.raises(BadTemplate, match="'probe_tool<probe_value>', which is no JSON call"):
+        check_read_back(made)
+    for name in REAL:
+        check_read_back(real(name))

@@ -43,6 +43,25 @@ class Parsed:
     kind: Kind
 
 
+def check_read_back(tokenizer: Any) -> None:
+    """Raises BadTemplate where calls as this tokenizer's template writes them cannot be read here:
+    such a model would score 0 however good it is. Of 44 templates that TRL ships some ten (Gemma4,
+    GLM, gpt-oss …) have a form of their own."""
+    call = {"name": "probe_tool", "arguments": {"probe_word": "probe_value"}}
+    schema = {"type": "object", "properties": {"probe_word": {"type": "string"}}}
+    tool = render.tool_schema({"name": "probe_tool", "inputSchema": schema})
+    _, completion = render.render(tokenizer, [tool], "probe_request", [call])
+    said = completion
+    for special in tokenizer.all_special_tokens:  # as decoding leaves them out
+        said = said.replace(special, "")
+    if parse_calls(said).calls != [call]:
+        raise render.BadTemplate(
+            f"{tokenizer.name_or_path}: its chat template writes a call as {said.strip()[:80]!r},"
+            " which is no JSON call; expected a base that writes calls as Qwen2.5, Qwen3, Hermes or"
+            " Llama-3.1 do, or set chat_template in its tokenizer_config.json"
+        )
+
+
 def parse_calls(text: str) -> Parsed:
     """All calls in a model's text. Never raises."""
     said = _spoken(text[:MAX_CHARS]).strip()

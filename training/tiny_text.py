@@ -129,7 +129,12 @@ def make_tokenizer(texts: Iterable[str], vocabulary: int) -> Any:
     raw.decoder = decoders.ByteLevel()
     raw.add_special_tokens([AddedToken(each, special=True, normalized=False) for each in SPECIAL])
     raw.add_tokens([AddedToken(each, normalized=False) for each in SCAFFOLD])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token=END, pad_token=PAD)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=raw,
+        eos_token=END,
+        pad_token=PAD,
+        additional_special_tokens=[each for each in SPECIAL if each not in (END, PAD)],
+    )
     tokenizer.chat_template = TEMPLATE
     return tokenizer
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.evaluation.answers import parse_calls
+from training.evaluation.answers import check_read_back, parse_calls
 from training.render import NO_CALL, check_tokenizer, render, tool_schema
-from training.tiny_text import END, LEADS, MARKS, WORDS, make_tokenizer
+from training.tiny_text import END, LEADS, MARKS, SPECIAL, WORDS, make_tokenizer
 
 TEXTS = ["Find a file by its Title", "jira_get_issue get_file", "under /home/notes.txt"] * 3
 ODD: list[dict[str, Any]] = [
@@ -43,6 +43,8 @@ def functions(tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def test_it_can_all_that_the_caller_asks_of_a_tokenizer(tokenizer: Any) -> None:
     check_tokenizer(tokenizer)
+    check_read_back(tokenizer)
+    assert set(SPECIAL) == set(tokenizer.all_special_tokens)
 
 
 def test_tools_of_every_kind_are_shown_whole(tokenizer: Any) -> None:

@@ -53,7 +53,7 @@ PROFILES: dict[str, CallerSettings] = {
     TINY: CallerSettings(
         profile=TINY,
         dropout=0.0,
-        learning_rate=2e-3,
+        learning_rate=1e-3,
         batch=8,
         accumulate=1,
         candidates=10,

@@ -1,12 +1,11 @@
-"""The tiny base model: a Qwen3 of some 1.9 million weights, made here from tool contracts.
+"""The tiny base model: a Qwen3 of some 1.2 million weights, made here from tool contracts.
 
 What belongs here: its settings, its name, finding one that is there, making one. What does not: its
 language (`tiny_text.py`), first weights (`tiny_model.py`), exercises (`tiny_exercises.py`), the
 loop (`tiny_pretraining.py`), the LoRA training of pairs (`caller.py`).
 
 It proves that the caller's path works where no pretrained model can be had. It is no evidence of
-what a real base model would learn, and reports say so. No pretrained weights go into it. 300 steps
-cost 128 seconds of processor time on one core that was shared; the default is 700.
+what a real base model would learn, and reports say so. No pretrained weights go into it.
 """
 
 import json
@@ -26,7 +25,7 @@ Contract = Mapping[str, Any]
 Row = Mapping[str, Any]
 TINY = "tiny"
 DESCRIPTION_WORDS = None  # its template shortens whole contracts itself
-RECIPE = 2  # of text, first weights and exercises: another one makes another base
+RECIPE = 3  # of text, first weights and exercises: another one makes another base
 _KNOWN_SHARE = 0.7  # a base stays while it saw this share of the contracts it is used on
 
 
@@ -35,17 +34,20 @@ class TinySettings:
     """Shape and pretraining of the tiny base; with the contracts and rows they name it."""
 
     vocabulary: int = 1600  # pieces; each is there with and without a space before it
-    width: int = 144
-    layers: int = 4
+    width: int = 128
+    layers: int = 2
     heads: int = 4
     head: int = 48
     theta: float = 1e7  # turns slowly enough that content is found hundreds of tokens away
     context: int = 4096
     steps: int = 700
-    batch: int = 2
+    alone_first: float = 0.25  # share of the steps before any tool is shown
+    alone: float = 0.35  # of later steps that show none either
+    alone_batch: int = 32  # requests
+    batch: int = 2  # texts that show tools
     candidates: int = 10
     rounds: int = 5  # requests about the same tools in one text
-    growing: float = 0.3  # share of the steps within which the tools grow from 2 to all
+    growing: float = 0.15  # share of the steps within which the tools grow from 2 to all
     learning_rate: float = 2.5e-3
     matrix_rate: float = 4e-3
     seed: int = 7

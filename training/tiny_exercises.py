@@ -32,7 +32,7 @@ _JOINS = (" Also, ", " And then ", " Besides, ", " While you're at it, ")
 class Shares:
     """How often an exercise is what."""
 
-    pairs: float = 0.5  # requests from accepted pairs, where the tool has any
+    pairs: float = 0.7  # requests from accepted pairs, where the tool has any
     none: float = 0.07  # no tool that is shown can do it
     several: float = 0.05  # two calls
     near: float = 0.3  # half of the tools are of one server

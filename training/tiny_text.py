@@ -5,8 +5,9 @@ not: what it learns from (`tiny_exercises.py`), its weights (`tiny_model.py`).
 
 The template takes whole schemas and shortens them itself: name, first words, each required
 parameter behind a token for its type, the first few optional ones. A tool costs some 35 tokens,
-never a part of one. Each tool has a mark (`<|t3|>`), and a call writes the mark of its tool before
-the name: the choice is one token. Marks are special tokens, so decoding leaves plain JSON.
+never a part of one, and begins with a mark (`<|t3|>`). A call is plain JSON: a call that wrote its
+tool's mark first, so that the choice were one token, was learned at chance in 425 steps, while
+names are learned from the requests that they go with.
 
 Every piece of a word is there with and without a space, `_` or `/` before it, and cut alike:
 `Budget` in a request and `"Budget"` in a call differ by no more. Copying is what is to be learned.
@@ -28,8 +29,9 @@ SPECIAL = (
 )  # fmt: skip
 # What stands between the words of a call, each one token: a value's own first and last characters
 # never melt into it.
+NAME, AFTER_NAME = '{"name": "', ('", "arguments": {"', '", "arguments": {}}')
 SCAFFOLD = (
-    '{"name": "', '", "arguments": {"', '", "arguments": {}}', '": "', '", "', '": ', ', "', '"}}',
+    NAME, *AFTER_NAME, '": "', '", "', '": ', ', "', '"}}',
     "}}", '"}', '": ["', '"]', '": {"', '"]}}', '": [{"', '"}]',
 )  # fmt: skip
 SPACE = "Ġ"  # how byte-level BPE writes a space
@@ -76,15 +78,7 @@ _BLOCK = """
 _CALLS = """
 {%- macro written(called) -%}
 {%- for c in called -%}
-{%- set at = namespace(mark=0) -%}
-{%- for t in tools or [] -%}
-{%- if t.function.name == c.function.name -%}
-{%- set at.mark = loop.index0 % MARKS + 1 -%}
-{%- endif -%}
-{%- endfor -%}
-{"name": "
-{%- if at.mark -%}<|t{{ at.mark }}|>{%- endif -%}
-{{ (c.function.name | tojson)[1:] }}, "arguments": {
+{"name": "{{ (c.function.name | tojson)[1:] }}, "arguments": {
 {%- for name, value in c.function.arguments | dictsort -%}
 {{ name | tojson }}: {{ value | tojson }}{%- if not loop.last -%}{{ ', ' }}{%- endif -%}
 {%- endfor -%}

@@ -7,6 +7,7 @@ import pytest
 
 from training.models import MEANS, TrainingFailed, model_name
 from training.profiles import PROFILES, CallerSettings, profile_of, read_settings, settings_for
+from training.retriever_settings import RetrieverSettings
 
 
 def test_a_real_base_gets_the_published_hyper_parameters() -> None:
@@ -33,8 +34,8 @@ def test_settings_survive_a_job_file(name: str) -> None:
 
 def test_how_a_training_runs_is_no_part_of_a_models_name() -> None:
     held = asdict(CallerSettings())
-    for name in MEANS:
-        assert name in held
+    assert held.keys() | asdict(RetrieverSettings()).keys() >= MEANS
+    for name in MEANS & held.keys():
         changed = {**held, name: "other"}
         assert model_name("caller", "b", "s", changed) == model_name("caller", "b", "s", held)
     assert model_name("caller", "b", "s", {**held, "rank": 8}) != model_name(

@@ -13,7 +13,7 @@ from training.models import TrainingFailed
 from training.tiny import TINY, TinySettings, base_name, find_base, make_base
 from training.tiny_exercises import Material
 from training.tiny_pretraining import Lessons, tools_at
-from training.tiny_text import END, MARKS, make_tokenizer
+from training.tiny_text import END, make_tokenizer
 
 SMALL = TinySettings(
     vocabulary=350, width=32, layers=1, heads=2, head=16, steps=4, batch=2, candidates=3, rounds=2
@@ -121,28 +121,33 @@ def test_a_loss_that_is_no_number_is_told(contracts: dict[str, Any], tmp_path: P
         make_base(tmp_path, contracts, wild, lambda _: None, device="cpu", threads=1)
 
 
-def test_the_choice_counts_most_and_every_word_of_a_request_means_it() -> None:
+def test_answers_alone_count_and_names_most() -> None:
     tokenizer = make_tokenizer(["find a file"], 300)
     lessons = Lessons(tokenizer, SMALL)
-    text = '<|tools|><|t1|>a<|t2|>b<|user|>xyz<|call|>{"name": "<|t2|>b", "arguments": {}}' + END
+    text = '<|tools|><|t1|>a<|t2|>b<|user|>xyz<|call|>{"name": "b", "arguments": {}}' + END
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-    _, weights, meant = lessons.labelled(ids)
+    _, weights = lessons.weighed(ids)
     tokens = tokenizer.convert_ids_to_tokens(ids)
     start = tokens.index("<|call|>")
     assert set(weights[: start + 1]) == {0.0}
-    assert [t for t, w in zip(tokens, weights, strict=True) if w > 1] == ["<|t2|>"]
+    assert next(t for t, w in zip(tokens, weights, strict=True) if w > 1) == "b"
     assert all(w >= 1 for w in weights[start + 1 :])
-    words = [t for t, m in zip(tokens, meant, strict=True) if m == 1]
-    assert words == tokens[tokens.index("<|user|>") + 1 : start]
     none = tokenizer("<|user|>x<|call|><|none|>No." + END, add_special_tokens=False)["input_ids"]
-    assert lessons.labelled(none)[2][1] == MARKS
+    assert lessons.weighed(none)[1][3] > 1
 
 
-def test_tools_grow_from_two_to_all() -> None:
-    shape = TinySettings(steps=100, growing=0.4, candidates=10)
+def test_no_tool_is_shown_at_first_and_then_they_grow_from_two_to_all() -> None:
+    shape = TinySettings(steps=100, alone_first=0.2, growing=0.4, candidates=10)
     counts = [tools_at(step, shape) for step in range(100)]
     assert counts == sorted(counts)
-    assert (counts[0], counts[20], counts[40], counts[-1]) == (2, 6, 10, 10)
+    assert (counts[0], counts[19], counts[20], counts[40], counts[-1]) == (0, 0, 2, 6, 10)
+
+
+def test_contracts_that_no_value_fits_are_told() -> None:
+    never = {"name": "never", "inputSchema": {"required": ["a"], "properties": {"a": False}}}
+    lessons = Lessons(make_tokenizer(["find a file"], 300), SMALL)
+    with pytest.raises(TrainingFailed, match="any of 1 contracts takes"):
+        lessons.alone(random.Random(1), Material.of({"c1": never}))
 
 
 def test_a_short_pretraining_beats_its_start_on_exercises_it_never_saw(
@@ -154,13 +159,13 @@ def test_a_short_pretraining_beats_its_start_on_exercises_it_never_saw(
     from training.tiny_pretraining import pretrain
 
     torch.set_num_threads(1)
-    shape = TinySettings(vocabulary=350, layers=3, steps=14, rounds=3, candidates=4)
+    shape = TinySettings(vocabulary=350, layers=2, steps=14, rounds=3, candidates=4)
     torch.manual_seed(shape.seed)
     material = Material.of(contracts, pairs)
     tokenizer = make_tokenizer([row["instruction"] for row in pairs], shape.vocabulary)
     model = make_model(tokenizer, shape)
     lessons, rng = Lessons(tokenizer, shape), random.Random(99)
-    held = [lessons.made(rng, material, 4) for _ in range(4)]
+    held = [lessons.beside(rng, material, 4) for _ in range(4)]
     with torch.no_grad():
         before = float(lessons.loss(model, held, "cpu")[0])
     pretrain(model, tokenizer, material, shape, lambda _: None, "cpu", Path("unused"), "plan")

@@ -43,8 +43,11 @@ def evaluate(
     seed: Annotated[list[int] | None, typer.Option(help="of the distractors; several: all")] = None,
     perturb: Annotated[bool, typer.Option(help="ask under changed schemas too")] = True,
     examples: Annotated[
-        int, typer.Option(min=0, max=20, help="similar accepted train pairs in the prompt")
-    ] = 0,
+        int | None,
+        typer.Option(
+            min=0, max=20, help="similar accepted train pairs in the prompt; default: the setting"
+        ),
+    ] = None,
     max_new: Annotated[
         int | None, typer.Option("--max-new", min=1, help="tokens of a local model's answer")
     ] = None,
@@ -70,8 +73,9 @@ def evaluate(
     if bfcl_data is not None:
         _outside(warehouse, bfcl_data, asked, limit, settings, out)
         return
-    embed = embedder(settings).embed if examples else None
-    made = compare(bench(warehouse), asked, plan, examples=examples, embed=embed, progress=progress)
+    n = settings.training.examples if examples is None else examples
+    embed = embedder(settings).embed if n else None
+    made = compare(bench(warehouse), asked, plan, examples=n, embed=embed, progress=progress)
     if out is not None:
         for path in write_out(out, made):
             typer.echo(f"wrote {path}", err=True)

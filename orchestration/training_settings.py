@@ -68,7 +68,7 @@ class Training(_Part):
         default=None, ge=1, description="of the base `tiny`; default: its own"
     )
     examples: int = Field(
-        default=0, ge=0, le=10, description="similar accepted pairs put into a prompt"
+        default=0, ge=0, le=20, description="similar accepted pairs in a prompt of `evaluate`"
     )
     seed: int = 7
     drift_threshold: float = Field(

@@ -139,12 +139,13 @@ def _job(warehouse: Warehouse, trainer: Trainer, role: str) -> tuple[str, Path]:
     """(model name, file of the job): everything a training script needs."""
     home, of_set = warehouse.home, set_name(warehouse)
     base, settings = trainer.job(role)
+    pool = load_pool(home, of_set)
     if role == "retriever":
         rows = set_rows(warehouse, TRAIN)
-        return write_job(home, role, retriever_base(base), of_set, settings, rows)
+        return write_job(home, role, retriever_base(base), of_set, settings, rows, pool)
     rows = set_rows(warehouse, TRAIN, tasks=None)
     base = resolved_base(home, base, rows, CallerSettings(**settings))
-    return write_job(home, role, base, of_set, settings, rows, load_pool(home, of_set))
+    return write_job(home, role, base, of_set, settings, rows, pool)
 
 
 def _trained(

@@ -12,6 +12,7 @@ import polars as pl
 from assets.contracts.canonical import tool_text
 from assets.contracts.clear import firewall
 from assets.contracts.snapshot import SNAPSHOTS
+from assets.vectors.embed import BadAdapter
 from assets.vectors.index import contract_of
 from training.champion import UNTRAINED, consider, in_service
 from training.evaluate import (
@@ -67,7 +68,7 @@ def retriever_evaluation(
             {label: encoder(warehouse.home, label, store) for label in labels},
             set_name(warehouse),
         )
-    except NothingToEvaluate as error:
+    except (NothingToEvaluate, BadAdapter) as error:
         yield from refuse(context, warehouse, "retriever_evaluation", "test_items", error)
         return
     summary = recall_summary(rows, candidate)

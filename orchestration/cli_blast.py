@@ -60,10 +60,10 @@ def made_of(warehouse: "Warehouse") -> "Made":
     from assets.catalogue.blast_radius import Made
     from assets.synthesis.rows import JUDGEMENTS, PAIRS
     from assets.vectors.index import VECTORS
-    from training.champion import UNTRAINED, champion
     from training.evaluate import RETRIEVER_EVALUATION
     from training.evaluation.table import CALLER_EVALUATION
-    from training.release import current_release
+    from training.releases.champion import UNTRAINED, champion
+    from training.releases.release import current_release
     from training.state import set_name
     from warehouse.lance import LanceStore, vector_key
 

@@ -21,7 +21,7 @@ def listed(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """Each role's champion, the gates it passed, and what became of the last candidate."""
-    from training.champion import UNTRAINED, champion, in_service
+    from training.releases.champion import UNTRAINED, champion, in_service
 
     home = load_settings().home_path()
     found = {role: (champion(home, role), in_service(home, role)) for role in UNTRAINED}
@@ -45,8 +45,8 @@ def listed(
 @app.command()
 def restore(role: Annotated[str, ROLE]) -> None:
     """Write a lost or broken champion file again from the history; a whole one stays."""
-    from training.champion import UNTRAINED
-    from training.champion import restore as put_back
+    from training.releases.champion import UNTRAINED
+    from training.releases.champion import restore as put_back
 
     if role not in UNTRAINED:
         fail(f"unknown role {role!r:.40}; known: {', '.join(UNTRAINED)}", 2)

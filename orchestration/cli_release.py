@@ -25,7 +25,7 @@ JSON = typer.Option("--json", help="one JSON object")
 @app.command("list")
 def listed(as_json: Annotated[bool, JSON] = False) -> None:
     """Releases, the newest first: their models, whether each is served, or could be."""
-    from training.release import releases
+    from training.releases.release import releases
 
     made = releases(load_settings().home_path())
     if as_json:
@@ -50,9 +50,9 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object (the default)")] = True,
 ) -> None:
     """One release: models with their cards, contracts, training set, index versions on disk."""
-    from training.model_card import README
     from training.models import model_folder
-    from training.release import find_release, served
+    from training.releases.model_card import README
+    from training.releases.release import find_release, served
 
     home = load_settings().home_path()
     name = release or served(home).get("release")
@@ -75,8 +75,8 @@ def rollback(
 ) -> None:
     """Serve an earlier release: champions, release and router move together, or nothing does.
     Models that are left stay out until the rollback is lifted."""
-    from training.rollback import rollback as back
-    from training.rollback import undo as lift
+    from training.releases.rollback import rollback as back
+    from training.releases.rollback import undo as lift
     from warehouse.store import Warehouse
 
     if to is not None and undo:

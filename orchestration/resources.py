@@ -25,7 +25,7 @@ from training.ablations.run import AblationSettings
 from training.profiles import settings_for
 from training.retrain import RetrainPolicy
 from training.retriever_settings import RetrieverSettings
-from training.set_policy import SetPolicy
+from training.sets.policy import SetPolicy
 from training.trainer import Trainer
 from warehouse.effects.llm import Role
 from warehouse.store import Warehouse

@@ -18,8 +18,8 @@ from assets.synthesis.writing.compose import PAIRS
 from orchestration.night import Night
 from orchestration.resources import crawl_policy, enabled, open_warehouse
 from orchestration.settings import Settings
-from training.champion import UNTRAINED, champion, in_service
-from training.release import current_release
+from training.releases.champion import UNTRAINED, champion, in_service
+from training.releases.release import current_release
 from warehouse.store import Warehouse
 
 

@@ -16,13 +16,13 @@ from serving.gather import held_in_index, published_source
 from serving.index import load_index
 from serving.released import make_router_index, view_table
 from training.adapters import adapter_table
-from training.champion import champion, in_service
 from training.drift import DRIFT
 from training.evaluate import retriever_of
-from training.release import current_release, make_release, pinned, refusal, serve
-from training.report import inlined, write_report
-from training.report_facts import more_facts
-from training.retention import prune
+from training.releases.champion import champion, in_service
+from training.releases.release import current_release, make_release, pinned, refusal, serve
+from training.releases.retention import prune
+from training.reporting.facts import more_facts
+from training.reporting.report import inlined, write_report
 from training.state import last_card, last_summary, set_name
 from training.trainer import ROLES, Trainer
 from training.training_set import load_manifest

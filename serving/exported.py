@@ -6,7 +6,7 @@
                                  files {path: sha256}}
 
 What belongs here: copying what serving reads, whole or not at all. What does not: serving it, and
-what a release is (`training/release.py`), what a card says (`training/model_card.py`).
+what a release is, and what a card says (`training/releases/`).
 """
 
 import hashlib

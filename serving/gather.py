@@ -2,7 +2,7 @@
 
 What belongs here: joining published tables: clear contracts, what is said of their servers, the
 requests that were accepted for them, how they are launched. What does not: what an index makes of
-it (`index.py`), which models serve (`training/champion.py`). Only doors import this: it reads
+it (`index.py`), which models serve (`training/releases/`). Only doors import this: it reads
 tables, and serving itself installs without them.
 """
 

@@ -12,7 +12,7 @@
     router/HEAD.json                   {version, release, at}: moves after the folder is whole
 
 What belongs here: building, loading and pointing. What does not: the files' content
-(`ranking/building.py`), scoring (`router.py`), what goes into a release (`training/champion.py`).
+(`ranking/building.py`), scoring (`router.py`), what goes into a release (`training/releases/`).
 No torch and no dagster here, nor below.
 """
 

@@ -1,7 +1,7 @@
 """Base models and adapters: loading them, and telling which base an adapter is of.
 
 What belongs here: a base by folder or hub id, its identity, an adapter over the base it was trained
-on. What does not: training (`caller.py`), the making of the tiny base (`tiny.py`).
+on. What does not: training (`caller.py`), the making of the tiny base (`tiny/base.py`).
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any
 
 from training.device import place
 from training.models import CARD, TrainingFailed, card, model_folder
-from training.tiny import TINY
+from training.tiny.base import TINY
 from warehouse.digest import digest
 
 _SHAPE = (

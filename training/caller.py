@@ -1,7 +1,7 @@
 """The caller: LoRA fine-tuning of a causal language model on instruction and call pairs.
 
 What belongs here: from a job to a finished adapter and its card. What does not: lessons
-(`lessons.py`), the training loop (`sft.py`), loading (`bases.py`), the tiny base (`tiny.py`),
+(`lessons.py`), the training loop (`sft.py`), loading (`bases.py`), the tiny base (`tiny/base.py`),
 measuring (`evaluation/`).
 
 `base` is "tiny" (pretrained here, cached by digest), a local folder, or a hub id such as
@@ -23,7 +23,7 @@ from training.lessons import make_lessons, train_pool
 from training.models import Job, TrainingFailed, card, model_folder, save_model
 from training.profiles import CallerSettings, read_settings
 from training.sft import Course, fit, rows_stay_apart
-from training.tiny import TINY, TinySettings, base_name, find_base, make_base
+from training.tiny.base import TINY, TinySettings, base_name, find_base, make_base
 from warehouse.files import locked
 
 __all__ = ["CallerSettings", "generate", "load_adapter", "load_base", "load_caller",

@@ -11,13 +11,13 @@ from assets.vectors.embed import Embedder
 from training.adapters import adapter_metadata, adapter_row, adapter_rules, adapter_table
 from training.caller import resolved_base
 from training.drift import DRIFT, drift_row, drift_state
-from training.model_card import write_card
 from training.models import TrainingFailed, card, write_job
 from training.offers import BadOffer, load_pool
 from training.profiles import CallerSettings
+from training.releases.model_card import write_card
 from training.retrain import decide
 from training.retriever import retriever_base
-from training.set_night import keep, make_set
+from training.sets.night import keep, make_set
 from training.split import SPLITS, TRAIN
 from training.state import set_name, set_rows
 from training.trainer import Trainer

@@ -11,7 +11,7 @@ import polars as pl
 
 from assets.contracts.aliases import read_aliases
 from assets.contracts.snapshot import SNAPSHOTS
-from training.champion import last_trained_set
+from training.releases.champion import last_trained_set
 from training.retrain import Decision, DriftState, drift
 from training.split import TRAIN
 from training.training_set import TRAINING_SET, load_manifest

@@ -28,7 +28,7 @@ from training.split import TRAIN
 
 Row = Mapping[str, Any]
 Twins = Mapping[str, set[str]]
-TWIN_COSINE = 0.97  # as the training set draws the line (`set_policy.py`)
+TWIN_COSINE = 0.97  # as the training set draws the line (`sets/policy.py`)
 _BLOCK = 1024
 
 

@@ -1,7 +1,7 @@
 """Which rows are learnt from and which are only ever tested on, by frozen hashes.
 
 What belongs here: the splits and the hashes. What does not: rows (`training_set.py`), leaks between
-the splits (`set_leaks.py`).
+the splits (`sets/leaks.py`).
 
     train server + train tool + most pairs      train
     train server + train tool + other pairs     seen_tool       held-out requests of trained tools
@@ -18,7 +18,7 @@ falls by its name alone, so that copies of one tool on several servers stand on 
 import hashlib
 from datetime import date
 
-from training.set_policy import SetPolicy
+from training.sets.policy import SetPolicy
 
 TRAIN, TEST = "train", "test"  # the two sides of a server
 SEEN_TOOL, UNSEEN_TOOL = "seen_tool", "unseen_tool"

@@ -11,11 +11,11 @@ from assets.vectors.embed import BASE
 from training.ablations.run import AblationSettings
 from training.evaluation.items import TestPlan
 from training.profiles import CallerSettings, profile_of
-from training.retention import KEEP
+from training.releases.retention import KEEP
 from training.retrain import RetrainPolicy
 from training.retriever_settings import RetrieverSettings
-from training.set_policy import SetPolicy
-from training.tiny import TINY
+from training.sets.policy import SetPolicy
+from training.tiny.base import TINY
 
 ROLES = ("retriever", "caller")
 

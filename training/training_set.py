@@ -1,8 +1,7 @@
 """The training set: accepted pairs, each in its split, with hard negatives and the pool of tools.
 
 What belongs here: the table, and the order in which a set is made. What does not: the steps
-(`set_places.py`, `set_pairs.py`, `set_leaks.py`, `set_negatives.py`), the audit (`set_audit.py`),
-rendering for a model (`render.py`), deciding when to train (`retrain.py`).
+and the audit (`sets/`), rendering for a model (`render.py`), deciding when to train (`retrain.py`).
 
     contracts -> places (split, leaks of tools) -> pairs at their places -> without leaks of
     requests -> rows with negatives, and the pool that prompts are drawn from
@@ -16,15 +15,15 @@ from typing import Any
 import polars as pl
 
 from assets.vectors.index import text_digest
-from training.set_audit import set_flaws
-from training.set_leaks import without_leaks
-from training.set_manifest import load_manifest, manifest_of, save_manifest
-from training.set_near import Embed, remembered
-from training.set_negatives import add_negatives
-from training.set_pairs import Placed, Tally, place_pairs
-from training.set_places import Key, first_nights, places_of, pool_of
-from training.set_policy import BadPolicy, SetPolicy
-from training.set_tokens import token_statistics
+from training.sets.audit import set_flaws
+from training.sets.leaks import without_leaks
+from training.sets.manifest import load_manifest, manifest_of, save_manifest
+from training.sets.near import Embed, remembered
+from training.sets.negatives import add_negatives
+from training.sets.pairs import Placed, Tally, place_pairs
+from training.sets.places import Key, first_nights, places_of, pool_of
+from training.sets.policy import BadPolicy, SetPolicy
+from training.sets.tokens import token_statistics
 from training.split import TRAIN
 from warehouse.tables import TableSpec
 

@@ -24,10 +24,10 @@ from orchestration.cli import app
 from serving.index import Source, build_index, point_to
 from tests.synthesis.export_world import pair, publish, published, snapshot, tool
 from training.adapters import adapter_table
-from training.champion import Champion
 from training.evaluate import RETRIEVER_EVALUATION
 from training.models import save_model
-from training.release import make_release
+from training.releases.champion import Champion
+from training.releases.release import make_release
 from training.training_set import TRAINING_SET
 from warehouse.files import write_atomically
 from warehouse.lance import LanceStore, vector_key

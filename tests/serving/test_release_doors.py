@@ -12,8 +12,8 @@ from serving.ranking.eligible import read_blocked
 from tests.serving.conftest import WORLD
 from tests.training.crowning import pointers, tried
 from training.models import model_folder
-from training.release import current_release, served
-from training.rollback import rollback
+from training.releases.release import current_release, served
+from training.releases.rollback import rollback
 from training.trainer import Trainer
 from warehouse.store import Warehouse
 

@@ -15,7 +15,7 @@ from tests.synthesis.export_world import golden, pair, published, tool
 from training.evaluation.answers import parse_calls
 from training.render import render, tool_schema
 from training.split import TRAIN, split_of
-from training.tiny import TinySettings, make_base
+from training.tiny.base import TinySettings, make_base
 from warehouse.store import Warehouse
 
 

@@ -16,7 +16,7 @@ from training.caller import (
 )
 from training.models import TrainingFailed, card, model_name, read_job, write_job
 from training.profiles import settings_for
-from training.tiny import TINY, TinySettings, _tokenizer, find_base
+from training.tiny.base import TINY, TinySettings, _tokenizer, find_base
 
 SHAPE = {"vocabulary": 400, "width": 32, "layers": 1, "heads": 2, "steps": 6, "batch": 4}
 SETTINGS = asdict(settings_for(TINY, batch=8, threads=1, tiny=SHAPE))

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-import training.pointers
+import training.releases.pointers
 from tests.training.crowning import BETTER, UNSURE, model, passed, summary, tried
-from training.champion import champion, consider, in_service, last_trained_set, restore
-from training.gate import gates_of
 from training.models import model_folder
-from training.pointers import CHAMPIONS, MOVING, PointerBroken, history
+from training.releases.champion import champion, consider, in_service, last_trained_set, restore
+from training.releases.gate import gates_of
+from training.releases.pointers import CHAMPIONS, MOVING, PointerBroken, history
 
 FILE = "champions/retriever.json"
 
@@ -128,8 +128,8 @@ def test_a_kill_at_any_step_of_a_crowning_leaves_it_done_or_not_done(
             raise KeyboardInterrupt
         real(path, data, **options)
 
-    real = training.pointers.write_atomically
-    monkeypatch.setattr(training.pointers, "write_atomically", killed)
+    real = training.releases.pointers.write_atomically
+    monkeypatch.setattr(training.releases.pointers, "write_atomically", killed)
     with pytest.raises(KeyboardInterrupt):
         tried(tmp_path, "m2")
     monkeypatch.undo()

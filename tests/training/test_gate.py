@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.crowning import BETTER, EQUAL, NOTHING, UNSURE, WORSE, passed
-from training.gate import (
+from training.releases.gate import (
     MIN_TOOLS,
     MOST_PHANTOM,
     TOLERANCE,

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from tests.training.crowning import BETTER, EQUAL, model
-from training.card_text import counted, quoted
-from training.gate import as_rows, gates_of, gates_table
-from training.model_card import write_card
 from training.models import model_folder
+from training.releases.card_text import counted, quoted
+from training.releases.gate import as_rows, gates_of, gates_table
+from training.releases.model_card import write_card
 from training.training_set import TRAINING_SET, save_manifest
 from warehouse.store import Warehouse
 

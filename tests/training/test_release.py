@@ -10,10 +10,10 @@ from assets.vectors.embed import encoder_folder
 from serving.index import IndexBroken, build_index, served_version
 from tests.serving.conftest import WORLD
 from tests.training.crowning import UNSURE, model, night, pointers, tried
-from training.champion import champion
 from training.models import card, model_folder
-from training.pointers import SERVED, PointerBroken, history
-from training.release import (
+from training.releases.champion import champion
+from training.releases.pointers import SERVED, PointerBroken, history
+from training.releases.release import (
     ReleaseError,
     current_release,
     find_release,
@@ -23,7 +23,7 @@ from training.release import (
     served,
     unfit,
 )
-from training.retention import prune
+from training.releases.retention import prune
 
 MODELS = {"retriever": "m1", "caller": "baseline:bm25+slots"}
 
@@ -180,7 +180,7 @@ def test_what_a_kill_left_of_a_pruning_is_removed_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = [night(tmp_path, f"c{at}") for at in range(2)]
-    monkeypatch.setattr("training.retention.shutil.rmtree", killed)
+    monkeypatch.setattr("training.releases.retention.shutil.rmtree", killed)
     with pytest.raises(KeyboardInterrupt):
         prune(tmp_path, keep=1)
     monkeypatch.undo()

@@ -14,11 +14,11 @@ from tests.training.report_world import (
     calls,
     figure,
 )
-from training.gate import as_rows, gates_of
-from training.report import inlined, write_report
-from training.report_caller import caller_part
-from training.report_more import not_run_part
-from training.report_words import by_split, interval, points, table
+from training.releases.gate import as_rows, gates_of
+from training.reporting.caller import caller_part
+from training.reporting.more import not_run_part
+from training.reporting.report import inlined, write_report
+from training.reporting.words import by_split, interval, points, table
 
 NOTHING: dict[str, Any] = {
     "manifest": MANIFEST, "retriever_card": None, "retriever": None, "caller_card": None,

@@ -9,8 +9,8 @@ from tests.training.report_world import MODEL, OTHER, call_rows, calls
 from training.ablations.run import ABLATIONS
 from training.evaluation.kept import AGENT, keep
 from training.evaluation.table import BASELINE, CALLER_EVALUATION
-from training.report_facts import more_facts
-from training.report_more import ablation_part
+from training.reporting.facts import more_facts
+from training.reporting.more import ablation_part
 from warehouse.store import Warehouse
 
 

@@ -10,7 +10,7 @@ from training.evaluation.agent_compare import agent_summary, compare
 from training.evaluation.contamination import contamination
 from training.evaluation.kept import AGENT, KINDS, OUTSIDE, keep, kept
 from training.evaluation.outside import RULES, outside_summary
-from training.report import write_report
+from training.reporting.report import write_report
 
 
 def written(home: Path, **facts: Any) -> str:

@@ -6,15 +6,22 @@ from pathlib import Path
 
 import pytest
 
-import training.pointers
-import training.rollback
+import training.releases.pointers
+import training.releases.rollback
 from serving.index import served_version
 from tests.training.crowning import night, pointers, tried
-from training.champion import champion, in_service, last_trained_set
 from training.models import model_folder
-from training.pointers import MOVING
-from training.release import ReleaseError, current_release, make_release, pinned, releases, served
-from training.rollback import lineage, rollback, undo
+from training.releases.champion import champion, in_service, last_trained_set
+from training.releases.pointers import MOVING
+from training.releases.release import (
+    ReleaseError,
+    current_release,
+    make_release,
+    pinned,
+    releases,
+    served,
+)
+from training.releases.rollback import lineage, rollback, undo
 
 BASELINE = "baseline:bm25+slots"
 
@@ -23,7 +30,7 @@ BASELINE = "baseline:bm25+slots"
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Three nights: the base retriever, then m1, then m2. Their encoders are stand-ins, so whether
     one opens is asked of the real thing in `tests/serving/test_following_releases.py`."""
-    monkeypatch.setattr(training.rollback, "openable", lambda home, version: None)
+    monkeypatch.setattr(training.releases.rollback, "openable", lambda home, version: None)
     night(tmp_path, "c0")
     tried(tmp_path, "m1")
     night(tmp_path, "c1")
@@ -160,7 +167,9 @@ def test_a_release_that_is_not_whole_is_refused_with_those_that_are(home: Path, 
 def test_an_index_that_does_not_open_is_refused(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training.rollback, "openable", lambda home, version: "view-full is torn")
+    monkeypatch.setattr(
+        training.releases.rollback, "openable", lambda home, version: "view-full is torn"
+    )
     before = pointers(home)
     with pytest.raises(ReleaseError, match="view-full is torn"):
         rollback(home)
@@ -201,12 +210,12 @@ def test_a_rollback_cut_short_is_not_begun_or_is_finished_by_the_next(
             raise error
         real(path, data, **options)
 
-    real = training.pointers.write_atomically
-    monkeypatch.setattr(training.pointers, "write_atomically", killed)
+    real = training.releases.pointers.write_atomically
+    monkeypatch.setattr(training.releases.pointers, "write_atomically", killed)
     with pytest.raises((KeyboardInterrupt, OSError)):
         rollback(home)
     monkeypatch.undo()
-    monkeypatch.setattr(training.rollback, "openable", lambda home, version: None)
+    monkeypatch.setattr(training.releases.rollback, "openable", lambda home, version: None)
     # Whoever reads in between sees all of it or nothing, and serving one release or the other.
     seen = served_models(home)
     assert seen == (("m2",) * 3 if step == 1 else ("m1",) * 3)
@@ -223,12 +232,12 @@ def test_a_rollback_has_as_many_steps_as_are_tried(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[Path] = []
-    real = training.pointers.write_atomically
+    real = training.releases.pointers.write_atomically
 
     def counted(path: Path, data: bytes, **options: bool) -> None:
         written.append(path)
         real(path, data, **options)
 
-    monkeypatch.setattr(training.pointers, "write_atomically", counted)
+    monkeypatch.setattr(training.releases.pointers, "write_atomically", counted)
     rollback(home)
     assert len(written) == STEPS

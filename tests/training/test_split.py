@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.set_policy import BadPolicy, SetPolicy
+from training.sets.policy import BadPolicy, SetPolicy
 from training.split import (
     SEEN_TOOL,
     SPLITS,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.contracts.validate import validate_call
-from training.tiny_exercises import (
+from training.tiny.exercises import (
     Material,
     Shares,
     exercise,

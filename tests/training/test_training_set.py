@@ -7,7 +7,7 @@ from typing import Any
 
 from assets.synthesis.rows import accepted, trainable
 from tests.training.conftest import embed, make_world
-from training.set_policy import SetPolicy
+from training.sets.policy import SetPolicy
 from training.split import (
     SEEN_TOOL,
     SPLITS,
@@ -293,7 +293,7 @@ def test_a_manifest_counts_tokens_and_names_the_tokenizer(made: TrainingSet) -> 
 
 
 def test_rows_that_would_lose_distractors_are_counted(made: TrainingSet) -> None:
-    from training.set_tokens import token_statistics
+    from training.sets.tokens import token_statistics
 
     def long(texts: Any) -> list[int]:
         return [400 if "parameters" in text else 1 for text in texts]

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from assets.contracts.canonical import contract, contract_digest
 from tests.training.conftest import embed, make_world, raw_tool
-from training.set_near import near, near_pairs, plain
-from training.set_policy import SetPolicy
+from training.sets.near import near, near_pairs, plain
+from training.sets.policy import SetPolicy
 from training.split import SEEN_TOOL, TEST, TRAIN, UNSEEN_SERVER, UNSEEN_TOOL, split_of
 from training.training_set import TrainingSet, build_training_set, set_flaws
 

@@ -1,7 +1,7 @@
 """What the ablations learn from and are asked, out of the tables.
 
 What belongs here: the accepted set, the raw set made the same way, the pool. What does not: arms
-(`arms.py`), how a set is made (`set_night.py`).
+(`arms.py`), how a set is made (`sets/night.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,8 +11,8 @@ from typing import Any
 from assets.contracts.canonical import tool_text
 from assets.synthesis.rows import ONE_CALL
 from assets.vectors.embed import Embedder
-from training.set_night import make_set
-from training.set_policy import SetPolicy
+from training.sets.night import make_set
+from training.sets.policy import SetPolicy
 from warehouse.store import Warehouse
 
 Row = Mapping[str, Any]

@@ -12,7 +12,7 @@ from training.ablations.table import ablation_summary, ablation_table
 from training.evaluate import NothingToEvaluate
 from training.models import TrainingFailed
 from training.run_script import LossLines
-from training.tiny import TINY
+from training.tiny.base import TINY
 from training.trainer import Trainer
 from warehouse.progress import Lines
 from warehouse.publish import Published, audited, publish, refuse

@@ -25,7 +25,7 @@ from training.generation import generate
 from training.models import CARD, TrainingFailed, card
 from training.render import Parts, Rendered, fit
 from training.templates import BadTemplate, with_pad_token
-from training.tiny import DESCRIPTION_WORDS, TINY
+from training.tiny.base import DESCRIPTION_WORDS, TINY
 
 TOO_LONG = "too_long"  # not even the right tools fit the model's context
 _MOST_CONTEXT = 8192

@@ -1,6 +1,6 @@
 """The door of evaluation: each role's figures, its gates and its champion.
 
-What belongs here: the assets. What does not: measuring (beside this), rules (`training/gate.py`).
+What belongs here: the assets. What does not: measuring (beside this), rules (`releases/gate.py`).
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,6 @@ from assets.contracts.clear import firewall
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.vectors.embed import BadAdapter
 from assets.vectors.index import contract_of
-from training.champion import UNTRAINED, consider, in_service
 from training.evaluate import (
     BASE_LABEL,
     RETRIEVER_EVALUATION,
@@ -27,9 +26,10 @@ from training.evaluation.nightly import nightly_rows
 from training.evaluation.predictors import CannotPredict
 from training.evaluation.summary import call_summary
 from training.evaluation.table import CALLER_EVALUATION
-from training.gate import as_rows, gates_table, weighed
-from training.model_card import write_card
 from training.offers import BadOffer
+from training.releases.champion import UNTRAINED, consider, in_service
+from training.releases.gate import as_rows, gates_table, weighed
+from training.releases.model_card import write_card
 from training.split import TRAIN
 from training.state import last_adapter, set_name
 from training.trainer import Trainer

@@ -15,7 +15,7 @@ from typing import Any
 
 from assets.vectors.index import text_digest
 from training.evaluation.table import GONE, RENAMED
-from training.set_policy import SetPolicy
+from training.sets.policy import SetPolicy
 from training.split import tool_place
 
 Row = Mapping[str, Any]

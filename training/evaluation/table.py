@@ -6,7 +6,7 @@ What belongs here: the columns. What does not: filling them (`score.py`), summin
 
 import polars as pl
 
-from training.champion import UNTRAINED
+from training.releases.champion import UNTRAINED
 from warehouse.tables import TableSpec
 
 BASELINE = UNTRAINED["caller"]

@@ -1,7 +1,7 @@
 """Summaries of callers as Markdown.
 
 What belongs here: tables of what a summary holds. What does not: figures that it does not hold,
-plots and the night's report (`training/report*.py`).
+plots and the night's report (`training/reporting`).
 """
 
 from collections.abc import Mapping, Sequence

@@ -11,7 +11,7 @@ from tests.training.small_base import make_base
 from training.evaluation.items import Item, TestPlan, make_items
 from training.evaluation.predictors import Answered, Asked, OnDone, PredictorKind, answered
 from training.offers import save_pool
-from training.set_policy import SetPolicy
+from training.sets.policy import SetPolicy
 from training.training_set import TRAINING_SET, TrainingSet, build_training_set
 from warehouse.store import Warehouse
 

@@ -14,8 +14,8 @@ from training.evaluation.nightly import bench, nightly_rows
 from training.evaluation.predictors import CannotPredict
 from training.evaluation.summary import call_summary
 from training.evaluation.table import BASELINE, CALLER_EVALUATION, GONE
-from training.gate import same_items
 from training.offers import BadOffer, pool_path
+from training.releases.gate import same_items
 from training.training_set import TRAINING_SET, TrainingSet
 from warehouse.store import Warehouse
 

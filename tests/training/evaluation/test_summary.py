@@ -14,7 +14,7 @@ from training.evaluation.run import evaluate
 from training.evaluation.summary import call_summary
 from training.evaluation.table import BASELINE, CALLER_EVALUATION, PERTURBATIONS
 from training.evaluation.words import as_markdown
-from training.gate import gates_of
+from training.releases.gate import gates_of
 from training.render import NO_CALL
 
 Right = dict[str, list[dict[str, Any]]]

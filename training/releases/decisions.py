@@ -1,0 +1,49 @@
+"""What people decided about releases: rolled back, and lifted again.
+
+    releases/DECISIONS.jsonl   {decision: "rollback", id, at, from, to, releases,
+                                models {role: [name]}}
+                               {decision: "undo", id, at, of}
+
+What belongs here: which decisions stand. What does not: carrying them out (`rollback.py`).
+"""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from training.releases.pointers import DECISIONS, history
+
+Json = dict[str, Any]
+LIFT = "`toolmill release rollback --undo` lifts that"
+
+
+def standing(home: Path) -> list[Json]:
+    """Rollbacks that nobody lifted, oldest first."""
+    lines = history(home, DECISIONS)
+    lifted = {line.get("of") for line in lines if line.get("decision") == "undo"}
+    return [
+        line
+        for line in lines
+        if line.get("decision") == "rollback" and line.get("id") not in lifted
+    ]
+
+
+def rejected(home: Path, role: str) -> dict[str, str]:
+    """Models that were rolled back in a role, each with the reason it stays out."""
+    return {
+        model: told(decision)
+        for decision in standing(home)
+        for model in decision.get("models", {}).get(role, [])
+    }
+
+
+def refused(home: Path) -> dict[str, str]:
+    """Releases that were rolled back, each with the reason it is not made again."""
+    return {
+        name: told(decision) for decision in standing(home) for name in decision.get("releases", [])
+    }
+
+
+def told(decision: Json) -> str:
+    day = time.strftime("%Y-%m-%d", time.gmtime(decision.get("at", 0)))
+    return f"rolled back on {day} to release {str(decision.get('to'))[:12]}; {LIFT}"

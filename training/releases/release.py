@@ -1,0 +1,230 @@
+"""Releases: the one consistent set that is served, by name, and what of it is still on disk.
+
+    releases/<release>.json     {release, models {role: name}, contracts, training_set, at}
+    releases/HEAD.json          {release, by, version}: the one the next index is built for;
+                                `version` is set by a rollback: its index then stays as it is
+    releases/HISTORY.jsonl      every release that became HEAD
+    releases/SERVED.jsonl       {release, version, at, by}: every index version that was served
+    router/HEAD.json            {version, release, at}: what is served; all that serving follows
+
+What belongs here: naming a set, serving its index, whether a release could be served. What does
+not: going back (`rollback.py`), building an index (`serving/released.py`).
+
+Serving reads router/HEAD.json alone, and each version folder names its release, encoder and
+adapter: between the steps release -> router_index -> serve the release before is served, whole.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from assets.vectors.embed import encoder_folder
+from serving.index import IndexBroken, IndexMissing, load_index
+from training.releases.champion import UNTRAINED, model_flaw
+from training.releases.decisions import refused
+from training.releases.pointers import RELEASES, SERVED, held, history, move, on_disk, read
+from warehouse.digest import digest
+from warehouse.files import write_atomically
+
+Json = dict[str, Any]
+HEAD, ROUTER_HEAD = "releases/HEAD.json", "router/HEAD.json"
+NIGHT, ROLLBACK, UNDO = "night", "rollback", "undo"
+_MEND = "delete it and materialize release and router_index: `make run`"
+
+
+class ReleaseError(ValueError):
+    """A release that does not exist, is not on disk or does not fit itself."""
+
+
+def make_release(home: Path, models: Mapping[str, str], contracts: str, training_set: str) -> str:
+    """Names one consistent set and points HEAD at it; returns the digest of the current release.
+
+    `models` maps roles to model names, `contracts` is the digest of the contracts it serves. The
+    same set again is the same release and leaves HEAD alone; one that was rolled back is not made
+    again, and HEAD stays (`refusal` says why).
+    """
+    facts = {"models": dict(models), "contracts": contracts, "training_set": training_set}
+    name = digest(facts)
+    with held(home):
+        current = str(current_release(home).get("release") or "")
+        if current == name or (current and name in refused(home)):
+            return current
+        path = home / "releases" / f"{name}.json"
+        if not path.exists():  # a release that comes back is the old one, as it was
+            body = {"release": name, **facts, "at": time.time()}
+            write_atomically(path, json.dumps(body, indent=1).encode())
+        line = {"release": name, "at": time.time(), "by": NIGHT}
+        move(home, files={HEAD: {"release": name, "by": NIGHT}}, lines={RELEASES: [line]})
+    return name
+
+
+def refusal(home: Path, models: Mapping[str, str], contracts: str, training_set: str) -> str | None:
+    """Why this very set is not made a release again; None where nothing speaks against it."""
+    facts = {"models": dict(models), "contracts": contracts, "training_set": training_set}
+    return refused(home).get(digest(facts))
+
+
+def current_release(home: Path) -> Json:
+    """The release HEAD points at, as a dict; empty when there is none. Raises PointerBroken."""
+    head = read(home, HEAD, _MEND)
+    return release_of(home, str(head.get("release"))) if head else {}
+
+
+def release_of(home: Path, name: str) -> Json:
+    """The facts of a release. Raises ReleaseError, PointerBroken."""
+    body = on_disk(home, f"releases/{name}.json", _MEND)
+    if body is None:
+        raise ReleaseError(f"{home}/releases/{name}.json: there is no such file; {_MEND}")
+    return body
+
+
+def served(home: Path) -> Json:
+    """{version, release, at} of what is served; empty before the first. Raises PointerBroken."""
+    return read(home, ROUTER_HEAD, _MEND) or {}
+
+
+def pinned(home: Path) -> str | None:
+    """The index version that a rollback serves until another release is made, else None."""
+    head = read(home, HEAD, _MEND) or {}
+    return head.get("version")
+
+
+def serve(home: Path, version: str) -> str:
+    """Serves an index version of the current release; returns the version that is served now.
+
+    Where the release moved while the index was built (a rollback), or a rollback holds a version,
+    nothing moves. Raises ReleaseError for a version that does not fit its release, IndexBroken.
+    """
+    with held(home):
+        now, release = served(home), current_release(home)
+        overtaken = _meta(home, version).get("release") != release.get("release")
+        stays = pinned(home) or (now.get("version") if overtaken else None)
+        if stays:
+            return stays
+        flaws = unfit(home, release, version)
+        if flaws:
+            raise ReleaseError(
+                f"release {release.get('release', '-')[:12]} is not served: {'; '.join(flaws)};"
+                " materialize router_index again"
+            )
+        load_index(home, version)
+        head, lines = pointing(home, release["release"], version, NIGHT)
+        if head is not None:
+            move(home, files={ROUTER_HEAD: head}, lines={SERVED: lines})
+        return version
+
+
+def pointing(home: Path, release: str, version: str, by: str) -> tuple[Json | None, list[Json]]:
+    """(the new router/HEAD.json, or None where it is that already; lines for SERVED)."""
+    now, known, at = served(home), history(home, SERVED), time.time()
+    lines = []
+    if now and (not known or known[-1]["version"] != now["version"]):
+        # Served by something that keeps no record, as an older Toolmill.
+        kept = {name: now.get(name) for name in ("release", "version", "at")}
+        lines.append({**kept, "by": NIGHT})
+    if now.get("version") == version:
+        return None, lines
+    head = {"version": version, "release": release, "at": at}
+    return head, [*lines, {"release": release, "version": version, "at": at, "by": by}]
+
+
+def unfit(home: Path, release: Mapping[str, Any], version: str | None) -> list[str]:
+    """What keeps a release from being served with an index version, by files and sizes; [] where
+    index, encoder and models are there and belong together."""
+    models: Mapping[str, str] = release.get("models") or {}
+    flaws = [flaw for role, name in models.items() if (flaw := model_flaw(home, role, name))]
+    if version is None:
+        return [*flaws, "no index version of it is on disk"]
+    meta = _meta(home, version)
+    if not meta:
+        return [*flaws, f"router/{version[:12]}: its index.json cannot be read"]
+    if meta.get("release") != release.get("release"):
+        flaws.append(f"router/{version[:12]} is of release {str(meta.get('release'))[:12]}")
+    retriever = models.get("retriever", UNTRAINED["retriever"])
+    adapter = None if retriever == UNTRAINED["retriever"] else retriever
+    if meta.get("adapter") != adapter:
+        told = str(meta.get("adapter") or "base")[:12]
+        flaws.append(f"router/{version[:12]} was made by retriever {told}, not {retriever[:12]}")
+    if not (encoder_folder(home, str(meta.get("embedder"))) / "encoder.json").is_file():
+        flaws.append(f"its encoder {meta.get('embedder')} is missing under encoders/")
+    return flaws
+
+
+def releases(home: Path) -> list[Json]:
+    """Every release that was made, the newest first: {…facts, versions, served, current,
+    rolled_back, missing}; `missing` is empty where it could be served."""
+    made = list(dict.fromkeys(line.get("release") for line in reversed(history(home, RELEASES))))
+    now, current = served(home), current_release(home).get("release")
+    out = refused(home)
+    found = []
+    for body in _bodies(home, made):
+        name = body["release"]
+        versions = versions_of(home, name)
+        found.append(
+            {
+                **body,
+                "versions": versions,
+                "served": name == now.get("release"),
+                "current": name == current,
+                "rolled_back": out.get(name),
+                "missing": unfit(home, body, versions[0] if versions else None),
+            }
+        )
+    return found
+
+
+def find_release(home: Path, wanted: str) -> Json:
+    """The release of that name, or of which it is the beginning. Raises ReleaseError."""
+    known = releases(home)
+    found = [body for body in known if wanted and body["release"].startswith(wanted)]
+    if len(found) != 1:
+        names = ", ".join(body["release"][:12] for body in known[:8]) or "none was made yet"
+        what = f"{len(found)} releases begin with" if found else "no release"
+        raise ReleaseError(f"{what} {wanted!r:.80}; known, newest first: {names}")
+    return found[0]
+
+
+def versions_of(home: Path, release: str) -> list[str]:
+    """The index versions of a release that are on disk, the last served first."""
+    was = [line.get("version") for line in history(home, SERVED)]
+    order = {version: at for at, version in enumerate(was)}
+    found = [
+        path.parent.name
+        for path in (home / "router").glob("*/index.json")
+        if not path.parent.name.startswith(".")
+        and _meta(home, path.parent.name).get("release") == release
+    ]
+    return sorted(found, key=lambda name: (-order.get(name, -1), name))
+
+
+def openable(home: Path, version: str) -> str | None:
+    """Why an index version cannot answer queries, tried with its encoder; None where it can."""
+    from serving.router import open_router
+
+    try:
+        open_router(home, version)
+    except (IndexMissing, IndexBroken, RuntimeError, OSError, ValueError) as error:
+        return " ".join(str(error).split())
+    return None
+
+
+def index_meta(home: Path, version: str) -> Json:
+    """The index.json of a version; empty where it cannot be read."""
+    try:
+        body = json.loads((home / "router" / version / "index.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+_meta = index_meta
+
+
+def _bodies(home: Path, names: list[Any]) -> Iterator[Json]:
+    for name in names:
+        try:
+            yield release_of(home, str(name))
+        except ValueError:  # its file was taken away: it cannot be told of, nor served
+            continue

@@ -1,0 +1,204 @@
+"""The plots of a report: bars with intervals, drops as dots, losses.
+
+What belongs here: drawing what a summary holds, 6 x 3.4 inches, and nothing where nothing was
+measured. What does not: which figures there are.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from training.reporting.caller import MEASURES, change_name
+from training.reporting.words import Json, by_split, label, split_name, split_order
+
+Draw = Callable[[Path], None]
+Bars = Mapping[str, Sequence[Json]]  # name on the axis -> a figure of each model
+_BEFORE, _AFTER = "#9aa3ad", "#2a6fb0"
+_INK = "#30363d"
+
+
+def plots_of(
+    retriever_card: Json | None,
+    retriever: Json | None,
+    caller_card: Json | None,
+    caller: Json | None,
+) -> dict[str, Draw]:
+    """Name of a plot -> how to draw it into a file; only plots that show something."""
+    found: dict[str, Draw] = {}
+    losses = {
+        name: card["losses"]
+        for name, card in (("retriever", retriever_card), ("caller (LoRA)", caller_card))
+        if card and len(card.get("losses") or ()) > 1
+    }
+    if losses:
+        found["loss"] = partial(_losses, losses)
+    if retriever:
+        keys = (("Recall@1", "recall_at_1"), ("Recall@5", "recall_at_5"), ("NDCG@10", "ndcg_at_10"))
+        found |= _bars("recall", retriever, _both(retriever, keys), "Retriever, unseen servers")
+        splits = {
+            f"{split_name(name)}\n(n={held['n']})": _two(held["recall_at_1"])
+            for name, held in by_split(retriever.get("splits") or {})
+        }
+        if len(splits) > 1:
+            found |= _bars("recall_splits", retriever, splits, "Retriever, Recall@1 by split")
+    if caller:
+        found |= _bars("caller", caller, _both(caller, MEASURES), "Caller, unseen servers")
+        splits = _caller_splits(caller)
+        if len(splits) > 1:
+            least = min(cell["candidates"] for cell in caller["cells"])
+            title = f"Caller, AST by split, {least} candidates"
+            found |= _bars("caller_splits", caller, splits, title)
+        drops = [each for each in caller.get("invariance") or () if each["drop_candidate"]["n"]]
+        if drops:
+            names = label(caller["incumbent"]), label(caller["candidate"])
+            found["invariance"] = partial(_drops, drops, names)
+    return found
+
+
+def _both(summary: Json, keys: Sequence[tuple[str, str]]) -> dict[str, Sequence[Json]]:
+    words = {"Parsed as a call": "Parsed", "Valid call": "Valid"}
+    return {
+        words.get(name, name.replace(" F1", "\nF1")): _two(summary[key])
+        for name, key in keys
+        if key in summary
+    }
+
+
+def _two(held: Json) -> Sequence[Json]:
+    return held["incumbent"], held["candidate"]
+
+
+def _caller_splits(caller: Json) -> dict[str, Sequence[Json]]:
+    """AST per split at the fewest candidates; a split with two kinds of distractors has a bar of
+    each."""
+    cells = caller.get("cells") or ()
+    least = min((cell["candidates"] for cell in cells), default=0)
+    held = sorted(
+        (cell for cell in cells if cell["candidates"] == least and cell["n"]),
+        key=lambda cell: (split_order(cell["split"]), cell["distractors"]),
+    )
+    kinds = {cell["distractors"] for cell in held}
+    out = {}
+    for cell in held:
+        kind = f"\n{cell['distractors']}" if len(kinds) > 1 else ""
+        out[f"{split_name(cell['split'])}{kind}\n(n={cell['n']})"] = _two(cell["ast_ok"])
+    return out
+
+
+def _bars(name: str, summary: Json, groups: Bars, title: str) -> dict[str, Draw]:
+    measured = {key: held for key, held in groups.items() if any(one["n"] for one in held)}
+    if not measured:
+        return {}
+    names = label(summary["incumbent"]), label(summary["candidate"])
+    return {name: partial(_draw_bars, measured, names, title)}
+
+
+def _draw_bars(groups: Bars, names: tuple[str, str], title: str, path: Path) -> None:
+    figure, axes = _canvas()
+    width = 0.38
+    for at, (name, colour) in enumerate(zip(names, (_BEFORE, _AFTER), strict=True)):
+        held = [figures[at] for figures in groups.values()]
+        values = [one["value"] for one in held]
+        spread = [
+            [max(0.0, one["value"] - one["low"]) for one in held],
+            [max(0.0, one["high"] - one["value"]) for one in held],
+        ]
+        places = [i + (at - 0.5) * width for i in range(len(groups))]
+        axes.bar(
+            places, values, width * 0.94, label=name, color=colour, yerr=spread,
+            error_kw={"ecolor": _INK, "elinewidth": 1, "capsize": 2.5},
+        )  # fmt: skip
+        for place, one in zip(places, held, strict=True):
+            told = f"{one['value']:.2f}" if one["n"] else "–"
+            axes.annotate(
+                told, (place, max(one["value"], one["high"])), xytext=(0, 2), ha="center",
+                textcoords="offset points", fontsize=6.5, color=_INK,
+            )  # fmt: skip
+    axes.set_xticks(range(len(groups)), list(groups))
+    axes.set_ylim(0, 1.08)
+    axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
+    axes.tick_params(axis="x", length=0)
+    _save(figure, [axes], title, path, small=6.5 if len(groups) > 6 else 7.5)
+
+
+def _drops(drops: Sequence[Json], names: tuple[str, str], path: Path) -> None:
+    """One panel a measure; a dot a model and kind of change, in points."""
+    measures = [key for key in ("tool_ok", "ast_ok") if any(d["measure"] == key for d in drops)]
+    kinds = list(dict.fromkeys(each["perturbation"] for each in drops))
+    figure, panels = _canvas(len(measures), sharey=True, sharex=True)
+    titles = {"tool_ok": "Tool", "ast_ok": "AST"}
+    for axes, measure in zip(panels if len(measures) > 1 else [panels], measures, strict=True):
+        axes.axvline(0, color=_INK, linewidth=0.8)
+        for each in (one for one in drops if one["measure"] == measure):
+            row = len(kinds) - 1 - kinds.index(each["perturbation"])
+            for at, who in enumerate(("drop_incumbent", "drop_candidate")):
+                _dot(axes, each[who], row + 0.13 - 0.26 * at, (_BEFORE, _AFTER)[at])
+        axes.set_title(titles[measure], fontsize=9)
+        axes.set_yticks(range(len(kinds)), [change_name(kind) for kind in reversed(kinds)])
+        axes.set_ylim(-0.6, len(kinds) - 0.4)
+        axes.tick_params(axis="y", length=0)
+        axes.set_xlabel("drop in points", fontsize=8)
+        for name, colour in zip(names, (_BEFORE, _AFTER), strict=True):
+            axes.plot([], [], "o", color=colour, label=name, markersize=5)
+    axes_list = list(panels) if len(measures) > 1 else [panels]
+    _save(figure, axes_list, "What a changed schema costs", path)
+
+
+def _dot(axes: Any, held: Json, row: float, colour: str) -> None:
+    if held["n"]:
+        value, low, high = (100 * held[name] for name in ("value", "low", "high"))
+        axes.plot([low, high], [row, row], color=colour, linewidth=1.6, solid_capstyle="round")
+        axes.plot([value], [row], "o", color=colour, markersize=5)
+
+
+def _losses(losses: Mapping[str, Sequence[float]], path: Path) -> None:
+    """Each model on axes of its own: their losses are not of one scale."""
+    figure, panels = _canvas(len(losses))
+    listed = list(panels) if len(losses) > 1 else [panels]
+    for axes, (name, values) in zip(listed, losses.items(), strict=True):
+        axes.plot(range(1, len(values) + 1), values, color=_BEFORE, linewidth=0.9)
+        axes.plot(*_smooth(values), color=_AFTER, linewidth=1.8)
+        axes.set_title(name, fontsize=9)
+        axes.set_xlabel("step", fontsize=8)
+    listed[0].set_ylabel("loss", fontsize=8)
+    _save(figure, listed, "Training loss", path)
+
+
+def _smooth(values: Sequence[float]) -> tuple[list[int], list[float]]:
+    """A mean over a tenth of the steps around each; fewer at both ends, so that it lags nowhere."""
+    half = len(values) // 20
+    means = []
+    for at in range(len(values)):
+        near = min(half, at, len(values) - 1 - at)
+        part = values[at - near : at + near + 1]
+        means.append(sum(part) / len(part))
+    return list(range(1, len(values) + 1)), means
+
+
+def _canvas(panels: int = 1, **options: Any) -> tuple[Any, Any]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 3.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(1, panels, **options)
+
+
+def _save(
+    figure: Any, panels: Sequence[Any], title: str, path: Path, *, small: float = 7.5
+) -> None:
+    for axes in panels:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.spines[["left", "bottom"]].set_color("#b6bcc4")
+        axes.tick_params(axis="both", color="#b6bcc4", labelcolor=_INK, labelsize=7.5)
+        axes.tick_params(axis="x", labelsize=small)
+        axes.grid(axis="y", color="#e6e9ed", linewidth=0.7)
+        axes.set_axisbelow(True)
+    handles, names = panels[0].get_legend_handles_labels()
+    figure.suptitle(title, fontsize=10, x=0.01, ha="left", color=_INK)
+    if handles:
+        figure.legend(
+            handles, names, loc="outside lower center", ncols=2, frameon=False, fontsize=8
+        )
+    figure.savefig(path, dpi=140)

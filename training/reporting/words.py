@@ -1,0 +1,84 @@
+"""Words of a report: figures with their intervals, names, tables.
+
+What belongs here: how a figure is written, everywhere the same. What does not: which figures there
+are (`set.py`, `models.py`, `caller.py`, `more.py`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+Json = Mapping[str, Any]
+NONE = "–"  # nothing was measured: no zero stands for that
+SPLITS = {
+    "train": "train",
+    "seen_tool": "seen tool",
+    "unseen_tool": "unseen tool",
+    "unseen_server": "unseen server",
+    "unseen_time": "unseen by time",
+    "test": "unseen server",
+}
+
+
+def interval(figure: Json | None, *, signed: bool = False, digits: int = 3) -> str:
+    """`0.412 [0.330, 0.500]`; a dash where nothing was measured."""
+    if not figure or not figure.get("n"):
+        return NONE
+    sign = "+" if signed else ""
+    value, low, high = (f"{figure[name]:{sign},.{digits}f}" for name in ("value", "low", "high"))
+    return f"{value} [{low}, {high}]"
+
+
+def with_n(figure: Json | None, *, signed: bool = False, digits: int = 3) -> str:
+    """An interval with its n."""
+    if not figure or not figure.get("n"):
+        return "not measured (n=0)"
+    return f"{interval(figure, signed=signed, digits=digits)}, n={figure['n']}"
+
+
+def points(figure: Json | None) -> str:
+    """A difference of shares in points."""
+    if not figure or not figure.get("n"):
+        return NONE
+    scaled = {name: 100 * figure[name] for name in ("value", "low", "high")}
+    return interval({**scaled, "n": figure["n"]}, signed=True, digits=1)
+
+
+def short(model: str) -> str:
+    """A model's name; of a digest its beginning."""
+    return model if len(model) < 32 else model[:12]
+
+
+def label(model: str) -> str:
+    """A model's name in a plot."""
+    known = {"baseline:bm25+slots": "BM25 + slots", "base": "base MiniLM"}
+    return known.get(model, model if len(model) < 24 else f"trained {model[:8]}")
+
+
+def split_name(split: str) -> str:
+    return SPLITS.get(split, split)
+
+
+def split_order(split: str) -> int:
+    """From what models know best to what they know least."""
+    return list(SPLITS).index(split) if split in SPLITS else len(SPLITS)
+
+
+def by_split(held: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return sorted(held.items(), key=lambda item: split_order(item[0]))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
+    """A Markdown table; [] without rows. A stranger's text breaks no cell."""
+    body = [f"| {' | '.join(_cell(held) for held in row)} |" for row in rows]
+    if not body:
+        return []
+    return [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}", *body]
+
+
+def counted(counts: Mapping[str, Any]) -> str:
+    """`a 3, b 1`."""
+    return ", ".join(f"{name} {count}" for name, count in counts.items())
+
+
+def _cell(held: Any) -> str:
+    return str(held).replace("|", "\\|").replace("\n", " ")

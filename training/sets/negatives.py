@@ -1,0 +1,87 @@
+"""Hard negatives and twins of the tools that a set has pairs of.
+
+What belongs here: which contracts a row is trained or tested against, the worst confused first.
+What does not: the confusables audit (`assets/vectors/confusables.py`), drawing candidates
+(`offers.py`).
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from assets.contracts.canonical import tool_text
+from training.sets.near import Embed, blocks
+from training.sets.policy import SetPolicy
+from training.split import TRAIN
+
+Entries = Mapping[str, dict[str, Any]]
+
+
+def add_negatives(
+    rows: Sequence[dict[str, Any]],
+    pool: Entries,
+    embed: Embed,
+    policy: SetPolicy,
+    hard: Mapping[str, Sequence[str]],
+    marked: Collection[tuple[str, str]] = (),
+) -> None:
+    """Gives each row with a call the contracts that it is confused with, then the nearest, among
+    those that its split may show; and its tool in `pool` its `twins`, which are no negatives.
+
+    `hard`: contract digest -> digests of what is taken for it, the worst first. One negative stands
+    for all contracts of its text.
+    """
+    texts = {name: tool_text(entry["contract"]) for name, entry in pool.items()}
+    named: dict[str, list[str]] = defaultdict(list)
+    for name, text in texts.items():
+        named[text].append(name)
+    twins: dict[str, set[str]] = defaultdict(set)
+    for one, other in marked:
+        twins[one].add(other)
+        twins[other].add(one)
+    asked = [row for row in rows if row["positive"] is not None]
+    for learnt in (True, False):
+        part = [row for row in asked if (row["split"] == TRAIN) == learnt]
+        may = {name for name, entry in pool.items() if entry["split"] == TRAIN or not learnt}
+        near = _Near({row["positive"] for row in part}, named, may, embed, policy)
+        for row in part:
+            own = row["contract_digest"]
+            out = {own, *twins[own], *near.twins[row["positive"]]}
+            pool[own]["twins"] = sorted((out & pool.keys()) - {own})
+            worst = dict.fromkeys([*hard.get(own, ()), *near.others[row["positive"]]])
+            fit: dict[str, str] = {}
+            for name in worst:
+                if name in may and name not in out:
+                    fit.setdefault(texts[name], name)
+            row["negatives"] = json.dumps(list(fit.values())[: policy.negatives])
+
+
+class _Near:
+    """For each text of `rows` its `twins` (digests of any side) and `others` (digests that may be
+    shown, the nearest first)."""
+
+    def __init__(
+        self,
+        rows: Collection[str],
+        named: Mapping[str, Sequence[str]],
+        may: Collection[str],
+        embed: Embed,
+        policy: SetPolicy,
+    ) -> None:
+        self.twins: dict[str, list[str]] = {}
+        self.others: dict[str, list[str]] = {}
+        listed, columns = sorted(rows), sorted(named)
+        first = [next((name for name in named[text] if name in may), None) for text in columns]
+        free = np.array([name is not None for name in first])
+        for start, cosines in blocks(embed(listed), embed(columns)) if listed else ():
+            for at, near in enumerate(cosines):
+                text = listed[start + at]
+                same = near > policy.twin_cosine
+                alike = {text, *(columns[place] for place in np.flatnonzero(same))}
+                self.twins[text] = [name for one in sorted(alike) for name in named[one]]
+                order = np.argsort(-np.where(free & ~same, np.round(near, 5), -2.0), kind="stable")
+                others = [first[p] for p in order[: policy.negatives] if free[p] and not same[p]]
+                self.others[text] = [name for name in others if name is not None]

@@ -1,0 +1,55 @@
+"""How a training set is made: the numbers of its splits, leaks and negatives.
+
+What belongs here: the settings, checked. What does not: what is done with them (`split.py`,
+`training_set.py`, `leaks.py`).
+"""
+
+from dataclasses import asdict, dataclass
+from datetime import date
+from typing import Any
+
+
+class BadPolicy(ValueError):
+    """Settings of a training set that cannot be meant."""
+
+
+@dataclass(frozen=True)
+class SetPolicy:
+    """How a training set is made. Shares are of servers, of tools of train servers, and of pairs of
+    trained tools."""
+
+    test_share: float = 0.3
+    unseen_tool_share: float = 0.1
+    seen_tool_share: float = 0.12
+    cutoff: date | None = None  # UTC; servers first seen later are only tested on
+    negatives: int = 12
+    twin_cosine: float = 0.97  # a "negative" this close is the same tool under another name
+    near_cosine: float = 0.95  # requests this close are one request: as synthesis counts twins
+
+    def __post_init__(self) -> None:
+        for name in ("test_share", "unseen_tool_share", "seen_tool_share"):
+            share = getattr(self, name)
+            if not 0 <= share <= 1:
+                raise BadPolicy(f"training set: {name} is {share}; expected a share from 0 to 1")
+        for name in ("twin_cosine", "near_cosine"):
+            if not 0 < getattr(self, name) <= 1:
+                raise BadPolicy(
+                    f"training set: {name} is {getattr(self, name)}; expected above 0, up to 1"
+                )
+        if self.negatives < 0:
+            raise BadPolicy(f"training set: negatives is {self.negatives}; expected 0 or more")
+        if isinstance(self.cutoff, str):
+            object.__setattr__(self, "cutoff", _day(self.cutoff))
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON; the cutoff as `2026-11-22`."""
+        return {**asdict(self), "cutoff": self.cutoff.isoformat() if self.cutoff else None}
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise BadPolicy(
+            f"training set: cutoff {text[:60]!r} is no date; expected a UTC day as 2026-11-22"
+        ) from None

@@ -1,0 +1,167 @@
+"""The tiny base's language: its chat template and its tokenizer.
+
+What belongs here: how tools, requests and calls look to the tiny base, and their tokens. What does
+not: what it learns from (`exercises.py`), its weights (`model.py`).
+
+The template takes whole schemas and shortens them itself: name, first words, each required
+parameter behind a token for its type, the first few optional ones. A tool costs some 35 tokens,
+never a part of one, and begins with a mark (`<|t3|>`). A call is plain JSON: a call that wrote its
+tool's mark first, so that the choice were one token, was learned at chance in 425 steps, while
+names are learned from the requests that they go with.
+
+Every piece of a word is there with and without a space, `_` or `/` before it, and cut alike:
+`Budget` in a request and `"Budget"` in a call differ by no more. Copying is what is to be learned.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+WORDS = 10  # of a description
+OPTIONAL = 5  # parameters that are shown though they are not required
+MARKS = 100  # more tools than these share marks
+END, PAD, USER, CALL, NONE = "<|end|>", "<|pad|>", "<|user|>", "<|call|>", "<|none|>"
+_TYPES = ("str", "int", "num", "bool", "arr", "list", "obj", "any")
+SPECIAL = (
+    END, PAD, USER, CALL, NONE, "<|tools|>", "<|:|>",
+    *(f"<|{kind}{how}|>" for how in ("", "?") for kind in _TYPES),
+    *(f"<|t{i}|>" for i in range(1, MARKS + 1)),
+)  # fmt: skip
+# What stands between the words of a call, each one token: a value's own first and last characters
+# never melt into it.
+NAME, AFTER_NAME = '{"name": "', ('", "arguments": {"', '", "arguments": {}}')
+SCAFFOLD = (
+    NAME, *AFTER_NAME, '": "', '", "', '": ', ', "', '"}}',
+    "}}", '"}', '": ["', '"]', '": {"', '"]}}', '": [{"', '"}]',
+)  # fmt: skip
+SPACE = "Ġ"  # how byte-level BPE writes a space
+# What a piece may begin with, each piece with and without: `_get` and `/home` are one piece, since
+# after a bare `_` or `/` too many things follow to copy the right one.
+LEADS = (SPACE, "_", "/")
+_PIECES = r"[ _/]?(?:[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[^\W\d_A-Za-z]+)| ?\d| ?[^\sA-Za-z\d]|\s"
+
+_KIND = """
+{%- macro first_type(s) -%}
+{%- if s.type is string -%}{{ s.type }}
+{%- elif s.type -%}{{ s.type | reject('equalto', 'null') | first }}
+{%- elif s.anyOf is iterable and s.anyOf is not string -%}
+{{ s.anyOf | select('mapping') | map(attribute='type') | select('string')
+   | reject('equalto', 'null') | first }}
+{%- endif -%}
+{%- endmacro -%}
+{%- macro kind(s) -%}
+{%- set k = first_type(s) | trim -%}
+{%- if k == 'integer' -%}int{%- elif k == 'number' -%}num{%- elif k == 'boolean' -%}bool
+{%- elif k == 'object' -%}obj
+{%- elif k == 'array' -%}
+{%- if s['items'] is mapping and s['items'].type not in ['string', none] -%}list
+{%- else -%}arr{%- endif -%}
+{%- elif k == 'string' or s.enum -%}str{%- else -%}any{%- endif -%}
+{%- endmacro -%}
+"""
+_BLOCK = """
+{%- macro block(f, mark) -%}
+<|t{{ mark }}|>{{ f.name }}<|:|>
+{%- set words = (f.description or '').split() -%}
+{{ words[:WORDS] | join(' ') | replace('<|', '< |') }}
+{%- set p = f.parameters or {} -%}
+{%- set need = p.required or [] -%}
+{%- set seen = namespace(optional=0) -%}
+{%- for name, s in (p.properties or {}) | dictsort -%}
+{%- if name in need -%}<|{{ kind(s) }}|>{{ name }}
+{%- elif seen.optional < OPTIONAL -%}
+{%- set seen.optional = seen.optional + 1 -%}<|{{ kind(s) }}?|>{{ name }}
+{%- endif -%}
+{%- endfor -%}
+{%- endmacro -%}
+"""
+_CALLS = """
+{%- macro written(called) -%}
+{%- for c in called -%}
+{"name": "{{ (c.function.name | tojson)[1:] }}, "arguments": {
+{%- for name, value in c.function.arguments | dictsort -%}
+{{ name | tojson }}: {{ value | tojson }}{%- if not loop.last -%}{{ ', ' }}{%- endif -%}
+{%- endfor -%}
+}}
+{%- endfor -%}
+{%- endmacro -%}
+"""
+_TURNS = """
+{%- macro shown(text) -%}{{ (text or '') | replace('<|', '< |') }}{%- endmacro -%}
+<|tools|>
+{%- for t in tools or [] -%}{{ block(t.function, loop.index0 % MARKS + 1) }}{%- endfor -%}
+{%- for m in messages -%}
+{%- if m.role == 'user' -%}<|user|>{{ shown(m.content) }}
+{%- elif m.role == 'assistant' -%}<|call|>
+{%- if m.tool_calls -%}{{ written(m.tool_calls) }}
+{%- else -%}<|none|>{{ shown(m.content) }}{%- endif -%}
+<|end|>
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}<|call|>{%- endif -%}
+"""
+# A system message is the same every time and is left out: 10 tokens of every prompt.
+TEMPLATE = _KIND + _BLOCK + _CALLS + _TURNS
+for _name, _value in (("WORDS", WORDS), ("OPTIONAL", OPTIONAL), ("MARKS", MARKS)):
+    TEMPLATE = TEMPLATE.replace(_name, str(_value))
+
+
+def make_tokenizer(texts: Iterable[str], vocabulary: int) -> Any:
+    """A tokenizer trained on `texts`: `vocabulary` pieces of words, each with and without a space
+    before it, the special tokens and the scaffold; its chat template is TEMPLATE."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    learned = Tokenizer(models.BPE())
+    learned.pre_tokenizer = _split(_PIECES.replace("[ _/]?", "").replace(" ?", ""))
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary, initial_alphabet=_alphabet(), show_progress=False
+    )
+    learned.train_from_iterator(texts, trainer)
+    raw = Tokenizer(_with_spaces(json.loads(learned.to_str())["model"]))
+    raw.pre_tokenizer = _split(_PIECES)
+    raw.decoder = decoders.ByteLevel()
+    raw.add_special_tokens([AddedToken(each, special=True, normalized=False) for each in SPECIAL])
+    raw.add_tokens([AddedToken(each, normalized=False) for each in SCAFFOLD])
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=raw,
+        eos_token=END,
+        pad_token=PAD,
+        additional_special_tokens=[each for each in SPECIAL if each not in (END, PAD)],
+    )
+    tokenizer.chat_template = TEMPLATE
+    return tokenizer
+
+
+def _with_spaces(learned: Mapping[str, Any]) -> Any:
+    """The BPE with twins of every piece that begin with a space, `_` or `/`. Joining those are the
+    last merges of all, so a word is cut alike with and without them."""
+    from tokenizers import models
+
+    merges = [
+        tuple(m) if isinstance(m, list) else tuple(m.split(" ", 1)) for m in learned["merges"]
+    ]
+    pieces = dict.fromkeys(learned["vocab"])
+    for piece in learned["vocab"]:
+        for lead in LEADS if piece not in LEADS else ():
+            if lead == SPACE or piece.isalpha():
+                pieces[lead + piece] = None
+                merges.append((lead, piece))
+    return models.BPE(vocab={piece: at for at, piece in enumerate(pieces)}, merges=merges)
+
+
+def _split(pieces: str) -> Any:
+    from tokenizers import Regex, pre_tokenizers
+
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(pieces), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+
+
+def _alphabet() -> list[str]:
+    from tokenizers import pre_tokenizers
+
+    return sorted(pre_tokenizers.ByteLevel.alphabet())

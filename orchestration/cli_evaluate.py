@@ -109,11 +109,7 @@ def _plan(
     plan = replace(LARGE, **{n: tuple(dict.fromkeys(held)) for n, held in changed.items() if held})
     if not perturb:
         plan = replace(plan, perturbations=0)
-    if limit is None:
-        return plan
-    sorts = ("per_split", "per_large", "perturbations", "irrelevance", "phantom")
-    return replace(plan, **{name: min(getattr(plan, name), limit) for name in sorts[1:]},
-                   per_split=limit)  # fmt: skip
+    return plan if limit is None else plan.limited(limit)
 
 
 def _known(option: str, given: list[str] | None, known: tuple[str, ...]) -> None:

@@ -22,6 +22,7 @@ from orchestration.launching import deploy_policy
 from orchestration.pipes import Place, Scripts
 from orchestration.settings import Settings, load_settings
 from training.ablations.run import AblationSettings
+from training.evaluation.items import TestPlan
 from training.profiles import settings_for
 from training.retrain import RetrainPolicy
 from training.retriever_settings import RetrieverSettings
@@ -162,6 +163,7 @@ def trainer(settings: Settings) -> Trainer:
         retriever_base=chosen.retriever_base,
         caller=caller,
         caller_base=chosen.caller_base,
+        caller_test=TestPlan().limited(chosen.test_items),
         drift=RetrainPolicy(min_share=chosen.drift_threshold),
         ablations=AblationSettings(
             roles=("retriever", "caller") if chosen.ablate_caller else ("retriever",),

@@ -67,6 +67,9 @@ class Training(_Part):
     caller_pretrain_steps: int | None = Field(
         default=None, ge=1, description="of the base `tiny`; default: its own"
     )
+    test_items: int = Field(
+        default=40, ge=1, description="requests of each split that a night asks callers"
+    )
     examples: int = Field(
         default=0, ge=0, le=20, description="similar accepted pairs in a prompt of `evaluate`"
     )

@@ -45,6 +45,11 @@ class TestPlan:
     phantom: int = 30
     seeds: tuple[int, ...] = (0,)
 
+    def limited(self, n: int) -> "TestPlan":
+        """`n` items a split, and no more of any other sort."""
+        sorts = ("per_large", "perturbations", "irrelevance", "phantom")
+        return replace(self, per_split=n, **{name: min(getattr(self, name), n) for name in sorts})
+
 
 @dataclass(frozen=True)
 class Item:

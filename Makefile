@@ -25,7 +25,7 @@ dev: setup ## the Dagster UI with the demo marketplaces up, on http://127.0.0.1:
 	@$(BIN)/toolmill dev
 
 test: setup ## the tests (under 20 minutes on 2 cores)
-	$(BIN)/python -m pytest tests -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-all: setup ## the tests and the slow ones
 	HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest tests -m "not live"

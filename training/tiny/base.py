@@ -111,7 +111,8 @@ def make_base(
         "contracts": sorted(contracts),
         "pairs": len(rows),
         "weights": sum(weight.numel() for weight in model.parameters()),
-        "told": "pretrained here from contracts and train pairs, two heads set to copy; plumbing only",
+        "told": "pretrained here from contracts and train pairs, two heads begin by copying;"
+        " plumbing only",
         "loss_first": losses[0],
         "loss_last": round(sum(losses[-20:]) / len(losses[-20:]), 4),
         **figures,

@@ -16,7 +16,8 @@ from training.caller import (
 )
 from training.models import TrainingFailed, card, model_name, read_job, write_job
 from training.profiles import settings_for
-from training.tiny.base import TINY, TinySettings, _tokenizer, find_base
+from training.tiny.base import TINY, find_base
+from training.tiny.text import make_tokenizer
 
 SHAPE = {"vocabulary": 400, "width": 32, "layers": 1, "heads": 2, "steps": 6, "batch": 4}
 SETTINGS = asdict(settings_for(TINY, batch=8, threads=1, tiny=SHAPE))
@@ -86,7 +87,7 @@ def test_prompts_of_unequal_length_are_answered_alike_alone_and_together(
 
 
 def test_the_loss_covers_the_call_only_and_a_long_prompt_never_cuts_it() -> None:
-    tokenizer = _tokenizer(["find a file"], TinySettings(vocabulary=300))
+    tokenizer = make_tokenizer(["find a file"], 300)
     batch = collate(tokenizer, [("find a", ' {"name"'), ("find " * 100, ' {"name"')], 20, "cpu")
     told = tokenizer(' {"name"', add_special_tokens=False)["input_ids"]
     for ids, labels in zip(batch["input_ids"].tolist(), batch["labels"].tolist(), strict=True):

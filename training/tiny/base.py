@@ -131,7 +131,3 @@ def _texts(material: Material, rows: Sequence[Row]) -> list[str]:
     texts = [f"{c['name']} {c.get('description') or ''}" for c in material.contracts]
     texts += [json.dumps(c.get("inputSchema"), ensure_ascii=False) for c in material.contracts]
     return texts + sorted(row["instruction"] for row in rows) * 2
-
-
-def _tokenizer(texts: Sequence[str], settings: TinySettings) -> Any:
-    return make_tokenizer(texts, settings.vocabulary)

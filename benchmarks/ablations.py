@@ -19,7 +19,7 @@ from benchmarks.shared_data import SHARED, require
 from training.ablations.table import ablation_summary, ablation_table
 from training.evaluate import retriever_of
 from training.split import UNSEEN_SERVER
-from warehouse.digest import digest
+from warehouse.storage.digest import digest
 
 Row = dict[str, Any]
 

@@ -112,8 +112,8 @@ def _replica(facts: dict[str, Any]) -> dict[str, Any]:
 def _crawl(facts: dict[str, Any]) -> dict[str, Any]:
     from assets.marketplaces.crawl import CrawlPolicy, adapter, crawl
     from assets.marketplaces.http import Fetcher
-    from warehouse.blobs import Blobs
-    from warehouse.effects.ledger import Ledger
+    from warehouse.ledger.ledger import Ledger
+    from warehouse.storage.blobs import Blobs
 
     home = Path(facts["home"])
     policy = CrawlPolicy(

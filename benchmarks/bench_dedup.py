@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.shared_data import SHARED, require
-from warehouse.intervals import wilson
+from warehouse.statistics import wilson
 
 ABOVE = 0.95
 _OURS = """

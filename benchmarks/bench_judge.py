@@ -29,11 +29,11 @@ from benchmarks.judge_mutants import mutant_rates
 from benchmarks.judge_weights import crossed
 from benchmarks.shared_data import SHARED, require
 from tests.support.openai_endpoint import Say, openai_endpoint
-from warehouse.blobs import Blobs
-from warehouse.digest import sha256
-from warehouse.effects.ledger import Ledger
-from warehouse.effects.llm import LLM, Role
-from warehouse.intervals import wilson
+from warehouse.ledger.ledger import Ledger
+from warehouse.llm.client import LLM, Role
+from warehouse.statistics import wilson
+from warehouse.storage.blobs import Blobs
+from warehouse.storage.digest import sha256
 
 Json = Any
 Verdicts = Sequence[Mapping[str, Json]]

@@ -31,9 +31,9 @@ from assets.servers.policy import DeployPolicy
 from assets.servers.recipe import Unlaunchable, plan_recipe
 from assets.servers.resolve import Resolver
 from assets.servers.toolchain import find_toolchain
-from warehouse.blobs import Blobs
-from warehouse.effects.ledger import Ledger
-from warehouse.intervals import wilson
+from warehouse.ledger.ledger import Ledger
+from warehouse.statistics import wilson
+from warehouse.storage.blobs import Blobs
 
 FROZEN = Path(__file__).with_name("launch_forty.json")
 SEED, COUNT = 4, 40

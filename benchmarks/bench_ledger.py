@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from warehouse.blobs import Blobs
-from warehouse.digest import digest
-from warehouse.effects.ledger import Ledger, Outcome
+from warehouse.ledger.ledger import Ledger, Outcome
+from warehouse.storage.blobs import Blobs
+from warehouse.storage.digest import digest
 
 N = 2000
 

@@ -62,9 +62,9 @@ def ours(url: str, path: Path, concurrency: int, folder: Path) -> None:
     import openai  # noqa: F401
 
     from assets.synthesis.answers import Requests
-    from warehouse.blobs import Blobs
-    from warehouse.effects.ledger import Ledger
-    from warehouse.effects.llm import LLM, Role
+    from warehouse.ledger.ledger import Ledger
+    from warehouse.llm.client import LLM, Role
+    from warehouse.storage.blobs import Blobs
 
     price = {"usd_in": 0.15, "usd_out": 0.6}
     role = Role("generator", "bench", url, "none", concurrency=concurrency, **price)

@@ -33,7 +33,7 @@ from assets.contracts.match_result import MatchResult
 from assets.contracts.schemas import resolve
 from benchmarks.shared_data import SHARED
 from tests.contracts.bfcl_mutants import golden, mutants, peer_answers
-from warehouse.intervals import wilson
+from warehouse.statistics import wilson
 
 Call = dict[str, Any]
 Asked = tuple[BfclItem, list[Call], list[Call]]  # item, its golden calls, those that are asked

@@ -29,7 +29,7 @@ from benchmarks.shared_data import SHARED, require
 from training.metrics import Figure, bootstrap, paired
 from training.models import Job, model_folder, model_name
 from training.retriever import train_retriever
-from warehouse.digest import digest
+from warehouse.storage.digest import digest
 
 Row = dict[str, Any]
 Embed = Callable[[Sequence[str]], np.ndarray]

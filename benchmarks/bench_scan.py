@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.contracts.scan import HIGH, RULES, scan_list
-from warehouse.intervals import wilson
+from warehouse.statistics import wilson
 
 Lists = Iterator[tuple[str, str, list[Any]]]
 

@@ -38,9 +38,9 @@ from assets.servers.recipe import Recipe, Unlaunchable, plan_recipe
 from assets.servers.resolve import Resolver
 from assets.servers.toolchain import find_toolchain
 from benchmarks.bench_launch import known
-from warehouse.blobs import Blobs
-from warehouse.effects.fleet import LocalFleet
-from warehouse.effects.ledger import Ledger
+from warehouse.fleet import LocalFleet
+from warehouse.ledger.ledger import Ledger
+from warehouse.storage.blobs import Blobs
 
 # Small ones first, npm and PyPI in turn: the first N are the list.
 ORDER = (

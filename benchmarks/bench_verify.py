@@ -31,8 +31,8 @@ from assets.synthesis.rules.filters import cosines, echo_finding
 from assets.synthesis.rules.grounding import STATED, Text, grade
 from assets.synthesis.rules.verify import verify
 from benchmarks.shared_data import SHARED, require
-from warehouse.digest import digest
-from warehouse.intervals import wilson
+from warehouse.statistics import wilson
+from warehouse.storage.digest import digest
 
 Json = Any
 Row = dict[str, Json]

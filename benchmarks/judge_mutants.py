@@ -17,10 +17,10 @@ from assets.synthesis.judging.flaws import mutants
 from assets.synthesis.judging.judge import judge, offline_provider
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.rules.verify_row import verify_row
-from warehouse.blobs import Blobs
-from warehouse.effects.ledger import Ledger
-from warehouse.effects.llm import LLM, Role
-from warehouse.intervals import wilson
+from warehouse.ledger.ledger import Ledger
+from warehouse.llm.client import LLM, Role
+from warehouse.statistics import wilson
+from warehouse.storage.blobs import Blobs
 
 Json = Any
 

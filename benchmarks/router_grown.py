@@ -17,7 +17,7 @@ import numpy as np
 from assets.vectors.texts import server_views, tool_views
 from benchmarks.router_data import Pool
 from serving.index import Source
-from warehouse.digest import digest
+from warehouse.storage.digest import digest
 
 _NOISE = 0.038  # a coordinate's deviation: cosine 0.8 in 384 dimensions
 Embed = Callable[[Sequence[str]], np.ndarray]

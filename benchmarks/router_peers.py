@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from assets.vectors.lexical import BM25
-from warehouse.digest import digest
+from warehouse.storage.digest import digest
 
 Ranks = list[list[int]]
 _RRF = 60  # the constant of Cormack, Clarke & Büttcher 2009

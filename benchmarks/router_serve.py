@@ -33,7 +33,7 @@ from benchmarks.router_data import Pool, queries, smithery
 from benchmarks.router_index import source_of
 from benchmarks.router_vectors import Kept
 from serving.index import build_index, load_index, point_to
-from warehouse.digest import digest
+from warehouse.storage.digest import digest
 
 _VERSIONS = 3
 _SECRET_NAME = "TOOLMILL_BENCH_TOKEN"

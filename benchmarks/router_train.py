@@ -29,7 +29,7 @@ from benchmarks.pairs_data import snapshot, train_rows
 from benchmarks.router_data import Pool, corpus_rows, smithery
 from benchmarks.shared_data import SHARED
 from training.split import TEST, TRAIN, split_of
-from warehouse.digest import digest
+from warehouse.storage.digest import digest
 
 Row = dict[str, Any]
 Embed = Callable[[Sequence[str]], np.ndarray]

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from assets.vectors.embed import Embedder
-from warehouse.digest import sha256
+from warehouse.storage.digest import sha256
 
 _SHARD = 1000  # texts embedded before they are kept: a kill loses at most these
 

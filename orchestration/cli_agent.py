@@ -16,7 +16,7 @@ from orchestration.terminal import fail, print_json
 
 if TYPE_CHECKING:
     from training.evaluation.predictors import Predictor
-    from warehouse.effects.roles import Role
+    from warehouse.llm.roles import Role
 
 app = typer.Typer(add_completion=False)
 
@@ -85,7 +85,7 @@ def contamination(
 def _larger(settings: Settings, name: str) -> "Role":
     """The role's model; ends the command where it has none, for rules do not converse."""
     from orchestration.resources import writer
-    from warehouse.effects.roles import OFFLINE
+    from warehouse.llm.roles import OFFLINE
 
     roles: dict[str, Any] = {role.name: role for role in writer(settings).roles}
     if name not in roles:

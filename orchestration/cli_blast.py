@@ -16,8 +16,8 @@ from orchestration.terminal import fail, print_json
 
 if TYPE_CHECKING:
     from assets.catalogue.blast_radius import Made, Seen
+    from warehouse.storage.tables import Tables
     from warehouse.store import Warehouse
-    from warehouse.tables import Tables
 
 app = typer.Typer(add_completion=False)
 
@@ -34,9 +34,9 @@ def blast(
     from orchestration.resources import open_warehouse
 
     warehouse = open_warehouse(load_settings())
-    names = read_aliases(warehouse.tables).names
+    names = read_aliases(warehouse.storage.tables).names
     try:
-        target = find_tool(tool, contracts_seen(warehouse.tables), names)
+        target = find_tool(tool, contracts_seen(warehouse.storage.tables), names)
     except AmbiguousTool as error:
         fail(str(error), 2)
     except UnknownTool as error:
@@ -65,9 +65,9 @@ def made_of(warehouse: "Warehouse") -> "Made":
     from training.releases.champion import UNTRAINED, champion
     from training.releases.release import current_release
     from training.state import set_name
-    from warehouse.lance import LanceStore, vector_key
+    from warehouse.storage.lance import LanceStore, vector_key
 
-    tables, home = warehouse.tables, warehouse.home
+    tables, home = warehouse.storage.tables, warehouse.home
     evaluations = {"retriever": RETRIEVER_EVALUATION, "caller": CALLER_EVALUATION}
     return Made(
         pairs=tables.read(PAIRS).iter_rows(named=True),

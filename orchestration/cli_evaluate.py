@@ -16,7 +16,7 @@ from orchestration.terminal import fail, print_json
 if TYPE_CHECKING:
     from training.evaluation.items import TestPlan
     from training.evaluation.predictors import Predictor
-    from warehouse.effects.roles import Role
+    from warehouse.llm.roles import Role
     from warehouse.store import Warehouse
 
 app = typer.Typer(add_completion=False)
@@ -165,7 +165,7 @@ def _predictor(
 def _role(settings: Settings, name: str) -> "Role":
     """A role of the settings, or any model's name at the settings' endpoint."""
     from orchestration.resources import writer
-    from warehouse.effects.roles import OFFLINE, Role
+    from warehouse.llm.roles import OFFLINE, Role
 
     if not name:
         fail("--model endpoint: has no model; expected endpoint:ROLE or endpoint:MODEL", 2)
@@ -206,8 +206,8 @@ def _outside(
 
     from orchestration.resources import embedder
     from training.evaluation.outside import OutsidePlan, outside_evaluation
-    from warehouse.files import write_atomically
     from warehouse.progress import Lines
+    from warehouse.storage.files import write_atomically
 
     progress = Lines(lambda line: typer.echo(line, err=True))
     plan = OutsidePlan(per_category=limit)

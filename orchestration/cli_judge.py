@@ -16,7 +16,7 @@ from orchestration.settings import Settings, load_settings
 from orchestration.terminal import fail, print_json
 
 if TYPE_CHECKING:
-    from warehouse.effects.llm import LLM
+    from warehouse.llm.client import LLM
 
 app = typer.Typer(add_completion=False)
 

@@ -1,6 +1,6 @@
 """`toolmill ledger check` and `rebuild`: is what was paid safe, and how to make its ledger anew.
 
-What belongs here: the two commands. What does not: what they do (`warehouse/effects/mending.py`).
+What belongs here: the two commands. What does not: what they do (`warehouse/ledger/recovery.py`).
 """
 
 import sys
@@ -16,13 +16,13 @@ app = typer.Typer(no_args_is_help=True, help="Look at the ledger of effects, or 
 
 @app.command()
 def check() -> None:
-    """Compare database, journal and answers; one JSON object, exit 1 when it needs mending."""
+    """Compare database, journal and answers; one JSON object, exit 1 when it needs recovery."""
     from orchestration.resources import open_warehouse
-    from warehouse.effects import mending
+    from warehouse.ledger import recovery
 
     warehouse = open_warehouse(load_settings())
     path = _path(warehouse.state)
-    found = mending.check(path, warehouse.blobs)
+    found = recovery.check(path, warehouse.storage.blobs)
     print_json(found.row())
     if not found.healthy:
         sys.exit(1)
@@ -32,11 +32,11 @@ def check() -> None:
 def rebuild() -> None:
     """Make the database anew from journal and database; every paid answer is kept."""
     from orchestration.resources import open_warehouse
-    from warehouse.effects import mending
+    from warehouse.ledger import recovery
 
     warehouse = open_warehouse(load_settings())
     path = warehouse.state / "ledger.db"
-    found = mending.rebuild(path, warehouse.blobs)
+    found = recovery.rebuild(path, warehouse.storage.blobs)
     print_json(found.row())
     if not found.healthy:
         fail(f"ledger {path}: still not whole after the rebuild: {found.database}", 1)

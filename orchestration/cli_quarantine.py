@@ -100,7 +100,7 @@ def _block(warehouse: "Warehouse") -> None:
     from serving.blocked import block
 
     try:
-        held = firewall(warehouse).part(warehouse.tables.read(SNAPSHOTS).to_dicts())[1]
+        held = firewall(warehouse).part(warehouse.storage.tables.read(SNAPSHOTS).to_dicts())[1]
     except DecisionError as error:  # the decision itself is kept
         typer.echo(f"searches go on as before: {error}", err=True)
         return

@@ -21,7 +21,7 @@ def spend() -> None:
 
     warehouse = open_warehouse(load_settings())
     ledger = warehouse.ledger
-    accepted, distinct = accepted_pairs(warehouse.tables.read(JUDGEMENTS))
+    accepted, distinct = accepted_pairs(warehouse.storage.tables.read(JUDGEMENTS))
     costs = ledger.costs()
     print_json(
         {

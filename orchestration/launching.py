@@ -13,7 +13,7 @@ from assets.servers.policy import DeployPolicy, Network
 from assets.servers.remote import RemotePolicy
 from assets.servers.secrets import OAuthChoice, Secrets, ServerSecrets
 from orchestration.settings import Settings
-from warehouse.files import locked, write_atomically
+from warehouse.storage.files import locked, write_atomically
 
 
 def deploy_policy(settings: Settings) -> DeployPolicy:

@@ -28,7 +28,7 @@ from training.retrain import RetrainPolicy
 from training.retriever_settings import RetrieverSettings
 from training.sets.policy import SetPolicy
 from training.trainer import Trainer
-from warehouse.effects.llm import Role
+from warehouse.llm.client import Role
 from warehouse.store import Warehouse
 
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")

@@ -29,7 +29,7 @@ def drift_decision(warehouse: Warehouse, threshold: float, failed_attempts: int 
 def retrain_on_drift(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
     settings = load_settings()
     warehouse = open_warehouse(settings)
-    head = warehouse.tables.head("training_set")
+    head = warehouse.storage.tables.head("training_set")
     if head is None:
         return dg.SkipReason("no training set yet")
     tag = {"toolmill/training_set": head.digest}

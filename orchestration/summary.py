@@ -61,7 +61,7 @@ def _skipped(settings: Settings) -> str:
 
 
 def _made(warehouse: Warehouse) -> str:
-    tables = warehouse.tables
+    tables = warehouse.storage.tables
     listings = tables.read(LISTINGS)
     deployed = tables.read(DEPLOYMENTS).unique("server_id")
     snapshots = tables.read(SNAPSHOTS).unique(["server_id", "tool"])
@@ -97,7 +97,7 @@ def _providers(frame: pl.DataFrame) -> str:
 
 
 def _failed_servers(warehouse: Warehouse) -> str:
-    frame = warehouse.tables.read(DEPLOYMENTS).unique("server_id")
+    frame = warehouse.storage.tables.read(DEPLOYMENTS).unique("server_id")
     failed = frame.filter(pl.col("status") != "ok").sort("server_id")
     if not len(failed):
         return ""

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from warehouse.files import write_atomically
+from warehouse.storage.files import write_atomically
 
 
 def block(place: Path, digests: Iterable[str], tools: Iterable[str] = ()) -> int:

@@ -23,8 +23,8 @@ from serving.byhand_source import BadServers, read_source
 from serving.index import IndexMissing, Source, build_index, point_to
 from serving.ranking.asked import checked
 from serving.router import Answer, Ask, BadQuery, Router, open_router
-from warehouse.files import write_atomically
 from warehouse.progress import Progress, Silent
+from warehouse.storage.files import write_atomically
 
 _SOURCE = "source.json.zst"
 _BATCH = 64  # queries that share one pass of the encoder
@@ -124,7 +124,7 @@ class _Cache:
     """Texts to vectors through the store beside the index."""
 
     def __init__(self, place: Path, encoder: Embedder, progress: Progress) -> None:
-        from warehouse.lance import LanceStore
+        from warehouse.storage.lance import LanceStore
 
         self._store, self._encoder, self._progress = LanceStore(place / "lance"), encoder, progress
         self.embedded = self.known = 0

@@ -27,10 +27,10 @@ from training.state import last_card, last_summary, set_name
 from training.trainer import ROLES, Trainer
 from training.training_set import load_manifest
 from warehouse.audit import Audit, Verdict
-from warehouse.digest import digest
-from warehouse.lance import LanceStore
 from warehouse.progress import Lines
 from warehouse.publish import Published, audited, publish_digest
+from warehouse.storage.digest import digest
+from warehouse.storage.lance import LanceStore
 from warehouse.store import Warehouse
 
 
@@ -46,7 +46,7 @@ def release(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareh
     models = {role: one.model for role, one in standing.items()}
     told = [one.told for one in standing.values() if one.told]
     rules = [Verdict("models_present", True, "; ".join(told) or "all champions are on disk")]
-    tables = warehouse.tables
+    tables = warehouse.storage.tables
     heads = {name: tables.head("snapshots", name) for name in tables.partitions("snapshots")}
     _, held = firewall(warehouse).part(tables.read(SNAPSHOTS).to_dicts())
     contracts = digest(
@@ -97,7 +97,7 @@ def router_index(
     verdict = Verdict("one_entry_per_tool", len(index.tools) == len(tools), found)
     if kept or index.release != current["release"]:
         verdict = Verdict("rolled_back", True, "what a rollback serves stays as it is")
-    last = [warehouse.tables.read(adapter_table(role))["model"].to_list() for role in ROLES]
+    last = [warehouse.storage.tables.read(adapter_table(role))["model"].to_list() for role in ROLES]
     pruned = prune(home, trainer.keep_releases, protect=[name for names in last for name in names])
     yield from publish_digest(
         "router_index",
@@ -132,7 +132,7 @@ def report(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareho
         "caller": last_summary(warehouse, "caller"),
         "champions": [asdict(champion(home, role)) for role in ROLES],
         "release": current_release(home),
-        "drift": warehouse.tables.read(DRIFT).to_dicts()[0],
+        "drift": warehouse.storage.tables.read(DRIFT).to_dicts()[0],
     }
     facts |= more_facts(warehouse, facts["caller"])
     name = digest(json.loads(json.dumps(facts)))

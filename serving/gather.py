@@ -29,7 +29,7 @@ Row = Mapping[str, Any]
 def published_source(warehouse: Warehouse) -> tuple[Source, list[str]]:
     """The source of the index that serves tonight's tables, and the contract digests that are held
     out of it."""
-    tables = warehouse.tables
+    tables = warehouse.storage.tables
     wall = firewall(warehouse)
     clear, held = wall.part(tables.read(SNAPSHOTS).to_dicts())
     bought = wall.aliases.as_bought(

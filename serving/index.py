@@ -37,7 +37,7 @@ from serving.ranking.model import (
     Tool,
     View,
 )
-from warehouse.files import write_atomically
+from warehouse.storage.files import write_atomically
 
 __all__ = [
     "FORMAT",

@@ -21,7 +21,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from warehouse.files import append_line
+from warehouse.storage.files import append_line
 
 STATUSES = (
     *("ok", "tool_error", "invalid_arguments", "failed"),  # of a call: see `CallResult`

@@ -13,8 +13,8 @@ import numpy as np
 from assets.vectors.embed import Embedder, MiniLM, save_encoder
 from assets.vectors.index import embed_texts, text_digest
 from serving.index import Index, Source, build_index, point_to
-from warehouse.lance import TEXTS, LanceStore, vector_key
 from warehouse.progress import Progress, Silent
+from warehouse.storage.lance import TEXTS, LanceStore, vector_key
 
 VIEWS = "views"  # texts that only the router embeds; `texts` is searched for tools and servers
 

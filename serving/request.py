@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 
 from serving.request_fields import LONGEST_BODY, fields
-from warehouse.thinking import without_thinking
+from warehouse.llm.reasoning import without_thinking
 
 MOST = 20  # requests of one text: more is a loop, not a question
 _LOOKED_AT = 5 * MOST  # blocks looked at, doubles and empty ones included

@@ -12,7 +12,7 @@ import polars as pl
 
 from training.models import model_folder
 from warehouse.audit import Verdict
-from warehouse.tables import TableSpec
+from warehouse.storage.tables import TableSpec
 
 # Nats a token. The tiny base has seen the pairs it is tuned on: it starts at 0.12 and wanders.
 _LOW = 0.3

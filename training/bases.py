@@ -12,7 +12,7 @@ from typing import Any
 from training.device import place
 from training.models import CARD, TrainingFailed, card, model_folder
 from training.tiny.base import TINY
-from warehouse.digest import digest
+from warehouse.storage.digest import digest
 
 _SHAPE = (
     "model_type",

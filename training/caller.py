@@ -24,7 +24,7 @@ from training.models import Job, TrainingFailed, card, model_folder, save_model
 from training.profiles import CallerSettings, read_settings
 from training.sft import Course, fit, rows_stay_apart
 from training.tiny.base import TINY, TinySettings, base_name, find_base, make_base
-from warehouse.files import locked
+from warehouse.storage.files import locked
 
 __all__ = ["CallerSettings", "generate", "load_adapter", "load_base", "load_caller",
            "resolved_base", "train_caller"]  # fmt: skip

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from training.models import TrainingFailed
-from warehouse.files import write_atomically
+from warehouse.storage.files import write_atomically
 
 SEAL = "sealed.json"
 KEPT = 2  # the newest may be damaged; the one before it is then gone on with

@@ -23,11 +23,11 @@ from training.state import set_name, set_rows
 from training.trainer import Trainer
 from training.training_set import TRAINING_SET
 from warehouse.audit import Verdict, expect_one_of, expect_unique
-from warehouse.digest import digest
-from warehouse.effects.ledger import Outcome
+from warehouse.ledger.ledger import Outcome
 from warehouse.publish import Published, audited, publish, refuse
+from warehouse.storage.digest import digest
+from warehouse.storage.tables import plan
 from warehouse.store import Warehouse
-from warehouse.tables import plan
 
 
 class Scripts(Protocol):
@@ -50,7 +50,7 @@ def training_set(
     trainer: dg.ResourceParam[Trainer],
 ) -> Published:
     night = make_set(warehouse, embedder, trainer.split)
-    previous = warehouse.tables.read(TRAINING_SET)
+    previous = warehouse.storage.tables.read(TRAINING_SET)
     if not night.flaws:
         keep(warehouse, night, embedder)
     told = "; ".join(night.flaws[:3]) or "no flaw"

@@ -15,8 +15,8 @@ from training.releases.champion import last_trained_set
 from training.retrain import Decision, DriftState, drift
 from training.split import TRAIN
 from training.training_set import TRAINING_SET, load_manifest
+from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
-from warehouse.tables import TableSpec
 
 ROLE = "retriever"  # the role whose training follows drift; the others are trained beside it
 
@@ -40,8 +40,8 @@ DRIFT = TableSpec(
 
 def drift_state(warehouse: Warehouse, *, failed_attempts: int = 0) -> DriftState:
     """The state now: current contracts against those of the last *trained* set."""
-    snapshots = warehouse.tables.read(SNAPSHOTS).unique(["server_id", "tool"])
-    current = read_aliases(warehouse.tables).current  # a new canonical form is no drift
+    snapshots = warehouse.storage.tables.read(SNAPSHOTS).unique(["server_id", "tool"])
+    current = read_aliases(warehouse.storage.tables).current  # a new canonical form is no drift
     now = {
         f"{server}::{tool}": current(name)
         for server, tool, name in snapshots.select("server_id", "tool", "contract_digest").rows()
@@ -49,8 +49,8 @@ def drift_state(warehouse: Warehouse, *, failed_attempts: int = 0) -> DriftState
     trained_on = last_trained_set(warehouse.home, ROLE)
     manifest = load_manifest(warehouse.home, trained_on) if trained_on else None
     known = manifest["contracts"] if manifest else None
-    head = warehouse.tables.head(TRAINING_SET.name)
-    rows = warehouse.tables.read(TRAINING_SET).filter(pl.col("split") == TRAIN)
+    head = warehouse.storage.tables.head(TRAINING_SET.name)
+    rows = warehouse.storage.tables.read(TRAINING_SET).filter(pl.col("split") == TRAIN)
     return drift(
         {key: current(name) for key, name in known.items()} if known is not None else None,
         now,

@@ -22,8 +22,8 @@ from assets.vectors.index import embed_texts, text_digest
 from training.metrics import Figure, bootstrap, paired
 from training.models import card, model_folder
 from training.split import TEST, TRAIN, UNSEEN_SERVER
-from warehouse.lance import LanceStore
-from warehouse.tables import TableSpec
+from warehouse.storage.lance import LanceStore
+from warehouse.storage.tables import TableSpec
 
 Row = Mapping[str, Any]
 Encode = Callable[[Sequence[str], bool], np.ndarray]

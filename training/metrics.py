@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warehouse.intervals import wilson
+from warehouse.statistics import wilson
 
 RESAMPLES = 4000
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from warehouse.digest import digest
-from warehouse.files import write_atomically
+from warehouse.storage.digest import digest
+from warehouse.storage.files import write_atomically
 
 CARD = "model.json"
 # Where and how a training runs: these change its result by no more than rounding and dice.

@@ -24,7 +24,7 @@ import numpy as np
 from assets.contracts.canonical import tool_text
 from training.offers_near import Nearness, words_of
 from training.split import TRAIN
-from warehouse.files import write_atomically
+from warehouse.storage.files import write_atomically
 
 Contract = Mapping[str, Any]
 Entry = Mapping[str, Any]

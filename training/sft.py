@@ -20,7 +20,7 @@ from training.device import Meter, is_main, out_of_memory, peak_mb, processes
 from training.models import TrainingFailed
 from training.packing import Plan, efficiency, plan
 from training.profiles import CallerSettings
-from warehouse.digest import digest, sha256
+from warehouse.storage.digest import digest, sha256
 
 Report = Callable[[dict[str, Any]], None]
 Tell = Callable[[str], None]

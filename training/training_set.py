@@ -25,7 +25,7 @@ from training.sets.places import Key, first_nights, places_of, pool_of
 from training.sets.policy import BadPolicy, SetPolicy
 from training.sets.tokens import token_statistics
 from training.split import TRAIN
-from warehouse.tables import TableSpec
+from warehouse.storage.tables import TableSpec
 
 __all__ = ["TRAINING_SET", "BadPolicy", "Embed", "SetPolicy", "TrainingSet", "build_training_set",
            "load_manifest", "manifest", "remembered", "save_manifest", "set_flaws"]  # fmt: skip

@@ -14,8 +14,8 @@ import dagster as dg
 import polars as pl
 
 from warehouse.audit import Audit, Expect, Verdict, audit
+from warehouse.storage.tables import Head, Plan, TableSpec
 from warehouse.store import Warehouse
-from warehouse.tables import Head, Plan, TableSpec
 
 CHECK = "audit"  # the name of every asset's blocking check
 
@@ -44,13 +44,13 @@ def publish(
     Unchanged rows yield the same data version again, so nothing downstream is due.
     """
     partition = context.partition_key if context.has_partition_key else None
-    staged = warehouse.tables.stage(spec, frame, partition)
+    staged = warehouse.storage.tables.stage(spec, frame, partition)
     verdicts = audit(frame, expectations, rules)
-    before = warehouse.tables.head(spec.name, partition)
+    before = warehouse.storage.tables.head(spec.name, partition)
     yield check_result(spec.name, verdicts, before)
     if not verdicts.passed:
         raise _refusal(spec.name, partition, verdicts.why(), before)
-    head = warehouse.tables.promote(staged, context.run_id, verdicts.as_rows())
+    head = warehouse.storage.tables.promote(staged, context.run_id, verdicts.as_rows())
     figures: dict[str, Any] = {
         "rows": staged.rows,
         "version_moved": before is None or before.digest != head.digest,
@@ -80,7 +80,7 @@ def refuse(
 ) -> Published:
     """Publishes nothing because making the rows failed as a whole; the check says why."""
     partition = context.partition_key if context.has_partition_key else None
-    before = warehouse.tables.head(asset, partition)
+    before = warehouse.storage.tables.head(asset, partition)
     why = str(error)
     yield check_result(asset, Audit([Verdict(rule, False, why)]), before)
     raise _refusal(asset, partition, why, before) from error

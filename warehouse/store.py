@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from warehouse.blobs import Blobs
-from warehouse.effects.ledger import Ledger
-from warehouse.effects.memo import Memo
-from warehouse.tables import Tables
+from warehouse.ledger.crawl_state import Memo
+from warehouse.ledger.ledger import Ledger
+from warehouse.storage.blobs import Blobs
+from warehouse.storage.tables import Tables
 
 
 class HomeUnavailable(RuntimeError):

@@ -22,8 +22,8 @@ from assets.catalogue.identity import Component, components
 from assets.catalogue.keys import LEVELS
 from assets.marketplaces.listing import Listing
 from assets.servers.recipe import server_id
-from warehouse.digest import canonical_json, digest
-from warehouse.tables import TableSpec
+from warehouse.storage.digest import canonical_json, digest
+from warehouse.storage.tables import TableSpec
 
 Row = dict[str, Any]
 PRIVATE = "private"  # its texts are shown only where no other marketplace has the server

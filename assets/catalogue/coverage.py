@@ -21,8 +21,8 @@ import polars as pl
 
 from assets.catalogue.categories import CATEGORIES, category_of
 from assets.marketplaces.listing import Listing
-from warehouse.intervals import wilson
-from warehouse.tables import TableSpec
+from warehouse.statistics import wilson
+from warehouse.storage.tables import TableSpec
 
 Row = dict[str, Any]
 

@@ -13,7 +13,7 @@ from assets.catalogue.identity import Member
 from assets.catalogue.keys import is_gateway
 from assets.marketplaces.command import launch_args
 from assets.marketplaces.listing import Listing
-from warehouse.digest import canonical_json
+from warehouse.storage.digest import canonical_json
 
 Stated = dict[str, dict[str, list[str]]]  # kind -> what is said -> the listings that say it
 

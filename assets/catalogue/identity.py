@@ -30,7 +30,7 @@ from assets.catalogue.keys import (
     url_root,
 )
 from assets.marketplaces.listing import Listing
-from warehouse.digest import sha256
+from warehouse.storage.digest import sha256
 
 _SHARED = 2  # names that one marketplace may give to one URL before it counts as a gateway's
 _CAP = 40  # listings that a key weaker than a package may join

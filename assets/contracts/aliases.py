@@ -20,9 +20,9 @@ import polars as pl
 
 from assets.contracts.canonical import CANON_VERSION, DIGEST_PREFIX, ContractError, contract
 from assets.contracts.snapshot import SNAPSHOTS
-from warehouse.digest import canonical_json, sha256
-from warehouse.files import locked
-from warehouse.tables import Tables, TableSpec
+from warehouse.storage.digest import canonical_json, sha256
+from warehouse.storage.files import locked
+from warehouse.storage.tables import Tables, TableSpec
 
 Row = Mapping[str, Any]
 V = TypeVar("V")

@@ -47,7 +47,7 @@ from assets.contracts.form import (
     string_form,
     value_form,
 )
-from warehouse.digest import digest
+from warehouse.storage.digest import digest
 
 CANON_VERSION = 2
 DIGEST_PREFIX = "c1:"  # names the kind of digest, not the version of the form: see aliases.py

@@ -101,7 +101,7 @@ def firewall(warehouse: Warehouse) -> Firewall:
 
     Raises DecisionError when the record of decisions cannot be trusted.
     """
-    tables = warehouse.tables
+    tables = warehouse.storage.tables
     return Firewall(
         tables.read(FINDINGS).to_dicts(),
         tables.read(SCANS).select("server_id", "tool", "contract_digest").to_dicts(),

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from assets.contracts.canonical import DIGEST_PREFIX
 from assets.contracts.scan.finding import HIGH, Finding
-from warehouse.files import append_line, locked
+from warehouse.storage.files import append_line, locked
 
 RELEASED, HELD = "released", "held"
 ANY_RULE = "*"  # holds the contract whatever was found; releasing it lifts that hold and no other

@@ -22,8 +22,8 @@ from assets.contracts.scan.change import became
 from assets.contracts.scan.edition import scan_edition
 from assets.contracts.scan.engine import gravest, mentioned, scan_names, scan_tool
 from assets.contracts.scan.finding import HIGH, MEDIUM, Finding
-from warehouse.digest import digest
-from warehouse.tables import TableSpec
+from warehouse.storage.digest import digest
+from warehouse.storage.tables import TableSpec
 
 Row = Mapping[str, Any]
 Key = tuple[str, str]  # (server_id, tool)

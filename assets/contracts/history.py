@@ -12,7 +12,7 @@ import polars as pl
 from assets.contracts.aliases import read_aliases
 from assets.contracts.scan.finding import escaped
 from assets.contracts.snapshot import CHANGES, SNAPSHOTS
-from warehouse.tables import Tables
+from warehouse.storage.tables import Tables
 
 
 class UnknownServer(LookupError):

@@ -18,7 +18,7 @@ import polars as pl
 from assets.contracts.aliases import Aliases
 from assets.contracts.renames import renames
 from assets.contracts.snapshot import SNAPSHOTS
-from warehouse.tables import Staged, Tables, TableSpec
+from warehouse.storage.tables import Staged, Tables, TableSpec
 
 Row = Mapping[str, Any]
 State = dict[tuple[str, str], dict[str, Any]]

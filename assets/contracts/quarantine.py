@@ -32,12 +32,12 @@ class BadDecision(ValueError):
 def held_tools(warehouse: Warehouse) -> list[dict[str, Any]]:
     """One row for each reason that holds a tool: {server_id, tool, contract_digest, rule, severity,
     field, excerpt, why, since, by}. All texts are escaped; `by` is who held it by hand."""
-    rows = warehouse.tables.read(SNAPSHOTS).unique(["server_id", "tool", "contract_digest"])
+    rows = warehouse.storage.tables.read(SNAPSHOTS).unique(["server_id", "tool", "contract_digest"])
     wall = firewall(warehouse)
     held = {contract_key(row): row for row in wall.part(rows.to_dicts())[1]}
     last = {(wall.current(one.contract_digest), one.rule): one for one in decisions(warehouse.home)}
     out = {}
-    for found in warehouse.tables.read(FINDINGS).to_dicts():
+    for found in warehouse.storage.tables.read(FINDINGS).to_dicts():
         key = (found["server_id"], found["tool"], wall.current(found["contract_digest"]))
         said = last.get((key[2], found["rule"]))
         if found["severity"] == HIGH and key in held and not (said and said.verdict == RELEASED):
@@ -63,9 +63,9 @@ def decide_by_hand(
     """
     if rule != ANY_RULE and rule not in {*RULES, *BEHAVIOUR}:
         raise BadDecision(f"no rule {rule[:60]!r}; {ANY_RULE!r} means the contract as a whole")
-    aliases = read_aliases(warehouse.tables)
+    aliases = read_aliases(warehouse.storage.tables)
     name = aliases.current(digest)
-    rows = warehouse.tables.read(SNAPSHOTS).unique(["server_id", "tool"]).to_dicts()
+    rows = warehouse.storage.tables.read(SNAPSHOTS).unique(["server_id", "tool"]).to_dicts()
     about = [row for row in rows if aliases.current(row["contract_digest"]) == name]
     if not about:
         raise UnknownContract(

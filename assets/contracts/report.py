@@ -10,7 +10,7 @@ from typing import Any
 
 from assets.contracts.scan.finding import HIGH
 from assets.contracts.shown import table
-from warehouse.intervals import wilson
+from warehouse.statistics import wilson
 
 SHOWN = 50  # rows of a table in the UI
 

@@ -16,9 +16,9 @@ from assets.contracts.canonical import DIGEST_PREFIX, ContractError, contract
 from assets.contracts.diff import diff
 from assets.contracts.scan.finding import escaped
 from assets.contracts.validate import schema_problem
-from warehouse.blobs import Blobs
-from warehouse.digest import canonical_json, sha256
-from warehouse.tables import TableSpec
+from warehouse.storage.blobs import Blobs
+from warehouse.storage.digest import canonical_json, sha256
+from warehouse.storage.tables import TableSpec
 
 Row = dict[str, Any]
 

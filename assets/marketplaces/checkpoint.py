@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from assets.marketplaces.policy import CrawlResult
-from warehouse.effects.memo import Memo
-from warehouse.tables import Head
+from warehouse.ledger.crawl_state import Memo
+from warehouse.storage.tables import Head
 
 _SCOPE = "checkpoint"
 _FULL_DAYS = 7  # a full pass at least this often finds what a pass over changes missed

@@ -25,8 +25,8 @@ from assets.marketplaces.policy import (
 )
 from assets.marketplaces.record import Recorder
 from assets.marketplaces.rows import Rows
-from warehouse.effects.ledger import Ledger
-from warehouse.effects.memo import Memo
+from warehouse.ledger.crawl_state import Memo
+from warehouse.ledger.ledger import Ledger
 from warehouse.progress import Progress, Silent
 
 __all__ = [

@@ -21,7 +21,7 @@ from assets.marketplaces.policy import (
     problem,
 )
 from assets.marketplaces.rows import Rows
-from warehouse.effects.memo import Memo
+from warehouse.ledger.crawl_state import Memo
 from warehouse.progress import Progress
 
 # A failure of one record; any other is the marketplace's or this machine's.

@@ -26,7 +26,7 @@ from assets.marketplaces.policy import (
     problem,
 )
 from assets.marketplaces.redact import redact
-from warehouse.digest import sha256
+from warehouse.storage.digest import sha256
 
 _FIRST = 100  # the most the API allows
 _MARKS = {"connection", "environmentVariablesJsonSchema", "repository", "attributes"}

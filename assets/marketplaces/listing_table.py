@@ -6,7 +6,7 @@ launched with and which therefore imports no polars).
 
 import polars as pl
 
-from warehouse.tables import TableSpec
+from warehouse.storage.tables import TableSpec
 
 LISTINGS = TableSpec(
     name="listings",

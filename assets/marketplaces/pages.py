@@ -18,9 +18,9 @@ from assets.marketplaces.policy import Adapter, CrawlError, Page, Ref
 from assets.marketplaces.record import Recorder
 from assets.marketplaces.redact import REDACT_VERSION, redact, redact_json
 from assets.marketplaces.robots import Robots, robots_text
-from warehouse.digest import digest
-from warehouse.effects.ledger import Ledger, Outcome
-from warehouse.effects.memo import Memo
+from warehouse.ledger.crawl_state import Memo
+from warehouse.ledger.ledger import Ledger, Outcome
+from warehouse.storage.digest import digest
 
 _DAY_S = 86_400.0
 _SLACK_DAYS = 0.25  # nights do not begin at the same minute

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from assets.marketplaces.redact import redact, redact_json
-from warehouse.files import write_atomically
+from warehouse.storage.files import write_atomically
 
 _EACH = 3  # pages of one kind are enough to see a shape
 _ENDINGS = {"json": "json", "html": "html", "xml": "xml", "yaml": "yaml", "javascript": "js"}

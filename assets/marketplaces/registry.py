@@ -22,7 +22,7 @@ from assets.marketplaces.policy import (
     problem,
 )
 from assets.marketplaces.serverjson import camel_name, server_listing
-from warehouse.digest import sha256
+from warehouse.storage.digest import sha256
 
 _LIMIT = 100  # the most the API allows
 

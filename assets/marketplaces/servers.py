@@ -15,7 +15,7 @@ from assets.marketplaces.listing import Listing
 from assets.marketplaces.payload import MEND
 from assets.marketplaces.policy import CrawlError, Ref
 from assets.marketplaces.redact import MARK, redact
-from warehouse.digest import sha256
+from warehouse.storage.digest import sha256
 
 THIN = "the list names no launch facts; they stand on the server's own page"
 _FORGES = ("github.com", "gitlab.com", "bitbucket.org", "gitee.com", "codeberg.org")

@@ -30,7 +30,7 @@ from assets.marketplaces.policy import (
 from assets.marketplaces.redact import redact
 from assets.marketplaces.sitemap import Location, locations
 from assets.marketplaces.slugs import is_shard, server_key, server_pages
-from warehouse.digest import sha256
+from warehouse.storage.digest import sha256
 
 _PAGE = 100  # the most the API allows
 _STABLE = ("qualifiedName", "displayName", "description", "remote", "isDeployed", "createdAt")

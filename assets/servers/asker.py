@@ -20,7 +20,7 @@ from assets.contracts.canonical import ContractError, contract_digest
 from assets.servers.conversation import ProbePolicy
 from assets.servers.launch import Launch, Mount
 from assets.servers.probe import ProbeResult
-from warehouse.digest import sha256
+from warehouse.storage.digest import sha256
 
 # The identity of a widespread desktop client: what a server that chooses its victims looks for.
 OTHER = {"client_name": "claude-ai", "client_version": "0.1.0"}

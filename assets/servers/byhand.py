@@ -29,7 +29,7 @@ from assets.servers.remote import RemotePolicy
 from assets.servers.resolve import Resolver
 from assets.servers.taxonomy import Failure
 from assets.servers.toolchain import Toolchain, find_toolchain
-from warehouse.effects.ledger import Ledger
+from warehouse.ledger.ledger import Ledger
 
 
 class TargetError(ValueError):

@@ -28,7 +28,7 @@ from assets.servers.launch import Launch, Mount, SandboxPolicy
 from assets.servers.sandbox import backend, start
 from assets.servers.toolchain import Toolchain
 from assets.servers.world import environment
-from warehouse.digest import digest
+from warehouse.storage.digest import digest
 
 _LIMIT_S = 30.0
 _KEPT = 1 << 20

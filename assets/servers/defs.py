@@ -17,8 +17,8 @@ from assets.servers.taxonomy import KINDS
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_present, expect_unique
 from warehouse.progress import Lines
 from warehouse.publish import Published, audited, publish
+from warehouse.storage.tables import Plan
 from warehouse.store import Warehouse
-from warehouse.tables import Plan
 
 Row = dict[str, Any]
 
@@ -57,13 +57,13 @@ def deployments(
     launcher: dg.ResourceParam[Launcher],
 ) -> Published:
     name, ledger = context.partition_key, warehouse.ledger
-    previous = warehouse.tables.read(DEPLOYMENTS, name)
+    previous = warehouse.storage.tables.read(DEPLOYMENTS, name)
     night = deploy_listings(
-        [from_row(row) for row in warehouse.tables.read(LISTINGS, name).to_dicts()],
+        [from_row(row) for row in warehouse.storage.tables.read(LISTINGS, name).to_dicts()],
         previous.to_dicts(),
         launcher.policy,
         ledger=ledger,
-        blobs=warehouse.blobs,
+        blobs=warehouse.storage.blobs,
         night=ledger.night(name),
         now=time.time(),
         concurrency=launcher.concurrency,

@@ -21,7 +21,7 @@ from assets.servers.remote import RemotePolicy, probe_remote
 from assets.servers.secrets import Given, SecretError
 from assets.servers.taxonomy import Failure
 from assets.servers.toolchain import Toolchain, find_toolchain
-from warehouse.digest import digest
+from warehouse.storage.digest import digest
 
 
 def deploy(recipe: Recipe, policy: DeployPolicy, toolchain: Toolchain | None = None) -> Deployed:

@@ -10,7 +10,7 @@ asks whether there is a route. `C` holds what the host prepared.
 
 from dataclasses import dataclass
 
-from warehouse.digest import digest
+from warehouse.storage.digest import digest
 
 
 @dataclass(frozen=True)

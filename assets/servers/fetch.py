@@ -22,7 +22,7 @@ from assets.servers.install import INSTALLERS, TREE, FetchError, Workshop
 from assets.servers.launch import SandboxPolicy
 from assets.servers.recipe import Recipe
 from assets.servers.toolchain import Toolchain, ToolMissing
-from warehouse.digest import digest
+from warehouse.storage.digest import digest
 
 _MANIFEST = "toolmill.json"
 _MAX_ARTIFACT_MB = 2048

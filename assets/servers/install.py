@@ -23,7 +23,7 @@ from assets.servers.download import DownloadError, download
 from assets.servers.launch import SandboxPolicy
 from assets.servers.recipe import Recipe, normalised
 from assets.servers.toolchain import Toolchain
-from warehouse.digest import digest
+from warehouse.storage.digest import digest
 
 TREE = "tree"  # the part that the run phase sees
 _NOTES = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "_virtualenv.py")

@@ -26,11 +26,11 @@ from assets.servers.recipe import (
 from assets.servers.resolve import Resolver
 from assets.servers.rows import deployment_row
 from assets.servers.toolchain import Toolchain, find_toolchain
-from warehouse.blobs import Blobs
-from warehouse.digest import digest
-from warehouse.effects.fleet import Fleet, LocalFleet
-from warehouse.effects.ledger import Ledger, Outcome
+from warehouse.fleet import Fleet, LocalFleet
+from warehouse.ledger.ledger import Ledger, Outcome
 from warehouse.progress import Progress, Silent
+from warehouse.storage.blobs import Blobs
+from warehouse.storage.digest import digest
 
 _LAUNCH_FACTS = {"transport", "command", "args", "env", "url", "headers", "package", "runnable"}
 

@@ -16,7 +16,7 @@ from assets.servers.launch import SandboxPolicy
 from assets.servers.probe import PROBE_VERSION
 from assets.servers.remote import RemotePolicy
 from assets.servers.secrets import SecretError, Secrets
-from warehouse.digest import digest
+from warehouse.storage.digest import digest
 
 Network = Literal["none", "full"]
 

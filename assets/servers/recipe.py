@@ -25,7 +25,7 @@ from assets.servers.filling import (
 )
 from assets.servers.named import address, bad_name, image, normalised
 from assets.servers.taxonomy import KINDS
-from warehouse.digest import digest
+from warehouse.storage.digest import digest
 
 RECIPE_VERSION = 2  # of how listings are planned: when it rises, all are planned anew
 _FORM = 1  # of the digest

@@ -23,8 +23,8 @@ from assets.servers.images import image_digest
 from assets.servers.npm_registry import npm_registry
 from assets.servers.recipe import Resolved, ResolveError, exact_version, image, normalised
 from assets.servers.toolchain import Toolchain
-from warehouse.digest import digest
-from warehouse.effects.ledger import Ledger, Outcome
+from warehouse.ledger.ledger import Ledger, Outcome
+from warehouse.storage.digest import digest
 
 _NPM_ABSENT = r"\bE404\b|\bETARGET\b|is not in this registry|No match(ing version)? found|404 Not"
 _PYPI_ABSENT = (

@@ -15,9 +15,9 @@ from assets.servers.probe import ProbeResult
 from assets.servers.recipe import Recipe, Unlaunchable
 from assets.servers.recipe_facts import recipe_facts
 from assets.servers.taxonomy import next_retry
-from warehouse.blobs import Blobs
-from warehouse.digest import canonical_json
-from warehouse.tables import TableSpec
+from warehouse.storage.blobs import Blobs
+from warehouse.storage.digest import canonical_json
+from warehouse.storage.tables import TableSpec
 
 DEPLOYMENTS = TableSpec(
     name="deployments",

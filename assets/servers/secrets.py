@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from assets.servers.scrub import SHORTEST, Scrubber
-from warehouse.digest import canonical_json
+from warehouse.storage.digest import canonical_json
 
 __all__ = ["Given", "OAuthChoice", "Scrubber", "SecretError", "SecretProvider", "Secrets"]
 

@@ -16,7 +16,7 @@ from assets.synthesis.rows import PAIRS, SINGLE, Golden, text_of
 from assets.synthesis.rules.filters import cosines, echo_finding
 from assets.synthesis.rules.findings import Finding
 from assets.synthesis.rules.verify import decided, verify
-from warehouse.effects.llm import LLM
+from warehouse.llm.client import LLM
 
 Json = Any
 Embed = Callable[[Sequence[str]], np.ndarray]

@@ -11,7 +11,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from warehouse.digest import digest, sha256
+from warehouse.storage.digest import digest, sha256
 
 _HERE = Path(__file__).parent
 _READING = ("lexicon.py", "lexicon.json", "reading.py")

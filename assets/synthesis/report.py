@@ -11,7 +11,7 @@ from typing import Any
 
 from assets.contracts.shown import table
 from assets.synthesis.rows import TASKS, passes
-from warehouse.intervals import wilson
+from warehouse.statistics import wilson
 
 Row = Mapping[str, Any]
 _SHOWN = 24  # pairs of a table in the UI

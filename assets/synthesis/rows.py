@@ -11,8 +11,8 @@ from typing import Any
 
 import polars as pl
 
-from warehouse.digest import canonical_json, digest
-from warehouse.tables import TableSpec
+from warehouse.storage.digest import canonical_json, digest
+from warehouse.storage.tables import TableSpec
 
 Json = Any
 

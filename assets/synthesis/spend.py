@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from warehouse.audit import Verdict
-from warehouse.tables import TableSpec
+from warehouse.storage.tables import TableSpec
 
 Row = dict[str, Any]
 ALL, TOTAL, SHARED = "all", "total", "_"

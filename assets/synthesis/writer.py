@@ -1,7 +1,7 @@
 """Writer: who writes and judges a marketplace's pairs, and whether its rows may leave for that.
 
 What belongs here: the policy of synthesis and the client it makes.
-What does not: what is asked (`compose.py`, `judge.py`) and how (`warehouse/effects/llm.py`).
+What does not: what is asked (`compose.py`, `judge.py`) and how (`warehouse/llm/client.py`).
 """
 
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from assets.marketplaces.guard import is_loopback
 from assets.marketplaces.private import NotApproved, may_leave
 from assets.synthesis.judging.judge import offline_provider
 from assets.synthesis.policy import SynthesisPolicy
-from warehouse.effects.llm import LLM, OFFLINE, Role
+from warehouse.llm.client import LLM, OFFLINE, Role
 from warehouse.store import Warehouse
 
 

@@ -26,8 +26,8 @@ from assets.vectors.confusables_apart import tells_apart
 from assets.vectors.confusables_clusters import TWIN, clusters, cosines
 from assets.vectors.confusables_sides import Rarity, Side, flat, names_in
 from assets.vectors.index import contract_of
-from warehouse.digest import digest
-from warehouse.tables import TableSpec
+from warehouse.storage.digest import digest
+from warehouse.storage.tables import TableSpec
 
 Row = Mapping[str, Any]
 

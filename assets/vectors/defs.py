@@ -29,12 +29,12 @@ from assets.vectors.index import (
 )
 from assets.vectors.summaries import SUMMARIES, make_summaries, summary_flaws
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
-from warehouse.effects.llm import LLM
-from warehouse.lance import LanceStore
+from warehouse.llm.client import LLM
 from warehouse.progress import Lines
 from warehouse.publish import Published, audited, publish
+from warehouse.storage.lance import LanceStore
+from warehouse.storage.tables import plan
 from warehouse.store import Warehouse
-from warehouse.tables import plan
 
 EXPECTATIONS = [
     expect_unique("marketplace", "server_id", "tool"),
@@ -58,9 +58,11 @@ def contract_vectors(
 ) -> Published:
     name = context.partition_key
     store = LanceStore(warehouse.home / "lance")
-    previous = warehouse.tables.read(VECTORS, name)
-    clear, held = firewall(warehouse).part(warehouse.tables.read(SNAPSHOTS, name).to_dicts())
-    aliases = read_aliases(warehouse.tables, name)
+    previous = warehouse.storage.tables.read(VECTORS, name)
+    clear, held = firewall(warehouse).part(
+        warehouse.storage.tables.read(SNAPSHOTS, name).to_dicts()
+    )
+    aliases = read_aliases(warehouse.storage.tables, name)
     bought = aliases.as_bought(clear, previous.filter(pl.col("kind") == TOOL).to_dicts())
     rows = embed_contracts(bought, embedder, store, Lines(context.log.info))
     store.refresh_indexes()
@@ -104,9 +106,9 @@ def server_summaries(
     writer: dg.ResourceParam[Writer],
 ) -> Published:
     wall = firewall(warehouse)
-    clear = wall.clear(warehouse.tables.read(SNAPSHOTS).to_dicts())
-    previous = warehouse.tables.read(SUMMARIES)
-    about = descriptions(warehouse.tables.read(CATALOGUE).to_dicts())
+    clear = wall.clear(warehouse.storage.tables.read(SNAPSHOTS).to_dicts())
+    previous = warehouse.storage.tables.read(SUMMARIES)
+    about = descriptions(warehouse.storage.tables.read(CATALOGUE).to_dicts())
     public = {row["server_id"] for row in clear if row["marketplace"] != PRIVATE}
     rows: list[dict[str, Any]] = []
     spent = 0.0
@@ -165,7 +167,7 @@ def confusables(
     warehouse: dg.ResourceParam[Warehouse],
     embedder: dg.ResourceParam[Embedder],
 ) -> Published:
-    tables = warehouse.tables
+    tables = warehouse.storage.tables
     wall = firewall(warehouse)
     tools = wall.clear(tables.read(SNAPSHOTS).to_dicts())
     held = tables.read(VECTORS).filter(pl.col("kind") == TOOL).to_dicts()

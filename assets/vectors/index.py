@@ -1,7 +1,7 @@
 """Which text each tool and server has, and embedding those that the vector store lacks.
 
 What belongs here: the membership table (which marketplace holds which text) and the incremental
-embedding step. What does not: the encoder (`embed.py`), the store (`warehouse/lance.py`), search
+embedding step. What does not: the encoder (`embed.py`), the store (`warehouse/storage/lance.py`), search
 (`serving/`).
 
 Vectors are keyed by (text digest, embedder) and shared; membership is per marketplace, so that a
@@ -18,10 +18,10 @@ import polars as pl
 
 from assets.contracts.canonical import tool_text
 from assets.vectors.embed import Embedder
-from warehouse.digest import digest
-from warehouse.lance import TEXTS, LanceStore, vector_key
 from warehouse.progress import Progress, Silent
-from warehouse.tables import TableSpec
+from warehouse.storage.digest import digest
+from warehouse.storage.lance import TEXTS, LanceStore, vector_key
+from warehouse.storage.tables import TableSpec
 
 Row = Mapping[str, Any]
 

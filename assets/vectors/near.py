@@ -15,7 +15,7 @@ import numpy as np
 from assets.contracts.canonical import tool_text
 from assets.vectors.embed import Embedder
 from assets.vectors.index import contract_of, embed_texts
-from warehouse.lance import LanceStore
+from warehouse.storage.lance import LanceStore
 
 Row = Mapping[str, Any]
 # Above the first two texts are one tool under two names: nobody could tell them apart. Below the

@@ -31,10 +31,10 @@ from assets.vectors.summaries_asking import (
     row_of,
 )
 from assets.vectors.summaries_offline import offline_version, readable, summary_of
-from warehouse.digest import digest
-from warehouse.effects.llm import LLM, OFFLINE
+from warehouse.llm.client import LLM, OFFLINE
 from warehouse.progress import Progress, Silent
-from warehouse.tables import Plan, TableSpec, plan
+from warehouse.storage.digest import digest
+from warehouse.storage.tables import Plan, TableSpec, plan
 
 Json = Any
 Row = Mapping[str, Any]

@@ -17,10 +17,10 @@ from assets.synthesis.prompts import prompt
 from assets.synthesis.rules.heeding import given_order
 from assets.synthesis.writing.asking import marker
 from assets.vectors.summaries_offline import readable
-from warehouse.digest import digest
-from warehouse.effects.ledger import BudgetExceeded
-from warehouse.effects.llm import LLM, LLMError
+from warehouse.ledger.ledger import BudgetExceeded
+from warehouse.llm.client import LLM, LLMError
 from warehouse.progress import Progress
+from warehouse.storage.digest import digest
 
 Json = Any
 PROMPT, ROLE = "summarise", "generator"

@@ -17,7 +17,7 @@ from typing import Any
 from assets.contracts.canonical import parameters
 from assets.synthesis.lexicon import family_of, words_of
 from assets.synthesis.reading import purpose
-from warehouse.digest import digest, sha256
+from warehouse.storage.digest import digest, sha256
 
 Json = Any
 _ORDER = ("read", "search", "create", "update", "delete", "send", "run", "compute", "navigate")

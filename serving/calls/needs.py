@@ -18,7 +18,7 @@ from assets.servers.recipe import Recipe
 from assets.servers.recipe_facts import RecipeError, recipe_from, with_scripts
 from assets.servers.secrets import Given, SecretError
 from serving.calls.result import CallFailed
-from warehouse.digest import digest
+from warehouse.storage.digest import digest
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from serving.meta.desk import Desk, Reply
 from serving.meta.fields import Fields
 from serving.meta.policy import Token
 from serving.meta.schemas import CALL, INPUTS
-from warehouse.digest import digest
+from warehouse.storage.digest import digest
 
 if TYPE_CHECKING:
     from serving.ranking.model import Tool

@@ -32,7 +32,7 @@ from assets.vectors.texts import (
 )
 from serving.ranking.model import DESCRIPTION, FORMAT, SERVER, TOOL, Server, Source, Tool
 from serving.ranking.twins import twin_places
-from warehouse.digest import digest
+from warehouse.storage.digest import digest
 
 Embed = Callable[[Sequence[str]], np.ndarray]
 Step = Callable[[str, int, int], None]  # what is being done, how much of it, of how much

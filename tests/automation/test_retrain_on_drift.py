@@ -11,7 +11,7 @@ from orchestration.definitions import build_defs
 from orchestration.sensors import retrain_on_drift
 from training.releases.champion import consider
 from training.training_set import TRAINING_SET, save_manifest
-from warehouse.digest import digest
+from warehouse.storage.digest import digest
 from warehouse.store import Warehouse
 
 

@@ -29,8 +29,8 @@ from training.models import save_model
 from training.releases.champion import Champion
 from training.releases.release import make_release
 from training.training_set import TRAINING_SET
-from warehouse.files import write_atomically
-from warehouse.lance import LanceStore, vector_key
+from warehouse.storage.files import write_atomically
+from warehouse.storage.lance import LanceStore, vector_key
 from warehouse.store import Warehouse
 
 FILE, ISSUE = snapshot("npm:file", "find"), snapshot("npm:issue", "find")
@@ -88,7 +88,7 @@ def world(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
            "split": "train", "contract_digest": FILE["contract_digest"],
            "negatives": "[]"}  # fmt: skip
     publish(warehouse, TRAINING_SET, [row])
-    [head] = warehouse.tables.history(TRAINING_SET.name)
+    [head] = warehouse.storage.tables.history(TRAINING_SET.name)
     other = {**row, "pair_id": alone["pair_id"], "server_id": "npm:issue", "tool": ISSUE["tool"],
              "contract_digest": ISSUE["contract_digest"]}  # fmt: skip
     publish(warehouse, TRAINING_SET, [other])

@@ -18,10 +18,10 @@ from assets.vectors.index import VECTORS, embed_contracts
 from tests.synthesis.contracts import ADD_RELATIONS, CITY_TIME, READ_FILE
 from tests.synthesis.scripted import SINGLES as POLICY
 from tests.synthesis.scripted import offline_llm, planned
-from warehouse.effects.llm import LLM
-from warehouse.lance import LanceStore
+from warehouse.llm.client import LLM
+from warehouse.storage.lance import LanceStore
+from warehouse.storage.tables import TableSpec, plan
 from warehouse.store import Warehouse
-from warehouse.tables import TableSpec, plan
 
 TOOLS = [CITY_TIME, READ_FILE, ADD_RELATIONS]
 MARKET = "registry"
@@ -60,7 +60,7 @@ def night(warehouse: Warehouse) -> Iterator["Night"]:
 
 
 def deployment(warehouse: Warehouse, tools: list[Any], server: str = "npm:demo") -> dict[str, Any]:
-    blob = warehouse.blobs.put(json.dumps(tools).encode())
+    blob = warehouse.storage.blobs.put(json.dumps(tools).encode())
     return {"server_id": server, "marketplace": MARKET, "status": "ok", "tools_blob": blob,
             "recipe_digest": "r" * 64, "probed_at": 0.0}  # fmt: skip
 
@@ -69,7 +69,7 @@ class Night:
     """The stages that pay, over one warehouse, as the doors run them."""
 
     def __init__(self, warehouse: Warehouse) -> None:
-        self.warehouse, self.tables = warehouse, warehouse.tables
+        self.warehouse, self.tables = warehouse, warehouse.storage.tables
         self.embedder = CountingEmbedder()
 
     def publish(self, spec: TableSpec, rows: list[dict[str, Any]]) -> None:

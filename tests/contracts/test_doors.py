@@ -13,7 +13,7 @@ from assets.contracts.diff import diff
 from assets.contracts.snapshot import CHANGES, SNAPSHOTS, snapshot
 from assets.contracts.validate import schema_problem, validate_call
 from tests.contracts.world import MARKET, World, honest, poisoned
-from warehouse.blobs import Blobs
+from warehouse.storage.blobs import Blobs
 from warehouse.store import Warehouse
 
 

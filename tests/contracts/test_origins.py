@@ -55,7 +55,7 @@ def test_a_new_name_of_the_same_contract_is_no_change() -> None:
 
 
 def test_a_fold_goes_on_where_the_last_one_was_kept(warehouse: Warehouse) -> None:
-    tables = warehouse.tables
+    tables = warehouse.storage.tables
 
     def publish(version: str) -> None:
         frame = SNAPSHOTS.frame([row("t", version)])

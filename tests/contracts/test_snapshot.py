@@ -3,7 +3,7 @@ import json
 import pytest
 
 from assets.contracts.snapshot import CHANGES, SNAPSHOTS, changes, malformed, snapshot
-from warehouse.blobs import Blobs
+from warehouse.storage.blobs import Blobs
 
 DAY = 86_400.0
 TOOL = {"name": "a", "description": "Does a.", "inputSchema": {"type": "object"}}

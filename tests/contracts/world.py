@@ -26,9 +26,9 @@ from tests.vectors.conftest import WordEmbedder
 from training.defs import training_set
 from training.trainer import Trainer
 from training.training_set import TRAINING_SET
-from warehouse.effects.llm import Role
+from warehouse.llm.client import Role
+from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
-from warehouse.tables import TableSpec
 
 MARKET = "registry"
 THINGS = (

@@ -7,8 +7,8 @@ import pytest
 
 from assets.marketplaces.crawl import Adapter, CrawlPolicy, adapter
 from demo import Replicas, replicas
-from warehouse.blobs import Blobs
-from warehouse.effects.ledger import Ledger
+from warehouse.ledger.ledger import Ledger
+from warehouse.storage.blobs import Blobs
 
 OpenLedger = Callable[[], Ledger]
 MakeAdapter = Callable[..., Adapter]

@@ -13,8 +13,8 @@ from assets.marketplaces.policy import Post
 from assets.marketplaces.record import Recorder
 from tests.marketplaces.acme import AcmeAdapter, server
 from tests.marketplaces.site import Answer, Script, Site, site
-from warehouse.effects.ledger import Ledger
-from warehouse.effects.memo import Memo
+from warehouse.ledger.crawl_state import Memo
+from warehouse.ledger.ledger import Ledger
 
 JSON = "application/json"
 

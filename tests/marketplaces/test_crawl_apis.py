@@ -10,7 +10,7 @@ from assets.marketplaces.crawl import CrawlError, CrawlPolicy, adapter, crawl
 from assets.marketplaces.policy import CrawlResult
 from demo import KEYS, Replicas, replicas
 from tests.marketplaces.site import Answer, site
-from warehouse.effects.ledger import Ledger
+from warehouse.ledger.ledger import Ledger
 
 COUNT = 120
 

@@ -13,7 +13,7 @@ from assets.marketplaces.jail import launcher
 from demo import Replicas
 from tests.marketplaces.conftest import MakeAdapter
 from tests.marketplaces.site import Answer, Script, site
-from warehouse.effects.ledger import Ledger
+from warehouse.ledger.ledger import Ledger
 
 pytestmark = pytest.mark.skipif(
     shutil.which("chromium") is None, reason="needs Chromium (Debian: apt-get install chromium)"

@@ -19,7 +19,7 @@ from assets.marketplaces.names import OURS
 from demo import Replicas
 from tests.marketplaces.conftest import MakeAdapter
 from tests.marketplaces.site import Answer, site
-from warehouse.effects.ledger import Ledger
+from warehouse.ledger.ledger import Ledger
 
 
 def record(name: str, **server: Any) -> dict[str, Any]:

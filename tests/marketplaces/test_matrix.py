@@ -8,7 +8,7 @@ from assets.marketplaces.crawl import CrawlError, CrawlPolicy, adapter, crawl
 from demo.faults import KINDS
 from demo.keys import KEYS
 from demo.server import Replicas, replicas
-from warehouse.effects.ledger import Ledger
+from warehouse.ledger.ledger import Ledger
 
 # mcpso and mcphub render with Chromium: seconds a crawl; their faults are in test_crawl_mcpso.py.
 SITES = ("registry", "smithery", "glama", "pulsemcp", "deepnlp", "pipedream", "docker")

@@ -11,8 +11,8 @@ from assets.marketplaces.listing import Listing, to_row
 from assets.marketplaces.listing_table import LISTINGS
 from assets.marketplaces.merge import merged
 from assets.marketplaces.policy import CrawlResult, problem
-from warehouse.effects.memo import Memo
-from warehouse.tables import Head
+from warehouse.ledger.crawl_state import Memo
+from warehouse.storage.tables import Head
 
 DAY = 86_400.0
 NOW = 1_795_000_000.0

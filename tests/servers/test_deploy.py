@@ -15,7 +15,7 @@ from assets.servers.rows import DEPLOYMENTS, deployment_row
 from assets.servers.secrets import Secrets, ServerSecrets
 from assets.servers.toolchain import find_toolchain
 from tests.support.stranger import CONVERSATION, POLICY, PREAMBLE, require_sandbox
-from warehouse.blobs import Blobs
+from warehouse.storage.blobs import Blobs
 
 RECIPE = Recipe(server_id="npm:x", ecosystem="npm", name="x", version="1", integrity="sha512-x")
 

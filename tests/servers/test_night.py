@@ -29,7 +29,7 @@ def deploy(warehouse):
             previous,
             replace(usual, **(policy or {})),
             ledger=warehouse.ledger,
-            blobs=warehouse.blobs,
+            blobs=warehouse.storage.blobs,
             night=night,
             now=now,
             **facts,
@@ -70,7 +70,7 @@ def test_a_night_over_good_and_bad_servers(deploy, host, warehouse):
     assert all(row["hint"] for row in night.rows if row["status"] == "failed")
     assert summary(night.rows)["tools"] == 4
     tools = [row["tools_blob"] for row in night.rows if row["status"] == "ok"]
-    assert warehouse.blobs.get_json(tools[0])[0]["name"] == "a"
+    assert warehouse.storage.blobs.get_json(tools[0])[0]["name"] == "a"
 
 
 def test_an_unchanged_world_costs_nothing(deploy, host, warehouse):

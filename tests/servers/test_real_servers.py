@@ -22,7 +22,7 @@ def _night(warehouse, listings, previous=()):
         previous,
         DeployPolicy(warehouse.home),
         ledger=warehouse.ledger,
-        blobs=warehouse.blobs,
+        blobs=warehouse.storage.blobs,
         night="n1",
         now=time.time(),
     )

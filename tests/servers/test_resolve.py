@@ -15,8 +15,8 @@ from assets.servers.npm_registry import NpmRegistry
 from assets.servers.recipe import ResolveError
 from assets.servers.resolve import Resolver
 from assets.servers.toolchain import Toolchain
-from warehouse.blobs import Blobs
-from warehouse.effects.ledger import Ledger
+from warehouse.ledger.ledger import Ledger
+from warehouse.storage.blobs import Blobs
 
 SHA = "a" * 64
 LOCK = '[[packages]]\nname = "x"\nsdist = { url = "u", upload-time = 2025-05-01T10:00:00Z }\n'

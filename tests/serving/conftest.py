@@ -9,7 +9,7 @@ import pytest
 from assets.vectors.index import embed_texts
 from serving.index import Source, build_index, point_to
 from tests.vectors.conftest import WordEmbedder, snapshot
-from warehouse.lance import LanceStore
+from warehouse.storage.lance import LanceStore
 
 WORLD = [
     snapshot("npm:files", "read_file", "Read one text file from disk"),

@@ -13,7 +13,7 @@ from serving.released import make_router_index
 from serving.router import Ask, ServedRouter, open_router
 from tests.serving.conftest import WORLD
 from tests.vectors.conftest import snapshot
-from warehouse.lance import LanceStore
+from warehouse.storage.lance import LanceStore
 
 SMALL, GROWN = WORLD[:3], [*WORLD, snapshot("pypi:mail", "read_email", "Read the newest email")]
 

@@ -28,7 +28,7 @@ from training.releases.champion import UNTRAINED, champion, consider, in_service
 from training.releases.gate import as_rows, gates_of
 from training.releases.model_card import write_card
 from training.releases.release import make_release, releases, serve, served
-from warehouse.lance import LanceStore
+from warehouse.storage.lance import LanceStore
 
 GROWN = [*WORLD, snapshot("pypi:mail", "read_email", "Read the newest email")]
 M1 = "1" * 64

@@ -22,7 +22,7 @@ from serving.ranking.building import content_of, version_of
 from serving.released import VIEWS, make_router_index
 from tests.serving.conftest import WORLD, build
 from tests.vectors.conftest import WordEmbedder, snapshot
-from warehouse.lance import LanceStore
+from warehouse.storage.lance import LanceStore
 
 
 def test_a_tool_on_two_marketplaces_is_one_tool() -> None:

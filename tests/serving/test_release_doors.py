@@ -33,7 +33,7 @@ def doors(warehouse: Warehouse, assets: list[dg.AssetsDefinition]) -> dict[str, 
 
 
 def night(warehouse: Warehouse, rows: list[dict]) -> dict[str, dict]:
-    tables = warehouse.tables
+    tables = warehouse.storage.tables
     tables.promote(tables.stage(SNAPSHOTS, SNAPSHOTS.frame(rows), "registry"), "run", [])
     return doors(warehouse, [release, router_index])
 

@@ -11,7 +11,7 @@ from serving.released import make_router_index
 from serving.router import STRATEGIES, Ask, BadQuery, Router, ServedRouter
 from tests.serving.conftest import WORLD
 from tests.vectors.conftest import WordEmbedder
-from warehouse.lance import LanceStore
+from warehouse.storage.lance import LanceStore
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.synthesis.scripted import offline_llm
-from warehouse.blobs import Blobs
-from warehouse.effects.ledger import Ledger
-from warehouse.effects.llm import LLM
+from warehouse.ledger.ledger import Ledger
+from warehouse.llm.client import LLM
+from warehouse.storage.blobs import Blobs
 
 
 @pytest.fixture

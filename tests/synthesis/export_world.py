@@ -7,8 +7,8 @@ from typing import Any
 from assets.contracts.canonical import contract, contract_digest
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.synthesis.rows import JUDGEMENTS, PAIRS, TASKS, pair_id, text_of
+from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
-from warehouse.tables import TableSpec
 
 Tool = dict[str, Any]
 MARKET = "registry"
@@ -114,7 +114,7 @@ def judgement(row: dict[str, Any], verdict: str = "accept") -> dict[str, Any]:
 
 
 def publish(warehouse: Warehouse, spec: TableSpec, rows: list[dict[str, Any]]) -> None:
-    tables = warehouse.tables
+    tables = warehouse.storage.tables
     listed = [{k: v for k, v in row.items() if k in spec.columns} for row in rows]
     partition = MARKET if spec in (PAIRS, JUDGEMENTS, SNAPSHOTS) else None
     tables.promote(tables.stage(spec, spec.frame(listed), partition), "test", [])

@@ -9,7 +9,7 @@ from assets.contracts.canonical import contract
 from assets.synthesis.offline.grounds import absent
 from assets.synthesis.offline.provider import Offline
 from tests.synthesis.contracts import ALL
-from warehouse.effects.llm import Request, Role
+from warehouse.llm.client import Request, Role
 
 CONTRACTS = [contract(tool) for tool in ALL]
 WORLD = {

@@ -22,9 +22,9 @@ from assets.synthesis.rows import TASKS
 from assets.synthesis.writing.units import Unit, units
 from tests.support.openai_endpoint import Say
 from tests.synthesis.contracts import ALL
-from warehouse.effects.endpoint import Endpoint
-from warehouse.effects.ledger import Ledger
-from warehouse.effects.llm import LLM, Role
+from warehouse.ledger.ledger import Ledger
+from warehouse.llm.client import LLM, Role
+from warehouse.llm.endpoint import Endpoint
 
 Json = Any
 Row = Mapping[str, Any]

@@ -17,8 +17,8 @@ from assets.synthesis.policy import SynthesisPolicy
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.synthesis.contracts import CITY_TIME, READ_FILE
 from tests.synthesis.test_judge import a_model, opinion
-from warehouse.effects.ledger import Ledger
-from warehouse.effects.llm import LLM
+from warehouse.ledger.ledger import Ledger
+from warehouse.llm.client import LLM
 
 Json = Any
 ROOT = Path(__file__).parents[2]

@@ -28,8 +28,8 @@ from tests.synthesis.scripted import (
     scripted,
 )
 from tests.synthesis.test_units import edit
-from warehouse.effects.ledger import Ledger
-from warehouse.effects.llm import LLM, LLMError, Role
+from warehouse.ledger.ledger import Ledger
+from warehouse.llm.client import LLM, LLMError, Role
 
 ROWS = snapshot_rows(MARKET)
 CLOCK = snapshot_rows([CITY_TIME])

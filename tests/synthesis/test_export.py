@@ -33,7 +33,7 @@ def choice(**options: Any) -> Choice:
 
 
 def made(warehouse: Warehouse, folder: Path, name: str = "messages", **options: Any) -> Any:
-    return export(warehouse.tables, folder, name, choice(**options), "2026-01-02")
+    return export(warehouse.storage.tables, folder, name, choice(**options), "2026-01-02")
 
 
 def lines(folder: Path, split: str = TRAIN) -> list[dict[str, Any]]:
@@ -155,8 +155,8 @@ def test_the_same_day_is_the_same_bytes_whatever_came_later(
     warehouse: Warehouse, tmp_path: Path, name: str
 ) -> None:
     pairs = published(warehouse)
-    head = warehouse.tables.head(PAIRS.name, "registry")
-    last = warehouse.tables.head(JUDGEMENTS.name, "registry")
+    head = warehouse.storage.tables.head(PAIRS.name, "registry")
+    last = warehouse.storage.tables.head(JUDGEMENTS.name, "registry")
     assert head
     assert last
     made(warehouse, tmp_path / "one", name, as_of=last.at)
@@ -222,7 +222,7 @@ def test_the_card_says_what_was_made_and_how(warehouse: Warehouse, tmp_path: Pat
     trial = {"marketplace": "registry", "judge": "offline:rules", "stage": "rules+judge",
              "kind": "all_flaws", "n": 40, "refused": 37, "rate": 0.925, "low": 0.8,
              "high": 0.97}  # fmt: skip
-    tables = warehouse.tables
+    tables = warehouse.storage.tables
     tables.promote(tables.stage(JUDGE_TRIALS, JUDGE_TRIALS.frame([trial]), "registry"), "t", [])
     made(warehouse, tmp_path / "out")
     text = (tmp_path / "out" / "README.md").read_text()

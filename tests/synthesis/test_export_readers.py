@@ -28,7 +28,7 @@ def load(folder: Path, **options: Any) -> Any:
 
 def made(warehouse: Warehouse, folder: Path, name: str) -> Path:
     choice = Choice(4e9, split_of, lambda rows: set())
-    export(warehouse.tables, folder, name, choice, "2026-01-02")
+    export(warehouse.storage.tables, folder, name, choice, "2026-01-02")
     return folder
 
 

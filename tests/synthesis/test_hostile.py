@@ -36,9 +36,9 @@ from tests.synthesis.scripted import (
     planned,
     scripted,
 )
-from warehouse.blobs import Blobs
-from warehouse.effects.ledger import Ledger
-from warehouse.effects.llm import LLM, Completion, Request, Role
+from warehouse.ledger.ledger import Ledger
+from warehouse.llm.client import LLM, Completion, Request, Role
+from warehouse.storage.blobs import Blobs
 
 # Twelve to the power of thirty schemas, written down in thirty lines.
 LEVELS = {

@@ -11,9 +11,9 @@ import pytest
 from assets.synthesis.prompts import prompt
 from assets.synthesis.writing.invocation import CHECKERS, Checked, choice_messages, invocation_check
 from tests.synthesis.contracts import CITY_TIME, CONVERT, CREATE_ISSUE, READ_FILE, snapshot_rows
-from warehouse.effects.ledger import Ledger
-from warehouse.effects.llm import LLM, Completion, LLMError, Role
-from warehouse.effects.roles import Request
+from warehouse.ledger.ledger import Ledger
+from warehouse.llm.client import LLM, Completion, LLMError, Role
+from warehouse.llm.roles import Request
 
 Json = Any
 OWN, *RIVALS = snapshot_rows([CITY_TIME, READ_FILE, CREATE_ISSUE, CONVERT])

@@ -20,8 +20,8 @@ from assets.synthesis.prompts import prompt
 from assets.synthesis.rows import JUDGEMENTS, Golden, text_of
 from assets.synthesis.rules.findings import Finding
 from tests.support.openai_endpoint import Say, openai_endpoint
-from warehouse.effects.ledger import Ledger
-from warehouse.effects.llm import LLM, LLMError, Role
+from warehouse.ledger.ledger import Ledger
+from warehouse.llm.client import LLM, LLMError, Role
 
 Json = Any
 POLICY = SynthesisPolicy()

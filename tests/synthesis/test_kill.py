@@ -16,9 +16,9 @@ from assets.synthesis.writing.units import Unit
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.synthesis.contracts import ALL, snapshot_rows
 from tests.synthesis.scripted import ROLES, SINGLES, asked_of, data_of, planned
-from warehouse.blobs import Blobs
-from warehouse.effects.ledger import Ledger
-from warehouse.effects.llm import LLM, Role
+from warehouse.ledger.ledger import Ledger
+from warehouse.llm.client import LLM, Role
+from warehouse.storage.blobs import Blobs
 
 CONCURRENCY = 3
 POLICY = replace(SINGLES, pairs_per_tool=2)

@@ -276,7 +276,7 @@ def test_a_moved_row_always_calls_rightly(made: Any, change: str, data: Any) -> 
 
 
 def test_old_contracts_come_from_what_was_published(warehouse: Warehouse) -> None:
-    tables = warehouse.tables
+    tables = warehouse.storage.tables
     versions = [(WRITE, FIND), (edited(WRITE, spelt_otherwise), FIND), (FIND,)]
     for tools in versions:
         rows = [{k: v for k, v in snapshot(t).items() if k != "license"} for t in tools]

@@ -30,9 +30,9 @@ from assets.synthesis.rows import JUDGEMENTS, PAIRS, goldens
 from assets.synthesis.rules.verify_row import verify_row
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.synthesis.test_judge import a_model, opinion
-from warehouse.effects.ledger import Ledger
-from warehouse.effects.llm import LLM
-from warehouse.intervals import wilson
+from warehouse.ledger.ledger import Ledger
+from warehouse.llm.client import LLM
+from warehouse.statistics import wilson
 
 POLICY = SynthesisPolicy()
 ROWS, CONTRACTS = known_good()

@@ -15,7 +15,7 @@ from assets.synthesis.answers import Acted, Aside, Call, Choice, Requests, Sever
 from assets.synthesis.offline.provider import Offline
 from tests.synthesis.contracts import CITY_TIME, CONVERT, ODD, PING, READ_FILE
 from tests.synthesis.offline_ask import CONTRACTS, ask
-from warehouse.effects.llm import LLMError, Request, Role
+from warehouse.llm.client import LLMError, Request, Role
 
 
 def test_the_caller_gives_the_values_and_mends_wrong_ones() -> None:

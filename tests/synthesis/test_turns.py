@@ -33,8 +33,8 @@ from tests.synthesis.scripted import (
     planned,
     scripted,
 )
-from warehouse.effects.ledger import Ledger
-from warehouse.effects.llm import LLM
+from warehouse.ledger.ledger import Ledger
+from warehouse.llm.client import LLM
 
 Json = Any
 ROWS = snapshot_rows(MARKET)

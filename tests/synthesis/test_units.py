@@ -17,8 +17,8 @@ from assets.synthesis.writing.partners import fraction
 from assets.synthesis.writing.units import Unit, draws, steps_of, wanted
 from tests.synthesis.contracts import ALL, snapshot_rows
 from tests.synthesis.scripted import ALL_TASKS, ROLES, SINGLES, others, planned
-from warehouse.effects.ledger import Ledger
-from warehouse.effects.llm import LLM, Role
+from warehouse.ledger.ledger import Ledger
+from warehouse.llm.client import LLM, Role
 
 Row = dict[str, Any]
 VERBS, THINGS = ("list", "get", "delete", "send"), ("file", "song", "order")

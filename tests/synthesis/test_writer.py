@@ -9,7 +9,7 @@ from assets.marketplaces.private import NotApproved
 from assets.synthesis.defs import pairs
 from assets.synthesis.writer import Writer
 from tests.vectors.conftest import WordEmbedder
-from warehouse.effects.llm import Role
+from warehouse.llm.client import Role
 from warehouse.store import Warehouse
 
 ELSEWHERE = Role("generator", model="m", base_url="https://models.example/v1", api_key="k")

@@ -148,7 +148,7 @@ def test_a_full_disk_leaves_the_champion_and_says_where(
     tried(tmp_path, "m1")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     model(tmp_path, "m2")
-    monkeypatch.setattr("warehouse.files.os.fsync", full)
+    monkeypatch.setattr("warehouse.storage.files.os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
         tried(tmp_path, "m2")
     monkeypatch.undo()

@@ -23,7 +23,9 @@ def filled(
 ) -> Warehouse:
     frame = TRAINING_SET.frame([*train_rows, *test_rows])
     save_pool(warehouse.home, TRAINING_SET.digest(frame), pool)
-    warehouse.tables.promote(warehouse.tables.stage(TRAINING_SET, frame), "test", [])
+    warehouse.storage.tables.promote(
+        warehouse.storage.tables.stage(TRAINING_SET, frame), "test", []
+    )
     return warehouse
 
 
@@ -41,7 +43,7 @@ def train(warehouse: Warehouse, role: str, **settings: object) -> dg.ExecuteInPr
 def logged(result: dg.ExecuteInProcessResult, warehouse: Warehouse) -> str:
     [check] = result.get_asset_check_evaluations()
     assert not check.passed
-    assert warehouse.tables.head(check.asset_key.to_user_string()) is None
+    assert warehouse.storage.tables.head(check.asset_key.to_user_string()) is None
     return check.description or ""
 
 

@@ -174,7 +174,7 @@ def test_a_full_disk_leaves_the_card_as_it_was(
     def full(handle: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("warehouse.files.os.fsync", full)
+    monkeypatch.setattr("warehouse.storage.files.os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
         write_card(tmp_path, "m1", summary=SUMMARY)
     monkeypatch.undo()

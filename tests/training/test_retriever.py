@@ -24,7 +24,7 @@ from training.evaluate import (
 )
 from training.models import TrainingFailed, card, model_folder, model_name, read_job, write_job
 from training.retriever import RetrieverSettings, train_retriever
-from warehouse.lance import LanceStore
+from warehouse.storage.lance import LanceStore
 
 SETTINGS = asdict(RetrieverSettings(epochs=2, tools=8, first_layer=5, threads=1))
 ROOT = Path(__file__).parents[2]

@@ -17,9 +17,9 @@ from training.split import TEST, TRAIN, UNSEEN_SERVER, split_of
 from training.state import set_name, set_rows
 from training.trainer import Trainer
 from training.training_set import TRAINING_SET, load_manifest
-from warehouse.lance import LanceStore
+from warehouse.storage.lance import LanceStore
+from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
-from warehouse.tables import TableSpec
 
 Row = dict[str, Any]
 
@@ -30,7 +30,7 @@ class Embedder(WordEmbedder):
 
 def put(warehouse: Warehouse, spec: TableSpec, rows: list[Row]) -> None:
     kept = [{name: row.get(name) for name in spec.columns} for row in rows]
-    tables = warehouse.tables
+    tables = warehouse.storage.tables
     tables.promote(tables.stage(spec, spec.frame(kept), "registry"), "test", [])
 
 
@@ -132,7 +132,9 @@ def test_what_is_held_since_leaves_the_pool_and_what_was_made_of_it_the_set(
     assert night(warehouse, [*snapshots, lonely], pairs)["dropped"] == {"quarantined": 2}
     assert set_name(warehouse) != name
     assert bad not in load_pool(warehouse.home, set_name(warehouse))
-    assert not any(bad in json.dumps(row) for row in warehouse.tables.read(TRAINING_SET).to_dicts())
+    assert not any(
+        bad in json.dumps(row) for row in warehouse.storage.tables.read(TRAINING_SET).to_dicts()
+    )
 
 
 def hold(warehouse: Warehouse, digest: str) -> None:

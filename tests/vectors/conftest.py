@@ -10,8 +10,8 @@ import pytest
 
 from assets.contracts.canonical import contract, contract_digest
 from assets.vectors.lexical import words
-from warehouse.digest import sha256
-from warehouse.lance import LanceStore
+from warehouse.storage.digest import sha256
+from warehouse.storage.lance import LanceStore
 
 
 class WordEmbedder:

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from time import sleep
 from typing import Any
 
-from warehouse.digest import sha256
+from warehouse.storage.digest import sha256
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from assets.vectors.index import (
     unit_norm_flaws,
 )
 from tests.vectors.conftest import WordEmbedder, snapshot
-from warehouse.lance import LanceStore, vector_key
+from warehouse.storage.lance import LanceStore, vector_key
 
 
 def test_each_tool_and_each_server_has_one_text(world: list[dict]) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from assets.vectors.index import INSTRUCTIONS, embed_texts
 from assets.vectors.near import ALIKE, TWIN, Near, near_rows
 from tests.vectors.conftest import WordEmbedder, snapshot
-from warehouse.lance import TEXTS, LanceStore
+from warehouse.storage.lance import TEXTS, LanceStore
 
 
 def test_neighbours_come_by_likeness_without_twins_and_strangers(

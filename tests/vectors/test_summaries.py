@@ -18,10 +18,10 @@ from assets.vectors.summaries_asking import MOST_TOOLS
 from assets.vectors.summaries_offline import readable, summary_of
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.vectors.conftest import snapshot
-from warehouse.blobs import Blobs
-from warehouse.effects.endpoint import Endpoint
-from warehouse.effects.ledger import Ledger
-from warehouse.effects.llm import LLM, LLMError, Role
+from warehouse.ledger.ledger import Ledger
+from warehouse.llm.client import LLM, LLMError, Role
+from warehouse.llm.endpoint import Endpoint
+from warehouse.storage.blobs import Blobs
 
 Json = Any
 TEXT = "Jira tracks the issues of a team, also called tickets. Issues can be searched and created."

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warehouse.blobs import BlobCorrupt, Blobs
-from warehouse.digest import sha256
-from warehouse.files import write_atomically
+from warehouse.storage.blobs import BlobCorrupt, Blobs
+from warehouse.storage.digest import sha256
+from warehouse.storage.files import write_atomically
 
 
 @given(st.binary(max_size=2000))

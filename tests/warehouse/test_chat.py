@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.openai_endpoint import Endpoint, Say, openai_endpoint
-from warehouse.blobs import Blobs
-from warehouse.effects.chat import Chat, Turn, wire_names
-from warehouse.effects.endpoint import Endpoint as Wire
-from warehouse.effects.ledger import BudgetExceeded, Ledger
-from warehouse.effects.roles import LLMError, Role
+from warehouse.ledger.ledger import BudgetExceeded, Ledger
+from warehouse.llm.chat import Chat, Turn, wire_names
+from warehouse.llm.endpoint import Endpoint as Wire
+from warehouse.llm.roles import LLMError, Role
+from warehouse.storage.blobs import Blobs
 
 ASKED = [{"role": "user", "content": "What time is it in Oslo?"}]
 TOOL = {"type": "function", "function": {"name": "time", "parameters": {"type": "object"}}}

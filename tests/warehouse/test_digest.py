@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warehouse.digest import canonical_json, digest
+from warehouse.storage.digest import canonical_json, digest
 
 json_values = st.recursive(
     st.none()

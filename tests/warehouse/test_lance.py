@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from warehouse import lance
-from warehouse.lance import DuplicateKeys, LanceStore, vector_key
+from warehouse.storage import lance
+from warehouse.storage.lance import DuplicateKeys, LanceStore, vector_key
 
 
 def rows(names: list[str], embedder: str = "e", dim: int = 8) -> list[dict]:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from warehouse.blobs import Blobs
-from warehouse.effects.ledger import BudgetExceeded, Ledger, LedgerUnavailable, Outcome
+from warehouse.ledger.ledger import BudgetExceeded, Ledger, LedgerUnavailable, Outcome
+from warehouse.storage.blobs import Blobs
 
 
 def open_ledger(folder: Path) -> Ledger:
@@ -117,7 +117,7 @@ import sys, time
 from pathlib import Path
 sys.path.insert(0, {root!r})
 from tests.warehouse.test_ledger import open_ledger
-from warehouse.effects.ledger import Outcome
+from warehouse.ledger.ledger import Outcome
 ledger = open_ledger(Path({folder!r}))
 ledger.once("llm", "before", lambda: Outcome(b"kept", usd=0.01), reserve_usd=0.02)
 def hang():

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.warehouse.test_ledger import open_ledger
-from warehouse.blobs import Blobs
-from warehouse.effects.ledger import BudgetExceeded, Ledger, LedgerUnavailable, Outcome
-from warehouse.effects.ledger_file import journal_of
-from warehouse.effects.mending import check, rebuild
+from warehouse.ledger.files import journal_of
+from warehouse.ledger.ledger import BudgetExceeded, Ledger, LedgerUnavailable, Outcome
+from warehouse.ledger.recovery import check, rebuild
+from warehouse.storage.blobs import Blobs
 
 
 class Silence(Exception):

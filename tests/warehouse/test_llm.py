@@ -10,11 +10,8 @@ import pytest
 from pydantic import BaseModel
 
 from tests.support.openai_endpoint import Say, openai_endpoint
-from warehouse.blobs import Blobs
-from warehouse.effects.answers import BadAnswer, parse
-from warehouse.effects.endpoint import Endpoint
-from warehouse.effects.ledger import BudgetExceeded, Ledger
-from warehouse.effects.llm import (
+from warehouse.ledger.ledger import BudgetExceeded, Ledger
+from warehouse.llm.client import (
     GIVE_UP_AFTER,
     LLM,
     Completion,
@@ -24,6 +21,9 @@ from warehouse.effects.llm import (
     Role,
     request_key,
 )
+from warehouse.llm.endpoint import Endpoint
+from warehouse.llm.structured_output import BadAnswer, parse
+from warehouse.storage.blobs import Blobs
 
 GOOD = '{"word": "heron", "count": 3}'
 ASK = [{"role": "user", "content": "Name a bird and a number."}]

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.warehouse.test_llm import ASK, GOOD, Bird, Scripted, ask, client
-from warehouse.blobs import Blobs
-from warehouse.effects.endpoint import Endpoint
-from warehouse.effects.ledger import BudgetExceeded, Ledger
-from warehouse.effects.llm import LLM, Completion, LLMError, Reply, Request, Role
-from warehouse.effects.sending import Sending
+from warehouse.ledger.ledger import BudgetExceeded, Ledger
+from warehouse.llm.client import LLM, Completion, LLMError, Reply, Request, Role
+from warehouse.llm.dispatch import Sending
+from warehouse.llm.endpoint import Endpoint
 from warehouse.progress import Lines
+from warehouse.storage.blobs import Blobs
 
 HOUR = Say("come back later", status=429, headers={"retry-after": "3600"})
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from warehouse.effects.memo import Memo
+from warehouse.ledger.crawl_state import Memo
 
 
 def test_what_was_put_last_is_read_by_the_next_process(tmp_path: Path) -> None:

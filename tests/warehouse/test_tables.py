@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warehouse.tables import Tables, TableSpec, plan
+from warehouse.storage.tables import Tables, TableSpec, plan
 
 SPEC = TableSpec(
     "things",

@@ -22,8 +22,8 @@ from training.evaluate import NothingToEvaluate
 from training.models import TrainingFailed
 from training.profiles import profile_of
 from training.retriever_settings import RetrieverSettings, read_settings
-from warehouse.files import write_atomically
 from warehouse.progress import Lines
+from warehouse.storage.files import write_atomically
 from warehouse.store import Warehouse
 
 

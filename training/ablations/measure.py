@@ -12,7 +12,7 @@ from typing import Any
 from training.ablations.arms import Learnt
 from training.evaluate import BASE_LABEL, evaluate_retriever, retriever_of
 from training.models import Job
-from warehouse.digest import digest
+from warehouse.storage.digest import digest
 
 Row = Mapping[str, Any]
 RETRIEVER, CALLER = ROLES = ("retriever", "caller")

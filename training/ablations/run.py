@@ -27,10 +27,10 @@ from training.evaluate import NothingToEvaluate, testable
 from training.models import MEANS, TrainingFailed
 from training.profiles import CallerSettings, profile_of
 from training.retriever_settings import RetrieverSettings
-from warehouse.digest import digest
-from warehouse.files import write_atomically
 from warehouse.progress import Progress, Silent
-from warehouse.tables import TableSpec
+from warehouse.storage.digest import digest
+from warehouse.storage.files import write_atomically
+from warehouse.storage.tables import TableSpec
 
 Row = Mapping[str, Any]
 _FORMAT = 1

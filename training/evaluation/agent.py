@@ -4,7 +4,7 @@
 
 What belongs here: one conversation with its tools really called, its limits, what each step came
 to. What does not: which tasks (`agent_tasks.py`), both arms and their comparison
-(`agent_compare.py`), the wire (`warehouse/effects/chat.py`).
+(`agent_compare.py`), the wire (`warehouse/llm/chat.py`).
 
 What a tool says is data: it enters as a message of the role `tool`, cut to a length, and moves
 nothing here. Only the tools that the task offers can be called, whoever asks for others.
@@ -22,9 +22,9 @@ from training.evaluation.agent_tasks import Calls, Task
 from training.evaluation.answers import call_of, parse_calls
 from training.evaluation.predictors import Answered
 from training.render import tool_schema
-from warehouse.effects.chat import Turn, wire_names
-from warehouse.effects.ledger import BudgetExceeded
-from warehouse.effects.roles import LLMError
+from warehouse.ledger.ledger import BudgetExceeded
+from warehouse.llm.chat import Turn, wire_names
+from warehouse.llm.roles import LLMError
 
 SYSTEM = (
     "You carry out one request with the tools you are given. Call a tool where one is needed; once"
@@ -35,7 +35,7 @@ ANSWERED, EMPTY, TURN_LIMIT, BUDGET = "answered", "empty", "turn_limit", "budget
 
 
 class Talks(Protocol):
-    """The larger model: `warehouse.effects.chat.Chat`."""
+    """The larger model: `warehouse.llm.chat.Chat`."""
 
     async def say(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]

@@ -27,8 +27,8 @@ from training.evaluation.kept import AGENT, keep
 from training.evaluation.predictors import Predictor
 from training.split import TRAIN
 from training.training_set import TRAINING_SET
-from warehouse.effects.chat import Chat
-from warehouse.effects.roles import Role
+from warehouse.llm.chat import Chat
+from warehouse.llm.roles import Role
 from warehouse.progress import Progress, Silent
 from warehouse.store import Warehouse
 
@@ -60,7 +60,7 @@ async def agent_evaluation(
     """
     plan, told = plan or AgentPlan(), progress or Silent()
     chat = Chat(role, warehouse.ledger, stage=STAGE)
-    recipes = recipes_of(warehouse.tables.read(DEPLOYMENTS).to_dicts())
+    recipes = recipes_of(warehouse.storage.tables.read(DEPLOYMENTS).to_dicts())
     rows = _rows(warehouse, plan)
     tasks, left = tasks_of(
         rows, clear_pool(warehouse), lambda server: runs_here(server, recipes, policy), plan.tools
@@ -92,7 +92,7 @@ async def agent_evaluation(
 def clear_pool(warehouse: Warehouse) -> dict[str, dict[str, Any]]:
     """Contract digest -> {server_id, tool, contract} of every current contract that a prompt may
     show."""
-    rows = firewall(warehouse).clear(warehouse.tables.read(SNAPSHOTS).to_dicts())
+    rows = firewall(warehouse).clear(warehouse.storage.tables.read(SNAPSHOTS).to_dicts())
     return {
         row["contract_digest"]: {
             "server_id": row["server_id"],
@@ -121,7 +121,7 @@ def runs_here(
 
 
 def _rows(warehouse: Warehouse, plan: AgentPlan) -> list[dict[str, Any]]:
-    rows = warehouse.tables.read(TRAINING_SET).to_dicts()
+    rows = warehouse.storage.tables.read(TRAINING_SET).to_dicts()
     if plan.splits is None:
         return [row for row in rows if row["split"] != TRAIN]
     return [row for row in rows if row["split"] in plan.splits]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from training.offers import Pool, candidates
-from warehouse.digest import sha256
+from warehouse.storage.digest import sha256
 
 if TYPE_CHECKING:
     from serving.calls.caller import Caller

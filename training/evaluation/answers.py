@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from training import render
-from warehouse.thinking import without_thinking
+from warehouse.llm.reasoning import without_thinking
 
 Kind = Literal["call", "prose", "invalid_json", "no_call"]
 

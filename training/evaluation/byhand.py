@@ -18,8 +18,8 @@ from training.evaluation.predictors import Predictor
 from training.evaluation.run import evaluate, with_examples
 from training.evaluation.summary import call_summary
 from training.evaluation.words import as_markdown
-from warehouse.files import write_atomically
 from warehouse.progress import Progress
+from warehouse.storage.files import write_atomically
 
 # Some 2,000 items on a set of a thousand pairs: minutes for a small model, cents for an endpoint.
 LARGE = TestPlan(per_split=100, per_large=50, perturbations=50, irrelevance=100, phantom=100)

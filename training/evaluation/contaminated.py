@@ -44,7 +44,7 @@ def against_training(
     if embed is not None and bounds.cosine and trained and texts:
         vectors = (embed(texts), embed(trained))
     found = contamination(texts, trained, bounds, vectors)
-    head = warehouse.tables.head(TRAINING_SET.name)
+    head = warehouse.storage.tables.head(TRAINING_SET.name)
     summary = {**found.summary(name), "training_set": head.digest if head else ""}
     keep(warehouse.home, CONTAMINATION, name, summary)
     flagged = [
@@ -64,5 +64,5 @@ def against_training(
 
 def trained_texts(warehouse: Warehouse) -> list[str]:
     """The requests that models were trained on."""
-    rows = warehouse.tables.read(TRAINING_SET).filter(split=TRAIN)
+    rows = warehouse.storage.tables.read(TRAINING_SET).filter(split=TRAIN)
     return sorted(set(rows["instruction"].drop_nulls().to_list()))

@@ -35,12 +35,12 @@ from training.state import last_adapter, set_name
 from training.trainer import Trainer
 from training.training_set import TRAINING_SET
 from warehouse.audit import Audit, Verdict, expect_unique
-from warehouse.digest import digest
-from warehouse.lance import LanceStore
 from warehouse.progress import Lines
 from warehouse.publish import Published, audited, publish, publish_digest, refuse
+from warehouse.storage.digest import digest
+from warehouse.storage.lance import LanceStore
+from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
-from warehouse.tables import TableSpec
 
 Row = dict[str, Any]
 Measure = Callable[[Sequence[Row], str, str], Row]
@@ -59,11 +59,11 @@ def retriever_evaluation(
     candidate = last_adapter(warehouse, "retriever")["model"]
     store = LanceStore(warehouse.home / "lance")
     labels = dict.fromkeys([BASE_LABEL, in_service(warehouse.home, "retriever").model, candidate])
-    clear = firewall(warehouse).clear(warehouse.tables.read(SNAPSHOTS).to_dicts())
+    clear = firewall(warehouse).clear(warehouse.storage.tables.read(SNAPSHOTS).to_dicts())
     texts = [tool_text(contract_of(row)) for row in clear]
     try:
         rows = evaluate_retriever(
-            warehouse.tables.read(TRAINING_SET).filter(pl.col("split") != TRAIN).to_dicts(),
+            warehouse.storage.tables.read(TRAINING_SET).filter(pl.col("split") != TRAIN).to_dicts(),
             texts,
             {label: encoder(warehouse.home, label, store) for label in labels},
             set_name(warehouse),
@@ -145,7 +145,7 @@ def _champion_asset(role: str, spec: TableSpec, measure: Measure, description: s
         last = last_adapter(warehouse, role)
         standing = in_service(warehouse.home, role)
         against = UNTRAINED[role] if standing.model == last["model"] else standing.model
-        rows = warehouse.tables.read(spec).to_dicts()
+        rows = warehouse.storage.tables.read(spec).to_dicts()
         gates, summary = weighed(role, rows, last["model"], against, measure)
         made = consider(warehouse.home, role, last["model"], last["training_set"], gates, summary)
         now = made.champion.model

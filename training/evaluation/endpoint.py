@@ -1,7 +1,7 @@
 """A model behind an OpenAI-compatible endpoint, asked to call tools.
 
 What belongs here: its prompt, the names and schemas it is offered, reading its tool calls. What
-does not: the ledger, retries and budgets (`warehouse/effects/chat.py`), scoring (`score.py`).
+does not: the ledger, retries and budgets (`warehouse/llm/chat.py`), scoring (`score.py`).
 
 Every answer is in the ledger under its whole question: an evaluation that was killed, or is asked
 for twice, pays for nothing again. A request without an answer is an `error`, not a wrong answer.
@@ -23,13 +23,13 @@ from training.evaluation.predictors import (
     unanswered,
 )
 from training.render import NO_CALL, SYSTEM, tool_schema
-from warehouse.effects.chat import Chat, Turn, wire_names
-from warehouse.effects.ledger import BudgetExceeded, Ledger
-from warehouse.effects.llm import LLMError
+from warehouse.ledger.ledger import BudgetExceeded, Ledger
+from warehouse.llm.chat import Chat, Turn, wire_names
+from warehouse.llm.client import LLMError
 
 if TYPE_CHECKING:
-    from warehouse.effects.endpoint import Endpoint
-    from warehouse.effects.roles import Role
+    from warehouse.llm.endpoint import Endpoint
+    from warehouse.llm.roles import Role
 
 STAGE = "evaluate:caller"
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from warehouse.digest import sha256
-from warehouse.files import write_atomically
+from warehouse.storage.digest import sha256
+from warehouse.storage.files import write_atomically
 
 AGENT, OUTSIDE, CONTAMINATION = "agent", "outside", "contamination"
 KINDS = (AGENT, OUTSIDE, CONTAMINATION)

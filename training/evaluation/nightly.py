@@ -40,13 +40,13 @@ class Bench:
 def bench(warehouse: Warehouse) -> Bench:
     """The current training set with its pool, and the requests of earlier sets whose tool is gone.
     Raises NothingToEvaluate, BadOffer."""
-    head = warehouse.tables.head(TRAINING_SET.name)
+    head = warehouse.storage.tables.head(TRAINING_SET.name)
     if head is None:
         raise NothingToEvaluate(
             f"no training set in {warehouse.home}: expected one that a night has published;"
             " materialize training_set, or point TOOLMILL_HOME at a home that holds one"
         )
-    rows = warehouse.tables.read(TRAINING_SET).to_dicts()
+    rows = warehouse.storage.tables.read(TRAINING_SET).to_dicts()
     pool = load_pool(warehouse.home, head.digest)
     return Bench(head.digest, rows, pool, _dead(warehouse, pool))
 
@@ -83,7 +83,7 @@ def nightly_rows(
 
 
 def _dead(warehouse: Warehouse, pool: dict[str, dict[str, Any]]) -> list[DeadRequest]:
-    tables = warehouse.tables
+    tables = warehouse.storage.tables
     heads = tables.history(TRAINING_SET.name)[-1 - _SETS_BACK : -1]
     once = [
         row

@@ -7,7 +7,7 @@ What belongs here: the columns. What does not: filling them (`score.py`), summin
 import polars as pl
 
 from training.releases.champion import UNTRAINED
-from warehouse.tables import TableSpec
+from warehouse.storage.tables import TableSpec
 
 BASELINE = UNTRAINED["caller"]
 NOT_OFFERED = "not_offered"  # the task of a request whose right tool is left out of the prompt

@@ -19,8 +19,8 @@ from training.releases.card_facts import Facts, base_of, dataset_of, learnt_from
 from training.releases.card_text import counted, figure_rows, quoted, table
 from training.releases.gate import gates_table
 from training.training_set import load_manifest
-from warehouse.digest import digest
-from warehouse.files import write_atomically
+from warehouse.storage.digest import digest
+from warehouse.storage.files import write_atomically
 
 README, EVALUATION = "README.md", "evaluation.json"
 Json = Mapping[str, Any]

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from warehouse.files import locked, write_atomically
+from warehouse.storage.files import locked, write_atomically
 
 MOVING = "releases/MOVING.json"
 CHAMPIONS, RELEASES, SERVED, DECISIONS = (

@@ -25,8 +25,8 @@ from serving.index import IndexBroken, IndexMissing, load_index
 from training.releases.champion import UNTRAINED, model_flaw
 from training.releases.decisions import refused
 from training.releases.pointers import RELEASES, SERVED, held, history, move, on_disk, read
-from warehouse.digest import digest
-from warehouse.files import write_atomically
+from warehouse.storage.digest import digest
+from warehouse.storage.files import write_atomically
 
 Json = dict[str, Any]
 HEAD, ROUTER_HEAD = "releases/HEAD.json", "router/HEAD.json"

@@ -31,7 +31,7 @@ def more_facts(warehouse: Warehouse, caller: Json | None = None) -> Json:
 def beside_champion(warehouse: Warehouse, candidate: str) -> Json | None:
     """The candidate beside the third model that the night asked: the champion it was to replace.
     None where the baseline was champion."""
-    rows = warehouse.tables.read(CALLER_EVALUATION).to_dicts()
+    rows = warehouse.storage.tables.read(CALLER_EVALUATION).to_dicts()
     others = sorted({row["model"] for row in rows} - {BASELINE, candidate})
     if not others:
         return None
@@ -46,5 +46,5 @@ def ablations(warehouse: Warehouse) -> str | None:
     from training.ablations.run import ABLATIONS
     from training.ablations.table import ablation_summary, ablation_table
 
-    rows = warehouse.tables.read(ABLATIONS).to_dicts()
+    rows = warehouse.storage.tables.read(ABLATIONS).to_dicts()
     return ablation_table(ablation_summary(rows)) if rows else None

@@ -26,7 +26,7 @@ from training.reporting.more import (
 from training.reporting.plots import plots_of
 from training.reporting.set import set_part
 from training.reporting.words import Json
-from warehouse.files import write_atomically
+from warehouse.storage.files import write_atomically
 
 _PLACE = re.compile(r"!\[[^\]]*\]\((\w+)\.png\)\n?")
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from training.sets.policy import SetPolicy
 from training.split import SALTS, SPLITS, TEST_SPLITS, UNSEEN_TIME
-from warehouse.digest import sha256
-from warehouse.files import write_atomically
+from warehouse.storage.digest import sha256
+from warehouse.storage.files import write_atomically
 
 Row = Mapping[str, Any]
 _EXAMPLES = 20  # leaks that are told in full; all are counted

@@ -32,9 +32,9 @@ from training.training_set import (
     save_manifest,
     set_flaws,
 )
-from warehouse.lance import LanceStore
+from warehouse.storage.lance import LanceStore
+from warehouse.storage.tables import Tables
 from warehouse.store import Warehouse
-from warehouse.tables import Tables
 
 Row = dict[str, Any]
 Choose = Callable[[list[Row], list[Row]], list[Row]]
@@ -72,7 +72,7 @@ def make_set(
 ) -> Night:
     """The set of tonight's tables, audited. `choose`: which pairs, of all and of all judgements."""
     policy = policy or SetPolicy()
-    tables, store = warehouse.tables, LanceStore(warehouse.home / "lance")
+    tables, store = warehouse.storage.tables, LanceStore(warehouse.home / "lance")
     tools = remembered(lambda texts: embed_texts(texts, embedder, store))
     asked = remembered(lambda texts: embed_texts(texts, embedder, store, table=INSTRUCTIONS))
     chosen = choose(tables.read(PAIRS).to_dicts(), tables.read(JUDGEMENTS).to_dicts())

@@ -19,7 +19,7 @@ from training.device import pick_device, seed_everything
 from training.models import card, save_model
 from training.tiny.exercises import Material
 from training.tiny.text import make_tokenizer
-from warehouse.digest import digest
+from warehouse.storage.digest import digest
 
 Contract = Mapping[str, Any]
 Row = Mapping[str, Any]

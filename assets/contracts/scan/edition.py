@@ -7,7 +7,7 @@ passes for the old one. What does not: the rules.
 from functools import cache
 from pathlib import Path
 
-from warehouse.digest import digest, sha256
+from warehouse.storage.digest import digest, sha256
 
 _HERE = Path(__file__).parent
 

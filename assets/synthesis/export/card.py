@@ -17,7 +17,7 @@ from assets.synthesis.export.licences import normal
 from assets.synthesis.export.select import Choice, Chosen
 from assets.synthesis.judging.trials import JUDGE_TRIALS
 from assets.synthesis.rows import JUDGEMENTS, PAIRS
-from warehouse.tables import Tables, TableSpec
+from warehouse.storage.tables import Tables, TableSpec
 
 OFFLINE = "offline"
 _UNKNOWN = "unknown"

@@ -22,7 +22,7 @@ from assets.contracts.snapshot import SNAPSHOTS
 from assets.synthesis.export.licences import commercial
 from assets.synthesis.migration.book import old_contracts
 from assets.synthesis.rows import JUDGEMENTS, PAIRS, TASKS, contract_of, goldens
-from warehouse.tables import Tables
+from warehouse.storage.tables import Tables
 
 Row = dict[str, Any]
 Held = Callable[[Sequence[Row]], Collection[str]]  # snapshot rows -> digests that are held

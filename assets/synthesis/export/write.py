@@ -24,7 +24,7 @@ from assets.synthesis.export.select import (
     check_published,
     chosen,
 )
-from warehouse.tables import Tables
+from warehouse.storage.tables import Tables
 
 Line = Mapping[str, Any]
 _BATCH = 256  # rows of a parquet batch: what is in memory at once

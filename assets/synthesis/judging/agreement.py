@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from warehouse.intervals import wilson
+from warehouse.statistics import wilson
 
 _Z = 1.959964  # 95%
 

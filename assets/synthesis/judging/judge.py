@@ -20,10 +20,10 @@ from assets.synthesis.offline.provider import Offline
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.prompts import prompt
 from assets.synthesis.rows import JUDGEMENTS, passes, text_of
-from warehouse.digest import digest
-from warehouse.effects.ledger import BudgetExceeded
-from warehouse.effects.llm import LLM, OFFLINE, LLMError, Reply
+from warehouse.ledger.ledger import BudgetExceeded
+from warehouse.llm.client import LLM, OFFLINE, LLMError, Reply
 from warehouse.progress import Progress
+from warehouse.storage.digest import digest
 
 __all__ = [
     "JUDGEMENTS",

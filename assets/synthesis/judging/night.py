@@ -20,10 +20,10 @@ from assets.synthesis.offer import offered
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.rows import JUDGEMENTS, PAIRS, PASSING
 from warehouse.audit import Verdict
-from warehouse.effects.llm import LLM
+from warehouse.llm.client import LLM
 from warehouse.progress import Progress
+from warehouse.storage.tables import Plan, plan
 from warehouse.store import Warehouse
-from warehouse.tables import Plan, plan
 
 Row = dict[str, Any]
 
@@ -47,7 +47,7 @@ def judge_pairs(
     progress: Progress | None = None,
 ) -> Judged:
     """Tonight's judgements of one marketplace, and the trial of the judge that made them."""
-    tables = warehouse.tables
+    tables = warehouse.storage.tables
     written = tables.read(PAIRS, name).to_dicts()
     offer = offered(warehouse, name, written)
     written = [row for row in written if offer.serves(row) and offer.shows_only_clear(row)]

@@ -23,9 +23,9 @@ from assets.synthesis.judging.mutants import GOOD, NIGHT, Case, Contracts, Pair,
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.rules.verify_row import verify_row
 from warehouse.audit import Verdict
-from warehouse.effects.llm import LLM
-from warehouse.intervals import wilson
-from warehouse.tables import TableSpec
+from warehouse.llm.client import LLM
+from warehouse.statistics import wilson
+from warehouse.storage.tables import TableSpec
 
 Json = Any
 RULES, BOTH = "rules", "rules+judge"

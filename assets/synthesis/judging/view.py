@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from assets.synthesis.rows import SINGLE, Golden, goldens
-from warehouse.digest import digest
+from warehouse.storage.digest import digest
 
 Json = Any
 _CONTRACT_CAP = 24_000  # characters of the own contract; the longest real one has 61,000

@@ -15,7 +15,7 @@ import polars as pl
 from assets.contracts.renames import renames
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.synthesis.rows import contract_of
-from warehouse.tables import Tables
+from warehouse.storage.tables import Tables
 
 Row = Mapping[str, Any]
 

@@ -21,7 +21,7 @@ from assets.contracts.schemas import json_type, property_schemas, resolve
 from assets.contracts.shapes import kinds_of
 from assets.contracts.validate import validate_call
 from assets.synthesis.migration.likeness import ALIKE, container_alike, likeness, opposed
-from warehouse.digest import canonical_json
+from warehouse.storage.digest import canonical_json
 
 Json = Any
 Schema = Mapping[str, Any]

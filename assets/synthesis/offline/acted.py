@@ -17,7 +17,7 @@ from assets.synthesis.offline.invent import invent
 from assets.synthesis.offline.sorts import sort_of, themed
 from assets.synthesis.offline.values import draw
 from assets.synthesis.reading import Slot, purpose, resolve
-from warehouse.digest import digest
+from warehouse.storage.digest import digest
 
 Json = Any
 _LONGEST = 7000  # characters; an answer may have 8,000

@@ -13,7 +13,7 @@ from assets.synthesis.offline.choice import choose, terms
 from assets.synthesis.offline.requests import LANGUAGE
 from assets.synthesis.offline.words import phrases
 from assets.synthesis.rules.grounding import stem
-from warehouse.digest import digest
+from warehouse.storage.digest import digest
 
 Json = Any
 

@@ -11,7 +11,7 @@ from typing import Any
 from assets.contracts.validate import validate_call
 from assets.synthesis.offline.values import draw_new
 from assets.synthesis.reading import slots
-from warehouse.digest import digest
+from warehouse.storage.digest import digest
 
 Json = Any
 

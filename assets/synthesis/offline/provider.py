@@ -21,7 +21,7 @@ from assets.synthesis.offline.requests import LANGUAGE, STYLES, generate, reques
 from assets.synthesis.offline.several import several
 from assets.synthesis.offline.vague import vague
 from assets.synthesis.offline.words import worded
-from warehouse.effects.llm import Completion, LLMError, Request
+from warehouse.llm.client import Completion, LLMError, Request
 
 __all__ = ["LANGUAGE", "STYLES", "Offline", "call", "generate", "request_for"]
 

@@ -17,7 +17,7 @@ from assets.synthesis.offline.grounds import absent, completed
 from assets.synthesis.offline.phrasing import Filled
 from assets.synthesis.offline.world import draw_in
 from assets.synthesis.reading import Slot, purpose, slots
-from warehouse.digest import digest
+from warehouse.storage.digest import digest
 
 Json = Any
 STYLES = ("direct", "detailed", "implicit")

@@ -18,7 +18,7 @@ from assets.synthesis.offline.requests import LANGUAGE, fill, request_for
 from assets.synthesis.offline.sorts import sort_of
 from assets.synthesis.offline.values import fits
 from assets.synthesis.reading import Slot, purpose, slots
-from warehouse.digest import digest
+from warehouse.storage.digest import digest
 
 Json = Any
 _MOST_CALLS = 4

@@ -14,7 +14,7 @@ from assets.synthesis.offline.requests import LANGUAGE, request_for
 from assets.synthesis.offline.words import phrases
 from assets.synthesis.offline.world import draw_in
 from assets.synthesis.reading import Slot, slots
-from warehouse.digest import digest
+from warehouse.storage.digest import digest
 
 Json = Any
 _ATTEMPTS = 8

@@ -19,7 +19,7 @@ from assets.synthesis.offline.grounds import absent, completed, ended, filled_fr
 from assets.synthesis.offline.phrasing import Filled
 from assets.synthesis.offline.world import draw_in
 from assets.synthesis.reading import slots
-from warehouse.digest import digest
+from warehouse.storage.digest import digest
 
 Json = Any
 _LONGEST = 3900  # characters; an answer may have 4,000

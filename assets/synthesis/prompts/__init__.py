@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from string import Template
 
-from warehouse.digest import sha256
+from warehouse.storage.digest import sha256
 
 
 @dataclass(frozen=True)

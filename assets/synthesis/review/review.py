@@ -17,7 +17,7 @@ from typing import Any
 from assets.synthesis.judging.agreement import agreement, share
 from assets.synthesis.judging.view import expected_calls
 from assets.synthesis.rows import passes
-from warehouse.files import append_line
+from warehouse.storage.files import append_line
 
 Json = Any
 Row = Mapping[str, Json]

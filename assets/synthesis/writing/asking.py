@@ -22,9 +22,9 @@ from assets.synthesis.writing.environment import World, environment
 from assets.synthesis.writing.profiles import kind, profile, rng_of
 from assets.synthesis.writing.receipts import license_of, receipt, share
 from assets.synthesis.writing.units import Row, Unit, count
-from warehouse.digest import digest
-from warehouse.effects.ledger import BudgetExceeded
-from warehouse.effects.llm import LLM, OFFLINE, LLMError, Reply
+from warehouse.ledger.ledger import BudgetExceeded
+from warehouse.llm.client import LLM, OFFLINE, LLMError, Reply
+from warehouse.storage.digest import digest
 
 Json = Any
 Value = TypeVar("Value", bound=BaseModel)

@@ -4,7 +4,7 @@
 
 What belongs here: the window of units at work, progress, and the order of the rows.
 What does not: which units there are (`units.py`), their steps, the client
-(`warehouse/effects/llm.py`), judging (`judge.py`).
+(`warehouse/llm/client.py`), judging (`judge.py`).
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from assets.synthesis.writing.several import several
 from assets.synthesis.writing.single import single
 from assets.synthesis.writing.turns import no_tool, recovery, vague
 from assets.synthesis.writing.units import Unit, wanted
-from warehouse.effects.llm import LLM
+from warehouse.llm.client import LLM
 from warehouse.progress import Progress
 
 __all__ = ["PAIRS", "compose", "compose_async", "wanted"]

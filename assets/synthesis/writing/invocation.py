@@ -20,8 +20,8 @@ from assets.synthesis.prompts import prompt
 from assets.synthesis.rows import contract_of
 from assets.synthesis.rules.findings import Finding
 from assets.synthesis.writing.receipts import receipt
-from warehouse.digest import digest
-from warehouse.effects.llm import LLM, LLMError, Reply
+from warehouse.llm.client import LLM, LLMError, Reply
+from warehouse.storage.digest import digest
 
 Json = Any
 CHECKERS = ("checker_a", "checker_b")

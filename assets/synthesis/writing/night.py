@@ -23,12 +23,12 @@ from assets.synthesis.writing.units import Unit, count, units, wanted
 from assets.vectors.embed import Embedder
 from assets.vectors.index import INSTRUCTIONS, embed_texts
 from assets.vectors.near import near_rows
-from warehouse.digest import digest
-from warehouse.effects.llm import LLM, OFFLINE
-from warehouse.lance import LanceStore
+from warehouse.llm.client import LLM, OFFLINE
 from warehouse.progress import Progress
+from warehouse.storage.digest import digest
+from warehouse.storage.lance import LanceStore
+from warehouse.storage.tables import Plan, plan
 from warehouse.store import Warehouse
-from warehouse.tables import Plan, plan
 
 Row = dict[str, Any]
 Embed = Callable[[Sequence[str]], np.ndarray]
@@ -56,7 +56,7 @@ def write_pairs(
     """Tonight's pairs of one marketplace. An unchanged world costs nothing and moves nothing."""
     if llm.role("generator").model == OFFLINE:
         policy = replace(policy, languages=("en",))  # its grammar knows no other; no row says so
-    previous = warehouse.tables.read(PAIRS, name).to_dicts()
+    previous = warehouse.storage.tables.read(PAIRS, name).to_dicts()
     offer = offered(warehouse, name, previous)
     store = LanceStore(warehouse.home / "lance")
     asked = units(offer.usable, near_rows(offer.usable, embedder, store), policy)
@@ -104,7 +104,7 @@ def _migrated(
     if not stale:
         return [], []
     shown = {one for row in stale for one in json.loads(row["contracts"] or "[]")}
-    old = old_contracts(warehouse.tables, shown, name)
+    old = old_contracts(warehouse.storage.tables, shown, name)
     found = migrate(stale, old, {tool_key(row): row for row in offer.usable}, barred=offer.held)
     wanted_now = set(due.due)
     moved, retired = [], list(found.retired)

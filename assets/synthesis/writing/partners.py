@@ -13,7 +13,7 @@ from typing import Any
 
 from assets.synthesis.rows import contract_of
 from assets.synthesis.writing.chains import JOINED, Link, chained, link
-from warehouse.digest import sha256
+from warehouse.storage.digest import sha256
 
 Row = Mapping[str, Any]
 Key = tuple[str, str]  # server_id, tool

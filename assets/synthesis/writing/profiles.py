@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from assets.synthesis.policy import SynthesisPolicy
-from warehouse.digest import digest
+from warehouse.storage.digest import digest
 
 Row = Mapping[str, Any]
 KINDS = ("direct", "detailed", "implicit")

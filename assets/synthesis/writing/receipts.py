@@ -7,7 +7,7 @@ licence of several sources. What does not: prices (`warehouse/effects`), sums (`
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from warehouse.effects.llm import Reply
+from warehouse.llm.client import Reply
 
 Json = Any
 

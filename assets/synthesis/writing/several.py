@@ -23,7 +23,7 @@ from assets.synthesis.writing.showing import shown, shown_in_order
 from assets.synthesis.writing.single import called_by, order
 from assets.synthesis.writing.slotfill import revised
 from assets.synthesis.writing.units import Row, Unit
-from warehouse.effects.llm import LLM
+from warehouse.llm.client import LLM
 
 Json = Any
 MOST_CALLS = 3

@@ -25,8 +25,8 @@ from assets.synthesis.writing.profiles import KINDS, rng_of
 from assets.synthesis.writing.showing import shown, shown_in_order
 from assets.synthesis.writing.slotfill import evolved, worded
 from assets.synthesis.writing.units import Row, Unit, count
-from warehouse.effects.ledger import BudgetExceeded
-from warehouse.effects.llm import LLM, LLMError, Reply
+from warehouse.ledger.ledger import BudgetExceeded
+from warehouse.llm.client import LLM, LLMError, Reply
 
 Json = Any
 Values = dict[str, Json]

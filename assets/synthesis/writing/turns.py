@@ -18,7 +18,7 @@ from assets.synthesis.writing.single import called, mixed, order, requests, take
 from assets.synthesis.writing.slotfill import worded
 from assets.synthesis.writing.units import Unit
 from assets.synthesis.writing.wrong_calls import wrong_call
-from warehouse.effects.llm import LLM, Reply
+from warehouse.llm.client import LLM, Reply
 
 Json = Any
 Rows = list[dict[str, Json]]

@@ -29,8 +29,8 @@ from assets.synthesis.rows import (
 )
 from assets.synthesis.writing.partners import Partners, distinct, fraction
 from assets.synthesis.writing.profiles import evolves
-from warehouse.digest import digest
-from warehouse.effects.llm import LLM
+from warehouse.llm.client import LLM
+from warehouse.storage.digest import digest
 
 Row = Mapping[str, Any]
 Near = Callable[[Row], Sequence[Row]]

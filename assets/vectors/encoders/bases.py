@@ -15,7 +15,7 @@ from typing import Any
 
 from assets.vectors.encoders.embedder import BadEmbedder
 from assets.vectors.encoders.weights import BASE, base_path
-from warehouse.digest import sha256
+from warehouse.storage.digest import sha256
 
 DEFAULT = ("minilm", BASE)
 WEIGHTS, TOKENIZER, CONFIG = "model.safetensors", "tokenizer.json", "config.json"

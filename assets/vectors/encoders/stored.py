@@ -16,8 +16,8 @@ from typing import Any
 
 from assets.vectors.encoders.embedder import BadEmbedder, Embedder, Savable
 from assets.vectors.encoders.running import MODEL, PRECISIONS, TOKENIZER, OnnxEncoder, cores
-from warehouse.digest import sha256
-from warehouse.files import locked, write_atomically
+from warehouse.storage.digest import sha256
+from warehouse.storage.files import locked, write_atomically
 
 FORMAT = 1
 _CARD = "encoder.json"

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from warehouse.digest import sha256
+from warehouse.storage.digest import sha256
 
 BASE = "minilm-l6-v2"
 _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)

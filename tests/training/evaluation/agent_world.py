@@ -13,7 +13,7 @@ from serving.calls.result import CallResult
 from tests.serving.calling import CONTRACT, OTHER
 from training.evaluation.agent_tasks import Task
 from training.evaluation.predictors import Answered
-from warehouse.effects.chat import Turn
+from warehouse.llm.chat import Turn
 
 DO, REST = contract(CONTRACT), contract(OTHER)
 DIGEST = contract_digest(CONTRACT)

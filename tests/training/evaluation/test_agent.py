@@ -22,8 +22,8 @@ from tests.training.evaluation.agent_world import (
 from training.evaluation.agent import Episode, Limits, episode, shown_result
 from training.evaluation.agent_compare import agent_rows, agent_summary, cites, compare
 from training.evaluation.agent_tasks import runnable, tasks_of
-from warehouse.effects.ledger import BudgetExceeded
-from warehouse.effects.roles import LLMError
+from warehouse.ledger.ledger import BudgetExceeded
+from warehouse.llm.roles import LLMError
 
 RIGHT, WRONG = ("do", {"x": 7}), ("do", {"x": 8})
 

@@ -25,9 +25,9 @@ from training.evaluation.agent_run import AgentPlan, agent_evaluation, clear_poo
 from training.evaluation.baseline import BaselinePredictor
 from training.evaluation.kept import AGENT, kept
 from training.training_set import TRAINING_SET
-from warehouse.effects.roles import LLMError, Role
+from warehouse.llm.roles import LLMError, Role
+from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
-from warehouse.tables import TableSpec
 
 # `do` counts its calls: a server that outlived a task would say so in the next.
 SERVER = """
@@ -44,7 +44,7 @@ calls(do)
 
 
 def publish(warehouse: Warehouse, spec: TableSpec, rows: list[dict[str, Any]]) -> None:
-    tables = warehouse.tables
+    tables = warehouse.storage.tables
     tables.promote(tables.stage(spec, spec.frame(rows)), "test", [])
 
 

@@ -14,7 +14,7 @@ from training.evaluation.items import Item
 from training.evaluation.predictors import Asked, CannotPredict
 from training.evaluation.run import evaluate
 from training.evaluation.summary import call_summary
-from warehouse.effects.roles import Role
+from warehouse.llm.roles import Role
 from warehouse.store import Warehouse
 
 TOOL = {
@@ -55,7 +55,7 @@ def warehouse(tmp_path: Path) -> Iterator[Warehouse]:
 
 
 def predictor(endpoint: Endpoint, warehouse: Warehouse, **changed: Any) -> EndpointPredictor:
-    from warehouse.effects.endpoint import Endpoint as Wire
+    from warehouse.llm.endpoint import Endpoint as Wire
 
     held: dict[str, Any] = {"model": "m", "base_url": endpoint.url, "usd_in": 1.0, "usd_out": 2.0,
                             "temperature": 0.0, "attempts": 2} | changed  # fmt: skip

@@ -16,11 +16,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from warehouse.digest import canonical_json
-from warehouse.effects.answers import BadAnswer, parse
-from warehouse.effects.ledger import BudgetExceeded, Ledger, Outcome
-from warehouse.effects.questions import Prepared, prepared, price, request_key
-from warehouse.effects.roles import (
+from warehouse.ledger.ledger import BudgetExceeded, Ledger, Outcome
+from warehouse.llm.dispatch import GIVE_UP_AFTER, Sending
+from warehouse.llm.request_keys import Prepared, prepared, price, request_key
+from warehouse.llm.roles import (
     OFFLINE,
     Completion,
     LLMError,
@@ -31,7 +30,8 @@ from warehouse.effects.roles import (
     Role,
     Value,
 )
-from warehouse.effects.sending import GIVE_UP_AFTER, Sending
+from warehouse.llm.structured_output import BadAnswer, parse
+from warehouse.storage.digest import canonical_json
 
 __all__ = [
     "GIVE_UP_AFTER", "LLM", "OFFLINE", "Completion", "LLMError", "Prepared", "Provider", "Reply",
@@ -86,7 +86,7 @@ class LLM:
                 raise LLMError("no_provider", "model 'offline'", "an offline provider", hint)
             return self._offline
         if self._endpoint is None:
-            from warehouse.effects.endpoint import Endpoint
+            from warehouse.llm.endpoint import Endpoint
 
             self._endpoint = Endpoint()
         return self._endpoint

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from warehouse.thinking import without_thinking
+from warehouse.llm.reasoning import without_thinking
 
 Value = TypeVar("Value", bound=BaseModel)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from warehouse.files import locked
+from warehouse.storage.files import locked
 
 TEXTS = "texts"  # the one table of embedded texts: tools and servers, by any embedder
 _FLAT_SCAN_ROWS = 20_000  # below this an exact scan answers faster than any approximate index

@@ -11,15 +11,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from warehouse.blobs import Blobs
-from warehouse.effects.journal import Replayed, replay, write_whole
-from warehouse.effects.ledger_file import (
+from warehouse.ledger.files import (
     LedgerUnavailable,
     held_by_database,
     hold_open,
     journal_of,
     users,
 )
+from warehouse.ledger.journal import Replayed, replay, write_whole
+from warehouse.storage.blobs import Blobs
 
 _SCHEMA = Path(__file__).with_name("schema.sql")
 _REBUILD = "run `toolmill ledger rebuild`: it keeps the union of both"

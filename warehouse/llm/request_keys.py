@@ -10,8 +10,8 @@ from functools import cache
 
 from pydantic import BaseModel
 
-from warehouse.digest import digest, sha256
-from warehouse.effects.roles import Message, Request, Role
+from warehouse.llm.roles import Message, Request, Role
+from warehouse.storage.digest import digest, sha256
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel
 
-from warehouse.effects.roles import Completion, LLMError, Request, Role, Unanswered
+from warehouse.llm.roles import Completion, LLMError, Request, Role, Unanswered
 
 T = TypeVar("T")
 

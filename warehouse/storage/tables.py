@@ -19,8 +19,8 @@ from typing import Any
 
 import polars as pl
 
-from warehouse.digest import digest
-from warehouse.files import append_line, locked, write_atomically
+from warehouse.storage.digest import digest
+from warehouse.storage.files import append_line, locked, write_atomically
 
 WHOLE = "_"  # the partition of a table that has none
 

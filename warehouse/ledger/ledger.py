@@ -22,15 +22,15 @@ from typing import Any, cast
 
 import psutil
 
-from warehouse.blobs import BlobCorrupt, Blobs
-from warehouse.effects.journal import STARTED, Journal, replay, write_whole
-from warehouse.effects.ledger_file import (
+from warehouse.ledger.files import (
     LedgerUnavailable,
     held_by_database,
     hold_open,
     journal_of,
     unavailable,
 )
+from warehouse.ledger.journal import STARTED, Journal, replay, write_whole
+from warehouse.storage.blobs import BlobCorrupt, Blobs
 
 _SCHEMA = Path(__file__).with_name("schema.sql")
 _NIGHT_S = 20 * 3600.0  # an open night older than this was abandoned: the world has moved on

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import psutil
 
-from warehouse.effects.journal import DONE, STARTED, Replayed
+from warehouse.ledger.journal import DONE, STARTED, Replayed
 
 
 class LedgerUnavailable(RuntimeError):

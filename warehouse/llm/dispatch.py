@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from warehouse.effects.rates import REQUESTS_EARLY_S, TOKENS_EARLY_S, Bucket, Slots
-from warehouse.effects.roles import OFFLINE, LLMError, Role, Unanswered
+from warehouse.llm.rate_limits import REQUESTS_EARLY_S, TOKENS_EARLY_S, Bucket, Slots
+from warehouse.llm.roles import OFFLINE, LLMError, Role, Unanswered
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import zstandard
 
-from warehouse.digest import canonical_json, sha256
-from warehouse.files import write_atomically
+from warehouse.storage.digest import canonical_json, sha256
+from warehouse.storage.files import write_atomically
 
 
 class BlobCorrupt(RuntimeError):

@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from warehouse.digest import sha256
-from warehouse.effects.endpoint import Endpoint
-from warehouse.effects.ledger import Ledger, Outcome
-from warehouse.effects.questions import price
-from warehouse.effects.roles import OFFLINE, LLMError, Role
-from warehouse.effects.sending import Sending
+from warehouse.ledger.ledger import Ledger, Outcome
+from warehouse.llm.dispatch import Sending
+from warehouse.llm.endpoint import Endpoint
+from warehouse.llm.request_keys import price
+from warehouse.llm.roles import OFFLINE, LLMError, Role
+from warehouse.storage.digest import sha256
 
 Message = Mapping[str, Any]
 _MOST_CALLS = 64

@@ -6,7 +6,7 @@ digest: a partition per server was measured at 40-55 ms an event and seconds a r
 
 import dagster as dg
 
-from assets.marketplaces.names import installed
+from assets.marketplaces.installed import installed
 from warehouse.ledger.ledger import Ledger
 
 MARKETPLACES = installed()  # our adapters, then those of other installed packages

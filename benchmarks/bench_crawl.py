@@ -110,8 +110,8 @@ def _replica(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _crawl(facts: dict[str, Any]) -> dict[str, Any]:
-    from assets.marketplaces.crawl import CrawlPolicy, adapter, crawl
-    from assets.marketplaces.http import Fetcher
+    from assets.marketplaces.crawl.crawl import CrawlPolicy, adapter, crawl
+    from assets.marketplaces.fetch.fetcher import Fetcher
     from warehouse.ledger.ledger import Ledger
     from warehouse.storage.blobs import Blobs
 

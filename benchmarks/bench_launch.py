@@ -25,7 +25,7 @@ from random import Random
 from typing import Any
 
 from assets.marketplaces.listing import EnvVar, Listing, Package
-from assets.marketplaces.serverjson import server_listing
+from assets.marketplaces.server_json.document import server_listing
 from assets.servers.deploy import deploy
 from assets.servers.policy import DeployPolicy
 from assets.servers.recipe import Unlaunchable, plan_recipe

@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from assets.marketplaces.byhand import parse_file
+from assets.marketplaces.crawl.adhoc import parse_file
 from assets.marketplaces.policy import CrawlError
 
 MARKETPLACES = {

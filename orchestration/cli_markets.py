@@ -32,10 +32,10 @@ def crawl(
     """Read one marketplace now; no table is written. Exit 1 where it failed or lacks a key."""
     from dataclasses import replace
 
-    from assets.marketplaces import byhand
-    from assets.marketplaces.crawl import CrawlError, adapter
-    from assets.marketplaces.crawl import crawl as crawl_once
-    from assets.marketplaces.record import Recorder
+    from assets.marketplaces.crawl import adhoc
+    from assets.marketplaces.crawl.crawl import CrawlError, adapter
+    from assets.marketplaces.crawl.crawl import crawl as crawl_once
+    from assets.marketplaces.crawl.recorder import Recorder
     from orchestration.resources import crawl_policy, open_warehouse
 
     chosen = load_settings()
@@ -61,9 +61,9 @@ def crawl(
                 progress=terminal_lines(),
                 recorder=recorder,
             )
-        told = byhand.told(reader, result)
+        told = adhoc.told(reader, result)
     except CrawlError as error:
-        told = byhand.failed(reader, error)
+        told = adhoc.failed(reader, error)
     finally:
         warehouse.ledger.close_night(scope)
         if recorder:
@@ -80,8 +80,8 @@ def parse(
     as_json: Annotated[bool, typer.Option("--json", help="a JSON list (the default)")] = True,
 ) -> None:
     """Print the listings of one saved payload; exit 1 where it is no such payload."""
-    from assets.marketplaces.byhand import parse_file
-    from assets.marketplaces.crawl import CrawlError
+    from assets.marketplaces.crawl.adhoc import parse_file
+    from assets.marketplaces.crawl.crawl import CrawlError
 
     _known(marketplace)
     try:
@@ -170,7 +170,7 @@ def terminal_lines() -> Any:
 
 
 def _known(marketplace: str) -> None:
-    from assets.marketplaces.names import installed
+    from assets.marketplaces.installed import installed
 
     if marketplace not in installed():
         fail(f"unknown marketplace {marketplace!r}; known: {', '.join(installed())}", 2)

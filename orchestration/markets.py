@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from assets.marketplaces.names import installed
+from assets.marketplaces.installed import installed
 
 KEYS = ("api_key", "tenant_id", "client_id", "client_secret", "project_id")
 

@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 
 import dagster as dg
 
-from assets.marketplaces.guard import is_loopback
 from assets.marketplaces.policy import CrawlPolicy
 from assets.partitions import MARKETPLACES
 from assets.servers.defs import Launcher
@@ -29,6 +28,7 @@ from training.retriever_settings import RetrieverSettings
 from training.sets.policy import SetPolicy
 from training.trainer import Trainer
 from warehouse.llm.client import Role
+from warehouse.network.egress import is_loopback
 from warehouse.store import Warehouse
 
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")

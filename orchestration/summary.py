@@ -10,7 +10,7 @@ import polars as pl
 from assets.catalogue.catalogue import CATALOGUE
 from assets.contracts.quarantine import held_tools
 from assets.contracts.snapshot import SNAPSHOTS
-from assets.marketplaces.crawl import adapter
+from assets.marketplaces.crawl.crawl import adapter
 from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.rows import DEPLOYMENTS
 from assets.synthesis.judging.judge import JUDGEMENTS

@@ -11,7 +11,7 @@ from typing import Any
 
 from assets.catalogue.identity import Member
 from assets.catalogue.keys import is_gateway
-from assets.marketplaces.command import launch_args
+from assets.marketplaces.launch.command import launch_args
 from assets.marketplaces.listing import Listing
 from warehouse.storage.digest import canonical_json
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from assets.marketplaces.listing import Listing, Package
-from assets.marketplaces.redact import MARK
 from assets.servers.recipe import normalised
+from warehouse.sanitize.redact import MARK
 
 LEVELS = ("package", "url", "repository", "name")  # strongest first
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import dagster as dg
 import polars as pl
 
-from assets.marketplaces.checkpoint import finished, since
-from assets.marketplaces.crawl import (
+from assets.marketplaces.crawl.checkpoint import finished, since
+from assets.marketplaces.crawl.crawl import (
     KEY_MISSING,
     CrawlError,
     CrawlPolicy,
@@ -14,8 +14,8 @@ from assets.marketplaces.crawl import (
     adapter,
     crawl,
 )
+from assets.marketplaces.crawl.merge import merged
 from assets.marketplaces.listing_table import LISTINGS
-from assets.marketplaces.merge import merged
 from assets.partitions import close_night_after, marketplaces
 from warehouse.audit import Expect, Verdict, expect_match, expect_present, expect_unique
 from warehouse.progress import Lines

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 
 from assets.contracts.canonical import ContractError, contract_digest
 from assets.contracts.scan import scan_list
-from assets.marketplaces.guard import is_loopback
 from assets.marketplaces.listing import EnvVar, Listing, Package
 from assets.servers.deploy import deploy
 from assets.servers.deployed import Deployed
@@ -30,6 +29,7 @@ from assets.servers.resolve import Resolver
 from assets.servers.taxonomy import Failure
 from assets.servers.toolchain import Toolchain, find_toolchain
 from warehouse.ledger.ledger import Ledger
+from warehouse.network.egress import is_loopback
 
 
 class TargetError(ValueError):

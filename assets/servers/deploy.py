@@ -9,7 +9,6 @@ kept of a result (`rows.py`).
 from dataclasses import asdict, replace
 from urllib.parse import urlsplit
 
-from assets.marketplaces.guard import is_loopback
 from assets.servers.container import run_image
 from assets.servers.conversation import ProbePolicy
 from assets.servers.deployed import Deployed, failed
@@ -21,6 +20,7 @@ from assets.servers.remote import RemotePolicy, probe_remote
 from assets.servers.secrets import Given, SecretError
 from assets.servers.taxonomy import Failure
 from assets.servers.toolchain import Toolchain, find_toolchain
+from warehouse.network.egress import is_loopback
 from warehouse.storage.digest import digest
 
 

@@ -10,10 +10,10 @@ Does not belong here: which value (`placeholders.py`), and the recipe they becom
 import re
 from collections.abc import Iterable
 
-from assets.marketplaces.command import placeholder
+from assets.marketplaces.launch.command import placeholder
 from assets.marketplaces.listing import EnvVar, Header, Listing
-from assets.marketplaces.places import unfilled
 from assets.servers.placeholders import DATA, holds_secret, value_for
+from warehouse.sanitize.placeholders import unfilled
 
 Pairs = tuple[tuple[str, str], ...]
 

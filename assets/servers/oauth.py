@@ -18,13 +18,13 @@ from typing import IO, Any
 
 import httpx2
 
-from assets.marketplaces.guard import is_loopback
 from assets.servers.callback import Callback
 from assets.servers.conversation import ProbePolicy
 from assets.servers.remote import RemotePolicy, probe_remote
 from assets.servers.remote_connector import Connector
 from assets.servers.remote_outcome import login_advice, shown_url
 from assets.servers.secrets import OAuthChoice, SecretError, read_source
+from warehouse.network.egress import is_loopback
 
 _MAX_BYTES = 1024 * 1024
 

@@ -13,9 +13,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from assets.marketplaces.command import is_exact, launch_args, launch_entry
+from assets.marketplaces.launch.command import is_exact, launch_args, launch_entry
 from assets.marketplaces.listing import Listing, Package
-from assets.marketplaces.oldwords import A_COPY
+from assets.marketplaces.server_json.legacy_arguments import A_COPY
 from assets.servers.filling import (
     fill_address,
     fill_arguments,

@@ -19,7 +19,6 @@ from urllib.parse import parse_qsl, urlsplit
 import anyio
 import httpx2
 
-from assets.marketplaces.secret_names import is_secret_name
 from assets.servers.conversation import ProbePolicy, Progress, converse
 from assets.servers.heard import Listener
 from assets.servers.probe import ProbeResult, result_of
@@ -30,6 +29,7 @@ from assets.servers.remote_outcome import RemoteFailure, from_exception, from_re
 from assets.servers.scrub import Scrubber
 from assets.servers.taxonomy import Failure
 from assets.servers.verdict import Evidence, verdict
+from warehouse.sanitize.secret_names import is_secret_name
 
 __all__ = ["RemotePolicy", "probe_remote"]
 

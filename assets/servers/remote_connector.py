@@ -18,8 +18,8 @@ import anyio.to_thread
 import httpcore2
 import httpx2
 
-from assets.marketplaces.guard import PrivateAddress, admitted
 from assets.servers.taxonomy import Failure
+from warehouse.network.egress import PrivateAddress, admitted
 
 MIB = 1024 * 1024
 _ADDRESSES = 4  # of one name that are tried

@@ -15,10 +15,10 @@ import anyio.lowlevel
 import anyio.to_thread
 import httpx2
 
-from assets.marketplaces.guard import admitted, is_loopback
 from assets.servers.remote_connector import MIB, Connector, Meter, Pool, Refused
 from assets.servers.remote_outcome import PUBLIC_ONLY, RemoteFailure, shown, shown_url
 from assets.servers.taxonomy import Failure
+from warehouse.network.egress import admitted, is_loopback
 
 MESSAGE = "toolmill.message"  # the extension of requests that carry MCP, not OAuth
 _REDIRECTS = 3

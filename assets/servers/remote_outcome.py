@@ -25,10 +25,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 import httpx2
 
-from assets.marketplaces.guard import PrivateAddress
 from assets.servers.last_words import spoken
 from assets.servers.taxonomy import Failure
 from assets.servers.verdict import printable
+from warehouse.network.egress import PrivateAddress
 
 _LONGEST_S = 30 * 86_400.0
 _BUSY = (407, 408, 425, 429)

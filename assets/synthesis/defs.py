@@ -5,7 +5,7 @@ from typing import Any
 
 import dagster as dg
 
-from assets.marketplaces.private import NotApproved
+from assets.marketplaces.adapters.private import NotApproved
 from assets.partitions import close_night_after, marketplaces
 from assets.synthesis import report
 from assets.synthesis.judging.night import judge_pairs

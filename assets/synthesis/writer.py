@@ -7,11 +7,11 @@ What does not: what is asked (`compose.py`, `judge.py`) and how (`warehouse/llm/
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from assets.marketplaces.guard import is_loopback
-from assets.marketplaces.private import NotApproved, may_leave
+from assets.marketplaces.adapters.private import NotApproved, may_leave
 from assets.synthesis.judging.judge import offline_provider
 from assets.synthesis.policy import SynthesisPolicy
 from warehouse.llm.client import LLM, OFFLINE, Role
+from warehouse.network.egress import is_loopback
 from warehouse.store import Warehouse
 
 

@@ -11,7 +11,7 @@ from assets.contracts.aliases import read_aliases
 from assets.contracts.canonical import tool_text
 from assets.contracts.clear import firewall
 from assets.contracts.snapshot import SNAPSHOTS
-from assets.marketplaces.private import NotApproved
+from assets.marketplaces.adapters.private import NotApproved
 from assets.partitions import close_night_after, marketplaces
 from assets.synthesis.writer import Writer
 from assets.vectors import confusables_report

@@ -7,9 +7,9 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any, ClassVar
 
-from assets.marketplaces.config import launch_facts
+from assets.marketplaces.fetch.payload import json_list, json_object
+from assets.marketplaces.launch.mcp_config import launch_facts
 from assets.marketplaces.listing import Listing
-from assets.marketplaces.payload import json_list, json_object
 from assets.marketplaces.policy import Adapter, Get, Page, Ref, RefPage, Render
 
 

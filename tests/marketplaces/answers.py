@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.policy import Adapter, CrawlError, CrawlPolicy, Page, Ref, RefPage
-from assets.marketplaces.redact import redact_json
+from warehouse.sanitize.redact import redact_json
 
 POLICY = CrawlPolicy(base_url="https://market.example")
 

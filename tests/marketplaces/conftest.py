@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.marketplaces.crawl import Adapter, CrawlPolicy, adapter
+from assets.marketplaces.crawl.crawl import Adapter, CrawlPolicy, adapter
 from demo import Replicas, replicas
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs

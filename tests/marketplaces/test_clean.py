@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.marketplaces.clean import DESCRIPTION_CAP, ID_CAP, NAME_CAP, clean, shown
 from assets.marketplaces.listing import EnvVar, Listing, Package, to_row
+from assets.marketplaces.normalise import DESCRIPTION_CAP, ID_CAP, NAME_CAP, clean, shown
 
 ZERO, BIDI, TAG, HALF = "\u200b", "\u202e", "\U000e0041", "\ud800"
 

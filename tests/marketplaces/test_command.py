@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.marketplaces.command import (
+from assets.marketplaces.launch.command import (
     is_exact,
     launch_args,
     launch_entry,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.marketplaces.config import launch_facts
+from assets.marketplaces.launch.mcp_config import launch_facts
 from assets.marketplaces.listing import Listing
 
 

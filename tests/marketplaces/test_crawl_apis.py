@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from assets.marketplaces.crawl import CrawlError, CrawlPolicy, adapter, crawl
+from assets.marketplaces.crawl.crawl import CrawlError, CrawlPolicy, adapter, crawl
 from assets.marketplaces.policy import CrawlResult
 from demo import KEYS, Replicas, replicas
 from tests.marketplaces.site import Answer, site

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from assets.marketplaces.browser import Browser
-from assets.marketplaces.crawl import CrawlError, CrawlPolicy, crawl
-from assets.marketplaces.jail import launcher
+from assets.marketplaces.crawl.crawl import CrawlError, CrawlPolicy, crawl
+from assets.marketplaces.fetch.browser import Browser
+from assets.marketplaces.fetch.sandboxed_chromium import launcher
 from demo import Replicas
 from tests.marketplaces.conftest import MakeAdapter
 from tests.marketplaces.site import Answer, Script, site

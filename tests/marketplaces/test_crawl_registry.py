@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from assets.marketplaces.crawl import (
+from assets.marketplaces.crawl.crawl import (
     CrawlError,
     CrawlPolicy,
     UnknownMarketplace,
@@ -13,9 +13,9 @@ from assets.marketplaces.crawl import (
     crawl,
     known,
 )
+from assets.marketplaces.installed import OURS
 from assets.marketplaces.listing import to_row
 from assets.marketplaces.listing_table import LISTINGS
-from assets.marketplaces.names import OURS
 from demo import Replicas
 from tests.marketplaces.conftest import MakeAdapter
 from tests.marketplaces.site import Answer, site

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from assets.marketplaces.deepnlp import DeepNlpAdapter
+from assets.marketplaces.adapters.deepnlp import DeepNlpAdapter
 from assets.marketplaces.policy import CrawlError
 from tests.marketplaces.answers import POLICY, Answers, mutations, read, saved_page, survives
 

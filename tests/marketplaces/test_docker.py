@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.marketplaces.docker import DockerAdapter
+from assets.marketplaces.adapters.docker import DockerAdapter
+from assets.marketplaces.markup.yaml import yaml_value
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page, Ref
-from assets.marketplaces.yamlfile import yaml_value
 from tests.marketplaces.answers import POLICY, Answers, mutations, read, saved_page, survives
 
 ADAPTER = DockerAdapter(POLICY)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from assets.marketplaces.glama import GlamaAdapter
+from assets.marketplaces.adapters.glama import GlamaAdapter
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page
 from tests.marketplaces.answers import Answers, mutations, read, saved_page, survives
 

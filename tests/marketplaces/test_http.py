@@ -8,10 +8,10 @@ from typing import Any
 import httpcore
 import pytest
 
-from assets.marketplaces.guard import GuardedBackend, PrivateAddress, admitted, judged
-from assets.marketplaces.http import Fetched, Fetcher, Validators
+from assets.marketplaces.fetch.fetcher import Fetched, Fetcher, Validators
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page
 from tests.marketplaces.site import Answer, site
+from warehouse.network.egress import GuardedBackend, PrivateAddress, admitted, judged
 
 
 def policy(url: str, **changes: object) -> CrawlPolicy:
@@ -93,7 +93,7 @@ async def test_the_connector_dials_the_address_it_judged_and_refuses_a_mixed_nam
     async def looked_up(host: str, port: int) -> list[str]:
         return answers.pop(0)
 
-    monkeypatch.setattr("assets.marketplaces.guard.resolve", looked_up)
+    monkeypatch.setattr("warehouse.network.egress.resolve", looked_up)
     inner = NoNetwork()
     backend = GuardedBackend(inner=inner)
     with pytest.raises(httpcore.ConnectError, match="no network"):

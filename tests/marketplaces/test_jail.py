@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.marketplaces.jail import launcher
+from assets.marketplaces.fetch.sandboxed_chromium import launcher
 
 
 def test_a_contained_program_sees_its_folder_and_no_other_file_of_this_machine(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.marketplaces.jsobject import NotALiteral, find_object, read_all, read_literal
+from assets.marketplaces.markup.js_literal import NotALiteral, find_object, read_all, read_literal
 
 STREAM = (
     "const page={server:$R[16]={slug:'new-slug',previousSlug:'old',name:'Ex\\'ample',"

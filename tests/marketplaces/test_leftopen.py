@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from assets.marketplaces.config import launch_facts
+from assets.marketplaces.launch.mcp_config import launch_facts
+from assets.marketplaces.launch.variables import variables
 from assets.marketplaces.listing import EnvVar
-from assets.marketplaces.variables import variables
 
 
 def variable(name: str, value: str) -> tuple[bool, bool, str | None]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from assets.marketplaces.crawl import CrawlError, CrawlPolicy, adapter, crawl
+from assets.marketplaces.crawl.crawl import CrawlError, CrawlPolicy, adapter, crawl
 from demo.faults import KINDS
 from demo.keys import KEYS
 from demo.server import Replicas, replicas

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.marketplaces.mcphub import McpHubAdapter
+from assets.marketplaces.adapters.mcphub import McpHubAdapter
 from assets.marketplaces.policy import CrawlError, Page
 from tests.marketplaces.answers import POLICY, Answers, mutations, saved_page
 

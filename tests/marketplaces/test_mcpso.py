@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.marketplaces.mcpso import McpSoAdapter
+from assets.marketplaces.adapters.mcpso import McpSoAdapter
 from assets.marketplaces.policy import CrawlError, Page
 from tests.marketplaces.answers import POLICY, Answers, mutations, saved_page
 

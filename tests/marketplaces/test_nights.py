@@ -6,10 +6,10 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.marketplaces.checkpoint import finished, since
+from assets.marketplaces.crawl.checkpoint import finished, since
+from assets.marketplaces.crawl.merge import merged
 from assets.marketplaces.listing import Listing, to_row
 from assets.marketplaces.listing_table import LISTINGS
-from assets.marketplaces.merge import merged
 from assets.marketplaces.policy import CrawlResult, problem
 from warehouse.ledger.crawl_state import Memo
 from warehouse.storage.tables import Head

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.marketplaces.markup import Tag, tokens
-from assets.marketplaces.page import Blocks, find_config, find_configs
+from assets.marketplaces.markup.html import Tag, tokens
+from assets.marketplaces.markup.launch_facts import Blocks, find_config, find_configs
 
 CONFIG = {"mcpServers": {"a": {"command": "npx", "args": ["-y", "a@1.0.0"]}}}
 TEXT = json.dumps(CONFIG)

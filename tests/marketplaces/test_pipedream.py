@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from assets.marketplaces.pipedream import PipedreamAdapter
+from assets.marketplaces.adapters.pipedream import PipedreamAdapter
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page
 from tests.marketplaces.answers import POLICY, Answers, mutations, read, saved_page, survives
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from assets.marketplaces.adapters.private import PrivateAdapter, may_leave
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page, RefPage
-from assets.marketplaces.private import PrivateAdapter, may_leave
 from tests.marketplaces.answers import mutations, saved_page, survives
 
 CONFIG = {"mcpServers": {"quill": {"command": "npx", "args": ["-y", "quill@1.0.0"]}}}

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from assets.marketplaces.adapters.pulsemcp import PulseMcpAdapter
 from assets.marketplaces.policy import CrawlError, CrawlPolicy
-from assets.marketplaces.pulsemcp import PulseMcpAdapter
 from tests.marketplaces.answers import POLICY, Answers, mutations, read, saved_page, survives
 
 ADAPTER = PulseMcpAdapter(POLICY)

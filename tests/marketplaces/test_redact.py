@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.marketplaces import credentials, named, secret_names
-from assets.marketplaces.redact import MARK, is_secret_name, redact_json
-from assets.marketplaces.redact import redact as cleaned
+from warehouse.sanitize import credential_patterns, labelled_secrets, secret_names
+from warehouse.sanitize.redact import MARK, is_secret_name, redact_json
+from warehouse.sanitize.redact import redact as cleaned
 
 ALNUM = string.ascii_letters + string.digits
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -355,10 +355,10 @@ def test_every_repeat_in_every_pattern_is_bounded_or_possessive() -> None:
     """The cost of a hostile text: an open-ended repeat that can give back is where it grows."""
     patterns = [
         value.pattern
-        for module in (named, credentials, secret_names)
+        for module in (labelled_secrets, credential_patterns, secret_names)
         for value in vars(module).values()
         if isinstance(value, re.Pattern)
-    ] + [form.pattern for form in credentials._FORMS.values()]
+    ] + [form.pattern for form in credential_patterns._FORMS.values()]
     assert len(patterns) > 100
     for pattern in patterns:
         assert not _open_repeats(re._parser.parse(pattern)), pattern  # type: ignore[attr-defined]
@@ -407,8 +407,8 @@ def test_the_work_grows_with_the_text_and_no_faster(unit: str) -> None:
     def steps(size: int) -> int:
         _Counting.steps = 0
         text = _Counting((unit * (size // len(unit) + 1))[:size])
-        list(named.named(text))
-        list(credentials.credentials(text))
+        list(labelled_secrets.named(text))
+        list(credential_patterns.credentials(text))
         return _Counting.steps
 
     small, large = steps(50_000), steps(200_000)

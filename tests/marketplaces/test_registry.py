@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from assets.marketplaces.adapters.registry import RegistryAdapter
 from assets.marketplaces.policy import CrawlError, Page, Ref
-from assets.marketplaces.registry import RegistryAdapter
 from tests.marketplaces.answers import POLICY, Answers, mutations, read, saved_page, survives
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"

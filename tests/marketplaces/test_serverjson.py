@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.marketplaces.listing import Listing, Package
-from assets.marketplaces.serverjson import server_listing
+from assets.marketplaces.server_json.document import server_listing
 
 CAMEL = ("2025-09-16", "2025-09-29", "2025-10-17", "2025-12-11")
 SAMPLES = Path(__file__).parents[3] / "shared" / "data" / "marketplaces" / "official-registry"

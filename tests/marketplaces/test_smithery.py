@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from assets.marketplaces.adapters.smithery import SmitheryAdapter
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page, Ref
-from assets.marketplaces.smithery import SmitheryAdapter
 from tests.marketplaces.answers import Answers, mutations, read, saved_page, survives
 
 API = "https://api.market.example"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.marketplaces.names import installed
+from assets.marketplaces.installed import installed
 from orchestration.resources import crawl_policy, enabled
 from orchestration.settings import SettingsError, known_names, load_settings
 

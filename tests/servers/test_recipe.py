@@ -1,7 +1,7 @@
 import pytest
 
 from assets.marketplaces.listing import Header, Listing, Package
-from assets.marketplaces.oldwords import A_COPY
+from assets.marketplaces.server_json.legacy_arguments import A_COPY
 from assets.servers.placeholders import DATA, value_for
 from assets.servers.recipe import (
     Recipe,

@@ -7,10 +7,10 @@ import httpcore2
 import httpx2
 import pytest
 
-from assets.marketplaces.guard import PrivateAddress
 from assets.servers.remote_connector import Connector, Meter, Refused
 from assets.servers.remote_http import MESSAGE, RemotePolicy, Wire
 from tests.servers.test_remote import ask
+from warehouse.network.egress import PrivateAddress
 
 PRIVATE = [
     *("10.0.0.1", "172.16.0.1", "192.168.1.1", "100.64.0.1", "0.0.0.0", "127.0.0.1"),

@@ -5,7 +5,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.marketplaces.private import NotApproved
+from assets.marketplaces.adapters.private import NotApproved
 from assets.synthesis.defs import pairs
 from assets.synthesis.writer import Writer
 from tests.vectors.conftest import WordEmbedder

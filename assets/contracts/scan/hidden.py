@@ -3,7 +3,7 @@
 What belongs here: tag characters, direction marks, zero-width characters, variation selectors,
 control characters and terminal escapes, names spelled with look-alike letters.
 What does not: reading the words below the disguise (`words.py`), and cleaning texts for show
-(`assets/marketplaces/clean.py`).
+(`assets/marketplaces/normalise.py`).
 """
 
 import re

@@ -1,0 +1,187 @@
+"""Deepnlp: DeepNLP's `/api/mcp_marketplace/v1`, a list by page number and a page per server.
+
+What belongs here: paging, the two payloads and which of a server's configs is listed.
+What does not: what a config means (`config.py`).
+
+The list names no launch facts. A server's page holds a list of `mcpServers` objects, which may be
+empty; the marketplace's own client takes the first, and so does this adapter unless only a later
+one can be run.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, ClassVar
+from urllib.parse import quote, urlencode
+
+from assets.marketplaces.fetch.payload import MEND, json_list, json_object, json_value
+from assets.marketplaces.launch.mcp_config import launch_facts, unrunnable
+from assets.marketplaces.launch.mcp_servers import (
+    THIN,
+    captured,
+    config_of,
+    of_a_forge,
+    record_digest,
+    server_listings,
+    text_of,
+)
+from assets.marketplaces.listing import Listing
+from assets.marketplaces.markup.js_literal import NotALiteral, read_all
+from assets.marketplaces.policy import (
+    Adapter,
+    CrawlError,
+    Evidence,
+    Get,
+    Page,
+    Ref,
+    RefPage,
+    Render,
+    problem,
+)
+
+_API = "/api/mcp_marketplace/v1"
+_COUNT = 100
+
+
+class DeepNlpAdapter(Adapter):
+    """The marketplace as its own client reads it."""
+
+    name: ClassVar[str] = "deepnlp"
+    alarm: ClassVar[bool] = True
+    evidence: ClassVar[Mapping[str, Evidence]] = {
+        "list": Evidence("documented", "the client's README and a stored page, 2025-12-23"),
+        "paging": Evidence("documented", "page_id and count_per_page, the client's source, 2025"),
+        "launch": Evidence("documented", "items[0].config of /v1/server, README of 2025-12-23"),
+        "name": Evidence("documented", "content_name, README of 2025-12-23"),
+        "repository": Evidence("guessed", "`website` where it is of a forge"),
+    }
+
+    async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
+        seen: set[str] = set()
+        shown = 0
+        for number in range(self.policy.page_cap + 1):
+            query = urlencode({"mode": "list", "page_id": number, "count_per_page": _COUNT})
+            url = f"{self._root()}?{query}"
+            body = await get(url, json_list("items", empty_is_fine=number > 0))
+            refs, problems = self._refs(body["items"], url)
+            new = {ref.native_id for ref in refs} - seen
+            seen |= new
+            total, items = _number(body.get("total_hits")), len(body["items"])
+            shown += items
+            if items and not new and not problems:
+                hint = f"page {number} repeats the pages before it; the list was cut there"
+                yield RefPage([], problems=[problem("", url, "cursor_loop", hint)])
+                return
+            over = not items or (items < _COUNT if total is None else shown >= total)
+            short = not items and total is not None and shown < total
+            yield RefPage(refs, ended=over and not short, problems=problems, truncated=short)
+            if over:
+                return
+
+    async def detail(self, ref: Ref, get: Get, render: Render) -> Any:
+        """The server's own page."""
+        owner, _, repo = ref.native_id.partition("/")
+        owner, repo = (quote(part, safe="", errors="replace") for part in (owner, repo))
+        url = f"{self._root()}/server/{owner}/{repo}"
+        return await get(url, lambda page: json_object(page, "items"), ref=ref)
+
+    def parse(self, raw: Any, ref: Ref) -> list[Listing]:
+        """Listings of a server's page {items: [{config}]}, of an item of the list, or of a config
+        saved apart."""
+        if not isinstance(raw, Mapping):
+            raise ValueError(f"the record is {type(raw).__name__}, not an object")
+        if isinstance(raw.get("servers"), Mapping):
+            identity = _identity({"content_name": raw.get("name")}, ref)
+            return server_listings(identity, raw["servers"], "config")
+        items = raw.get("items", [raw])
+        if not isinstance(items, list) or not items or not isinstance(items[0], Mapping):
+            return [Listing(**_identity({}, ref), **unrunnable("the server's own page is empty"))]
+        item = items[0]
+        identity = _identity(item, ref)
+        if "items" not in raw and "config" not in item:
+            return [Listing(**identity, **unrunnable(THIN))]
+        at, servers = _chosen(item.get("config"))
+        if servers is None:
+            return [Listing(**identity, **unrunnable("the server's own page holds no config"))]
+        return server_listings(identity, servers, f"items[0].config[{at}]")
+
+    def saved(self, page: Page) -> list[Ref]:
+        """The list, a server's page, or a config that it held."""
+        body = json_value(page)
+        items = body.get("items") if isinstance(body, Mapping) else None
+        if not isinstance(items, list):
+            return captured(body, page.url)
+        if "query" not in body and "id" in body:  # a server's own page names the server
+            first = items[0] if items and isinstance(items[0], Mapping) else {}
+            native_id = text_of(first.get("id")) or text_of(body["id"])
+            if native_id and (not first or "content_name" in first or "config" in first):
+                return [Ref(native_id.strip("/"), page.url, None, dict(body))]
+        refs, _ = self._refs(items, page.url)
+        if not items or len(refs) < len(items) or not all("content_name" in item for item in items):
+            found = f"a list of {len(items)} items, not all with `id` and `content_name`"
+            raise CrawlError("missing_key", page.url, found, "items of DeepNLP", MEND)
+        return [
+            Ref(one.native_id, one.url, None, dict(item))
+            for one, item in zip(refs, items, strict=True)
+        ]
+
+    def _root(self) -> str:
+        base = self.policy.base_url.rstrip("/")
+        return base if base.endswith(_API) else base + _API
+
+    def _refs(self, items: list[Any], url: str) -> tuple[list[Ref], list[dict[str, Any]]]:
+        """Refs of a page's items; the digest of what the list shows is a weak revision."""
+        refs, problems = [], []
+        for item in items:
+            native_id = item.get("id") if isinstance(item, Mapping) else None
+            if not isinstance(native_id, str) or not native_id.strip(" /"):
+                hint = "the item has no `id`"
+                problems.append(
+                    problem(f"malformed-{record_digest(item)[:12]}", url, "malformed", hint)
+                )
+                continue
+            native_id = native_id.strip(" /")
+            page = f"{self._root()}/server/{quote(native_id, errors='replace')}"
+            refs.append(Ref(native_id, page, record_digest(_steady(item)), weak=True))
+        return refs, problems
+
+
+def _chosen(configs: Any) -> tuple[int, dict[str, Any] | None]:
+    """(position, members of `mcpServers`) of the first config, or of a later one that alone can be
+    run."""
+    listed = configs if isinstance(configs, list) else [configs]
+    found = [(at, servers) for at, one in enumerate(listed) if (servers := _config(one))]
+    for at, servers in found:
+        if any(launch_facts(entry)["runnable"] for entry in servers.values()):
+            return at, servers
+    return found[0] if found else (0, None)
+
+
+def _config(value: Any) -> dict[str, Any] | None:
+    if isinstance(value, str):
+        try:
+            value = read_all(value)
+        except NotALiteral:
+            return None
+    return config_of(value)
+
+
+def _identity(item: Mapping[str, Any], ref: Ref) -> dict[str, Any]:
+    website = text_of(item.get("website"))
+    texts = (item.get(key) for key in ("description", "content_description", "content"))
+    return {
+        "marketplace": DeepNlpAdapter.name,
+        "native_id": ref.native_id,
+        "name": text_of(item.get("content_name")) or ref.native_id,
+        "description": next((text_of(text) for text in texts if text_of(text)), ""),
+        "repository": website if of_a_forge(website) else None,
+    }
+
+
+def _steady(item: Mapping[str, Any]) -> dict[str, Any]:
+    """An item without what changes by itself from day to day."""
+    return {key: value for key, value in item.items() if key not in ("rating", "review_cnt")}
+
+
+def _number(value: Any) -> int | None:
+    """A count that may be a text."""
+    text = str(value).strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None

@@ -1,0 +1,210 @@
+"""Glama: its MCP directory API, connectors by default and servers where the scope says so.
+
+What belongs here: the two lists, their cursor, and what their records say.
+What does not: the website's pages, and the 119,812 servers (2026-11) of a scope nobody asked for:
+they name no command. A key is needed since August 2026.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+from urllib.parse import urlencode, urlsplit
+
+from assets.marketplaces.fetch.payload import MEND, json_object, json_value
+from assets.marketplaces.launch.mcp_config import account_flags, remote_facts
+from assets.marketplaces.listing import Header, Listing
+from assets.marketplaces.policy import (
+    Adapter,
+    CrawlError,
+    Evidence,
+    Get,
+    Page,
+    Post,
+    Ref,
+    RefPage,
+    problem,
+)
+from assets.marketplaces.server_json.inputs import schema_inputs, text
+from warehouse.sanitize.redact import redact
+from warehouse.storage.digest import sha256
+
+_FIRST = 100  # the most the API allows
+_MARKS = {"connection", "environmentVariablesJsonSchema", "repository", "attributes"}
+_NO_COMMAND = "Glama names no command and no package; they stand in the server's repository"
+
+
+class GlamaAdapter(Adapter):
+    """The list already holds whole records."""
+
+    name: ClassVar[str] = "glama"
+    needs: ClassVar[tuple[str, ...]] = ("api_key",)
+    scopes: ClassVar[tuple[str, ...]] = ("connectors", "servers")
+    robots: ClassVar[bool] = False  # robots.txt closes /api/ to those without a key
+    evidence: ClassVar[Mapping[str, Evidence]] = {
+        "list": Evidence("captured", "a client's fixtures of live records, 2026-09"),
+        "paging": Evidence("documented", "provider's OpenAPI of 2025: first, after, pageInfo"),
+        "launch": Evidence("captured", "`connection` of a connector, 2026-09"),
+        "headers": Evidence("guessed", "authType other than none is taken as `Authorization`"),
+        "env": Evidence("documented", "environmentVariablesJsonSchema, OpenAPI of 2025"),
+        "secret": Evidence("guessed", "by the variable's name; the schema marks none"),
+    }
+
+    async def headers(self, post: Post) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.policy.keys['api_key']}"}
+
+    async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
+        scopes = [one for one in self.scopes if one in self.policy.scope] or [self.scopes[0]]
+        whole = True
+        for scope in scopes:
+            ended = False
+            async for page in self._listed(get, scope):
+                ended = page.ended
+                yield replace(page, ended=ended and whole and scope == scopes[-1])
+            whole = whole and ended
+
+    async def _listed(self, get: Get, scope: str) -> AsyncIterator[RefPage]:
+        after: str | None = None
+        seen: set[str] = set()
+        while True:
+            query = {"first": str(_FIRST)} | ({"after": after} if after else {})
+            url = f"{self.policy.base_url.rstrip('/')}/v1/{scope}?{urlencode(query)}"
+            body = await get(url, _page_of(scope, empty_is_fine=after is not None))
+            refs, problems = _refs(body[scope], url)
+            info = body["pageInfo"]
+            after = text(info.get("endCursor")) or None
+            if info.get("hasNextPage") is not True:
+                yield RefPage(refs, True, problems)
+                return
+            if after is None or after in seen:
+                kind = "cursor_loop" if after else "malformed"
+                what = f"{after!r} came twice" if after else "is missing"
+                hint = f"the cursor {what}; the list of {scope} was cut there"
+                yield RefPage(refs, False, [*problems, problem("", url, kind, hint)])
+                return
+            seen.add(after)
+            yield RefPage(refs, False, problems)
+
+    def parse(self, raw: Any, ref: Ref) -> list[Listing]:
+        """The listing of one connector or server."""
+        native_id = _native_id(raw)
+        if native_id is None:
+            raise ValueError("the record has no namespace and slug")
+        repository = raw.get("repository")
+        said = repository.get("url") if isinstance(repository, dict) else repository
+        try:
+            facts = _connector(raw) if _is_connector(raw) else _server(raw)
+        except (ValueError, TypeError, AttributeError) as error:
+            reason = f"malformed: {redact(str(error)).splitlines()[0]}"[:300]
+            facts = {"runnable": False, "reason": reason}
+        if raw.get("deprecatedAt"):
+            facts["flags"] = tuple(sorted({*facts.get("flags", ()), "deprecated"}))
+        return [
+            Listing(
+                marketplace=self.name,
+                native_id=native_id,
+                name=redact(text(raw.get("name")) or native_id),
+                description=redact(text(raw.get("description"))),
+                repository=redact(text(said)) or None,
+                updated_at=text(raw.get("updatedAt")) or None,
+                **facts,
+            )
+        ]
+
+    def saved(self, page: Page) -> list[Ref]:
+        """Records of a page of either list, of one answer, or of a JSON list."""
+        value = json_value(page)
+        found = value if isinstance(value, list) else [value]
+        if isinstance(value, dict):
+            lists = [value[scope] for scope in self.scopes if isinstance(value.get(scope), list)]
+            found = lists[0] if lists else found
+            if lists and not found and "pageInfo" in value:
+                return []
+        named = [one for one in found if _is_ours(one)]
+        if not named:
+            keys = sorted(value)[:6] if isinstance(value, dict) else type(value).__name__
+            expected = "a page, a server or a connector of glama"
+            raise CrawlError("missing_key", page.url, f"{keys}", expected, MEND)
+        return [Ref(str(_native_id(one)), page.url, raw=one) for one in named]
+
+
+def _page_of(scope: str, *, empty_is_fine: bool) -> Callable[[Page], dict[str, Any]]:
+    """A check of one list page. Glama at times sends HTML or cut JSON with status 200."""
+
+    def check(page: Page) -> dict[str, Any]:
+        body = json_object(page, scope, "pageInfo")
+        for key, kind in ((scope, list), ("pageInfo", dict)):
+            if not isinstance(body[key], kind):
+                found = f"`{key}` of type {type(body[key]).__name__}"
+                raise CrawlError("missing_key", page.url, found, f"a {kind.__name__} `{key}`", MEND)
+        if not body[scope] and not empty_is_fine:
+            found = f"an empty `{scope}` with status 200"
+            raise CrawlError("empty", page.url, found, "at least one record", MEND)
+        return body
+
+    return check
+
+
+def _refs(records: list[Any], url: str) -> tuple[list[Ref], list[dict[str, Any]]]:
+    refs, problems = [], []
+    for at, record in enumerate(records):
+        native_id = _native_id(record)
+        if native_id is None:
+            made_up = f"malformed-{sha256(f'{url}#{at}'.encode())[:12]}"
+            hint = "the record has no namespace and slug"
+            problems.append(problem(made_up, url, "malformed", hint))
+            continue
+        refs.append(Ref(native_id, url, raw=record))
+    return refs, problems
+
+
+def _native_id(record: Any) -> str | None:
+    """namespace/slug; a connector, which may share both with a server, is told apart."""
+    if not isinstance(record, dict):
+        return None
+    parts = [text(record.get(key)).strip() for key in ("namespace", "slug")]
+    named = "/".join(parts) if all(parts) else text(record.get("id")).strip()
+    if not named:
+        return None
+    return f"connectors/{named}" if _is_connector(record) else named
+
+
+def _is_connector(record: Mapping[str, Any]) -> bool:
+    return "connection" in record or "/connectors/" in text(record.get("url"))
+
+
+def _is_ours(record: Any) -> bool:
+    if _native_id(record) is None or "qualifiedName" in record:
+        return False
+    parts = all(text(record.get(key)) for key in ("namespace", "slug"))
+    home = text(record.get("url")).startswith("https://glama.ai/")
+    return home or (parts and bool(_MARKS & record.keys()))
+
+
+def _connector(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A remote endpoint. How a key is sent is not said: `Authorization` is the usual place."""
+    connection = record.get("connection")
+    if not isinstance(connection, dict):
+        return {"runnable": False, "reason": "the connector names no connection"}
+    auth = text(connection.get("authType")).lower()
+    headers: tuple[Header, ...] = ()
+    if auth not in ("", "none"):
+        said = f"authType {auth}"
+        headers = (Header(name="Authorization", required=True, secret=True, description=said),)
+    transport = text(connection.get("transport"))
+    facts = remote_facts(text(connection.get("url")).strip(), transport, headers)
+    if (urlsplit(facts["url"]).hostname or "").endswith("glama.ai"):
+        facts["flags"] = tuple(sorted({*facts["flags"], "hosted_gateway"}))
+    return facts | {"evidence": "connection"}
+
+
+def _server(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Names of variables and no command."""
+    schema = record.get("environmentVariablesJsonSchema")
+    env = tuple(variable for variable, _ in schema_inputs(schema))
+    return {
+        "env": env,
+        "flags": tuple(sorted(account_flags(env))),
+        "evidence": "environmentVariablesJsonSchema" if env else "",
+        "runnable": False,
+        "reason": _NO_COMMAND,
+    }

@@ -1,0 +1,182 @@
+"""Mcpso: mcp.so, from its sitemap to each server's page.
+
+What belongs here: the sitemaps, the page's own object and which source of the page is read first.
+What does not: finding a config in HTML (`page.py`) and what it means (`config.py`).
+
+Where the 2026 page holds a config is not known; so every rule of `page.py` is tried on the page's
+source, then on the rendered page, the rule that matched is kept as evidence, and a fallen hit rate
+is an error (`flow.py`).
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import Any, ClassVar
+from urllib.parse import parse_qs, unquote, urljoin, urlsplit
+
+from assets.marketplaces.crawl.sitemap import locations
+from assets.marketplaces.fetch.payload import MEND, html_text, json_value
+from assets.marketplaces.launch.mcp_config import bundle_facts, unrunnable
+from assets.marketplaces.launch.mcp_servers import (
+    THIN,
+    captured,
+    member,
+    of_a_forge,
+    server_listings,
+    text_of,
+)
+from assets.marketplaces.listing import Listing
+from assets.marketplaces.markup.js_literal import find_object
+from assets.marketplaces.markup.launch_facts import Blocks, find_config, find_configs
+from assets.marketplaces.policy import (
+    Adapter,
+    CrawlError,
+    Evidence,
+    Get,
+    Page,
+    Ref,
+    RefPage,
+    Render,
+)
+from warehouse.sanitize.redact import redact
+
+READY = "pre, code, a[href$='.mcpb']"  # what shows that a rendered page is filled in
+SITE = "mcp.so"
+_LISTED = "listed"  # the revision of a page whose sitemap entry has no lastmod
+
+
+class McpSoAdapter(Adapter):
+    """Pages of an HTML marketplace in mcp.so's shape."""
+
+    name: ClassVar[str] = "mcpso"
+    alarm: ClassVar[bool] = True
+    evidence: ClassVar[Mapping[str, Evidence]] = {
+        "list": Evidence("captured", "sitemap index and its children, 2026-07-18"),
+        "paging": Evidence("captured", "?section=servers&page=N of the sitemap, 2026-07-18"),
+        "name": Evidence("captured", "the page's script object `server`, 2026-09"),
+        "updated_at": Evidence("captured", "server.updatedAt, 2026-09"),
+        "repository": Evidence("guessed", "members `github`, `repository`, `url` of `server`"),
+        "launch": Evidence(
+            "guessed",
+            "mcpServers JSON anywhere in pre, code or a script (the old site's place was a"
+            " <pre><code>, 2025); the 2026 place was not seen",
+        ),
+    }
+
+    async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
+        base = self.policy.base_url.rstrip("/")
+        index = await get(f"{base}/sitemap.xml", locations)
+        children = sorted({loc for loc, _ in index if _is_child(loc)})
+        if not children:
+            found = f"a sitemap index of {len(index)} entries, none of servers"
+            raise CrawlError(
+                "layout_changed", f"{base}/sitemap.xml", found, "section=servers", MEND
+            )
+        for number, child in enumerate(children, 1):
+            entries = await get(child, locations)
+            yield RefPage(_refs(entries), ended=number == len(children))
+
+    async def detail(self, ref: Ref, get: Get, render: Render) -> Any:
+        """{"html", "rendered"}: the page's source, and its rendered form only where the source
+        holds no config."""
+        raw = {"html": await get(ref.url, html_text, ref=ref), "rendered": None}
+        if find_config(raw["html"]) is None:
+            raw["rendered"] = await render(ref.url, ready=READY, ref=ref)
+        return raw
+
+    def parse(self, raw: Any, ref: Ref) -> list[Listing]:
+        """One listing, or one per server where the page's config names several."""
+        if isinstance(raw, Mapping) and "loc" in raw:
+            return [Listing(**_identity({}, None, ref), **unrunnable(THIN))]
+        if isinstance(raw, Mapping) and isinstance(raw.get("servers"), Mapping):
+            identity = _identity({}, raw.get("name"), ref)
+            return server_listings(identity, raw["servers"], "config")
+        html, rendered = str(member(raw, "html")), str(member(raw, "rendered") or "")
+        page, facts = Blocks(html), find_object(html, "server", having="slug")
+        heading = page.first("h1")
+        if facts is None and not heading:
+            raise ValueError("the page has neither its server object nor a heading")
+        identity = _identity(facts or {}, heading, ref)
+        found, where = next(find_configs(page), None), "source"
+        if found is None and rendered:
+            found, where = find_config(rendered), "rendered"
+        if found is None:
+            return [Listing(**identity, **unrunnable("the page shows no config"))]
+        evidence = f"{where}:{found.rule}"
+        if found.bundle:
+            launch = bundle_facts(urljoin(ref.url, redact(found.bundle)), found.sha256)
+            return [Listing(**identity, **launch, evidence=evidence)]
+        return server_listings(identity, found.servers, evidence)
+
+    def saved(self, page: Page) -> list[Ref]:
+        """A server's page, a sitemap of servers, or the config that a page of the old site held."""
+        if "html" in page.content_type:
+            return [self._saved_page(page)]
+        if "xml" in page.content_type:
+            return self._saved_sitemap(page)
+        return captured(json_value(page), page.url)
+
+    def _saved_sitemap(self, page: Page) -> list[Ref]:
+        own = [entry for entry in locations(page) if _split(entry[0]).hostname in self._own()]
+        refs = _refs(own)
+        if not refs:
+            found = f"a sitemap without a server's page of {SITE}"
+            raise CrawlError("missing_key", page.url, found, "…/servers/<slug>", MEND)
+        return [replace(one, raw={"loc": one.url}) for one in refs]
+
+    def _own(self) -> set[str | None]:
+        return {SITE, f"www.{SITE}", _split(self.policy.base_url).hostname}
+
+    def _saved_page(self, page: Page) -> Ref:
+        text = html_text(page)
+        blocks, facts = Blocks(text), find_object(text, "server", having="slug")
+        if blocks.host not in self._own() if blocks.host else facts is None:
+            found = f"a page of {blocks.host}" if blocks.host else "a page without `server:{slug}`"
+            raise CrawlError("missing_key", page.url, found, f"a server's page of {SITE}", MEND)
+        slug = text_of((facts or {}).get("slug")) or _slug(blocks.canonical)
+        url = blocks.canonical or f"https://{SITE}/servers/{slug or ''}"
+        return Ref(
+            slug or PurePosixPath(page.url).stem, url, None, {"html": text, "rendered": None}
+        )
+
+
+def _identity(facts: Mapping[str, Any], heading: Any, ref: Ref) -> dict[str, Any]:
+    named = [text_of(facts.get(key)) for key in ("github", "repository")]
+    linked = text_of(facts.get("url"))
+    links = [*named, linked if of_a_forge(linked) else ""]
+    return {
+        "marketplace": McpSoAdapter.name,
+        "native_id": ref.native_id,
+        "name": text_of(facts.get("name")) or text_of(heading) or ref.native_id,
+        "description": text_of(facts.get("description")),
+        "repository": next((link for link in links if "://" in link), None),
+        "updated_at": text_of(facts.get("updatedAt")) or (None if ref.weak else ref.revision),
+    }
+
+
+def _refs(entries: list[Any]) -> list[Ref]:
+    """Refs of the servers among a sitemap's entries."""
+    refs = []
+    for loc, lastmod in entries:
+        if slug := _slug(loc):
+            refs.append(Ref(slug, loc, lastmod or _LISTED, weak=lastmod is None))
+    return refs
+
+
+def _is_child(loc: str) -> bool:
+    return parse_qs(_split(loc).query).get("section") == ["servers"]
+
+
+def _slug(loc: str) -> str | None:
+    """The slug of `…/servers/<slug>`; None for other pages and translated ones."""
+    parts = _split(loc).path.strip("/").split("/")
+    named = len(parts) >= 2 and parts[-2] == "servers" and parts[-1]
+    translated = len(parts) >= 3 and len(parts[-3]) in (2, 5)  # /zh/servers/…, /zh-CN/servers/…
+    return unquote(parts[-1]) if named and not translated else None
+
+
+def _split(url: str) -> Any:
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return urlsplit("")

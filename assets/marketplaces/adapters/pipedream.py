@@ -1,0 +1,169 @@
+"""Pipedream: the apps of Pipedream Connect, each a remote server behind its gateway.
+
+What belongs here: the OAuth client, cursor paging and the documented headers of the remote server.
+What does not: what a saved config means (`config.py`).
+
+Every run needs an account of the user with Pipedream; so each listing is a template of headers. The
+form of 2025 held the user's id, a credential, in the path of its URL: it stands as a place to fill
+in.
+"""
+
+import re
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, ClassVar
+from urllib.parse import urlencode
+
+from assets.marketplaces.fetch.payload import MEND, html_text, json_list, json_value
+from assets.marketplaces.launch.mcp_config import remote_facts
+from assets.marketplaces.launch.mcp_servers import captured, record_digest, server_listings, text_of
+from assets.marketplaces.listing import Header, Listing
+from assets.marketplaces.markup.html import Tag, tokens
+from assets.marketplaces.policy import (
+    Adapter,
+    CrawlError,
+    Evidence,
+    Get,
+    Page,
+    Post,
+    Ref,
+    RefPage,
+    problem,
+)
+
+_REMOTE = "https://remote.mcp.pipedream.net/v3"
+_OLD_GATEWAY = "mcp.pipedream.net"
+_LIMIT = 100
+_APP = re.compile(r"https://mcp\.pipedream\.com/app/([\w\-.~%]{1,200})")
+_PLACE = re.compile(r"(//mcp\.pipedream\.net/)(?:\{secret\}|<[^<>/]{1,100}>)(?=/|$)")
+
+
+class PipedreamAdapter(Adapter):
+    """Pipedream's apps through its documented API."""
+
+    name: ClassVar[str] = "pipedream"
+    needs: ClassVar[tuple[str, ...]] = ("client_id", "client_secret")
+    robots: ClassVar[bool] = False
+    evidence: ClassVar[Mapping[str, Evidence]] = {
+        "list": Evidence("documented", "GET /v1/connect/apps, API reference, read 2026-11"),
+        "paging": Evidence("documented", "`after` and page_info.end_cursor, API reference"),
+        "launch": Evidence("documented", "remote MCP server v3 and its x-pd- headers, 2026"),
+        "headers": Evidence("documented", "x-pd- headers and a bearer token, 2026"),
+        "url": Evidence("documented", "one URL for every app; the app is a header"),
+    }
+
+    async def headers(self, post: Post) -> dict[str, str]:
+        """A bearer token of the user's OAuth client."""
+        keys = self.policy.keys
+        url = f"{self._root()}/v1/oauth/token"
+        form = {"grant_type": "client_credentials"} | {key: keys[key] for key in self.needs}
+        token = (await post(url, form)).get("access_token")
+        if not isinstance(token, str) or not token:
+            mend = "look at the OAuth client in Pipedream's settings"
+            raise CrawlError("missing_key", url, "no token in the answer", "`access_token`", mend)
+        return {"Authorization": f"Bearer {token}"}
+
+    async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
+        cursor: str | None = None
+        seen: set[str] = set()
+        shown = 0
+        while True:
+            query = {"limit": str(_LIMIT)} | ({"after": cursor} if cursor else {})
+            url = f"{self._root()}/v1/connect/apps?{urlencode(query)}"
+            body = await get(url, json_list("data", empty_is_fine=cursor is not None))
+            refs, problems = _refs(body["data"], url)
+            info = body.get("page_info")
+            after = info.get("end_cursor") if isinstance(info, Mapping) else None
+            cursor = after if isinstance(after, str) and after and body["data"] else None
+            if cursor in seen:
+                hint = f"the cursor {cursor!r} came twice; the list was cut there"
+                yield RefPage(refs, problems=[*problems, problem("", url, "cursor_loop", hint)])
+                return
+            shown += len(body["data"])
+            total = info.get("total_count") if isinstance(info, Mapping) else None
+            short = cursor is None and isinstance(total, int) and shown < total
+            ended = cursor is None and not short
+            yield RefPage(refs, ended=ended, problems=problems, truncated=short)
+            if cursor is None:
+                return
+            seen.add(cursor)
+
+    def parse(self, raw: Any, ref: Ref) -> list[Listing]:
+        """The remote server of one app, or the servers of a config of 2025."""
+        if not isinstance(raw, Mapping):
+            raise ValueError(f"the record is {type(raw).__name__}, not an object")
+        identity = {
+            "marketplace": self.name,
+            "native_id": ref.native_id,
+            "name": text_of(raw.get("name")) or ref.native_id,
+            "description": text_of(raw.get("description")),
+        }
+        if isinstance(raw.get("servers"), Mapping):
+            made = server_listings(identity, raw["servers"], "config")
+            return [one.model_copy(update={"url": _without_user(one.url)}) for one in made]
+        slug = text_of(raw.get("name_slug"))
+        if not slug:
+            raise ValueError("the app has no `name_slug`")
+        facts = remote_facts(_REMOTE, "streamable-http", _headers(slug))
+        return [Listing(**identity, **facts, evidence="name_slug")]
+
+    def saved(self, page: Page) -> list[Ref]:
+        """The list of apps, the cards of the site of 2025, or one of its configs."""
+        if "html" in page.content_type:
+            return _cards(html_text(page), page.url)
+        body = json_value(page)
+        if not isinstance(body, Mapping) or "data" not in body:
+            return captured(body, page.url, _OLD_GATEWAY)
+        data = body["data"] if isinstance(body["data"], list) else [body["data"]]
+        refs, problems = _refs(data, page.url)
+        if not refs or problems:
+            found = f"`data` of {len(data)} records, not all with `name_slug`"
+            raise CrawlError("missing_key", page.url, found, "apps of Pipedream", MEND)
+        return refs
+
+    def _root(self) -> str:
+        return self.policy.base_url.rstrip("/").removesuffix("/v1")
+
+
+def _refs(apps: list[Any], url: str) -> tuple[list[Ref], list[dict[str, Any]]]:
+    refs, problems = [], []
+    for app in apps:
+        slug = text_of(app.get("name_slug")) if isinstance(app, Mapping) else ""
+        if slug:
+            refs.append(Ref(slug, url, None, app))
+        else:
+            made_up = f"malformed-{record_digest(app)[:12]}"
+            problems.append(problem(made_up, url, "malformed", "the app has no `name_slug`"))
+    return refs, problems
+
+
+def _headers(slug: str) -> tuple[Header, ...]:
+    """What each request to the remote server must carry; only the app is known."""
+    return (
+        Header(name="Authorization", required=True, secret=True),
+        Header(name="x-pd-app-slug", required=True, default=slug),
+        Header(name="x-pd-environment", required=True),
+        Header(name="x-pd-external-user-id", required=True),
+        Header(name="x-pd-project-id", required=True),
+    )
+
+
+def _without_user(url: str | None) -> str | None:
+    return _PLACE.sub(r"\1{external_user_id}", url) if url else None
+
+
+def _cards(html: str, file: str) -> list[Ref]:
+    """The apps on the cards of mcp.pipedream.com; a card is a link to the app's page."""
+    apps: list[dict[str, str]] = []
+    field = ""
+    for token in tokens(html):
+        if isinstance(token, Tag):
+            field = {"h2": "name", "p": "description"}.get(token.name, "") if not token.ends else ""
+            linked = _APP.fullmatch(token.attributes.get("href", "")) if token.name == "a" else None
+            if linked:
+                apps.append({"name_slug": linked[1], "name": "", "description": ""})
+        elif field and apps and not apps[-1][field]:
+            apps[-1][field] = token.strip()
+    if not apps:
+        found = "a page without a link to mcp.pipedream.com/app/…"
+        raise CrawlError("missing_key", file, found, "cards of Pipedream's apps", MEND)
+    return [Ref(app["name_slug"], file, None, app) for app in apps]

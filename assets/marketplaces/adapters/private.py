@@ -1,0 +1,190 @@
+"""Private: the user's own configuration files as a marketplace that never leaves this machine.
+
+What belongs here: which servers a file names, their names here, and whether a row may leave.
+What does not: reading files (`privatefiles.py`), what an entry means (`config.py`), and asking
+whether a row may leave (whoever sends it).
+
+Nothing here opens the network. A native id holds the file's name, never where it lies.
+"""
+
+import re
+from collections.abc import AsyncIterator, Collection, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+from assets.marketplaces.adapters.support.private_files import files, load, parsed
+from assets.marketplaces.fetch.payload import MEND
+from assets.marketplaces.launch.mcp_config import launch_facts
+from assets.marketplaces.launch.mcp_servers import record_digest, text_of
+from assets.marketplaces.listing import Listing
+from assets.marketplaces.policy import (
+    Adapter,
+    CrawlError,
+    Evidence,
+    Get,
+    Page,
+    Ref,
+    RefPage,
+    problem,
+)
+from warehouse.sanitize.redact import MARK
+
+NAME = "private"
+# What only looks like a setting: the user's own values are kept more narrowly than a page's.
+_RANDOM = re.compile(r"(?=.*\d)(?=.*[A-Za-z])(?!.*://)[A-Za-z0-9+_=.\-][A-Za-z0-9+/_=.\-]{19,}")
+
+
+class NotApproved(RuntimeError):
+    """A private row was about to leave for an endpoint or export that is not approved for it."""
+
+
+def may_leave(marketplace: str, endpoint: str | None, approved: Collection[str]) -> bool:
+    """Whether rows of a marketplace may go to an endpoint or export.
+
+    Only the private ones are held back. `endpoint` None stays on this machine; any other must be
+    in `approved`: the same name, or a URL of the same origin below an approved path.
+    """
+    if marketplace != NAME or endpoint is None:
+        return True
+    return any(_covers(one, endpoint) for one in approved)
+
+
+class PrivateAdapter(Adapter):
+    """`mcpServers` (Claude Desktop, Cursor) and `servers` (VS Code) of files the user names."""
+
+    name: ClassVar[str] = NAME
+    robots: ClassVar[bool] = False
+    evidence: ClassVar[Mapping[str, Evidence]] = {
+        "list": Evidence("documented", "files and folders of the setting `paths`"),
+        "paging": Evidence("documented", "each file is read whole"),
+        "launch": Evidence("documented", "mcpServers and VS Code's servers, 2025"),
+    }
+
+    def missing(self) -> list[str]:
+        return [] if self.policy.paths else ["paths"]
+
+    async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
+        """One page per file. While a file cannot be read the list has no end, so that none of its
+        servers counts as gone."""
+        names: set[str] = set()
+        failed = False
+        for path, label, named in files(self.policy.paths):
+            name = label if label not in names else f"{label}~{record_digest(str(path))[:8]}"
+            names.add(name)
+            try:
+                refs = _records(load(path), name, must=named)
+            except (OSError, ValueError) as error:
+                failed = True
+                hint = f"{name}: {_first(error)}; mend the file or take it from the setting `paths`"
+                found = problem(name, f"{NAME}:{name}", "unreadable", hint)
+                yield RefPage([], problems=[found], truncated=True)
+                continue
+            yield RefPage(refs)
+        yield RefPage([], ended=not failed, truncated=failed)
+
+    def parse(self, raw: Any, ref: Ref) -> list[Listing]:
+        """The listing of one entry {key, entry, several, secret_inputs}."""
+        if not isinstance(raw, Mapping):
+            raise ValueError(f"the record is {type(raw).__name__}, not an object")
+        entry, key = raw.get("entry"), text_of(raw.get("key")) or ref.native_id
+        facts = _guarded(launch_facts(entry), entry, raw.get("secret_inputs"))
+        if isinstance(entry, Mapping) and entry.get("disabled") is True:
+            facts = {**facts, "runnable": False, "reason": "the file says that it is disabled"}
+        flags = {*facts.get("flags", ()), *(("multi_server",) if raw.get("several") else ())}
+        evidence = f"{text_of(raw.get('member')) or 'mcpServers'}.{key}"
+        identity = {"marketplace": NAME, "native_id": ref.native_id, "name": key}
+        return [Listing(**identity, **{**facts, "flags": tuple(sorted(flags))}, evidence=evidence)]
+
+    def saved(self, page: Page) -> list[Ref]:
+        """One such file."""
+        name = Path(page.url).name
+        try:
+            return _records(parsed(page.body), name, must=True)
+        except ValueError as error:
+            expected = "`mcpServers` or `servers`"
+            raise CrawlError("missing_key", name, _first(error), expected, MEND) from error
+
+
+def _records(value: Any, name: str, *, must: bool) -> list[Ref]:
+    """A ref per server of a file's value. Raises ValueError where it names none and `must`."""
+    found = _servers(value)
+    if found is None:
+        if must:
+            raise ValueError("no `mcpServers` and no `servers`")
+        return []
+    member, servers = found
+    refs = []
+    for key, entry in servers.items():
+        raw = {
+            "key": key,
+            "entry": entry,
+            "member": member,
+            "several": len(servers) > 1,
+            "secret_inputs": _secret_inputs(value),
+        }
+        native_id = f"{name}#{text_of(key).replace(MARK, 'redacted') or 'unnamed'}"
+        refs.append(Ref(native_id, f"{NAME}:{name}", None, raw))
+    return refs
+
+
+def _servers(value: Any) -> tuple[str, Mapping[str, Any]] | None:
+    """(member, its servers) of a file: Claude Desktop and Cursor, VS Code's mcp.json, and VS Code's
+    settings."""
+    if not isinstance(value, Mapping):
+        return None
+    inner = value.get("mcp")
+    for name, holder in (("mcpServers", value), ("servers", value), ("mcp.servers", inner)):
+        servers = holder.get(name.rpartition(".")[2]) if isinstance(holder, Mapping) else None
+        if isinstance(servers, Mapping):
+            return name, servers
+    return None
+
+
+def _secret_inputs(value: Any) -> list[str]:
+    """Ids of VS Code's inputs that are typed like a password."""
+    inputs = value.get("inputs") if isinstance(value, Mapping) else None
+    found = [one for one in inputs if isinstance(one, Mapping)] if isinstance(inputs, list) else []
+    return [str(one.get("id")) for one in found if one.get("password") is True]
+
+
+def _guarded(facts: dict[str, Any], entry: Any, inputs: Any) -> dict[str, Any]:
+    """The facts with every variable and header as a secret that takes a secret input or holds what
+    looks like a key, whatever its name."""
+    marks = [f"${{input:{one}}}" for one in inputs] if isinstance(inputs, list) else []
+    flags = set(facts.get("flags", ()))
+    changed: dict[str, Any] = {}
+    for member in ("env", "headers"):
+        said = entry.get(member) if isinstance(entry, Mapping) else None
+        given = {str(k): str(v) for k, v in said.items()} if isinstance(said, Mapping) else {}
+        made = []
+        for one in facts.get(member, ()):
+            asks = any(mark in given.get(one.name, "") for mark in marks)
+            if asks or _RANDOM.fullmatch(one.default or ""):
+                one = one.model_copy(update={"required": True, "secret": True, "default": None})
+                flags.add("needs_account")
+            made.append(one)
+        changed[member] = tuple(made)
+    return {**facts, **changed, "flags": tuple(sorted(flags))}
+
+
+def _covers(approved: str, endpoint: str) -> bool:
+    if approved == endpoint:
+        return True
+    try:
+        mine, there = urlsplit(approved), urlsplit(endpoint)
+        same = (mine.scheme, mine.hostname, mine.port) == (there.scheme, there.hostname, there.port)
+    except ValueError:
+        return False
+    if not mine.scheme or not mine.hostname or not same or there.username or mine.username:
+        return False
+    if ".." in there.path or "%2e" in there.path.lower():
+        return False
+    path = mine.path.rstrip("/")
+    return not mine.query and (there.path == path or there.path.startswith(f"{path}/") or not path)
+
+
+def _first(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__  # its text holds the path
+    return (str(error).splitlines() or [""])[0][:200]

@@ -1,0 +1,198 @@
+"""Smithery: its platform API, and its sitemap for what the API does not show.
+
+What belongs here: the list with its cap of 500 results, the sitemap's slugs, the page of a record.
+What does not: what a record's connections say (`connections.py`).
+
+The list shows a record's name and no way to launch it; that stands in the answer of the record's
+own address. `homepage` is the author's page, never an endpoint.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, ClassVar
+from urllib.parse import quote, urlencode
+
+from assets.marketplaces.adapters.support.smithery_connections import Facts, connection_facts
+from assets.marketplaces.adapters.support.smithery_slugs import is_shard, server_key, server_pages
+from assets.marketplaces.crawl.sitemap import Location, locations
+from assets.marketplaces.fetch.payload import MEND, json_list, json_object, json_value
+from assets.marketplaces.listing import Listing
+from assets.marketplaces.policy import (
+    Adapter,
+    CrawlError,
+    Evidence,
+    Get,
+    Page,
+    Post,
+    Ref,
+    RefPage,
+    Render,
+    problem,
+)
+from assets.marketplaces.server_json.inputs import text
+from warehouse.sanitize.redact import redact
+from warehouse.storage.digest import sha256
+
+_PAGE = 100  # the most the API allows
+_STABLE = ("qualifiedName", "displayName", "description", "remote", "isDeployed", "createdAt")
+_DETAIL = {"connections", "deploymentUrl", "security", "tools"}
+_THIN = "the list names no launch facts; they stand on the server's own page"
+
+
+class SmitheryAdapter(Adapter):
+    """Reads the sitemap, the API's list and each record's own page."""
+
+    name: ClassVar[str] = "smithery"
+    takes: ClassVar[tuple[str, ...]] = ("api_key",)
+    scopes: ClassVar[tuple[str, ...]] = ("api", "sitemap")
+    robots: ClassVar[bool] = True
+    evidence: ClassVar[Mapping[str, Evidence]] = {
+        "list": Evidence("documented", "provider's OpenAPI, 2026-08; one live page of 2025"),
+        "paging": Evidence("captured", "a crawler's notes of 2026-08-30: 500 results at most"),
+        "sitemap": Evidence("documented", "robots.txt names sitemap_index.xml; slugs are guessed"),
+        "launch": Evidence("documented", "`connections` of the provider's OpenAPI, 2026-08"),
+        "env": Evidence("documented", "configSchema; for a bundle its user_config"),
+        "headers": Evidence("documented", "`x-from` of a setting; session-config page, 2026"),
+        "secret": Evidence("guessed", "by the setting's name; the schema marks none"),
+    }
+
+    async def headers(self, post: Post) -> dict[str, str]:
+        key = self.policy.keys.get("api_key")
+        return {"Authorization": f"Bearer {key}"} if key else {}
+
+    async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
+        """The list, then what only the sitemap names. Truncated where the list says that it holds
+        more than both showed."""
+        scope = self.policy.scope or self.scopes
+        mapped: dict[str, Location] = {}
+        problems: list[dict[str, Any]] = []
+        if "sitemap" in scope and self.policy.site_url:
+            try:
+                mapped = await self._mapped(get)
+            except CrawlError as error:
+                if "api" not in scope:
+                    raise
+                problems.append(problem("", error.url, error.kind, str(error)))
+        seen: set[str] = set()
+        total = 0
+        if "api" in scope:
+            async for page, said in self._listed(get, seen, mapped):
+                total = max(total, said)
+                yield page
+        rest = [one for key, one in mapped.items() if key not in seen]
+        for at in range(0, len(rest), _PAGE):
+            yield RefPage([self._ref(name, when) for name, when in rest[at : at + _PAGE]])
+        came = len(seen) + len(rest)
+        if came < total:
+            hint = f"the list says {total:,} servers and {came:,} came; the sitemap names the rest"
+            problems.append(problem("", self._list_url(1), "result_cap", hint))
+        yield RefPage([], ended=came >= total, problems=problems, truncated=came < total)
+
+    async def _listed(
+        self, get: Get, seen: set[str], mapped: Mapping[str, Location]
+    ) -> AsyncIterator[tuple[RefPage, int]]:
+        number = 1
+        while True:
+            url = self._list_url(number)
+            body = await get(url, json_list("servers", empty_is_fine=number > 1))
+            refs, problems = [], []
+            known = len(seen)
+            for at, item in enumerate(body["servers"]):
+                name = _qualified(item)
+                if not name:
+                    made_up = f"malformed-{sha256(f'{url}#{at}'.encode())[:12]}"
+                    hint = "the record has no qualifiedName"
+                    problems.append(problem(made_up, url, "malformed", hint))
+                    continue
+                seen.add(server_key(name))
+                when = mapped.get(server_key(name), (name, None))[1]
+                refs.append(self._ref(name, when or _revision(item)))
+            repeats = bool(refs) and len(seen) == known
+            if repeats:
+                hint = f"page {number} names only servers of earlier pages; the list was cut there"
+                problems.append(problem("", url, "cursor_loop", hint))
+            said = body.get("pagination")
+            said = said if isinstance(said, dict) else {}
+            yield (
+                RefPage([] if repeats else refs, problems=problems),
+                _number(said.get("totalCount")),
+            )
+            last = number >= (_number(said.get("totalPages")) or number + 1)
+            if last or repeats or not body["servers"]:
+                return
+            number += 1
+
+    async def _mapped(self, get: Get) -> dict[str, Location]:
+        """Servers of the sitemap: key -> (name, lastmod)."""
+        index = f"{str(self.policy.site_url).rstrip('/')}/sitemap_index.xml"
+        found = await get(index, locations)
+        made = server_pages(found)
+        for shard in dict.fromkeys(loc for loc, _ in found if is_shard(loc)):
+            made |= server_pages(await get(shard, locations))
+        return made
+
+    def _ref(self, name: str, revision: str | None) -> Ref:
+        """Weak: neither a digest of the list nor a sitemap's date shows every change."""
+        return Ref(name, self._detail_url(name), revision or "listed", weak=True)
+
+    def _list_url(self, number: int) -> str:
+        # A seed makes the order stable from page to page and from night to night.
+        query = urlencode({"page": number, "pageSize": _PAGE, "seed": 1})
+        return f"{self.policy.base_url.rstrip('/')}/servers?{query}"
+
+    def _detail_url(self, name: str) -> str:
+        return (
+            f"{self.policy.base_url.rstrip('/')}/servers/{quote(name, safe='', errors='replace')}"
+        )
+
+    async def detail(self, ref: Ref, get: Get, render: Render) -> Any:
+        return await get(ref.url, _detail, ref=ref)
+
+    def parse(self, raw: Any, ref: Ref) -> list[Listing]:
+        """The listing of a record's own answer; a list's record is too thin to launch."""
+        name = _qualified(raw)
+        if not name:
+            raise ValueError("the record has no qualifiedName")
+        own = not _DETAIL.isdisjoint(raw)
+        facts: Facts = connection_facts(raw) if own else {"reason": _THIN}
+        return [
+            Listing(
+                marketplace=self.name,
+                native_id=ref.native_id or name,
+                name=redact(text(raw.get("displayName")) or name),
+                description=redact(text(raw.get("description"))),
+                **facts,
+            )
+        ]
+
+    def saved(self, page: Page) -> list[Ref]:
+        """Records of a list or of one answer, or a JSON list of them."""
+        value = json_value(page)
+        found = value if isinstance(value, list) else [value]
+        if isinstance(value, dict) and isinstance(value.get("servers"), list):
+            found = value["servers"]
+            if not found and "pagination" in value:
+                return []
+        named = [one for one in found if _qualified(one)]
+        if not named:
+            keys = sorted(value)[:6] if isinstance(value, dict) else type(value).__name__
+            expected = "a list or a record of smithery with qualifiedName"
+            raise CrawlError("missing_key", page.url, f"{keys}", expected, MEND)
+        return [Ref(_qualified(one), page.url, raw=one) for one in named]
+
+
+def _detail(page: Page) -> dict[str, Any]:
+    return json_object(page, "qualifiedName")
+
+
+def _qualified(item: Any) -> str:
+    name = item.get("qualifiedName") if isinstance(item, dict) else None
+    return name.strip() if isinstance(name, str) else ""
+
+
+def _revision(item: Mapping[str, Any]) -> str:
+    """A digest of what the list says about the server itself, not of its use."""
+    return sha256(repr([text(item.get(key)) for key in _STABLE]).encode("utf-8", "replace"))
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

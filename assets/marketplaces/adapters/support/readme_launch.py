@@ -1,0 +1,50 @@
+"""Alternative: a way to run a server that its README shows, beside the gateway its page offers.
+
+What belongs here: which of a page's configs is listed.
+What does not: finding them (`page.py`) and what they mean (`config.py`).
+"""
+
+import re
+from collections.abc import Mapping
+
+from assets.marketplaces.launch.mcp_config import launch_facts
+from assets.marketplaces.markup.launch_facts import Found
+
+GATEWAY = "api.mcphub.com"
+
+
+def choice(configs: list[Found], native_id: str) -> tuple[Found, Found | None]:
+    """(the config to list, the gateway it is preferred to)."""
+    gateway = next((one for one in configs if one.part or _is_gateway(one)), None)
+    if gateway is None:
+        return configs[0], None
+    names = f"{native_id} {' '.join(gateway.servers)}"
+    for one in configs:
+        if one is not gateway and not _is_gateway(one) and _starts(one, names):
+            return one, gateway
+    return gateway, None
+
+
+def _is_gateway(config: Found) -> bool:
+    entries = [entry for entry in config.servers.values() if isinstance(entry, Mapping)]
+    return any(f"//{GATEWAY}/" in str(entry.get("url")) for entry in entries)
+
+
+def _starts(config: Found, names: str) -> bool:
+    """Whether each server of a config starts a package of the server called `names`."""
+    for key, entry in config.servers.items():
+        facts = launch_facts(entry)
+        package = facts.get("package")
+        if not facts["runnable"] or package is None or "hosted_gateway" in facts["flags"]:
+            return False
+        if not kin(f"{key} {package.identifier}", names):
+            return False
+    return True
+
+
+def kin(said: str, names: str) -> bool:
+    """Whether two names share a word that tells servers apart."""
+    common = {"mcp", "server", "servers", "com", "github", "https", "http", "www", "the", "org",
+              "gitlab", "bitbucket", "modelcontextprotocol", "npm", "ai", "io"}  # fmt: skip
+    words = [set(re.findall(r"[a-z0-9]{2,}", text.lower())) - common for text in (said, names)]
+    return bool(words[0] & words[1])

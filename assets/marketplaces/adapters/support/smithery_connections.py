@@ -1,0 +1,133 @@
+"""Connections: how a Smithery record says its server is reached, as launch fields of a listing.
+
+What belongs here: bundles, hosted and external endpoints, command lines, and what `configSchema`
+asks for.
+What does not: the record around them (`smithery.py`). The `stdioFunction` of 2025 is JavaScript: it
+is never evaluated.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from assets.marketplaces.launch.mcp_config import (
+    account_flags,
+    bundle_facts,
+    launch_facts,
+    remote_facts,
+)
+from assets.marketplaces.listing import EnvVar, Header
+from assets.marketplaces.server_json.inputs import schema_inputs, text
+from warehouse.sanitize.redact import redact
+
+Facts = dict[str, Any]
+
+_SCRIPT = "the stdio connection is a JavaScript function, which is never evaluated"
+
+
+def connection_facts(record: Mapping[str, Any]) -> Facts:
+    """Launch fields of the first connection that needs no account of ours, else of the first that
+    can be launched at all, else why there is none."""
+    said = record.get("connections")
+    if said is not None and not isinstance(said, list):
+        return _not("malformed: connections is not a list")
+    offers = [(f"connections[{at}]", _read(one)) for at, one in enumerate(said or [])]
+    if not any(facts["runnable"] for _, facts in offers) and _is_address(record):
+        stated = [one for one in said or [] if isinstance(one, Mapping)]
+        # A bundle that cannot be launched asks for the same settings as the hosted server.
+        schemas = [one.get("configSchema") for one in sorted(stated, key=_is_http, reverse=True)]
+        schema = next((one for one in schemas if one), None)
+        whole = {"deploymentUrl": record["deploymentUrl"], "configSchema": schema}
+        offers.append(("deploymentUrl", _read(whole | {"type": "http"})))
+    if not offers:
+        return _not("the record names no connection")
+    place, facts = min(offers, key=lambda offer: _rank(offer[1]))
+    return facts | {"evidence": place}
+
+
+def _rank(facts: Facts) -> int:
+    if not facts["runnable"]:
+        return 2
+    return 1 if "hosted_gateway" in facts["flags"] else 0
+
+
+def _read(connection: Any) -> Facts:
+    """A malformed connection does not hide the others."""
+    if not isinstance(connection, Mapping):
+        return _not("malformed: the connection is not an object")
+    kind = text(connection.get("type")) or text(connection.get("kind"))
+    try:
+        if _is_http(connection) or kind == "sse":
+            return _remote(connection, kind)
+        if kind == "stdio":
+            return _stdio(connection)
+    except (ValueError, TypeError, AttributeError) as error:
+        return _not(f"malformed: {redact(str(error)).splitlines()[0]}"[:300])
+    return _not(f"malformed: a connection of type {kind[:40]!r}")
+
+
+def _stdio(connection: Mapping[str, Any]) -> Facts:
+    """A bundle, else a command line that is stated as data."""
+    env = tuple(variable for variable, _ in schema_inputs(connection.get("configSchema")))
+    bundle = text(connection.get("bundleUrl")).strip()
+    if bundle.startswith(("http://", "https://")):
+        return bundle_facts(redact(bundle), None, None, env) | {"reason": None}
+    script = connection.get("stdioFunction")
+    stated = script if isinstance(script, Mapping) else connection
+    if stated.get("command"):
+        facts = launch_facts(stated)
+        named = {variable.name for variable in facts.get("env", ())}
+        both = (*facts.get("env", ()), *(one for one in env if one.name not in named))
+        flags = sorted({*facts.get("flags", ()), *account_flags(both)})
+        return facts | {"env": both, "flags": tuple(flags)}
+    flags = tuple(sorted(account_flags(env)))
+    reason = _SCRIPT if isinstance(script, str) else "bundleUrl is not an http(s) URL"
+    if not bundle and not script:
+        reason = "the stdio connection names no bundle"
+    return _not(reason) | {"transport": "stdio", "env": env, "flags": flags}
+
+
+def _remote(connection: Mapping[str, Any], kind: str) -> Facts:
+    """An endpoint with what travels in its query and headers. A setting that does not say how it
+    travels stands in `env`, with those of the query: the listing has no other place for them."""
+    url = text(connection.get("deploymentUrl") or connection.get("url")).strip()
+    headers: list[Header] = []
+    env: list[EnvVar] = []
+    for variable, schema in schema_inputs(connection.get("configSchema")):
+        travels = schema.get("x-from")
+        travels = travels if isinstance(travels, Mapping) else {}
+        if name := text(travels.get("header")):
+            facts: Facts = variable.model_dump() | {"name": redact(name)}
+            headers.append(Header(**facts))
+            continue
+        env.append(variable)
+        if (name := text(travels.get("query"))) and (variable.required or variable.default):
+            url = _with_query(url, name, variable)
+    facts = remote_facts(url, kind, tuple(headers))
+    flags = {*facts["flags"], *account_flags(tuple(env)), *account_flags(tuple(headers))}
+    return facts | {"env": tuple(env), "flags": tuple(sorted(flags))}
+
+
+def _with_query(url: str, name: str, variable: EnvVar) -> str:
+    value = _quoted(variable.default) if variable.default else f"{{{variable.name}}}"
+    return f"{url}{'&' if '?' in url else '?'}{_quoted(name)}={value}"
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe="", errors="replace")
+
+
+def _is_http(connection: Any) -> bool:
+    kinds = ("http", "streamable-http", "streamable_http", "shttp")
+    return isinstance(connection, Mapping) and (
+        connection.get("type") in kinds or connection.get("kind") in kinds
+    )
+
+
+def _is_address(record: Mapping[str, Any]) -> bool:
+    """Whether the record itself names the endpoint that its connection should."""
+    return text(record.get("deploymentUrl")).startswith(("http://", "https://"))
+
+
+def _not(reason: str) -> Facts:
+    return {"runnable": False, "reason": reason, "flags": ()}

@@ -1,0 +1,50 @@
+"""Slugs: Smithery's server pages among the locations of its sitemap.
+
+What belongs here: addresses of pages, and when their dates say nothing.
+What does not: reading the XML (`sitemap.py`) and what is asked for then (`smithery.py`).
+"""
+
+from collections.abc import Container, Iterable
+from urllib.parse import unquote, urlsplit
+
+from assets.marketplaces.crawl.sitemap import Location
+
+_PREFIXES = ("server", "servers")
+_TABS = ("api", "capabilities", "prompts", "quality", "releases", "resources", "settings", "tools")
+_MANY = 50
+
+
+def server_key(name: str) -> str:
+    """Names of 2025 begin with `@`, those of 2026 do not: the same server either way."""
+    return name.lstrip("@").lower()
+
+
+def _slug(loc: str) -> str | None:
+    """The qualified name in a server page's address, None for any other page."""
+    try:
+        parts = [unquote(part) for part in urlsplit(loc).path.strip("/").split("/")]
+    except ValueError:
+        return None
+    if parts[0] not in _PREFIXES or len(parts) not in (2, 3) or not all(parts):
+        return None
+    return "/".join(parts[1:])
+
+
+def _is_tab(name: str, others: Container[str]) -> bool:
+    """Whether a page is a part of another server's, as `exa/tools` is of `exa`."""
+    owner, slash, last = name.partition("/")
+    return bool(slash) and last in _TABS and owner in others
+
+
+def server_pages(found: Iterable[Location]) -> dict[str, Location]:
+    """Server pages among locations. One date on all of many pages is the hour in which the sitemap
+    was made, not that of a change, and is left out."""
+    said = {name: when for loc, when in found if (name := _slug(loc))}
+    named = [(name, when) for name, when in said.items() if not _is_tab(name, said)]
+    told = {when for _, when in named}
+    made_at_once = len(told) == 1 and len(named) >= _MANY
+    return {server_key(name): (name, None if made_at_once else when) for name, when in named}
+
+
+def is_shard(loc: str) -> bool:
+    return loc.endswith(".xml") and "server" in loc.rpartition("/")[2].lower()

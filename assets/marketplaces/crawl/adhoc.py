@@ -1,0 +1,122 @@
+"""By hand: one saved payload parsed, one marketplace crawled, for a person at a terminal.
+
+What belongs here: what `toolmill parse` and `toolmill crawl` print.
+What does not: reading the arguments (`orchestration/cli.py`).
+"""
+
+from pathlib import Path
+from typing import Any
+
+from assets.marketplaces.crawl.crawl import adapter
+from assets.marketplaces.crawl.pipeline import read_record
+from assets.marketplaces.listing import Listing
+from assets.marketplaces.policy import Adapter, CrawlError, CrawlPolicy, CrawlResult, Page, problem
+
+_CAP = 64 * 1024 * 1024
+_ENDINGS = {
+    ".json": "application/json",
+    ".html": "text/html",
+    ".htm": "text/html",
+    ".xml": "application/xml",
+    ".yaml": "application/yaml",
+    ".yml": "application/yaml",
+}
+
+
+def parse_file(marketplace: str, path: Path) -> list[dict[str, Any]]:
+    """The listings of one saved payload. Raises CrawlError where the marketplace serves no such
+    thing, or the file cannot be read."""
+    chosen = adapter(marketplace, CrawlPolicy(base_url=f"https://{marketplace}.invalid"))
+    page = _page(path)
+    return [public(one) for ref in chosen.saved(page) for one in read_record(chosen, ref, ref.raw)]
+
+
+def public(listing: Listing) -> dict[str, Any]:
+    """A listing in the normal form, as JSON values."""
+    return {
+        "marketplace": listing.marketplace,
+        "native_id": listing.native_id,
+        "name": listing.name,
+        "description": listing.description,
+        "repository": listing.repository,
+        "subfolder": listing.subfolder,
+        "transport": listing.transport,
+        "command": listing.command,
+        "args": list(listing.args),
+        "env": [
+            {"name": v.name, "required": v.required, "secret": v.secret, "default": v.default}
+            for v in listing.env
+        ],
+        "url": listing.url,
+        "headers": [
+            {"name": h.name, "required": h.required, "secret": h.secret, "default": h.default}
+            for h in listing.headers
+        ],
+        "package": listing.package.model_dump() if listing.package else None,
+        "flags": list(listing.flags),
+        "evidence": listing.evidence,
+        "runnable": listing.runnable,
+        "reason": listing.reason,
+        "updated_at": listing.updated_at,
+    }
+
+
+def told(chosen: Adapter, result: CrawlResult) -> dict[str, Any]:
+    """What a crawl saw, and what the reading of it rests on."""
+    return {
+        "marketplace": result.marketplace,
+        "completeness": result.completeness,
+        "requests": result.requests,
+        "pages": result.pages,
+        "hit_rate": result.hit_rate,
+        "listings": [public(one) for one in result.listings],
+        "duplicates": result.duplicates,
+        "gone": result.gone,
+        "problems": result.problems,
+        "evidence": _evidence(chosen),
+    }
+
+
+def failed(chosen: Adapter, error: CrawlError) -> dict[str, Any]:
+    """A crawl that could not go on, in the same form."""
+    return {
+        "marketplace": chosen.name,
+        "completeness": "failed",
+        "listings": [],
+        "problems": [problem("", error.url, error.kind, str(error))],
+        "evidence": _evidence(chosen),
+    }
+
+
+def _evidence(chosen: Adapter) -> dict[str, str]:
+    return {fact: f"{one.kind}: {one.source}" for fact, one in chosen.evidence.items()}
+
+
+def _page(path: Path) -> Page:
+    try:
+        with path.open("rb") as file:
+            body = file.read(_CAP + 1)
+    except OSError as error:
+        raise _unreadable(path, error.strerror or str(error), "a readable file") from error
+    if len(body) > _CAP:
+        raise _unreadable(path, f"more than {_CAP:,} bytes", f"at most {_CAP:,}")
+    if not body.strip():
+        raise _unreadable(path, "an empty file", "a saved list or detail page")
+    return Page(path.name, _content_type(path, body), body)
+
+
+def _content_type(path: Path, body: bytes) -> str:
+    """By what the bytes look like; the name's ending only where they do not say."""
+    start = body[:1000].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if start.startswith((b"{", b"[")):
+        return "application/json"
+    if start.startswith((b"<?xml", b"<urlset", b"<sitemapindex")):
+        return "application/xml"
+    if start.startswith(b"<"):
+        return "text/html"
+    return _ENDINGS.get(path.suffix.lower(), "text/plain")
+
+
+def _unreadable(path: Path, found: str, expected: str) -> CrawlError:
+    mend = "give the path of a payload that the marketplace served"
+    return CrawlError("unreadable", str(path), found, expected, mend)

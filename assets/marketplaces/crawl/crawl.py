@@ -1,0 +1,140 @@
+"""Crawl: drives one adapter from its list to listings, every page through the ledger.
+
+What belongs here: finding adapters, what a crawl opens and closes, a marketplace without its key.
+What does not: what a marketplace serves (one module each), the flow of records (`flow.py`), keys of
+pages (`pages.py`) and how a request is sent (`http.py`).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from assets.marketplaces.crawl.buffer import Rows
+from assets.marketplaces.crawl.pages import Pages
+from assets.marketplaces.crawl.pipeline import Flow
+from assets.marketplaces.crawl.recorder import Recorder
+from assets.marketplaces.fetch.browser import Browser
+from assets.marketplaces.fetch.fetcher import Fetcher
+from assets.marketplaces.installed import GROUP, entry_point_of, installed
+from assets.marketplaces.policy import (
+    Adapter,
+    Completeness,
+    CrawlError,
+    CrawlPolicy,
+    CrawlResult,
+    UnknownMarketplace,
+    problem,
+)
+from warehouse.ledger.crawl_state import Memo
+from warehouse.ledger.ledger import Ledger
+from warehouse.progress import Progress, Silent
+
+__all__ = [
+    "KEY_MISSING",
+    "Adapter",
+    "CrawlError",
+    "CrawlPolicy",
+    "CrawlResult",
+    "UnknownMarketplace",
+    "adapter",
+    "crawl",
+    "known",
+]
+
+KEY_MISSING: Completeness = "skipped: key missing"
+
+
+def known() -> list[str]:
+    """Names of the installed adapters."""
+    return sorted(installed())
+
+
+def adapter(name: str, policy: CrawlPolicy) -> Adapter:
+    """The adapter of a marketplace. Raises UnknownMarketplace naming the known ones."""
+    if point := entry_point_of().get(name):
+        return point.load()(policy)
+    raise UnknownMarketplace(
+        f"marketplace {name!r} is unknown; known: {', '.join(known())}; a package adds one by the"
+        f" entry point group {GROUP!r}"
+    )
+
+
+def crawl(
+    adapter: Adapter,
+    *,
+    ledger: Ledger,
+    night: str,
+    memo: Memo | None = None,
+    progress: Progress | None = None,
+    since: str | None = None,
+    recorder: Recorder | None = None,
+) -> CrawlResult:
+    """One pass over a marketplace. Run again in the same night, no page is fetched twice; pages of
+    unchanged records are read from earlier nights where the marketplace gives a revision.
+
+    Raises CrawlError where the list cannot be read or the layout changed; a single record that
+    cannot be read is a problem row. With `since`, and an adapter that honours it, the result holds
+    only what changed. Without a setting that is needed nothing is asked for at all. `memo` is what
+    earlier crawls remember, by default the one beside the ledger.
+    """
+    if missing := adapter.missing():
+        return _skipped(adapter.name, missing)
+    since = since if adapter.incremental else None
+    memo = memo or Memo(ledger.path.with_name("memo.db"))
+    return asyncio.run(_crawl(adapter, ledger, memo, night, progress or Silent(), since, recorder))
+
+
+async def _crawl(
+    adapter: Adapter,
+    ledger: Ledger,
+    memo: Memo,
+    night: str,
+    progress: Progress,
+    since: str | None,
+    recorder: Recorder | None,
+) -> CrawlResult:
+    async with _opened(adapter.policy) as (fetcher, browser):
+        pages = Pages(adapter, ledger, memo, night, fetcher, browser, recorder)
+        fetcher.headers = await adapter.headers(fetcher.post_form)
+        flow = Flow(adapter, pages, progress)
+        try:
+            await flow.read(since)
+        except BaseExceptionGroup as group:
+            raise _first(group) from group
+        flow.check_failures()
+        flow.check_layout(memo)
+        return flow.result(fetcher.requests + browser.requests, changes_only=since is not None)
+
+
+@asynccontextmanager
+async def _opened(policy: CrawlPolicy) -> AsyncIterator[tuple[Fetcher, Browser]]:
+    fetcher, browser = Fetcher(policy), Browser(policy)
+    try:
+        yield fetcher, browser
+    finally:
+        await browser.close()
+        await fetcher.close()
+
+
+def _skipped(marketplace: str, missing: list[str]) -> CrawlResult:
+    frame, _ = Rows().frame()
+    names = " and ".join(missing)
+    variables = " and ".join(
+        f"TOOLMILL_MARKETPLACES__{marketplace}__{name}".upper() for name in missing
+    )
+    hint = f"{marketplace} wants {names}: set {variables}; nothing was asked for, nothing is gone"
+    rows = [problem("", "", "key_missing", hint)]
+    return CrawlResult(marketplace, frame, KEY_MISSING, 0, 0, [], rows)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error a person should read: the crawl's own before what it set off."""
+    leaves: list[BaseException] = []
+    queue: list[BaseException] = [group]
+    while queue:
+        error = queue.pop()
+        if isinstance(error, BaseExceptionGroup):
+            queue += error.exceptions
+        else:
+            leaves.append(error)
+    return next((one for one in leaves if isinstance(one, CrawlError)), leaves[0])

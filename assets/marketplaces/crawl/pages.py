@@ -1,0 +1,189 @@
+"""Pages: every page of a crawl as an effect in the ledger, redacted before it is stored.
+
+What belongs here: keys, nights and revisions, conditional requests, robots, what was counted.
+What does not: sending (`http.py`, `browser.py`) and what the pages are for (`crawl.py`).
+
+A page's key holds all that can change what is kept of it: its URL, its revision (or the night),
+how the adapter reads it and how secrets are redacted.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from assets.marketplaces.crawl.recorder import Recorder
+from assets.marketplaces.fetch.browser import Browser
+from assets.marketplaces.fetch.fetcher import ANY, Fetcher, Validators
+from assets.marketplaces.fetch.robots import Robots, robots_text
+from assets.marketplaces.policy import Adapter, CrawlError, Page, Ref
+from warehouse.ledger.crawl_state import Memo
+from warehouse.ledger.ledger import Ledger, Outcome
+from warehouse.sanitize.redact import REDACT_VERSION, redact, redact_json
+from warehouse.storage.digest import digest
+
+_DAY_S = 86_400.0
+_SLACK_DAYS = 0.25  # nights do not begin at the same minute
+
+
+class Pages:
+    """The effects of one crawl of one marketplace in one night."""
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        ledger: Ledger,
+        memo: Memo,
+        night: str,
+        fetcher: Fetcher,
+        browser: Browser,
+        recorder: Recorder | None = None,
+    ) -> None:
+        self.adapter, self.ledger, self.memo, self.night = adapter, ledger, memo, night
+        self.fetcher, self.browser, self.recorder = fetcher, browser, recorder
+        self.used = 0  # pages looked at, requested or read from the ledger
+        self.details = 0  # records' pages requested
+        self._robots = Robots(fetcher.policy.user_agent, self._robots_txt, fetcher.slow_down)
+
+    async def get(self, url: str, check: Callable[[Page], Any], *, ref: Ref | None = None) -> Any:
+        """See `policy.Get`."""
+        await self._allowed(url)
+        return await self._read(url, check, ref)
+
+    async def render(self, url: str, *, ready: str, ref: Ref | None = None) -> str:
+        """See `policy.Render`."""
+        await self._allowed(url)
+        memory = digest({"url": url, "ready": ready, "revision": ref.revision if ref else None})
+        if self._waits(memory):
+            return ""
+
+        async def rendered() -> Outcome:
+            self.fetcher.check_host(url)
+            html, complete = await self.browser.html(url, ready)
+            if self.recorder:
+                self.recorder.save("rendered", url, "text/html", html.encode())
+            if not complete:
+                raise _NotReady(redact(html))
+            return Outcome(redact(html).encode())
+
+        try:
+            return (await self._once("render", url, ref, rendered)).decode()
+        except _NotReady as late:  # used tonight, but not recorded: a later crawl looks again
+            tries = (self.memo.get("not_ready", memory) or {}).get("tries", 0) + 1
+            self.memo.put("not_ready", memory, {"tries": tries, "at": time.time()})
+            return late.html
+
+    def _waits(self, memory: str) -> bool:
+        """Whether a page in which nothing appeared is left alone tonight: each costs Chromium
+        seconds (74 of them cost 210 s a night), so it is tried after 1, 2, 4 … 32 days."""
+        known = self.memo.get("not_ready", memory)
+        if known is None:
+            return False
+        wait_s = (2 ** min(known["tries"] - 1, 5) - _SLACK_DAYS) * _DAY_S
+        return time.time() - known["at"] < wait_s
+
+    async def _read(self, url: str, check: Callable[[Page], Any], ref: Ref | None) -> Any:
+        async def fetched() -> Outcome:
+            self.details += ref is not None
+            return Outcome(await self._fetch(url, check))
+
+        self._check_cap(url, ref)
+        return json.loads(await self._once("page", url, ref, fetched))
+
+    def _check_cap(self, url: str, ref: Ref | None) -> None:
+        """Raises CrawlError where a record's page would be one request more than tonight's cap;
+        what is in the ledger already is free."""
+        cap = self.adapter.policy.detail_cap
+        if ref is None or self.details < cap or self.ledger.seen(self._key("page", url, ref)):
+            return
+        raise CrawlError(
+            "over_cap",
+            url,
+            f"{self.details:,} records' pages requested tonight",
+            f"at most {cap:,}",
+            "the next nights read on; raise detail_cap to read more at once",
+        )
+
+    async def _fetch(self, url: str, check: Callable[[Page], Any]) -> bytes:
+        """The bytes to keep of a page: those kept before, where the marketplace says that nothing
+        changed since."""
+        memory = digest({"url": url, **self._reading()})
+        known = self.memo.get("validators", memory) or {}
+        kept = self._kept(known.get("blob"))
+        asked = Validators(known.get("etag"), known.get("modified")) if kept else ANY
+        fetched = await self.fetcher.get(url, asked)
+        if fetched.page is None:
+            if kept is None:
+                raise CrawlError(
+                    "empty", url, "status 304 to an unconditional request", "200", "try later"
+                )
+            return kept
+        value = check(fetched.page)
+        if self.recorder:
+            page = fetched.page
+            self.recorder.save("page", page.url, page.content_type, page.body)
+        data = json.dumps(redact_json(value), ensure_ascii=False).encode()
+        if fetched.validators:
+            facts = {"etag": fetched.validators.etag, "modified": fetched.validators.modified}
+            self.memo.put("validators", memory, {**facts, "blob": self.ledger.blobs.put(data)})
+        return data
+
+    def _kept(self, blob: str | None) -> bytes | None:
+        try:
+            return self.ledger.blobs.get(blob) if blob else None
+        except (KeyError, ValueError, RuntimeError):
+            return None
+
+    async def _once(self, stage: str, url: str, ref: Ref | None, fetch: Any) -> bytes:
+        self.used += 1
+        key = self._key(stage, url, ref)
+        return await self.ledger.once_async(stage, key, fetch, partition=self.adapter.name)
+
+    def _key(self, stage: str, url: str, ref: Ref | None) -> str:
+        return digest({"effect": stage, "url": url, **self._reading(), **self._moving(url, ref)})
+
+    def _reading(self) -> dict[str, Any]:
+        return {"reading": self.adapter.reading, "redact": REDACT_VERSION}
+
+    def _moving(self, url: str, ref: Ref | None) -> dict[str, Any]:
+        """What stands for the moving world in a page's key."""
+        if ref is None or ref.revision is None:
+            return {"night": self.night}
+        if not ref.weak or self.adapter.policy.refresh_days <= 0:
+            return {"revision": ref.revision}
+        return {"revision": ref.revision, "first": self._first_seen(url, ref.revision)}
+
+    def _first_seen(self, url: str, revision: str) -> str:
+        """The night in which this weak revision was first read, or read again when that is more
+        than `refresh_days` ago: the record may have changed where its list does not show it."""
+        memory = digest({"url": url, "revision": revision})
+        known = self.memo.get("first", memory)
+        limit_s = self.adapter.policy.refresh_days * _DAY_S
+        if known is None or time.time() - known["at"] > limit_s:
+            known = {"night": self.night, "at": time.time()}
+            self.memo.put("first", memory, known)
+        return known["night"]
+
+    async def _allowed(self, url: str) -> None:
+        if self.adapter.robots:
+            self.fetcher.check_host(url)
+            await self._robots.check(url)
+
+    async def _robots_txt(self, url: str) -> str:
+        async def fetched() -> Outcome:
+            try:
+                return Outcome(await self._fetch(url, robots_text))
+            except CrawlError as error:
+                if error.status is None or not 400 <= error.status < 500 or error.status == 429:
+                    raise
+                return Outcome(b'""')  # RFC 9309, section 2.3.1.3: no file, no restrictions
+
+        return json.loads(await self._once("page", url, None, fetched))
+
+
+class _NotReady(Exception):
+    """A rendered page in which nothing of what was waited for appeared."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__("the page's script did not fill it in within the time-out")
+        self.html = html

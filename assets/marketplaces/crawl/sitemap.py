@@ -1,0 +1,44 @@
+"""Sitemap: the locations of a sitemap or a sitemap index (sitemaps.org 0.9).
+
+What belongs here: reading the XML. What does not: which locations are servers (the adapters).
+"""
+
+from xml.etree.ElementTree import Element, ParseError, fromstring
+
+from assets.marketplaces.fetch.payload import MEND
+from assets.marketplaces.policy import CrawlError, Page
+
+Location = tuple[str, str | None]  # (loc, lastmod)
+_EXPECTED = "a sitemap (XML)"
+
+
+def locations(page: Page) -> list[Location]:
+    """(loc, lastmod) of every entry, at least one; entities are unescaped, hreflang alternates,
+    which repeat a page, are not looked at. Raises CrawlError where the response is no sitemap."""
+    if "html" in page.content_type:
+        found = f"{page.content_type} starting {page.text()[:60]!r}"
+        raise CrawlError("wrong_type", page.url, found, _EXPECTED, MEND)
+    text = page.text()
+    if "<!DOCTYPE" in text or "<!ENTITY" in text:  # entity bombs
+        raise CrawlError("wrong_type", page.url, "XML with a DOCTYPE", _EXPECTED, MEND)
+    try:
+        root = fromstring(text)
+    except ParseError as error:
+        found = f"XML broken off after {len(page.body):,} bytes ({error})"
+        raise CrawlError("truncated", page.url, found, _EXPECTED, MEND) from error
+    if _local(root) not in ("urlset", "sitemapindex"):
+        raise CrawlError("missing_key", page.url, f"<{_local(root)}>", "<urlset>", MEND)
+    entries = [entry for element in root if (entry := _entry(element))[0]]
+    if not entries:
+        found = "an empty sitemap with status 200"
+        raise CrawlError("empty", page.url, found, "at least one <loc>", MEND)
+    return entries
+
+
+def _entry(element: Element) -> Location:
+    texts = {_local(child): (child.text or "").strip() for child in element}
+    return texts.get("loc", ""), texts.get("lastmod") or None
+
+
+def _local(element: Element) -> str:
+    return str(element.tag).rpartition("}")[2]

@@ -1,0 +1,178 @@
+"""Browser: one Chromium per crawl, for facts that only the rendered page holds.
+
+What belongs here: starting it, keeping it on the marketplace's host, and the rendered HTML.
+What does not: reading the HTML (`page.py`).
+
+One browser starts with the first page that needs it (1.2-2 s) and uses a throwaway profile.
+"""
+
+import asyncio
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpcore
+
+from assets.marketplaces.fetch.sandboxed_chromium import launcher
+from assets.marketplaces.policy import CrawlError, CrawlPolicy
+from warehouse.network.egress import PrivateAddress, judged
+
+_SKIPPED = {"image", "media", "font", "manifest", "websocket", "eventsource", "other"}
+_READY_MS = 5000
+_PAGES = 2  # at once: a page is a process, and a crawl shares the machine with sandboxes
+_ARGS = (
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--no-default-browser-check",
+    "--disable-dev-shm-usage",
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+)
+
+
+class Browser:
+    """A lazily started headless Chromium that reads pages of one marketplace's hosts, for the
+    tasks of one event loop."""
+
+    def __init__(self, policy: CrawlPolicy) -> None:
+        self.policy = policy
+        sites = [policy.base_url, *([policy.site_url] if policy.site_url else [])]
+        self.hosts = {urlsplit(site).netloc for site in sites}
+        self.requests = 0
+        self.blocked: list[str] = []
+        self.contained = False
+        self._turn = asyncio.Semaphore(_PAGES)
+        self._starting = asyncio.Lock()
+        self._playwright: Any = None
+        self._browser: Any = None
+        self._folder: TemporaryDirectory[str] | None = None
+
+    async def html(self, url: str, ready: str) -> tuple[str, bool]:
+        """(document, complete) of `url`: once an element matching the CSS selector `ready` is in
+        it, or as it stands after five seconds, then not complete. Raises CrawlError."""
+        async with self._turn:
+            async with self._starting:
+                await self._start(url)
+            return await self._html(url, ready)
+
+    async def close(self) -> None:
+        """Ends the browser and removes its profile; nothing happens where none was started."""
+        if self._browser is not None:
+            await self._browser.close()
+            self._browser = None
+        if self._playwright is not None:
+            await self._playwright.stop()
+            self._playwright = None
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    async def _html(self, url: str, ready: str) -> tuple[str, bool]:
+        from playwright.async_api import Error
+
+        context = await self._browser.new_context(
+            user_agent=self.policy.user_agent, service_workers="block", accept_downloads=False
+        )
+        try:
+            context.set_default_timeout(self.policy.timeout_s * 1000)
+            await context.route("**/*", self._admit)
+            page = await context.new_page()
+            response = await page.goto(url, wait_until="domcontentloaded")
+            if response is None or response.status != 200:
+                status = response.status if response else None
+                found = f"status {status}" if status else "no answer"
+                raise CrawlError("http_status", url, found, "200", "try later", status=status)
+            return await self._document(page, url, ready)
+        except Error as error:
+            first = str(error).splitlines()[0]
+            raise CrawlError(
+                "unreachable", url, f"the browser's {first!r}", "a page", "try later"
+            ) from error
+        finally:
+            await context.close()
+
+    async def _document(self, page: Any, url: str, ready: str) -> tuple[str, bool]:
+        from playwright.async_api import TimeoutError
+
+        try:
+            await page.wait_for_selector(ready, state="attached", timeout=_READY_MS)
+            complete = True
+        except TimeoutError:
+            complete = False  # the adapter says what is missing
+        html = await page.content()
+        if len(html) > self.policy.max_body_bytes:
+            raise CrawlError(
+                "too_large",
+                url,
+                f"{len(html):,} characters of rendered HTML",
+                f"at most {self.policy.max_body_bytes:,}",
+                "raise max_body_bytes if the marketplace is trusted",
+            )
+        return html, complete
+
+    async def _admit(self, route: Any) -> None:
+        """Lets a request through to the marketplace's own hosts only, and only what a page
+        needs."""
+        request = route.request
+        if urlsplit(request.url).netloc not in self.hosts:
+            self.blocked.append(request.url)
+            await route.abort("blockedbyclient")
+        elif request.resource_type in _SKIPPED:
+            await route.abort("blockedbyclient")
+        else:
+            self.requests += 1
+            await route.continue_()
+
+    async def _start(self, url: str) -> None:
+        if self._browser is not None:
+            return
+        if not self.policy.chromium:
+            raise CrawlError(
+                "no_browser",
+                url,
+                "no Chromium",
+                "one, because this page's config appears only after its script ran",
+                "install it (Debian: apt-get install chromium) or set TOOLMILL_CHROMIUM",
+            )
+        from playwright.async_api import Error, async_playwright
+
+        rules = await self._resolver_rules(url)
+        self._folder = TemporaryDirectory(prefix="toolmill-chromium-", ignore_cleanup_errors=True)
+        jailed = launcher(self.policy.chromium, Path(self._folder.name))
+        self.contained = jailed is not None
+        self._playwright = await async_playwright().start()
+        try:
+            self._browser = await self._playwright.chromium.launch(
+                executable_path=jailed or self.policy.chromium,
+                headless=True,
+                args=[*_ARGS, f"--host-resolver-rules={rules}"],
+            )
+        except Error as error:
+            first = str(error).splitlines()[0]
+            raise CrawlError(
+                "no_browser",
+                url,
+                f"{self.policy.chromium} failing with {first!r}",
+                "a Chromium that starts",
+                "reinstall it or set TOOLMILL_CHROMIUM",
+            ) from error
+
+    async def _resolver_rules(self, url: str) -> str:
+        """Pins the marketplace's names to the addresses that were judged; no other resolves."""
+        rules = []
+        for host in sorted(self.hosts):
+            parts = urlsplit(f"//{host}")
+            name, port = parts.hostname or "", parts.port or 443
+            try:
+                address = await judged(name, port, allow_loopback=self.policy.allow_loopback)
+            except PrivateAddress as error:
+                raise CrawlError(
+                    "forbidden_host", url, str(error), "a public address", "report the marketplace"
+                ) from error
+            except httpcore.ConnectError as error:
+                raise CrawlError(
+                    "unreachable", url, str(error), "an address", "check the base URL"
+                ) from error
+            rules.append(f"MAP {name} {f'[{address}]' if ':' in address else address}")
+        return ", ".join([*rules, "MAP * ~NOTFOUND"])

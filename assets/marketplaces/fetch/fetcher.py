@@ -1,0 +1,271 @@
+"""Http: polite, capped GETs that never leave the marketplace's own hosts.
+
+What belongs here: retries, redirects, shared back-off, conditional requests, size caps.
+What does not: addresses (`guard.py`), rates (`pace.py`), robots.txt (`robots.py`), what a response
+must hold (the adapters check that) and the ledger (`pages.py`).
+"""
+
+import asyncio
+import ipaddress
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+import httpcore
+import httpx
+
+from assets.marketplaces.fetch.pacing import Pace
+from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page
+from warehouse.network.egress import PrivateAddress, admitted, is_loopback, transport
+
+_TRIES = 4
+_REDIRECTS = 3
+_LONGEST_WAIT_S = 120.0  # a marketplace that asks for more is read again by the next run
+_STORM = 25  # refusals (429, 503) in one crawl: the marketplace wants to be left alone
+
+
+@dataclass(frozen=True)
+class Validators:
+    """What a conditional request carries (RFC 9110, section 13)."""
+
+    etag: str | None = None
+    modified: str | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.etag or self.modified)
+
+
+ANY = Validators()  # an unconditional request
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A response; `page` is None where the marketplace says that nothing changed (304)."""
+
+    page: Page | None
+    validators: Validators
+
+
+class Fetcher:
+    """Requests under one policy, for the tasks of one event loop. One crawl, one fetcher."""
+
+    def __init__(self, policy: CrawlPolicy) -> None:
+        self.policy = policy
+        self.home = urlsplit(policy.base_url)
+        sites = [self.home, *([urlsplit(policy.site_url)] if policy.site_url else [])]
+        self.hosts = {site.netloc for site in sites}
+        self.headers: Mapping[str, str] = {}  # sent to the base URL's host only
+        self.requests = 0
+        self._refusals = 0
+        self._paces = {host: Pace(policy.requests_per_second) for host in self.hosts}
+        limits = httpx.Limits(max_connections=policy.concurrency + 2)
+        self._client = httpx.AsyncClient(
+            timeout=policy.timeout_s,
+            follow_redirects=False,
+            transport=transport(
+                self.home.hostname or "",
+                self.home.scheme,
+                limits,
+                allow_loopback=policy.allow_loopback,
+            ),
+            headers={"User-Agent": policy.user_agent, "Accept-Encoding": "gzip"},
+        )
+
+    async def get(self, url: str, validators: Validators = ANY) -> Fetched:
+        """The response at `url`. Raises CrawlError; refusals (429, 503), other 5xx and lost
+        connections are tried again, a refusal holding back every request to that host."""
+        return await self._patiently(url, "GET", _conditions(validators), None)
+
+    async def post_form(self, url: str, form: Mapping[str, str]) -> dict[str, Any]:
+        """The JSON object that answers a form. For tokens: neither is recorded anywhere."""
+        from assets.marketplaces.fetch.payload import json_object
+
+        fetched = await self._patiently(url, "POST", {}, form)
+        assert fetched.page is not None
+        return json_object(fetched.page)
+
+    def slow_down(self, url: str, delay_s: float) -> None:
+        """Leaves at least `delay_s` between requests to the host of `url` (crawl-delay)."""
+        self._paces[urlsplit(url).netloc].slow_down(delay_s)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    def check_host(self, url: str) -> None:
+        """Raises CrawlError where a URL is not on the marketplace's own hosts, or names an address
+        that is private; the addresses of names are judged when the connection is opened."""
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or parts.netloc not in self.hosts:
+            raise _forbidden(url, f"a URL on {parts.netloc or parts.scheme!r}", self.hosts)
+        if parts.scheme == "http" and self.home.scheme == "https":
+            raise _forbidden(url, "a URL without TLS", {f"https://{parts.netloc}"})
+        host = parts.hostname or ""
+        allowed = self.policy.allow_loopback and is_loopback(host)
+        if _is_literal(host) and not allowed and not admitted(host, allow_loopback=False):
+            raise _forbidden(url, f"the private address {host}", {"a public address"})
+
+    async def _patiently(
+        self, url: str, method: str, headers: Mapping[str, str], form: Mapping[str, str] | None
+    ) -> Fetched:
+        for attempt in range(_TRIES):
+            try:
+                async with asyncio.timeout(4 * self.policy.timeout_s + _LONGEST_WAIT_S):
+                    return await self._follow(url, method, headers, form)
+            except _Again as again:
+                last = attempt == _TRIES - 1
+                if last or again.wait_s > _LONGEST_WAIT_S or self._refusals >= _STORM:
+                    raise again.error from again.__cause__
+                wait_s = again.wait_s or 0.5 * 2**attempt
+                if again.shared:
+                    self._paces[urlsplit(again.error.url).netloc].pause(wait_s)
+                else:
+                    await asyncio.sleep(wait_s)
+            except TimeoutError as error:
+                raise _unreachable(url, error) from error
+        raise AssertionError("unreachable")
+
+    async def _follow(
+        self, url: str, method: str, headers: Mapping[str, str], form: Mapping[str, str] | None
+    ) -> Fetched:
+        for _ in range(_REDIRECTS + 1):
+            self.check_host(url)
+            host = urlsplit(url).netloc
+            own = self.headers if host == self.home.netloc else {}
+            await self._paces[host].turn()
+            self.requests += 1
+            try:
+                async with self._client.stream(
+                    method, url, headers={**own, **headers}, data=form
+                ) as response:
+                    if not response.has_redirect_location:
+                        return await self._fetched(url, response)
+                    url = urljoin(url, response.headers["location"])
+            except (httpx.ConnectError, httpcore.ConnectError) as error:
+                if (private := _private(error)) is not None:
+                    raise _forbidden(url, str(private), {"a public address"}) from error
+                raise _Again(_unreachable(url, error)) from error
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                raise _Again(_unreachable(url, error)) from error
+        raise CrawlError(
+            "http_status", url, f"more than {_REDIRECTS} redirects", "a page", "check the base URL"
+        )
+
+    async def _fetched(self, url: str, response: httpx.Response) -> Fetched:
+        status = response.status_code
+        if status in (429, 503):
+            self._refusals += 1
+            raise _Again(_bad_status(url, status), _retry_after(response), shared=True)
+        if status >= 500:
+            raise _Again(_bad_status(url, status))
+        validators = Validators(response.headers.get("etag"), response.headers.get("last-modified"))
+        if status == 304:
+            return Fetched(None, validators)
+        if status != 200:
+            raise _bad_status(url, status)
+        content_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        return Fetched(Page(url, content_type, await self._body(url, response)), validators)
+
+    async def _body(self, url: str, response: httpx.Response) -> bytes:
+        encoding = response.headers.get("content-encoding", "identity").lower()
+        if encoding not in ("identity", "gzip"):
+            raise CrawlError(
+                "wrong_type", url, f"content encoding {encoding!r}", "gzip or none", "report it"
+            )
+        cap, body = self.policy.max_body_bytes, bytearray()
+        inflate = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
+        try:
+            async for chunk in response.aiter_raw():
+                body += inflate.decompress(chunk, cap + 1 - len(body)) if inflate else chunk
+                if len(body) > cap:
+                    raise CrawlError(
+                        "too_large",
+                        url,
+                        f"more than {cap:,} bytes",
+                        f"at most {cap:,}",
+                        "raise max_body_bytes if the marketplace is trusted",
+                    )
+        except zlib.error as error:
+            raise _broken_gzip(url, str(error)) from error
+        if inflate is not None and not inflate.eof:
+            raise _broken_gzip(url, f"cut after {len(body):,} bytes")
+        return bytes(body)
+
+
+class _Again(Exception):
+    """A failure that may pass: carries the error to raise when it does not. `shared` says that it
+    is the host, not this request, that wants a pause."""
+
+    def __init__(self, error: CrawlError, wait_s: float = 0.0, *, shared: bool = False) -> None:
+        super().__init__(str(error))
+        self.error, self.wait_s, self.shared = error, wait_s, shared
+
+
+def _conditions(validators: Validators) -> dict[str, str]:
+    headers = {"If-None-Match": validators.etag, "If-Modified-Since": validators.modified}
+    return {name: value for name, value in headers.items() if value}
+
+
+def _is_literal(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _private(error: BaseException | None) -> PrivateAddress | None:
+    while error is not None:
+        if isinstance(error, PrivateAddress):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _forbidden(url: str, found: str, expected: set[str]) -> CrawlError:
+    return CrawlError(
+        "forbidden_host",
+        url,
+        found,
+        f"one on {' or '.join(sorted(expected))}",
+        "the marketplace must not send the crawler elsewhere; report the record",
+    )
+
+
+def _unreachable(url: str, error: Exception) -> CrawlError:
+    return CrawlError(
+        "unreachable",
+        url,
+        f"{type(error).__name__}: {error}",
+        "an answer",
+        "check that the marketplace is up and the base URL right; last night's listings stay",
+    )
+
+
+def _bad_status(url: str, status: int) -> CrawlError:
+    mends = {
+        401: "it wants a key, or refuses the one that was sent",
+        403: "it refuses crawlers",
+        429: "lower requests_per_second; what was read is kept for the next run",
+    }
+    kind = "rate_limited" if status in (429, 503) else "http_status"
+    mend = mends.get(status, "try later")
+    return CrawlError(kind, url, f"status {status}", "200", mend, status=status)
+
+
+def _broken_gzip(url: str, why: str) -> CrawlError:
+    return CrawlError("truncated", url, f"broken gzip ({why})", "gzip", "try later")
+
+
+def _retry_after(response: httpx.Response) -> float:
+    """Seconds, given as such or as a date (RFC 9110, section 10.2.3); 0 where it says nothing."""
+    value = response.headers.get("retry-after", "").strip()
+    if value.isdigit():
+        return float(value)
+    try:
+        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
+    except (TypeError, ValueError):
+        return 0.0

@@ -1,0 +1,116 @@
+"""Command: understands the command line of a listing without ever running it.
+
+What belongs here: which runner a line calls, and why a line names no package.
+What does not: splitting and secrets (`words.py`), a runner's options (`runners.py`), the JSON
+around a command line (`config.py`), how a package is launched (`assets/servers/recipe.py`).
+"""
+
+from itertools import pairwise
+
+from assets.marketplaces.launch.facts import FOLDER_OPTIONS, Launch, authors_path, unnamed
+from assets.marketplaces.launch.package_spec import is_exact, npm_spec, pypi_spec
+from assets.marketplaces.launch.runners import BRIDGES, UV_VALUED, bridge, container, dnx, npx, uvx
+from assets.marketplaces.launch.shell_words import Line, program, split
+from assets.marketplaces.listing import Listing
+from warehouse.sanitize.placeholders import is_local, placeholder
+
+__all__ = [
+    "Launch",
+    "is_exact",
+    "launch_args",
+    "launch_entry",
+    "npm_spec",
+    "placeholder",
+    "pypi_spec",
+    "understand",
+]
+
+
+# Every name of one runner: (first words) -> what runs.
+_RUNNERS: dict[tuple[str, ...], str] = {
+    ("npx",): "npx", ("bunx",): "npx", ("pnpx",): "npx", ("pnpm", "dlx"): "npx",
+    ("yarn", "dlx"): "npx", ("npm", "exec"): "npx", ("npm", "x"): "npx", ("bun", "x"): "npx",
+    ("uvx",): "uvx", ("uv", "tool", "run"): "uvx", ("uv", "x"): "uvx", ("pipx", "run"): "uvx",
+    ("uv", "run"): "uv run", ("deno", "run"): "deno", ("dnx",): "dnx",
+    ("docker", "run"): "docker", ("podman", "run"): "docker",
+    ("docker", "container", "run"): "docker", ("podman", "container", "run"): "docker",
+}  # fmt: skip
+
+
+def understand(command: str | None, args: tuple[str, ...] = ()) -> Launch:
+    """Reads a command and its arguments. Nothing is executed and no shell is involved.
+
+    A command given as one string is split as POSIX words; shell syntax anywhere is refused: the
+    returned Launch then has a `reason` and no package. A secret among the words is a place to fill
+    in.
+    """
+    line = split(command, args)
+    if line.reason:
+        return Launch(command or None, args, reason=line.reason)
+    runner, rest, launch = _runner(line)
+    if runner == "npx":
+        return npx(launch, rest)
+    if runner == "uvx":
+        return uvx(launch, rest, {"--from", "--spec"})
+    if runner == "docker":
+        return container(launch, rest)
+    if runner == "deno" and any(word.startswith("npm:") for word in rest):
+        at = next(at for at, word in enumerate(rest) if word.startswith("npm:"))
+        return npx(launch, [rest[at].removeprefix("npm:").lstrip("/"), *rest[at + 1 :]])
+    if runner == "dnx":
+        return dnx(launch, rest)
+    if runner == "uv run" and authors_path(launch.args) is None and "--with" in rest:
+        return uvx(launch, rest, {"--with"})
+    name = program(line.words[0])
+    if name in BRIDGES and any("://" in word for word in rest) and "--stdio" not in rest:
+        return bridge(launch, tuple(rest), name)
+    return _no_package(launch, line.words[0])
+
+
+def launch_args(listing: Listing) -> tuple[str, ...]:
+    """The server's own arguments of a listing, without runner, options and package."""
+    if listing.command is None:
+        return listing.args
+    return understand(listing.command, listing.args).own_args
+
+
+def launch_entry(listing: Listing) -> str | None:
+    """The program to start where a listing names one apart from its package, else None."""
+    return None if listing.command is None else understand(listing.command, listing.args).entry
+
+
+def _runner(line: Line) -> tuple[str, list[str], Launch]:
+    """(runner or "", the words after it, what is known so far)."""
+    flags: set[str] = {"needs_account"} if line.secrets else set()
+    first, *rest = line.words
+    name = program(first)
+    known = next((key for key in _RUNNERS if key[0] == name), None)
+    # A runner is called by its name wherever its author has installed it.
+    command = name if known else first
+    flags |= {"local_path"} if is_local(first) else set()
+    launch = Launch(command, tuple(rest), env=line.assigned, flags=frozenset(flags))
+    for names, runner in _RUNNERS.items():
+        at = 0  # options may stand before a subcommand: `uv --directory X run`
+        for wanted in names[1:]:
+            while at < len(rest) and rest[at].startswith("-") and rest[at] != wanted:
+                at += 2 if rest[at] in UV_VALUED | FOLDER_OPTIONS else 1
+            if rest[at : at + 1] != [wanted]:
+                break
+            at += 1
+        else:
+            if names[0] == name:
+                return runner, rest[at:], launch
+    return "", rest, launch
+
+
+def _no_package(launch: Launch, first: str) -> Launch:
+    words = (first, *launch.args)
+    authors = authors_path(words)
+    module = next((b for a, b in pairwise(words) if a == "-m"), None)
+    if authors is not None:
+        what = f"{authors[:120]!r} is a path of the author's machine"
+    elif module is not None:
+        what = f"the module {module[:80]!r} names no package"
+    else:
+        what = "it names no package"
+    return unnamed(launch, f"{program(first)[:80]!r} is not a package runner: {what}")

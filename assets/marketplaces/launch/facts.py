@@ -1,0 +1,55 @@
+"""Launch: what a command line says, and what its words leave to the user.
+
+What belongs here: the form that every runner fills in, and its flags.
+What does not: which words a runner looks at (`runners.py`).
+"""
+
+import re
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from assets.marketplaces.listing import Package
+from warehouse.sanitize.placeholders import is_local, unfilled
+
+_FILE = re.compile(r"(?i)(?!https?://)\S.*\.(?:[cm]?[jt]s|pyw?|jar|sh|rb|php|exe|dll|go|tsx)")
+FOLDER_OPTIONS = {"--directory", "--project", "--cwd", "--prefix", "-C"}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a command line says. `own_args` are the server's own arguments, after the package."""
+
+    command: str | None
+    args: tuple[str, ...]
+    package: Package | None = None
+    entry: str | None = None  # the program, where it is not the package's only one
+    own_args: tuple[str, ...] = ()
+    url: str | None = None  # of a bridge to a remote server
+    transport: str = ""  # of that remote server, where the line says so
+    headers: tuple[tuple[str, str], ...] = ()  # that the bridge sends
+    env: tuple[tuple[str, str], ...] = ()  # variables the line sets or, where empty, passes on
+    flags: frozenset[str] = field(default_factory=frozenset)
+    reason: str | None = None  # why there is no way to launch it, else None
+
+
+def but(launch: Launch, **changes: object) -> Launch:
+    facts = {**launch.__dict__, **changes}
+    facts["flags"] = frozenset(launch.flags | facts["flags"])  # type: ignore[operator]
+    return Launch(**facts)  # type: ignore[arg-type]
+
+
+def unnamed(launch: Launch, reason: str) -> Launch:
+    return but(launch, flags=word_flags(launch.args), reason=reason)
+
+
+def word_flags(words: tuple[str, ...]) -> set[str]:
+    flags = {"local_path"} if authors_path(words) is not None else set()
+    return flags | ({"placeholder"} if any(unfilled(word) for word in words) else set())
+
+
+def authors_path(words: tuple[str, ...]) -> str | None:
+    """The first path of the author's machine among some words, or else the first program file."""
+    for before, word in pairwise(("", *words)):
+        if is_local(word) or (before in FOLDER_OPTIONS and not word.startswith("-")):
+            return word
+    return next((word for word in words if _FILE.fullmatch(word)), None)

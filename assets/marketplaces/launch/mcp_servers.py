@@ -1,0 +1,112 @@
+"""Servers: the listings that one `mcpServers` object gives.
+
+What belongs here: native ids of several servers, their flag, where the facts stood, and configs
+that were saved apart from their page.
+What does not: what one entry means (`config.py`) and where the object was found (`page.py`).
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from assets.marketplaces.fetch.payload import MEND
+from assets.marketplaces.launch.mcp_config import launch_facts
+from assets.marketplaces.listing import Listing
+from assets.marketplaces.policy import CrawlError, Ref
+from warehouse.sanitize.redact import MARK, redact
+from warehouse.storage.digest import sha256
+
+THIN = "the list names no launch facts; they stand on the server's own page"
+_FORGES = ("github.com", "gitlab.com", "bitbucket.org", "gitee.com", "codeberg.org")
+_OWN_GATEWAYS = ("api.mcphub.com", "mcp.pipedream.net")  # each of one marketplace only
+
+
+def config_of(value: Any) -> dict[str, Any] | None:
+    """The members of `mcpServers` of a JSON value that is such a config, else None."""
+    servers = value.get("mcpServers") if isinstance(value, Mapping) else None
+    if not isinstance(servers, Mapping) or not servers:
+        return None
+    return {str(key): entry for key, entry in servers.items()}
+
+
+def server_listings(
+    identity: Mapping[str, Any], servers: Mapping[str, Any], evidence: str
+) -> list[Listing]:
+    """One listing of the id `identity` names; where the object names several servers, one each
+    with the id `id#key`. `evidence` says where the object stood."""
+    several = len(servers) > 1
+    made = []
+    for key, entry in sorted(servers.items()):
+        name = redact(key).replace(MARK, "redacted").strip() or "unnamed"
+        facts = dict(identity) | launch_facts(entry)
+        if several:
+            facts["native_id"] = f"{identity['native_id']}#{name}"
+            facts["flags"] = tuple(sorted({*facts.get("flags", ()), "multi_server"}))
+        made.append(Listing(**facts, evidence=f"{evidence} mcpServers.{name}"))
+    return made
+
+
+def record_digest(record: Any) -> str:
+    """SHA-256 of a stranger's JSON value, whatever numbers and texts it holds."""
+    text = json.dumps(record, sort_keys=True, default=str)
+    return sha256(text.encode("utf-8", "surrogatepass"))
+
+
+def member(raw: Any, name: str) -> Any:
+    """A member of a raw record. Raises ValueError where the record is no object or lacks it."""
+    if not isinstance(raw, Mapping) or name not in raw:
+        raise ValueError(f"the record is {type(raw).__name__} without {name!r}")
+    return raw[name]
+
+
+def of_a_forge(url: str) -> bool:
+    """Whether a URL is of a host of source code, so that it names a repository."""
+    return any(f"://{host}/" in url or f"://www.{host}/" in url for host in _FORGES)
+
+
+def text_of(value: Any) -> str:
+    """A text without secrets; "" for any other JSON value."""
+    return redact(value).strip() if isinstance(value, str) else ""
+
+
+def captured(value: Any, file: str, gateway: str | None = None) -> list[Ref]:
+    """Refs of a saved config: one `mcpServers` object, or a list of {file, body} with one each.
+    Their raw is {"servers", "name", "description"}.
+
+    Raises CrawlError for any other JSON, and for the config of another marketplace: one whose URLs
+    are of another's gateway, or not of `gateway` where that is given.
+    """
+    bodies = value if isinstance(value, list) and value else [value]
+    refs = []
+    for one in bodies:
+        said: Mapping[str, Any] = one if isinstance(one, Mapping) else {}
+        servers = config_of(said.get("body", said))
+        if servers is None:
+            found = f"JSON {type(value).__name__} without `mcpServers`"
+            raise CrawlError("missing_key", file, found, "the marketplace's page or config", MEND)
+        _refuse_another(servers, file, gateway)
+        name = text_of(said.get("file")) or file
+        refs.append(_captured(servers, PurePosixPath(name).stem or "config", file))
+    return refs
+
+
+def _captured(servers: dict[str, Any], stem: str, file: str) -> Ref:
+    entry = next(iter(servers.values()))
+    said = entry if len(servers) == 1 and isinstance(entry, Mapping) else {}
+    key = text_of(next(iter(servers))) if len(servers) == 1 else ""
+    raw = {
+        "servers": servers,
+        "name": text_of(said.get("mcp_list_name")) or key or stem,
+        "description": text_of(said.get("mcp_list_description")),
+    }
+    return Ref(key or stem, file, None, raw)
+
+
+def _refuse_another(servers: Mapping[str, Any], file: str, gateway: str | None) -> None:
+    entries = [entry for entry in servers.values() if isinstance(entry, Mapping)]
+    urls = " ".join(str(entry.get("url")) for entry in entries)
+    others = [one for one in _OWN_GATEWAYS if f"{one}/" in urls and one != gateway]
+    if others or (gateway and f"{gateway}/" not in urls):
+        found = f"a config for {others[0]}" if others else f"a config without {gateway}"
+        raise CrawlError("missing_key", file, found, "this marketplace's page or config", MEND)

@@ -1,0 +1,143 @@
+"""Runners: which package, image or remote server each runner of packages is told to run.
+
+What belongs here: the options of npx, uvx, dnx and docker run, and bridges to remote servers.
+What does not: which runner a line calls (`command.py`) and names of packages (`spec.py`).
+"""
+
+import re
+from itertools import pairwise
+
+from assets.marketplaces.launch.facts import Launch, but, unnamed, word_flags
+from assets.marketplaces.launch.package_spec import image_package, is_pinned, npm_spec, pypi_spec
+from assets.marketplaces.listing import Package
+
+_NPX_VALUED = {"--registry", "--cache", "--prefix", "--loglevel", "-w", "--workspace", "-c",
+               "--call", "--node-options", "--userconfig"}  # fmt: skip
+UV_VALUED = {"--python", "-p", "--with", "--with-editable", "--with-requirements", "--index-url",
+              "--extra-index-url", "--default-index", "--index", "-i", "--index-strategy",
+              "--python-preference", "--directory", "--project", "--env-file", "-w", "--pip-args",
+              "--refresh-package", "--cache-dir", "--group", "--extra"}  # fmt: skip
+CONTAINER_VALUED = {
+    "-e", "--env", "-v", "--volume", "--mount", "--name", "--network", "--net", "-p", "--publish",
+    "-w", "--workdir", "--entrypoint", "-u", "--user", "--env-file", "--platform", "--add-host",
+    "--memory", "-m", "--pull", "-l", "--label", "--cpus", "--gpus", "--dns", "-h", "--hostname",
+    "--tmpfs", "--ulimit", "--device", "--cap-add", "--cap-drop", "--security-opt", "--shm-size",
+    "--log-driver", "--log-opt", "--restart", "--cidfile", "--pid", "--ipc", "--userns", "--link",
+    "--expose", "--group-add", "--memory-swap", "--stop-signal", "--runtime", "--volumes-from",
+    "--pids-limit", "--cpuset-cpus", "-c", "--cpu-shares", "-a", "--attach", "--stop-timeout",
+}  # fmt: skip
+BRIDGES = {"mcp-remote", "supergateway", "mcp-proxy", "mcp-remote-client"}  # to a remote server
+_GATEWAY_PACKAGES = {"@smithery/cli"}
+
+
+def npx(launch: Launch, rest: list[str]) -> Launch:
+    spec, entry, own = _runner_words(rest, {"-p", "--package"}, _NPX_VALUED)
+    if spec is None:
+        return but(launch, reason=f"{launch.command} names no package")
+    named = npm_spec(spec)
+    if named is None:
+        return unnamed(launch, f"npx runs {spec[:80]!r}, which is not an npm package name")
+    if named[0] in BRIDGES and "--stdio" not in own:
+        return bridge(launch, own, named[0])
+    package = Package(type="npm", identifier=named[0], version=named[1])
+    gateway = {"hosted_gateway", "needs_account"} if named[0] in _GATEWAY_PACKAGES else set()
+    return _packaged(launch, package, spec, entry, own, gateway)
+
+
+def uvx(launch: Launch, rest: list[str], naming: set[str]) -> Launch:
+    spec, entry, own = _runner_words(rest, naming, UV_VALUED - naming)
+    if spec is None:
+        return but(launch, reason="uvx names no package")
+    named = pypi_spec(spec)
+    if named is None:
+        return unnamed(launch, f"uvx runs {spec[:80]!r}, which is not a PyPI package name")
+    if named[0] in BRIDGES and any("://" in word for word in own):
+        return bridge(launch, own, named[0])
+    package = Package(type="pypi", identifier=named[0], version=named[1])
+    return _packaged(launch, package, spec, entry, own, set())
+
+
+def dnx(launch: Launch, rest: list[str]) -> Launch:
+    spec, _, own = _runner_words(rest, set(), {"--version", "--source"})
+    if spec is None:
+        return but(launch, reason="dnx names no package")
+    name, _, version = spec.partition("@")
+    version = version or dict(pairwise(rest)).get("--version", "")
+    package = Package(type="nuget", identifier=name, version=version or None)
+    made = _packaged(launch, package, spec, None, own, set())
+    return but(made, reason="no way to run a package of type 'nuget'")
+
+
+def bridge(launch: Launch, own: tuple[str, ...], name: str) -> Launch:
+    """A program that only forwards to a remote server: the remote server is what is listed."""
+    url = next((word for word in own if re.match(r"(?i)https?://", word)), None)
+    if url is None:
+        return but(launch, reason=f"{name} names no URL to forward to")
+    pairs = list(pairwise(own))
+    mode = next((value for option, value in pairs if option == "--transport"), "")
+    sse = mode.startswith("sse") or ("--sse", url) in pairs or (name == "mcp-proxy" and not mode)
+    wanted = [value for option, value in pairs if option.lower() in ("--header", "-h")]
+    headers = [(key.strip(), value.strip()) for key, _, value in (h.partition(":") for h in wanted)]
+    if name == "mcp-proxy":  # its `--headers NAME VALUE` are two words
+        spots = [at for at, word in enumerate(own) if word in ("-H", "--headers")]
+        headers = [(own[at + 1], own[at + 2]) for at in spots if at + 2 < len(own)]
+    return but(
+        launch, url=url, transport="sse" if sse else "", headers=tuple(h for h in headers if h[0])
+    )
+
+
+def container(launch: Launch, rest: list[str]) -> Launch:
+    env: list[tuple[str, str]] = []
+    at = 0
+    while at < len(rest) and rest[at].startswith("-") and rest[at] != "--":
+        option, equals, value = rest[at].partition("=")
+        if option in CONTAINER_VALUED and not equals:
+            at += 1
+            value = rest[at] if at < len(rest) else ""
+        if option in ("-e", "--env") and value:
+            name, _, text = value.partition("=")
+            env.append((name, text))
+        at += 1
+    words = rest[at:]
+    if not words:
+        return but(launch, reason="the container command names no image")
+    package = image_package(words[0])
+    if package is None:
+        return unnamed(launch, f"{words[0][:80]!r} is not an image name")
+    made = _packaged(launch, package, words[0], None, tuple(words[1:]), set())
+    return but(made, env=(*launch.env, *env))
+
+
+def _runner_words(
+    rest: list[str], naming: set[str], valued: set[str]
+) -> tuple[str | None, str | None, tuple[str, ...]]:
+    """(package spec, entry, own arguments) of the words after a runner.
+
+    `naming` options name the package, after which the first word is the program to start; `valued`
+    options take a value that is not looked at.
+    """
+    spec: str | None = None
+    position = 0
+    while position < len(rest) and rest[position].startswith("-") and rest[position] != "--":
+        option, equals, value = rest[position].partition("=")
+        if option in naming:
+            spec = value if equals else next(iter(rest[position + 1 : position + 2]), None)
+        position += 1 if equals or option not in naming | valued else 2
+    words = [word for word in rest[position : position + 1] if word == "--"]
+    tail = rest[position + len(words) :]
+    if spec is not None:
+        return spec, tail[0] if tail else None, tuple(tail[1:])
+    return (tail[0], None, tuple(tail[1:])) if tail else (None, None, ())
+
+
+def _packaged(
+    launch: Launch,
+    package: Package,
+    spec: str,
+    entry: str | None,
+    own: tuple[str, ...],
+    flags: set[str],
+) -> Launch:
+    said = tuple(word for word in launch.args if word != spec)  # it may be called `my-server`
+    flags = flags | word_flags(said) | (set() if is_pinned(package) else {"unpinned"})
+    return but(launch, package=package, entry=entry, own_args=own, flags=flags)

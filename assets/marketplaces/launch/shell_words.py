@@ -1,0 +1,175 @@
+"""Words: a command line as words, with no secret in any of them.
+
+What belongs here: splitting, refusing shell syntax, and secrets among the arguments.
+What does not: places to fill in (`places.py`), which package a runner names (`command.py`) and the
+JSON around a command line (`config.py`).
+"""
+
+import json
+import re
+import shlex
+from dataclasses import dataclass
+
+from warehouse.sanitize.placeholders import has_password, slug, templated, unfilled
+from warehouse.sanitize.redact import MARK, redact, redact_json
+
+_LONGEST = 20_000  # characters of a command line
+_SHELLS = {"sh", "bash", "zsh", "dash", "fish", "powershell", "pwsh", "cmd"}
+_SHELL_SYNTAX = re.compile(r"[;|&<>`\n\r]|\$\(|\$\{?\w*[`(]")
+_SHELL_WORDS = {"&&", "||", ";", "|", "&", ">", ">>", "<", "<<", "2>&1"}
+_ANGLED = re.compile(r"<([A-Za-z](?:[\w .\-]{0,100}\w)?)>(?=[\s\"'/,]|$)")
+_WINDOWS = re.compile(
+    r"((?:[A-Za-z]:[\\/]|\\\\|%\w+%\\)[^\"]*?(?:\.(?:exe|cmd|bat|ps1)(?=\s|$)|$))"
+)
+_ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+
+# An option whose value is a secret: its last word names one.
+_SECRET_OPTION = re.compile(
+    r"(?i)--?(?:[\w\-]*[\-_])?(?:api-?key|key|token|secret|password|passwd|pwd|pat|credentials?"
+    r"|connection[\-_]string|dsn)"
+)
+_HEADER = re.compile(r"\s*([\w\-]{1,100})\s*:\s*(.*)", re.DOTALL)
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A command line, split: `assigned` are the variables set before it; `secrets` says that the
+    words ask for a secret (where one stood, a place to fill in stands now)."""
+
+    words: tuple[str, ...] = ()
+    assigned: tuple[tuple[str, str], ...] = ()
+    secrets: bool = False
+    reason: str | None = None  # why it cannot be read safely
+
+
+def split(command: str | None, args: tuple[str, ...]) -> Line:
+    """A command and its arguments as words without secrets, or why they are refused."""
+    if not command or not command.strip():
+        return Line(reason="no command")
+    if len(command) + sum(map(len, args)) > _LONGEST:
+        return Line(reason=f"a command line of more than {_LONGEST:,} characters")
+    shown = redact(command)[:80]
+    try:
+        words = [*_split(command.strip()), *args]
+    except _Shell:
+        return Line(reason=f"shell syntax in the command {shown!r}; a shell is never used")
+    except ValueError as error:
+        return Line(reason=f"the command {shown!r} cannot be split: {error}")
+    words, assigned = _unwrapped(words)
+    if not words or not words[0].strip():
+        return Line(reason="no command")
+    if program(words[0]) in _SHELLS:
+        return Line(reason=f"the command is a shell ({words[0][:80]!r}); a shell is never used")
+    for word in words[1:]:
+        if word in _SHELL_WORDS or "$(" in word or "`" in word or "\n" in word:
+            shown = redact(word)[:80]
+            return Line(reason=f"shell syntax in the argument {shown!r}; a shell is never used")
+    kept, secrets = without_secrets(words)
+    return Line(tuple(kept), tuple(assigned), secrets)
+
+
+def program(word: str) -> str:
+    """`/usr/bin/npx`, `C:\\node\\npx.cmd` -> "npx"."""
+    name = re.split(r"[/\\]", word)[-1].lower()
+    return re.sub(r"\.(?:exe|cmd|bat|ps1)$", "", name)
+
+
+def without_secrets(words: list[str]) -> tuple[list[str], bool]:
+    """(words, whether they ask for one): a secret value becomes the place `{name}` to fill in; of
+    a container's `-e NAME=secret` the name is left."""
+    kept: list[str] = []
+    hosted = any("@smithery/cli" in word for word in words)
+    container = program(words[0]) in ("docker", "podman") if words else False
+    asked = False
+    before = ""
+    for word in words:
+        kept.append(_without_secret(word, before, hosted=hosted, container=container))
+        asked |= kept[-1] != word or (
+            not word.startswith("-") and "=" not in before and _secret_option(before, hosted)
+        )
+        asked |= "=" in word and _secret_option(word.partition("=")[0], hosted)
+        asked |= has_password(word)
+        before = word
+    return kept, asked
+
+
+def _without_secret(word: str, before: str, *, hosted: bool, container: bool) -> str:
+    option, equals, value = word.partition("=")
+    if container and (before in ("-e", "--env") or option in ("-e", "--env")):
+        return _passed_on(word, "" if before in ("-e", "--env") else option)
+    if _secret_option(option, hosted) and option.startswith("-"):
+        return f"{option}={{{slug(option)}}}" if equals and _literal(value) else word
+    if _secret_option(before, hosted) and "=" not in before and not word.startswith("-"):
+        return f"{{{slug(before)}}}" if _literal(word) else word
+    header = _HEADER.fullmatch(word) if before.lower() in ("--header", "-h", "--headers") else None
+    if header and _literal(header[2]) and (_is_secret(header[1], header[2])):
+        return f"{header[1]}: {{{slug(header[1])}}}"
+    if word.lstrip().startswith("{") and '"' in word:
+        word = _json_without_secrets(word)
+    return templated(word)
+
+
+def _passed_on(word: str, option: str) -> str:
+    """`NAME=value` of a container's `-e`; only the name where the value is the user's to give."""
+    name, equals, value = (word.partition("=")[2] if option else word).partition("=")
+    if equals and (unfilled(value) or not value or _is_secret(name, value)):
+        return f"{option}={name}" if option else name
+    return word
+
+
+def _json_without_secrets(word: str) -> str:
+    try:
+        value = json.loads(word)
+        clean = redact_json(value)
+        return word if clean == value else json.dumps(clean, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return word
+
+
+def _is_secret(name: str, value: str) -> bool:
+    return bool(_SECRET_OPTION.fullmatch("-" + _CAMEL.sub("-", name))) or (
+        name.lower() in ("authorization", "cookie") or redact(value) != value or MARK in value
+    )
+
+
+def _secret_option(word: str, hosted: bool) -> bool:
+    if hosted and word == "--profile":
+        return True
+    return bool(_SECRET_OPTION.fullmatch(_CAMEL.sub("-", word)))
+
+
+def _literal(value: str) -> bool:
+    return bool(value) and not unfilled(value)
+
+
+class _Shell(Exception):
+    """Shell syntax in a command."""
+
+
+def _split(command: str) -> list[str]:
+    """The words of a command string; a path of Windows, whose backslashes are not escapes, stays
+    whole."""
+    windows = _WINDOWS.match(command)
+    head = [windows[1]] if windows else []
+    rest = command[windows.end() :] if windows else command
+    if _SHELL_SYNTAX.search(_ANGLED.sub("", rest)):
+        raise _Shell
+    return [*head, *shlex.split(_ANGLED.sub(r"'<\1>'", rest) if "'" not in rest else rest)]
+
+
+def _unwrapped(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
+    """The words without `cmd /c`, `env` and assignments in front; and these assignments."""
+    assigned: list[tuple[str, str]] = []
+    while words:
+        name = program(words[0])
+        if name == "cmd" and [word.lower() for word in words[1:2]] in (["/c"], ["/k"]):
+            words = words[2:]
+        elif name == "env" and len(words) > 1 and not words[1].startswith("-"):
+            words = words[1:]
+        elif len(words) > 1 and (found := _ASSIGNED.fullmatch(words[0])):
+            assigned.append((found[1], found[2]))
+            words = words[1:]
+        else:
+            break
+    return words, assigned

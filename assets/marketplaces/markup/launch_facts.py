@@ -1,0 +1,166 @@
+"""Page: finds launch facts in the HTML of a server's page, by rules that are named.
+
+What belongs here: every JSON object with `mcpServers` in `<pre>`, `<code>` and script strings, and
+links to bundles; which rule matched is kept as evidence.
+What does not: tags and texts (`markup.py`), what an entry means (`config.py`) and fetching
+(`http.py`, `browser.py`).
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+from urllib.parse import urlsplit
+
+from assets.marketplaces.markup.html import Tag, tokens
+from assets.marketplaces.markup.js_literal import NotALiteral, read_literal
+
+_BLOCKS = ("pre", "code", "script", "h1", "h2", "h3", "title", "p")
+_DEEPEST = 8  # blocks inside blocks
+_STREAMED = re.compile(r"S:\w+")  # a part that React sends after the page, `<div hidden id="S:0">`
+_CONFIG = re.compile(r"[\"']?mcpServers[\"']?\s{0,20}:\s{0,20}(?=\{)")
+_TRIED = 40  # places of one page at which a config is looked for
+
+
+@dataclass(frozen=True)
+class Found:
+    """A launch fact and the rule that found it."""
+
+    rule: str  # pre, code, script, link
+    servers: dict[str, Any]  # the members of `mcpServers`; empty for a link
+    bundle: str | None = None  # URL of an .mcpb
+    sha256: str | None = None
+    part: str = ""  # the id of the streamed part in which it stood
+
+
+@dataclass(frozen=True)
+class Block:
+    """The text of one element, and the streamed part it stands in."""
+
+    name: str
+    text: str
+    part: str = ""
+
+
+class Blocks:
+    """What matters of a page: texts of blocks in order of their ends, links, what `<meta>` says,
+    the canonical address and the bundles it links."""
+
+    def __init__(self, source: str) -> None:
+        self.blocks: list[Block] = []
+        self.links: list[str] = []
+        self.bundles: list[tuple[str, str | None]] = []
+        self.meta: dict[str, str] = {}
+        self.canonical = ""
+        self._open: list[tuple[str, list[str]]] = []
+        self._divs: list[str] = []
+        for token in tokens(source):
+            if isinstance(token, str):
+                for _, parts in self._open:
+                    parts.append(token)
+            elif token.ends:
+                self._end(token.name)
+            else:
+                self._start(token)
+        while self._open:  # a page may end inside a block
+            self._close()
+
+    def first(self, name: str) -> str | None:
+        """The text of the first element of this name."""
+        return next((block.text.strip() for block in self.blocks if block.name == name), None)
+
+    @property
+    def host(self) -> str:
+        """The host the page says it is of, "" where it does not."""
+        return _host(self.canonical) or _host(self.meta.get("og:url", ""))
+
+    def _start(self, tag: Tag) -> None:
+        if tag.name in _BLOCKS and len(self._open) < _DEEPEST:
+            self._open.append((tag.name, []))
+        elif tag.name == "div":
+            found = tag.attributes.get("id", "") if "S:" in tag.source else ""
+            self._divs.append(found if _STREAMED.fullmatch(found) else "")
+        elif tag.name == "a":
+            self._link(tag.attributes)
+        elif tag.name == "meta":
+            said = tag.attributes
+            self.meta.setdefault(
+                said.get("name") or said.get("property", ""), said.get("content", "")
+            )
+        elif tag.name == "link" and (said := tag.attributes).get("rel", "").lower() == "canonical":
+            self.canonical = self.canonical or said.get("href", "")
+
+    def _link(self, said: dict[str, str]) -> None:
+        href = said.get("href", "").strip()
+        if href:
+            self.links.append(href)
+        if re.search(r"\.mcpb(?:[?#]|$)", href):
+            self.bundles.append((href, said.get("data-sha256")))
+
+    def _end(self, name: str) -> None:
+        if name == "div" and self._divs:
+            self._divs.pop()
+        while any(opened == name for opened, _ in self._open):
+            if self._close() == name:
+                return
+
+    def _close(self) -> str:
+        name, parts = self._open.pop()
+        part = next((one for one in reversed(self._divs[-50:]) if one), "")
+        self.blocks.append(Block(name, "".join(parts), part))
+        return name
+
+
+def find_config(source: str) -> Found | None:
+    """The first launch fact of a page: a config in `<pre>` or `<code>`, then one in a script, then
+    a link to a bundle. None where the page's source holds none."""
+    return next(find_configs(Blocks(source)), None)
+
+
+def find_configs(page: Blocks) -> Iterator[Found]:
+    """Every launch fact of a page, in that order."""
+    tried = _TRIED
+    for rules in (("pre", "code"), ("script",)):
+        for block in page.blocks:
+            if block.name not in rules or "mcpServers" not in block.text or tried <= 0:
+                continue
+            tried -= 1
+            servers = config_in(block.text)
+            if servers:
+                yield Found(block.name, servers, part=block.part)
+    for href, sha256 in page.bundles[:1]:
+        yield Found("link", {}, bundle=href, sha256=sha256)
+
+
+def config_in(text: str) -> dict[str, Any] | None:
+    """The members of the first readable `mcpServers` object in a text, plain or inside a string."""
+    for candidate in (text, _unescape(text)):
+        for found in islice(_CONFIG.finditer(candidate), _TRIED):
+            servers = _json_at(candidate, found.end())
+            if isinstance(servers, dict) and servers:
+                return servers
+    return None
+
+
+def _json_at(text: str, at: int) -> Any:
+    try:
+        return json.JSONDecoder().raw_decode(text, at)[0]
+    except (ValueError, RecursionError):
+        try:
+            return read_literal(text, at)[0]
+        except NotALiteral:
+            return None
+
+
+def _unescape(text: str) -> str:
+    """A script's string literal as the text it stands for, roughly: one level of backslashes."""
+    return text.replace('\\"', '"').replace("\\n", "\n").replace("\\\\", "\\")
+
+
+def _host(url: str) -> str:
+    try:
+        return (urlsplit(url).hostname or "").lower()
+    except ValueError:
+        return ""

@@ -1,0 +1,117 @@
+"""Serverjson: one `server.json` of the registry's five dated schemas as a listing.
+
+What belongs here: snake_case (2025-07-09, and the undated records before it) and camelCase
+(2025-09-16, 09-29, 10-17, 12-11 and whatever follows) as one form, and which package or remote of a
+record is taken.
+What does not: the envelope and its paging (`registry.py`), one package or remote (`offers.py`).
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import ValidationError
+
+from assets.marketplaces.listing import Listing
+from assets.marketplaces.server_json.inputs import text
+from assets.marketplaces.server_json.packages import Facts, package_facts, remote_offer
+from warehouse.sanitize.redact import redact
+
+_SNAKE_SCHEMA = "2025-07-09"
+_SNAKE_KEYS = {"registry_type", "registry_name", "transport_type", "environment_variables"}
+# Names of the records before the first dated schema.
+_OLD_NAMES = {"registryName": "registryType", "transportType": "type"}
+_LAUNCHED_HERE = ("npm", "pypi", "mcpb")
+
+
+def server_listing(server: Any, marketplace: str) -> Listing:
+    """The listing of one server.json. Raises ValueError where it has no name; any other fault
+    makes a listing that is not runnable and says why."""
+    name = server.get("name") if isinstance(server, dict) else None
+    if not isinstance(name, str) or not name.strip():
+        raise ValueError("the record has no server.name")
+    repository = server.get("repository")
+    said = repository.get("url") if isinstance(repository, dict) else repository
+    folder = repository.get("subfolder") if isinstance(repository, dict) else None
+    identity: Facts = {
+        "marketplace": marketplace,
+        "native_id": name.strip(),
+        "name": redact(text(server.get("title")) or name),
+        "description": redact(text(server.get("description"))),
+        "repository": redact(text(said)) or None,
+        "subfolder": redact(text(folder)).strip("/") or None,
+    }
+    try:
+        return Listing(**identity, **_launch(server))
+    except (ValidationError, RecursionError, TypeError, ValueError, AttributeError) as error:
+        reason = f"malformed: {redact(str(error)).splitlines()[0]}"
+        return Listing(**identity, runnable=False, reason=reason[:300])
+
+
+def _launch(server: dict[str, Any]) -> Facts:
+    """Launch fields of the best offer, and which one it was."""
+    packages, remotes = _normal(server, "packages"), _normal(server, "remotes")
+    offers = [(f"packages[{at}]", _read(package_facts, one)) for at, one in enumerate(packages)]
+    offers += [(f"remotes[{at}]", _read(remote_offer, one)) for at, one in enumerate(remotes)]
+    if not offers:
+        return {"runnable": False, "reason": "the record names no package and no remote"}
+    place, facts = min(offers, key=lambda offer: _rank(offer[1]))
+    return facts | {"evidence": place}
+
+
+def _read(reader: Callable[[dict[str, Any]], Facts], one: Any) -> Facts:
+    """A malformed offer does not hide the others."""
+    if not isinstance(one, dict):
+        return {"runnable": False, "reason": f"malformed: {type(one).__name__}, not an object"}
+    try:
+        return reader(one)
+    except (ValidationError, TypeError, ValueError, AttributeError) as error:
+        reason = f"malformed: {redact(str(error)).splitlines()[0]}"
+        return {"runnable": False, "reason": reason[:300]}
+
+
+def _rank(facts: Facts) -> int:
+    """What starts here over stdio comes first, then what starts here, images, remotes and what
+    cannot be run; among equals the first of the record."""
+    package = facts.get("package")
+    if not facts["runnable"]:
+        return 4 if package else 5
+    if package is None:
+        return 3
+    if package.type not in _LAUNCHED_HERE:
+        return 2
+    return 0 if facts["transport"] == "stdio" else 1
+
+
+def _normal(server: dict[str, Any], key: str) -> list[Any]:
+    """Packages or remotes in camelCase. Raises ValueError where they are not a list. Nothing else
+    of a record is looked at: a README of 30 KB may stand in its `_meta`."""
+    found = server.get(key) or []
+    if not isinstance(found, list):
+        raise ValueError(f"{key} is not a list")
+    dated = _SNAKE_SCHEMA in text(server.get("$schema"))
+    if not dated and not any(isinstance(one, dict) and _SNAKE_KEYS & one.keys() for one in found):
+        return found
+    made = _camel(found)
+    for one in made:
+        if isinstance(one, dict):
+            one |= {new: one[old] for old, new in _OLD_NAMES.items() if old in one}
+            one.setdefault("identifier", one.get("name"))
+    return made
+
+
+def _camel(value: Any, *, names: bool = False) -> Any:
+    """snake_case members as camelCase. The keys of `variables` are the author's names and stay."""
+    if isinstance(value, list):
+        return [_camel(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key if names else camel_name(key): _camel(item, names=key == "variables")
+        for key, item in value.items()
+    }
+
+
+def camel_name(key: str) -> str:
+    """`is_latest` as `isLatest`."""
+    return re.sub(r"(?<=[a-z0-9])_([a-z0-9])", lambda found: found[1].upper(), key)

@@ -1,0 +1,85 @@
+"""Identifiers: which package a package of a server.json is, and how its runner is told.
+
+What belongs here: names, versions and digests as npm, PyPI, images and bundles write them.
+What does not: the command line around them (`offers.py`).
+"""
+
+import re
+from typing import Any
+
+from assets.marketplaces.launch.command import is_exact, npm_spec, pypi_spec
+from assets.marketplaces.listing import Package
+from assets.marketplaces.server_json.inputs import text
+from warehouse.sanitize.redact import redact
+
+NO_RUNNER = ("nuget", "cargo")
+
+_DEFAULT_IMAGE_HOSTS = ("docker.io", "index.docker.io", "hub.docker.com", "registry-1.docker.io")
+_RANGE = re.compile(r"\s*(?:[<>]=?|[!~]=|={2,3})\s*\S")
+
+
+def identity(kind: str, identifier: str, package: dict[str, Any]) -> tuple[Package | None, str]:
+    """(the package, how a runner is told which), or (None, why it cannot be read)."""
+    version = text(package.get("version")).strip() or None
+    digest = _digest(text(package.get("fileSha256")))
+    if kind == "npm":
+        npm = npm_spec(identifier)
+        if npm is None:
+            return None, f"{redact(identifier)[:80]!r} is not an npm package name"
+        name, version = npm[0], version or npm[1]
+        made = Package(type="npm", identifier=name, version=version, digest=digest)
+        return made, f"{name}@{version}" if version else name
+    if kind == "pypi":
+        pypi = pypi_spec(identifier)
+        if pypi is None:
+            return None, f"{redact(identifier)[:80]!r} is not a PyPI package name"
+        made = Package(type="pypi", identifier=pypi[0], version=version or pypi[1], digest=digest)
+        extras = re.search(r"\[[^\]]*\]", identifier)
+        return made, _pypi_requirement(pypi[0] + (extras[0] if extras else ""), made.version)
+    if kind == "oci":
+        return _image(identifier, version, digest, text(package.get("registryBaseUrl")))
+    if kind == "mcpb" and not identifier.startswith(("http://", "https://")):
+        return None, f"the bundle {redact(identifier)[:80]!r} is not an http(s) URL"
+    if kind == "mcpb" or kind in NO_RUNNER:
+        made = Package(type=kind, identifier=redact(identifier), version=version, digest=digest)  # type: ignore[arg-type]
+        return made, identifier
+    return None, f"no way to run a package of type {kind[:40]!r}"
+
+
+def _pypi_requirement(name: str, version: str | None) -> str:
+    """How uvx is told a release: an exact one, a range that is one, or none at all."""
+    if version == "latest":
+        return f"{name}@latest"
+    if version and _RANGE.match(version):
+        return name + version.replace(" ", "")
+    if version and (is_exact(version) or re.fullmatch(r"[\d.]+\*", version)):
+        return f"{name}=={version}"
+    return name  # npm's `^1.2` and the like mean nothing to it
+
+
+def _image(
+    identifier: str, version: str | None, digest: str | None, base_url: str
+) -> tuple[Package | None, str]:
+    """An image with its tag and digest, wherever the record puts them."""
+    name, _, pinned = identifier.partition("@")
+    path, colon, tag = name.rpartition(":")
+    if not colon or "/" in tag:
+        path, tag = name, ""
+    if version and version.startswith("sha256:"):
+        pinned, version = pinned or version, None
+    host = re.sub(r"^https?://", "", base_url).split("/")[0].lower()
+    first = path.split("/")[0]
+    if host and host not in _DEFAULT_IMAGE_HOSTS and "." not in first and ":" not in first:
+        path = f"{host}/{path}"
+    if not re.fullmatch(r"[A-Za-z0-9][\w.\-:/]{0,250}", path, re.ASCII):
+        return None, f"{redact(identifier)[:80]!r} is not the name of an image"
+    tag = tag or version or ""
+    made = Package(
+        type="oci", identifier=path, version=tag or None, digest=_digest(pinned) or digest
+    )
+    return made, path + (f":{tag}" if tag else "") + (f"@{pinned}" if pinned else "")
+
+
+def _digest(said: str) -> str | None:
+    found = re.fullmatch(r"(?:sha256:)?([0-9a-fA-F]{64})", said.strip())
+    return f"sha256:{found[1].lower()}" if found else None

@@ -1,0 +1,138 @@
+"""Inputs: what a user must give a server, as a marketplace declares it.
+
+What belongs here: server.json's variables and headers with their `{templates}`, and the
+properties of a JSON Schema of settings. Nothing here keeps the value of a secret.
+What does not: an `env` object of plain values (`config.py`), arguments (`arguments.py`) and
+which launch they serve.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from assets.marketplaces.listing import EnvVar, Header
+from warehouse.sanitize.redact import MARK, is_secret_name, redact
+
+Input = TypeVar("Input", EnvVar, Header)
+
+_BRACED = re.compile(r"\{([A-Za-z_][\w.\-]{0,80})\}")
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A template with its declared variables filled in; `open` ones are left for the user."""
+
+    text: str
+    open: tuple[str, ...] = ()
+    required: bool = False  # an open one is
+    secret: bool = False  # one of its variables is
+
+
+def text(value: Any) -> str:
+    """A JSON scalar as a text, "" for anything else."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, str | int | float) else ""
+
+
+def objects(value: Any, what: str) -> list[dict[str, Any]]:
+    """A list of JSON objects; absent is empty. Raises ValueError that names `what` it is not."""
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        raise ValueError(f"{what} is not a list of objects")
+    return value
+
+
+def is_secret(name: str, declared: Any, value: str = "", kind: str = "") -> bool:
+    """Whether an input is secret: as declared, else by its name, always by a value that is one."""
+    if declared is True or (value and redact(value) != value):
+        return True
+    harmless = value.lower() in ("true", "false") or value.isdigit()
+    if declared is False or harmless or kind in ("boolean", "number", "integer", "filepath"):
+        return False
+    return is_secret_name(name)
+
+
+def needed(one: Mapping[str, Any]) -> bool:
+    """Whether an input is required; some authors write `required`."""
+    said = one.get("isRequired")
+    return (one.get("required") if said is None else said) is True
+
+
+def declared(one: Mapping[str, Any], kind: type[Input]) -> Input:
+    """One environment variable or header of server.json. Raises ValueError where it has no name."""
+    name = text(one.get("name")).strip()
+    if not name:
+        raise ValueError("an input has no name")
+    value = stated(one)
+    filled = fill(value, one.get("variables"))
+    secret = is_secret(name, one.get("isSecret"), value, text(one.get("format"))) or filled.secret
+    keep = value and not (secret or filled.open or MARK in filled.text)
+    about = text(one.get("description"))
+    if filled.open and secret:  # `Bearer {token}`: how the secret is sent, without the secret
+        about = f"{about} (sent as {filled.text!r})".strip()
+    return kind(
+        name=redact(name),
+        required=needed(one) or filled.required,
+        secret=secret,
+        default=filled.text if keep else None,
+        description=redact(about) or None,
+    )
+
+
+def fill(template: str, variables: Any) -> Filled:
+    """A template with each declared variable replaced by its value or default. A secret is never
+    filled in, and a name that is not declared stays as it is."""
+    known = variables if isinstance(variables, Mapping) else {}
+    left: list[str] = []
+    secrets: list[str] = []
+
+    def put(found: re.Match[str]) -> str:
+        name, one = found[1], known.get(found[1])
+        if not isinstance(one, Mapping):
+            return found[0]
+        value = stated(one)
+        if is_secret(name, one.get("isSecret"), value, text(one.get("format"))):
+            secrets.append(name)
+        elif value:
+            return value
+        left.append(name)
+        return found[0]
+
+    filled = _BRACED.sub(put, template)
+    required = any(known[name].get("isRequired") is True for name in left)
+    return Filled(redact(filled), tuple(left), required, bool(secrets))
+
+
+def schema_inputs(schema: Any) -> list[tuple[EnvVar, Mapping[str, Any]]]:
+    """Each property of a JSON Schema of settings as an input, with the property itself."""
+    if not isinstance(schema, Mapping):
+        return []
+    properties, required = schema.get("properties"), schema.get("required")
+    needed = [one for one in required if isinstance(one, str)] if isinstance(required, list) else []
+    made = []
+    for name, one in (properties if isinstance(properties, Mapping) else {}).items():
+        one = one if isinstance(one, Mapping) else {}
+        value, kind = text(one.get("default")), text(one.get("type"))
+        marked = one.get("format") == "password" or one.get("writeOnly") is True
+        secret = is_secret(name, marked or None, value, kind)
+        made.append(
+            (
+                EnvVar(
+                    name=redact(name),
+                    required=name in needed,
+                    secret=secret,
+                    default=value if value and not secret and MARK not in value else None,
+                    description=redact(text(one.get("description"))) or None,
+                ),
+                one,
+            )
+        )
+    return made
+
+
+def stated(one: Mapping[str, Any]) -> str:
+    """The value that is set, else the default."""
+    return text(one.get("value")) or text(one.get("default"))

@@ -1,0 +1,188 @@
+"""Redact: takes secrets out of text and JSON before anything is returned or stored.
+
+What belongs here: the cut, and the walk over JSON.
+What does not: finding a secret by its name (`named.py`) or by its form (`credentials.py`), which
+names carry one (`secret_names.py`), which variables a server needs (`command.py` keeps a secret's
+*name*).
+
+`redact` is idempotent and leaves JSON text parseable: the mark holds no quote and no backslash, and
+what it replaces never crosses a quote. Names stay, places to fill in (`<KEY>`, `${KEY}`) stay.
+Linear time: repeats are bounded or possessive, and a value that was taken is not looked at again.
+100 KB cost 10-13 ms as text and 20 as parsed JSON on a core where `json.loads` of it took 3 ms.
+"""
+
+from typing import Any
+
+from warehouse.sanitize.credential_patterns import Span, credentials
+from warehouse.sanitize.labelled_secrets import ONLY_IN_QUERIES, SCHEME, convincing, named
+from warehouse.sanitize.secret_names import (
+    MARK,
+    is_credible,
+    is_firm,
+    is_place,
+    is_secret_name,
+    words_of,
+)
+
+__all__ = ["MARK", "REDACT_VERSION", "is_secret_name", "redact", "redact_json"]
+
+REDACT_VERSION = 2  # part of every page's key: a page stored by an older redaction is read anew
+
+_PASSES = 8  # a cut may bring two neighbours together; the second pass finds nothing in most texts
+_LAUNCH = frozenset(("env", "environment", "environ", "environmentvariables", "headers"))
+_SHORTEST = 6  # characters of a text that may hold a name and its secret
+_HEADER_OPTIONS = ("-H", "--header")
+
+
+def redact(text: str) -> str:
+    """The text with every known form of secret replaced by "[redacted]"; half of a surrogate pair,
+    which no file can hold, becomes U+FFFD."""
+    if not text.isascii():
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    for _ in range(_PASSES):
+        cleaned = _cut(text, [*named(text), *credentials(text)])
+        if cleaned == text:
+            break
+        text = cleaned
+    return text
+
+
+def _cut(text: str, spans: list[Span]) -> str:
+    """The text with the spans, and marks that touch them, each as one mark."""
+    if not spans:
+        return text
+    pieces: list[str] = []
+    done = 0
+    for start, end in sorted(spans):
+        if end <= done:
+            continue
+        if start > done or not pieces:
+            pieces += [text[done:start], MARK]
+        done = end
+    return "".join([*pieces, text[done:]])
+
+
+def redact_json(value: Any) -> Any:
+    """A copy of a JSON value: texts redacted, and values of inputs marked secret blanked.
+
+    A text is blanked where a sibling `isSecret` / `is_secret` marks its `value` or `default`, a
+    sibling `name` names a secret, its own key does, or the option before it in a list does.
+    """
+    if isinstance(value, str):
+        return redact(value)
+    texts = list(_texts(value))
+    changed = {old: new for old, new in zip(texts, _all_redacted(texts), strict=True) if old != new}
+    return _rebuilt(value, changed)
+
+
+def _all_redacted(texts: list[str]) -> list[str]:
+    """Each text redacted. All at once, parted by a character that no form reaches across."""
+    if any("\x00" in text for text in texts):
+        return [redact(text) for text in texts]
+    return redact("\x00".join(texts)).split("\x00") if texts else []
+
+
+def _texts(value: Any) -> dict[str, None]:
+    """Every text and key of a JSON value that is long enough to hold a secret, once; a stack,
+    because the nesting may be the attack."""
+    found: dict[str, None] = {}
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, dict):
+            found.update(dict.fromkeys(key for key in item if _may_change(key)))
+            item = item.values()
+        for member in item if not isinstance(item, str) else ():
+            if isinstance(member, str):
+                if _may_change(member):
+                    found[member] = None
+            elif isinstance(member, dict | list):
+                stack.append(member)
+    return found
+
+
+def _may_change(text: str) -> bool:
+    return len(text) >= _SHORTEST or not text.isascii()  # half of a surrogate pair is short
+
+
+def _rebuilt(value: Any, changed: dict[str, str]) -> Any:
+    root: list[Any] = [value]
+    stack: list[tuple[Any, Any, Any, bool]] = [(root, 0, value, False)]
+    while stack:
+        holder, place, item, launch = stack.pop()
+        made: Any
+        if isinstance(item, dict):
+            blank = _blanked(item, launch=launch)
+            made = {}
+            for key, member in item.items():
+                name = changed.get(key, key)
+                made[name] = blank[key] if key in blank else _leaf(member, changed)
+                if isinstance(member, dict | list):
+                    stack.append((made, name, member, key.lower() in _LAUNCH))
+        elif isinstance(item, list):
+            made = [_leaf(member, changed) for member in item]
+            for at, member in enumerate(item):
+                if isinstance(member, dict | list):
+                    stack.append((made, at, member, launch))
+                elif at and (blanked := _after_option(item[at - 1], member)) is not None:
+                    made[at] = blanked
+        else:
+            made = item
+        holder[place] = made
+    return root[0]
+
+
+def _leaf(member: Any, changed: dict[str, str]) -> Any:
+    return changed.get(member, member) if isinstance(member, str) else member
+
+
+def _blanked(item: dict[str, Any], *, launch: bool) -> dict[str, str]:
+    """The members of an object whose value is a secret, and what stands there instead."""
+    marked = item.get("isSecret") is True or item.get("is_secret") is True
+    label = item.get("name") or item.get("key")
+    label = label if isinstance(label, str) and len(label) <= 80 else ""
+    found: dict[str, str | None] = {}
+    for key, value in item.items():
+        if not isinstance(value, str) or not value:
+            continue
+        if key in ("value", "default"):
+            option, equals, own = (
+                value.partition("=") if value.startswith("--") else ("", "", value)
+            )
+            if marked:
+                found[key] = None if is_place(own) else option + equals + MARK
+            elif is_secret_name(label) and (blank := _blank(label, own, launch=launch)):
+                found[key] = option + equals + blank
+        elif is_secret_name(key):
+            found[key] = _blank(key, value, launch=launch)
+        elif launch and is_credible(value, 20) and not is_place(value):
+            found[key] = MARK
+    return {key: text for key, text in found.items() if text is not None}
+
+
+def _blank(name: str, value: str, *, launch: bool) -> str | None:
+    """The value of a secret name without its secret ("Bearer [redacted]"), or None where it is not
+    one. `launch`: it stands in `env` or `headers`, where a name leaves no doubt."""
+    scheme = SCHEME.match(value)
+    rest = value[scheme.end() :] if scheme else value
+    name = name.lstrip("-")
+    bare = words_of(name) in (["key"], ["keys"])
+    doubt = 0 if launch or is_firm(name) else 16 if bare else 8
+    if is_place(rest) or not convincing(rest, doubt, plain=launch or name.upper() == name):
+        return None
+    return value[: len(value) - len(rest)] + MARK
+
+
+def _after_option(before: Any, value: Any) -> str | None:
+    """What stands for a list's text after `--api-key` or `--header`, or None to read it as text."""
+    if not isinstance(before, str) or not isinstance(value, str) or not before.startswith("-"):
+        return None
+    if before.startswith("--") and "=" not in before:
+        name = before.lstrip("-")
+        if is_secret_name(name) or name.lower() in ONLY_IN_QUERIES - {"config"}:
+            return None if value.startswith("--") or is_place(value) else MARK
+    name, colon, rest = value.partition(":")
+    if before in _HEADER_OPTIONS and colon and is_secret_name(name):
+        blank = _blank(name, rest.lstrip(), launch=True)
+        return None if blank is None else value[: len(value) - len(rest.lstrip())] + blank
+    return None

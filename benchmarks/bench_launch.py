@@ -26,11 +26,11 @@ from typing import Any
 
 from assets.marketplaces.listing import EnvVar, Listing, Package
 from assets.marketplaces.server_json.document import server_listing
-from assets.servers.deploy import deploy
-from assets.servers.policy import DeployPolicy
-from assets.servers.recipe import Unlaunchable, plan_recipe
-from assets.servers.resolve import Resolver
-from assets.servers.toolchain import find_toolchain
+from assets.servers.deploy.deploy import deploy
+from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.packages.resolve import Resolver
+from assets.servers.recipes.recipe import Unlaunchable, plan_recipe
+from assets.servers.sandbox.toolchain import find_toolchain
 from warehouse.ledger.ledger import Ledger
 from warehouse.statistics import wilson
 from warehouse.storage.blobs import Blobs

@@ -26,17 +26,17 @@ from typing import Any
 import anyio
 
 from assets.marketplaces.listing import Listing, Package
-from assets.servers.bundle import SERVER
-from assets.servers.certificate import certify
-from assets.servers.deploy import deploy
-from assets.servers.fetch import ensure_artifact
-from assets.servers.launch import SandboxPolicy
-from assets.servers.local import launch_of
-from assets.servers.policy import DeployPolicy
-from assets.servers.probe import probe
-from assets.servers.recipe import Recipe, Unlaunchable, plan_recipe
-from assets.servers.resolve import Resolver
-from assets.servers.toolchain import find_toolchain
+from assets.servers.certificate.certificate import certify
+from assets.servers.deploy.deploy import deploy
+from assets.servers.deploy.package import launch_of
+from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.packages.fetch import ensure_artifact
+from assets.servers.packages.mcpb import SERVER
+from assets.servers.packages.resolve import Resolver
+from assets.servers.probe.probe import probe
+from assets.servers.recipes.recipe import Recipe, Unlaunchable, plan_recipe
+from assets.servers.sandbox.spec import SandboxPolicy
+from assets.servers.sandbox.toolchain import find_toolchain
 from benchmarks.bench_launch import known
 from warehouse.fleet import LocalFleet
 from warehouse.ledger.ledger import Ledger

@@ -159,9 +159,9 @@ def _publish(place: Path, every: float, versions: list[str]) -> None:
 
 def _serve(place: Path) -> None:
     """The server alone, until it is told to end."""
+    from assets.servers.calls.log import Outcomes
     from serving.meta import HttpSettings, MetaPolicy, run_http
     from serving.meta.tokens import token_of
-    from serving.outcomes import Outcomes
     from serving.router import ServedRouter
 
     bench = token_of(

@@ -1,7 +1,7 @@
 """The commands `login` and `logout`: a person's account at a remote server.
 
 What belongs here: their arguments and what they print. What does not: OAuth
-(`assets/servers/oauth.py`).
+(`assets/servers/credentials/oauth.py`).
 """
 
 import webbrowser
@@ -42,8 +42,8 @@ def login(
     ] = False,
 ) -> None:
     """Log in to a remote server that asks for OAuth; nightly probes renew it by themselves."""
-    from assets.servers.oauth import log_in
-    from assets.servers.secrets import OAuthChoice
+    from assets.servers.credentials.oauth import log_in
+    from assets.servers.credentials.secrets import OAuthChoice
 
     def show(address: str) -> None:
         typer.echo(f"open in a browser to log in:\n{address}", err=True)
@@ -69,7 +69,7 @@ def login(
 @app.command()
 def logout(url: Url) -> None:
     """Forget the login of a remote server. The server is not told: revoke it there if need be."""
-    from assets.servers.oauth import TokenStore
+    from assets.servers.credentials.oauth import TokenStore
 
     server_id = _server_id(url)
     forgotten = TokenStore(load_settings().state_path(), server_id).forget()
@@ -77,7 +77,7 @@ def logout(url: Url) -> None:
 
 
 def _server_id(url: str) -> str:
-    from assets.servers.named import address
+    from assets.servers.recipes.names import address
 
     try:
         parts = urlsplit(url)

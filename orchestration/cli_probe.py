@@ -34,9 +34,9 @@ def probe(
     to a table. Exit 0 when the outcome has a kind, whatever it is."""
     from dataclasses import replace
 
-    from assets.servers.byhand import TargetError, probe_target, refused
-    from assets.servers.policy import with_network
-    from assets.servers.sandbox import SandboxUnavailable
+    from assets.servers.adhoc import TargetError, probe_target, refused
+    from assets.servers.deploy.policy import with_network
+    from assets.servers.sandbox.process import SandboxUnavailable
     from orchestration.resources import launcher, open_warehouse
 
     given = list(target or [])

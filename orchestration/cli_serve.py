@@ -15,7 +15,7 @@ from orchestration.settings import Settings, load_settings
 from orchestration.terminal import fail, print_json
 
 if TYPE_CHECKING:
-    from serving.calls.caller import Caller
+    from assets.servers.calls.caller import Caller
     from serving.meta.policy import HttpSettings, MetaPolicy
     from serving.router import ServedRouter
 
@@ -44,10 +44,10 @@ def serve(
     ] = None,
 ) -> None:
     """The MCP meta-server: find_tools, describe_tool, call_tool, report_outcome for any client."""
+    from assets.servers.calls.log import Outcomes
     from serving.meta.policy import TokenError
     from serving.meta.stdio import run_stdio
     from serving.meta.streamable import run_http
-    from serving.outcomes import Outcomes
     from serving.router import ServedRouter
 
     settings = load_settings()
@@ -113,8 +113,8 @@ def _caller(settings: Settings, router: "ServedRouter") -> "Caller | None":
     """Who runs tools, by the recipes of whatever index is served at that moment."""
     if not settings.serve.calls:
         return None
+    from assets.servers.calls.caller import Caller, CallLimits
     from orchestration.launching import deploy_policy
-    from serving.calls.caller import Caller, CallLimits
 
     limits = CallLimits(sessions=settings.serve.warm_servers, idle_s=settings.serve.warm_s)
     return Caller(

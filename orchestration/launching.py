@@ -7,11 +7,11 @@ for `toolmill serve` calls tools where Dagster is not installed.
 from pathlib import Path
 from secrets import token_bytes
 
-from assets.servers.accounts import Accounts
-from assets.servers.launch import SandboxPolicy
-from assets.servers.policy import DeployPolicy, Network
-from assets.servers.remote import RemotePolicy
-from assets.servers.secrets import OAuthChoice, Secrets, ServerSecrets
+from assets.servers.credentials.accounts import Accounts
+from assets.servers.credentials.secrets import OAuthChoice, Secrets, ServerSecrets
+from assets.servers.deploy.policy import DeployPolicy, Network
+from assets.servers.remote.probe import RemotePolicy
+from assets.servers.sandbox.spec import SandboxPolicy
 from orchestration.settings import Settings
 from warehouse.storage.files import locked, write_atomically
 

@@ -12,7 +12,7 @@ from assets.contracts.quarantine import held_tools
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.marketplaces.crawl.crawl import adapter
 from assets.marketplaces.listing_table import LISTINGS
-from assets.servers.rows import DEPLOYMENTS
+from assets.servers.deploy.table import DEPLOYMENTS
 from assets.synthesis.judging.judge import JUDGEMENTS
 from assets.synthesis.writing.compose import PAIRS
 from orchestration.night import Night

@@ -16,7 +16,7 @@ import polars as pl
 from assets.catalogue.catalogue import CATALOGUE
 from assets.contracts.clear import firewall
 from assets.contracts.snapshot import SNAPSHOTS
-from assets.servers.rows import DEPLOYMENTS
+from assets.servers.deploy.table import DEPLOYMENTS
 from assets.synthesis.rows import JUDGEMENTS, PAIRS, accepted
 from assets.vectors.index import TOOL, VECTORS
 from assets.vectors.summaries import SUMMARIES

@@ -21,7 +21,7 @@ from assets.catalogue.disagreements import disagreements
 from assets.catalogue.identity import Component, components
 from assets.catalogue.keys import LEVELS
 from assets.marketplaces.listing import Listing
-from assets.servers.recipe import server_id
+from assets.servers.recipes.recipe import server_id
 from warehouse.storage.digest import canonical_json, digest
 from warehouse.storage.tables import TableSpec
 

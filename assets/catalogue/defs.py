@@ -14,7 +14,7 @@ from assets.catalogue.report import figures, tables
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.marketplaces.listing import from_row
 from assets.marketplaces.listing_table import LISTINGS
-from assets.servers.rows import DEPLOYMENTS
+from assets.servers.deploy.table import DEPLOYMENTS
 from warehouse.audit import (
     Verdict,
     expect_between,

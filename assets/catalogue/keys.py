@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from assets.marketplaces.listing import Listing, Package
-from assets.servers.recipe import normalised
+from assets.servers.recipes.recipe import normalised
 from warehouse.sanitize.redact import MARK
 
 LEVELS = ("package", "url", "repository", "name")  # strongest first

@@ -23,7 +23,7 @@ from assets.contracts.snapshot import (
     snapshot,
 )
 from assets.partitions import close_night_after, marketplaces
-from assets.servers.rows import DEPLOYMENTS
+from assets.servers.deploy.table import DEPLOYMENTS
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
 from warehouse.publish import Published, audited, publish
 from warehouse.storage.tables import plan

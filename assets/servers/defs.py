@@ -10,10 +10,10 @@ from assets.contracts.shown import table
 from assets.marketplaces.listing import from_row
 from assets.marketplaces.listing_table import LISTINGS
 from assets.partitions import close_night_after, marketplaces
-from assets.servers.night import deploy_listings, summary
-from assets.servers.policy import DeployPolicy
-from assets.servers.rows import DEPLOYMENTS
-from assets.servers.taxonomy import KINDS
+from assets.servers.deploy.plan import deploy_listings, summary
+from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.deploy.table import DEPLOYMENTS
+from assets.servers.probe.failure_kinds import KINDS
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_present, expect_unique
 from warehouse.progress import Lines
 from warehouse.publish import Published, audited, publish

@@ -13,7 +13,7 @@ from typing import Any
 from assets.contracts.aliases import read_aliases
 from assets.contracts.clear import contract_key, firewall
 from assets.contracts.snapshot import SNAPSHOTS
-from assets.servers.rows import DEPLOYMENTS
+from assets.servers.deploy.table import DEPLOYMENTS
 from assets.synthesis.rows import contract_of
 from warehouse.store import Warehouse
 

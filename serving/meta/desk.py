@@ -15,9 +15,9 @@ from weakref import WeakKeyDictionary
 import anyio
 import anyio.to_thread
 
+from assets.servers.calls.log import Outcomes
 from serving.meta.limits import Limits
 from serving.meta.policy import MetaPolicy, Token
-from serving.outcomes import Outcomes
 
 if TYPE_CHECKING:
     from serving.ranking.model import Tool

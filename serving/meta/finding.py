@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from assets.servers.calls.log import query_digest
 from serving.meta.desk import Desk, Reply, short
 from serving.meta.fields import BadField, Fields
 from serving.meta.policy import Token
 from serving.meta.quoted import exact, guillemets, line, parameters_line
 from serving.meta.schemas import FIND, INPUTS, MAX_EXCLUDE, MAX_K, MAX_QUERY, MAX_TEXT
-from serving.outcomes import query_digest
 
 if TYPE_CHECKING:
     from serving.router import Answer, Ask, Hit, Router

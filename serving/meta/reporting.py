@@ -7,13 +7,13 @@ it (`assets/outcomes`).
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from assets.servers.calls.log import REPORTS
 from serving.meta.describing import NotHere
 from serving.meta.desk import Desk, Reply, short
 from serving.meta.fields import BadField, Fields
 from serving.meta.policy import Token
 from serving.meta.quoted import line
 from serving.meta.schemas import INPUTS, MAX_NOTE, REPORT
-from serving.outcomes import REPORTS
 
 if TYPE_CHECKING:
     from serving.router import Router

@@ -8,7 +8,7 @@ characters of JSON for all four.
 
 from typing import Any
 
-from serving.outcomes import REPORTS
+from assets.servers.calls.log import REPORTS
 
 FIND, DESCRIBE, CALL, REPORT = "find_tools", "describe_tool", "call_tool", "report_outcome"
 MAX_K = 50

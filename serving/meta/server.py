@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from assets.servers.calls.log import Outcomes
 from serving.meta.changes import Changes, watch
 from serving.meta.desk import Caller, Desk
 from serving.meta.door import Door
 from serving.meta.policy import MetaPolicy, Token
 from serving.meta.schemas import INPUTS
-from serving.outcomes import Outcomes
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel.server import Server

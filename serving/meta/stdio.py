@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from assets.servers.calls.log import Outcomes
 from serving.meta.desk import Caller
 from serving.meta.policy import MetaPolicy
 from serving.meta.server import make_server
-from serving.outcomes import Outcomes
 
 if TYPE_CHECKING:
     from serving.router import ServedRouter

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from assets.servers.calls.log import Outcomes
 from serving.meta.desk import Caller
 from serving.meta.policy import HttpSettings, MetaPolicy, Token, is_loopback
 from serving.meta.server import NAME, make_server
 from serving.meta.stdio import closed
 from serving.meta.tokens import owner_of
-from serving.outcomes import Outcomes
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel.server import Server

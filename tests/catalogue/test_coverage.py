@@ -20,7 +20,7 @@ from assets.catalogue.coverage_report import figures, inlined, plot, table
 from assets.catalogue.defs import adds_up, coverage_asset
 from assets.marketplaces.listing import EnvVar, Header, to_row
 from assets.marketplaces.listing_table import LISTINGS
-from assets.servers.rows import DEPLOYMENTS
+from assets.servers.deploy.table import DEPLOYMENTS
 from tests.catalogue.servers import listing
 from warehouse.store import Warehouse
 

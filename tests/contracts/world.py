@@ -13,7 +13,7 @@ import dagster as dg
 from assets.contracts.defs import contract_changes, findings, snapshots
 from assets.contracts.findings import FINDINGS
 from assets.contracts.snapshot import SNAPSHOTS
-from assets.servers.rows import DEPLOYMENTS
+from assets.servers.deploy.table import DEPLOYMENTS
 from assets.synthesis.defs import judgements, pairs
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.rows import JUDGEMENTS, PAIRS

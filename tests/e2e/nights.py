@@ -111,7 +111,7 @@ def checks(result: dg.ExecuteInProcessResult) -> dict[str, str]:
 
 
 def skip_without_sandbox() -> None:
-    from assets.servers.sandbox import SandboxUnavailable, preflight
+    from assets.servers.sandbox.process import SandboxUnavailable, preflight
 
     try:
         preflight()

@@ -12,7 +12,7 @@ import pytest
 
 from assets.contracts.findings import FINDINGS
 from assets.contracts.snapshot import CHANGES, SNAPSHOTS
-from assets.servers.rows import DEPLOYMENTS
+from assets.servers.deploy.table import DEPLOYMENTS
 from assets.synthesis.rows import PAIRS, unit_key
 from assets.vectors.index import VECTORS
 from demo.server import Replicas, replicas

@@ -4,8 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from assets.contracts.canonical import contract_digest
-from assets.servers.escapes import ATTEMPTS
-from assets.servers.probe import probe
+from assets.servers.certificate.escapes import ATTEMPTS
+from assets.servers.probe.probe import probe
 from tests.hostile.eaters import EATERS
 from tests.hostile.lists import LISTS
 from tests.hostile.test_schemas import HEAVY

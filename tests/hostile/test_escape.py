@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from assets.servers.certificate import canaries, run_suite, suite_launch
-from assets.servers.escapes import ATTEMPTS, CONTROLS, program
-from assets.servers.launch import Launch, Mount, SandboxPolicy
-from assets.servers.probe import probe
-from assets.servers.sandbox import start
-from assets.servers.toolchain import find_toolchain
-from assets.servers.world import environment
+from assets.servers.certificate.certificate import canaries, run_suite, suite_launch
+from assets.servers.certificate.escapes import ATTEMPTS, CONTROLS, program
+from assets.servers.probe.probe import probe
+from assets.servers.sandbox.environment import environment
+from assets.servers.sandbox.process import start
+from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy
+from assets.servers.sandbox.toolchain import find_toolchain
 from tests.support.stranger import (
     CONVERSATION,
     POLICY,

@@ -24,7 +24,7 @@ sys.path.insert(0, sys.argv[1])
 from dataclasses import replace
 from pathlib import Path
 from tests.support.stranger import CONVERSATION, POLICY, launch, names
-from assets.servers.probe import probe
+from assets.servers.probe.probe import probe
 
 called = []
 def tcp(address, port):

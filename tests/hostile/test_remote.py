@@ -6,9 +6,9 @@ import zlib
 
 import pytest
 
-from assets.servers.conversation import ProbePolicy
-from assets.servers.remote import RemotePolicy, probe_remote
-from assets.servers.remote_client import MAX_STREAMS
+from assets.servers.probe.session import ProbePolicy
+from assets.servers.remote.client import MAX_STREAMS
+from assets.servers.remote.probe import RemotePolicy, probe_remote
 from tests.support.http_mcp import Call, good, old, peer, reply, tool, welcome
 
 LIMITS = ProbePolicy(start_s=1.0, list_s=1.0, extras_s=0.5)
@@ -263,7 +263,7 @@ def test_a_redirect_to_what_is_no_web_address_is_denied(location):
 
 
 def test_a_redirect_to_a_private_address_is_denied_before_anything_is_sent():
-    from assets.servers.remote_connector import Connector, resolve
+    from assets.servers.remote.connector import Connector, resolve
     from tests.servers.test_remote_http import NoNetwork
 
     class Loopback(NoNetwork):

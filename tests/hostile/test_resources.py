@@ -49,8 +49,8 @@ def test_our_descriptors_are_given_back(tmp_path):
 def test_a_killed_host_process_takes_its_servers_with_it(tmp_path):
     source = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from assets.servers.launch import Launch, SandboxPolicy\n"
-        "from assets.servers.sandbox import start\n"
+        "from assets.servers.sandbox.spec import Launch, SandboxPolicy\n"
+        "from assets.servers.sandbox.process import start\n"
         "jailed = start(Launch(('sh', '-c', 'echo up; sleep 1234.5')), SandboxPolicy())\n"
         "print(jailed.process.stdout.readline().decode(), flush=True); jailed.process.wait()\n"
     )

@@ -11,7 +11,7 @@ import pytest
 from assets.contracts.canonical import ContractError, contract_digest
 from assets.contracts.snapshot import contracts_of
 from assets.contracts.validate import schema_problem, validate_call
-from assets.servers.deploy import Deployed
+from assets.servers.deploy.deploy import Deployed
 from tests.support.stranger import meet, names, require_sandbox
 
 ROOT = Path(__file__).parents[2]

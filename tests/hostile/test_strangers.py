@@ -6,7 +6,7 @@ import psutil
 import pytest
 
 from assets.contracts.snapshot import contracts_of
-from assets.servers.taxonomy import KINDS
+from assets.servers.probe.failure_kinds import KINDS
 from tests.hostile.eaters import EATERS
 from tests.hostile.lists import LISTS
 from tests.hostile.wire import WIRE

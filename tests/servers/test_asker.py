@@ -4,10 +4,16 @@ import time
 
 import pytest
 
-from assets.servers.asker import Behaviour, ask_again, compare, digests, with_moved_clock
-from assets.servers.launch import Launch, Mount, SandboxPolicy
-from assets.servers.probe import ProbeResult, probe
-from assets.servers.toolchain import find_toolchain
+from assets.servers.probe.consistency import (
+    Behaviour,
+    ask_again,
+    compare,
+    digests,
+    with_moved_clock,
+)
+from assets.servers.probe.probe import ProbeResult, probe
+from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy
+from assets.servers.sandbox.toolchain import find_toolchain
 from tests.support.stranger import CONVERSATION, POLICY, launch, require_sandbox
 
 NODE = """

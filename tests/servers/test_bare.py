@@ -6,13 +6,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from assets.servers import watchdog
-from assets.servers.bare import _placed
-from assets.servers.launch import HOME, Launch, Mount, SandboxPolicy
-from assets.servers.probe import probe
-from assets.servers.sandbox import start
-from assets.servers.toolchain import find_toolchain
-from assets.servers.watchdog import Watchdog
+from assets.servers.probe.probe import probe
+from assets.servers.sandbox import watchdog
+from assets.servers.sandbox.process import start
+from assets.servers.sandbox.spec import HOME, Launch, Mount, SandboxPolicy
+from assets.servers.sandbox.toolchain import find_toolchain
+from assets.servers.sandbox.unsandboxed import _placed
+from assets.servers.sandbox.watchdog import Watchdog
 from tests.support.stranger import CONVERSATION, launch, names
 
 NONE = SandboxPolicy(backend="none", memory_mb=192, wall_s=20.0, open_files=77)

@@ -5,9 +5,9 @@ import zipfile
 
 import pytest
 
-from assets.servers import bundle as bundles
-from assets.servers.bundle import BundleError, command_of, extract
-from assets.servers.download import DownloadError, download
+from assets.servers.packages import mcpb as bundles
+from assets.servers.packages.download import DownloadError, download
+from assets.servers.packages.mcpb import BundleError, command_of, extract
 
 
 def _zip(path, entries):

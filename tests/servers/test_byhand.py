@@ -1,7 +1,7 @@
 import pytest
 
-from assets.servers.byhand import TargetError, probe_target
-from assets.servers.policy import DeployPolicy
+from assets.servers.adhoc import TargetError, probe_target
+from assets.servers.deploy.policy import DeployPolicy
 from tests.support.stranger import CONVERSATION, POLICY, PREAMBLE, require_sandbox
 
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from assets.servers import certificate, escapes
-from assets.servers.certificate import canaries, certify, judge, run_suite, suite_launch
-from assets.servers.escapes import ATTEMPTS, CONTROLS
-from assets.servers.launch import Mount, SandboxPolicy
-from assets.servers.toolchain import find_toolchain
+from assets.servers.certificate import certificate, escapes
+from assets.servers.certificate.certificate import canaries, certify, judge, run_suite, suite_launch
+from assets.servers.certificate.escapes import ATTEMPTS, CONTROLS
+from assets.servers.sandbox.spec import Mount, SandboxPolicy
+from assets.servers.sandbox.toolchain import find_toolchain
 from tests.support.stranger import require_sandbox
 
 REFUSED = {attempt.name: "refused" for attempt in ATTEMPTS} | dict.fromkeys(CONTROLS, "worked")

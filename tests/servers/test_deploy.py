@@ -3,17 +3,17 @@ from dataclasses import replace
 
 import pytest
 
-from assets.servers import local
-from assets.servers.deploy import deploy, effect_key
-from assets.servers.deployed import Deployed
-from assets.servers.fetch import Artifact
-from assets.servers.policy import DeployPolicy, with_network
-from assets.servers.probe import ProbeResult
-from assets.servers.recipe import Recipe
-from assets.servers.remote import RemotePolicy
-from assets.servers.rows import DEPLOYMENTS, deployment_row
-from assets.servers.secrets import Secrets, ServerSecrets
-from assets.servers.toolchain import find_toolchain
+from assets.servers.credentials.secrets import Secrets, ServerSecrets
+from assets.servers.deploy import package
+from assets.servers.deploy.deploy import deploy, effect_key
+from assets.servers.deploy.policy import DeployPolicy, with_network
+from assets.servers.deploy.result import Deployed
+from assets.servers.deploy.table import DEPLOYMENTS, deployment_row
+from assets.servers.packages.fetch import Artifact
+from assets.servers.probe.probe import ProbeResult
+from assets.servers.recipes.recipe import Recipe
+from assets.servers.remote.probe import RemotePolicy
+from assets.servers.sandbox.toolchain import find_toolchain
 from tests.support.stranger import CONVERSATION, POLICY, PREAMBLE, require_sandbox
 from warehouse.storage.blobs import Blobs
 
@@ -33,7 +33,7 @@ def installed(tmp_path, monkeypatch):
             folder.chmod(0o755)
         argv = (str(find_toolchain().python), "/srv/server/main.py")
         artifact = Artifact(tree, argv, {}, (), "locked", 1.0)
-        monkeypatch.setattr(local, "ensure_artifact", lambda *_, **__: artifact)
+        monkeypatch.setattr(package, "ensure_artifact", lambda *_, **__: artifact)
         return DeployPolicy(tmp_path, POLICY, CONVERSATION)
 
     return install

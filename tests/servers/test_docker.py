@@ -15,14 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from assets.servers import certificate, docker
-from assets.servers.certificate import certify
-from assets.servers.docker import Docker
-from assets.servers.docker_image import EMPTY, empty_root
-from assets.servers.launch import HOME, Launch, Mount, SandboxPolicy
-from assets.servers.probe import probe
-from assets.servers.sandbox import backend, start, start_command
-from assets.servers.toolchain import find_toolchain
+from assets.servers.certificate import certificate
+from assets.servers.certificate.certificate import certify
+from assets.servers.probe.probe import probe
+from assets.servers.sandbox import docker
+from assets.servers.sandbox.docker import Docker
+from assets.servers.sandbox.docker_image import EMPTY, empty_root
+from assets.servers.sandbox.process import backend, start, start_command
+from assets.servers.sandbox.spec import HOME, Launch, Mount, SandboxPolicy
+from assets.servers.sandbox.toolchain import find_toolchain
 from tests.support import stranger
 
 IMAGE = "ghcr.io/some/server@sha256:" + "a" * 64

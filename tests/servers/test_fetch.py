@@ -15,12 +15,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from assets.servers.contained import FETCH_POLICY, fetch_policy
-from assets.servers.fetch import FetchError, artifact_digest, ensure_artifact
-from assets.servers.install import _installed
-from assets.servers.launch import SandboxPolicy
-from assets.servers.recipe import Recipe
-from assets.servers.toolchain import find_toolchain
+from assets.servers.packages.fetch import FetchError, artifact_digest, ensure_artifact
+from assets.servers.packages.install import _installed
+from assets.servers.packages.run_tool import FETCH_POLICY, fetch_policy
+from assets.servers.recipes.recipe import Recipe
+from assets.servers.sandbox.spec import SandboxPolicy
+from assets.servers.sandbox.toolchain import find_toolchain
 from tests.support.stranger import require_sandbox
 
 SECOND = SandboxPolicy(scripts="second")

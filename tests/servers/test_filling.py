@@ -3,8 +3,8 @@
 import pytest
 
 from assets.marketplaces.listing import EnvVar, Header
-from assets.servers.filling import fill_address, fill_arguments, fill_environment, fill_headers
-from assets.servers.placeholders import DATA
+from assets.servers.recipes.fill import fill_address, fill_arguments, fill_environment, fill_headers
+from assets.servers.recipes.placeholders import DATA
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from assets.servers import folder as folders
-from assets.servers.folder import FolderTooLarge, readable
+from assets.servers.packages import local_folder as folders
+from assets.servers.packages.local_folder import FolderTooLarge, readable
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root's sandbox is another user")
 

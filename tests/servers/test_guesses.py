@@ -2,11 +2,11 @@
 
 import pytest
 
-from assets.servers.guesses import MAX_TRIES, made_up_by, next_guess
-from assets.servers.placeholders import DATA
-from assets.servers.probe import ProbeResult
-from assets.servers.reads import variables_read
-from assets.servers.recipe import Recipe
+from assets.servers.probe.probe import ProbeResult
+from assets.servers.recipes.env_usage import variables_read
+from assets.servers.recipes.placeholders import DATA
+from assets.servers.recipes.recipe import Recipe
+from assets.servers.recipes.relaunch import MAX_TRIES, made_up_by, next_guess
 
 RECIPE = Recipe(server_id="npm:tavily-mcp", ecosystem="npm", name="tavily-mcp", version="1.0.0")
 OLD = Recipe(

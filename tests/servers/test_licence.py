@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from assets.servers.licence import licence_of
-from assets.servers.recipe import Recipe
+from assets.servers.packages.licence import licence_of
+from assets.servers.recipes.recipe import Recipe
 
 
 def recipe(ecosystem: str, name: str) -> Recipe:

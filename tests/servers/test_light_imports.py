@@ -28,4 +28,4 @@ def test_launching_a_server_imports_nothing_heavy(module):
 
 
 def test_the_check_can_fail():
-    assert "polars" in heavy_after("assets.servers.rows")
+    assert "polars" in heavy_after("assets.servers.deploy.table")

@@ -3,12 +3,12 @@ from dataclasses import replace
 
 import pytest
 
-from assets.servers.night import deploy_listings, summary
-from assets.servers.policy import DeployPolicy
-from assets.servers.recipe import ResolveError
-from assets.servers.remote import RemotePolicy
-from assets.servers.rows import DEPLOYMENTS
-from assets.servers.secrets import Secrets, ServerSecrets
+from assets.servers.credentials.secrets import Secrets, ServerSecrets
+from assets.servers.deploy.plan import deploy_listings, summary
+from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.deploy.table import DEPLOYMENTS
+from assets.servers.recipes.recipe import ResolveError
+from assets.servers.remote.probe import RemotePolicy
 from demo.server import replicas
 from tests.servers.conftest import npm
 from tests.support.stranger import CONVERSATION, POLICY, require_sandbox

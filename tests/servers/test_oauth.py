@@ -10,9 +10,9 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from assets.servers.oauth import TokenStore, auth_for, log_in
-from assets.servers.remote_connector import Connector, resolve
-from assets.servers.secrets import OAuthChoice, SecretError
+from assets.servers.credentials.oauth import TokenStore, auth_for, log_in
+from assets.servers.credentials.secrets import OAuthChoice, SecretError
+from assets.servers.remote.connector import Connector, resolve
 from tests.servers.test_remote import ask
 from tests.servers.test_remote_http import NoNetwork
 from tests.support.http_mcp import good, peer

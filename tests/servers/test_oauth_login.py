@@ -10,7 +10,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from assets.servers.oauth import TokenStore, auth_for
+from assets.servers.credentials.oauth import TokenStore, auth_for
 from orchestration.cli_login import app
 from tests.servers.test_remote import ask
 from tests.support.oauth_authority import authority

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.servers.placeholders import DATA, holds_secret, value_for
-from assets.servers.providers import SHAPES, base64_of, jwt, pem, service_account
+from assets.servers.recipes.key_formats import SHAPES, base64_of, jwt, pem, service_account
+from assets.servers.recipes.placeholders import DATA, holds_secret, value_for
 
 SHAPED = {
     "OPENAI_API_KEY": r"sk-[A-Za-z0-9]{48}",

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from assets.servers.night import deploy_listings, summary
-from assets.servers.policy import DeployPolicy
+from assets.servers.deploy.plan import deploy_listings, summary
+from assets.servers.deploy.policy import DeployPolicy
 from tests.servers.conftest import npm, pypi
 from tests.support.stranger import require_sandbox
 

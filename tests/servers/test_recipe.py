@@ -2,8 +2,8 @@ import pytest
 
 from assets.marketplaces.listing import Header, Listing, Package
 from assets.marketplaces.server_json.legacy_arguments import A_COPY
-from assets.servers.placeholders import DATA, value_for
-from assets.servers.recipe import (
+from assets.servers.recipes.placeholders import DATA, value_for
+from assets.servers.recipes.recipe import (
     Recipe,
     Resolved,
     ResolveError,

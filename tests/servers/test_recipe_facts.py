@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.servers.deploy import deploy
-from assets.servers.recipe import Recipe
-from assets.servers.recipe_facts import RecipeError, recipe_facts, recipe_from, with_scripts
+from assets.servers.deploy.deploy import deploy
+from assets.servers.recipes.facts import RecipeError, recipe_facts, recipe_from, with_scripts
+from assets.servers.recipes.recipe import Recipe
 from tests.servers.test_deploy import RECIPE, installed
 
 __all__ = ["installed"]

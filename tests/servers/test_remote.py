@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from assets.servers.conversation import ProbePolicy
-from assets.servers.remote import RemotePolicy, probe_remote
+from assets.servers.probe.session import ProbePolicy
+from assets.servers.remote.probe import RemotePolicy, probe_remote
 from tests.support.http_mcp import VERSION, Call, good, old, peer, reply, served, tool, welcome
 
 LIMITS = ProbePolicy(start_s=4, list_s=4, extras_s=2)

@@ -7,8 +7,8 @@ import httpcore2
 import httpx2
 import pytest
 
-from assets.servers.remote_connector import Connector, Meter, Refused
-from assets.servers.remote_http import MESSAGE, RemotePolicy, Wire
+from assets.servers.remote.connector import Connector, Meter, Refused
+from assets.servers.remote.transport import MESSAGE, RemotePolicy, Wire
 from tests.servers.test_remote import ask
 from warehouse.network.egress import PrivateAddress
 

@@ -7,8 +7,8 @@ from email.utils import format_datetime
 
 import pytest
 
-from assets.servers.remote_outcome import from_exception, retry_after, shown_url
-from assets.servers.taxonomy import KINDS
+from assets.servers.probe.failure_kinds import KINDS
+from assets.servers.remote.outcome import from_exception, retry_after, shown_url
 from tests.servers.test_remote import ask
 from tests.support.http_mcp import Call, good, old, peer, welcome
 
@@ -212,7 +212,7 @@ def test_a_closed_port_is_down():
 
 
 def test_a_name_without_an_address_is_down():
-    from assets.servers.remote_connector import Connector
+    from assets.servers.remote.connector import Connector
 
     async def nowhere(host: str, port: int) -> list[str]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")

@@ -9,12 +9,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from assets.marketplaces.listing import Package
-from assets.servers import images, resolve
-from assets.servers.contained import Finished
-from assets.servers.npm_registry import NpmRegistry
-from assets.servers.recipe import ResolveError
-from assets.servers.resolve import Resolver
-from assets.servers.toolchain import Toolchain
+from assets.servers.packages import image_tags, resolve
+from assets.servers.packages.npm_registry import NpmRegistry
+from assets.servers.packages.resolve import Resolver
+from assets.servers.packages.run_tool import Finished
+from assets.servers.recipes.recipe import ResolveError
+from assets.servers.sandbox.toolchain import Toolchain
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
 
@@ -176,27 +176,27 @@ def test_an_image_with_its_digest_needs_nobody(resolver) -> None:
 def test_a_tag_is_resolved_by_the_engine_or_says_why_not(
     monkeypatch, code, out, said, kind
 ) -> None:
-    monkeypatch.setattr(images.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(image_tags.shutil, "which", lambda name: f"/usr/bin/{name}")
 
     def run(argv):
         return subprocess.CompletedProcess(argv, code, out, said)
 
     with pytest.raises(ResolveError) as error:
-        images.image_digest("docker.io/library/x:1", run)
+        image_tags.image_digest("docker.io/library/x:1", run)
     assert error.value.kind == kind
 
 
 def test_the_digest_that_the_engine_names_is_the_pin(monkeypatch) -> None:
-    monkeypatch.setattr(images.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(image_tags.shutil, "which", lambda name: f"/usr/bin/{name}")
 
     def run(argv):
         return subprocess.CompletedProcess(argv, 0, f"sha256:{SHA}\n", "")
 
-    assert images.image_digest("docker.io/library/x:1", run) == f"sha256:{SHA}"
+    assert image_tags.image_digest("docker.io/library/x:1", run) == f"sha256:{SHA}"
 
 
 def test_without_an_engine_a_tag_says_what_to_install(monkeypatch) -> None:
-    monkeypatch.setattr(images.shutil, "which", lambda _: None)
+    monkeypatch.setattr(image_tags.shutil, "which", lambda _: None)
     with pytest.raises(ResolveError, match="install one") as error:
-        images.image_digest("docker.io/library/x:1")
+        image_tags.image_digest("docker.io/library/x:1")
     assert error.value.kind == "needs_software"

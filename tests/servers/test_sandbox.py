@@ -5,9 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from assets.servers import bubblewrap, docker, sandbox
-from assets.servers.launch import Launch, Mount, SandboxPolicy
-from assets.servers.sandbox import SandboxUnavailable, backend, describe_exit, preflight, start
+from assets.servers.sandbox import bubblewrap, docker, process
+from assets.servers.sandbox.process import (
+    SandboxUnavailable,
+    backend,
+    describe_exit,
+    preflight,
+    start,
+)
+from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy
 from tests.support.stranger import require_sandbox
 
 
@@ -73,7 +79,7 @@ def test_leaving_ends_the_whole_tree():
 
 @pytest.fixture
 def bare_host(monkeypatch):
-    """A host without any program of a sandbox."""
+    """A host without any program of a process."""
     monkeypatch.setattr(shutil, "which", lambda name, path=None: None)
     for cached in (bubblewrap._try_once, docker._try_once):
         cached.cache_clear()
@@ -121,7 +127,7 @@ def test_a_kernel_that_refuses_gets_its_remedy(monkeypatch, root, reason, mend):
     assert mend in bubblewrap._remedy(reason)
 
 
-@pytest.mark.skipif(sandbox.os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.skipif(process.os.geteuid() != 0, reason="only root can become somebody else")
 @pytest.mark.usefixtures("real")
 def test_an_ordinary_user_has_the_same_sandbox():
     """The other branch: one bubblewrap, by nobody."""
@@ -129,7 +135,7 @@ def test_an_ordinary_user_has_the_same_sandbox():
         module = Path(folder) / "assets" / "servers"
         module.mkdir(parents=True)
         for name in MODULES:
-            shutil.copy(Path(sandbox.__file__).with_name(f"{name}.py"), module)
+            shutil.copy(Path(process.__file__).with_name(f"{name}.py"), module)
         Path(folder).chmod(0o755)
         become = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
         done = subprocess.run(
@@ -147,8 +153,8 @@ def test_an_ordinary_user_has_the_same_sandbox():
 MODULES = ("sandbox", "backend", "world", "seccomp", "bubblewrap", "docker", "docker_image")
 MODULES += ("bare", "launch")
 AS_NOBODY = """
-from assets.servers.launch import Launch, SandboxPolicy
-from assets.servers.sandbox import start
+from assets.servers.sandbox.spec import Launch, SandboxPolicy
+from assets.servers.sandbox.process import start
 
 command = (
     "id -u; ls /root 2>/dev/null; touch /tmp/ok && echo tmp;"

@@ -7,8 +7,8 @@ import struct
 
 import pytest
 
-from assets.servers import seccomp
-from assets.servers.seccomp import (
+from assets.servers.sandbox import seccomp
+from assets.servers.sandbox.seccomp import (
     ABSENT,
     CLONE,
     DENIED,

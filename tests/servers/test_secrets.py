@@ -12,8 +12,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from assets.servers.scrub import Scrubber
-from assets.servers.secrets import Given, SecretError, Secrets, ServerSecrets
+from assets.servers.credentials.secrets import Given, SecretError, Secrets, ServerSecrets
+from warehouse.sanitize.scrubber import Scrubber
 
 SALT = b"0123456789abcdef"
 SERVER = "npm:acme"

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from assets.servers.last_words import from_last_words
-from assets.servers.taxonomy import KINDS, Failure, next_retry
+from assets.servers.probe.failure_kinds import KINDS, Failure, next_retry
+from assets.servers.probe.stderr_patterns import from_last_words
 
 SAID = {
     "Error: NOTION_TOKEN environment variable is required": "needs_secret",

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from assets.servers import toolchain
-from assets.servers.toolchain import Toolchain, ToolMissing, find_toolchain
+from assets.servers.sandbox import toolchain
+from assets.servers.sandbox.toolchain import Toolchain, ToolMissing, find_toolchain
 
 
 def test_the_runtimes_of_this_host_are_found():
@@ -19,7 +19,7 @@ def test_the_runtimes_of_this_host_are_found():
 def test_an_environment_made_of_copies_gives_the_interpreter_it_was_made_from(tmp_path):
     made = tmp_path / "copies"
     subprocess.run([sys.executable, "-m", "venv", "--copies", "--without-pip", made], check=True)
-    code = "from assets.servers.toolchain import find_toolchain; print(find_toolchain().python)"
+    code = "from assets.servers.sandbox.toolchain import find_toolchain; print(find_toolchain().python)"
     told = subprocess.run(
         [made / "bin" / "python", "-c", code],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from assets.servers.fetch import Artifact
-from assets.servers.policy import DeployPolicy
-from assets.servers.recipe import Recipe
-from assets.servers.recipe_facts import recipe_facts
-from assets.servers.remote import RemotePolicy
-from assets.servers.toolchain import find_toolchain
-from serving.calls import Caller, CallLimits, CallResult, local_line
+from assets.servers.calls import Caller, CallLimits, CallResult, stdio_connection
+from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.packages.fetch import Artifact
+from assets.servers.recipes.facts import recipe_facts
+from assets.servers.recipes.recipe import Recipe
+from assets.servers.remote.probe import RemotePolicy
+from assets.servers.sandbox.toolchain import find_toolchain
 from tests.support.stranger import CONVERSATION, POLICY, PREAMBLE, require_sandbox
 
 NPM = Recipe(server_id="npm:x", ecosystem="npm", name="x", version="1", integrity="sha512-x")
@@ -82,7 +82,7 @@ class Bench:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self._trees = folder, {}
-        monkeypatch.setattr(local_line, "ensure_artifact", self._artifact)
+        monkeypatch.setattr(stdio_connection, "ensure_artifact", self._artifact)
 
     def _artifact(self, recipe: Recipe, **_: Any) -> Artifact:
         argv = (str(find_toolchain().python), "/srv/server/main.py")

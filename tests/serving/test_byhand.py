@@ -213,7 +213,7 @@ class Absent:
         if name.partition(".")[0] in {HEAVY!r}:
             raise ModuleNotFoundError(name, name=name.partition(".")[0])
 sys.meta_path.insert(0, Absent())
-import orchestration.cli, orchestration.launching, serving.calls.caller
+import orchestration.cli, orchestration.launching, assets.servers.calls.caller
 import serving.meta.stdio, serving.meta.streamable
 place = {str(tmp_path / "release")!r}
 sys.argv = ["toolmill", "search", "--index", place, "send an email", "--json"]

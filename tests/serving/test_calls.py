@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from assets.servers.policy import DeployPolicy
-from assets.servers.sandbox import SandboxUnavailable
-from assets.servers.secrets import Secrets, ServerSecrets
-from serving.calls import local_line
+from assets.servers.calls import stdio_connection
+from assets.servers.credentials.secrets import Secrets, ServerSecrets
+from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.sandbox.process import SandboxUnavailable
 from tests.servers.test_light_imports import heavy_after
 from tests.serving.calling import CONTRACT, LIMITS, Bench, said
 from tests.support.stranger import CONVERSATION, POLICY
@@ -32,7 +32,7 @@ def left_running(word):
 
 
 def test_calling_imports_nothing_heavy():
-    assert heavy_after("serving.calls") == []
+    assert heavy_after("assets.servers.calls") == []
 
 
 async def test_a_call_is_answered_and_the_next_one_finds_the_server_warm(bench):
@@ -273,8 +273,8 @@ async def test_closing_ends_every_server_and_calls_after_it_are_refused(bench):
 
 async def test_at_most_so_many_servers_run_and_the_one_used_longest_ago_goes(bench):
     recipes = [bench.recipe(ECHO, name) for name in "abcd"]
-    from assets.servers.recipe_facts import recipe_facts
-    from serving.calls import Caller
+    from assets.servers.calls import Caller
+    from assets.servers.recipes.facts import recipe_facts
 
     policy = DeployPolicy(bench.folder, POLICY, CONVERSATION)
     caller = Caller({one.server_id: recipe_facts(one) for one in recipes}, policy, LIMITS)
@@ -291,8 +291,8 @@ async def test_at_most_so_many_servers_run_and_the_one_used_longest_ago_goes(ben
 
 
 async def test_more_servers_than_the_limit_at_once_wait_for_room(bench):
-    from assets.servers.recipe_facts import recipe_facts
-    from serving.calls import Caller
+    from assets.servers.calls import Caller
+    from assets.servers.recipes.facts import recipe_facts
 
     names = [f"n{n}" for n in range(5)]
     slow = "def do(m, x): time.sleep(0.2); say(m, x)\ncalls(do)"
@@ -322,8 +322,8 @@ async def test_an_idle_server_is_ended(bench):
 async def test_a_server_outlives_the_thread_and_the_loop_it_was_first_called_from(bench):
     """bubblewrap ends its child with the thread that started it."""
     made = bench.recipe(ECHO)
-    from assets.servers.recipe_facts import recipe_facts
-    from serving.calls import Caller
+    from assets.servers.calls import Caller
+    from assets.servers.recipes.facts import recipe_facts
 
     policy = DeployPolicy(bench.folder, POLICY, CONVERSATION)
     caller = Caller({made.server_id: recipe_facts(made)}, policy, LIMITS)
@@ -351,7 +351,7 @@ async def test_no_sandbox_is_an_outcome_and_its_mend_is_told(bench, monkeypatch)
     def none(_policy):
         raise SandboxUnavailable("bwrap", "not installed", "apt-get install bubblewrap")
 
-    monkeypatch.setattr(local_line, "preflight", none)
+    monkeypatch.setattr(stdio_connection, "preflight", none)
     async with bench.world(ECHO) as world:
         found = await world.call()
     assert (found.status, found.error_kind, found.blame) == ("failed", "policy_denied", "us")
@@ -359,13 +359,13 @@ async def test_no_sandbox_is_an_outcome_and_its_mend_is_told(bench, monkeypatch)
 
 
 async def test_a_package_that_cannot_be_fetched_is_our_trouble(bench, monkeypatch):
-    from assets.servers.fetch import FetchError
+    from assets.servers.packages.fetch import FetchError
 
     def no_registry(*_, **__):
         raise FetchError("fetch_failed", "no route to the registry")
 
     async with bench.world(ECHO) as world:
-        monkeypatch.setattr(local_line, "ensure_artifact", no_registry)
+        monkeypatch.setattr(stdio_connection, "ensure_artifact", no_registry)
         found = await world.call()
     assert (found.error_kind, found.blame) == ("fetch_failed", "us")
     assert "no route to the registry" in found.hint

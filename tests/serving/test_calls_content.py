@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.servers.scrub import Scrubber
-from serving.calls.content import shape
-from serving.calls.result import CallFailed, CallLimits
+from assets.servers.calls.content import shape
+from assets.servers.calls.result import CallFailed, CallLimits
 from tests.contracts.strategies import values
+from warehouse.sanitize.scrubber import Scrubber
 
 SMALL = CallLimits(text_kb=1, media_mb=1, total_mb=1, structured_kb=1, blocks=3)
 SECRET = "hunter2-hunter2-hunter2"

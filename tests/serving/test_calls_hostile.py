@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from serving.calls import local_line
+from assets.servers.calls import stdio_connection
 from tests.serving.calling import LIMITS, Bench, said
 
 GOOD = "say(m, 'fine')"
@@ -155,8 +155,8 @@ calls(do)
 async def test_a_call_that_may_have_been_carried_out_is_not_repeated(bench, monkeypatch):
     """The server ends while it works: it is told so, and asked only once."""
     source = "def do(m, x):\n    print('working', file=sys.stderr)\n    os._exit(3)\ncalls(do)\n"
-    launched, start = [], local_line.start
-    monkeypatch.setattr(local_line, "start", lambda *how: launched.append(1) or start(*how))
+    launched, start = [], stdio_connection.start
+    monkeypatch.setattr(stdio_connection, "start", lambda *how: launched.append(1) or start(*how))
     async with bench.world(source) as world:
         found = await world.call()
     assert (found.error_kind, len(launched)) == ("crashed", 1)

@@ -6,15 +6,15 @@ from hashlib import sha256
 
 import pytest
 
-from assets.servers.deploy import deploy
-from assets.servers.policy import DeployPolicy
-from assets.servers.recipe import Resolved, Unlaunchable, plan_recipe
-from assets.servers.recipe_facts import recipe_facts
-from assets.servers.resolve import Resolver
-from assets.servers.secrets import Secrets, ServerSecrets
-from assets.servers.toolchain import find_toolchain
+from assets.servers.calls import Caller
+from assets.servers.credentials.secrets import Secrets, ServerSecrets
+from assets.servers.deploy.deploy import deploy
+from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.packages.resolve import Resolver
+from assets.servers.recipes.facts import recipe_facts
+from assets.servers.recipes.recipe import Resolved, Unlaunchable, plan_recipe
+from assets.servers.sandbox.toolchain import find_toolchain
 from demo.bundle import pack
-from serving.calls import Caller
 from tests.servers.conftest import BundleHost, host, npm, pypi
 from tests.serving.calling import said
 from tests.support.stranger import require_sandbox

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from assets.servers.policy import DeployPolicy
-from assets.servers.secrets import Secrets, ServerSecrets
+from assets.servers.credentials.secrets import Secrets, ServerSecrets
+from assets.servers.deploy.policy import DeployPolicy
 from demo.remote import TOOLS, answered
 from tests.servers.test_remote import sdk_server
 from tests.serving.calling import CONTRACT, LIMITS, OTHER, remote_world, said
@@ -49,8 +49,8 @@ async def test_the_demos_remote_server_is_called():
 
 @pytest.mark.parametrize("kind", ["event streams", "JSON answers", "SSE"])
 async def test_the_sdks_server_is_called_over_each_transport(kind):
-    from assets.servers.conversation import ProbePolicy
-    from assets.servers.remote import RemotePolicy, probe_remote
+    from assets.servers.probe.session import ProbePolicy
+    from assets.servers.remote.probe import RemotePolicy, probe_remote
 
     app = (
         sdk_server().sse_app()

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from assets.servers.calls.log import query_digest
 from serving.blocked import block
 from serving.meta import MetaPolicy, Token
-from serving.outcomes import query_digest
 from serving.router import Router
 from tests.serving.meta_world import ERAS, WORLD, World, publish, row, said
 

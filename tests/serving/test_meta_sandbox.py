@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from assets.contracts.canonical import contract, contract_digest
-from assets.servers.policy import DeployPolicy
-from assets.servers.recipe_facts import recipe_facts
-from serving.calls import Caller
+from assets.servers.calls import Caller
+from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.recipes.facts import recipe_facts
 from serving.index import Source, build_index, point_to
 from serving.meta import MetaPolicy
 from tests.serving.calling import CONTRACT, LIMITS, Bench

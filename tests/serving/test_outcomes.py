@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.outcomes import BadOutcome, Outcomes, query_digest
+from assets.servers.calls.log import BadOutcome, Outcomes, query_digest
 
 
 def test_a_line_says_which_tool_and_how_it_ended(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from assets.servers.conversation import ProbePolicy
-from assets.servers.launch import Launch, Mount, SandboxPolicy
-from assets.servers.probe import ProbeResult, probe
-from assets.servers.sandbox import SandboxUnavailable, preflight
-from assets.servers.toolchain import find_toolchain
+from assets.servers.probe.probe import ProbeResult, probe
+from assets.servers.probe.session import ProbePolicy
+from assets.servers.sandbox.process import SandboxUnavailable, preflight
+from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy
+from assets.servers.sandbox.toolchain import find_toolchain
 
 POLICY = SandboxPolicy(
     memory_mb=192, processes=48, wall_s=20.0, stdout_mb=8, message_mb=4, tmp_mb=16, file_mb=8

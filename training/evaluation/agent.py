@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from assets.contracts.match import match_call
-from serving.calls.result import CallResult
+from assets.servers.calls.result import CallResult
 from training.evaluation.agent_tasks import Calls, Task
 from training.evaluation.answers import call_of, parse_calls
 from training.evaluation.predictors import Answered

@@ -13,11 +13,11 @@ from typing import Any
 
 from assets.contracts.clear import firewall
 from assets.contracts.snapshot import SNAPSHOTS
-from assets.servers.policy import DeployPolicy
-from assets.servers.rows import DEPLOYMENTS
-from serving.calls.caller import Caller
-from serving.calls.needs import wanted
-from serving.calls.result import CallFailed, CallLimits
+from assets.servers.calls.caller import Caller
+from assets.servers.calls.launch import wanted
+from assets.servers.calls.result import CallFailed, CallLimits
+from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.deploy.table import DEPLOYMENTS
 from serving.gather import recipes_of
 from training.evaluate import NothingToEvaluate
 from training.evaluation.agent import Episode, Limits

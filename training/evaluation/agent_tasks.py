@@ -19,15 +19,15 @@ from training.offers import Pool, candidates
 from warehouse.storage.digest import sha256
 
 if TYPE_CHECKING:
-    from serving.calls.caller import Caller
-    from serving.calls.result import CallResult
+    from assets.servers.calls.caller import Caller
+    from assets.servers.calls.result import CallResult
 
 Row = Mapping[str, Any]
 Contract = Mapping[str, Any]
 
 
 class Calls(Protocol):
-    """Who runs tools: `serving.calls.Caller`."""
+    """Who runs tools: `assets.servers.calls.Caller`."""
 
     async def call(
         self,

@@ -2,7 +2,7 @@
 
 What belongs here: which runner a line calls, and why a line names no package.
 What does not: splitting and secrets (`words.py`), a runner's options (`runners.py`), the JSON
-around a command line (`config.py`), how a package is launched (`assets/servers/recipe.py`).
+around a command line (`config.py`), how a package is launched (`assets/servers/recipes/recipe.py`).
 """
 
 from itertools import pairwise

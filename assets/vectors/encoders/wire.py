@@ -117,6 +117,6 @@ def _refusal(status: int, said: str, told: str) -> _Refused:
 def _told(header: str) -> float:
     if not header:
         return 0.0
-    from assets.servers.remote_outcome import retry_after
+    from assets.servers.remote.outcome import retry_after
 
     return retry_after(header) or 0.0

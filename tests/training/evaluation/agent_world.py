@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from assets.contracts.canonical import contract, contract_digest
-from serving.calls.result import CallResult
+from assets.servers.calls.result import CallResult
 from tests.serving.calling import CONTRACT, OTHER
 from training.evaluation.agent_tasks import Task
 from training.evaluation.predictors import Answered

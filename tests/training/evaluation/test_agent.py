@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from serving.calls.result import CallResult
+from assets.servers.calls.result import CallResult
 from tests.training.evaluation.agent_world import (
     DIGEST,
     DO,

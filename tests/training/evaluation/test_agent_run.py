@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from assets.contracts.canonical import contract, contract_digest
 from assets.contracts.snapshot import SNAPSHOTS
-from assets.servers.policy import DeployPolicy
-from assets.servers.recipe_facts import recipe_facts
-from assets.servers.rows import DEPLOYMENTS
+from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.deploy.table import DEPLOYMENTS
+from assets.servers.recipes.facts import recipe_facts
 from orchestration.cli import app
 from orchestration.settings import CONFIG
 from tests.serving.calling import CONTRACT, LIMITS, OTHER, PATIENT, Bench

@@ -1,0 +1,211 @@
+"""Probing one server by hand: the function behind `toolmill probe`.
+
+Belongs here: reading a target (`npm:NAME[@V]`, `pypi:NAME[==V]`, a URL, or a local folder with a
+command), launching it with the settings given, and the JSON that is printed.
+Does not belong here: printing and exit codes (`orchestration/cli.py`), nightly work (`night.py`).
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from assets.contracts.canonical import ContractError, contract_digest
+from assets.contracts.scan import scan_list
+from assets.marketplaces.listing import EnvVar, Listing, Package
+from assets.servers.deploy.deploy import deploy
+from assets.servers.deploy.package import behaviour_of, certificate_of
+from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.deploy.result import Deployed
+from assets.servers.packages.local_folder import readable
+from assets.servers.packages.resolve import Resolver
+from assets.servers.probe.failure_kinds import Failure
+from assets.servers.probe.probe import ProbeResult, probe
+from assets.servers.recipes.placeholders import DATA
+from assets.servers.recipes.recipe import Recipe, Unlaunchable, plan_recipe
+from assets.servers.remote.probe import RemotePolicy
+from assets.servers.sandbox.spec import Launch, Mount
+from assets.servers.sandbox.toolchain import Toolchain, find_toolchain
+from warehouse.ledger.ledger import Ledger
+from warehouse.network.egress import is_loopback
+
+
+class TargetError(ValueError):
+    """A target that names nothing to probe; the message says what was expected."""
+
+
+def probe_target(
+    target: str | None,
+    policy: DeployPolicy,
+    *,
+    ledger: Ledger,
+    night: str,
+    env: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+    args: Sequence[str] = (),
+    directory: Path | None = None,
+    command: Sequence[str] = (),
+    toolchain: Toolchain | None = None,
+) -> dict[str, Any]:
+    """Probes a package, or `command` in `directory` (read-only at its own path).
+
+    Returns what `_answer` says. Nothing is written to a table. Raises TargetError and
+    SandboxUnavailable.
+    """
+    toolchain = toolchain or find_toolchain()
+    if directory is not None:
+        found = _probe_directory(directory, command, dict(env or {}), policy, toolchain)
+        return _answer(f"private:{directory.name}", None, found)
+    listing = _listing(target or "", dict(env or {}), tuple(args))
+    if listing.url:
+        policy = _reaching(listing.url, policy)
+    recipe = plan_recipe(listing, Resolver(policy.home, toolchain, ledger, night))
+    if isinstance(recipe, Unlaunchable):
+        failed = ProbeResult(status="failed", error_kind=recipe.kind, hint=recipe.hint)
+        return _answer(recipe.server_id, None, Deployed(failed))
+    if recipe.ecosystem == "remote":
+        recipe = recipe.model_copy(update={"transport": "auto"})
+    return _answer(recipe.server_id, recipe, deploy(recipe, policy, toolchain))
+
+
+def _probe_directory(
+    directory: Path,
+    command: Sequence[str],
+    env: dict[str, str],
+    policy: DeployPolicy,
+    toolchain: Toolchain,
+) -> Deployed:
+    if not directory.is_dir():
+        raise TargetError(f"--dir {directory}: no such folder")
+    if not command:
+        raise TargetError(
+            "--dir needs a command after `--`, like: --dir ./server -- python main.py"
+        )
+    where = directory.resolve()
+    with readable(where) as folder:
+        runtimes = {"python": str(toolchain.python), "python3": str(toolchain.python)}
+        if toolchain.node:
+            runtimes["node"] = str(toolchain.node)
+        launch = Launch(
+            argv=(runtimes.get(command[0], command[0]), *command[1:]),
+            env=env,
+            mounts=(
+                *map(Mount.same, toolchain.binds),
+                *_program(command[0]),
+                Mount(folder, str(where)),
+            ),
+            cwd=str(where),
+            dirs=(DATA,),
+        )
+        return _probed(launch, policy, toolchain)
+
+
+def _program(word: str) -> list[Mount]:
+    """What a program named by its full path needs: its own file, or the environment it is of."""
+    path = Path(word)
+    if not path.is_absolute() or not path.exists() or path.is_relative_to("/usr"):
+        return []
+    if not (path.parent.parent / "pyvenv.cfg").exists():
+        return [Mount(path.resolve(), word)]
+    base = path.resolve().parent.parent  # the interpreter that a virtual environment links to
+    found = [Mount.same(path.parent.parent)]
+    return found if base.is_relative_to("/usr") else [*found, Mount.same(base)]
+
+
+def _probed(launch: Launch, policy: DeployPolicy, toolchain: Toolchain) -> Deployed:
+    result = probe(launch, policy.sandbox, policy.conversation)
+    return Deployed(
+        result,
+        behaviour=behaviour_of(launch, result, policy, policy.sandbox),
+        certificate=certificate_of(policy.sandbox, toolchain),
+    )
+
+
+def _listing(target: str, env: dict[str, str], args: tuple[str, ...]) -> Listing:
+    if re.match(r"https?://", target, re.IGNORECASE):
+        return Listing(
+            marketplace="by hand",
+            native_id=target,
+            name=target,
+            transport="streamable-http",
+            url=target,
+            evidence="command line",
+            runnable=True,
+        )
+    found = re.fullmatch(r"npm:(@?[^@\s]+)(?:@(\S+))?|pypi:([^=\s]+)(?:==(\S+))?", target)
+    if not found:
+        raise TargetError(
+            f"{target!r} is no target: expected npm:NAME[@VERSION], pypi:NAME[==VERSION],"
+            " a URL or --dir"
+        )
+    npm, npm_version, pypi, pypi_version = found.groups()
+    package = (
+        Package(type="npm", identifier=npm, version=npm_version)
+        if npm
+        else Package(type="pypi", identifier=pypi, version=pypi_version)
+    )
+    return Listing(
+        marketplace="by hand",
+        native_id=target,
+        name=target,
+        transport="stdio",
+        args=args,
+        env=tuple(EnvVar(name=name, default=value) for name, value in sorted(env.items())),
+        package=package,
+        evidence="command line",
+        runnable=True,
+    )
+
+
+def _reaching(url: str, policy: DeployPolicy) -> DeployPolicy:
+    """The policy that lets the typed address be asked, on this host too."""
+    here = is_loopback(urlsplit(url).hostname or "")
+    remote = replace(policy.remote or RemotePolicy(), allow_loopback=here)
+    return replace(policy, remote=remote, outside=True)
+
+
+def _answer(server_id: str | None, recipe: Recipe | None, deployed: Deployed) -> dict[str, Any]:
+    """What `toolmill probe --json` prints: status is `ok` or a kind of the taxonomy; seconds to the
+    last page of tools; peak_mb in MiB; contract_digests by name, null for a tool without a usable
+    contract; behaviour null where nobody could ask again; certificate null without a sandbox."""
+    result = deployed.probe
+    return {
+        "status": result.error_kind or "ok",
+        "error_kind": result.error_kind,
+        "hint": result.hint,
+        "server_id": server_id,
+        "version": recipe.version if recipe else None,
+        "recipe_digest": recipe.digest if recipe else None,
+        "server_info": result.server_info,
+        "protocol": result.protocol,
+        "capabilities": result.capabilities,
+        "tools": result.tools,
+        "contract_digests": {str(tool.get("name")): _digest(tool) for tool in result.tools},
+        "prompts": result.prompts,
+        "resources": result.resources,
+        "resource_templates": result.templates,
+        "findings": [one.as_row() for one in scan_list(result.tools)],
+        "behaviour": deployed.behaviour,
+        "seconds": result.seconds,
+        "initialize_s": result.initialize_s,
+        "peak_mb": result.peak_mb,
+        "pages": result.pages,
+        "certificate": deployed.certificate,
+        "placeholders": list(deployed.placeholders),
+        "stderr_tail": result.stderr_tail,
+    }
+
+
+def _digest(tool: Mapping[str, Any]) -> str | None:
+    try:
+        return contract_digest(tool)
+    except ContractError:
+        return None
+
+
+def refused(error: Exception) -> dict[str, Any]:
+    """The answer when the host has no sandbox: classified like everything else."""
+    failure = Failure("policy_denied", str(error))
+    return _answer(None, None, Deployed(ProbeResult("failed", failure.kind, failure.hint)))

@@ -1,0 +1,255 @@
+"""The caller: one tool call of one server, run as the nightly probe runs servers.
+
+What belongs here: the order of things: arguments checked, server wanted, session taken, contract
+compared, call made, answer shaped, blame found.
+What does not: each of these (`needs.py`, `pool.py`, `session.py`, `content.py`, `blame.py`), and
+who may call what (`serving/meta`).
+"""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from assets.contracts.canonical import ContractError, contract_digest
+from assets.contracts.problems import output_problems, problems_of
+from assets.servers.calls.attribution import Fault, fault_of
+from assets.servers.calls.connection import Dial
+from assets.servers.calls.content import clean, shape
+from assets.servers.calls.event_loop import Loop
+from assets.servers.calls.http_connection import remote_dial
+from assets.servers.calls.launch import Wanted, wanted
+from assets.servers.calls.pool import Pool
+from assets.servers.calls.result import (
+    CallFailed,
+    CallLimits,
+    CallResult,
+    Problem,
+    answered,
+    hint_of,
+)
+from assets.servers.calls.session import Session
+from assets.servers.calls.stdio_connection import local_dial
+from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.remote.probe import quiet
+from warehouse.sanitize.scrubber import Scrubber
+
+Recipes = Callable[[str], Mapping[str, Any] | None]
+_HINT = 2000  # characters
+
+log = logging.getLogger(__name__)
+
+
+class Caller:
+    """Calls tools and keeps their servers running for a while between calls.
+
+    recipes: server id -> `recipe_facts`, asked at each call, so that a new index is followed.
+    Usable from any event loop and any number of tasks at once; `close` ends every server. Servers
+    also end with this process.
+    """
+
+    def __init__(
+        self,
+        recipes: Recipes | Mapping[str, Mapping[str, Any]],
+        policy: DeployPolicy,
+        limits: CallLimits | None = None,
+    ) -> None:
+        self._recipes: Recipes = recipes.get if isinstance(recipes, Mapping) else recipes
+        self._policy, self._limits = policy, limits or CallLimits()
+        self._loop = Loop("calls")
+        self._pool = Pool(self._limits)
+        self._closed = False
+
+    async def call(
+        self,
+        server_id: str,
+        tool: str,
+        contract: Mapping[str, Any],
+        arguments: Any,
+        *,
+        timeout_s: float = 60.0,
+    ) -> CallResult:
+        """Calls a tool by the contract that the index knows. Whatever happens is a result.
+
+        timeout_s: for the tool's answer; starting a server that is not up has its own limit.
+        """
+        if self._closed:
+            return _failed(CallFailed("closed", "", sent=False), Scrubber({}))
+        work = self._call(server_id, tool, contract, arguments, timeout_s)
+        return await self._loop.run(work)
+
+    async def close(self) -> None:
+        """Ends every server; returns once they are gone."""
+        if self._closed:
+            return
+        self._closed = True
+        await self._loop.run(self._pool.close())
+        await asyncio.to_thread(self._loop.end)
+
+    async def _call(
+        self,
+        server_id: str,
+        tool: str,
+        contract: Mapping[str, Any],
+        arguments: Any,
+        timeout_s: float,
+    ) -> CallResult:
+        with quiet():  # the SDK logs in the name of who sends
+            return await self._timed(server_id, tool, contract, arguments, timeout_s)
+
+    async def _timed(
+        self,
+        server_id: str,
+        tool: str,
+        contract: Mapping[str, Any],
+        arguments: Any,
+        timeout_s: float,
+    ) -> CallResult:
+        began = time.monotonic()
+        try:
+            problems = await asyncio.to_thread(self._problems, contract, arguments)
+            if problems:
+                kind = "invalid_arguments"
+                result = CallResult(kind, error_kind=kind, hint=hint_of(kind), blame="caller")
+                result = answered(result, problems=problems)
+            else:
+                result = await self._made(server_id, tool, contract, arguments or {}, timeout_s)
+        except Exception as error:  # ours: a server's doings are CallFailed
+            log.error("a call of %s failed by a fault of toolmill: %s", server_id, type(error))
+            found = f"{type(error).__name__} in toolmill"
+            result = _failed(CallFailed("internal", found), Scrubber({}))
+        return answered(result, seconds=round(time.monotonic() - began, 3))
+
+    async def _made(
+        self,
+        server_id: str,
+        tool: str,
+        contract: Mapping[str, Any],
+        arguments: Mapping[str, Any],
+        timeout_s: float,
+    ) -> CallResult:
+        scrub, made_up = Scrubber({}), ()
+        try:
+            digest = _digest(contract)
+            facts = await asyncio.to_thread(self._recipes, server_id)
+            server = await asyncio.to_thread(wanted, server_id, facts, self._policy)
+            scrub, made_up = Scrubber({**server.given.env, **server.given.headers}), server.made_up
+            limit = min(max(timeout_s, 0.1), self._limits.timeout_s)
+            raw, scrub = await self._sent(server, tool, digest, arguments, limit)
+            offline = self._offline(server)
+            shaping = asyncio.to_thread(self._shaped, raw, scrub, contract, offline)
+            return _with_made_up(await shaping, made_up)
+        except CallFailed as failed:
+            return _with_made_up(_failed(failed, scrub), made_up)
+
+    async def _sent(
+        self, server: Wanted, tool: str, digest: str, arguments: Mapping[str, Any], limit: float
+    ) -> tuple[Any, Scrubber]:
+        """(the raw result or the protocol's error, what takes secrets out of it). A server that
+        died while nobody asked it is started once more; a call that may have reached one is not
+        repeated. Raises CallFailed."""
+        from mcp.shared.exceptions import MCPError
+
+        def make(on_end: Callable[[], None]) -> Session:
+            return Session(self._dials(server), self._limits, self._policy.conversation, on_end)
+
+        for last in (False, True):
+            warm = False
+            try:
+                async with self._pool.lease(server.key, make) as (session, warm):
+                    await session.check(tool, digest)
+                    try:
+                        raw = await session.call(tool, arguments, limit)
+                    except MCPError as error:
+                        raw = error
+                    return raw, Scrubber(dict(session.secrets()))
+            except CallFailed as failed:
+                again = warm and not failed.sent and failed.kind not in _FINAL
+                if last or not again:
+                    raise
+        raise AssertionError("the second try returns or raises")
+
+    def _dials(self, server: Wanted) -> list[Dial]:
+        if server.recipe.ecosystem != "remote":
+            return [local_dial(server, self._policy, self._limits)]
+        kinds: dict[str, tuple[Any, ...]] = {"http": ("http",), "sse": ("sse",)}
+        spoken = kinds.get(server.recipe.transport or "auto", ("http", "sse"))
+        return [remote_dial(server, self._policy, self._limits, kind) for kind in spoken]
+
+    def _problems(self, contract: Mapping[str, Any], arguments: Any) -> list[Problem]:
+        """What keeps the call from being sent. A schema that cannot be used keeps nothing back: the
+        server may understand it."""
+        arguments = {} if arguments is None else arguments
+        try:
+            size = len(json.dumps(arguments, allow_nan=False))
+        except (TypeError, ValueError, RecursionError) as error:
+            return [_problem(f"no JSON: {error}"[:200], "a JSON object", "send JSON values only")]
+        if size > self._limits.arguments_kb * 1024:
+            most = f"at most {self._limits.arguments_kb * 1024:,}"
+            return [_problem(f"{size:,} bytes", most, "send less, or a path or URL to it")]
+        return [one for one in problems_of(contract, arguments) if one["kind"] != "bad_schema"]
+
+    def _offline(self, server: Wanted) -> bool:
+        remote = server.recipe.ecosystem == "remote"
+        policy = self._policy.sandbox_of(server.recipe.server_id)
+        return not remote and policy.network == "none"
+
+    def _shaped(
+        self, raw: Any, scrub: Scrubber, contract: Mapping[str, Any], offline: bool
+    ) -> CallResult:
+        """The answer as a result. Raises CallFailed where it is none of MCP."""
+        code = getattr(getattr(raw, "error", None), "code", None)
+        if code is not None:
+            said = clean(scrub.text(str(raw.error.message)[:_HINT]))
+            content = [{"type": "text", "text": said}]
+            return _tool_error(content, said, fault_of(said, code=code, offline=offline))
+        made = shape(raw, scrub, self._limits)
+        if made.is_error:
+            fault = fault_of(made.text, offline=offline)
+            return answered(_tool_error(made.content, made.text, fault), structured=made.structured)
+        problems = [*made.problems]
+        if contract.get("outputSchema") and not problems:
+            problems += output_problems(contract, made.structured)
+        return CallResult("ok", made.content, made.structured, problems=problems)
+
+
+_FINAL = ("contract_changed", "tool_gone", "busy", "closed", "timeout_start")
+
+
+def _digest(contract: Mapping[str, Any]) -> str:
+    try:
+        return contract_digest(contract)
+    except ContractError as error:
+        found = f"the contract given is none: {error}"[:300]
+        raise CallFailed("no_recipe", found, mend="build the index again", sent=False) from None
+
+
+def _tool_error(content: list[dict[str, Any]], said: str, fault: Fault) -> CallResult:
+    line = " ".join(said.split())[:200]
+    hint = f"{line}: {hint_of(fault.kind)}" if line else hint_of(fault.kind)
+    if fault.kind == "needs_network":
+        hint = f"{line}: the server runs without a network; to grant it, write" + _NETWORK
+    return CallResult("tool_error", content, None, fault.kind, hint, fault.blame)
+
+
+_NETWORK = ' `[servers."<id>"] network = "full"` in toolmill.toml'
+
+
+def _failed(failed: CallFailed, scrub: Scrubber) -> CallResult:
+    hint = clean(scrub.text(failed.hint))[:_HINT]
+    return CallResult("failed", error_kind=failed.kind, hint=hint, blame=failed.blame)
+
+
+def _with_made_up(result: CallResult, made_up: tuple[str, ...]) -> CallResult:
+    """A server that was started with made-up values fails for that reason more often than not."""
+    if result.status == "ok" or not made_up or result.hint is None:
+        return result
+    told = f"; the server was started with made-up values for {', '.join(made_up)}"
+    return answered(result, hint=result.hint + told)
+
+
+def _problem(found: str, expected: str, mend: str) -> Problem:
+    facts = {"path": "$", "kind": "not_an_object", "found": found}
+    return {**facts, "expected": expected, "mend": mend}

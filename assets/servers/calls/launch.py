@@ -1,0 +1,113 @@
+"""What a server is called with, and what it would still need.
+
+What belongs here: joining a recipe with the secrets its user gave, and refusing a server that would
+get a made-up secret: it lists its tools with one, but no call of it means anything.
+What does not: reading secrets (`assets/servers/credentials/secrets.py`), launching (`local_line.py`).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from assets.servers.calls.result import CallFailed
+from assets.servers.credentials.secrets import Given, SecretError
+from assets.servers.deploy.deploy import refusal
+from assets.servers.deploy.package import given_names
+from assets.servers.deploy.policy import DeployPolicy, conditions
+from assets.servers.packages.fetch import Artifact
+from assets.servers.recipes.facts import RecipeError, recipe_from, with_scripts
+from assets.servers.recipes.placeholders import holds_secret
+from assets.servers.recipes.recipe import Recipe
+from warehouse.storage.digest import digest
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A server as it is to be launched. key: names the session; another one after a change of the
+    recipe, of the settings or of a secret. made_up: values that are no secrets and made up."""
+
+    recipe: Recipe
+    given: Given = field(repr=False)
+    scripts: bool
+    key: str
+    made_up: tuple[str, ...] = ()
+
+
+def wanted(server_id: str, facts: Mapping[str, Any] | None, policy: DeployPolicy) -> Wanted:
+    """Raises CallFailed where the settings refuse the server or a real secret is missing."""
+    if facts is None:
+        raise CallFailed("unknown_server", f"no recipe of {server_id!r}", sent=False)
+    try:
+        recipe = recipe_from(facts)
+    except RecipeError as error:
+        raise CallFailed("no_recipe", "", mend=str(error), sent=False) from None
+    if recipe.server_id != server_id:
+        found = f"the recipe of {server_id!r} is one of {recipe.server_id!r}"
+        raise CallFailed("no_recipe", found, mend="build the index again", sent=False)
+    if recipe.ecosystem == "private":
+        found = "private servers are launched by `toolmill probe` only"
+        raise CallFailed("policy_denied", found, sent=False)
+    if refused := refusal(recipe, policy):
+        raise CallFailed.of(refused, sent=False)
+    try:
+        given = policy.secrets.given(server_id)
+        under = conditions(server_id, policy)
+    except SecretError as error:
+        raise CallFailed("needs_secret", "", mend=str(error), sent=False) from None
+    check_secrets(recipe, given)
+    made_up = sorted(set(recipe.placeholders) - given_names(given))
+    scripts = with_scripts(facts)
+    key = digest({"recipe": recipe.digest, "scripts": scripts, "conditions": under})
+    return Wanted(recipe, given, scripts, key, tuple(made_up))
+
+
+def check_secrets(recipe: Recipe, given: Given, artifact: Artifact | None = None) -> None:
+    """Raises CallFailed, naming variable and setting, where a secret is made up, by the listing or
+    by the artefact's own manifest."""
+    made_up = {*recipe.placeholders, *_of_manifest(artifact)} - given_names(given)
+    missing = sorted(one for one in made_up if _is_secret(one, recipe))
+    if not missing:
+        return
+    named = ", ".join(missing)
+    found = f"{recipe.server_id} was listed with made-up secrets ({named}); a call needs real ones"
+    mend = "; ".join(_setting(one, recipe.server_id) for one in missing)
+    raise CallFailed("needs_secret", found, mend=mend, sent=False)
+
+
+def _of_manifest(artifact: Artifact | None) -> Iterator[str]:
+    """The variables that a bundle fills from what it asks its user; what it puts elsewhere stands
+    under its own name."""
+    asked = [one for one in (artifact.placeholders if artifact else ()) if ":" in one]
+    secret = [one for one in asked if holds_secret(one.partition(":")[2])]
+    if artifact and secret:
+        variables = [f"env:{name}" for name in artifact.env if holds_secret(name)]
+        yield from variables or secret
+
+
+def _is_secret(place: str, recipe: Recipe) -> bool:
+    kind, _, name = place.partition(":")
+    if kind in ("env", "header", "url", "user_config"):
+        return holds_secret(name)
+    if kind == "arg" and name.isdigit() and int(name) < len(recipe.args):
+        at = int(name)
+        option = recipe.args[at].partition("=")[0] if "=" in recipe.args[at] else ""
+        before = recipe.args[at - 1] if at else ""
+        return any(one.startswith("-") and holds_secret(one) for one in (option, before))
+    return False
+
+
+def _setting(place: str, server_id: str) -> str:
+    """What to write into toolmill.toml."""
+    kind, _, name = place.partition(":")
+    if kind == "env":
+        return (
+            f'set {name} in the environment and `[servers."{server_id}".env] {name} ='
+            f' "env:{name}"` in toolmill.toml'
+        )
+    if kind == "header":
+        scheme = "Bearer " if name.lower() == "authorization" else ""
+        return (
+            f'keep the secret in a variable and write `[servers."{server_id}".headers] {name} ='
+            f' "{scheme}env:VARIABLE"` in toolmill.toml'
+        )
+    return f"{place} cannot be given by a setting: list the server with it in a private mcp.json"

@@ -1,0 +1,311 @@
+"""One conversation with one running server, held open for calls.
+
+What belongs here: shaking hands, listing the tools once (and again when the server says that they
+changed), one call with its time limit, and what is known when the conversation ends.
+What does not: how the server is reached (`local_line.py`, `remote_line.py`), how long it is kept
+(`pool.py`), what an answer amounts to (`content.py`, `blame.py`).
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import anyio
+
+from assets.contracts.canonical import ContractError, contract_digest
+from assets.servers.calls.connection import CallListener, Dial, Line
+from assets.servers.calls.result import CallFailed, CallLimits
+from assets.servers.probe.failure_kinds import Failure
+from assets.servers.probe.session import (
+    Ended,
+    ProbePolicy,
+    Progress,
+    from_exception,
+    list_tools,
+    or_hang,
+)
+from assets.servers.remote.probe import quiet
+
+
+class Session:
+    """Begun by `start`, usable after `ready`, ended by `close`; all on one event loop.
+
+    dials: ways to reach the server; a later one is tried where the one before was refused as an
+    older server refuses the newer transport.
+    """
+
+    def __init__(
+        self,
+        dials: Sequence[Dial],
+        limits: CallLimits,
+        asks: ProbePolicy,
+        on_end: Callable[[], None],
+    ) -> None:
+        self._dials, self._limits, self._asks, self._on_end = dials, limits, asks, on_end
+        self._listener = CallListener()
+        self._opened = asyncio.Event()
+        self._closing = asyncio.Event()
+        self._relisting = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self._check: asyncio.Task[bool] | None = None
+        self._line: Line | None = None
+        self._session: Any = None
+        self._dispatcher: Any = None
+        self.failure: CallFailed | None = None
+        self.began = self.used_at = time.monotonic()
+        self.leases = 0
+
+    # --- its life
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    @property
+    def opened(self) -> bool:
+        """Whether it has answered and listed its tools, and has not ended."""
+        return self._session is not None
+
+    @property
+    def dead(self) -> bool:
+        ended = self._task is not None and self._task.done()
+        return ended or self._closing.is_set() or (self._line is not None and self._line.dead)
+
+    @property
+    def worn(self) -> bool:
+        old = time.monotonic() - self.began > self._limits.life_s
+        return old or (self._line is not None and self._line.worn)
+
+    async def ready(self, within_s: float) -> None:
+        """Waits until calls may be made. Raises CallFailed; one that is not ready in time goes on
+        starting."""
+        try:
+            await asyncio.wait_for(self._opened.wait(), within_s)
+        except TimeoutError:
+            found = f"it is not up after {within_s:.0f} s, and goes on starting"
+            raise CallFailed(
+                "timeout_start", found, mend="call again in a moment", sent=False
+            ) from None
+        if self.failure:
+            raise self.failure
+
+    async def close(self) -> None:
+        """Ends the conversation and the server; returns once both are gone."""
+        self._closing.set()
+        if self._task is None:
+            return
+        if not self.opened:
+            self._task.cancel()
+        with suppress(asyncio.CancelledError, Exception):
+            await asyncio.wait_for(asyncio.shield(self._task), 10.0)
+
+    async def _run(self) -> None:
+        with quiet():
+            try:
+                await self._reached()
+            except CallFailed as failed:
+                self.failure = self.failure or failed
+            except asyncio.CancelledError:
+                self.failure = self.failure or CallFailed("closed", "", sent=False)
+            except Exception as error:
+                found = f"{type(error).__name__} while the server was held"
+                self.failure = self.failure or CallFailed("internal", found)
+            finally:
+                self._session = None
+                self.failure = self.failure or CallFailed("closed", "", sent=False)
+                self._opened.set()
+                self._on_end()
+
+    async def _reached(self) -> None:
+        """Raises CallFailed."""
+        first: CallFailed | None = None
+        for dial in self._dials:
+            self._listener = CallListener()
+            try:
+                await self._held(dial)
+                return
+            except CallFailed as failed:
+                if self._opened.is_set() or not failed.may_be_sse:
+                    raise
+                first = first or failed  # neither: what the newer transport was told counts
+        if first:
+            raise first
+
+    async def _held(self, dial: Dial) -> None:
+        ended: CallFailed | None = None  # raised outside: a task group would wrap it
+        async with dial(self._listener) as line:
+            self._line = line
+            found: Failure | None = None
+            try:
+                await self._conversation(line)
+            except Ended as over:
+                found = over.failure
+            except Exception as error:  # the SDK raises many types on malformed answers
+                found = from_exception(error)
+            if not self._closing.is_set():
+                ended = await line.why(found)
+        if ended:
+            raise ended
+
+    async def _conversation(self, line: Line) -> None:
+        from mcp import ClientSession
+        from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+        from mcp_types import Implementation
+
+        info = Implementation(name=self._asks.client_name, version=self._asks.client_version)
+        self._dispatcher = JSONRPCDispatcher(line.read, line.write)
+        async with ClientSession(dispatcher=self._dispatcher, client_info=info) as session:
+            await or_hang(session.initialize, self._asks, line.idle_s)
+            await self._list(session)
+            self._session, line.answered = session, True
+            self._opened.set()
+            line.busy(self.leases > 0)
+            closing = asyncio.create_task(self._closing.wait())
+            ending = asyncio.create_task(line.over())
+            try:
+                await asyncio.wait((closing, ending), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                closing.cancel()
+                ending.cancel()
+
+    # --- its tools
+
+    async def _list(self, session: Any) -> None:
+        """Lists all tools anew. Raises Ended."""
+        heard, progress = self._listener.heard, Progress(self.began)
+        self._listener.stale = False
+        heard.lists.pop("tools", None)
+        with anyio.move_on_after(self._asks.list_s) as clock:
+            await list_tools(session, heard, self._asks, progress)
+        if clock.cancelled_caught:
+            raise Ended(Failure("timeout_list", f"{self._asks.list_s:.0f} s"))
+
+    async def check(self, tool: str, digest: str) -> None:
+        """Whether the server still offers the tool by the contract of this digest. Raises
+        CallFailed."""
+        session = self._session
+        if session is None:
+            raise self._ended(sent=False)
+        async with self._relisting:
+            if self._listener.stale:
+                try:
+                    await self._list(session)
+                except Ended as ended:
+                    raise CallFailed.of(ended.failure, sent=False) from None
+                except Exception as error:
+                    raise CallFailed.of(from_exception(error), sent=False) from None
+        named = [one for one in self._listener.heard.tools if _named(one, tool)]
+        if not named:
+            found = f"the server lists {len(self._listener.heard.tools)} tools, {tool!r} is not one"
+            raise CallFailed("tool_gone", found, sent=False)
+        now = {_digest(one) for one in named}
+        if now != {digest}:
+            told = ", ".join(sorted(one[:15] for one in now))
+            found = f"the contract of {tool!r} is {told} now and was {digest[:15]} when indexed"
+            raise CallFailed("contract_changed", found, sent=False)
+
+    # --- a call
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], timeout_s: float) -> Any:
+        """The raw result. Raises CallFailed, or the SDK's MCPError where the server answered with
+        an error of the protocol."""
+        from mcp.shared.exceptions import MCPError
+        from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+
+        session, line = self._session, self._line
+        if session is None or line is None or line.dead:
+            raise self._ended(sent=False)
+        noise = self._strange()
+        params = {"name": tool, "arguments": dict(arguments)}
+        opts: Any = {"headers": {MCP_PROTOCOL_VERSION_HEADER: session.protocol_version}}
+        line.busy(True)
+        try:
+            with anyio.move_on_after(timeout_s):
+                return await self._dispatcher.send_raw_request("tools/call", params, opts)
+        except MCPError as error:
+            if refused := line.refused():
+                raise refused from None
+            if await self._ends():
+                raise self._ended() from error
+            if self._listener.said(error.error):
+                raise
+            raise CallFailed("protocol_error", " ".join(str(error).split())[:200]) from None
+        except asyncio.CancelledError:
+            self._doubt()
+            raise
+        finally:
+            line.busy(self.leases > 1)
+        self._doubt()
+        if refused := line.refused():
+            raise refused
+        raise self._late(timeout_s, noise)
+
+    async def usable(self) -> bool:
+        """Whether it may get a call: one that left a call without an answer has to answer a ping
+        first."""
+        if self.dead or self.worn:
+            return False
+        if self._check is not None:
+            lives = await asyncio.shield(self._check)
+            self._check = None
+            return lives and not self.dead
+        return True
+
+    def _doubt(self) -> None:
+        self._check = self._check or asyncio.create_task(self._lives())
+
+    async def _lives(self) -> bool:
+        session = self._session
+        lives = False
+        with suppress(Exception), anyio.move_on_after(self._limits.ping_s):
+            await session.send_ping()
+            lives = True
+        if not lives and self.leases == 0:
+            self._closing.set()
+        return lives
+
+    async def _ends(self) -> bool:
+        """Whether the conversation is over, or will be within a moment: an error that the server
+        sent looks like one that stands for a lost connection."""
+        assert self._task is not None
+        assert self._line is not None
+        over = self._line.dead or self._closing.is_set()
+        if over:
+            await asyncio.wait((self._task,), timeout=5.0)
+        return self._task.done() or over
+
+    def _ended(self, *, sent: bool = True) -> CallFailed:
+        failed = self.failure or CallFailed("crashed", "the server is gone")
+        return CallFailed(
+            failed.kind,
+            failed.detail,
+            mend=failed.mend,
+            blame=failed.blame,
+            sent=sent and failed.sent,
+        )
+
+    def _strange(self) -> int:
+        return self._listener.heard.noise + self._listener.heard.strays
+
+    def _late(self, timeout_s: float, before: int) -> CallFailed:
+        strange = self._strange() - before
+        if not strange:
+            return CallFailed("timeout_call", f"no answer in {timeout_s:.0f} s")
+        found = f"no answer in {timeout_s:.0f} s, but {strange} messages that answer no question"
+        return CallFailed("protocol_error", found)
+
+    def secrets(self) -> Mapping[str, str]:
+        """What must be in no answer of this server."""
+        return self._line.secrets() if self._line else {}
+
+
+def _named(entry: Any, tool: str) -> bool:
+    return isinstance(entry, dict) and entry.get("name") == tool
+
+
+def _digest(entry: Mapping[str, Any]) -> str:
+    try:
+        return contract_digest(entry)
+    except ContractError:
+        return "no contract"

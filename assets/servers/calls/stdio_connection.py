@@ -1,0 +1,202 @@
+"""A server in the sandbox of this host, reached by its standard streams.
+
+What belongs here: from a recipe to a started process, the relay and the watchdog around it, and
+why it ended.
+What does not: the conversation (`session.py`), and launches in general (`assets/servers`).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import anyio
+
+from assets.servers.calls.connection import CallListener, Dial, Line
+from assets.servers.calls.launch import Wanted, check_secrets
+from assets.servers.calls.result import CallFailed, CallLimits
+from assets.servers.deploy.package import launch_of
+from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.packages.fetch import FetchError, ensure_artifact
+from assets.servers.probe.classify import Evidence, verdict
+from assets.servers.probe.failure_kinds import Failure
+from assets.servers.probe.stdio_relay import Relay
+from assets.servers.sandbox.backend import Command, SandboxUnavailable
+from assets.servers.sandbox.docker import Docker
+from assets.servers.sandbox.process import Jailed, preflight, start, start_command
+from assets.servers.sandbox.spec import Launch, SandboxPolicy
+from assets.servers.sandbox.toolchain import find_toolchain
+from assets.servers.sandbox.watchdog import Watchdog
+
+# Apart from other threads: an installation may take minutes, and four of them at once would keep
+# every other call waiting for a thread.
+_INSTALLERS = ThreadPoolExecutor(4, thread_name_prefix="install")
+_RESTING_S = 1.0  # between two looks at a server that nobody asks anything
+
+
+def local_dial(wanted: Wanted, policy: DeployPolicy, limits: CallLimits) -> Dial:
+    """Launches the recipe as the nightly probe does; only the wall clock is that of a session."""
+    sandbox = replace(
+        policy.sandbox_of(wanted.recipe.server_id),
+        wall_s=limits.life_s + limits.timeout_s,
+        message_mb=limits.message_mb,
+    )
+
+    @asynccontextmanager
+    async def dial(listener: CallListener) -> AsyncIterator[Line]:
+        loop = asyncio.get_running_loop()
+        launch = await loop.run_in_executor(_INSTALLERS, _prepared, wanted, policy, sandbox)
+        # On this thread, which lives as long as the session: bubblewrap ends its child when the
+        # thread that started it does, and a worker thread ends when it is idle.
+        try:
+            started = (
+                start(launch, sandbox) if isinstance(launch, Launch) else start_command(launch)
+            )
+        except SandboxUnavailable as error:
+            raise _no_sandbox(error) from None
+        async with _running(started, sandbox, listener, wanted) as line:
+            yield line
+
+    return dial
+
+
+def _prepared(wanted: Wanted, policy: DeployPolicy, sandbox: SandboxPolicy) -> Launch | Command:
+    """Fetches what is launched. Raises CallFailed; runs in a thread of its own."""
+    recipe, given = wanted.recipe, wanted.given
+    try:
+        if recipe.ecosystem == "oci":
+            return _image(wanted, sandbox)
+        preflight(sandbox)
+        toolchain = find_toolchain()
+        artifact = ensure_artifact(
+            recipe, home=policy.home, toolchain=toolchain, policy=sandbox, scripts=wanted.scripts
+        )
+    except FetchError as error:
+        raise CallFailed.of(Failure(error.kind, str(error)), sent=False) from None
+    except SandboxUnavailable as error:
+        raise _no_sandbox(error) from None
+    check_secrets(recipe, given, artifact)
+    return launch_of(recipe, artifact, toolchain, given)
+
+
+def _image(wanted: Wanted, sandbox: SandboxPolicy) -> Command:
+    recipe = wanted.recipe
+    docker = Docker(program=sandbox.engine)
+    try:
+        docker.preflight()
+    except SandboxUnavailable as error:
+        found = f"an image runs in a container engine only, and {error.what} ({error.why})"
+        raise CallFailed("needs_software", found, sent=False) from None
+    image = f"{recipe.name}@{recipe.integrity}"
+    if problem := docker.pull(image):
+        raise CallFailed("fetch_failed", problem, sent=False)
+    env = {**dict(recipe.env), **wanted.given.env}
+    return docker.image_command(image, recipe.args, env, sandbox)
+
+
+def _no_sandbox(error: SandboxUnavailable) -> CallFailed:
+    return CallFailed("policy_denied", f"{error.what} ({error.why})", mend=str(error), sent=False)
+
+
+@asynccontextmanager
+async def _running(
+    jailed: Jailed, sandbox: SandboxPolicy, listener: CallListener, wanted: Wanted
+) -> AsyncIterator[Line]:
+    """The started server with its relay and watchdog; leaving it ends the whole tree."""
+    relay, watchdog = Relay(jailed, sandbox, listener), Watchdog(jailed, sandbox)
+    try:
+        with watchdog:
+            async with anyio.create_task_group() as tasks:
+                relay.start(tasks)
+                try:
+                    yield _LocalLine(jailed, relay, watchdog, sandbox, wanted)
+                finally:
+                    tasks.cancel_scope.cancel()
+                    with anyio.CancelScope(shield=True):
+                        await asyncio.to_thread(jailed.kill)
+    finally:
+        jailed.__exit__()
+
+
+@dataclass
+class _LocalLine:
+    jailed: Jailed
+    relay: Relay
+    watchdog: Watchdog
+    sandbox: SandboxPolicy
+    wanted: Wanted
+    answered: bool = False
+
+    def __post_init__(self) -> None:
+        self.read, self.write = self.relay.read, self.relay.write
+        self.listener: Any = self.relay.listener
+        self._every_s = self.watchdog.every_s
+
+    async def over(self) -> None:
+        await self.relay.over.wait()
+
+    def idle_s(self) -> float:
+        return self.watchdog.idle_s
+
+    def busy(self, busy: bool) -> None:
+        self.watchdog.every_s = self._every_s if busy else _RESTING_S
+
+    @property
+    def dead(self) -> bool:
+        return self.relay.over.is_set() or self.jailed.process.poll() is not None
+
+    @property
+    def worn(self) -> bool:
+        heard = self.listener.heard
+        unasked = heard.initiated + heard.strays + heard.noise
+        return self.relay.total > self.sandbox.stdout_mb * 524_288 or unasked > 2000
+
+    def secrets(self) -> Mapping[str, str]:
+        return {**self.wanted.given.env, **self.wanted.given.headers}
+
+    def refused(self) -> CallFailed | None:
+        return None
+
+    async def why(self, found: Failure | None) -> CallFailed:
+        """A limit that was passed, how it exited and what it said, then the conversation."""
+        exited = await _within(1.0, lambda: self.jailed.process.poll() is not None)
+        code, signal = self.jailed.exit_status() if exited else (None, None)
+        heard, breach = self.listener.heard, self.watchdog.breach
+        failure = verdict(
+            Evidence(
+                heard,
+                found or Failure("protocol_error", "it ended"),
+                breach=breach,
+                answered=self.answered,
+                exited=exited and breach is None,
+                code=code,
+                signal=signal,
+            )
+        )
+        assert failure is not None  # there is always one to weigh
+        delivered = not self.relay.unsent
+        if not self.answered:
+            return CallFailed.of(failure, sent=False)
+        if breach and breach.limit == "wall":
+            return CallFailed("timeout_call", f"the session lasted {breach.found}", sent=delivered)
+        if exited and failure.kind not in _LIMITS:
+            detail = failure.detail or "it ended"
+            return CallFailed("crashed", detail, mend=_CRASHED, sent=delivered)
+        return CallFailed.of(failure, sent=delivered)
+
+
+_LIMITS = (
+    *("out_of_memory", "too_many_processes", "disk_full", "oversize", "protocol_error"),
+    *("timeout_start", "timeout_list"),
+)
+_CRASHED = "the server ended during the call, and whether it did its work is not known: look before"
+_CRASHED += " you call again"
+
+
+async def _within(seconds: float, true: Callable[[], bool]) -> bool:
+    with anyio.move_on_after(seconds):
+        while not true():
+            await anyio.sleep(0.02)
+    return true()

@@ -1,0 +1,195 @@
+"""The certificate of a sandbox: the escape suite, run in the backend in use.
+
+Belongs here: the host's canaries, running the suite once per process and backend, what its
+outcomes amount to.
+Does not belong here: the attempts (`escapes.py`), backends, and what an uncertified run is kept
+from (`deploy.py` and the doors of execution-based data).
+"""
+
+import json
+import os
+import select
+import socket
+import subprocess
+import tempfile
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from assets.servers.certificate.escapes import ATTEMPTS, CONTROLS, program, suite_digest
+from assets.servers.packages.mcpb import SERVER
+from assets.servers.sandbox.backend import Backend
+from assets.servers.sandbox.environment import environment
+from assets.servers.sandbox.process import backend, start
+from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy
+from assets.servers.sandbox.toolchain import Toolchain
+from warehouse.storage.digest import digest
+
+_LIMIT_S = 30.0
+_KEPT = 1 << 20
+_HOST_FILES = ("/etc/passwd", "/etc/hostname", "/etc/machine-id", "/etc/fstab")
+# Variables that a runtime, a shell or an engine adds by itself.
+_ADDED = ("CANARIES", "PWD", "SHLVL", "_", "LC_CTYPE", "HOSTNAME", "container", "TERM", "OLDPWD")
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """digest: sha256 of the facts, in which there is no time. passed: every control worked and
+    every attempt was refused. escaped: what was not refused, or `nothing_ran`. n: attempts made."""
+
+    digest: str
+    backend: str
+    passed: bool
+    escaped: tuple[str, ...]
+    n: int
+    _facts: Mapping[str, Any] = field(repr=False, compare=False)
+
+    def facts(self) -> dict[str, Any]:
+        """Suite, backend, version, network grant, filters, and each attempt's outcome."""
+        return dict(self._facts)
+
+
+@dataclass(frozen=True)
+class Canaries:
+    """What the host prepared for the suite to find."""
+
+    folder: Path
+    told: dict[str, Any]
+    listeners: tuple[socket.socket, ...]
+
+    def reached(self) -> bool:
+        """Whether anybody connected to a listener of the host."""
+        return bool(select.select(self.listeners, [], [], 0)[0])
+
+
+_cached: dict[str, Certificate] = {}
+_lock = threading.Lock()
+
+
+def certify(policy: SandboxPolicy, toolchain: Toolchain) -> Certificate:
+    """Runs the escape suite in the backend that `policy` comes to; once per process and key.
+
+    Raises SandboxUnavailable where there is no backend."""
+    chosen = backend(policy)
+    about = {
+        "suite": suite_digest(),
+        "backend": chosen.name,
+        "version": chosen.version(),
+        "network": policy.network,
+        **chosen.facts(policy),
+    }
+    with _lock:
+        key = digest({**about, "python": str(toolchain.python), "engine": policy.engine})
+        if key not in _cached:
+            outcomes = _outcomes(chosen, policy, toolchain)
+            _cached[key] = judge(about, outcomes, policy.network)
+        return _cached[key]
+
+
+def judge(about: Mapping[str, Any], outcomes: Mapping[str, str], network: str) -> Certificate:
+    """The certificate that the outcomes amount to."""
+    allowed = {a.name for a in ATTEMPTS if a.granted and network == "full"}
+    shown = {
+        attempt.name: "granted"
+        if attempt.name in allowed
+        else outcomes.get(attempt.name, "not run")
+        for attempt in ATTEMPTS
+    }
+    surface = {attempt.name for attempt in ATTEMPTS if attempt.surface}
+    escaped = [n for n, how in shown.items() if how == "worked" and n not in surface]
+    if outcomes.get("listener") == "reached" and network == "none":
+        escaped.append("listener_of_the_host")
+    failed = [name for name in CONTROLS if outcomes.get(name) != "worked"]
+    if failed or "not run" in shown.values():
+        escaped.append("nothing_ran")
+    facts = {**about, "controls_failed": failed, "attempts": shown}
+    made = sum(how in ("worked", "refused") for how in shown.values())
+    name = str(about["backend"])
+    return Certificate(digest(facts), name, not escaped, tuple(escaped), made, facts)
+
+
+def _outcomes(chosen: Backend, policy: SandboxPolicy, toolchain: Toolchain) -> dict[str, str]:
+    """What each case came to; nothing is tried where nothing contains it."""
+    if chosen.name == "none":
+        return {}
+    with canaries() as prepared:
+        outcomes = run_suite(suite_launch(prepared, toolchain), policy)
+        return {**outcomes, "listener": "reached" if prepared.reached() else "untouched"}
+
+
+def suite_launch(prepared: Canaries, toolchain: Toolchain) -> Launch:
+    """The launch of the suite's program; its own folder is the one mount of a server."""
+    mounts = [Mount.same(path) for path in toolchain.binds]
+    own = Mount(prepared.folder / "server", SERVER)
+    argv = (str(toolchain.python), "-I", "-c", program())
+    launch = Launch(argv, {"CANARIES": ""}, (*mounts, own))
+    told = {**prepared.told, "names": [*environment(launch), *_ADDED]}
+    return replace(launch, env={"CANARIES": json.dumps(told)})
+
+
+def run_suite(launch: Launch, policy: SandboxPolicy) -> dict[str, str]:
+    """{case: outcome} as the program printed it; empty where it did not end well."""
+    with start(launch, policy) as jailed:
+        try:
+            out, _ = jailed.process.communicate(timeout=_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            return {}
+    try:
+        found = json.loads(out[:_KEPT])
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+@contextmanager
+def canaries() -> Iterator[Canaries]:
+    """A file, a socket file, a loopback listener, an abstract socket and a process with a variable,
+    all of this host, for as long as the suite runs."""
+    token = f"canary-{uuid.uuid4().hex}"
+    with ExitStack() as held:
+        folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="toolmill-canary-")))
+        (folder / "server").mkdir()
+        (folder / "server" / "own").write_text("own")
+        (folder / "secret").write_text(token)
+        for path in (folder, folder / "server"):
+            path.chmod(0o755)  # not the permissions are tried, but the walls
+        (folder / "secret").chmod(0o666)
+        tcp = held.enter_context(socket.create_server(("127.0.0.1", 0)))
+        unix = [held.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(2)]
+        for listener, name in zip(unix, (str(folder / "socket"), f"\0{folder}"), strict=True):
+            listener.bind(name)
+            listener.listen()
+        (folder / "socket").chmod(0o777)
+        process = subprocess.Popen(
+            ["sh", "-c", "read _", token],
+            stdin=subprocess.PIPE,
+            env={"PATH": os.defpath, "VALUE": f"=CANARY {token}"},
+        )
+        held.callback(_end, process)
+        told = {
+            "token": [token[:20], token[20:]],
+            "folder": str(folder),
+            "file": str(folder / "secret"),
+            "socket": str(folder / "socket"),
+            "port": tcp.getsockname()[1],
+            "abstract": str(folder),
+            "digests": {path: _digest_of(path) for path in _HOST_FILES},
+        }
+        yield Canaries(folder, told, (tcp, *unix))
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    process.kill()
+    process.communicate()
+
+
+def _digest_of(path: str) -> str | None:
+    try:
+        return sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return None

@@ -1,0 +1,218 @@
+"""The SDK's OAuth providers, fitted to tokens that are kept between processes.
+
+Belongs here: what the SDK leaves out (it forgets when a stored token ends and where it came from,
+so it would ask a person where a refresh does), and what an unattended probe must not do.
+Does not belong here: the file (`oauth.py`) and HTTP (`remote_http.py` carries OAuth's requests).
+
+Imports the SDK, which takes long: import this module inside functions.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import IO, Any, Protocol
+
+import anyio
+import httpx2
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError  # noqa: TID253
+from mcp.client.auth.extensions.client_credentials import (  # noqa: TID253
+    ClientCredentialsOAuthProvider,
+)
+from mcp.client.auth.utils import credentials_match_issuer  # noqa: TID253
+from mcp.shared.auth import (  # noqa: TID253
+    AuthorizationCodeResult,
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthMetadata,
+    OAuthToken,
+    ProtectedResourceMetadata,
+)
+from pydantic import AnyUrl
+
+from assets.servers.remote.outcome import RemoteFailure, login_advice, shown
+
+CLIENT_NAME = "toolmill"
+_PATIENCE_S = 15.0  # for another probe that renews the same login
+
+
+class LoginNeeded(OAuthFlowError):
+    """Only a person can go on."""
+
+    def __init__(self, url: str, detail: str) -> None:
+        super().__init__(detail)
+        self.failure = RemoteFailure("remote_auth", f"OAuth: {detail}", login_advice(url))
+
+
+class Store(Protocol):
+    """The SDK's TokenStorage, and what it does not keep."""
+
+    async def get_tokens(self) -> OAuthToken | None: ...
+    async def set_tokens(self, tokens: OAuthToken) -> None: ...
+    async def get_client_info(self) -> OAuthClientInformationFull | None: ...
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None: ...
+    def expires_at(self) -> float | None: ...
+    def metadata(self, name: str) -> dict[str, Any] | None: ...
+    def set_metadata(self, **found: dict[str, Any] | None) -> None: ...
+    def try_lock(self) -> IO[bytes] | None: ...
+
+
+class _Kept(OAuthClientProvider):
+    """A provider that goes on where another process stopped."""
+
+    context: Any
+
+    async def _initialize(self) -> None:
+        await super()._initialize()
+        store: Store = self.context.storage
+        if self.context.current_tokens:
+            self.context.token_expiry_time = store.expires_at()
+        if found := store.metadata("server"):
+            self.context.oauth_metadata = OAuthMetadata.model_validate(found)
+        if found := store.metadata("resource"):
+            self.context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(
+                found
+            )
+
+    def _expected_issuer(self) -> str:
+        """The authorization server that is asked. The SDK would register anew at another one than
+        the client belongs to; a client that was made for one server is shown to no other."""
+        issuer = super()._expected_issuer()
+        client = self.context.client_info
+        if client is not None and not credentials_match_issuer(client, issuer, None):
+            said = f"it names another authorization server, {shown(issuer)}"
+            raise LoginNeeded(self.context.server_url, said)
+        return issuer
+
+    async def _handle_token_response(self, response: httpx2.Response) -> None:
+        prior = self.context.current_tokens
+        await super()._handle_token_response(response)
+        context = self.context
+        if prior and prior.refresh_token and context.current_tokens.refresh_token is None:
+            context.current_tokens.refresh_token = prior.refresh_token  # the server does not rotate
+            await context.storage.set_tokens(context.current_tokens)
+        context.storage.set_metadata(
+            server=_json(context.oauth_metadata),
+            resource=_json(context.protected_resource_metadata),
+        )
+
+
+def _json(model: Any) -> dict[str, Any] | None:
+    return model.model_dump(mode="json", exclude_none=True) if model is not None else None
+
+
+class Unattended(_Kept):
+    """With the tokens of an earlier login. At night there is no browser and no new registration:
+    a refused token is refreshed once, then a person is asked for.
+
+    Two probes of one server renew one after the other: an authority that rotates refresh tokens
+    takes one that is used twice for stolen, and ends the login.
+    """
+
+    _refreshed = False
+    _held: Any = None
+
+    async def _initialize(self) -> None:
+        await super()._initialize()
+        if not self.context.is_token_valid() and self.context.can_refresh_token():
+            await self._alone()
+            await super()._initialize()  # it may have been renewed meanwhile
+            if self.context.is_token_valid():
+                self._let_go()
+
+    async def _perform_authorization(self) -> httpx2.Request:
+        if self._refreshed or not self.context.can_refresh_token():
+            raise LoginNeeded(self.context.server_url, "the stored login is no longer accepted")
+        self._refreshed = True
+        await self._alone()
+        self.context.current_tokens = await self.context.storage.get_tokens()
+        return await self._refresh_token()
+
+    async def _handle_refresh_response(self, response: httpx2.Response) -> bool:
+        try:
+            return await super()._handle_refresh_response(response)
+        finally:
+            self._let_go()
+
+    async def _handle_token_response(self, response: httpx2.Response) -> None:
+        try:
+            await super()._handle_token_response(response)
+        finally:
+            self._let_go()
+
+    async def _alone(self) -> None:
+        """Waits for the other probes of this server; without end for none of them."""
+        with anyio.move_on_after(_PATIENCE_S):
+            while self._held is None:
+                self._held = self.context.storage.try_lock()
+                await anyio.sleep(0 if self._held else 0.05)
+
+    def _let_go(self) -> None:
+        if self._held is not None:
+            self._held.close()  # the lock goes with it, as it does with a process that is killed
+            self._held = None
+
+
+class Machine(_Kept, ClientCredentialsOAuthProvider):
+    """With credentials of our own, which only the named issuer sees."""
+
+
+class Login(_Kept):
+    """With a person at a browser."""
+
+    chosen: OAuthClientInformationFull | None = None
+    scope: str | None = None
+
+    async def _initialize(self) -> None:
+        self.context.client_info = self.chosen
+        self._initialized = True
+
+    async def _perform_authorization(self) -> httpx2.Request:
+        if self.scope:  # the SDK asks for what the server names
+            self.context.client_metadata.scope = self.scope
+        return await super()._perform_authorization()
+
+    async def _handle_token_response(self, response: httpx2.Response) -> None:
+        await super()._handle_token_response(response)
+        client = self.context.client_info
+        if client.issuer is None and self.context.oauth_metadata is not None:
+            client.issuer = self._expected_issuer()
+        await self.context.storage.set_client_info(client)
+
+
+def unattended(url: str, store: Store) -> Unattended:
+    return Unattended(url, OAuthClientMetadata(redirect_uris=None), store)
+
+
+def machine(
+    url: str, store: Store, *, client_id: str, client_secret: str, issuer: str, scope: str | None
+) -> Machine:
+    return Machine(url, store, client_id, client_secret, scope=scope, issuer=issuer)
+
+
+def login(
+    url: str,
+    store: Store,
+    *,
+    redirect_uri: str,
+    show: Callable[[str], Awaitable[None]],
+    wait: Callable[[], Awaitable[AuthorizationCodeResult]],
+    client_id: str | None,
+    client_secret: str | None,
+    issuer: str | None,
+    scope: str | None,
+) -> Login:
+    """A client that is registered by hand (client_id), or by itself at the server's request."""
+    method = "client_secret_post" if client_secret else "none"
+    uris = [AnyUrl(redirect_uri)]
+    metadata = OAuthClientMetadata(
+        redirect_uris=uris, client_name=CLIENT_NAME, scope=scope, token_endpoint_auth_method=method
+    )
+    provider = Login(url, metadata, store, show, wait)
+    provider.scope = scope
+    if client_id:
+        provider.chosen = OAuthClientInformationFull(
+            redirect_uris=uris,
+            client_id=client_id,
+            client_secret=client_secret,
+            token_endpoint_auth_method=method,
+            issuer=issuer,
+        )
+    return provider

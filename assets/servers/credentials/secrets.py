@@ -1,0 +1,225 @@
+"""Real secrets for servers, from where their user keeps them.
+
+Belongs here: reading environment, files and the user's own provider when a server is launched;
+naming what is missing without saying what is there; the fingerprint of what was given.
+Does not belong here: finding secrets in texts (`scrub.py`), OAuth (`oauth.py`), and made-up values
+(`placeholders.py`).
+"""
+
+import hmac
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from warehouse.sanitize.scrubber import SHORTEST, Scrubber
+from warehouse.storage.digest import canonical_json
+
+__all__ = ["Given", "OAuthChoice", "Scrubber", "SecretError", "SecretProvider", "Secrets"]
+
+_MAX_BYTES = 64 * 1024
+_SOURCE = re.compile(r"(?:(?P<scheme>[A-Za-z][\w-]*) )?(?P<kind>env|file):(?P<place>.+)", re.DOTALL)
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_HEADER_VALUE = re.compile(r"[\x20-\x7e]+")
+# The transport writes these itself.
+_TAKEN = frozenset(
+    (
+        *("host", "connection", "content-length", "content-type", "transfer-encoding", "accept"),
+        *("accept-encoding", "mcp-session-id", "mcp-protocol-version", "last-event-id"),
+    )
+)
+
+
+class SecretError(RuntimeError):
+    """A secret that cannot be had: which server's, from where, and the mend. Never its value."""
+
+    def __init__(self, server_id: str, source: str, found: str, mend: str) -> None:
+        self.server_id, self.source, self.found, self.mend = server_id, source, found, mend
+        super().__init__(f"secrets of {server_id}, {source}: {found}; {mend}")
+
+
+class SecretProvider(Protocol):
+    """A class of the user's, made without arguments. Names of variables map to values; a name
+    `header:NAME` is a header of a remote server."""
+
+    def secrets(self, server_id: str) -> Mapping[str, str]: ...
+
+
+@dataclass(frozen=True)
+class OAuthChoice:
+    """How a remote server's OAuth is answered. authorization_code: with the tokens that `toolmill
+    login` stored. client_credentials: by ourselves; `client_secret` is a source, and `issuer` names
+    the authorization server that may see it (the MCP server would choose otherwise)."""
+
+    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
+    client_id: str | None = None
+    client_secret: str | None = None
+    scope: str | None = None
+    issuer: str | None = None
+
+
+@dataclass(frozen=True)
+class ServerSecrets:
+    """Where one server's secrets are: name -> `env:NAME` or `file:PATH`, in headers also behind a
+    scheme (`Bearer env:TOKEN`). provider: `module:Class`; sources win over it."""
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    provider: str | None = None
+    oauth: OAuthChoice | None = None
+
+
+@dataclass(frozen=True)
+class Given:
+    """What one launch is given. The values are in no repr."""
+
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    salt: bytes = field(default=b"", repr=False)
+
+    def fingerprint(self) -> str | None:
+        """Another one for another secret, and nothing can be read back from it; None where nothing
+        is given."""
+        if not self.env and not self.headers:
+            return None
+        facts = canonical_json({"env": dict(self.env), "headers": dict(self.headers)})
+        return hmac.new(self.salt, facts, sha256).hexdigest()
+
+    def scrub(self, value: Any) -> Any:
+        """A JSON value without the secrets."""
+        return Scrubber({**self.env, **self.headers})(value)
+
+
+class Secrets:
+    """The secrets of all servers, read anew at each launch: a rotated one needs no restart.
+
+    salt: keys the fingerprints; at least 16 bytes, kept beside the ledger.
+    """
+
+    def __init__(self, by_server: Mapping[str, ServerSecrets], salt: bytes) -> None:
+        if len(salt) < 16:
+            raise ValueError(f"a salt of {len(salt)} bytes: expected at least 16")
+        self._by_server, self._salt = dict(by_server), salt
+
+    def of(self, server_id: str) -> ServerSecrets | None:
+        """The sources of one server; None where its user configured none."""
+        return self._by_server.get(server_id)
+
+    def given(self, server_id: str) -> Given:
+        """The values for one server. Raises SecretError."""
+        sources = self._by_server.get(server_id)
+        if sources is None:
+            return Given(salt=self._salt)
+        env, headers = _provided(server_id, sources.provider) if sources.provider else ({}, {})
+        env |= {name: read_source(server_id, text) for name, text in sources.env.items()}
+        headers |= {name: read_source(server_id, text) for name, text in sources.headers.items()}
+        for name, value in env.items():
+            _check_variable(server_id, name, value)
+        for name, value in headers.items():
+            _check_header(server_id, name, value)
+        return Given(env, headers, self._salt)
+
+
+def read_source(server_id: str, source: str) -> str:
+    """The value of `env:NAME` or `file:PATH`, with the scheme before it. Raises SecretError."""
+    found = _SOURCE.fullmatch(source)
+    if not found:
+        # It may be the secret itself, put where its source belongs: it is not shown.
+        raise SecretError(
+            server_id, "a source", "it has another form", "write env:NAME or file:PATH"
+        )
+    read = _from_environment if found["kind"] == "env" else _from_file
+    shown = f"{found['kind']}:{found['place']}"
+    value = read(server_id, found["place"], shown)
+    if len(value) < SHORTEST:
+        raise SecretError(
+            server_id,
+            shown,
+            f"shorter than {SHORTEST} characters",
+            "such a value stands in texts by chance and cannot be kept out of them; use a longer"
+            " secret, or set what is no secret as a plain variable",
+        )
+    return f"{found['scheme']} {value}" if found["scheme"] else value
+
+
+def _from_environment(server_id: str, name: str, shown: str) -> str:
+    value = os.environ.get(name)
+    if not value:
+        raise SecretError(server_id, shown, "the variable is not set", f"set {name}")
+    return value
+
+
+def _from_file(server_id: str, place: str, shown: str) -> str:
+    path = Path(place).expanduser()
+    try:
+        with path.open("rb") as file:  # judged by what was opened, not by its name
+            facts = os.fstat(file.fileno())
+            if not stat.S_ISREG(facts.st_mode):
+                raise SecretError(server_id, shown, "no regular file", "name a file")
+            if facts.st_mode & 0o077:
+                mode = f"others may read it (mode {stat.S_IMODE(facts.st_mode):o})"
+                raise SecretError(server_id, shown, mode, f"chmod 600 {path}")
+            data = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        said = error.strerror or "unreadable"
+        raise SecretError(server_id, shown, said, "check the path and its owner") from None
+    if len(data) > _MAX_BYTES:
+        raise SecretError(server_id, shown, f"more than {_MAX_BYTES} bytes", "name the right file")
+    try:
+        value = data.decode("utf-8")
+    except UnicodeDecodeError:  # its message quotes the bytes
+        raise SecretError(server_id, shown, "no UTF-8 text", "name the right file") from None
+    value = value.removesuffix("\n").removesuffix("\r")
+    if not value:
+        raise SecretError(server_id, shown, "the file is empty", "put the secret in it")
+    return value
+
+
+def _provided(server_id: str, provider: str) -> tuple[dict[str, str], dict[str, str]]:
+    """(variables, headers) of the user's provider. What it raises may quote a secret, so only the
+    exception's type is told."""
+    shown = f"provider {provider}"
+    module, _, name = provider.partition(":")
+    try:
+        found = getattr(import_module(module), name)().secrets(server_id)
+    except Exception as error:
+        kind = type(error).__name__
+        mend = "expected module:Class, importable here, with secrets(server_id) -> names and values"
+        raise SecretError(server_id, shown, f"it raised {kind}", mend) from None
+    texts = isinstance(found, Mapping) and all(
+        isinstance(one, str) for pair in found.items() for one in pair
+    )
+    if not texts:
+        raise SecretError(server_id, shown, "no names and values", "return a mapping of texts")
+    env: dict[str, str] = {}
+    headers: dict[str, str] = {}
+    for key, value in found.items():
+        if len(value) < SHORTEST:
+            mend = "leave out what is no secret; such a value cannot be kept out of texts"
+            raise SecretError(
+                server_id, f"{shown}, {key}", f"shorter than {SHORTEST} characters", mend
+            )
+        (headers if key.startswith("header:") else env)[key.removeprefix("header:")] = value
+    return env, headers
+
+
+def _check_variable(server_id: str, name: str, value: str) -> None:
+    if not _ENV_NAME.fullmatch(name) or "\0" in value:
+        raise SecretError(
+            server_id, f"variable {name!r}", "no name or value of a variable", "rename or mend it"
+        )
+
+
+def _check_header(server_id: str, name: str, value: str) -> None:
+    if not _HEADER_NAME.fullmatch(name) or name.lower() in _TAKEN:
+        found = "the transport sets it" if name.lower() in _TAKEN else "no name of a header"
+        raise SecretError(server_id, f"header {name!r}", found, "use another header")
+    if not _HEADER_VALUE.fullmatch(value):
+        found = "its value has characters that no header may have (a line end, perhaps)"
+        raise SecretError(server_id, f"header {name!r}", found, "mend the secret")

@@ -1,0 +1,99 @@
+"""One deployment: a recipe brought to a result, with the secrets its user gave it.
+
+Belongs here: which way a recipe is run (a package here, an image, a server elsewhere), keeping
+secrets out of the result, and the key that names the effect.
+Does not belong here: packages (`local.py`), which recipes are due tonight (`night.py`), what is
+kept of a result (`rows.py`).
+"""
+
+from dataclasses import asdict, replace
+from urllib.parse import urlsplit
+
+from assets.servers.credentials.secrets import Given, SecretError
+from assets.servers.deploy.image import run_image
+from assets.servers.deploy.package import asked, given_names, run_package
+from assets.servers.deploy.policy import DeployPolicy, conditions
+from assets.servers.deploy.result import Deployed, failed
+from assets.servers.probe.failure_kinds import Failure
+from assets.servers.probe.probe import ProbeResult
+from assets.servers.probe.session import ProbePolicy
+from assets.servers.recipes.recipe import Recipe
+from assets.servers.remote.probe import RemotePolicy, probe_remote
+from assets.servers.sandbox.toolchain import Toolchain, find_toolchain
+from warehouse.network.egress import is_loopback
+from warehouse.storage.digest import digest
+
+
+def deploy(recipe: Recipe, policy: DeployPolicy, toolchain: Toolchain | None = None) -> Deployed:
+    """Fetches and probes one recipe. Every outcome is a result, and no secret is in it; raises only
+    SandboxUnavailable."""
+    refused = refusal(recipe, policy)
+    if refused:
+        return failed(refused)
+    try:
+        given = policy.secrets.given(recipe.server_id)
+    except SecretError as error:
+        return failed(Failure("needs_secret", str(error)))
+    if recipe.ecosystem == "remote":
+        found = _elsewhere(recipe, given, policy)
+    elif recipe.ecosystem == "oci":
+        found = run_image(recipe, given, policy)
+    else:
+        found = run_package(recipe, given, policy, toolchain or find_toolchain())
+    return _scrubbed(found, given)
+
+
+def effect_key(recipe: Recipe, policy: DeployPolicy, attempt: int, night: str = "") -> str:
+    """Names the effect of one launch. A remote server is another one every night."""
+    facts = {
+        "effect": "deploy",
+        "recipe": recipe.digest,
+        "conditions": conditions(recipe.server_id, policy),
+        "attempt": attempt,
+        "night": night if recipe.ecosystem == "remote" else None,
+    }
+    return digest(facts)
+
+
+def refusal(recipe: Recipe, policy: DeployPolicy) -> Failure | None:
+    """Why the settings forbid a recipe, before anything is sent; None where they do not."""
+    if recipe.ecosystem != "remote":
+        return None
+    if policy.remote is None:
+        why = "remote servers are listed, not probed, by the settings (`sandbox.remote`)"
+        return Failure("policy_denied", why)
+    if not policy.outside and not is_loopback(urlsplit(str(recipe.url)).hostname or ""):
+        why = 'the demo asks no server outside this host (`source = "live"` does)'
+        return Failure("policy_denied", why)
+    return None
+
+
+def _elsewhere(recipe: Recipe, given: Given, policy: DeployPolicy) -> Deployed:
+    """A remote server, asked over HTTP."""
+    remote, url = policy.remote or RemotePolicy(), str(recipe.url)
+    try:
+        account = policy.accounts.auth(recipe.server_id, url) if policy.accounts else None
+    except SecretError as error:
+        return failed(Failure("remote_auth", str(error)))
+
+    def ask(limits: ProbePolicy, _: bool = False) -> ProbeResult:
+        return probe_remote(
+            url,
+            transport=recipe.transport or "auto",
+            headers={**dict(recipe.headers), **given.headers},
+            limits=limits,
+            policy=remote,
+            auth=account,
+        )
+
+    result = ask(policy.conversation)
+    made_up = set(recipe.placeholders) - given_names(given)
+    return Deployed(result, tuple(sorted(made_up)), behaviour=asked(result, policy, ask))
+
+
+def _scrubbed(found: Deployed, given: Given) -> Deployed:
+    """The result without any secret that the server may have said back."""
+    if not given_names(given):
+        return found
+    result = ProbeResult(**given.scrub(asdict(found.probe)))
+    return replace(found, probe=result, behaviour=given.scrub(found.behaviour))

@@ -1,0 +1,45 @@
+"""One image on this host: a server that is run by a container engine, under the same limits.
+
+Belongs here: from a recipe pinned by digest to a result, where an engine is there.
+Does not belong here: the engine's words (`docker.py`), what a tag stands for (`images.py`).
+"""
+
+from assets.servers.credentials.secrets import Given
+from assets.servers.deploy.package import asked, given_names
+from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.deploy.result import Deployed, failed
+from assets.servers.probe.failure_kinds import Failure
+from assets.servers.probe.probe import ProbeResult, probe
+from assets.servers.probe.session import ProbePolicy
+from assets.servers.recipes.recipe import Recipe
+from assets.servers.sandbox.backend import SandboxUnavailable
+from assets.servers.sandbox.docker import Docker
+
+
+def run_image(recipe: Recipe, given: Given, policy: DeployPolicy) -> Deployed:
+    """What came of an image; `needs_software` where no engine answers.
+
+    Its clock cannot be moved: it is asked again under another name and with more calls. It has no
+    certificate, because the escape suite did not run in this image's own root.
+    """
+    sandbox = policy.sandbox_of(recipe.server_id)
+    docker = Docker(program=sandbox.engine)
+    try:
+        docker.preflight()
+    except SandboxUnavailable as error:
+        found = f"an image runs in a container engine only, and {error.what} ({error.why})"
+        return failed(Failure("needs_software", found))
+    problem = docker.pull(f"{recipe.name}@{recipe.integrity}")
+    if problem:
+        return failed(Failure("fetch_failed", problem))
+    env = {**dict(recipe.env), **given.env}
+
+    def ask(limits: ProbePolicy, _: bool = False) -> ProbeResult:
+        image = f"{recipe.name}@{recipe.integrity}"
+        return probe(docker.image_command(image, recipe.args, env, sandbox), sandbox, limits)
+
+    result = ask(policy.conversation)
+    made_up = {name for name in recipe.placeholders if not name.startswith("env:")}
+    made_up |= {f"env:{name}" for name, _ in recipe.env} & set(recipe.placeholders)
+    names = tuple(sorted(made_up - given_names(given)))
+    return Deployed(result, names, behaviour=asked(result, policy, ask))

@@ -1,0 +1,84 @@
+"""How servers are run: everything besides a recipe that decides what comes of a launch.
+
+Belongs here: the policy of deployments, and the digest of its part that may change a result.
+Does not belong here: launching (`deploy.py`, `local.py`), and where settings come from
+(`orchestration/resources.py`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from assets.servers.credentials.accounts import Accounts
+from assets.servers.credentials.secrets import SecretError, Secrets
+from assets.servers.probe.probe import PROBE_VERSION
+from assets.servers.probe.session import ProbePolicy
+from assets.servers.remote.probe import RemotePolicy
+from assets.servers.sandbox.spec import SandboxPolicy
+from warehouse.storage.digest import digest
+
+Network = Literal["none", "full"]
+
+
+@dataclass(frozen=True)
+class DeployPolicy:
+    """How servers are run.
+
+    home: where artefacts and caches lie (`<home>/artifacts`, `<home>/cache`). remote: None lists
+    remote servers and probes none. accounts: of remote servers. grants: servers whose network
+    differs from the sandbox's. placeholders: whether a further try may make up values. outside:
+    whether remote servers beyond this host may be asked. twice: whether each server is asked a
+    second time, by somebody else.
+    """
+
+    home: Path
+    sandbox: SandboxPolicy = field(default_factory=SandboxPolicy)
+    conversation: ProbePolicy = field(default_factory=ProbePolicy)
+    remote: RemotePolicy | None = None
+    secrets: Secrets = field(default_factory=lambda: Secrets({}, bytes(16)))
+    accounts: Accounts | None = None
+    grants: Mapping[str, Network] = field(default_factory=dict)
+    placeholders: bool = True
+    outside: bool = True
+    twice: bool = True
+
+    def sandbox_of(self, server_id: str) -> SandboxPolicy:
+        """The limits of one server."""
+        return replace(self.sandbox, network=self.grants.get(server_id, self.sandbox.network))
+
+
+def with_network(policy: DeployPolicy, network: str) -> DeployPolicy:
+    """The policy with another network grant (`none` or `full`)."""
+    if network not in ("none", "full"):
+        raise ValueError(f"network {network!r}: expected 'none' or 'full'")
+    return replace(policy, sandbox=replace(policy.sandbox, network=network))
+
+
+def conditions(server_id: str, policy: DeployPolicy) -> str:
+    """Digest of what may change a result besides the recipe: limits, grants, secrets, the probe.
+
+    Time-outs are not among it: a slow machine is no other server.
+    """
+    sandbox, remote = policy.sandbox_of(server_id), server_id.startswith("remote:")
+    facts = {
+        "probe": PROBE_VERSION,
+        "network": sandbox.network,
+        "memory_mb": sandbox.memory_mb,
+        "backend": sandbox.backend,
+        "scripts": sandbox.scripts,
+        "placeholders": policy.placeholders,
+        "twice": policy.twice,
+        "asked": remote and policy.remote is not None,
+        "account": bool(remote and policy.accounts and policy.accounts.known(server_id)),
+        "secrets": _fingerprint(server_id, policy),
+    }
+    return digest(facts)
+
+
+def _fingerprint(server_id: str, policy: DeployPolicy) -> str | None:
+    """A secret that cannot be had is a condition too: once it can, the server is due."""
+    try:
+        return policy.secrets.given(server_id).fingerprint()
+    except SecretError as error:
+        return digest(str(error))

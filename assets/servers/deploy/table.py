@@ -1,0 +1,155 @@
+"""The rows of deployments: what is kept of one launch, and the table.
+
+Belongs here: the columns, and which parts go to blobs of their own.
+Does not belong here: the result itself (`deployed.py`) and bringing it about (`deploy.py`).
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from assets.servers.deploy.result import Deployed
+from assets.servers.probe.failure_kinds import next_retry
+from assets.servers.probe.probe import ProbeResult
+from assets.servers.recipes.facts import recipe_facts
+from assets.servers.recipes.recipe import Recipe, Unlaunchable
+from warehouse.storage.blobs import Blobs
+from warehouse.storage.digest import canonical_json
+from warehouse.storage.tables import TableSpec
+
+DEPLOYMENTS = TableSpec(
+    name="deployments",
+    key=("server_id",),
+    columns={
+        "server_id": pl.String,  # "listing:<id>" where a listing names no server
+        "marketplace": pl.String,
+        "listing_id": pl.String,
+        "launch_digest": pl.String,  # over what the listing says about launching
+        "ecosystem": pl.String,
+        "version": pl.String,
+        "recipe_digest": pl.String,  # null where there is no recipe
+        "status": pl.String,  # ok, failed
+        "error_kind": pl.String,  # of the taxonomy, null when ok
+        "n_tools": pl.Int64,
+        "tools_blob": pl.String,  # sha256 of the raw tools (a JSON list), null when failed
+        "extras_blob": pl.String,  # {prompts, resources, templates, instructions}; null: none
+        "behaviour": pl.String,  # JSON list of {tool, change, varied}; null: not asked again
+        "certified": pl.Boolean,  # the sandbox held every escape; null: no sandbox, a remote server
+        "server_name": pl.String,
+        "server_version": pl.String,
+        "protocol": pl.String,  # revision that was agreed on, as 2025-06-18
+        "capabilities": pl.String,  # JSON list of names
+        "built_with_scripts": pl.Boolean,  # the package's own install scripts or build ran
+        "license": pl.String,  # as the installed package states it; null: it does not
+        "placeholders": pl.String,  # JSON list of what was made up: "env:NAME", "arg:0", …
+        "recipe": pl.String,  # JSON of `recipe_facts` of the launch that counted; null when failed
+        "conditions": pl.String,  # digest of the settings and secrets that the run was under
+        "certificate": pl.String,  # sha256 of the sandbox certificate (JSON)
+        "hint": pl.String,  # what was found and what to do, null when ok
+        "attempts": pl.Int64,  # launches of this recipe so far
+        "retry_at": pl.Float64,  # epoch seconds; null: not by itself
+        "initialize_s": pl.Float64,  # from start to the answered handshake
+        "seconds": pl.Float64,  # from start to the last tools page
+        "peak_mb": pl.Float64,  # largest proportional set size of the tree
+        "stderr_tail": pl.String,
+        "probed_at": pl.Float64,  # epoch seconds
+    },
+    volatile=(
+        *("conditions", "certificate", "hint", "attempts", "retry_at", "initialize_s", "recipe"),
+        *("seconds", "peak_mb", "stderr_tail", "probed_at"),
+    ),
+)
+
+
+def deployment_row(
+    recipe: Recipe | Unlaunchable,
+    deployed: Deployed | None,
+    blobs: Blobs,
+    *,
+    server_id: str,
+    marketplace: str,
+    listing_id: str,
+    launch_digest: str,
+    conditions: str,
+    attempts: int,
+    now: float,
+) -> dict[str, Any]:
+    """The row of DEPLOYMENTS; the raw tools go to a blob of their own."""
+    row: dict[str, Any] = {
+        **dict.fromkeys(DEPLOYMENTS.columns),
+        "server_id": server_id,
+        "marketplace": marketplace,
+        "listing_id": listing_id,
+        "launch_digest": launch_digest,
+        "conditions": conditions,
+        "attempts": attempts,
+        "probed_at": now,
+    }
+    if isinstance(recipe, Unlaunchable):
+        failure = {"status": "failed", "error_kind": recipe.kind, "hint": recipe.hint}
+        return row | failure | {"retry_at": next_retry(recipe.kind, attempts, now), "n_tools": 0}
+    assert deployed is not None
+    result = deployed.probe
+    failed = result.error_kind
+    return row | {
+        "ecosystem": recipe.ecosystem,
+        "version": recipe.version,
+        "recipe_digest": recipe.digest,
+        "status": result.status,
+        "error_kind": failed,
+        "hint": result.hint and clean(result.hint),
+        "n_tools": len(result.tools),
+        "tools_blob": None if failed else blobs.put(json.dumps(result.tools).encode()),
+        "extras_blob": None if failed else _extras_blob(result, blobs),
+        "behaviour": None if deployed.behaviour is None else _json(deployed.behaviour),
+        "certified": deployed.certificate and deployed.certificate["passed"],
+        "certificate": deployed.certificate and blobs.put(canonical_json(deployed.certificate)),
+        "protocol": result.protocol and clean(result.protocol),
+        "capabilities": _json(result.capabilities),
+        "built_with_scripts": deployed.built_with_scripts,
+        "license": deployed.license,
+        "server_name": _text(result.server_info, "name"),
+        "server_version": _text(result.server_info, "version"),
+        "placeholders": _json(list(deployed.placeholders)),
+        "recipe": None if failed else _json(deployed.launched or recipe_facts(recipe)),
+        "retry_at": _retry_at(result, attempts, now),
+        "initialize_s": result.initialize_s,
+        "seconds": result.seconds,
+        "peak_mb": result.peak_mb,
+        "stderr_tail": result.stderr_tail,
+    }
+
+
+def _extras_blob(result: ProbeResult, blobs: Blobs) -> str | None:
+    extras = {
+        "prompts": result.prompts,
+        "resources": result.resources,
+        "templates": result.templates,
+        "instructions": result.instructions,
+    }
+    return blobs.put(json.dumps(extras).encode()) if any(extras.values()) else None
+
+
+def _retry_at(result: ProbeResult, attempts: int, now: float) -> float | None:
+    """By the kind's back-off, and not before a remote server asked to be left alone."""
+    if result.error_kind is None:
+        return None
+    due = next_retry(result.error_kind, attempts, now)
+    return due if due is None else max(due, now + (result.retry_after or 0.0))
+
+
+def _json(value: Any) -> str:
+    """ASCII only: a stranger's names may hold halves of surrogate pairs, which no column takes."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _text(info: Mapping[str, Any], name: str) -> str | None:
+    value = info.get(name)
+    return clean(value[:200]) if isinstance(value, str) else None
+
+
+def clean(text: str) -> str:
+    """The text without halves of surrogate pairs."""
+    return text.encode("utf-8", "replace").decode()

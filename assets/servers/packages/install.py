@@ -1,0 +1,246 @@
+"""Installing one package into a staging folder, and finding out what starts it.
+
+Belongs here: one function per ecosystem (npm, PyPI, MCPB): install scripts off, wheels only (or, in
+a workshop that allows it, with both), integrity checked, the program to start chosen as npx and
+uvx would.
+Does not belong here: where artefacts are kept and when they are made (`fetch.py`).
+"""
+
+import configparser
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import file_digest
+from pathlib import Path
+from stat import S_ISREG
+from typing import Any
+
+from assets.servers.packages.download import DownloadError, download
+from assets.servers.packages.mcpb import SERVER, command_of, extract
+from assets.servers.packages.run_tool import FETCH, FETCH_POLICY, Finished, run_tool
+from assets.servers.recipes.recipe import Recipe, normalised
+from assets.servers.sandbox.spec import SandboxPolicy
+from assets.servers.sandbox.toolchain import Toolchain
+from warehouse.storage.digest import digest
+
+TREE = "tree"  # the part that the run phase sees
+_NOTES = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "_virtualenv.py")
+_NPM_ABSENT = r"\bE404\b|\bETARGET\b|No matching version|404 Not Found"
+_NPM_BUILD = r"EBADPLATFORM|EBADENGINE|Unsupported (platform|engine)|ERESOLVE"
+_UV_BUILD = (
+    r"No solution found|no wheels|building .{0,40}disabled|requires-python|only-binary"
+    r"|Failed to build|no (usable|compatible) wheel"
+)
+_UV_ABSENT = r"not found in the package registry|no version of"
+
+
+class FetchError(RuntimeError):
+    """A package that could not be made an artefact; `kind` is of the taxonomy."""
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(detail)
+        self.kind = kind
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """Where and how a package is installed. scripts: its own install scripts and build may run."""
+
+    home: Path
+    toolchain: Toolchain
+    policy: SandboxPolicy = FETCH_POLICY
+    scripts: bool = False
+
+
+def _npm(recipe: Recipe, staging: Path, workshop: Workshop) -> dict[str, Any]:
+    node, npm = workshop.toolchain.require_node()
+    tree = f"{FETCH}/staging/{staging.name}/{TREE}"
+    argv = (
+        *(str(node), str(npm), "install", "--prefix", tree, "--omit=dev"),
+        *(() if workshop.scripts else ("--ignore-scripts",)),
+        *("--no-audit", "--no-fund", "--prefer-offline", "--loglevel=error", "--no-bin-links"),
+        *("--install-strategy=hoisted", "--", f"{recipe.name}@{recipe.version}"),
+    )
+    finished = _tool(argv, staging, workshop, _node_headers(node))
+    if finished.code != 0:
+        said = finished.said
+        kind = _which(said, {"not_found": _NPM_ABSENT, "build_failed": _NPM_BUILD})
+        raise FetchError(kind, f"npm install {recipe.name}@{recipe.version}: {said[-240:]}")
+    lock = _read_json(staging / TREE / "node_modules" / ".package-lock.json").get("packages", {})
+    found = lock.get(f"node_modules/{recipe.name}", {}).get("integrity")
+    if recipe.integrity and found != recipe.integrity:
+        raise FetchError("integrity", f"npm installed {found}, pinned {recipe.integrity}")
+    package = _read_json(staging / TREE / "node_modules" / recipe.name / "package.json")
+    program = _npm_program(recipe, package)
+    locked = digest({path: about.get("integrity") for path, about in sorted(lock.items())})
+    script = f"{SERVER}/node_modules/{recipe.name}/{program}"
+    return {
+        "argv": [str(node), script],
+        "env": {},
+        "placeholders": [],
+        "locked": locked,
+        "scripts_skipped": not workshop.scripts
+        and any(about.get("hasInstallScript") is True for about in lock.values()),
+    }
+
+
+def _node_headers(node: Path) -> dict[str, str]:
+    """Where native parts find the headers, so that they need no download."""
+    prefix = node.parent.parent
+    found = (prefix / "include" / "node" / "node.h").exists()
+    return {"npm_config_nodedir": str(prefix)} if found else {}
+
+
+def _npm_program(recipe: Recipe, package: dict[str, Any]) -> str:
+    """The path of the bin to start: the one named by the listing, else the one npx would take."""
+    bins = package.get("bin")
+    unscoped = recipe.name.rpartition("/")[2]
+    if isinstance(bins, str):
+        bins = {unscoped: bins}
+    if not isinstance(bins, dict) or not bins:
+        raise FetchError("no_recipe", f"{recipe.name} declares no program (`bin`)")
+    ours = [name for name in bins if "mcp" in name.lower()]
+    wanted = [recipe.entry or "", unscoped, *(bins if len(bins) == 1 else ours)]
+    name: str = next((n for n in wanted if n in bins), next(iter(bins)))
+    path = os.path.normpath(str(bins[name]))
+    if path.startswith(("..", "/")):
+        raise FetchError("build_failed", f"the program {path!r} lies outside its package")
+    return path
+
+
+def _pypi(recipe: Recipe, staging: Path, workshop: Workshop) -> dict[str, Any]:
+    toolchain = workshop.toolchain
+    inside = f"{FETCH}/staging/{staging.name}"
+    hashes = " ".join(f"--hash={value}" for value in (recipe.integrity or "").split())
+    request = staging / "request.txt"
+    request.write_text(f"{recipe.name}=={recipe.version} {hashes}\n")
+    uv, python = str(toolchain.uv), str(toolchain.python_for(recipe.python))
+    venv = (uv, "venv", "--quiet", "--relocatable", "--python", python, f"{inside}/{TREE}/venv")
+    install = (
+        *(uv, "pip", "install", "--quiet", "--python", f"{inside}/{TREE}/venv/bin/python"),
+        *(() if workshop.scripts else ("--only-binary", ":all:")),
+        *("--link-mode", "hardlink", "-r", f"{inside}/request.txt"),
+        *(("--exclude-newer", recipe.as_of) if recipe.as_of else ()),
+    )
+    for argv in (venv, install):
+        finished = _tool(argv, staging, workshop)
+        if finished.code != 0:
+            said = finished.said
+            kind = _which(said, {"build_failed": _UV_BUILD, "not_found": _UV_ABSENT})
+            kind = "integrity" if "Hash mismatch" in said else kind
+            raise FetchError(kind, f"uv {argv[1]} {recipe.name}=={recipe.version}: {said[-240:]}")
+    packages = next((staging / TREE / "venv" / "lib").glob("python*/site-packages"))
+    program = _console_script(recipe, packages)
+    bin_folder = f"{SERVER}/venv/bin"
+    return {
+        "argv": [f"{bin_folder}/python", "-m", program.removeprefix("-m ")]
+        if program.startswith("-m ")
+        else [f"{bin_folder}/{program}"],
+        "env": {"VIRTUAL_ENV": f"{SERVER}/venv", "PYTHONDONTWRITEBYTECODE": "1"},
+        "placeholders": [],
+        "locked": _installed(packages),
+    }
+
+
+def _installed(packages: Path) -> str:
+    """Digest of every installed file: a release whose files were exchanged keeps its name and
+    number. What the installer itself notes down is left out."""
+    found: dict[str, str] = {}
+    for folder, folders, names in os.walk(packages):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        for name in names:
+            path = Path(folder, name)
+            if name not in _NOTES and not name.endswith(".pyc") and is_plain(path):
+                with path.open("rb") as file:
+                    found[str(path.relative_to(packages))] = file_digest(file, "sha256").hexdigest()
+    return digest(found)
+
+
+def _console_script(recipe: Recipe, packages: Path) -> str:
+    """The console script to start: named by the listing, else like the package, else the only one
+    or the first about MCP. A package without scripts is started as a module."""
+    names: list[str] = []
+    for info in packages.glob("*.dist-info"):
+        distribution = re.split(r"-\d", info.name.removesuffix(".dist-info"))[0]
+        if normalised(distribution) == recipe.name and is_plain(info / "entry_points.txt"):
+            parser = configparser.ConfigParser(interpolation=None, delimiters=("=",))
+            parser.optionxform = str  # type: ignore[assignment,method-assign]
+            parser.read_string((info / "entry_points.txt").read_text("utf-8", "replace"))
+            if parser.has_section("console_scripts"):
+                names = list(parser.options("console_scripts"))
+    wanted = [recipe.entry, *[n for n in names if normalised(n) == recipe.name]]
+    wanted += names if len(names) == 1 else [name for name in names if "mcp" in name.lower()]
+    for name in wanted:
+        if name in names and re.fullmatch(r"[\w.\-]+", str(name)):
+            return str(name)
+    if names:
+        return names[0]
+    module = recipe.name.replace("-", "_")
+    if (packages / module / "__main__.py").exists():
+        return f"-m {module}"
+    raise FetchError("no_recipe", f"{recipe.name} declares no program (console script)")
+
+
+def _mcpb(recipe: Recipe, staging: Path, workshop: Workshop) -> dict[str, Any]:
+    toolchain = workshop.toolchain
+    wanted = (recipe.integrity or "").removeprefix("sha256:").lower() or None
+    try:
+        bundle, found = download(
+            str(recipe.url), workshop.home / "cache" / "bundles", sha256=wanted
+        )
+    except DownloadError as error:
+        raise FetchError(error.kind, str(error)) from error
+    extract(bundle, staging / TREE)
+    node = str(toolchain.node) if toolchain.node else None
+    return {**command_of(staging / TREE, str(toolchain.python), node), "locked": found}
+
+
+def _tool(
+    argv: tuple[str, ...],
+    staging: Path,
+    workshop: Workshop,
+    env: Mapping[str, str] | None = None,
+) -> Finished:
+    finished = run_tool(
+        argv,
+        cache=workshop.home / "cache",
+        toolchain=workshop.toolchain,
+        policy=workshop.policy,
+        alone=staging if workshop.scripts else None,
+        env=env,
+    )
+    if finished.breach:
+        limit = finished.breach
+        raise FetchError("fetch_failed", f"{limit.limit} limit in the fetch phase: {limit.found}")
+    return finished
+
+
+def _which(said: str, kinds: dict[str, str]) -> str:
+    return next((kind for kind, words in kinds.items() if re.search(words, said)), "fetch_failed")
+
+
+def is_plain(path: Path) -> bool:
+    """A file itself: a pipe or a link that an install script left would hold us up, or show us the
+    host's own files."""
+    try:
+        return S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        small = is_plain(path) and path.stat().st_size < 1 << 26
+        found = json.loads(path.read_text("utf-8")) if small else None
+    except (OSError, ValueError, RecursionError) as error:
+        raise FetchError("build_failed", f"no readable {path.name}: {error}") from error
+    return found if isinstance(found, dict) else {}
+
+
+INSTALLERS: dict[str, Callable[[Recipe, Path, Workshop], dict[str, Any]]] = {
+    "npm": _npm,
+    "pypi": _pypi,
+    "mcpb": _mcpb,
+}

@@ -1,0 +1,142 @@
+"""MCPB bundles: a zip with a manifest that says how to start the server in it.
+
+Belongs here: extracting a stranger's zip safely, and turning its manifest into a command.
+Does not belong here: downloading it (`download.py`).
+"""
+
+import json
+import re
+import stat
+import zipfile
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from assets.servers.recipes.placeholders import value_for
+
+MAX_FILES = 20_000
+MAX_UNPACKED_MB = 1024
+SERVER = "/srv/server"  # where an artefact is seen inside the sandbox
+_PLACE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
+
+
+class BundleError(ValueError):
+    """A bundle that cannot be used: the message says what was found and what was expected."""
+
+
+def extract(bundle: Path, folder: Path) -> None:
+    """Unpacks into `folder`, which must be empty. No entry leaves it, none is a link; entries are
+    counted and measured while they are written, because a zip's own figures may lie."""
+    try:
+        with zipfile.ZipFile(bundle) as archive:
+            entries = archive.infolist()
+            if len(entries) > MAX_FILES:
+                raise BundleError(f"{len(entries)} files, expected at most {MAX_FILES}")
+            left = MAX_UNPACKED_MB << 20
+            for entry in entries:
+                left -= _extract_one(archive, entry, folder, left)
+    except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError) as error:
+        raise BundleError(f"no readable zip: {error}") from error
+
+
+def _extract_one(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, folder: Path, left: int) -> int:
+    """Bytes written for one entry."""
+    path = PurePosixPath(entry.filename.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or ":" in entry.filename:
+        raise BundleError(f"the entry {entry.filename[:80]!r} points out of the bundle")
+    mode = entry.external_attr >> 16
+    if stat.S_ISLNK(mode):
+        raise BundleError(f"the entry {entry.filename[:80]!r} is a link")
+    target = folder.joinpath(*path.parts)
+    if entry.is_dir():
+        target.mkdir(parents=True, exist_ok=True)
+        return 0
+    target.parent.mkdir(parents=True, exist_ok=True)
+    written = 0
+    with archive.open(entry) as source, target.open("wb") as file:
+        while chunk := source.read(1 << 16):
+            written += len(chunk)
+            if written > left:
+                raise BundleError(f"it unpacks to more than {MAX_UNPACKED_MB} MB")
+            file.write(chunk)
+    target.chmod(0o755 if mode & 0o111 else 0o644)
+    return written
+
+
+def command_of(folder: Path, python: str, node: str | None) -> dict[str, Any]:
+    """{argv, env, placeholders} of an unpacked bundle, seen from inside the sandbox.
+
+    What the manifest asks of its user becomes typed placeholders. Raises BundleError.
+    """
+    manifest = _manifest(folder)
+    server = manifest.get("server")
+    if not isinstance(server, dict):
+        raise BundleError("manifest.json has no `server`")
+    found = server.get("mcp_config")
+    config: dict[str, Any] = found if isinstance(found, dict) else {}
+    command, args = config.get("command"), config.get("args")
+    if not command:
+        command = {"python": "python", "node": "node"}.get(str(server.get("type")), "")
+        args = [f"${{__dirname}}/{server.get('entry_point')}"]
+    if not isinstance(command, str) or not isinstance(args or [], list):
+        raise BundleError("manifest.json: mcp_config.command is no string or args no list")
+    values, made_up = _user_values(manifest.get("user_config"))
+    words = [_fill(str(word), values) for word in [command, *(args or [])]]
+    env = {
+        str(name): _fill(str(value), values)
+        for name, value in (config.get("env") or {}).items()
+        if re.fullmatch(r"[A-Za-z_]\w*", str(name))
+    }
+    return {
+        "argv": [_program(words[0], python, node), *words[1:]],
+        "env": env,
+        "placeholders": made_up,
+    }
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    path = folder / "manifest.json"
+    try:
+        if path.stat().st_size > 1 << 20:
+            raise BundleError("manifest.json is larger than 1 MB")
+        manifest = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise BundleError(f"no readable manifest.json: {error}") from error
+    if not isinstance(manifest, dict):
+        raise BundleError("manifest.json is not an object")
+    return manifest
+
+
+def _user_values(config: Any) -> tuple[dict[str, str], list[str]]:
+    """What `${user_config.NAME}` stands for: the manifest's default or a typed placeholder."""
+    values: dict[str, str] = {}
+    made_up: list[str] = []
+    for name, about in (config or {}).items() if isinstance(config, dict) else ():
+        about = about if isinstance(about, dict) else {}
+        default = about.get("default")
+        if isinstance(default, str | int | float | bool):
+            text = str(default).lower() if isinstance(default, bool) else str(default)
+            values[f"user_config.{name}"] = text
+        elif about.get("required") or about.get("sensitive"):
+            kind = str(about.get("type") or "string")
+            wanted = f"{about.get('title') or ''} {about.get('description') or ''}"
+            values[f"user_config.{name}"] = value_for(str(name), wanted, kind)
+            made_up.append(f"user_config:{name}")
+    return values, sorted(made_up)
+
+
+def _fill(text: str, values: dict[str, str]) -> str:
+    known = {**values, "__dirname": SERVER, "HOME": "/home/user", "/": "/"}
+    return _PLACE.sub(lambda place: known.get(place[1], ""), text)
+
+
+def _program(word: str, python: str, node: str | None) -> str:
+    if word in ("python", "python3"):
+        return python
+    if word == "node":
+        if node is None:
+            raise BundleError("it needs Node.js, which is not on this host")
+        return node
+    path = word if word.startswith(SERVER) else f"{SERVER}/{word.removeprefix('./')}"
+    if ".." in PurePosixPath(path).parts:
+        raise BundleError(f"the command {word[:80]!r} points out of the bundle")
+    return path

@@ -1,0 +1,78 @@
+"""npm's registry: one small request for one version or tag.
+
+Belongs here: the request, with npm's own settings of this host. `npm view` says the same and takes
+0.6 s where this takes 0.1.
+Does not belong here: ranges, which npm reads itself (`resolve.py`).
+"""
+
+import ssl
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from assets.servers.recipes.recipe import Resolved, ResolveError
+from assets.servers.sandbox.toolchain import Toolchain
+
+# The short form of a package's document: versions, tags and hashes.
+_ACCEPT = "application/vnd.npm.install-v1+json, application/json;q=0.8"
+
+
+class NpmRegistry:
+    """Answers for one registry; one client serves all requests and threads."""
+
+    def __init__(self, url: str, verify: Any, proxy: str | None) -> None:
+        self._url = url.rstrip("/")
+        self._http = httpx.Client(verify=verify, proxy=proxy, timeout=30.0, follow_redirects=True)
+
+    def release(self, name: str, version: str) -> Resolved | None:
+        """What the registry says of one exact version or tag; None where it has none. Raises
+        ResolveError (`fetch_failed`)."""
+        quoted = quote(name, safe="@")
+        found = self._get(f"{quoted}/{quote(version, safe='')}")
+        if found is None:  # some registries answer 404 for the tags of a package that they have
+            whole = self._get(quoted) or {}
+            tags, versions = _object(whole.get("dist-tags")), _object(whole.get("versions"))
+            found = versions.get(tags.get(version, version))
+        if found is None:
+            return None
+        exact, integrity = _object(found).get("version"), _object(found.get("dist"))
+        if not isinstance(exact, str):
+            raise ResolveError("fetch_failed", f"the npm registry names no version of {name}")
+        hashed = integrity.get("integrity")
+        return Resolved(exact, hashed if isinstance(hashed, str) else "")
+
+    def _get(self, path: str) -> dict[str, Any] | None:
+        """The JSON object at a path, None on 404."""
+        try:
+            answer = self._http.get(f"{self._url}/{path}", headers={"Accept": _ACCEPT})
+            body = answer.json() if answer.status_code == 200 else None
+        except (httpx.HTTPError, ValueError, RecursionError) as error:
+            detail = f"the npm registry on {path}: {error or type(error).__name__}"
+            raise ResolveError("fetch_failed", detail) from error
+        if answer.status_code == 404:
+            return None
+        if not isinstance(body, dict):
+            detail = f"the npm registry answers {answer.status_code} on {path}"
+            raise ResolveError("fetch_failed", detail)
+        return body
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def npm_registry(toolchain: Toolchain) -> NpmRegistry | None:
+    """The registry that npm of this host uses; None where it has none set."""
+    env = toolchain.fetch_env
+    url = env.get("npm_config_registry")
+    if not url:
+        return None
+    cafile = env.get("npm_config_cafile") or env.get("NODE_EXTRA_CA_CERTS")
+    verify: Any = env.get("npm_config_strict_ssl") != "false"
+    if verify and cafile and Path(cafile).exists():
+        verify = ssl.create_default_context()
+        verify.load_verify_locations(cafile)
+    proxy = env.get("npm_config_https_proxy") or env.get("npm_config_proxy") or None
+    return NpmRegistry(url, verify, proxy)

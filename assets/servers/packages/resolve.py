@@ -1,0 +1,192 @@
+"""Resolving: which exact release a name and version mean, and what it must hash to.
+
+Belongs here: asking npm's registry, uv, the bundle's host or the container engine once, through the
+ledger; telling "does not exist" from "could not ask". A version that its registry does not have
+gives way to the latest one, and the result says so: of 19 npm packages of the official seed that a
+registry had, 10 lacked the version that the seed names.
+Does not belong here: downloading packages (`fetch.py`), and reading listings (`recipe.py`).
+"""
+
+import json
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from assets.marketplaces.listing import Package
+from assets.servers.packages.download import DownloadError, download
+from assets.servers.packages.image_tags import image_digest
+from assets.servers.packages.npm_registry import npm_registry
+from assets.servers.packages.run_tool import Finished, run_tool
+from assets.servers.recipes.recipe import Resolved, ResolveError, exact_version, image, normalised
+from assets.servers.sandbox.toolchain import Toolchain
+from warehouse.ledger.ledger import Ledger, Outcome
+from warehouse.storage.digest import digest
+
+_NPM_ABSENT = r"\bE404\b|\bETARGET\b|is not in this registry|No match(ing version)? found|404 Not"
+_PYPI_ABSENT = (
+    r"not found in the package registry"
+    r"|was not found in the (provided )?(package )?(locations|registry)"
+)
+_PYPI_NO_VERSION = r"there (is|are) no versions? of|no versions? of"
+_OTHER_PYTHON = r"requires-python|Python\s*[<>=!~]|current Python version"
+_FACTS = 2  # of the answer that is kept
+
+
+class Resolver:
+    """Resolves packages through the ledger.
+
+    A pinned release is asked for once and for ever; an unpinned one once a night, because its
+    latest version moves. Calling it raises ResolveError (`not_found`, `fetch_failed`,
+    `build_failed`), which is not recorded as done.
+    """
+
+    def __init__(self, home: Path, toolchain: Toolchain, ledger: Ledger, night: str) -> None:
+        self._home, self._toolchain = home, toolchain
+        self._ledger, self._night = ledger, night
+        self._registry = npm_registry(toolchain)
+
+    def __call__(self, package: Package) -> Resolved:
+        if package.type == "mcpb" and package.digest:
+            return Resolved(package.version, package.digest)
+        if package.type == "oci" and (pinned_image := image(package))[2]:
+            return Resolved(pinned_image[1], str(pinned_image[2]))
+        version = exact_version(package)
+        pinned = version is not None and package.type in ("npm", "pypi")
+        key = {
+            "effect": "resolve",
+            "facts": _FACTS,
+            "type": package.type,
+            "name": package.identifier,
+            "version": version or package.version,
+            "night": None if pinned else self._night,
+        }
+        asks = {"npm": self._npm, "pypi": self._pypi, "mcpb": self._mcpb, "oci": self._oci}
+        ask = asks.get(package.type)
+        if ask is None:
+            raise ResolveError("policy_denied", f"{package.type} packages are not launched here")
+        data = self._ledger.once("resolve", digest(key), _effect(ask, package))
+        return Resolved(**json.loads(data))
+
+    def _npm(self, package: Package) -> Resolved:
+        """One small request where the version is exact or a tag; npm itself reads a range."""
+        self._toolchain.require_node()
+        wanted = package.version or "latest"
+        if not self._registry or not re.fullmatch(r"[A-Za-z0-9][\w.+\-]*", wanted):
+            return self._npm_view(package)
+        found = self._registry.release(package.identifier, wanted)
+        if found is None and exact_version(package):
+            found = self._registry.release(package.identifier, "latest")
+            if found is not None:
+                return replace(found, instead_of=wanted)
+        if found is None:
+            raise ResolveError("not_found", f"npm has no {package.identifier}@{wanted}")
+        return found
+
+    def _npm_view(self, package: Package) -> Resolved:
+        node, npm = self._toolchain.require_node()
+        spec = f"{package.identifier}@{package.version or 'latest'}"
+        argv = (str(node), str(npm), "view", spec, "version", "dist.integrity", "--json")
+        finished = self._run(argv)
+        try:
+            answer: Any = json.loads(finished.stdout or "null")
+        except ValueError:
+            answer = None
+        if isinstance(answer, list) and answer:
+            answer = answer[-1]  # a range: the newest comes last
+        if finished.code == 0 and isinstance(answer, dict) and answer.get("version"):
+            return Resolved(answer["version"], str(answer.get("dist.integrity", "")))
+        if finished.code == 0 or re.search(_NPM_ABSENT, finished.stderr + finished.stdout):
+            raise ResolveError("not_found", f"npm has no {spec}")
+        raise ResolveError("fetch_failed", f"npm view {spec}: {finished.said[-200:]}")
+
+    def _pypi(self, package: Package) -> Resolved:
+        """By uv, which reads every kind of index; with another Python where the usual one will not
+        do, and at the latest version where the one named was never published."""
+        name, version = normalised(package.identifier), exact_version(package)
+        spec = f"{name}=={version}" if version else name
+        finished = self._compile(spec, None, "--generate-hashes")
+        said = " ".join(finished.stderr.split())
+        python = None
+        if finished.code != 0 and re.search(_OTHER_PYTHON, said):
+            for python in _nearest(self._toolchain.pythons):
+                finished = self._compile(spec, python, "--generate-hashes")
+                if finished.code == 0:
+                    break
+        found = re.search(rf"^{re.escape(name)}==([^\s\\;]+)", finished.stdout, re.MULTILINE)
+        hashes = sorted(set(re.findall(r"sha256:[0-9a-f]{64}", finished.stdout)))
+        if finished.code == 0 and found and hashes:
+            released = self._released(f"{name}=={found[1]}", python)
+            return Resolved(found[1], " ".join(hashes), python, released)
+        if re.search(_PYPI_ABSENT, said):
+            raise ResolveError("not_found", f"the Python index has no {spec}")
+        if re.search(_OTHER_PYTHON, said):
+            have = ", ".join([self._toolchain.python_version, *sorted(self._toolchain.pythons)])
+            raise ResolveError(
+                "needs_software", f"{spec} runs on none of this host's Pythons ({have})"
+            )
+        if re.search(_PYPI_NO_VERSION, said):
+            if version is None:
+                raise ResolveError("not_found", f"the Python index has no release of {spec}")
+            latest = self._pypi(package.model_copy(update={"version": None}))
+            return replace(latest, instead_of=version)
+        kind = "build_failed" if "No solution found" in said else "fetch_failed"
+        raise ResolveError(kind, f"uv pip compile {spec}: {said[-200:]}")
+
+    def _released(self, spec: str, python: str | None) -> str | None:
+        """When a release was uploaded, None where its index does not say."""
+        finished = self._compile(spec, python, "--format", "pylock.toml")
+        try:
+            files = tomllib.loads(finished.stdout)["packages"][0]
+            files = [files.get("sdist", {}), *files.get("wheels", ())]
+            times = [one["upload-time"] for one in files if one.get("upload-time")]
+            return min(times).isoformat() if times else None
+        except (tomllib.TOMLDecodeError, LookupError, TypeError, AttributeError):
+            return None
+
+    def _compile(self, spec: str, python: str | None, *more: str) -> Finished:
+        staging = self._home / "cache" / "staging"
+        request = staging / f"{digest([spec, python, more])[:24]}.in"
+        staging.mkdir(parents=True, exist_ok=True)
+        request.write_text(spec + "\n")
+        argv = (
+            *(str(self._toolchain.uv), "pip", "compile", f"/fetch/staging/{request.name}"),
+            *("--no-deps", "--no-header", "--no-annotate", *more),
+            *("--python", str(self._toolchain.python_for(python)), "--quiet"),
+        )
+        try:
+            return self._run(argv)
+        finally:
+            request.unlink(missing_ok=True)
+
+    def _oci(self, package: Package) -> Resolved:
+        name, tag, _ = image(package)
+        return Resolved(tag, image_digest(f"{name}:{tag or 'latest'}"))
+
+    def _mcpb(self, package: Package) -> Resolved:
+        try:
+            _, sha = download(package.identifier, self._home / "cache" / "bundles")
+        except DownloadError as error:
+            raise ResolveError(error.kind, str(error)) from error
+        return Resolved(package.version, f"sha256:{sha}")
+
+    def _run(self, argv: tuple[str, ...]) -> Finished:
+        return run_tool(argv, cache=self._home / "cache", toolchain=self._toolchain)
+
+
+def _effect(ask: Callable[[Package], Resolved], package: Package) -> Callable[[], Outcome]:
+    def effect() -> Outcome:
+        return Outcome(json.dumps(asdict(ask(package))).encode())
+
+    return effect
+
+
+def _nearest(pythons: Iterable[str]) -> list[str]:
+    """Newer ones first, the nearest of them first; then the older ones."""
+    known = sorted(pythons, key=lambda minor: int(minor.split(".")[1]))
+    usual = sys.version_info.minor
+    newer = [minor for minor in known if int(minor.split(".")[1]) > usual]
+    return [*newer, *reversed([minor for minor in known if minor not in newer])]

@@ -1,0 +1,82 @@
+"""The verdict on one launch: which failure, if any, the evidence amounts to.
+
+Belongs here: weighing limits passed, exit, conversation and last words against each other.
+Does not belong here: gathering the evidence (`probe.py`, `relay.py`, `watchdog.py`), and the kinds
+(`taxonomy.py`).
+"""
+
+from dataclasses import dataclass
+
+from assets.servers.probe.failure_kinds import Failure
+from assets.servers.probe.stderr_patterns import from_last_words, spoken
+from assets.servers.probe.transcript import Heard
+from assets.servers.sandbox.watchdog import Breach
+
+_BREACHES = {
+    "memory": "out_of_memory",
+    "processes": "too_many_processes",
+    "disk": "disk_full",
+}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that is known when a launch is over. `failure` is how the conversation ended, None when
+    it reached its end; `answered` whether `initialize` was; `exited` whether the server ended by
+    itself, then with `code` or `signal`."""
+
+    heard: Heard
+    failure: Failure | None
+    breach: Breach | None = None
+    answered: bool = False
+    exited: bool = False
+    code: int | None = None
+    signal: str | None = None
+
+
+def verdict(seen: Evidence) -> Failure | None:
+    """The strongest evidence first: a limit that was passed, an exit, then the conversation."""
+    heard, breach, failure = seen.heard, seen.breach, seen.failure
+    # What went wrong after the last list of tools was only asked for besides.
+    if heard.oversize and failure:
+        return Failure("oversize", heard.oversize)
+    if heard.broken and failure:
+        return Failure("protocol_error", heard.broken)
+    if breach and breach.limit in _BREACHES:
+        return Failure(_BREACHES[breach.limit], breach.found)
+    if breach:
+        return Failure("timeout_list" if seen.answered else "timeout_start", breach.found)
+    if failure is None:
+        return None if any([heard.tools, *heard.earlier]) else Failure("no_tools", "")
+    if failure.kind in ("timeout_start", "timeout_list", "oversize"):
+        if failure.kind != "oversize" and heard.noise > heard.greeted:
+            said = f"{heard.noise} lines that are no JSON-RPC, first {heard.first_noise}"
+            return Failure("protocol_error", said)
+        return failure if failure.kind == "oversize" else _why_late(failure, heard)
+    if seen.exited:
+        return from_last_words(printable(heard.stderr) + heard.first_noise, seen.code, seen.signal)
+    if "code -32601" in failure.detail and seen.answered:
+        return Failure("no_tools", "tools/list is not a method of this server")
+    if "code" in failure.detail and not heard.ended:
+        return _refusal(failure)
+    if heard.ended:
+        return Failure("protocol_error", "it closed its standard output and went on running")
+    return failure
+
+
+def _why_late(failure: Failure, heard: Heard) -> Failure:
+    """A server that hangs has often said why."""
+    said = spoken(printable(heard.stderr))
+    return Failure(said.kind, f"{failure.detail}, {said.detail}") if said else failure
+
+
+def _refusal(failure: Failure) -> Failure:
+    """An error answer may say the same things a dying server says."""
+    said = spoken(failure.detail)
+    return Failure(said.kind, f"answered {failure.detail!r}") if said else failure
+
+
+def printable(data: bytes) -> str:
+    """Text without control characters: it ends up in logs and tables."""
+    text = data.decode("utf-8", "replace")
+    return "".join(char if char.isprintable() or char in "\n\t" else "�" for char in text)

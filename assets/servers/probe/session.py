@@ -1,0 +1,205 @@
+"""The conversation of a probe: shake hands, list all tools, then prompts and resources.
+
+Belongs here: what is asked over any transport (the SDK's client session), its time limits, pages
+and cursors, and how far it got.
+Does not belong here: transports (`relay.py`, `remote.py`) and what the outcome amounts to
+(`verdict.py`).
+"""
+
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+
+from assets.servers.probe.failure_kinds import Failure
+from assets.servers.probe.transcript import Heard
+
+_EXTRA_PAGES = 20  # of prompts and resources, each
+
+
+@dataclass(frozen=True)
+class ProbePolicy:
+    """Limits of the conversation, in seconds and counts, and who asks.
+
+    A server that used no processor time for `idle_s` and still owes its first answer is taken to
+    hang. lists: how often the tools are listed within one session. extras_s: for prompts and
+    resources together; 0 asks for neither.
+    """
+
+    start_s: float = 30.0
+    idle_s: float = 10.0
+    list_s: float = 30.0
+    extras_s: float = 5.0
+    lists: int = 1
+    max_pages: int = 200
+    max_tools: int = 2000
+    client_name: str = "toolmill"
+    client_version: str = "0.1"
+
+
+class Ended(Exception):
+    """The conversation is over, with this failure."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.detail)
+        self.failure = failure
+
+
+@dataclass
+class Progress:
+    """How far the conversation got; times in seconds since `began` (time.monotonic)."""
+
+    began: float
+    answered: bool = False
+    pages: int = 0
+    initialize_s: float | None = None
+    listed_s: float | None = None  # the last page of the first listing
+    failure: Failure | None = None
+    missed: tuple[str, ...] = ()  # lists that were announced and could not be had
+
+
+Idle = Callable[[], float]
+
+
+async def converse(
+    read: Any, write: Any, heard: Heard, limits: ProbePolicy, progress: Progress, idle: Idle
+) -> None:
+    """Fills `progress` and, through the transport, `heard`. idle: seconds since the server last
+    did anything that shows. Whatever the server does ends up as `progress.failure`."""
+    try:
+        await _session(read, write, heard, limits, progress, idle)
+    except Ended as ended:
+        progress.failure = ended.failure
+    except Exception as error:  # the SDK raises many types on malformed answers
+        progress.failure = from_exception(error)
+
+
+async def _session(
+    read: Any, write: Any, heard: Heard, limits: ProbePolicy, progress: Progress, idle: Idle
+) -> None:
+    from mcp import ClientSession
+    from mcp_types import Implementation
+
+    info = Implementation(name=limits.client_name, version=limits.client_version)
+    async with ClientSession(read, write, client_info=info) as session:
+        await or_hang(session.initialize, limits, idle)
+        progress.answered = True
+        progress.initialize_s = time.monotonic() - progress.began
+        heard.greeted = heard.noise
+        with anyio.move_on_after(limits.list_s) as clock:
+            await list_tools(session, heard, limits, progress)
+            progress.listed_s = time.monotonic() - progress.began
+        if clock.cancelled_caught:
+            raise Ended(Failure("timeout_list", f"{limits.list_s:.0f} s"))
+        for _ in range(limits.lists - 1):
+            await _again(session, heard, limits, progress)
+        if limits.extras_s > 0:
+            await _extras(session, heard, limits, progress)
+
+
+async def _again(session: Any, heard: Heard, limits: ProbePolicy, progress: Progress) -> None:
+    """One more listing; one that fails is no listing, as the first has told what there is."""
+    heard.turn()
+    try:
+        with anyio.fail_after(limits.list_s):
+            await list_tools(session, heard, limits, progress)
+    except Exception:  # a time-out, an error answer, a bad page
+        heard.take_back()
+
+
+async def or_hang(action: Callable[[], Awaitable[Any]], limits: ProbePolicy, idle: Idle) -> None:
+    """Awaits the first answer, bounded by the clock and by idleness. Raises Ended."""
+    reason = ""
+
+    async def watch() -> None:
+        nonlocal reason
+        began = time.monotonic()
+        while not reason:
+            await anyio.sleep(0.1)
+            waited, idle_s = time.monotonic() - began, idle()
+            if waited > limits.start_s:
+                reason = f"{waited:.0f} s"
+            elif waited > limits.idle_s and idle_s > limits.idle_s:
+                reason = f"{waited:.0f} s, the last {idle_s:.0f} s idle"
+        tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch)
+        await action()
+        tasks.cancel_scope.cancel()
+    if reason:
+        raise Ended(Failure("timeout_start", reason))
+
+
+async def list_tools(session: Any, heard: Heard, limits: ProbePolicy, progress: Progress) -> None:
+    """All pages of `tools/list`. Raises Ended."""
+    pages = 0
+    async for _ in _pages(session.list_tools):
+        pages += 1
+        progress.pages += 1
+        if heard.malformed_page:
+            raise Ended(Failure("protocol_error", heard.malformed_page))
+        if len(heard.tools) > limits.max_tools:
+            raise Ended(Failure("oversize", f"more than {limits.max_tools} tools"))
+        if pages >= limits.max_pages:
+            raise Ended(Failure("oversize", f"more than {limits.max_pages} pages of tools"))
+
+
+async def _extras(session: Any, heard: Heard, limits: ProbePolicy, progress: Progress) -> None:
+    """Prompts and resources, where the server announces them. They decide nothing: a server whose
+    prompts cannot be had has its tools all the same."""
+    announced = heard.server.get("capabilities")
+    announced = announced if isinstance(announced, dict) else {}
+    wanted = []
+    if "prompts" in announced:
+        wanted.append(("prompts", session.list_prompts))
+    if "resources" in announced:
+        wanted += [
+            ("resources", session.list_resources),
+            ("resourceTemplates", session.list_resource_templates),
+        ]
+    missed = dict.fromkeys(name for name, _ in wanted)
+    with anyio.move_on_after(limits.extras_s):
+        for name, ask in wanted:
+            try:
+                pages = 0
+                async for _ in _pages(ask):
+                    pages += 1
+                    if pages >= _EXTRA_PAGES or len(heard.lists.get(name, ())) > limits.max_tools:
+                        break
+                else:
+                    missed.pop(name)
+            except Exception:  # an error answer, a bad page, a cursor that comes twice
+                continue
+    progress.missed = tuple(missed)
+
+
+async def _pages(ask: Callable[..., Awaitable[Any]]) -> AsyncGenerator[Any, None]:
+    """Yields after each page; ends with the last. Raises Ended on a cursor that comes twice."""
+    from mcp_types import PaginatedRequestParams
+
+    cursor: str | None = None
+    seen: set[str] = set()
+    while True:
+        params = PaginatedRequestParams(cursor=cursor) if cursor is not None else None
+        page = await ask(params=params)
+        cursor = page.next_cursor
+        if cursor and cursor in seen:
+            raise Ended(Failure("protocol_error", f"the cursor {cursor[:40]!r} came twice"))
+        yield page
+        if not cursor:
+            return
+        seen.add(cursor)
+
+
+def from_exception(error: BaseException) -> Failure:
+    """The failure behind an exception of the SDK; groups are opened."""
+    while isinstance(error, BaseExceptionGroup) and error.exceptions:
+        error = error.exceptions[0]
+    if isinstance(error, Ended):
+        return error.failure
+    code = getattr(getattr(error, "error", None), "code", None)
+    text = " ".join(str(error).split())[:200] or type(error).__name__
+    return Failure("protocol_error", f"{text} (code {code})" if code is not None else text)

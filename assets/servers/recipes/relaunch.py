@@ -1,0 +1,234 @@
+"""Guesses: what else is worth a launch when a server listed nothing, from its own words.
+
+Belongs here: one rule for each thing that servers ask for: older dependencies, the options, the
+variables and the subcommand that they name, a folder, another transport. Pure: what was tried and
+what was said in, the next recipe out.
+Does not belong here: launching (`deploy.py`), values (`placeholders.py`) and reading a server's
+source for its variables (`reads.py`).
+
+A try costs seconds, so a rule is used only where the words call for it and it has something new.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+
+from assets.servers.probe.probe import ProbeResult
+from assets.servers.recipes.placeholders import DATA, value_for, words_of
+from assets.servers.recipes.recipe import Recipe
+
+MAX_TRIES = 5  # launches after the first
+_GRACE = timedelta(days=7)  # a release is repaired by its dependencies' fixes of the next days
+_HOPELESS = (
+    *("needs_software", "needs_network", "oversize", "out_of_memory", "disk_full"),
+    *("too_many_processes", "policy_denied", "integrity", "not_found", "fetch_failed"),
+    "incompatible",
+)
+_MOVED_ON = (
+    r"cannot import name|No module named|(?<!'NoneType' object )has no attribute"
+    r"|unexpected keyword argument"
+    r"|PydanticUserError|pin 'mcp<2'|takes \d+ positional arguments? but|was removed|been removed"
+    r"|got multiple values|is not a known attribute|metaclass conflict|ValidationInfo"
+    r"|missing \d+ required (positional|keyword)"
+)
+_OPTION = r"--[A-Za-z][\w\-]*"
+_LACKING = re.compile(
+    r"(?:following (?:required )?arguments (?:are required|were not provided)|missing option"
+    r"|missing (?:required )?arguments?|missing (?:required )?parameters?|required option"
+    r"|required (?:argument|flag|parameter)s?)[:\s]*"
+    r"(?P<rest>[^\n]*(?:\n\s+--?\w[^\n]*)*)",
+    re.IGNORECASE,
+)
+_ASKS = re.compile(
+    r"(?i)require|missing|must|provide|specif|not set|set the|please|expected|need|undefined"
+    r"|not found|usage"
+)
+_VARIABLE = re.compile(r"(?<![\w/.\-])[A-Z][A-Z0-9]*_[A-Z0-9_]*[A-Z0-9](?![\w/])")
+_KEY_ERROR = re.compile(r"KeyError: ['\"]([A-Za-z_]\w*)['\"]")
+_FIELD = re.compile(r"^([A-Za-z_]\w*)\n\s+Field required", re.MULTILINE)
+_NO_VARIABLE = re.compile(
+    r"^(ERR_|NODE_|NPM_|UV_|SIG|PYTHON|ESM_|MODULE_NOT|ENOENT|HTTP_STATUS|METHOD_NOT|INVALID_"
+    r"|LOG_|TYPE_|TEST_)|_ERROR$|_NOT_FOUND$|_FAILED$"
+)
+_SUBCOMMANDS = ("stdio", "mcp", "serve", "server", "start", "run")
+_HTTP = (
+    r"listening (on|at)|running (on|at) (http|port)|Uvicorn running|https?://(localhost|127|0\.)"
+)
+
+Guess = Callable[[Recipe, str, ProbeResult, Sequence[str]], Recipe | None]
+
+
+def next_guess(
+    recipe: Recipe,
+    result: ProbeResult,
+    tried: list[Recipe],
+    *,
+    reads: Sequence[str] = (),
+    placeholders: bool = True,
+) -> Recipe | None:
+    """The next recipe worth a launch after `recipe` came to `result`; None: nothing calls for one.
+
+    tried: what was launched so far, the first recipe among it; the one returned is added. reads:
+    variables that the server's source reads. Without `placeholders` no value is made up.
+    """
+    if result.status == "ok" or len(tried) > MAX_TRIES:
+        return None
+    said = f"{result.stderr_tail}\n{result.hint or ''}"
+    for rule, makes_up in _RULES:
+        if makes_up and not placeholders:
+            continue
+        if result.error_kind in _HOPELESS and rule is not _older:
+            continue
+        found = rule(recipe, said, result, reads)
+        if found is not None and found not in tried:
+            tried.append(found)
+            return found
+    return None
+
+
+def made_up_by(first: Recipe, used: Recipe) -> tuple[str, ...]:
+    """What the guesses added to the first recipe: `env:NAME`, `arg:3`, `as_of:DATE`."""
+    known = {name for name, _ in first.env}
+    added = [f"env:{name}" for name, _ in used.env if name not in known]
+    added += [f"arg:{place}" for place in range(len(first.args), len(used.args))]
+    if first.args and not used.args:
+        added.append("args")
+    if used.as_of and used.as_of != first.as_of:
+        added.append(f"as_of:{used.as_of[:10]}")
+    return tuple(added)
+
+
+def _older(recipe: Recipe, said: str, _: ProbeResult, __: Sequence[str]) -> Recipe | None:
+    """Packages that pin nothing break when a dependency's next major version comes out."""
+    if recipe.ecosystem != "pypi" or not recipe.released or recipe.as_of:
+        return None
+    if not re.search(_MOVED_ON, said):
+        return None
+    until = datetime.fromisoformat(recipe.released) + _GRACE
+    return recipe.model_copy(update={"as_of": until.strftime("%Y-%m-%dT%H:%M:%SZ")})
+
+
+def _options(recipe: Recipe, said: str, _: ProbeResult, __: Sequence[str]) -> Recipe | None:
+    """Options and arguments that the server's own parser names as missing."""
+    wanted = list(dict.fromkeys(_lacking(said)))
+    given = {arg.partition("=")[0] for arg in recipe.args}
+    more: list[str] = []
+    for name in wanted[:12]:
+        if name in given:
+            continue
+        value = value_for(name.strip("-"), context=recipe.name)
+        value = "stdio" if words_of(name) in ("transport", "mode") else value
+        more += [name, value] if name.startswith("-") else [value]
+    return _with_args(recipe, more)
+
+
+def _lacking(said: str) -> Iterator[str]:
+    for found in _LACKING.finditer(said):
+        rest = found["rest"]
+        options = re.findall(_OPTION, rest)
+        if options:
+            yield from options
+        elif quoted := re.findall(r"['\"`<]([A-Za-z][\w\-]*)['\"`>]", rest):
+            yield from quoted
+        elif words := re.match(r"\s*([a-z][\w\-]*(?:, ?[a-z][\w\-]*)*)\s*$", rest, re.IGNORECASE):
+            names = [word.strip() for word in words[1].split(",")]
+            # yargs names options without their dashes, argparse its positional arguments.
+            yargs = "missing required argument" in found[0].lower()
+            yield from (f"--{name}" if yargs else name for name in names)
+    for line in said.splitlines():
+        if not _LACKING.search(line) and _ASKS.search(line) and "usage" not in line.lower():
+            yield from re.findall(rf"(?<![\w\-])({_OPTION})(?=[\s=,.'\"`)]|$)", line)
+
+
+def _variables(recipe: Recipe, said: str, _: ProbeResult, __: Sequence[str]) -> Recipe | None:
+    """Variables that the words name as missing."""
+    lines = [line for line in said.splitlines() if _ASKS.search(line) or "_" in line.split(" ")[0]]
+    named = _VARIABLE.findall("\n".join(lines))
+    if "environment" in said.lower():
+        named += re.findall(r"[`'\"]([a-z][a-z0-9]*_[a-z0-9_]+)[`'\"]", "\n".join(lines))
+    named += _KEY_ERROR.findall(said)
+    named += [name.upper() for name in _FIELD.findall(said)]
+    return _with_env(recipe, [name for name in named if not _NO_VARIABLE.search(name)])
+
+
+def _spare(recipe: Recipe, _: str, __: ProbeResult, ___: Sequence[str]) -> Recipe | None:
+    """What the listing calls optional."""
+    env = {**dict(recipe.env), **dict(recipe.spare_env)}
+    return recipe.model_copy(update={"env": tuple(sorted(env.items()))})
+
+
+def _read(recipe: Recipe, said: str, result: ProbeResult, reads: Sequence[str]) -> Recipe | None:
+    """Variables that the source reads, where nothing else told what is missing."""
+    if not any(reads) or (result.error_kind == "protocol_error" and "JSON" not in said):
+        return None
+    return _with_env(recipe, list(reads))
+
+
+def _transport(recipe: Recipe, said: str, result: ProbeResult, _: Sequence[str]) -> Recipe | None:
+    """A server that speaks HTTP unless told otherwise, or a command line that wants a word."""
+    given = " ".join(recipe.args)
+    if "stdio" in given:
+        return None
+    if re.search(r"--transport\b", said):
+        return _with_args(recipe, ["--transport", "stdio"])
+    if re.search(r"(?<![\w-])--stdio\b", said):
+        return _with_args(recipe, ["--stdio"])
+    if result.error_kind == "protocol_error" and re.search(_HTTP, said, re.IGNORECASE):
+        env = {**dict(recipe.env), "TRANSPORT": "stdio", "MCP_TRANSPORT": "stdio"}
+        return recipe.model_copy(update={"env": tuple(sorted(env.items()))})
+    return None
+
+
+def _subcommand(recipe: Recipe, said: str, _: ProbeResult, __: Sequence[str]) -> Recipe | None:
+    """`stdio`, `serve`, `mcp`, …: as a usage text lists them."""
+    said = re.sub(rf"{_OPTION}[ =]\{{[^}}]*\}}", "", said)  # an option's choices are no commands
+    commands = re.search(r"(?is)\bcommands:(.{0,1500})|\{([\w,\-]{4,200})\}", said)
+    listed = re.findall(r"[\w\-]+", (commands[1] or commands[2])) if commands else []
+    word = next((word for word in _SUBCOMMANDS if word in listed), None)
+    if word is None and re.search(r"\bstdio\b", said) and re.search(r"(?i)usage|expected", said):
+        word = "stdio"
+    return _with_args(recipe, [word]) if word and word not in recipe.args else None
+
+
+def _folder(recipe: Recipe, said: str, _: ProbeResult, __: Sequence[str]) -> Recipe | None:
+    if recipe.args or not re.search(r"director|folder|\bpath\b|vault", said, re.IGNORECASE):
+        return None
+    return _with_args(recipe, [DATA])
+
+
+def _unfilled(recipe: Recipe, _: str, __: ProbeResult, ___: Sequence[str]) -> Recipe | None:
+    """Without variables that were made up: a server may check one that it could do without."""
+    made_up = {name.partition(":")[2] for name in recipe.placeholders if name.startswith("env:")}
+    kept = tuple(pair for pair in recipe.env if pair[0] not in made_up)
+    return recipe.model_copy(update={"env": kept}) if kept != recipe.env else None
+
+
+def _bare(recipe: Recipe, _: str, __: ProbeResult, ___: Sequence[str]) -> Recipe | None:
+    """Without the listing's own arguments, which may be a README's: `or x:/temp/mcp-files/`."""
+    return recipe.model_copy(update={"args": ()}) if recipe.args else None
+
+
+def _with_args(recipe: Recipe, more: Sequence[str]) -> Recipe | None:
+    return recipe.model_copy(update={"args": (*recipe.args, *more)}) if more else None
+
+
+def _with_env(recipe: Recipe, names: Sequence[str]) -> Recipe | None:
+    spare, env = dict(recipe.spare_env), dict(recipe.env)
+    for name in names[:40]:
+        env.setdefault(name, spare.get(name) or value_for(name, context=recipe.name))
+    return recipe.model_copy(update={"env": tuple(sorted(env.items()))})
+
+
+# (rule, whether it makes up a value), the surest first.
+_RULES: tuple[tuple[Guess, bool], ...] = (
+    (_older, False),
+    (_options, True),
+    (_variables, True),
+    (_subcommand, False),
+    (_transport, False),
+    (_spare, True),
+    (_folder, True),
+    (_unfilled, False),
+    (_read, True),
+    (_bare, False),
+)

@@ -1,0 +1,221 @@
+"""The HTTP client that the SDK's transports are given, and what it notices.
+
+Belongs here: telling MCP messages from OAuth's requests, handing on only what the session may see,
+and noting what ends a probe. The SDK reports a refused POST in many ways, some of which leave the
+session waiting for ever; so what a status means is noted here.
+Does not belong here: connections and bytes (`remote_http.py`), the messages themselves
+(`remote_messages.py`), the probe (`remote.py`).
+"""
+
+import json
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from typing import Any, Literal
+
+import anyio
+import httpx2
+
+from assets.servers.probe.failure_kinds import Failure
+from assets.servers.probe.transcript import Listener
+from assets.servers.remote.connector import Refused
+from assets.servers.remote.messages import Messages
+from assets.servers.remote.outcome import Refusal, RemoteFailure, from_exception, from_refusal
+from assets.servers.remote.transport import MESSAGE, Wire
+
+MAX_REQUESTS = 1000  # of one attempt: 3 x 200 pages of tools, 60 of the rest, 200 declined requests
+MAX_STREAMS = 10  # GETs: a server that ends its stream at once is asked again each second
+_SESSION = "mcp-session-id"
+_SESSION_ID = re.compile(r"[\x21-\x7e]{1,512}")
+_EXCERPT = 64 * 1024
+_FAREWELL_S = 2.0  # for the DELETE of a session
+
+Transport = Literal["http", "sse"]
+
+
+class Watch:
+    """What a client noticed. failure ends the attempt; refusal is the last answer to a message
+    that is no MCP; trouble the last lost connection that the SDK may get over."""
+
+    def __init__(self, url: str, scope: anyio.CancelScope) -> None:
+        self.url = url
+        self._scope = scope
+        self.failure: Failure | None = None
+        self.refusal: Refusal | None = None
+        self.trouble: Failure | None = None
+
+    def stop(self, failure: Failure) -> None:
+        self.failure = self.failure or failure
+        self._scope.cancel()
+
+
+class Client(httpx2.AsyncClient):
+    """One attempt's client."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        transport: Transport,
+        listener: Listener,
+        watch: Watch,
+        *,
+        headers: Mapping[str, str],
+        auth: httpx2.Auth | None,
+    ) -> None:
+        super().__init__(
+            transport=wire,
+            trust_env=False,  # a .netrc of this host is none of a stranger's business
+            auth=auth,
+            headers={"user-agent": "toolmill", **headers, "accept-encoding": "gzip"},
+        )
+        self._kind, self._listener, self._watch = transport, listener, watch
+        self._messages = Messages(listener, wire.policy.message_mb)
+        self.requests = self._streams = 0
+        self.tokens: set[str] = set()  # what was sent as Authorization by `auth`
+
+    def build_request(self, *args: Any, **more: Any) -> httpx2.Request:
+        """The SDK builds its messages here, and OAuth's requests elsewhere."""
+        request = super().build_request(*args, **more)
+        request.extensions[MESSAGE] = True
+        return request
+
+    async def send(self, request: httpx2.Request, **more: Any) -> httpx2.Response:
+        if not request.extensions.get(MESSAGE):
+            return await super().send(request, **more)
+        if request.method == "DELETE":
+            with anyio.fail_after(_FAREWELL_S):
+                return await _emptied(await super().send(request, **more))
+        try:
+            self._count(request)
+            asks = self._note(request)
+            response = await super().send(request, **more)
+            return await self._answer(request, response, asks)
+        except Exception as error:
+            self._failed(request, error)
+            raise
+        finally:
+            if sent := request.headers.get("authorization"):
+                self.tokens.add(sent.rpartition(" ")[2])
+
+    def _count(self, request: httpx2.Request) -> None:
+        self.requests += 1
+        self._streams += request.method == "GET"
+        if self.requests > MAX_REQUESTS:
+            raise Refused(Failure("oversize", f"more than {MAX_REQUESTS} requests"))
+        if self._streams > MAX_STREAMS:
+            raise httpx2.ReadError("its stream has ended too often")
+
+    def _note(self, request: httpx2.Request) -> bool:
+        """Whether the request asks for an answer."""
+        if request.method != "POST":
+            return False
+        message = json.loads(request.content)
+        self._listener.asked(message)
+        return "method" in message and "id" in message
+
+    def _failed(self, request: httpx2.Request, error: Exception) -> None:
+        failure = from_exception(error, self._watch.url)
+        optional = request.method == "GET" and self._kind == "http"
+        if optional and failure.kind not in ("policy_denied", "oversize"):
+            self._watch.trouble = failure
+        else:
+            self._watch.stop(failure)
+
+    async def _answer(
+        self, request: httpx2.Request, response: httpx2.Response, asks: bool
+    ) -> httpx2.Response:
+        found = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        events, good = found == "text/event-stream", response.is_success
+        if request.method == "GET":
+            if good and events:
+                return self._filtered(response, events=True)
+            if self._kind == "sse":
+                await self._refused(request, response, stop=True)
+            return await _emptied(response)
+        if not good:
+            return await self._refused(request, response, stop=self._kind == "sse")
+        if not asks or self._kind == "sse":
+            self._watch.refusal = None
+            return await _emptied(response)
+        self._check_session(response)
+        if not events and found != "application/json":
+            self._watch.refusal = Refusal(request.method, response)
+            return await _emptied(response)
+        self._watch.refusal = None
+        return self._filtered(response, events=events)
+
+    async def _refused(
+        self, request: httpx2.Request, response: httpx2.Response, *, stop: bool
+    ) -> httpx2.Response:
+        """Notes the refusal; the SDK gets a JSON-RPC error where the body is one."""
+        body = bytearray()
+        async for piece in response.aiter_bytes():
+            body += piece[: _EXCERPT - len(body)]
+            if len(body) >= _EXCERPT:
+                break
+        excerpt = body.decode("utf-8", "replace")
+        in_session = _SESSION in request.headers
+        self._watch.refusal = Refusal(request.method, response, in_session, excerpt)
+        if stop:
+            self._watch.stop(from_refusal(self._watch.refusal, self._watch.url))
+        return await _emptied(response, bytes(body))
+
+    def _check_session(self, response: httpx2.Response) -> None:
+        given = response.headers.get(_SESSION)
+        if given is not None and not _SESSION_ID.fullmatch(given):
+            detail = "its session id is no visible ASCII"
+            raise Refused(RemoteFailure("protocol_error", detail, "the server has to mend it"))
+
+    def _filtered(self, response: httpx2.Response, *, events: bool) -> httpx2.Response:
+        endpoint_of = self._watch.url if self._kind == "sse" else None
+        read = self._messages.of_events(response, endpoint_of) if events else None
+        body = read or self._messages.of_json(response)
+        stream = _Filtered(body, response, self._watch, only=self._kind == "sse")
+        headers = [(name, value) for name, value in response.headers.multi_items() if name != _TYPE]
+        headers.append((_TYPE, "text/event-stream; charset=utf-8"))
+        return httpx2.Response(
+            response.status_code, headers=headers, stream=stream, request=response.request
+        )
+
+
+_TYPE = "content-type"
+
+
+class _Filtered(httpx2.AsyncByteStream):
+    """only: it is the one stream of an SSE server, without which the SDK waits for ever."""
+
+    def __init__(
+        self,
+        read: AsyncIterator[bytes],
+        response: httpx2.Response,
+        watch: Watch,
+        *,
+        only: bool,
+    ) -> None:
+        self._read, self._response, self._watch, self._only = read, response, watch, only
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async with aclosing(self._read) as events:  # type: ignore[type-var]
+                async for event in events:
+                    yield event
+        except Exception as error:
+            failure = from_exception(error, self._watch.url)
+            if self._only or hasattr(error, "failure"):
+                self._watch.stop(failure)
+            self._watch.trouble = failure
+            raise
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
+
+
+async def _emptied(response: httpx2.Response, body: bytes = b"") -> httpx2.Response:
+    """The answer without what is left of its body: the SDK would read one without end."""
+    await response.aclose()
+    headers = {
+        name: response.headers[name] for name in (_TYPE, _SESSION) if name in response.headers
+    }
+    return httpx2.Response(
+        response.status_code, headers=headers, content=body, request=response.request
+    )

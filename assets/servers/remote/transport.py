@@ -1,0 +1,180 @@
+"""The guarded HTTP transport of remote servers: requests, redirects, and how much is read.
+
+Belongs here: the limits of one probe, following redirects (each hop judged anew, secrets left
+behind), decompressing bodies and counting what comes out. OAuth's own requests take the same way.
+Does not belong here: connections (`remote_connector.py`), MCP messages (`remote_client.py`) and
+what an outcome amounts to (`remote_outcome.py`).
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from urllib.request import getproxies, proxy_bypass
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import httpx2
+
+from assets.servers.probe.failure_kinds import Failure
+from assets.servers.remote.connector import MIB, Connector, Meter, Pool, Refused
+from assets.servers.remote.outcome import PUBLIC_ONLY, RemoteFailure, shown, shown_url
+from warehouse.network.egress import admitted, is_loopback
+
+MESSAGE = "toolmill.message"  # the extension of requests that carry MCP, not OAuth
+_REDIRECTS = 3
+_REDIRECT = (301, 302, 303, 307, 308)
+_OTHER_BODY = MIB  # of answers that carry no MCP: OAuth's metadata and tokens
+# What another origin is told: nothing that was configured for the first one.
+_PLAIN = frozenset(
+    (
+        *("accept", "accept-encoding", "cache-control", "content-type", "content-length"),
+        *("last-event-id", "mcp-protocol-version", "mcp-session-id", "user-agent"),
+    )
+)
+
+
+@dataclass(frozen=True)
+class RemotePolicy:
+    """Limits of one remote probe. max_mb: bytes of all answers, on the wire and decompressed each;
+    message_mb: of one answer or event; wall_s: for everything; connect_s: until a connection."""
+
+    allow_loopback: bool = False
+    max_mb: int = 64
+    message_mb: int = 16
+    wall_s: float = 60.0
+    connect_s: float = 10.0
+
+
+class Wire(httpx2.AsyncBaseTransport):
+    """Sends requests within the policy and hands back what answers, decompressed.
+
+    Behind the environment's proxy, the proxy resolves names: there only literal addresses can be
+    judged, and bytes are counted decompressed.
+    """
+
+    def __init__(
+        self,
+        policy: RemotePolicy,
+        connector: Connector | None = None,
+        inner: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.policy = policy
+        self.meter = Meter(policy.max_mb * MIB)
+        self._connector = connector or Connector(allow_loopback=policy.allow_loopback)
+        self._connector.meter = self.meter
+        self._inner = inner
+        self._pools: dict[str, httpx2.AsyncBaseTransport] = {}
+        self._timeout = httpx2.Timeout(policy.wall_s, connect=policy.connect_s).as_dict()
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        hop = request
+        for _ in range(_REDIRECTS + 1):
+            hop.extensions["timeout"] = self._timeout  # OAuth's own requests come without any
+            response = await self._pool(hop.url).handle_async_request(hop)
+            location = response.headers.get("location")
+            if response.status_code not in _REDIRECT or not location:
+                return self._decoded(response, hop)
+            await response.aclose()
+            hop = _next(hop, response.status_code, location)
+        raise Refused(RemoteFailure("protocol_error", f"more than {_REDIRECTS} redirects"))
+
+    async def aclose(self) -> None:
+        for pool in self._pools.values():
+            await pool.aclose()
+
+    def _pool(self, url: httpx2.URL) -> httpx2.AsyncBaseTransport:
+        if self._inner is not None:
+            return self._inner
+        proxy = getproxies().get(url.scheme)
+        if not proxy or is_loopback(url.host) or proxy_bypass(url.host):
+            proxy = ""
+        else:
+            self._judge_literal(url.host)
+        if proxy not in self._pools:
+            self._pools[proxy] = (
+                httpx2.AsyncHTTPTransport(proxy=proxy) if proxy else Pool(self._connector)
+            )
+        return self._pools[proxy]
+
+    def _judge_literal(self, host: str) -> None:
+        try:
+            public = admitted(host, allow_loopback=self.policy.allow_loopback)
+        except ValueError:
+            return  # a name
+        if not public:
+            detail = f"{host} is not a public address"
+            raise Refused(RemoteFailure("policy_denied", detail, PUBLIC_ONLY))
+
+    def _decoded(self, raw: httpx2.Response, request: httpx2.Request) -> httpx2.Response:
+        encodings = raw.headers.get("content-encoding", "identity").lower().strip()
+        if encodings not in ("identity", "gzip", "deflate"):
+            said = f"content encoding {shown(encodings, 40)!r}, expected gzip or none"
+            raise Refused(RemoteFailure("protocol_error", said))
+        cap = None if request.extensions.get(MESSAGE) else _OTHER_BODY
+        headers = [
+            (name, value)
+            for name, value in raw.headers.multi_items()
+            if name.lower() not in ("content-encoding", "content-length", "transfer-encoding")
+        ]
+        stream = _Body(raw, self.meter, cap)
+        return httpx2.Response(raw.status_code, headers=headers, stream=stream)
+
+
+class _Body(httpx2.AsyncByteStream):
+    """A body, decompressed in pieces of at most 1 MiB (httpx2's bound), each of them counted."""
+
+    def __init__(self, response: httpx2.Response, meter: Meter, cap: int | None) -> None:
+        self._response, self._meter, self._cap = response, meter, cap
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        total = 0
+        async for piece in self._response.aiter_bytes():
+            self._meter.add(decoded=len(piece))
+            total += len(piece)
+            if self._cap is not None and total > self._cap:
+                raise Refused(Failure("oversize", f"an answer of more than {self._cap // MIB} MB"))
+            yield piece
+            await anyio.lowlevel.checkpoint()  # a flood must not starve the clocks
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
+
+
+def _next(request: httpx2.Request, status: int, location: str) -> httpx2.Request:
+    """The request that follows a redirect. Raises Refused where it must not be followed."""
+    here = request.url
+    try:
+        there = here.join(location)
+    except httpx2.InvalidURL as error:
+        said = f"answered {status} to an address that is none"
+        raise Refused(RemoteFailure("protocol_error", said)) from error
+    to = shown_url(str(there))
+    if there.scheme not in ("http", "https") or not there.host or there.userinfo:
+        raise _denied(f"a redirect to {to}", "only plain http(s) addresses are followed")
+    if here.scheme == "https" and there.scheme == "http":
+        raise _denied(f"a redirect from https to {to}", "list the server under its https address")
+    message = bool(request.extensions.get(MESSAGE))
+    same = _same_origin(here, there)
+    if request.method == "POST" and (status in (302, 303) or (not message and not same)):
+        said = f"answered POST with {status} to {to}, which would lose or leak what was sent"
+        raise Refused(RemoteFailure("protocol_error", said, "use that address if it is the server"))
+    headers = [("host", there.netloc.decode())]
+    headers += [
+        (name, value)
+        for name, value in request.headers.multi_items()
+        if name.lower() != "host" and (same or name.lower() in _PLAIN)
+    ]
+    return httpx2.Request(
+        request.method, there, headers=headers, stream=request.stream, extensions=request.extensions
+    )
+
+
+def _denied(what: str, mend: str) -> Refused:
+    return Refused(RemoteFailure("policy_denied", what, mend))
+
+
+def _same_origin(a: httpx2.URL, b: httpx2.URL) -> bool:
+    if (a.scheme, a.host, a.port) == (b.scheme, b.host, b.port):
+        return True
+    ours = a.host == b.host and (a.port, b.port) == (None, None)
+    return ours and (a.scheme, b.scheme) == ("http", "https")

@@ -1,0 +1,64 @@
+"""What a sandbox backend is: its name, whether it works here, and how it starts one launch.
+
+Belongs here: the protocol that `bubblewrap.py`, `docker.py` and `bare.py` fill, what they hand to
+`sandbox.py`, and the refusal of a host that has none of them.
+Does not belong here: choosing one and starting processes (`sandbox.py`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from assets.servers.sandbox.spec import Launch, SandboxPolicy
+
+OPT_OUT = (
+    'to run servers without isolation, at your own risk, set `sandbox.backend = "none"`: their'
+    " rows are marked uncertified"
+)
+
+
+class SandboxUnavailable(RuntimeError):
+    """This host cannot sandbox: what is missing, why, how to mend it, and how to opt out."""
+
+    def __init__(self, what: str, why: str, how: str) -> None:
+        super().__init__(f"no sandbox: {what} ({why}); {how}; {OPT_OUT}")
+        self.what, self.why, self.how = what, why, how
+
+
+@dataclass(frozen=True)
+class Command:
+    """How one launch is started on the host.
+
+    files: descriptors it inherits, ours to close once it runs. root: pid of the tree's root where
+    that is no child of the started process. end: ends what outlives the killed process group.
+    """
+
+    argv: Sequence[str]
+    files: Sequence[int] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str = "/"
+    root: Callable[[], int | None] | None = None
+    end: Callable[[], None] | None = None
+
+
+class Backend(Protocol):
+    """One way to contain a process tree."""
+
+    @property
+    def name(self) -> str: ...
+
+    def version(self) -> str:
+        """The version of the program behind it; part of the certificate."""
+        ...
+
+    def preflight(self) -> None:
+        """Raises SandboxUnavailable, naming what, why and how, unless it works on this host."""
+        ...
+
+    def facts(self, policy: SandboxPolicy) -> dict[str, Any]:
+        """What else decides how well it contains: filters, and what a granted network reaches."""
+        ...
+
+    def command(self, launch: Launch, policy: SandboxPolicy) -> Command:
+        """How to start the launch within the policy's limits."""
+        ...

@@ -1,0 +1,176 @@
+"""The backend bubblewrap: namespaces, mounts, environment and kernel limits.
+
+Belongs here: turning a launch into arguments, and why each is there; whether bubblewrap works here.
+Does not belong here: starting and ending it (`sandbox.py`), the list of refused system calls
+(`seccomp.py`).
+
+As root the mounts are made by an outer bubblewrap; `setpriv` then drops to a uid of this sandbox
+alone and an inner bubblewrap closes user namespaces: with `--uid` alone, root would ignore the
+process limit and still read root's files. Anybody else needs a single bubblewrap.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from assets.servers.sandbox import environment, seccomp
+from assets.servers.sandbox.backend import Command, SandboxUnavailable
+from assets.servers.sandbox.environment import MIB, memory_file
+from assets.servers.sandbox.spec import HOME, Launch, Mount, SandboxPolicy
+
+_UID_BASE, _UID_SPAN = 1_200_000_000, 1 << 24
+
+
+class Bubblewrap:
+    """The default on Linux: no engine, no image, a few milliseconds a start."""
+
+    name = "bubblewrap"
+
+    def version(self) -> str:
+        return _version()
+
+    def preflight(self) -> None:
+        """Starts an empty sandbox once."""
+        refusal = _try_once()
+        if refusal:
+            raise SandboxUnavailable(*refusal)
+
+    def facts(self, policy: SandboxPolicy) -> dict[str, Any]:
+        shared = policy.network == "full"
+        return {
+            "system_calls": "filtered" if seccomp.program() else "unfiltered",
+            "host_loopback": "reachable" if shared else "unreachable",
+        }
+
+    def command(self, launch: Launch, policy: SandboxPolicy) -> Command:
+        uid = launch.uid or environment.one_of(_UID_BASE, _UID_SPAN)
+        argv, files = command_line(launch, policy, uid)
+        return Command(argv, files, {"PATH": environment.SEARCH})
+
+
+def command_line(launch: Launch, policy: SandboxPolicy, uid: int) -> tuple[list[str], list[int]]:
+    """The full command line, and the descriptors it reads (environment and small /etc files)."""
+    root = os.geteuid() == 0
+    shown = uid if root else os.getuid()
+    files: list[int] = []
+    args = _world(launch, policy)
+    for path, text in environment.identity(shown).items():
+        files.append(memory_file(text.encode()))
+        args += ["--perms", "0444", "--ro-bind-data", str(files[-1]), path]
+    files.append(memory_file(b"\0".join(_environment(launch))))
+    env = ["--args", str(files[-1])]
+    limited = [*environment.prlimit(policy), *launch.argv]
+    closed = ["--unshare-user", "--disable-userns", "--die-with-parent"]
+    if calls := seccomp.program():
+        files.append(memory_file(calls))
+        closed += ["--seccomp", str(files[-1])]
+    if not root:
+        return ["bwrap", *args, *closed, "--remount-ro", "/", *env, "--", *limited], files
+    drop = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs"]
+    drop += ["--bounding-set=-all", "--inh-caps=-all"]
+    inner = ["bwrap", *closed, "--dev-bind", "/", "/", *env, "--", *limited]
+    # Before the host runs out of memory for others; set with the right to do it, this is also the
+    # lowest that a process may choose for itself, should a protected service have started us.
+    first_to_go = ["choom", "-n", "500", "--"]
+    outer = [*first_to_go, "bwrap", *args, "--die-with-parent", "--remount-ro", "/", "--"]
+    return [*outer, *drop, *inner], files
+
+
+def _world(launch: Launch, policy: SandboxPolicy) -> list[str]:
+    """Bubblewrap's arguments for the namespaces and the file tree."""
+    args = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    args += ["--new-session", "--hostname", "sandbox"]
+    if policy.network == "none":
+        args.append("--unshare-net")
+    args += ["--ro-bind", "/usr", "/usr"]
+    for name in ("bin", "lib", "lib64", "sbin"):
+        if os.path.islink(f"/{name}"):
+            args += ["--symlink", f"usr/{name}", f"/{name}"]
+        elif os.path.isdir(f"/{name}"):
+            args += ["--ro-bind", f"/{name}", f"/{name}"]
+    etc = [*environment.ETC, *(["/etc/resolv.conf"] if policy.network == "full" else [])]
+    for folder in ("/etc", "/etc/ssl"):
+        args += ["--perms", "0755", "--dir", folder]
+    for path in etc:
+        if os.path.exists(path):
+            args += ["--ro-bind", os.path.realpath(path), path]
+    args += ["--proc", "/proc", "--dev", "/dev"]
+    size = str(policy.tmp_mb * MIB)
+    args += ["--perms", "1777", "--size", str(64 * MIB), "--tmpfs", "/dev/shm"]
+    args += ["--remount-ro", "/dev"]
+    args += ["--perms", "1777", "--size", size, "--tmpfs", "/tmp"]
+    args += ["--perms", "0777", "--size", size, "--tmpfs", HOME]
+    for path in launch.dirs:
+        args += ["--perms", "0777", "--dir", path]
+    for parent in _parents(launch.mounts):
+        args += ["--perms", "0755", "--dir", parent]
+    for mount in launch.mounts:
+        args += ["--bind" if mount.writable else "--ro-bind", str(mount.host), mount.inside]
+    return args
+
+
+def _parents(mounts: Sequence[Mount]) -> list[str]:
+    """Folders above the mounts, outermost first: bubblewrap would make them for root's eyes only,
+    and a Python under /root would be out of reach."""
+    found = {str(parent) for mount in mounts for parent in Path(mount.inside).parents}
+    shown = ("/", "/usr", "/home", HOME, "/tmp", "/etc")
+    return sorted(path for path in found if path not in shown and not path.startswith("/usr/"))
+
+
+def _environment(launch: Launch) -> Sequence[bytes]:
+    """Bubblewrap arguments that replace the environment; read from memory so that no value shows
+    in a process list."""
+    words = ["--clearenv", "--chdir", launch.cwd]
+    for name, value in environment.environment(launch).items():
+        words += ["--setenv", name, value]
+    return [word.replace("\0", "").encode("utf-8", "replace") for word in words]
+
+
+@lru_cache(maxsize=1)
+def _version() -> str:
+    try:
+        said = subprocess.run(["bwrap", "--version"], capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown"
+    return said.stdout.strip().removeprefix("bubblewrap ") or "unknown"
+
+
+@lru_cache(maxsize=1)
+def _try_once() -> tuple[str, str, str] | None:
+    """(what, why, how) of a host where an empty sandbox does not start, else None."""
+    for program in ("bwrap", "setpriv", "prlimit", "choom"):
+        if shutil.which(program, path=environment.SEARCH) is None:
+            package = "bubblewrap" if program == "bwrap" else "util-linux"
+            how = f"install it (Debian: apt-get install {package}) and run again"
+            return program, "not installed", how
+    argv, files = command_line(Launch(("true",)), SandboxPolicy(), _UID_BASE)
+    try:
+        tried = subprocess.run(argv, capture_output=True, text=True, timeout=20, pass_fds=files)
+    except subprocess.TimeoutExpired:
+        return "bwrap", "an empty sandbox hangs", "see `bwrap --help`"
+    finally:
+        for descriptor in files:
+            os.close(descriptor)
+    if not tried.returncode:
+        return None
+    reason = tried.stderr.strip().splitlines()[-1] if tried.stderr.strip() else "no message"
+    return "bubblewrap does not start", reason, _remedy(reason)
+
+
+def _remedy(reason: str) -> str:
+    if "disable-userns" in reason:
+        return "bubblewrap 0.8 or later is needed: upgrade it"
+    if os.geteuid() == 0:
+        return (
+            "root without the right to mount, as in an unprivileged container: run as an ordinary"
+            " user where user namespaces are allowed, or grant the container CAP_SYS_ADMIN"
+        )
+    return (
+        "this kernel refuses user namespaces to ordinary users: on Ubuntu 24.04 install an AppArmor"
+        " profile for bwrap or set kernel.apparmor_restrict_unprivileged_userns=0; elsewhere set"
+        " kernel.unprivileged_userns_clone=1"
+    )

@@ -1,0 +1,256 @@
+"""The backend docker (podman takes the same words): a container per launch.
+
+Belongs here: the command line of `docker run`, the image made on the spot, ending containers and
+finding those whose owner died; also the launch of a server that is an image itself.
+Does not belong here: which image a listing names (`recipe.py`), starting processes (`sandbox.py`).
+
+The default image is an empty root made here, over which the host's /usr lies read-only: a server
+sees the same programs as under bubblewrap, so that one artefact serves both, and nothing is pulled.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import uuid
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from assets.servers.sandbox import environment, seccomp
+from assets.servers.sandbox.backend import Command, SandboxUnavailable
+from assets.servers.sandbox.docker_image import EMPTY, MERGED, empty_root, is_folder
+from assets.servers.sandbox.environment import MIB, memory_file
+from assets.servers.sandbox.spec import HOME, Launch, Mount, SandboxPolicy
+
+LABEL = "toolmill.owner"
+PINNED = re.compile(r"[a-z0-9][\w.\-/:]{0,250}@sha256:[0-9a-f]{64}")
+_UID_BASE, _UID_SPAN = 20_000, 40_000  # within the 65,536 users that a rootless engine may have
+_PIDS = 4  # `--init` and the shells of an image count too
+_CLIENT = ("DOCKER_", "CONTAINER", "XDG_RUNTIME_DIR")  # settings that the client itself reads
+
+
+class Docker:
+    """Containers of a local engine. program: `docker`, or another that takes its words."""
+
+    name = "docker"
+
+    def __init__(self, *, image: str = "", program: str = "docker") -> None:
+        self.image, self.program = image, program
+
+    def version(self) -> str:
+        said = self._ask("version", "--format", "{{json .}}")
+        about = _object(said.stdout)
+        version = _object(about.get("Server") or about.get("Client") or {}).get("Version")
+        return f"{os.path.basename(self.program)} {version or 'unknown'}"
+
+    def preflight(self) -> None:
+        """Runs an empty container once, and ends those of owners that died."""
+        if refusal := _try_once(self.program, self.image):
+            raise SandboxUnavailable(*refusal)
+
+    def facts(self, policy: SandboxPolicy) -> dict[str, Any]:
+        # The default bridge has an address of the host; what listens on all addresses answers it.
+        reach = "reachable on the bridge" if policy.network == "full" else "unreachable"
+        return {"system_calls": "filtered", "host_loopback": reach, "image": self.image}
+
+    def command(self, launch: Launch, policy: SandboxPolicy) -> Command:
+        mounts = list(launch.mounts)
+        if not self.image:
+            own = [f"/{name}" for name in MERGED if is_folder(name)]
+            mounts = [
+                *(Mount.same(p) for p in _existing(["/usr", *own, *environment.ETC])),
+                *mounts,
+            ]
+        words = self.arguments(launch, policy, mounts)
+        return self._command(
+            [*words, self.image or EMPTY, *launch.argv], environment.environment(launch)
+        )
+
+    def image_command(
+        self, image: str, args: Sequence[str], env: Mapping[str, str], policy: SandboxPolicy
+    ) -> Command:
+        """The launch of a server that is an image: its own root and entry point, the same limits.
+
+        Raises ValueError unless the image is pinned by digest."""
+        if not PINNED.fullmatch(image):
+            raise ValueError(f"image {image!r}: expected NAME@sha256:DIGEST, so that it is pinned")
+        launch = Launch((), env, cwd="")
+        words = self.arguments(launch, policy, [])
+        given = {"HOME": HOME, "TMPDIR": "/tmp", **env}
+        return self._command([*words, image, *args], given)
+
+    def pull(self, image: str, timeout_s: float = 300.0) -> str | None:
+        """Fetches a pinned image unless it is here; what went wrong, or None."""
+        if self._ask("image", "inspect", image).returncode == 0:
+            return None
+        said = self._ask("pull", "--quiet", image, timeout_s=timeout_s)
+        return " ".join(said.stderr.split())[-300:] or "no message" if said.returncode else None
+
+    def arguments(
+        self, launch: Launch, policy: SandboxPolicy, mounts: Sequence[Mount]
+    ) -> list[str]:
+        """`run` and its options, up to the image; pure but for the user's number."""
+        uid = _user(launch, mounts)
+        size = policy.tmp_mb * MIB
+        # The watchdog on the tree's memory is to speak first: it knows the reason.
+        memory = f"{policy.memory_mb * 5 // 4 + 64}m"
+        words = ["run", "--rm", "--interactive", "--init", "--pull", "never", "--read-only"]
+        words += ["--network", "none" if policy.network == "none" else "bridge"]
+        words += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
+        words += ["--pids-limit", str(policy.processes + _PIDS), "--user", f"{uid}:{uid}"]
+        words += ["--memory", memory, "--memory-swap", memory, "--hostname", "sandbox"]
+        words += [
+            "--shm-size",
+            str(64 * MIB),
+            "--oom-score-adj",
+            "500",
+            "--label",
+            f"{LABEL}={os.getpid()}",
+        ]
+        for name, (soft, hard) in environment.limits(policy).items():
+            words += ["--ulimit", f"{name}={soft}:{hard}"]
+        for path, mode in (("/tmp", "1777"), (HOME, "0777")):
+            words += ["--tmpfs", f"{path}:rw,exec,nosuid,nodev,size={size},mode={mode}"]
+        for mount in mounts:
+            kind = "" if mount.writable else ",readonly"
+            words += ["--mount", f"type=bind,src={mount.host},dst={mount.inside}{kind}"]
+        return [*words, "--workdir", launch.cwd] if launch.cwd else words
+
+    def _command(self, words: Sequence[str], env: Mapping[str, str]) -> Command:
+        """Values go through a descriptor; those of several lines, which no env-file can hold,
+        through the client's own environment. Neither shows in a process list."""
+        name = f"toolmill-{uuid.uuid4().hex}"
+        long = {key: value for key, value in env.items() if "\n" in value and _free(key)}
+        lines = [f"{key}={_line(value)}\n" for key, value in env.items() if key not in long]
+        files = [memory_file("".join(lines).encode("utf-8", "replace"))]
+        files.append(memory_file(json.dumps(seccomp.profile()).encode()))
+        env_file, calls = (f"/proc/self/fd/{descriptor}" for descriptor in files)
+        given = ["--name", name, "--env-file", env_file, "--security-opt", f"seccomp={calls}"]
+        given += [word for key in long for word in ("--env", key)]
+        argv = [self.program, words[0], *given, *words[1:]]
+        finder = _Root(self, name)
+        client = {**_client_settings(), **long}
+        return Command(argv, files, client, root=finder, end=lambda: self._remove(name))
+
+    def _remove(self, name: str) -> None:
+        """The client's death ends no container: the engine is its parent."""
+        self._ask("rm", "--force", "--volumes", name)
+
+    def sweep(self) -> None:
+        """Removes containers whose owner on this host is no more."""
+        shown = f'{{{{.ID}}}} {{{{.Label "{LABEL}"}}}}'
+        listed = self._ask("ps", "--all", "--filter", f"label={LABEL}", "--format", shown)
+        for line in listed.stdout.splitlines():
+            container, _, owner = line.partition(" ")
+            if owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
+                self._remove(container)
+
+    def _ask(
+        self, *words: str, timeout_s: float = 30.0, data: bytes = b""
+    ) -> "subprocess.CompletedProcess[str]":
+        """One command of the client; a missing or hanging one is an exit like any other."""
+        argv, env = [self.program, *words], _client_settings()
+        try:
+            said = subprocess.run(argv, input=data, capture_output=True, timeout=timeout_s, env=env)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return subprocess.CompletedProcess(argv, 125, "", str(error))
+        texts = (said.stdout.decode("utf-8", "replace"), said.stderr.decode("utf-8", "replace"))
+        return subprocess.CompletedProcess(argv, said.returncode, *texts)
+
+
+class _Root:
+    """Asks for the host's number of a container's first process until the engine tells. Behind a
+    virtual machine it never is one of ours: then the engine's own limits stand alone."""
+
+    def __init__(self, docker: Docker, name: str) -> None:
+        self._docker, self._name, self._left, self._found = docker, name, 20, None
+
+    def __call__(self) -> int | None:
+        if self._found is None and self._left:
+            self._left -= 1
+            said = self._docker._ask("inspect", "--format", "{{.State.Pid}}", self._name)
+            text = said.stdout.strip()
+            if text.isdigit() and int(text) and os.path.exists(f"/proc/{text}"):
+                self._found = int(text)
+        return self._found
+
+
+@lru_cache(maxsize=8)
+def _try_once(program: str, image: str) -> tuple[str, str, str] | None:
+    """(what, why, how) where no engine runs an empty container, else None."""
+    engine = Docker(image=image, program=program)
+    if shutil.which(program, path=environment.SEARCH) is None:
+        return program, "not installed", "install Docker or bubblewrap and run again"
+    said = engine._ask("version")
+    if said.returncode:
+        how = "start the engine, and let this user talk to it (group `docker`)"
+        return f"{program} does not answer", _last(said.stderr), how
+    if not image and engine._ask("image", "inspect", EMPTY).returncode:
+        made = engine._ask("import", "-", EMPTY, data=empty_root())
+        if made.returncode:
+            return f"{program} import", _last(made.stderr), "see its log"
+    engine.sweep()
+    command = engine.command(Launch(("true",)), SandboxPolicy())
+    try:
+        tried = subprocess.run(
+            command.argv,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=dict(command.env),
+            pass_fds=command.files,
+        )
+    except subprocess.TimeoutExpired:
+        if command.end:
+            command.end()
+        return f"{program} run", "an empty container hangs", "see the engine's log"
+    finally:
+        for descriptor in command.files:
+            os.close(descriptor)
+    if not tried.returncode:
+        return None
+    how = f"the image must hold `true` and be here already ({image or EMPTY}); see docs/sandbox.md"
+    return f"{program} runs no container", _last(tried.stderr), how
+
+
+def _existing(paths: Sequence[str]) -> list[Path]:
+    return [Path(path) for path in paths if os.path.exists(path)]
+
+
+def _user(launch: Launch, mounts: Sequence[Mount]) -> int:
+    """What is writable from inside belongs to us, where we are not root."""
+    if os.geteuid() != 0 and any(mount.writable for mount in mounts):
+        return os.getuid()
+    return launch.uid or environment.one_of(_UID_BASE, _UID_SPAN)
+
+
+def _free(name: str) -> bool:
+    """Whether the client can carry the variable without being changed by it."""
+    return name not in ("PATH", "HOME", "TMPDIR") and not name.startswith(_CLIENT)
+
+
+def _line(value: str) -> str:
+    return value.replace("\n", " ").replace("\0", "")
+
+
+def _client_settings() -> dict[str, str]:
+    """What the client needs of our environment to find its engine; nothing else is handed on."""
+    kept = {key: value for key, value in os.environ.items() if key.startswith(_CLIENT)}
+    return {"PATH": environment.SEARCH, "HOME": os.environ.get("HOME", "/"), **kept}
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            value = None
+    return value if isinstance(value, dict) else {}
+
+
+def _last(text: str | bytes) -> str:
+    shown = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+    return (shown.strip().splitlines() or ["no message"])[-1][:200]

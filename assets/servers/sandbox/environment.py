@@ -1,0 +1,77 @@
+"""The world that every backend shows a server alike: who it is, its environment, its limits.
+
+Belongs here: the base environment, the small /etc files, the /etc paths worth showing, the limits
+the kernel enforces on each process, users of sandboxes, and data handed over in memory.
+Does not belong here: namespaces and mounts (`bubblewrap.py`, `docker.py`).
+"""
+
+import os
+import random
+
+from assets.servers.sandbox.spec import HOME, Launch, SandboxPolicy
+
+MIB = 1024 * 1024
+SEARCH = os.defpath + ":/usr/sbin:/usr/local/bin"  # where our own programs are looked for
+# What programs need of /etc to start; nothing here is a secret.
+ETC = (
+    *("/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/alternatives", "/etc/ld.so.cache"),
+    *("/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime", "/etc/mime.types", "/etc/fonts"),
+    "/etc/pki",
+)
+_BASE = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "LANG": "C.UTF-8",
+    "USER": "user",
+    "TMPDIR": "/tmp",
+    # A list that a server makes from a Python set must not differ from launch to launch:
+    # mcp-atlassian's default fields did, and four contracts changed every night.
+    "PYTHONHASHSEED": "0",
+}
+
+
+def environment(launch: Launch) -> dict[str, str]:
+    """The whole environment of the launch."""
+    return {**_BASE, **launch.env, "HOME": HOME}
+
+
+def identity(uid: int) -> dict[str, str]:
+    """The small /etc files that name the sandbox's one user."""
+    return {
+        "/etc/passwd": f"user:x:{uid}:{uid}:user:{HOME}:/bin/sh\n",
+        "/etc/group": f"user:x:{uid}:\n",
+        "/etc/hosts": "127.0.0.1 localhost\n::1 localhost\n",
+        "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+    }
+
+
+def one_of(first: int, count: int) -> int:
+    """A user of one sandbox alone."""
+    return first + random.SystemRandom().randrange(count)
+
+
+def limits(policy: SandboxPolicy) -> dict[str, tuple[int, int]]:
+    """The kernel's limits on each process, soft and hard, by the names prlimit and docker share."""
+    same = {
+        "data": policy.memory_mb * MIB,  # not `as`: V8 and Chromium reserve far more than they use
+        "nproc": policy.processes,
+        "nofile": policy.open_files,
+        "fsize": policy.file_mb * MIB,
+        "core": 0,
+    }
+    # Processor time softly first, with a signal that says so; at the hard limit the kernel kills.
+    cpu = (policy.cpu_s, policy.cpu_s + 2)
+    return {**{name: (value, value) for name, value in same.items()}, "cpu": cpu}
+
+
+def prlimit(policy: SandboxPolicy, *, without: tuple[str, ...] = ()) -> list[str]:
+    """The words that put a command under the limits."""
+    kept = {name: pair for name, pair in limits(policy).items() if name not in without}
+    return ["prlimit", *[f"--{name}={soft}:{hard}" for name, (soft, hard) in kept.items()], "--"]
+
+
+def memory_file(data: bytes) -> int:
+    """A descriptor that reads `data`: handed over without a file or a process list showing it."""
+    descriptor = os.memfd_create("toolmill")
+    os.write(descriptor, data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor

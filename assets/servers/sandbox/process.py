@@ -1,0 +1,139 @@
+"""The sandbox: one stranger's process tree, started within limits and ended as a whole.
+
+A sandboxed process has its own pid, net, ipc, uts and user namespaces, a read-only root, a private
+HOME and an executable /tmp. One code path serves both phases: fetch (network on) and run.
+Belongs here: choosing the backend, starting a launch with it, ending the whole tree.
+Does not belong here: how a backend contains (`bubblewrap.py`, `docker.py`, `bare.py`), what is
+started (`fetch.py`, `probe.py`), and measuring (`watchdog.py`).
+"""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+
+from assets.servers.sandbox.backend import Backend, Command, SandboxUnavailable
+from assets.servers.sandbox.bubblewrap import Bubblewrap
+from assets.servers.sandbox.docker import Docker
+from assets.servers.sandbox.spec import Launch, SandboxPolicy
+from assets.servers.sandbox.unsandboxed import Bare
+
+__all__ = ["Jailed", "SandboxUnavailable", "backend", "describe_exit", "preflight", "start"]
+
+_MAKERS: dict[str, Callable[[SandboxPolicy], Backend]] = {
+    "bubblewrap": lambda _: Bubblewrap(),
+    "docker": lambda policy: Docker(image=policy.image, program=policy.engine),
+    "none": lambda _: Bare(),
+}
+
+
+def backend(policy: SandboxPolicy) -> Backend:
+    """The backend that the policy names, or the first of bubblewrap and docker that works here.
+
+    Raises SandboxUnavailable where there is none; `none` is only taken when it is named."""
+    if policy.backend != "auto":
+        chosen = _MAKERS[policy.backend](policy)
+        chosen.preflight()
+        return chosen
+    refusals = []
+    for name in ("bubblewrap", "docker"):
+        chosen = _MAKERS[name](policy)
+        try:
+            chosen.preflight()
+        except SandboxUnavailable as error:
+            refusals.append(error)
+        else:
+            return chosen
+    ours, engine = refusals
+    why = f"{ours.why}; and no engine answers: {engine.what}: {engine.why}"
+    raise SandboxUnavailable(ours.what, why, ours.how)
+
+
+def preflight(policy: SandboxPolicy | None = None) -> None:
+    """Raises SandboxUnavailable, naming what, why and how, where nothing can be contained."""
+    backend(policy or SandboxPolicy())
+
+
+def start(launch: Launch, policy: SandboxPolicy) -> "Jailed":
+    """Starts the command in a fresh sandbox, with pipes on its three standard streams.
+
+    Raises SandboxUnavailable when this host cannot sandbox.
+    """
+    return start_command(backend(policy).command(launch, policy))
+
+
+def start_command(command: Command) -> "Jailed":
+    """Starts what a backend made of a launch (`Docker.image_command` makes one of an image)."""
+    try:
+        process = subprocess.Popen(
+            command.argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(command.env),
+            cwd=command.cwd,
+            pass_fds=command.files,
+            start_new_session=True,
+        )
+    except BaseException:
+        if command.end:
+            command.end()
+        raise
+    finally:
+        for descriptor in command.files:
+            os.close(descriptor)
+    return Jailed(process, command)
+
+
+class Jailed:
+    """A running sandbox. Use as a context manager: leaving it ends the whole tree."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", command: Command | None = None) -> None:
+        self.process = process
+        self._root = command.root if command else None
+        self._end = command.end if command else None
+
+    @property
+    def pid(self) -> int:
+        """The root of the process tree, to be watched; the client's own until that is known."""
+        return (self._root() if self._root else None) or self.process.pid
+
+    def kill(self) -> None:
+        """Ends every process of the sandbox: its pid namespace dies with bubblewrap; a backend
+        whose processes are not ours ends them itself."""
+        if self.process.poll() is None:
+            try:
+                os.killpg(self.process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.process.wait()
+        end, self._end = self._end, None
+        if end:
+            end()
+
+    def exit_status(self) -> tuple[int | None, str | None]:
+        """(exit code, signal name): one of them once the command has ended, else (None, None)."""
+        return describe_exit(self.process.poll())
+
+    def __enter__(self) -> "Jailed":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if stream is not None:
+                try:
+                    stream.close()
+                except OSError:
+                    pass
+
+
+def describe_exit(code: int | None) -> tuple[int | None, str | None]:
+    """(exit code, None) or (None, signal name); backends report a signal as 128 + number."""
+    if code is None:
+        return None, None
+    number = -code if code < 0 else code - 128 if code > 128 else 0
+    try:
+        return (None, signal.Signals(number).name) if number else (code, None)
+    except ValueError:
+        return code, None

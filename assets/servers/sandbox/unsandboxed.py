@@ -1,0 +1,89 @@
+"""The backend `none`: a server as an ordinary process, for those who turn isolation off.
+
+Belongs here: what is left without namespaces: a clean environment, a private HOME and TMPDIR, the
+kernel's limits on each process, and ending the processes that can be found.
+Does not belong here: anything that contains. A server run so can read and change what its user can;
+its certificate says so.
+"""
+
+import os
+import re
+import shutil
+import signal
+import tempfile
+import uuid
+from typing import Any
+
+from assets.servers.sandbox import environment
+from assets.servers.sandbox.backend import Command, SandboxUnavailable
+from assets.servers.sandbox.spec import HOME, Launch, SandboxPolicy
+
+_MARK = "TOOLMILL_SANDBOX"
+
+
+class Bare:
+    """No isolation at all. Taken only when the settings name it."""
+
+    name = "none"
+
+    def version(self) -> str:
+        return "1"
+
+    def preflight(self) -> None:
+        if shutil.which("prlimit", path=environment.SEARCH) is None:
+            how = "install it (Debian: apt-get install util-linux) and run again"
+            raise SandboxUnavailable("prlimit", "not installed", how)
+
+    def facts(self, policy: SandboxPolicy) -> dict[str, Any]:
+        return {"system_calls": "unfiltered", "host_loopback": "reachable"}
+
+    def command(self, launch: Launch, policy: SandboxPolicy) -> Command:
+        """Paths that the launch names as seen inside are replaced by the host's own."""
+        home = tempfile.mkdtemp(prefix="toolmill-bare-")
+        mark = uuid.uuid4().hex
+        places = {mount.inside: str(mount.host) for mount in launch.mounts} | {HOME: home}
+        for folder in (f"{home}/tmp", *(_placed(path, places) for path in launch.dirs)):
+            os.makedirs(folder, exist_ok=True)
+        env = {
+            key: _placed(value, places) for key, value in environment.environment(launch).items()
+        }
+        env |= {"HOME": home, "TMPDIR": f"{home}/tmp", _MARK: mark}
+        # Not the number of processes: the kernel counts all that this user runs on the host.
+        argv = [*environment.prlimit(policy, without=("nproc",))]
+        argv += [_placed(word, places) for word in launch.argv]
+
+        def end() -> None:
+            _end(mark)
+            shutil.rmtree(home, ignore_errors=True)
+
+        return Command(argv, env=env, cwd=_placed(launch.cwd, places), end=end)
+
+
+def _placed(text: str, places: dict[str, str]) -> str:
+    """`text` with every path inside replaced, the longest first."""
+    inside = sorted((path for path in places if places[path] != path), key=len, reverse=True)
+    pattern = "|".join(re.escape(path) for path in inside)
+    return re.sub(rf"(?:{pattern})(?![\w.\-])", lambda found: places[found[0]], text)
+
+
+def _end(mark: str) -> None:
+    """Kills the processes that still carry the mark in their environment, those that left the
+    process group too. One that scrubbed its environment gets away: nothing contains it."""
+    word = f"{_MARK}={mark}".encode()
+    for _ in range(5):  # a process may fork while we look
+        found = [pid for pid in os.listdir("/proc") if pid.isdigit() and word in _environ(pid)]
+        for pid in found:
+            try:
+                os.kill(int(pid), signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                continue
+        if not found:
+            return
+
+
+def _environ(pid: str) -> bytes:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""

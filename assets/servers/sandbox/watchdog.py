@@ -1,0 +1,127 @@
+"""The watchdog of one sandbox: memory of the whole tree, wall clock, private disk, idleness.
+
+Belongs here: judging samples of a process tree and ending the sandbox when a limit that no
+RLIMIT can express is passed. The first breach is kept as the reason.
+Does not belong here: limits the kernel enforces alone (`sandbox.py`), reading /proc
+(`processes.py`), names of failures (`taxonomy.py`).
+"""
+
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from assets.servers.sandbox.process import Jailed
+from assets.servers.sandbox.processes import PROCESSES, Stat, memory_files, proportional, tree
+from assets.servers.sandbox.spec import HOME, SandboxPolicy
+
+_MIB = 1024 * 1024
+_EVERY_S = 0.05
+_MAX_INODES = 100_000
+_OWN_THREADS = 3  # bubblewrap's own processes
+
+
+@dataclass(frozen=True)
+class Breach:
+    """Which limit ended the sandbox: `memory`, `processes`, `disk`, `wall`; and what was found."""
+
+    limit: str
+    found: str
+
+
+class Watchdog:
+    """Watches from `start` to `stop`. `peak_mb` is the largest proportional set size seen, in MiB;
+    `idle_s` how long the tree has been seen to use no processor time and to wait for none, in
+    seconds. `every_s`: the pause between two samples; who keeps a server without asking it anything
+    makes it longer."""
+
+    def __init__(self, jailed: Jailed, policy: SandboxPolicy) -> None:
+        self._jailed = jailed
+        self._policy = policy
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._cpu = -1
+        self._seen_at = time.monotonic()
+        self.idle_s = 0.0
+        self._samples = 0
+        self.breach: Breach | None = None
+        self.peak_mb = 0.0
+        self.every_s = _EVERY_S
+
+    def __enter__(self) -> "Watchdog":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def measure(self) -> None:
+        """Takes one more sample of the memory, for a tree that lived too short to be met."""
+        stats = PROCESSES.stats()
+        self._memory_breach(tree(self._jailed.pid, stats), stats, always=True)
+
+    def _watch(self) -> None:
+        end = time.monotonic() + self._policy.wall_s
+        while not self._stop.wait(max(self.every_s, min(0.25, 4 * PROCESSES.cost_s))):
+            if self._jailed.process.poll() is not None:
+                return
+            breach = self._sample()
+            if time.monotonic() > end:
+                breach = breach or Breach("wall", f"{self._policy.wall_s:.0f} s")
+            if breach:
+                self.breach = breach
+                self._jailed.kill()
+                return
+
+    def _sample(self) -> Breach | None:
+        stats = PROCESSES.stats()
+        pids = tree(self._jailed.pid, stats)
+        self._samples += 1
+        self._note_activity([stats[pid] for pid in pids], time.monotonic())
+        threads = sum(stats[pid].threads for pid in pids) - _OWN_THREADS
+        if threads >= self._policy.processes - 1:
+            return Breach("processes", f"{threads} of {self._policy.processes}")
+        breach = self._memory_breach(pids, stats)
+        return breach or (self._disk_breach(pids) if self._samples % 8 == 2 else None)
+
+    def _note_activity(self, stats: Sequence[Stat], now: float) -> None:
+        """A machine under load starves the server, and us: one that waits for a processor is not
+        idle, and a pause in which nobody looked says nothing about it (two cores at 100% made
+        hangs of two sound servers in 5,800 tests)."""
+        ticks, seen_s = sum(one.ticks for one in stats), now - self._seen_at
+        self._seen_at = now
+        if ticks != self._cpu or any(one.at_work for one in stats):
+            self._cpu, self.idle_s = ticks, 0.0
+        else:
+            self.idle_s += min(seen_s, 4 * self.every_s)
+
+    def _memory_breach(
+        self, pids: list[int], stats: Mapping[int, Stat], always: bool = False
+    ) -> Breach | None:
+        """PSS is exact but walks every mapping: asked for now and then, and near the limit."""
+        limit = self._policy.memory_mb
+        resident = sum(stats[pid].resident for pid in pids) / _MIB
+        if always or resident > limit * 0.7 or self._samples % 4 == 1:
+            used = sum(proportional(pid, stats[pid].resident) for pid in pids) / _MIB
+            used += memory_files(pids) / _MIB
+            self.peak_mb = max(self.peak_mb, used)
+            if used > limit:
+                return Breach("memory", f"{used:.0f} MB of {limit} MB")
+        return None
+
+    def _disk_breach(self, pids: list[int]) -> Breach | None:
+        """The size of the private file systems is capped by the mount; inodes are not."""
+        for folder in ("tmp", HOME.lstrip("/"), "dev/shm"):
+            try:
+                seen = f"/proc/{pids[-1]}/root/{folder}"
+                if os.path.exists(f"/{folder}") and os.path.samefile(seen, f"/{folder}"):
+                    continue  # it has not left the host's tree yet: a /tmp of ours is no sin of its
+                stat = os.statvfs(seen)
+            except (OSError, IndexError):
+                continue
+            used = stat.f_files - stat.f_ffree
+            if used > _MAX_INODES:
+                return Breach("disk", f"{used} files in /{folder}")
+        return None

@@ -22,7 +22,7 @@ from random import Random
 from typing import Any
 
 from assets.contracts.canonical import contract, contract_digest
-from assets.contracts.diff import diff
+from assets.contracts.history.tool_diff import diff
 
 Tool = dict[str, Any]
 WORDS = (

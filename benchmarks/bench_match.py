@@ -26,11 +26,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from assets.contracts.bfcl import bfcl_match, truth_of
-from assets.contracts.bfcl_data import BfclItem, read_bfcl
-from assets.contracts.match import match_call, match_parallel
-from assets.contracts.match_result import MatchResult
-from assets.contracts.schemas import resolve
+from assets.contracts.match.bfcl.data import BfclItem, read_bfcl
+from assets.contracts.match.bfcl.verdict import bfcl_match, truth_of
+from assets.contracts.match.match import match_call, match_parallel
+from assets.contracts.match.result import MatchResult
+from assets.contracts.schema.reading import resolve
 from benchmarks.shared_data import SHARED
 from tests.contracts.bfcl_mutants import golden, mutants, peer_answers
 from warehouse.statistics import wilson

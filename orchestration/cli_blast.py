@@ -30,7 +30,7 @@ def blast(
     """What was made of a tool: pairs, judgements, vectors, eval items, training sets, adapters,
     champions, the release. Exit 1 for an unknown tool, 2 where it is not plain which."""
     from assets.catalogue.blast_radius import AmbiguousTool, UnknownTool, blast_radius, find_tool
-    from assets.contracts.aliases import read_aliases
+    from assets.contracts.history.aliases import read_aliases
     from orchestration.resources import open_warehouse
 
     warehouse = open_warehouse(load_settings())
@@ -47,7 +47,7 @@ def blast(
 
 def contracts_seen(tables: "Tables") -> "Iterator[Seen]":
     """(server, tool, digest) of every contract in any publication."""
-    from assets.contracts.snapshot import SNAPSHOTS
+    from assets.contracts.history.snapshot import SNAPSHOTS
 
     for market in tables.partitions(SNAPSHOTS.name):
         for head in tables.history(SNAPSHOTS.name, market):

@@ -30,7 +30,7 @@ def diff(
 ) -> None:
     """What changed between two tools/list results. Exit 1 where a change is breaking or
     suspicious."""
-    from assets.contracts.byhand import UnreadableInput, diff_files
+    from assets.contracts.history.adhoc import UnreadableInput, diff_files
 
     try:
         told = diff_files(old, new)
@@ -49,8 +49,8 @@ def history(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """Every contract a server was seen with, and what changed; reads published tables only."""
-    from assets.contracts.history import UnknownServer
-    from assets.contracts.history import history as history_of
+    from assets.contracts.history.history import UnknownServer
+    from assets.contracts.history.history import history as history_of
     from orchestration.resources import open_warehouse
 
     try:

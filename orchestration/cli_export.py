@@ -29,8 +29,8 @@ def export(
     ] = False,
 ) -> None:
     """Write accepted pairs with their tools, split by server, and a dataset card."""
-    from assets.contracts.clear import firewall
-    from assets.contracts.decisions import DecisionError
+    from assets.contracts.quarantine.decisions import DecisionError
+    from assets.contracts.quarantine.firewall import firewall
     from assets.synthesis.export.formats import FORMATS
     from assets.synthesis.export.select import ALL, Choice, ExportError, held_by, moment
     from assets.synthesis.export.write import export as write_export

@@ -1,7 +1,7 @@
 """The command `toolmill match`: is a call the expected one, by our rules or by BFCL's?
 
 What belongs here: its arguments and what it prints. What does not: the comparison
-(`assets/contracts/match.py`, `bfcl.py`) and the files (`match_byhand.py`).
+(`assets/contracts/match/match.py`, `bfcl.py`) and the files (`match_byhand.py`).
 """
 
 import sys
@@ -13,7 +13,7 @@ import typer
 from orchestration.terminal import fail, print_json
 
 if TYPE_CHECKING:
-    from assets.contracts.match_result import MatchResult, ParallelResult
+    from assets.contracts.match.result import MatchResult, ParallelResult
 
 app = typer.Typer(add_completion=False)
 
@@ -50,8 +50,8 @@ def match(
 ) -> None:
     """Compare called tool calls with the expected ones. Exit 0 when they match, 1 when not, 2 where
     a file or option is wrong; over --data every row has its own verdict and the exit is 0."""
-    from assets.contracts.match_byhand import match_files, match_rows
-    from assets.contracts.match_files import UnreadableInput
+    from assets.contracts.match.adhoc import match_files, match_rows
+    from assets.contracts.match.files import UnreadableInput
 
     files, over = (schema, expected, called), (data, calls)
     try:
@@ -82,7 +82,7 @@ def _wrong(files: tuple[Any, ...], over: tuple[Any, ...], bfcl: bool) -> str:
 
 
 def _print_one(told: "MatchResult | ParallelResult", as_json: bool) -> None:
-    from assets.contracts.match_result import MatchResult, as_dict
+    from assets.contracts.match.result import MatchResult, as_dict
 
     if as_json:
         print_json(as_dict(told))

@@ -31,8 +31,8 @@ def quarantine() -> None:
 @app.command("list")
 def listed(as_json: Annotated[bool, JSON] = False) -> None:
     """Held tools and what holds them; excerpts are escaped."""
-    from assets.contracts.decisions import DecisionError
-    from assets.contracts.quarantine import held_tools
+    from assets.contracts.quarantine.decisions import DecisionError
+    from assets.contracts.quarantine.held_tools import held_tools
     from orchestration.resources import open_warehouse
 
     try:
@@ -76,8 +76,8 @@ def hold(
 
 
 def _decided(digest: str, rule: str, verdict: str, by: str, why: str, as_json: bool) -> None:
-    from assets.contracts.decisions import DecisionError
-    from assets.contracts.quarantine import BadDecision, UnknownContract, decide_by_hand
+    from assets.contracts.quarantine.decisions import DecisionError
+    from assets.contracts.quarantine.held_tools import BadDecision, UnknownContract, decide_by_hand
     from orchestration.resources import open_warehouse
 
     _usage(digest, by, why)
@@ -94,9 +94,9 @@ def _decided(digest: str, rule: str, verdict: str, by: str, why: str, as_json: b
 
 def _block(warehouse: "Warehouse") -> None:
     """Keeps what is held now out of the answers of the index that is served now."""
-    from assets.contracts.clear import firewall
-    from assets.contracts.decisions import DecisionError
-    from assets.contracts.snapshot import SNAPSHOTS
+    from assets.contracts.history.snapshot import SNAPSHOTS
+    from assets.contracts.quarantine.decisions import DecisionError
+    from assets.contracts.quarantine.firewall import firewall
     from serving.blocked import block
 
     try:

@@ -34,7 +34,7 @@ def review(
     The address is printed; each label is kept at once, and the same command goes on where it was
     left. Ends with Finish on the page or Ctrl-C, and prints the report as JSON.
     """
-    from assets.contracts.snapshot import SNAPSHOTS
+    from assets.contracts.history.snapshot import SNAPSHOTS
     from assets.partitions import MARKETPLACES
     from assets.synthesis.review.review import ReviewError, Sampled, open_review, report
     from assets.synthesis.review.server import Site, serve

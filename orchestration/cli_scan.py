@@ -1,7 +1,7 @@
 """The command `scan`: poisoned tools in a saved list.
 
 What belongs here: its arguments, reading the files and what it prints.
-What does not: the rules (`assets/contracts/scan`) and quarantine (`assets/contracts/decisions.py`).
+What does not: the rules (`assets/contracts/scan`) and quarantine (`assets/contracts/quarantine/decisions.py`).
 """
 
 import json

@@ -8,8 +8,8 @@ from collections import Counter
 import polars as pl
 
 from assets.catalogue.catalogue import CATALOGUE
-from assets.contracts.quarantine import held_tools
-from assets.contracts.snapshot import SNAPSHOTS
+from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.held_tools import held_tools
 from assets.marketplaces.crawl.crawl import adapter
 from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.deploy.table import DEPLOYMENTS

@@ -2,7 +2,7 @@
 
     router/BLOCKED.json   {digests: [contract digest], tools: [tool id]}
 
-What belongs here: writing the file. What does not: deciding (`assets/contracts/quarantine.py`),
+What belongs here: writing the file. What does not: deciding (`assets/contracts/quarantine/held_tools.py`),
 leaving the tools out of answers (`ranking/eligible.py`).
 """
 

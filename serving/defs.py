@@ -9,8 +9,8 @@ from dataclasses import asdict
 
 import dagster as dg
 
-from assets.contracts.clear import firewall
-from assets.contracts.snapshot import SNAPSHOTS
+from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.firewall import firewall
 from serving.blocked import block
 from serving.gather import held_in_index, published_source
 from serving.index import load_index

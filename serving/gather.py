@@ -14,8 +14,8 @@ from typing import Any
 import polars as pl
 
 from assets.catalogue.catalogue import CATALOGUE
-from assets.contracts.clear import firewall
-from assets.contracts.snapshot import SNAPSHOTS
+from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.firewall import firewall
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.synthesis.rows import JUDGEMENTS, PAIRS, accepted
 from assets.vectors.index import TOOL, VECTORS

@@ -9,8 +9,8 @@ from typing import Any
 
 import polars as pl
 
-from assets.contracts.aliases import read_aliases
-from assets.contracts.snapshot import SNAPSHOTS
+from assets.contracts.history.aliases import read_aliases
+from assets.contracts.history.snapshot import SNAPSHOTS
 from training.releases.champion import last_trained_set
 from training.retrain import Decision, DriftState, drift
 from training.split import TRAIN

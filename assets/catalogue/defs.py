@@ -11,7 +11,7 @@ from assets.catalogue import coverage_report
 from assets.catalogue.catalogue import CATALOGUE, Row, catalogue, listing_ids
 from assets.catalogue.coverage import COVERAGE, DIMENSIONS, coverage, servers
 from assets.catalogue.report import figures, tables
-from assets.contracts.snapshot import SNAPSHOTS
+from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.marketplaces.listing import from_row
 from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.deploy.table import DEPLOYMENTS

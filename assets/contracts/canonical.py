@@ -38,7 +38,7 @@ This is not noise, although a validator cannot tell it apart:
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from assets.contracts.form import (
+from assets.contracts.schema.normalise import (
     Misfit,
     kind_of,
     named_from_within,

@@ -8,12 +8,9 @@ from typing import Any
 import dagster as dg
 
 from assets.contracts import report
-from assets.contracts.aliases import read_aliases, upgrade
-from assets.contracts.clear import firewall
-from assets.contracts.findings import FINDINGS, SCANS, Launch, scan_snapshot
-from assets.contracts.origins import origins
-from assets.contracts.scan.finding import HIGH, SEVERITIES, escaped
-from assets.contracts.snapshot import (
+from assets.contracts.history.aliases import read_aliases, upgrade
+from assets.contracts.history.origins import origins
+from assets.contracts.history.snapshot import (
     CHANGES,
     SNAPSHOTS,
     changes,
@@ -22,6 +19,9 @@ from assets.contracts.snapshot import (
     raw_tools,
     snapshot,
 )
+from assets.contracts.quarantine.findings import FINDINGS, SCANS, Launch, scan_snapshot
+from assets.contracts.quarantine.firewall import firewall
+from assets.contracts.scan.finding import HIGH, SEVERITIES, escaped
 from assets.partitions import close_night_after, marketplaces
 from assets.servers.deploy.table import DEPLOYMENTS
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique

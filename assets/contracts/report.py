@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assets.contracts.scan.finding import HIGH
-from assets.contracts.shown import table
+from warehouse.sanitize.markdown import table
 from warehouse.statistics import wilson
 
 SHOWN = 50  # rows of a table in the UI

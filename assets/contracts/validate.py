@@ -13,9 +13,9 @@ from typing import Any, cast
 from jsonschema import exceptions
 from referencing.exceptions import Unresolvable
 
-from assets.contracts.guards import FORMATS, SEALED, dialect_of
-from assets.contracts.schemas import is_open, property_schemas, resolve
-from assets.contracts.work import TooMuchWork, limited, spend
+from assets.contracts.schema.reading import is_open, property_schemas, resolve
+from assets.contracts.schema.safe_validation import FORMATS, SEALED, dialect_of
+from assets.contracts.schema.step_budget import TooMuchWork, limited, spend
 
 _MAX_FLAWS = 50
 _MAX_STEPS = 100_000  # some 2 s; the longest call of a real contract takes a few thousand

@@ -6,7 +6,6 @@ from typing import Any
 
 import dagster as dg
 
-from assets.contracts.shown import table
 from assets.marketplaces.listing import from_row
 from assets.marketplaces.listing_table import LISTINGS
 from assets.partitions import close_night_after, marketplaces
@@ -17,6 +16,7 @@ from assets.servers.probe.failure_kinds import KINDS
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_present, expect_unique
 from warehouse.progress import Lines
 from warehouse.publish import Published, audited, publish
+from warehouse.sanitize.markdown import table
 from warehouse.storage.tables import Plan
 from warehouse.store import Warehouse
 

@@ -1,7 +1,7 @@
 """Offer: the contracts of a marketplace that synthesis may write about tonight.
 
 What belongs here: asking the firewall and the aliases at this room's doors. What does not: their
-rules (`assets/contracts/clear.py`, `aliases.py`), which tasks a contract gets (`units.py`).
+rules (`assets/contracts/quarantine/firewall.py`, `aliases.py`), which tasks a contract gets (`units.py`).
 """
 
 import json
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from assets.contracts.aliases import read_aliases
-from assets.contracts.clear import contract_key, firewall
-from assets.contracts.snapshot import SNAPSHOTS
+from assets.contracts.history.aliases import read_aliases
+from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.firewall import contract_key, firewall
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.synthesis.rows import contract_of
 from warehouse.store import Warehouse

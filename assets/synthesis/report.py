@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from assets.contracts.shown import table
 from assets.synthesis.rows import TASKS, passes
+from warehouse.sanitize.markdown import table
 from warehouse.statistics import wilson
 
 Row = Mapping[str, Any]

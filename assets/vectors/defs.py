@@ -7,10 +7,10 @@ import polars as pl
 
 from assets.catalogue.catalogue import CATALOGUE, PRIVATE, descriptions
 from assets.catalogue.coverage_report import inlined
-from assets.contracts.aliases import read_aliases
 from assets.contracts.canonical import tool_text
-from assets.contracts.clear import firewall
-from assets.contracts.snapshot import SNAPSHOTS
+from assets.contracts.history.aliases import read_aliases
+from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.firewall import firewall
 from assets.marketplaces.adapters.private import NotApproved
 from assets.partitions import close_night_after, marketplaces
 from assets.synthesis.writer import Writer

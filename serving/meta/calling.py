@@ -165,13 +165,13 @@ async def _run(desk: Desk, attempt: Attempt, ready: Ready) -> Reply:
 
 
 def _problems(contract: Mapping[str, Any], arguments: Any) -> list[Any]:
-    from assets.contracts.problems import problems_of
+    from assets.contracts.repair.problems import problems_of
 
     return problems_of(contract, arguments)
 
 
 def _repaired(contract: Mapping[str, Any], arguments: Any) -> tuple[Any, tuple[str, ...]]:
-    from assets.contracts.repair import repair
+    from assets.contracts.repair.repair import repair
 
     made = repair(contract, arguments)
     return made.arguments, tuple(made.steps)

@@ -6,7 +6,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.contracts.snapshot import SNAPSHOTS
+from assets.contracts.history.snapshot import SNAPSHOTS
 from orchestration.definitions import build_defs
 from orchestration.sensors import retrain_on_drift
 from training.releases.champion import consider

@@ -18,7 +18,7 @@ from assets.catalogue.blast_radius import (
     find_tool,
 )
 from assets.contracts.canonical import tool_text
-from assets.contracts.snapshot import SNAPSHOTS
+from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.vectors.index import VECTORS, text_digest
 from orchestration.cli import app
 from serving.index import Source, build_index, point_to

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets.contracts.aliases import Aliases, Form, read_aliases, upgrade
 from assets.contracts.canonical import CANON_VERSION, contract, contract_digest
-from assets.contracts.snapshot import SNAPSHOTS, snapshot
+from assets.contracts.history.aliases import Aliases, Form, read_aliases, upgrade
+from assets.contracts.history.snapshot import SNAPSHOTS, snapshot
 from assets.synthesis.judging.judge import judge, wanted_judgements
 from assets.synthesis.rows import JUDGEMENTS, PAIRS, contract_of, tool_key, unit_key
 from assets.synthesis.writing.compose import compose

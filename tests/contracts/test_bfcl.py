@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.contracts.bfcl import bfcl_match, truth_of
-from assets.contracts.bfcl_java import java_value
-from assets.contracts.bfcl_javascript import javascript_value
-from assets.contracts.bfcl_text import CheckerHangs
-from assets.contracts.match import match_call
-from assets.contracts.match_result import ERROR_KINDS
+from assets.contracts.match.bfcl.java import java_value
+from assets.contracts.match.bfcl.javascript import javascript_value
+from assets.contracts.match.bfcl.text import CheckerHangs
+from assets.contracts.match.bfcl.verdict import bfcl_match, truth_of
+from assets.contracts.match.match import match_call
+from assets.contracts.match.result import ERROR_KINDS
 from tests.contracts.strategies import values
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from assets.contracts.bfcl import bfcl_match
-from assets.contracts.bfcl_data import read_bfcl
-from assets.contracts.match_files import UnreadableInput
+from assets.contracts.match.bfcl.data import read_bfcl
+from assets.contracts.match.bfcl.verdict import bfcl_match
+from assets.contracts.match.files import UnreadableInput
 
 ADD = {"name": "add", "parameters": {"properties": {"a": {"type": "integer"}}, "required": ["a"]}}
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from assets.contracts.bfcl import bfcl_match
-from assets.contracts.bfcl_data import BfclItem, read_bfcl
-from assets.contracts.match_result import MatchResult
+from assets.contracts.match.bfcl.data import BfclItem, read_bfcl
+from assets.contracts.match.bfcl.verdict import bfcl_match
+from assets.contracts.match.result import MatchResult
 from tests.contracts.bfcl_mutants import golden, mutants, peer_answers
 from tests.contracts.test_bfcl import TABLE
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from assets.contracts.byhand import UnreadableInput, diff_files, read_tools
+from assets.contracts.history.adhoc import UnreadableInput, diff_files, read_tools
 from orchestration.cli import app
 
 A = {

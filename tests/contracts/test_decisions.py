@@ -2,7 +2,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.contracts.decisions import Decision, DecisionError, decide, decisions, is_clear
+from assets.contracts.quarantine.decisions import (
+    Decision,
+    DecisionError,
+    decide,
+    decisions,
+    is_clear,
+)
 from assets.contracts.scan import Finding
 
 DIGEST = "c1:" + "a" * 64

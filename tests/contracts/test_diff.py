@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given
 
-from assets.contracts.diff import CLASSES, diff
+from assets.contracts.history.tool_diff import CLASSES, diff
 from tests.contracts.strategies import tools
 
 BASE = {

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from assets.contracts.defs import contract_changes, snapshots
-from assets.contracts.diff import diff
-from assets.contracts.snapshot import CHANGES, SNAPSHOTS, snapshot
+from assets.contracts.history.snapshot import CHANGES, SNAPSHOTS, snapshot
+from assets.contracts.history.tool_diff import diff
 from assets.contracts.validate import schema_problem, validate_call
 from tests.contracts.world import MARKET, World, honest, poisoned
 from warehouse.storage.blobs import Blobs

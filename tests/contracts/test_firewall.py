@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import dagster as dg
 import pytest
 
-from assets.contracts.clear import firewall
-from assets.contracts.decisions import Decision, DecisionError, decide
 from assets.contracts.defs import findings, snapshots
-from assets.contracts.findings import FINDINGS, SCANS
-from assets.contracts.snapshot import SNAPSHOTS
+from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.decisions import Decision, DecisionError, decide
+from assets.contracts.quarantine.findings import FINDINGS, SCANS
+from assets.contracts.quarantine.firewall import firewall
 from assets.synthesis.rows import PAIRS, unit_key
 from serving.defs import release, router_index
 from serving.gather import published_source
@@ -197,7 +197,7 @@ def test_a_changed_rule_scans_everything_again(
 ) -> None:
     world.deploy(honest())
     world.night()
-    monkeypatch.setattr("assets.contracts.findings.scan_edition", lambda: "another")
+    monkeypatch.setattr("assets.contracts.quarantine.findings.scan_edition", lambda: "another")
     assert world.night()["findings"]["scanned_tonight"] == 18
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.contracts.match import match_call
-from assets.contracts.match_result import SINGLE
+from assets.contracts.match.match import match_call
+from assets.contracts.match.result import SINGLE
 from tests.contracts.strategies import calls, object_schemas, values
 
 SCHEMA = {

@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.contracts.match import match_call, match_calls, match_parallel
-from assets.contracts.match_assign import assign
-from assets.contracts.match_result import ERROR_KINDS
+from assets.contracts.match.assignment import assign
+from assets.contracts.match.match import match_call, match_calls, match_parallel
+from assets.contracts.match.result import ERROR_KINDS
 from tests.contracts.strategies import values
 
 SCHEMAS: dict[str, Any] = {

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from assets.contracts import aliases
-from assets.contracts.aliases import Form, read_aliases
 from assets.contracts.canonical import CANON_VERSION
-from assets.contracts.decisions import Decision, decide
-from assets.contracts.snapshot import CHANGES, SNAPSHOTS
+from assets.contracts.history import aliases
+from assets.contracts.history.aliases import Form, read_aliases
+from assets.contracts.history.snapshot import CHANGES, SNAPSHOTS
+from assets.contracts.quarantine.decisions import Decision, decide
 from assets.synthesis.rows import JUDGEMENTS, PAIRS
 from assets.vectors.index import VECTORS
 from serving.gather import published_source

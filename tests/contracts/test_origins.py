@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
-from assets.contracts.aliases import Aliases
-from assets.contracts.origins import origins, step
-from assets.contracts.snapshot import SNAPSHOTS
+from assets.contracts.history.aliases import Aliases
+from assets.contracts.history.origins import origins, step
+from assets.contracts.history.snapshot import SNAPSHOTS
 from warehouse.store import Warehouse
 
 MARKET = "registry"

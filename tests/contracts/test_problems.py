@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.contracts.problems import output_problems, problems_of
+from assets.contracts.repair.problems import output_problems, problems_of
 from tests.contracts.strategies import calls, values
 from tests.contracts.test_repair import TOOL
 

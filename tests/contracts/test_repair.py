@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.contracts.problems import problems_of
-from assets.contracts.repair import repair
-from assets.contracts.spelling import nearest, plain, same, slips
+from assets.contracts.repair.names import nearest, plain, same, slips
+from assets.contracts.repair.problems import problems_of
+from assets.contracts.repair.repair import repair
 from assets.contracts.validate import validate_call
 from tests.contracts.strategies import calls, values
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from assets.contracts.canonical import ContractError, contract
-from assets.contracts.places import choices_at, required_at
-from assets.contracts.repair import repair
-from assets.contracts.schemas import property_schemas
+from assets.contracts.repair.json_paths import choices_at, required_at
+from assets.contracts.repair.repair import repair
+from assets.contracts.schema.reading import property_schemas
 from assets.contracts.validate import validate_call
 from training.split import split_of
 

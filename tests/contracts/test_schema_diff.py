@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from assets.contracts.diff import diff
-from assets.contracts.guards import dialect_of
-from assets.contracts.schema_diff import compare
-from assets.contracts.shapes import alike
+from assets.contracts.history.tool_diff import diff
+from assets.contracts.schema.diff import compare
+from assets.contracts.schema.safe_validation import dialect_of
+from assets.contracts.schema.shapes import alike
 from assets.contracts.validate import validate_call
 from tests.contracts.schema_worlds import next_version, value_for, whole
 

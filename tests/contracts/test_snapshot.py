@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from assets.contracts.snapshot import CHANGES, SNAPSHOTS, changes, malformed, snapshot
+from assets.contracts.history.snapshot import CHANGES, SNAPSHOTS, changes, malformed, snapshot
 from warehouse.storage.blobs import Blobs
 
 DAY = 86_400.0

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 import regex
 
-from assets.contracts import renames as renaming
-from assets.contracts.diff import NOT_WHOLE, diff
-from assets.contracts.renames import renames
-from assets.contracts.schema_diff import compare
+from assets.contracts.history.tool_diff import NOT_WHOLE, diff
+from assets.contracts.schema import tool_renames as renaming
+from assets.contracts.schema.diff import compare
+from assets.contracts.schema.step_budget import Limit, TooMuchWork, limited, spend, spend_seconds
+from assets.contracts.schema.tool_renames import renames
 from assets.contracts.validate import validate_call
-from assets.contracts.work import Limit, TooMuchWork, limited, spend, spend_seconds
 from tests.contracts.test_diff import BASE
 
 Schema = dict[str, Any]
@@ -65,7 +65,9 @@ def test_patterns_without_end_cost_what_they_may_and_no_more(
 
     clock = iter(range(10**6))
     monkeypatch.setattr(regex, "search", slow)
-    monkeypatch.setattr("assets.contracts.guards.clock.perf_counter", lambda: next(clock) * 0.1)
+    monkeypatch.setattr(
+        "assets.contracts.schema.safe_validation.clock.perf_counter", lambda: next(clock) * 0.1
+    )
     properties = {f"p{i}": {"pattern": "(a+)+$"} for i in range(500)}
     schema = {"type": "object", "properties": properties}
     [flaw] = validate_call(tool(schema), dict.fromkeys(properties, "aaaa"))
@@ -99,7 +101,8 @@ def test_one_entangled_tool_leaves_the_others_their_comparison() -> None:
 def test_a_list_of_entangled_tools_shares_one_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = []
     monkeypatch.setattr(
-        "assets.contracts.diff.Limit", lambda left: taken.append(Limit(left)) or taken[-1]
+        "assets.contracts.history.tool_diff.Limit",
+        lambda left: taken.append(Limit(left)) or taken[-1],
     )
     old, new = (
         [tool(doubling(40, {"maximum": most}), f"t{i}") for i in range(30)] for most in (3, 2)

@@ -11,8 +11,8 @@ from typing import Any
 import dagster as dg
 
 from assets.contracts.defs import contract_changes, findings, snapshots
-from assets.contracts.findings import FINDINGS
-from assets.contracts.snapshot import SNAPSHOTS
+from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.findings import FINDINGS
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.synthesis.defs import judgements, pairs
 from assets.synthesis.policy import SynthesisPolicy

@@ -13,7 +13,7 @@ import dagster as dg
 import pytest
 
 from assets.contracts.canonical import DIGEST_PREFIX
-from assets.contracts.snapshot import SNAPSHOTS
+from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.synthesis.offline.provider import generate
 from assets.synthesis.rows import JUDGEMENTS, PAIRS, TASKS
 from orchestration.definitions import build_defs

@@ -10,8 +10,8 @@ import dagster as dg
 import polars as pl
 import pytest
 
-from assets.contracts.findings import FINDINGS
-from assets.contracts.snapshot import CHANGES, SNAPSHOTS
+from assets.contracts.history.snapshot import CHANGES, SNAPSHOTS
+from assets.contracts.quarantine.findings import FINDINGS
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.synthesis.rows import PAIRS, unit_key
 from assets.vectors.index import VECTORS

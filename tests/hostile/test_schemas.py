@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from assets.contracts.canonical import ContractError, contract_digest
-from assets.contracts.snapshot import contracts_of
+from assets.contracts.history.snapshot import contracts_of
 from assets.contracts.validate import schema_problem, validate_call
 from assets.servers.deploy.deploy import Deployed
 from tests.support.stranger import meet, names, require_sandbox
@@ -55,7 +55,7 @@ def test_a_remote_ref_is_never_fetched(tmp_path):
 CALLS = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from assets.contracts.snapshot import contracts_of
+from assets.contracts.history.snapshot import contracts_of
 from assets.contracts.validate import schema_problem, validate_call
 for body in contracts_of(json.loads(sys.stdin.read())):
     problem = schema_problem(body["inputSchema"])

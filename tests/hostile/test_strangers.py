@@ -5,7 +5,7 @@ import json
 import psutil
 import pytest
 
-from assets.contracts.snapshot import contracts_of
+from assets.contracts.history.snapshot import contracts_of
 from assets.servers.probe.failure_kinds import KINDS
 from tests.hostile.eaters import EATERS
 from tests.hostile.lists import LISTS

@@ -11,7 +11,7 @@ from threading import Event
 
 import pytest
 
-from assets.contracts.decisions import Decision, decide
+from assets.contracts.quarantine.decisions import Decision, decide
 from assets.vectors.embed import encoder_folder
 from serving.exported import check_export, export_release
 from serving.index import Source, load_index, served_version

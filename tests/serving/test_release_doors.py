@@ -4,8 +4,8 @@ import shutil
 
 import dagster as dg
 
-from assets.contracts.decisions import Decision, decide
-from assets.contracts.snapshot import SNAPSHOTS
+from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.decisions import Decision, decide
 from serving.defs import release, router_index
 from serving.index import load_index, served_version
 from serving.ranking.eligible import read_blocked

@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from assets.contracts.canonical import contract, contract_digest
-from assets.contracts.snapshot import SNAPSHOTS
+from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.synthesis.rows import JUDGEMENTS, PAIRS, TASKS, pair_id, text_of
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from assets.contracts.decisions import ANY_RULE
-from assets.contracts.quarantine import decide_by_hand
+from assets.contracts.quarantine.decisions import ANY_RULE
+from assets.contracts.quarantine.held_tools import decide_by_hand
 from assets.synthesis.judging.trials import ALL, JUDGE_TRIALS
 from assets.synthesis.rows import JUDGEMENTS, PAIRS, TASKS, tool_key
 from tests.contracts.world import MARKET, World, honest

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from assets.contracts.aliases import Aliases
-from assets.contracts.clear import Firewall
-from assets.contracts.decisions import Decision
-from assets.contracts.snapshot import SNAPSHOTS
+from assets.contracts.history.aliases import Aliases
+from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.decisions import Decision
+from assets.contracts.quarantine.firewall import Firewall
 from assets.synthesis.export.select import held_by
 from orchestration.cli import app
 from tests.synthesis.export_world import TEST_SERVERS, TRAIN_SERVERS, publish, published, snapshot

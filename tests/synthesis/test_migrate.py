@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.contracts.canonical import contract
-from assets.contracts.snapshot import SNAPSHOTS
+from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.validate import validate_call
 from assets.synthesis.migration.book import old_contracts
 from assets.synthesis.migration.migrate import migrate

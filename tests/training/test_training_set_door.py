@@ -6,8 +6,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets.contracts.decisions import Decision, decide
-from assets.contracts.snapshot import SNAPSHOTS
+from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.decisions import Decision, decide
 from assets.synthesis.rows import JUDGEMENTS, PAIRS
 from tests.training.conftest import make_world
 from tests.vectors.conftest import WordEmbedder

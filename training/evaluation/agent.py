@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from assets.contracts.match import match_call
+from assets.contracts.match.match import match_call
 from assets.servers.calls.result import CallResult
 from training.evaluation.agent_tasks import Calls, Task
 from training.evaluation.answers import call_of, parse_calls

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from assets.contracts.clear import firewall
-from assets.contracts.snapshot import SNAPSHOTS
+from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.firewall import firewall
 from assets.servers.calls.caller import Caller
 from assets.servers.calls.launch import wanted
 from assets.servers.calls.result import CallFailed, CallLimits

@@ -10,8 +10,8 @@ import dagster as dg
 import polars as pl
 
 from assets.contracts.canonical import tool_text
-from assets.contracts.clear import firewall
-from assets.contracts.snapshot import SNAPSHOTS
+from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.firewall import firewall
 from assets.vectors.embed import BadAdapter
 from assets.vectors.index import contract_of
 from training.evaluate import (

@@ -7,7 +7,7 @@ candidate. What does not: the asset (`training/defs.py`), any other model (`tool
 from dataclasses import dataclass, field
 from typing import Any
 
-from assets.contracts.snapshot import CHANGES, SNAPSHOTS
+from assets.contracts.history.snapshot import CHANGES, SNAPSHOTS
 from training.evaluate import NothingToEvaluate
 from training.evaluation.adapter import AdapterPredictor
 from training.evaluation.baseline import BaselinePredictor

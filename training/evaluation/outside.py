@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from assets.contracts.bfcl import bfcl_match
-from assets.contracts.bfcl_data import BfclItem, read_bfcl
+from assets.contracts.match.bfcl.data import BfclItem, read_bfcl
+from assets.contracts.match.bfcl.verdict import bfcl_match
 from training.evaluate import NothingToEvaluate
 from training.evaluation.contaminated import Embed, against_training
 from training.evaluation.contamination import Bounds, beside

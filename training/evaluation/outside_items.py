@@ -1,8 +1,8 @@
 """BFCL's questions as ours: its functions as contracts, its truth as calls we can match.
 
 What belongs here: types of its three languages as JSON Schema, and which of the allowed values a
-call means. What does not: reading its files (`assets/contracts/bfcl_data.py`), its own verdicts
-(`assets/contracts/bfcl.py`), asking models (`outside.py`).
+call means. What does not: reading its files (`assets/contracts/match/bfcl/data.py`), its own verdicts
+(`assets/contracts/match/bfcl/verdict.py`), asking models (`outside.py`).
 
 In Java and JavaScript categories every value is source text in a string; only BFCL's rules can read
 those, so our own matcher is asked in Python categories alone.
@@ -11,9 +11,9 @@ those, so our own matcher is asked in Python categories alone.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assets.contracts.bfcl_data import BfclItem
-from assets.contracts.match import match_call
-from assets.contracts.match_assign import assign
+from assets.contracts.match.assignment import assign
+from assets.contracts.match.bfcl.data import BfclItem
+from assets.contracts.match.match import match_call
 from training.evaluation.predictors import Asked
 
 _TYPES = {

@@ -1,7 +1,7 @@
 """An item and its answer as one row: what was right, what was wrong, and of which kind.
 
 What belongs here: the definitions, item by item. What does not: comparing values
-(`assets/contracts/match.py`), rates (`summary.py`).
+(`assets/contracts/match/match.py`), rates (`summary.py`).
 
     parsed      the text could be read: as calls, or as no call where none is right
     valid       there are calls; each names an offered tool and passes its schema
@@ -19,8 +19,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assets.contracts.match import match_call, match_parallel
-from assets.contracts.schemas import branches, property_schemas
+from assets.contracts.match.match import match_call, match_parallel
+from assets.contracts.schema.reading import branches, property_schemas
 from assets.contracts.validate import validate_call
 from training.evaluation.items import Item
 from training.evaluation.predictors import Answered

@@ -12,8 +12,8 @@ from typing import Any
 
 import polars as pl
 
-from assets.contracts.clear import contract_key, firewall
-from assets.contracts.snapshot import SNAPSHOTS
+from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.firewall import contract_key, firewall
 from assets.synthesis.rows import JUDGEMENTS, PAIRS, trainable
 from assets.vectors.confusables import CONFUSABLES, TWINS, hard_negatives
 from assets.vectors.embed import Embedder

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import islice
 from typing import Any
 
-from assets.contracts.scan import exfiltration, injection, orders, parameters
-from assets.contracts.scan.encoded import decoded, encoded_hit
 from assets.contracts.scan.finding import (
     HIGH,
     MEDIUM,
@@ -20,13 +18,15 @@ from assets.contracts.scan.finding import (
     finding,
     rule,
 )
-from assets.contracts.scan.hidden import hidden
-from assets.contracts.scan.judged import judge
-from assets.contracts.scan.links import links
-from assets.contracts.scan.neighbours import neighbours
-from assets.contracts.scan.phrases import Ideas, ideas
-from assets.contracts.scan.texts import Read, Text, read
-from assets.contracts.scan.words import word_set, words
+from assets.contracts.scan.pattern_rules import judge
+from assets.contracts.scan.rules import cross_tool_orders, exfiltration, injection, parameters
+from assets.contracts.scan.rules.duplicate_names import neighbours
+from assets.contracts.scan.rules.encoded import decoded, encoded_hit
+from assets.contracts.scan.rules.hidden import hidden
+from assets.contracts.scan.rules.links import links
+from assets.contracts.scan.text.fields import Read, Text, read
+from assets.contracts.scan.text.normalise import word_set, words
+from assets.contracts.scan.text.phrases import Ideas, ideas
 
 FINDINGS_CAP = 200  # of one tool
 
@@ -40,7 +40,7 @@ TOGETHER = rule(
     "Invariant Labs 2025: published attacks join a tag, a condition, concealment and a channel",
 )  # fmt: skip
 
-_JUDGED = (*injection.JUDGED, *exfiltration.JUDGED, *orders.JUDGED)
+_JUDGED = (*injection.JUDGED, *exfiltration.JUDGED, *cross_tool_orders.JUDGED)
 # Families that speak of intent; the others (names, links, credentials) are common in honest tools.
 _INTENT = word_set(
     "override conceal address unseen coercion exfiltration conversation shadow preference"
@@ -98,7 +98,9 @@ def name_of(tool: Any) -> str:
 def mentioned(tool: Any) -> frozenset[str]:
     """Names of tools and parameters that a tool's texts may hold: all of other tools that its
     findings can depend on, so that they need not be made again while these are the same."""
-    return frozenset(name for text in read(tool).texts for name in orders.identifiers(text.text))
+    return frozenset(
+        name for text in read(tool).texts for name in cross_tool_orders.identifiers(text.text)
+    )
 
 
 def _hits(text: Text, own: Set[str], elsewhere: Set[str], about: Sequence[str]) -> Iterator[Hit]:
@@ -126,7 +128,7 @@ def _worded(text: Text, within: Ideas) -> Iterator[Hit]:
         for judged in _JUDGED:
             yield from judge(judged, text.text, within, text.role)
     yield from injection.marks(text.text)
-    yield from orders.commands(text.text, within)
+    yield from cross_tool_orders.commands(text.text, within)
     yield from links(text.text)
 
 
@@ -134,8 +136,8 @@ def ideas_of(text: Text, own: Set[str], elsewhere: Set[str] = frozenset()) -> Id
     """Every idea in one text of a tool, names and addresses included."""
     name = text.role == "name" or not any(char.isspace() for char in text.text[:200])
     within = ideas(words(text.text, name=name))
-    orders.foreign(text.text, within, own, elsewhere)
-    orders.addresses(text.text, within)
+    cross_tool_orders.foreign(text.text, within, own, elsewhere)
+    cross_tool_orders.addresses(text.text, within)
     parameters.own_parameters(text, within, own)
     return within
 

@@ -3,7 +3,7 @@
 What belongs here: what others take from this package. What does not: how it is done.
 """
 
-from assets.contracts.problems import problems_of
+from assets.contracts.repair.problems import problems_of
 from assets.servers.calls.caller import Caller
 from assets.servers.calls.result import CALL_KINDS, CallLimits, CallResult
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from assets.contracts.canonical import ContractError, contract_digest
-from assets.contracts.problems import output_problems, problems_of
+from assets.contracts.repair.problems import output_problems, problems_of
 from assets.servers.calls.attribution import Fault, fault_of
 from assets.servers.calls.connection import Dial
 from assets.servers.calls.content import clean, shape

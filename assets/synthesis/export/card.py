@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from assets.contracts.snapshot import SNAPSHOTS
+from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.synthesis.export.formats import Format
 from assets.synthesis.export.licences import normal
 from assets.synthesis.export.select import Choice, Chosen

@@ -17,8 +17,8 @@ from typing import Any
 
 import polars as pl
 
-from assets.contracts.clear import Firewall
-from assets.contracts.snapshot import SNAPSHOTS
+from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.firewall import Firewall
 from assets.synthesis.export.licences import commercial
 from assets.synthesis.migration.book import old_contracts
 from assets.synthesis.rows import JUDGEMENTS, PAIRS, TASKS, contract_of, goldens

@@ -12,8 +12,8 @@ from typing import Any
 
 import polars as pl
 
-from assets.contracts.renames import renames
-from assets.contracts.snapshot import SNAPSHOTS
+from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.schema.tool_renames import renames
 from assets.synthesis.rows import contract_of
 from warehouse.storage.tables import Tables
 

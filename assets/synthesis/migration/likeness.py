@@ -2,7 +2,7 @@
 
 What belongs here: how alike two parameters are, by names, descriptions and types. Pure functions.
 What does not: pairing them and rewriting calls (`migrate_paths.py`), whole tools
-(`assets/contracts/renames.py`).
+(`assets/contracts/schema/tool_renames.py`).
 
 A wrong pairing teaches a model a wrong call and no rule would notice, so only plain evidence
 counts: the same words in the name (`userId`, `user_id`), one name short for the other, or the very
@@ -15,7 +15,7 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from assets.contracts.canonical import tool_text
-from assets.contracts.shapes import kinds_of
+from assets.contracts.schema.shapes import kinds_of
 from assets.synthesis.lexicon import words_in
 
 Schema = Mapping[str, Any]

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assets.contracts.schema_diff import compare
+from assets.contracts.schema.diff import compare
 from assets.contracts.validate import validate_call
 from assets.synthesis.migration.book import Book
 from assets.synthesis.migration.paths import Unmovable, carried

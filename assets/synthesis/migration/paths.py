@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from assets.contracts.schemas import json_type, property_schemas, resolve
-from assets.contracts.shapes import kinds_of
+from assets.contracts.schema.reading import json_type, property_schemas, resolve
+from assets.contracts.schema.shapes import kinds_of
 from assets.contracts.validate import validate_call
 from assets.synthesis.migration.likeness import ALIKE, container_alike, likeness, opposed
 from warehouse.storage.digest import canonical_json

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from assets.contracts.work import TooMuchWork, limited
+from assets.contracts.schema.step_budget import TooMuchWork, limited
 from assets.synthesis.edition import offline_edition
 from assets.synthesis.offline.acted import act
 from assets.synthesis.offline.aside import aside

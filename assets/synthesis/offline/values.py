@@ -14,8 +14,8 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, UnknownType
 
+from assets.contracts.schema.step_budget import spend
 from assets.contracts.validate import validate_call
-from assets.contracts.work import spend
 from assets.synthesis.lexicon import pool
 from assets.synthesis.offline.invent import from_pattern, invent
 from assets.synthesis.offline.numbers import number_of

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from assets.contracts.canonical import contract, contract_digest
-from assets.contracts.snapshot import SNAPSHOTS
+from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.servers.recipes.facts import recipe_facts

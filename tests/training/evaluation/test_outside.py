@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from assets.contracts.bfcl_data import read_bfcl
-from assets.contracts.match_files import UnreadableInput
+from assets.contracts.match.bfcl.data import read_bfcl
+from assets.contracts.match.files import UnreadableInput
 from assets.contracts.validate import validate_call
 from tests.training.evaluation.agent_world import row
 from tests.training.evaluation.test_agent_run import publish

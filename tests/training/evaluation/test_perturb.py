@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.contracts.match import match_call
+from assets.contracts.match.match import match_call
 from assets.contracts.validate import schema_problem, validate_call
 from training.evaluation.paraphrase import paraphrase
 from training.evaluation.perturb import new_names, perturb, rename_one, same_text

@@ -1,0 +1,104 @@
+"""`toolmill contract diff`: two saved `tools/list` results in, what changed out.
+
+Belongs here: reading the files a person hands in. Does not belong here: what a change means
+(`diff.py`).
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assets.contracts.canonical import ContractError, contract
+from assets.contracts.history.tool_diff import by_name, diff
+from assets.contracts.schema.shapes import alike
+
+_CAP = 64 * 1024 * 1024
+_MEND = 'give a saved tools/list result: {"tools": [...]} or the bare list'
+
+
+class UnreadableInput(ValueError):
+    """A file that is not what the command takes: the message names the file and the mend."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """The answer, whether it is alarming, and a line for each tool that could not be compared."""
+
+    answer: dict[str, Any]
+    alarming: bool
+    left_out: list[str]
+
+
+def diff_files(old: Path, new: Path) -> Told:
+    """{"changes": [{tool, class, fields, renamed_from, why}], "same": n} of two files.
+
+    A tool without a usable contract counts as absent and is named in `left_out`. Raises
+    UnreadableInput.
+    """
+    before, after = read_tools(old), read_tools(new)
+    changes = diff(before, after)
+    answer = {
+        "changes": [
+            {
+                "tool": change.tool,
+                "class": change.cls,
+                "fields": list(change.fields),
+                "renamed_from": change.renamed_from,
+                "why": change.why,
+            }
+            for change in changes
+        ],
+        "same": _same(before, after),
+    }
+    alarming = any(change.cls in ("breaking", "suspicious") for change in changes)
+    return Told(answer, alarming, [*_left_out(old, before), *_left_out(new, after)])
+
+
+def read_tools(path: Path) -> list[dict[str, Any]]:
+    """The tools of a saved `tools/list` result, of a whole JSON-RPC answer, or of a bare list."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(_CAP + 1)
+    except OSError as error:
+        raise _unreadable(path, error.strerror or "it cannot be opened") from error
+    if len(data) > _CAP:
+        raise _unreadable(path, f"more than {_CAP:,} bytes")
+    try:
+        value = json.loads(data)
+    except RecursionError:
+        raise _unreadable(path, "nested too deep to be read") from None
+    except ValueError as error:
+        raise _unreadable(path, f"not JSON ({error})" if data.strip() else "empty") from error
+    if isinstance(value, dict) and isinstance(value.get("result"), dict):
+        value = value["result"]
+    tools = value.get("tools") if isinstance(value, dict) else value
+    if not isinstance(tools, list):
+        raise _unreadable(path, "no list of tools in it")
+    odd = next((i for i, tool in enumerate(tools) if not isinstance(tool, dict)), None)
+    if odd is not None:
+        raise _unreadable(path, f"entry {odd} is {type(tools[odd]).__name__}, not an object")
+    return tools
+
+
+def _same(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> int:
+    old, new = by_name(before), by_name(after)
+    return sum(alike(body, new[name]) for name, body in old.items() if name in new)
+
+
+def _left_out(path: Path, tools: list[dict[str, Any]]) -> list[str]:
+    lines, seen = [], set()
+    for place, tool in enumerate(tools):
+        try:
+            name = contract(tool)["name"]
+        except ContractError as error:
+            lines.append(f"{path}, entry {place}: left out: {error}"[:300])
+            continue
+        if name in seen:
+            lines.append(f"{path}, entry {place}: left out: {name[:80]!r} was listed before")
+        seen.add(name)
+    return lines
+
+
+def _unreadable(path: Path, found: str) -> UnreadableInput:
+    return UnreadableInput(" ".join(f"{path}: {found}; {_MEND}".split()))

@@ -1,0 +1,79 @@
+"""History: every contract a server was ever seen with, and what changed between them.
+
+Belongs here: reading published snapshots and changes of one server. Read-only.
+Does not belong here: what a change means (`diff.py`).
+"""
+
+import json
+from typing import Any
+
+import polars as pl
+
+from assets.contracts.history.aliases import read_aliases
+from assets.contracts.scan.finding import escaped
+from assets.contracts.history.snapshot import CHANGES, SNAPSHOTS
+from warehouse.storage.tables import Tables
+
+
+class UnknownServer(LookupError):
+    """A server of which no contract was ever published."""
+
+
+def history(tables: Tables, server_id: str) -> dict[str, Any]:
+    """{"server_id", "tools": [{tool, contracts: [{contract_digest, first_seen, last_seen, current,
+    marketplaces}]}], "changes": [{night, tool, class, fields, renamed_from, why}]}, oldest first.
+
+    Names are escaped and digests are today's. Raises UnknownServer.
+    """
+    seen = _contracts(tables, server_id)
+    if not seen:
+        raise UnknownServer(
+            f"{server_id[:120]}: no contract of this server was ever published; a server is named"
+            " as in the snapshots, e.g. npm:@scope/name"
+        )
+    tools: dict[str, list[dict[str, Any]]] = {}
+    for (tool, _), contract in sorted(seen.items(), key=lambda item: item[1]["first_seen"]):
+        tools.setdefault(tool, []).append(contract)
+    return {
+        "server_id": server_id,
+        "tools": [{"tool": escaped(tool), "contracts": tools[tool]} for tool in sorted(tools)],
+        "changes": _changes(tables, server_id),
+    }
+
+
+def _contracts(tables: Tables, server_id: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """(tool, digest) -> what is known of that contract, over all publications."""
+    current = read_aliases(tables).current
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for market in tables.partitions(SNAPSHOTS.name):
+        now = tables.head(SNAPSHOTS.name, market)
+        for head in tables.history(SNAPSHOTS.name, market):
+            rows = tables.read(SNAPSHOTS, market, as_of=head.at)
+            for row in rows.filter(pl.col("server_id") == server_id).to_dicts():
+                name = current(row["contract_digest"])
+                known = found.setdefault(
+                    (row["tool"], name),
+                    {"contract_digest": name, "first_seen": row["first_seen"],
+                     "last_seen": row["last_seen"], "current": False, "marketplaces": []},
+                )  # fmt: skip
+                known["first_seen"] = min(known["first_seen"], row["first_seen"])
+                known["last_seen"] = max(known["last_seen"], row["last_seen"] or "")
+                known["current"] |= now is not None and head.digest == now.digest
+                if market not in known["marketplaces"]:
+                    known["marketplaces"].append(market)
+    return found
+
+
+def _changes(tables: Tables, server_id: str) -> list[dict[str, Any]]:
+    rows = tables.read(CHANGES).filter(pl.col("server_id") == server_id)
+    return [
+        {
+            "night": row["night"],
+            "tool": escaped(row["tool"]),
+            "class": row["cls"],
+            "fields": [escaped(field) for field in json.loads(row["fields"])],
+            "renamed_from": escaped(row["renamed_from"]) if row["renamed_from"] else None,
+            "why": row["why"],
+        }
+        for row in rows.sort("night", "tool").to_dicts()
+    ]

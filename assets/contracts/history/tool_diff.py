@@ -1,0 +1,193 @@
+"""What changed between two lists of tools, and how much it matters to a caller.
+
+Belongs here: pairing tools across the two lists, and the class of each change with its fields.
+Pure functions.
+Does not belong here: walking schemas (`schema_diff.py`), recognising renames (`renames.py`) and
+what turned alarming (`scan/change.py`).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from assets.contracts.canonical import ContractError, contract
+from assets.contracts.schema.annotation_changes import annotation_changes
+from assets.contracts.schema.tool_renames import renames
+from assets.contracts.scan.rug_pull import NEW_HOST, PROMISE, became
+from assets.contracts.scan.finding import LOW
+from assets.contracts.schema.diff import Finding, compare, step
+from assets.contracts.schema.shapes import alike
+from assets.contracts.validate import schema_problem
+from assets.contracts.schema.step_budget import Limit, TooMuchWork, limited, spend
+
+Tool = Mapping[str, Any]
+CLASSES = ("wording", "compatible", "breaking", "suspicious")  # mildest first
+_MOST_FIELDS = 200
+_TOOL_STEPS = 60_000  # of one tool, some 1.2 s
+_LIST_STEPS = 400_000  # of one pair of lists, some 8 s
+_TEXT_STEP = 50  # characters that are scanned in the time of a step
+NOT_WHOLE = "too large or too entangled: it was not compared whole"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One tool that differs.
+
+    cls: suspicious (text or hints turned alarming), breaking (a call that was right may fail, or a
+    result may no longer be read), compatible (every right call stays right) or wording. fields:
+    `name`, `added`, `removed`, `description`, `inputSchema.properties.limit.maximum`, … sorted.
+    why: one line about the fields that decide the class.
+    """
+
+    tool: str
+    cls: str
+    fields: tuple[str, ...]
+    renamed_from: str | None = None
+    why: str = ""
+
+
+def diff(old: Iterable[Mapping[str, Any]], new: Iterable[Mapping[str, Any]]) -> list[Change]:
+    """Every change from one `tools/list` to the next, sorted by tool name.
+
+    Takes raw tools or contracts. A tool without a usable contract counts as absent; of two tools
+    with one name the first counts.
+    """
+    before, after = map(by_name, _apart(list(old), list(new)))
+    origins = renames(
+        {name: body for name, body in before.items() if name not in after},
+        {name: body for name, body in after.items() if name not in before},
+    )
+    renamed = set(origins.values())
+    changes, limit, names = [], Limit(_LIST_STEPS), frozenset(after)
+    for name in sorted(before.keys() | after.keys()):
+        if name not in after:
+            if name not in renamed:
+                changes.append(Change(name, "breaking", ("removed",), why="the tool is gone"))
+            continue
+        origin = origins.get(name, name)
+        if origin not in before:
+            changes.append(_within(limit, None, after[name], names))
+        elif not alike(before[origin], after[name]):
+            changes.append(_within(limit, before[origin], after[name], names))
+    return changes
+
+
+def _within(limit: Limit, old: Tool | None, new: Tool, names: frozenset[str]) -> Change:
+    """The change of one tool, out of the steps that its list may take."""
+    try:
+        with limited(limit), limited(_TOOL_STEPS):
+            return _added(new, names) if old is None else _changed(old, new, names)
+    except TooMuchWork:
+        name = str(new["name"])
+        if old is None:
+            return Change(name, "breaking", ("added",), None, f"added: {NOT_WHOLE}")
+        fields = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+        origin = old["name"] if old["name"] != name else None
+        return Change(name, "breaking", tuple(fields), origin, f"{fields[0]}: {NOT_WHOLE}")
+
+
+def _apart(old: list[Tool], new: list[Tool]) -> tuple[list[Tool], list[Tool]]:
+    """Both lists without the tools that stand in both word for word: most of them, every night."""
+    before, after = _once(old), _once(new)
+    same = {name for name, tool in before.items() if name in after and alike(tool, after[name])}
+    left = [[tool for tool in tools if _name(tool) not in same] for tools in (old, new)]
+    return left[0], left[1]
+
+
+def _once(tools: list[Tool]) -> dict[str, Tool]:
+    """Tools whose name occurs once."""
+    count = Counter(map(_name, tools))
+    return {_name(tool): tool for tool in tools if count[_name(tool)] == 1}
+
+
+def _name(tool: Tool) -> str:
+    return str(tool.get("name"))
+
+
+def by_name(tools: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Contracts of tools by name: usable ones, the first of each name."""
+    found: dict[str, dict[str, Any]] = {}
+    for tool in tools:
+        try:
+            body = contract(tool)
+        except ContractError:
+            continue
+        found.setdefault(body["name"], body)
+    return found
+
+
+def _added(body: Tool, names: frozenset[str]) -> Change:
+    found = _alarms(None, body, names)
+    return _change(body["name"], [Finding("added", "compatible", "a new tool"), *found], None)
+
+
+def _changed(old: Tool, new: Tool, names: frozenset[str]) -> Change:
+    found: list[Finding] = []
+    renamed = old["name"] if old["name"] != new["name"] else None
+    if renamed is not None:
+        found.append(Finding("name", "breaking", "calls of the old name find no tool"))
+    for field in ("title", "description"):
+        if old.get(field) != new.get(field):
+            found.append(Finding(field, "wording", f"the {field} was rewritten"))
+    found += annotation_changes(old.get("annotations") or {}, new.get("annotations") or {})
+    found += _input_changes(old["inputSchema"], new["inputSchema"])
+    found += _output_changes(old.get("outputSchema"), new.get("outputSchema"))
+    return _change(new["name"], [*found, *_alarms(old, new, names)], renamed)
+
+
+def _alarms(old: Tool | None, new: Tool, names: frozenset[str]) -> list[Finding]:
+    """What became suspicious, by the rules of the scan; a new address alone is not."""
+    spend(sum(len(str(tool)) for tool in (old, new)) // _TEXT_STEP)
+    return [
+        Finding(_path(one.field, new), "suspicious", one.why)
+        for one in became(old, new, names)
+        if one.severity != LOW and one.rule not in (NEW_HOST.id, PROMISE.id)
+    ]
+
+
+def _path(pointer: str, tool: Any) -> str:
+    """The JSON pointer of a finding in the notation of `Change.fields`."""
+    path, node = "", tool
+    for part in pointer.removesuffix("#").split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, list) and name.isdigit() and int(name) < len(node):
+            path, node = f"{path}[{name}]", node[int(name)]
+        else:
+            path = f"{path}{step(name)}" if path else name
+            node = node.get(name) if isinstance(node, Mapping) else None
+    return path
+
+
+def _input_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Finding]:
+    found = compare(old, new, "inputSchema")
+    if found:
+        problem = schema_problem(new)
+        if problem and not schema_problem(old):
+            found.append(Finding("inputSchema", "breaking", f"no usable schema: {problem}"))
+    return found
+
+
+def _output_changes(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> list[Finding]:
+    if old is not None and new is not None:
+        return compare(old, new, "outputSchema", results=True)
+    if new is not None:
+        return [Finding("outputSchema", "compatible", "results are described now")]
+    if old is not None:
+        return [Finding("outputSchema", "breaking", "results are no longer described")]
+    return []
+
+
+def _change(tool: str, found: list[Finding], renamed: str | None) -> Change:
+    cls = max((one.cls for one in found), key=CLASSES.index)
+    deciding = [one for one in found if one.cls == cls]
+    why = f"{deciding[0].path}: {deciding[0].why}"
+    if len(deciding) > 1:
+        why += f" (and {len(deciding) - 1} more {cls})"
+    return Change(tool, cls, _fields(found, deciding), renamed, why)
+
+
+def _fields(found: list[Finding], deciding: list[Finding]) -> tuple[str, ...]:
+    """Sorted; of too many, those that decide the class come first."""
+    listed = dict.fromkeys(one.path for one in (*deciding, *found))
+    return tuple(sorted(list(listed)[:_MOST_FIELDS]))

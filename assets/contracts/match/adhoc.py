@@ -1,0 +1,101 @@
+"""`toolmill match`: files in, verdicts out.
+
+Belongs here: which comparison the files ask for, and finding each call's schema. Does not belong
+here: reading them (`match_files.py`, `bfcl_data.py`), and comparing (`match.py`, `bfcl.py`).
+"""
+
+from pathlib import Path
+from typing import Any
+
+from assets.contracts.match.bfcl.data import is_truth, read_bfcl
+from assets.contracts.match.bfcl.values import LANGUAGES
+from assets.contracts.match.bfcl.verdict import bfcl_match, truth_of
+from assets.contracts.match.files import (
+    Schemas,
+    UnreadableInput,
+    calls_of,
+    read_calls,
+    read_json,
+    read_rows,
+    read_schemas,
+)
+from assets.contracts.match.match import match_call, match_parallel
+from assets.contracts.match.result import MatchResult, ParallelResult
+
+
+def match_files(
+    schema: Path, expected: Path, called: Path, bfcl: bool = False, language: str = "python"
+) -> MatchResult | ParallelResult:
+    """The verdict on the calls of three files: one call each, or several made at once.
+
+    bfcl: BFCL's verdict; the expected file may then hold its truth. Raises UnreadableInput.
+    """
+    if language not in LANGUAGES:
+        raise UnreadableInput(f"--language {language}: expected {', '.join(LANGUAGES)}")
+    schemas = read_schemas(schema)
+    if bfcl:
+        truth = _truth(expected)
+        names = [next(iter(one)) for one in truth]
+        docs = [{"name": name, "parameters": _schema(schemas, name, schema)} for name in names]
+        calls, _ = read_calls(called, any_arguments=True)
+        return bfcl_match(_distinct(docs), truth, calls, language=language, category=_shape(truth))
+    wanted, several = read_calls(expected)
+    calls, also = read_calls(called, any_arguments=True)
+    named = {call["name"]: _schema(schemas, call["name"], schema) for call in wanted}
+    if several or also:
+        return match_parallel(named, wanted, calls)
+    return match_call(named[wanted[0]["name"]], wanted[0], calls[0])
+
+
+def match_rows(data: Path, calls: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """({id, match, error_kind} of each row of calls, in order; a line per BFCL file left out).
+
+    Raises UnreadableInput before any verdict.
+    """
+    skipped: list[str] = []
+    items = {item.id: item for item in read_bfcl(data, skipped)}
+    rows = read_rows(calls)
+    for line, item, _ in rows:
+        if item not in items:
+            raise UnreadableInput(
+                f"{calls}, line {line}: no item {item[:80]!r} in {data}; expected an id like"
+                f" {next(iter(items), 'simple_python_0')!r}, of one of the categories read there"
+            )
+    out = []
+    for _, name, made in rows:
+        item = items[name]
+        told = bfcl_match(
+            item.functions, item.truth, made, language=item.language, category=item.category
+        )
+        out.append({"id": name, "match": told.match, "error_kind": told.error_kind})
+    return out, skipped
+
+
+def _truth(path: Path) -> list[dict[str, Any]]:
+    """BFCL's truth, as it stands or made of expected calls."""
+    value = read_json(path)
+    if isinstance(value, dict) and "ground_truth" in value:
+        value = value["ground_truth"]
+    as_list = [value] if isinstance(value, dict) else value
+    if is_truth(as_list) and as_list:
+        return as_list
+    return [truth_of(call) for call in calls_of(value, path)[0]]
+
+
+def _shape(truth: list[dict[str, Any]]) -> str:
+    return "simple" if len(truth) == 1 else "parallel"
+
+
+def _distinct(docs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return list({doc["name"]: doc for doc in docs}.values())
+
+
+def _schema(schemas: Schemas, name: str, path: Path) -> Any:
+    found = schemas.of(name)
+    if found is None:
+        known = ", ".join(sorted(schemas.named)[:8]) or "none"
+        raise UnreadableInput(
+            f"{path}: no tool {name[:80]!r}, which a call is expected of; it has {known[:300]};"
+            " give that tool's contract, or an input schema alone"
+        )
+    return found

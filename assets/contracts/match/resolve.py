@@ -1,0 +1,221 @@
+"""Which parts of a schema speak about one value: alternatives, references, names, items.
+
+Belongs here: choosing, of everything a tool's schema says at one place, what holds for the value
+that stands there. The choice depends on that value alone, so that comparing stays symmetric.
+Does not belong here: whether a call is valid (`validate.py`), and comparing (`match_values.py`).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from assets.contracts.schema.reading import default_of as any_default_of
+from assets.contracts.schema.reading import json_type
+from assets.contracts.schema.shapes import alike, as_list, as_mapping, matches, pointed_at
+from assets.contracts.schema.step_budget import spend
+
+Schema = Mapping[str, Any]
+Parts = Sequence[Schema]
+_JOINTS = frozenset(
+    ("$ref", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "dependencies", "$dynamicRef")
+)
+_MANY = (dict, list, tuple, Mapping)
+_MAX_PEEK = 4  # how deep one alternative is looked into when it is told from another
+
+
+def is_plain(schema: Any) -> bool:
+    """Whether a schema speaks for itself alone: no alternatives, references or conditions."""
+    return isinstance(schema, dict) and _JOINTS.isdisjoint(schema)
+
+
+def is_simple(root: Schema, name: str, value: Any) -> bool:
+    """Whether an argument is read in a few steps, whatever its schema says."""
+    properties = root.get("properties")
+    if not isinstance(properties, dict) or not is_plain(root):
+        return False
+    about = properties.get(name)
+    default = about.get("default") if isinstance(about, dict) else None
+    return is_plain(about) and not isinstance(value, _MANY) and not isinstance(default, _MANY)
+
+
+def parts_of(schema: Any, root: Schema, value: Any) -> Parts:
+    """Every schema that speaks about this value, the outermost first.
+
+    Of `anyOf` and `oneOf` those alternatives that the value fits by type, listed values, required
+    names and the constants of its properties; where it fits none, all of them.
+    """
+    if not isinstance(schema, Mapping):
+        return ()
+    if _JOINTS.isdisjoint(schema):
+        spend()
+        return (schema,)
+    found: list[Schema] = []
+    waiting, seen = [schema], set()
+    while waiting:
+        current = waiting.pop(0)
+        spend()
+        if not isinstance(current, Mapping) or id(current) in seen:
+            continue
+        seen.add(id(current))
+        found.append(current)
+        waiting.extend(_next(current, root, value))
+    return found
+
+
+def _next(schema: Schema, root: Schema, value: Any) -> list[Any]:
+    """The schemas one step from this one that hold for the value too."""
+    following: list[Any] = []
+    reference = schema.get("$ref", schema.get("$dynamicRef"))
+    if isinstance(reference, str):
+        following.append(_target(reference, root))
+    following.extend(as_list(schema.get("allOf")))
+    for key in ("anyOf", "oneOf"):
+        listed = as_list(schema.get(key))
+        following.extend([one for one in listed if _fits(one, root, value)] or listed)
+    if "if" in schema:
+        branch = "then" if _fits(schema["if"], root, value) else "else"
+        following.append(schema.get(branch))
+    if isinstance(value, Mapping):
+        for key in ("dependentSchemas", "dependencies"):
+            given = as_mapping(schema.get(key))
+            following.extend(one for name, one in given.items() if name in value)
+    return following
+
+
+def _target(reference: str, root: Schema) -> Any:
+    """What a local reference or anchor leads to; nothing is ever fetched."""
+    name = reference[1:]
+    if not reference.startswith("#") or (name and not name.startswith("/")):
+        return _anchored(name, root) if reference.startswith("#") else None
+    return pointed_at(reference, root)
+
+
+def _anchored(name: str, root: Schema) -> Any:
+    for key in ("$defs", "definitions"):
+        for schema in as_mapping(root.get(key)).values():
+            spend()
+            if isinstance(schema, Mapping) and name in (
+                schema.get("$anchor"),
+                schema.get("$dynamicAnchor"),
+            ):
+                return schema
+    return None
+
+
+def _fits(schema: Any, root: Schema, value: Any, depth: int = 0) -> bool:
+    """Whether nothing that can be seen at a glance speaks against the value."""
+    spend()
+    if isinstance(schema, bool):
+        return schema
+    if not isinstance(schema, Mapping) or depth > _MAX_PEEK:
+        return True
+    if not (_type_fits(schema, value) and _listed(schema, value)):
+        return False
+    if isinstance(schema.get("$ref"), str) and not _fits(
+        _target(schema["$ref"], root), root, value, depth + 1
+    ):
+        return False
+    if not all(_fits(one, root, value, depth + 1) for one in as_list(schema.get("allOf"))):
+        return False
+    for key in ("anyOf", "oneOf"):
+        listed = as_list(schema.get(key))
+        if listed and not any(_fits(one, root, value, depth + 1) for one in listed):
+            return False
+    if isinstance(value, Mapping):
+        return _object_fits(schema, root, value, depth)
+    if isinstance(value, list) and value and isinstance(schema.get("items"), Mapping):
+        return _fits(schema["items"], root, value[0], depth + 1)
+    return True
+
+
+def _object_fits(schema: Schema, root: Schema, value: Mapping[str, Any], depth: int) -> bool:
+    properties = as_mapping(schema.get("properties"))
+    needed = as_list(schema.get("required"))
+    if any(isinstance(name, str) and name not in value for name in needed):
+        return False
+    closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
+    if closed and any(name not in properties for name in value):
+        return False
+    return all(
+        _fits(properties[name], root, item, depth + 1)
+        for name, item in value.items()
+        if name in properties
+    )
+
+
+def _type_fits(schema: Schema, value: Any) -> bool:
+    named = schema.get("type")
+    kinds = [named] if isinstance(named, str) else as_list(named)
+    kind = json_type(value)
+    if not kinds or kind in kinds or (kind == "integer" and "number" in kinds):
+        return True
+    return kind == "null" and schema.get("nullable") is True
+
+
+def _listed(schema: Schema, value: Any) -> bool:
+    if "const" in schema and not _same(schema["const"], value):
+        return False
+    listed = schema.get("enum")
+    if not isinstance(listed, list):
+        return True
+    spend(len(listed) // 64)
+    return any(_same(one, value) for one in listed)
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, str) or isinstance(b, str) or a is None or b is None:
+        return a is b or (type(a) is type(b) and a == b)
+    if isinstance(a, int | float) and isinstance(b, int | float):
+        return a == b and isinstance(a, bool) == isinstance(b, bool)
+    return alike(a, b)
+
+
+def property_of(parts: Parts, name: str) -> Any:
+    """The schema of one named property: declared, else by pattern, else of all others; several
+    parts that declare it hold together."""
+    found = []
+    for part in parts:
+        properties = part.get("properties")
+        if isinstance(properties, Mapping) and name in properties:
+            found.append(properties[name])
+            continue
+        patterns = as_mapping(part.get("patternProperties"))
+        fitting = [one for pattern, one in patterns.items() if matches(pattern, name)]
+        other = part.get("additionalProperties", part.get("unevaluatedProperties"))
+        if fitting:
+            found.extend(fitting)
+        elif isinstance(other, Mapping):
+            found.append(other)
+    return found[0] if len(found) == 1 else {"allOf": found} if found else {}
+
+
+def items_of(parts: Parts) -> tuple[list[Any], Any, bool]:
+    """(schemas by place, schema of the rest, whether the order means nothing) of an array.
+
+    The order means nothing where the items are unique, or the schema says `format: set` or
+    `x-unordered: true`; a tuple keeps its order.
+    """
+    places: list[Any] = []
+    rest: list[Any] = []
+    unordered = False
+    for part in parts:
+        items = part.get("items")
+        if isinstance(items, list):
+            places, items = places or items, part.get("additionalItems")
+        elif isinstance(part.get("prefixItems"), list):
+            places = places or part["prefixItems"]
+        if isinstance(items, Mapping):
+            rest.append(items)
+        loose = part.get("uniqueItems") is True or part.get("x-unordered") is True
+        unordered = unordered or loose or part.get("format") == "set"
+    rest_schema = rest[0] if len(rest) == 1 else {"allOf": rest} if rest else {}
+    return places, rest_schema, unordered and not places
+
+
+def default_of(schema: Any, root: Schema) -> tuple[bool, Any]:
+    """(whether there is a default, the default) of a property, whichever part states it."""
+    if not isinstance(schema, Mapping):
+        return False, None
+    if _JOINTS.isdisjoint(schema):
+        return "default" in schema, schema.get("default")
+    spend(8)
+    return any_default_of(schema, root)

@@ -1,0 +1,239 @@
+"""Findings: what the scan says of every tool of one marketplace tonight.
+
+Belongs here: which tools must be scanned anew, what history and behaviour add, and the rows.
+Does not belong here: the rules (`scan/`), who is kept out (`decisions.py`, `clear.py`).
+
+A scan is kept under everything it can depend on: the contract, the edition of the rules, the names
+of other tools that its text mentions, the contracts it is compared with. So a night scans only what
+is new.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from assets.contracts.history.origins import State
+from assets.contracts.quarantine.behaviour import BEHAVIOUR, asked_again, misshapen, unusable
+from assets.contracts.scan.engine import gravest, mentioned, scan_names, scan_tool
+from assets.contracts.scan.finding import HIGH, MEDIUM, Finding
+from assets.contracts.scan.rug_pull import became
+from assets.contracts.scan.rules_version import scan_edition
+from warehouse.storage.digest import digest
+from warehouse.storage.tables import TableSpec
+
+Row = Mapping[str, Any]
+Key = tuple[str, str]  # (server_id, tool)
+
+FINDINGS = TableSpec(
+    name="findings",
+    key=("server_id", "tool", "contract_digest", "rule", "field", "span"),
+    columns={
+        "marketplace": pl.String,
+        "server_id": pl.String,
+        "tool": pl.String,
+        "contract_digest": pl.String,  # "" for a tool that has none in the snapshot
+        "rule": pl.String,
+        "severity": pl.String,  # low, medium, high
+        "field": pl.String,  # JSON pointer into the contract, or into the list where there is none
+        "span": pl.String,  # JSON [start, end] in characters of that text
+        "excerpt": pl.String,  # escaped: safe to print
+        "why": pl.String,
+        "first_seen": pl.String,  # UTC date of the night that found it first
+    },
+)
+SCANS = TableSpec(
+    name="contract_scans",
+    key=("server_id", "tool"),
+    columns={
+        "server_id": pl.String,
+        "tool": pl.String,
+        "contract_digest": pl.String,
+        "scan_key": pl.String,  # of everything that its findings depend on
+        "found": pl.String,  # JSON list of findings
+    },
+)
+_OF_A_RULE = 3  # findings of one rule and severity in one tool: more say nothing new
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """Rows of FINDINGS and of SCANS, and how many contracts were read tonight."""
+
+    rows: list[dict[str, Any]]
+    scans: list[dict[str, Any]]
+    read: int
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a launch left besides contracts. tools: the raw list; problems: entry -> why it has no
+    contract of its own; behaviour: null when the server was not asked again."""
+
+    marketplace: str
+    tools: Sequence[Any] = ()
+    problems: Mapping[int, str] | None = None
+    behaviour: str | None = None
+
+
+def scan_snapshot(
+    snapshot: Iterable[Row],
+    launches: Mapping[str, Launch],
+    origins: State,
+    *,
+    scans: Iterable[Row] = (),
+    previous: Iterable[Row] = (),
+    night: str,
+) -> Scanned:
+    """All findings of one marketplace.
+
+    snapshot: rows of SNAPSHOTS; launches: by server; origins: what each tool was before; scans,
+    previous: rows of SCANS and FINDINGS of the last night; night: the date of new findings.
+    """
+    held = {(row["server_id"], row["tool"]): row for row in scans}
+    before: dict[str, list[Row]] = defaultdict(list)
+    for row in previous:
+        before[row["server_id"]].append(row)
+    servers: dict[str, list[Row]] = defaultdict(list)
+    for row in snapshot:
+        servers[row["server_id"]].append(row)
+    known = frozenset(row["tool"] for rows in servers.values() for row in rows)
+    kept, out, read = [], [], 0
+    for server in sorted(servers.keys() | launches.keys()):
+        rows, launch = servers.get(server, []), launches.get(server)
+        scanned, fresh = _server(rows, known, origins, held)
+        kept += scanned
+        read += fresh
+        owner = {"marketplace": launch.marketplace if launch else rows[0]["marketplace"],
+                 "server_id": server}  # fmt: skip
+        out += _rows(owner, rows, scanned, launch or Launch(owner["marketplace"]), before[server])
+    known_before = (row for rows in before.values() for row in rows)
+    return Scanned(_dated(out, known_before, night), kept, read)
+
+
+def findings_of(row: Row) -> list[Finding]:
+    """The findings kept in a row of SCANS."""
+    return [Finding(**{**one, "span": tuple(one["span"])}) for one in json.loads(row["found"])]
+
+
+def _server(
+    rows: Sequence[Row], known: frozenset[str], origins: State, held: Mapping[Key, Row]
+) -> tuple[list[dict[str, Any]], int]:
+    """Rows of SCANS of one server, and how many of its tools had to be read."""
+    own, read, out = frozenset(row["tool"] for row in rows), 0, []
+    for row in rows:
+        key, tool = (row["server_id"], row["tool"]), json.loads(row["contract"])
+        past = origins.get(key, {})
+        facts = _facts(row, mentioned(tool), own, known, past)
+        last = held.get(key)
+        if last is None or last["scan_key"] != facts:
+            read += 1
+            found = scan_tool(tool, own, known) + list(_history(tool, past, own, known))
+            text = json.dumps([one.as_row() for one in limited(found)])
+        else:
+            text = last["found"]
+        out.append({"server_id": key[0], "tool": key[1], "contract_digest": row["contract_digest"],
+                    "scan_key": facts, "found": text})  # fmt: skip
+    return out, read
+
+
+def _facts(
+    row: Row, names: frozenset[str], own: frozenset[str], known: frozenset[str], past: Row
+) -> str:
+    return digest(
+        {
+            "contract": row["contract_digest"],
+            "edition": scan_edition(),
+            "own": sorted(names & own),
+            "elsewhere": sorted((names & known) - own),
+            "past": [past.get("first_digest"), past.get("before_digest")],
+            "schema": row["schema_problem"],
+        }
+    )
+
+
+def _history(tool: Row, past: Row, own: frozenset[str], known: frozenset[str]) -> Iterator[Finding]:
+    """What became alarming since the tool was first seen, and since it was last otherwise."""
+    seen: set[tuple[str, str, str]] = set()
+    for name in ("first", "before"):
+        text = past.get(f"{name}_contract")
+        if text is None or past[f"{name}_digest"] == past["contract_digest"]:
+            continue
+        for one in became(json.loads(text), tool, own, known):
+            if (one.rule, one.field, one.excerpt) not in seen:
+                seen.add((one.rule, one.field, one.excerpt))
+                yield one
+
+
+def _rows(
+    owner: Row, rows: Sequence[Row], scanned: Sequence[Row], launch: Launch, previous: Iterable[Row]
+) -> Iterator[dict[str, Any]]:
+    """Rows of FINDINGS of one server, without their date."""
+    by_tool = {row["tool"]: row for row in rows}
+    found = [(row["tool"], one) for row in scanned for one in findings_of(row)]
+    names = list(by_tool)
+    found += [(names[place], one) for place, one in scan_names([{"name": name} for name in names])]
+    found += [
+        (row["tool"], unusable(row["tool"], row["schema_problem"]))
+        for row in rows
+        if row["schema_problem"]
+    ]
+    found += misshapen(launch.tools, launch.problems or {})
+    found += asked_again(launch.behaviour)
+    for tool, one in found:
+        yield _row(owner, by_tool.get(tool), tool, one)
+    if launch.behaviour is None:
+        yield from _remembered(owner, by_tool, previous)
+
+
+def _remembered(
+    owner: Row, by_tool: Mapping[str, Row], previous: Iterable[Row]
+) -> Iterator[dict[str, Any]]:
+    """What an earlier second look showed of contracts that are the same: nobody looked again."""
+    for row in previous:
+        now = by_tool.get(row["tool"])
+        same = row["contract_digest"] == (now["contract_digest"] if now else "")
+        if row["rule"] in BEHAVIOUR and same:
+            yield {**row, **owner}
+
+
+def _row(owner: Row, row: Row | None, tool: str, one: Finding) -> dict[str, Any]:
+    """One row of FINDINGS. Of a tool without a contract nothing is made: there is nothing to hold,
+    and its finding is medium at most."""
+    return {
+        **owner,
+        "tool": tool if row is not None else one.tool,
+        "contract_digest": row["contract_digest"] if row is not None else "",
+        "rule": one.rule,
+        "severity": one.severity if row is not None or one.severity != HIGH else MEDIUM,
+        "field": one.field,
+        "span": json.dumps(list(one.span)),
+        "excerpt": one.excerpt,
+        "why": one.why,
+    }
+
+
+def _dated(
+    rows: Iterable[dict[str, Any]], previous: Iterable[Row], night: str
+) -> list[dict[str, Any]]:
+    """Each finding once, with the night that found it first."""
+    dates = {tuple(row[name] for name in FINDINGS.key): row["first_seen"] for row in previous}
+    out: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows:
+        key = tuple(row[name] for name in FINDINGS.key)
+        out.setdefault(key, {**row, "first_seen": dates.get(key) or night})
+    return list(out.values())
+
+
+def limited(found: Iterable[Finding]) -> list[Finding]:
+    """The gravest first, and of each rule and severity only the first few."""
+    count: Counter[tuple[str, str]] = Counter()
+    out = []
+    for one in sorted(found, key=gravest):
+        count[one.rule, one.severity] += 1
+        if count[one.rule, one.severity] <= _OF_A_RULE:
+            out.append(one)
+    return out

@@ -1,0 +1,116 @@
+"""Clear: which contracts may enter prompts, embeddings, training rows and the served index.
+
+Belongs here: the one question every door asks before it makes something of a contract, and all that
+the answer rests on: published findings, decisions of people, a scan of what nobody has scanned yet.
+Does not belong here: finding (`findings.py`), deciding (`decisions.py`).
+
+A contract that has no published scan (its night failed half-way) is scanned at the door: nothing
+passes because a table is behind.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from assets.contracts.history.aliases import Aliases, read_aliases
+from assets.contracts.quarantine.decisions import Decision, decisions, is_clear
+from assets.contracts.quarantine.findings import FINDINGS, SCANS
+from assets.contracts.scan import HIGH, Finding, scan_list
+from warehouse.store import Warehouse
+
+Row = Mapping[str, Any]
+Contract = tuple[str, str, str]  # server, tool, contract digest: a finding is about one of these
+
+
+def clear_rows(
+    rows: Iterable[Row], findings: Iterable[Row], decided: Iterable[Decision]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """(clear, held) of snapshot rows, in their order. findings: rows of FINDINGS."""
+    high: dict[Contract, list[Finding]] = defaultdict(list)
+    for one in findings:
+        if one["severity"] == HIGH:
+            high[contract_key(one)].append(_finding(one))
+    said: dict[str, list[Decision]] = defaultdict(list)
+    for decision in decided:
+        said[decision.contract_digest].append(decision)
+    clear, held = [], []
+    for row in rows:
+        name = row["contract_digest"]
+        ok = is_clear(name, high.get(contract_key(row), ()), said.get(name, ()))
+        (clear if ok else held).append(dict(row))
+    return clear, held
+
+
+def contract_key(row: Row) -> Contract:
+    return row["server_id"], row["tool"], row["contract_digest"]
+
+
+class Firewall:
+    """What is known now about every contract: made once per door."""
+
+    def __init__(
+        self,
+        findings: Iterable[Row],
+        scanned: Iterable[Row],
+        decided: Iterable[Decision],
+        aliases: Aliases | None = None,
+    ) -> None:
+        self.aliases = aliases or Aliases()
+        self._findings = [self._today(row) for row in findings]
+        self._scanned = {contract_key(self._today(row)) for row in scanned}
+        self._decided = [
+            Decision(**{**one.__dict__, "contract_digest": self.current(one.contract_digest)})
+            for one in decided
+        ]
+
+    def current(self, digest: str) -> str:
+        """Today's name of a contract."""
+        return self.aliases.current(digest)
+
+    def part(self, rows: Sequence[Row]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """(clear, held) of snapshot rows."""
+        return clear_rows(rows, [*self._findings, *self._unscanned(rows)], self._decided)
+
+    def clear(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
+        """The rows of which something may be made."""
+        return self.part(rows)[0]
+
+    def _unscanned(self, rows: Sequence[Row]) -> Iterable[dict[str, Any]]:
+        """High findings of contracts that no published scan has read."""
+        due: dict[str, list[Row]] = defaultdict(list)
+        for row in rows:
+            if contract_key(row) not in self._scanned:
+                due[row["server_id"]].append(row)
+        for server, listed in due.items():
+            by_name = {row["tool"]: row for row in listed}
+            tools = [json.loads(text) for row in listed if (text := row.get("contract"))]
+            for one in scan_list(tools):
+                row = by_name.get(one.tool)
+                for held in [row] if row else listed:  # its name was shortened: all wait
+                    digest = held["contract_digest"]
+                    owner = {"server_id": server, "tool": held["tool"], "contract_digest": digest}
+                    yield {**one.as_row(), **owner}
+
+    def _today(self, row: Row) -> dict[str, Any]:
+        return {**row, "contract_digest": self.current(row["contract_digest"])}
+
+
+def firewall(warehouse: Warehouse) -> Firewall:
+    """The firewall over all marketplaces: what one of them found, none makes anything of.
+
+    Raises DecisionError when the record of decisions cannot be trusted.
+    """
+    tables = warehouse.storage.tables
+    return Firewall(
+        tables.read(FINDINGS).to_dicts(),
+        tables.read(SCANS).select("server_id", "tool", "contract_digest").to_dicts(),
+        decisions(warehouse.home),
+        read_aliases(tables),
+    )
+
+
+def _finding(row: Row) -> Finding:
+    about: Callable[[str], str] = row.__getitem__
+    return Finding(about("tool"), about("rule"), about("severity"), about("field"), (0, 0),
+                   about("excerpt"), about("why"))  # fmt: skip

@@ -1,0 +1,101 @@
+"""Quarantine: which tools are held and why, and a person's decision about one of them.
+
+Belongs here: joining findings, decisions and snapshots for a reader, and checking a decision before
+it is kept. Does not belong here: what a decision means (`decisions.py`), asking it (`clear.py`).
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from assets.contracts.history.aliases import read_aliases
+from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.behaviour import BEHAVIOUR
+from assets.contracts.quarantine.decisions import (
+    ANY_RULE,
+    HELD,
+    RELEASED,
+    Decision,
+    decide,
+    decisions,
+)
+from assets.contracts.quarantine.findings import FINDINGS
+from assets.contracts.quarantine.firewall import contract_key, firewall
+from assets.contracts.scan.finding import HIGH, RULES, escaped
+from warehouse.store import Warehouse
+
+Row = Mapping[str, Any]
+
+
+class UnknownContract(LookupError):
+    """A contract that no current snapshot holds."""
+
+
+class BadDecision(ValueError):
+    """A decision that cannot be made: the message names the part and the mend."""
+
+
+def held_tools(warehouse: Warehouse) -> list[dict[str, Any]]:
+    """One row for each reason that holds a tool: {server_id, tool, contract_digest, rule, severity,
+    field, excerpt, why, since, by}. All texts are escaped; `by` is who held it by hand."""
+    rows = warehouse.storage.tables.read(SNAPSHOTS).unique(["server_id", "tool", "contract_digest"])
+    wall = firewall(warehouse)
+    held = {contract_key(row): row for row in wall.part(rows.to_dicts())[1]}
+    last = {(wall.current(one.contract_digest), one.rule): one for one in decisions(warehouse.home)}
+    out = {}
+    for found in warehouse.storage.tables.read(FINDINGS).to_dicts():
+        key = (found["server_id"], found["tool"], wall.current(found["contract_digest"]))
+        said = last.get((key[2], found["rule"]))
+        if found["severity"] == HIGH and key in held and not (said and said.verdict == RELEASED):
+            out.setdefault((*key, found["rule"]), _reason(key, found))
+    for key in held:
+        for said in (one for (name, _), one in last.items() if name == key[2]):
+            if said.verdict == HELD:
+                by_hand = {"rule": said.rule, "why": said.why, "by": said.by, "since": said.at}
+                row = out.setdefault((*key, said.rule), _reason(key, by_hand))
+                row["by"] = escaped(said.by)
+        if not any(name[:3] == key for name in out):
+            scanned_here = {"rule": "not_scanned_yet", "why": "its night's findings are missing"}
+            out[(*key, "not_scanned_yet")] = _reason(key, scanned_here)
+    return [out[name] for name in sorted(out)]
+
+
+def decide_by_hand(
+    warehouse: Warehouse, digest: str, *, rule: str, verdict: str, by: str, why: str
+) -> dict[str, Any]:
+    """Keeps one decision and returns it with the tools it is about.
+
+    Raises BadDecision, UnknownContract, or DecisionError where the record itself is broken.
+    """
+    if rule != ANY_RULE and rule not in {*RULES, *BEHAVIOUR}:
+        raise BadDecision(f"no rule {rule[:60]!r}; {ANY_RULE!r} means the contract as a whole")
+    aliases = read_aliases(warehouse.storage.tables)
+    name = aliases.current(digest)
+    rows = warehouse.storage.tables.read(SNAPSHOTS).unique(["server_id", "tool"]).to_dicts()
+    about = [row for row in rows if aliases.current(row["contract_digest"]) == name]
+    if not about:
+        raise UnknownContract(
+            f"{digest[:80]}: no current snapshot holds this contract; `toolmill quarantine list`"
+            " and `toolmill contract history SERVER_ID` print digests"
+        )
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    decide(warehouse.home, Decision(name, rule, verdict, by, at, why))
+    tools = [{"server_id": row["server_id"], "tool": escaped(row["tool"])} for row in about]
+    return {"contract_digest": name, "rule": rule, "verdict": verdict, "by": by, "at": at,
+            "why": why, "tools": sorted(tools, key=lambda tool: json.dumps(tool))}  # fmt: skip
+
+
+def _reason(key: tuple[str, str, str], about: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "server_id": key[0],
+        "tool": escaped(key[1]),
+        "contract_digest": key[2],
+        "rule": about["rule"],
+        "severity": about.get("severity", HIGH),
+        "field": about.get("field", ""),
+        "excerpt": about.get("excerpt", ""),
+        "why": escaped(about["why"]),
+        "since": about.get("first_seen") or about.get("since") or "",
+        "by": None,
+    }

@@ -1,0 +1,81 @@
+"""Names that mean the same, or nearly: by case, separators and a slip of the pen.
+
+What belongs here: comparing names and choices of a contract with what a caller wrote.
+What does not: what is done about it (`problems.py`, `repair.py`).
+"""
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from assets.contracts.schema.step_budget import spend
+
+_LONGEST = 64  # characters of a name that is compared letter by letter
+_REMEMBERED = 200  # characters of a name that is worth remembering
+_MOST = 500  # names that are compared with one
+
+
+def plain(name: str) -> str:
+    """Letters and digits only, without case: `userId`, `user_id` and `User-ID` are one."""
+    return _plain(name) if len(name) <= _REMEMBERED else _plain.__wrapped__(name)
+
+
+@lru_cache(maxsize=8192)
+def _plain(name: str) -> str:
+    return "".join(char for char in name.casefold() if char.isalnum())
+
+
+def same(name: str, among: Iterable[str]) -> str | None:
+    """The only one of `among` that is the same but for case and separators."""
+    wanted = plain(name)
+    found = [one for one in among if plain(one) == wanted] if wanted else []
+    return found[0] if len(found) == 1 else None
+
+
+def nearest(name: str, among: Iterable[str]) -> str | None:
+    """The one of `among` that is spelt most like the name, where it is close and nothing else is
+    as close: one slip in four letters, two in eight. Numbers in it have to agree: `date1` is no
+    slip for `date2`."""
+    wanted = plain(name)
+    if not 4 <= len(wanted) <= _LONGEST:
+        return None
+    allowed = 1 if len(wanted) < 8 else 2
+    ranked = sorted(
+        (slips(wanted, plain(one), allowed), one)
+        for one in list(among)[:_MOST]
+        if _digits(one) == _digits(name) and abs(len(plain(one)) - len(wanted)) <= allowed
+    )
+    if not ranked or ranked[0][0] > allowed:
+        return None
+    alone = len(ranked) == 1 or ranked[1][0] > ranked[0][0]
+    return ranked[0][1] if alone else None
+
+
+def slips(a: str, b: str, most: int) -> int:
+    """Letters to add, drop, change or swap with the next; `most` + 1 where it takes more."""
+    spend()
+    before: list[int] = []
+    row = list(range(len(b) + 1))
+    for i, char in enumerate(a, 1):
+        older, before, row = before, row, [i]
+        for j, other in enumerate(b, 1):
+            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (char != other))
+            if i > 1 and j > 1 and char == b[j - 2] and a[i - 2] == other:
+                cost = min(cost, older[j - 2] + 1)
+            row.append(cost)
+        if min(row) > most:
+            return most + 1
+    return min(row[-1], most + 1)
+
+
+def reminds(a: str, b: str) -> bool:
+    """Whether one name may have been meant by the other, however little speaks for it: enough to
+    keep what was given, not to change it."""
+    a, b = sorted((plain(a), plain(b)), key=len)
+    if len(a) < 2:
+        return False
+    allowed = 1 if len(b) < 6 else 2
+    return b.startswith(a) or b.endswith(a) or slips(a[:_LONGEST], b[:_LONGEST], allowed) <= allowed
+
+
+def _digits(name: str) -> str:
+    return "".join(char for char in name if char.isdigit())

@@ -1,0 +1,122 @@
+"""Repair: a call that does not fit its contract, made to fit where that takes no guessing.
+
+What belongs here: the ladder of repairs, climbed only where validation objects, and only by steps
+that leave fewer objections. Pure, deterministic, idempotent; a call that fits is left as it is.
+What does not: what may be changed at one place (`repair_values.py`), what is wrong (`problems.py`),
+and repairs that need to understand the request (the sidecar).
+
+1. arguments given as JSON text, or wrapped in `arguments`, `params`, …
+2. a name by case, separators or a slip of the pen; never over a name that is there
+3. a value by its form: text for a number, a boolean, a list or an object, and the reverse; one
+   value for a list; a choice by case, separators or spelling; null for something optional, left out
+4. what nobody declared and nothing is near to, dropped where the contract forbids it outright
+
+Nothing that is missing is made up.
+"""
+
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+from assets.contracts.repair.candidates import Change, changes_at, dropped_at, unwrapped
+from assets.contracts.repair.problems import Problem, told
+from assets.contracts.schema.step_budget import TooMuchWork, limited
+from assets.contracts.validate import Flaw, validate_call
+
+_TRIES = 120  # validations of one repair; 13,163 golden calls with one fault took at most 5
+_STEPS = 150_000  # of the work that all of them may take together: some 3 s
+_DEEP = 3  # changes that only pay after another one: a text that holds an object with faults
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """arguments: as they are now. steps: what was changed, in words, in order. problems_left: as
+    `problems_of`; [] for a call that fits."""
+
+    arguments: Any
+    steps: list[str] = field(default_factory=list)
+    problems_left: list[Problem] = field(default_factory=list)
+
+
+class _Exhausted(Exception):
+    """The tries are spent."""
+
+
+def repair(contract: Mapping[str, Any], arguments: Any) -> Repaired:
+    """The call with everything repaired that can be. Never raises; what cannot be judged within
+    the bounds is left as it is."""
+    flaws = validate_call(contract, arguments)
+    if not flaws:
+        return Repaired(arguments)
+    schema = contract.get("inputSchema")
+    if not isinstance(schema, Mapping) or _unusable(flaws):
+        return Repaired(arguments, [], told(contract, arguments, flaws))
+    try:
+        with limited(_STEPS) as work:
+            found, left, steps = _Ladder(contract, schema).climb(deepcopy(arguments), flaws, _DEEP)
+        spent = work.left < 0
+    except (_Exhausted, TooMuchWork, RecursionError):
+        spent = True
+    if spent:  # half a repair would be another one the next time
+        found, left, steps = arguments, flaws, []
+    return Repaired(found, steps, told(contract, found, left))
+
+
+@dataclass
+class _Ladder:
+    contract: Mapping[str, Any]
+    schema: Mapping[str, Any]
+    tries: int = 0
+
+    def climb(
+        self, arguments: Any, flaws: list[Flaw], depth: int
+    ) -> tuple[Any, list[Flaw], list[str]]:
+        """Takes the first change that leaves fewer flaws until there is none."""
+        steps: list[str] = []
+        while flaws:
+            step = self._step(arguments, flaws, depth)
+            if step is None:
+                break
+            arguments, flaws, more = step
+            steps += more
+        return arguments, flaws, steps
+
+    def _step(
+        self, arguments: Any, flaws: list[Flaw], depth: int
+    ) -> tuple[Any, list[Flaw], list[str]] | None:
+        for change in self._changes(arguments, flaws):
+            words = [change.told]
+            made, left = change.made, self._flaws(change.made)
+            if left is None:
+                continue
+            if left and change.opens and depth > 0 and _weight(left) >= _weight(flaws):
+                made, left, more = self.climb(made, left, depth - 1)
+                words += more
+            if _weight(left) < _weight(flaws):
+                return made, left, words
+        return None
+
+    def _changes(self, arguments: Any, flaws: list[Flaw]) -> Iterator[Change]:
+        yield from unwrapped(self.schema, arguments, str(self.contract.get("name", "")))
+        if isinstance(arguments, Mapping):
+            for suggested in (changes_at, dropped_at):
+                for flaw in flaws:
+                    yield from suggested(self.schema, arguments, flaw)
+
+    def _flaws(self, arguments: Any) -> list[Flaw] | None:
+        """None where the arguments cannot be judged."""
+        self.tries += 1
+        if self.tries > _TRIES:
+            raise _Exhausted
+        flaws = validate_call(self.contract, arguments)
+        return None if _unusable(flaws) else flaws
+
+
+def _weight(flaws: list[Flaw]) -> int:
+    """What is no object at all is worse than any flaws in one (at most 50 are listed)."""
+    return sum(100 if flaw.kind == "not_an_object" else 1 for flaw in flaws)
+
+
+def _unusable(flaws: list[Flaw]) -> bool:
+    return any(flaw.kind == "bad_schema" for flaw in flaws)

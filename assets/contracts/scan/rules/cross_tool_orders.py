@@ -1,0 +1,169 @@
+"""Orders: a tool that says how other tools, or the machine, are to be used.
+
+What belongs here: cross-tool shadowing, taking the place of other tools, commands to run.
+What does not: look-alike names in one list (`neighbours.py`).
+
+A tool may well speak of the others of its own server ("call resolve_id first"); names that the same
+list holds are therefore nobody else's.
+"""
+
+import re
+from collections.abc import Iterator, Set
+
+from assets.contracts.scan.finding import HIGH, LOW, MEDIUM, Hit, hit, rule
+from assets.contracts.scan.pattern_rules import Judged
+from assets.contracts.scan.text.normalise import word_set
+from assets.contracts.scan.text.phrases import Ideas, patterns, sentence_holds
+
+_SHADOW = "Invariant Labs, cross-server tool shadowing, April 2025"
+
+SHADOW = rule(
+    "tool_shadowing", HIGH, "shadow",
+    "changes how another tool is to be used: its recipients, arguments or results", _SHADOW,
+)  # fmt: skip
+MEDDLING = rule(
+    "orders_about_others", MEDIUM, "shadow",
+    "gives orders about tools that are not in its own list", _SHADOW,
+)  # fmt: skip
+DIVERT = rule(
+    "diversion", HIGH, "shadow",
+    "has all messages or payments go to an address that the tool itself names", _SHADOW,
+)  # fmt: skip
+CROSS = rule(
+    "cross_server_shadowing", HIGH, "shadow",
+    "gives orders about a tool of another server", _SHADOW,
+)  # fmt: skip
+SUPPLANT = rule(
+    "tool_preference", MEDIUM, "preference",
+    "claims to come before all other tools, or speaks others down",
+    "MPMA, preference manipulation attacks against MCP, 2025 (arXiv 2505.11154)",
+)  # fmt: skip
+COMMAND = rule(
+    "command_order", HIGH, "command",
+    "has a command run that fetches and executes code, opens a shell or destroys files",
+    "Cisco MCP scanner, malicious tool classes, 2025",
+)  # fmt: skip
+
+JUDGED = (
+    Judged(
+        SHADOW,
+        patterns(
+            "WHENEVER 3 FOREIGN|OTHER_TOOL 12 FIRM 4 TAMPER",
+            "WHENEVER 3 USING 4 FOREIGN|OTHER_TOOL 12 TAMPER",
+            "FIRM 5 USING 5 FOREIGN|OTHER_TOOL 8 TAMPER",
+            "FOREIGN|OTHER_TOOL 6 FIRM 4 TAMPER",
+            "FIRM 4 TAMPER 10 WHENEVER 2 USING 4 FOREIGN|OTHER_TOOL",
+            "TAMPER 8 WHENEVER 2 USING 3 FOREIGN|OTHER_TOOL",
+            "FOREIGN|OTHER_TOOL 8 TAMPER_STRICT",
+            "USING 1 FOREIGN 8 ADDRESS",
+            "WHENEVER 2 FOREIGN|OTHER_TOOL 10 THIS_TOOL 6 CONTENT",
+        ),
+        mentioned=LOW,
+    ),
+    Judged(
+        MEDDLING,
+        patterns("WHENEVER 3 USING 3 FOREIGN|OTHER_TOOL 8 FIRM", "NEG 2 USING 2 OTHER_TOOL",
+                 "INSTEAD 1 USING 1 FOREIGN 6 THIS_TOOL"),
+        mentioned=LOW,
+    ),
+    Judged(
+        CROSS,
+        patterns(
+            "WHENEVER 3 USING 3 ELSEWHERE 8 FIRM|TAMPER",
+            "WHENEVER 2 ELSEWHERE 10 FIRM 4 TAMPER|SEND|READ",
+            "FIRM 3 USING 3 ELSEWHERE 8 TAMPER|SEND",
+            "NEG 2 USING 2 ELSEWHERE",
+            "INSTEAD 2 USING 2 ELSEWHERE",
+            "INSTEAD 1 ELSEWHERE",
+        ),
+        mentioned=LOW,
+    ),
+    Judged(
+        DIVERT,
+        patterns(
+            "EVERY 3 GOODS 4 FIRM 4 SEND 4 ADDRESS",
+            "EVERY 3 GOODS 8 FIRM 3 TAMPER 8 COERCION",
+            "GOODS 8 FIRM 8 TAMPER 4 COERCION",
+            "GOODS 4 FIRM 3 REPLACED 3 ADDRESS",
+            "FIRM 3 REPLACED 3 GOODS 5 ADDRESS",
+        ),
+        mentioned=LOW,
+    ),
+    Judged(SUPPLANT, patterns("SUPPLANT"), mentioned=LOW),
+)  # fmt: skip
+
+# Names that only a program gives: parts joined by a sign, or by a capital within.
+_COINED = re.compile(
+    r"(?<![\w./:@-])(?:[a-z][a-z0-9]{1,30}(?:[_-][a-z0-9]{1,30}){1,6}"
+    r"|[a-z][a-z0-9]{1,30}(?:[A-Z][a-z0-9]{1,30}){1,6})(?![\w/:@-]|\.\w)"
+)
+PLAIN = re.compile(r"[A-Za-z_]\w{0,60}")
+_ADDRESS = re.compile(
+    r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}\.[\w.-]{1,63}|\bhttps?://[^\s<>\"'`)]{1,200}"
+    r"|(?<![\w+])\+\d[\d ()-]{6,20}\d|\b0x[0-9a-fA-F]{40}\b"
+)
+# Hyphens and underscores join honest words too; one of these makes a tool of them.
+_VERBS = word_set(
+    "send read write get list create delete update search fetch execute run post upload"
+    " download transfer pay call make open email mail query push merge add set"
+)
+_COMMAND = re.compile(
+    r"\b(?:curl|wget|iwr|Invoke-WebRequest)\b[^|\n]{1,200}\|\s{0,3}(?:sudo )?(?:ba|z|da)?sh\b"
+    r"|\b(?:curl|wget)\b[^\n;&]{1,200}(?:&&|;) {0,3}(?:(?:ba|z)?sh|chmod|python3?) "
+    r"|\$\( {0,3}(?:curl|wget)\b"
+    r"|\bbash -i >& ?/dev/tcp/|\bnc(?:at)? (?:-\w{1,4} ){1,3}\S{1,80} \d{2,5}\b|/dev/tcp/\d"
+    r"|\brm -rf (?:/|~|\$HOME)(?=[\s'\"`;&|]|$)|\bIEX ?\(New-Object|:\(\)\{ ?:\|:& ?\};:"
+    r"|\bcat (?:~|/)[\w./~-]{0,80}(?:id_rsa|passwd|shadow|credentials)\b[^|\n]{0,80}"
+    r"\| {0,3}(?:curl|nc|base64)\b"
+    r"|\beval\( {0,3}(?:await )?(?:fetch|atob|requests?\.get|require|urlopen|base64)\b"
+    r"|\bchmod 777 /(?=\s|$)|\bmkfs\.|\bdd if=/dev/(?:zero|random) of=/dev/"
+)
+
+
+def foreign(text: str, within: Ideas, own: Set[str], elsewhere: Set[str] = frozenset()) -> None:
+    """Enters the names of tools that the list does not hold as the idea FOREIGN, and those that are
+    known to stand on another server as ELSEWHERE too."""
+    spans, known = [], []
+    for found in _COINED.finditer(text):
+        name = found[0]
+        if name in own:
+            continue
+        span = within.words.at(found.start()), within.words.at(found.end() - 1)
+        if span[0] >= 0 and name in elsewhere:
+            known.append(span)
+        if span[0] >= 0 and (name in elsewhere or _is_tool(name)):
+            spans.append(span)
+    for idea, where in (("FOREIGN", spans), ("ELSEWHERE", known)):
+        if where:
+            within.found[idea] = where
+
+
+def identifiers(text: str) -> Iterator[str]:
+    """Whatever may be the name of a tool or parameter."""
+    yield from (found[0] for pattern in (_COINED, PLAIN) for found in pattern.finditer(text))
+
+
+def _is_tool(name: str) -> bool:
+    """Whether a name that no known list holds reads as a tool's."""
+    return name.islower() and not _VERBS.isdisjoint(name.replace("-", "_").split("_"))
+
+
+def addresses(text: str, within: Ideas) -> None:
+    """Enters mail addresses, URLs, phone numbers and wallets as the idea ADDRESS."""
+    spans = []
+    for found in _ADDRESS.finditer(text):
+        first, last = within.words.at(found.start()), within.words.at(found.end() - 1)
+        if 0 <= first <= last:
+            spans.append((first, last))
+    if spans:
+        within.found["ADDRESS"] = spans
+
+
+def commands(text: str, within: Ideas) -> Iterator[Hit]:
+    """Shell commands that no honest description tells a model to run."""
+    found = _COMMAND.search(text)
+    if not found:
+        return
+    at = max(0, within.words.at(found.start()))
+    mentioned = sentence_holds(("DETECTS", "NEG"), within, at, 14)
+    yield hit(COMMAND, found.start(), found.end(), MEDIUM if mentioned else HIGH)

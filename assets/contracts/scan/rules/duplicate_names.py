@@ -1,0 +1,48 @@
+"""Neighbours: names within one list that are the same, or look the same.
+
+What belongs here: comparing the tool names of one list. What does not: names on other servers,
+which the list does not show.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from assets.contracts.scan.finding import HIGH, LOW, MEDIUM, Hit, hit, rule
+from assets.contracts.scan.rules.lookalike import latin, skeleton
+
+_SOURCE = "Invariant Labs 2025, tool shadowing; MCP specification, tool names are unique"
+
+SAME = rule(
+    "name_collision", MEDIUM, "names",
+    "another tool of the list has the same name: which one is called is undefined", _SOURCE,
+)  # fmt: skip
+ALIKE = rule(
+    "name_lookalike", HIGH, "names",
+    "the name looks like that of another tool in the list", _SOURCE,
+)  # fmt: skip
+
+
+def neighbours(names: Sequence[str]) -> Iterator[tuple[int, Hit]]:
+    """(index of the tool, hit) for every name but the first of those that look the same."""
+    seen: dict[str, int] = {}
+    shapes: dict[str, int] = {}
+    for index, name in enumerate(names):
+        if not name:
+            continue
+        if name in seen:
+            yield index, hit(SAME, 0, len(name))
+            continue
+        seen[name] = index
+        shape = skeleton(name)
+        first = shapes.setdefault(shape, index) if shape else index
+        if first != index:
+            severity = _severity(names[first], name)
+            why = "" if severity == HIGH else "differs from another tool's name in little"
+            yield index, hit(ALIKE, 0, len(name), severity, why)
+
+
+def _severity(one: str, other: str) -> str:
+    """Letters of another script deceive; case, separators or digits are mostly poor taste."""
+    if latin(one.casefold()) == latin(other.casefold()) and one.casefold() != other.casefold():
+        return HIGH
+    plain = ["".join(char for char in name.casefold() if char.isalnum()) for name in (one, other)]
+    return LOW if plain[0] == plain[1] else MEDIUM

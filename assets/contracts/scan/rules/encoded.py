@@ -1,0 +1,126 @@
+"""Encoded: text within text: Base64, hex, percent signs, escapes, entities, tags, turned round.
+
+What belongs here: finding runs that decode to text, and decoding them.
+What does not: judging what came out (`engine.py` runs the rules over it).
+"""
+
+import base64
+import binascii
+import codecs
+import html
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from assets.contracts.scan.finding import HIGH, LOW, Hit, rule
+from assets.contracts.scan.rules.hidden import decoded_tags
+
+DECODED_CAP = 16_384
+_RUNS_CAP = 16  # runs of one kind that are decoded in one text
+
+INSTRUCTION = rule(
+    "encoded_instruction", HIGH, "encoded",
+    "holds encoded text that gives orders once it is decoded",
+    "OWASP LLM01:2025, payload obfuscation",
+)  # fmt: skip
+DECODE = rule(
+    "encoded_text", LOW, "encoded",
+    "holds encoded text in words", "OWASP LLM01:2025, payload obfuscation",
+)  # fmt: skip
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{24,}={0,2}")
+_HEX = re.compile(r"(?:0x)?[0-9A-Fa-f]{32,}|(?:\\x[0-9A-Fa-f]{2}){8,}|(?:[0-9A-Fa-f]{2}[ :,]){12,}")
+_PERCENT = re.compile(r"(?:%[0-9A-Fa-f]{2}[\w.~-]{0,24}){4,}")
+_ESCAPES = re.compile(r"(?:\\u[0-9A-Fa-f]{4}){5,}")
+_ENTITIES = re.compile(r"(?:&#x?[0-9A-Fa-f]{1,6};){5,}")
+_NOT_HEX = re.compile(r"0x|\\x|[ :,]")
+_ROT13 = re.compile(r"rot[ -]?13", re.IGNORECASE)
+_REVERSED = re.compile(r"\brevers|\bbackward|\bmirror", re.IGNORECASE)
+_TWO_WORDS = re.compile(
+    r"(?<![^\W\d_])[^\W\d_]{2,}+ [^\W\d_]{2}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{4}"
+)
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """What a run of the text decodes to. plain: whether it reads as words on its own."""
+
+    start: int
+    end: int
+    text: str
+    plain: bool
+
+
+def decoded(text: str) -> Iterator[Decoded]:
+    """Every run of a text that decodes to readable text."""
+    if len(text) >= 15:
+        for pattern, decode in (
+            (_BASE64, _base64),
+            (_HEX, _hex),
+            (_PERCENT, unquote),
+            (_ESCAPES, _escapes),
+            (_ENTITIES, html.unescape),
+        ):
+            yield from _runs(text, pattern, decode)
+    smuggled = decoded_tags(text)
+    if smuggled:
+        yield Decoded(0, len(text), smuggled[:DECODED_CAP], False)
+    if _ROT13.search(text):
+        yield Decoded(0, len(text), codecs.encode(text[:DECODED_CAP], "rot13"), False)
+    if _REVERSED.search(text):
+        yield Decoded(0, len(text), text[:DECODED_CAP][::-1], False)
+
+
+def _runs(text: str, pattern: re.Pattern[str], decode: object) -> Iterator[Decoded]:
+    for count, run in enumerate(pattern.finditer(text)):
+        if count == _RUNS_CAP:
+            return
+        out = decode(run[0][:DECODED_CAP])  # type: ignore[operator]
+        if out and out != run[0] and _readable(out):
+            yield Decoded(run.start(), run.end(), out, _TWO_WORDS.search(out) is not None)
+
+
+def _base64(run: str) -> str:
+    body = run.rstrip("=").replace("-", "+").replace("_", "/")
+    body = body[: len(body) // 4 * 4] if len(body) % 4 == 1 else body
+    try:
+        data = base64.b64decode(body + "=" * (-len(body) % 4))
+    except (binascii.Error, ValueError):
+        return ""
+    return _text(data)
+
+
+def _hex(run: str) -> str:
+    digits = _NOT_HEX.sub("", run)
+    return _text(bytes.fromhex(digits[: len(digits) // 2 * 2]))
+
+
+def _escapes(run: str) -> str:
+    return "".join(chr(int(part, 16)) for part in run.split("\\u")[1:])
+
+
+def _text(data: bytes) -> str:
+    for encoding in ("utf-8", "utf-16-le") if b"\x00" in data else ("utf-8",):
+        try:
+            return data.decode(encoding)
+        except UnicodeDecodeError:
+            continue
+    # The run may have begun or ended amid letters of its neighbours.
+    return data.decode("utf-8", "ignore") if data.isascii() else ""
+
+
+def _readable(text: str) -> bool:
+    head = text[:400]
+    odd = sum(unicodedata.category(char) in ("Cc", "Cn", "Co", "Cs") for char in head)
+    return len(head) >= 6 and odd - head.count("\n") <= len(head) // 20
+
+
+def encoded_hit(found: Decoded, worst: str) -> Hit | None:
+    """The hit of a decoded run. worst: the gravest severity of the rules on what it says."""
+    if worst in ("high", "medium"):
+        return Hit(INSTRUCTION, found.start, found.end, HIGH)
+    if found.plain:
+        return Hit(DECODE, found.start, found.end, LOW)
+    return None

@@ -1,0 +1,154 @@
+"""Hidden: characters that a person does not see and a model reads.
+
+What belongs here: tag characters, direction marks, zero-width characters, variation selectors,
+control characters and terminal escapes, names spelled with look-alike letters.
+What does not: reading the words below the disguise (`words.py`), and cleaning texts for show
+(`assets/marketplaces/normalise.py`).
+"""
+
+import re
+from collections.abc import Iterator
+
+import regex
+
+from assets.contracts.scan.finding import HIGH, LOW, MEDIUM, Hit, hit, rule
+from assets.contracts.scan.rules.lookalike import disguised
+
+_TR36 = "Unicode TR 36 and UTS 39; Boucher and Anderson 2021, Trojan Source"
+
+TAGS = rule(
+    "hidden_tags", HIGH, "hidden",
+    "holds tag characters, which show nothing and spell text to a model",
+    "Goodside 2024, ASCII smuggling",
+)  # fmt: skip
+BIDI = rule(
+    "bidi_override", HIGH, "hidden",
+    "reorders text on the screen: what is read is not what is shown", _TR36,
+)  # fmt: skip
+ZERO = rule(
+    "zero_width", MEDIUM, "hidden",
+    "holds characters without width within words or in a row", _TR36,
+)  # fmt: skip
+SELECTORS = rule(
+    "variation_selectors", HIGH, "hidden",
+    "holds variation selectors in a row, which can carry any bytes unseen",
+    "Butler 2025, smuggling data through variation selectors",
+)  # fmt: skip
+ANSI = rule(
+    "terminal_escape", HIGH, "hidden",
+    "holds terminal escapes, which hide or rewrite what a person sees",
+    "Trail of Bits, deceiving users with ANSI terminal codes in MCP, 2025",
+)  # fmt: skip
+CONTROL = rule(
+    "control_character", MEDIUM, "hidden",
+    "holds control characters", "Unicode TR 36",
+)  # fmt: skip
+HOMOGLYPH = rule(
+    "lookalike_letters", MEDIUM, "hidden",
+    "spells a word with letters of another script that look Latin", _TR36,
+)  # fmt: skip
+
+_TAG_RUN = re.compile("[\U000e0000-\U000e007f]+")
+_FLAG = "\U0001f3f4"  # black flag: tags behind it choose a region's flag
+_OVERRIDE = re.compile("[\u202a\u202b\u202d\u202e]")
+_ISOLATE = re.compile("[\u2066-\u2068]")
+_RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
+_ZERO_RUN = re.compile(
+    "[\u200b-\u200d\u2060-\u2064\u206a-\u206f\ufeff\u180e\u00ad\u034f\u3164\u115f\u1160]+"
+)
+_SELECTOR_RUN = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]{2,}|[\U000e0100-\U000e01ef]")
+_HAN = regex.compile(r"\p{Han}")
+_JOINED = regex.compile(
+    r"(?<=[\p{Extended_Pictographic}\p{Emoji_Modifier}\ufe0f])\u200d(?=\p{Extended_Pictographic})"
+    r"|(?<=[\p{Arabic}\p{Devanagari}\p{Bengali}\p{Gurmukhi}\p{Gujarati}\p{Oriya}\p{Tamil}\p{Telugu}"
+    r"\p{Kannada}\p{Malayalam}\p{Sinhala}\p{Khmer}\p{Myanmar}\p{Mongolian}\p{Syriac}])[\u200c\u200d]"
+)
+_ESCAPE = re.compile("\x1b[\\[\\]()PX^_c78=>]|\x9b|\x1b")
+_WRITTEN_ESCAPE = re.compile(r"\\(?:x1b|u001b|033|e)\[[0-9;]{0,16}[A-Za-z]")
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x84\x86-\x9a\x9c-\x9f]")
+_WORD = re.compile(r"[^\W_]{2,64}")
+_LONG_RUN = 6  # zero-width characters in a row that can only be a code
+
+
+def hidden(text: str, role: str) -> Iterator[Hit]:
+    """All hits of a text; plain ASCII takes one look."""
+    if text.isascii():
+        if not text.isprintable():
+            yield from _controls(text)
+        elif "\\" in text:
+            yield from _written(text)
+        return
+    yield from _controls(text)
+    yield from _written(text)
+    for found in _TAG_RUN.finditer(text):
+        if not text[: found.start()].endswith(_FLAG) or len(found[0]) > 8:
+            yield hit(TAGS, *found.span())
+            break
+    yield from _directions(text)
+    yield from _zero_width(text)
+    yield from _selectors(text)
+    yield from _letters(text, role)
+
+
+def decoded_tags(text: str) -> str:
+    """The ASCII text that tag characters spell, "" without any."""
+    if text.isascii():
+        return ""
+    return "".join(chr(ord(char) - 0xE0000) for run in _TAG_RUN.findall(text) for char in run)
+
+
+def _controls(text: str) -> Iterator[Hit]:
+    found = _ESCAPE.search(text)
+    if found:
+        yield hit(ANSI, *found.span())
+    found = _CONTROL.search(text)
+    if found:
+        # A backspace or a lone carriage return rewrites the line that a person reads.
+        yield hit(CONTROL, *found.span(), severity=HIGH if found[0] in "\x08\x7f" else "")
+
+
+def _written(text: str) -> Iterator[Hit]:
+    found = _WRITTEN_ESCAPE.search(text)
+    if found:
+        yield hit(ANSI, *found.span(), severity=LOW, why="writes a terminal escape out as text")
+
+
+def _directions(text: str) -> Iterator[Hit]:
+    found = _OVERRIDE.search(text)
+    natural = _RIGHT_TO_LEFT.search(text)
+    if found:
+        yield hit(
+            BIDI, *found.span(), severity=LOW if natural and found[0] in "\u202a\u202b" else ""
+        )
+    found = _ISOLATE.search(text)
+    if found and not natural:
+        yield hit(BIDI, *found.span(), severity=MEDIUM)
+
+
+def _zero_width(text: str) -> Iterator[Hit]:
+    needed = {found.start() for found in _JOINED.finditer(text)}
+    for found in _ZERO_RUN.finditer(text):
+        start, end = found.span()
+        if all(at in needed for at in range(start, end)) or (start == 0 and found[0] == "\ufeff"):
+            continue
+        before, after = text[start - 1 : start], text[end : end + 1]
+        inside = before.isalnum() and after.isalnum() and found[0].strip("\u00ad")
+        long = end - start >= _LONG_RUN
+        yield hit(ZERO, start, end, severity=HIGH if long else MEDIUM if inside else LOW)
+        break
+
+
+def _selectors(text: str) -> Iterator[Hit]:
+    for found in _SELECTOR_RUN.finditer(text):
+        start, end = found.span()
+        if end - start == 1 and _HAN.match(text[start - 1 : start]):
+            continue
+        yield hit(SELECTORS, start, end, severity="" if end - start > 2 else MEDIUM)
+        break
+
+
+def _letters(text: str, role: str) -> Iterator[Hit]:
+    for found in _WORD.finditer(text):
+        if disguised(found[0], wholly=role == "name"):
+            yield hit(HOMOGLYPH, *found.span(), severity=HIGH if role == "name" else "")
+            break

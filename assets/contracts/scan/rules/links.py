@@ -1,0 +1,155 @@
+"""Links: addresses that carry data away, pretend to be others, or run code.
+
+What belongs here: judging the URLs and Markdown images of one text.
+What does not: requesting them. Nothing here opens a connection or resolves a name.
+"""
+
+import ipaddress
+import re
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from assets.contracts.scan.finding import HIGH, LOW, MEDIUM, Hit, hit, rule
+from assets.contracts.scan.text.normalise import word_set, words
+
+IMAGE = rule(
+    "image_with_data", HIGH, "exfiltration",
+    "an image whose address carries data: showing it sends the data",
+    "Rehberger 2023, data exfiltration by Markdown images",
+)  # fmt: skip
+CARRIES = rule(
+    "link_with_data", HIGH, "exfiltration",
+    "an address with a place for secrets or for the conversation",
+    "Rehberger 2023, data exfiltration by links",
+)  # fmt: skip
+CATCHER = rule(
+    "request_catcher", MEDIUM, "link",
+    "names a service that records whatever is sent to it",
+    "Cisco MCP scanner, data exfiltration class, 2025",
+)  # fmt: skip
+SCHEME = rule(
+    "code_link", HIGH, "link",
+    "a link that runs code when it is followed", "OWASP, cross-site scripting",
+)  # fmt: skip
+DISGUISED = rule(
+    "disguised_link", MEDIUM, "link",
+    "an address that hides its host: user information, look-alike letters, a number", "UTS 39",
+)  # fmt: skip
+INTERNAL = rule(
+    "internal_address", MEDIUM, "link",
+    "names the address at which a cloud hands out credentials",
+    "OWASP, server-side request forgery",
+)  # fmt: skip
+
+_URL = re.compile(r"\b(?:https?|ftp|wss?)://[^\s<>\"'`|\\^]{1,2000}", re.IGNORECASE)
+_IMAGE = re.compile(r"!\[[^\]\n]{0,200}\]\(\s{0,4}(https?://[^\s)]{1,2000})", re.IGNORECASE)
+_HTML_IMAGE = re.compile(
+    r"<(?:img|iframe|script)\s[^>]{0,200}?src\s?=\s?[\"']?(https?://[^\s\"'>]{1,2000})",
+    re.IGNORECASE,
+)
+_CODE = re.compile(
+    r"\b(?:javascript|vbscript):\s{0,3}[a-z(\[!~]|\bdata:text/html[,;]", re.IGNORECASE
+)
+_SLOT = re.compile(r"[=/?&]\$?(?:\{\{?|<|\[|%7B|\$)([\w .'-]{1,60})")
+_BARE_SLOT = re.compile(r"[?&][\w-]{1,40}=([A-Z][A-Z_]{3,40})(?![\w-])")
+_PERSONAL = word_set(
+    "secret secrets password passwords conversation history chat prompt env environ"
+    " environment context credentials cookie cookies ssh transcript messages memory contents"
+    " exfil stolen instructions reasoning keys base64 encoded dump summary result output data"
+)
+_FIRM = _PERSONAL - {
+    "summary",
+    "result",
+    "output",
+    "data",
+    "context",
+    "contents",
+    "history",
+    "memory",
+    "messages",
+    "env",
+    "environment",
+    "encoded",
+    "keys",
+    "chat",
+    "base64",
+    "prompt",
+}
+_CATCHERS = (
+    "webhook.site", "requestbin", "pipedream.net", "ngrok", "interact.sh", "oast.", "oastify.com",
+    "burpcollaborator", "beeceptor.com", "hookbin.com", "dnslog.", "canarytokens", "requestcatcher",
+    "serveo.net", "trycloudflare.com", "transfer.sh", "ceye.io", "loca.lt", "localhost.run",
+    "webhook.cool", "postb.in", "mockbin", "pastebin.com", "0x0.st", "file.io", "paste.ee",
+)  # fmt: skip
+_METADATA = ("169.254.169.254", "metadata.google.internal", "100.100.100.200", "fd00:ec2::254")
+_LINKS_CAP = 64
+
+
+def links(text: str) -> Iterator[Hit]:
+    """All hits of the addresses in a text."""
+    found = _CODE.search(text)
+    if found:
+        in_link = text[: found.start()].rstrip(" \"'").endswith(("](", "href=", "src="))
+        yield hit(SCHEME, *found.span(), severity="" if in_link else MEDIUM)
+    for name in _METADATA:
+        at = text.find(name)
+        if at >= 0:
+            yield hit(INTERNAL, at, at + len(name))
+            break
+    if "://" not in text:
+        return
+    for pattern in (_IMAGE, _HTML_IMAGE):
+        for image in pattern.finditer(text):
+            if _slot(image[1]):
+                yield hit(IMAGE, *image.span())
+    for count, url in enumerate(_URL.finditer(text)):
+        if count == _LINKS_CAP:
+            break
+        yield from _judged(url[0].rstrip(".,;:!?)]}'\""), url[0], url.start())
+
+
+def hosts(text: str) -> set[str]:
+    """The hosts of all addresses in a text."""
+    return {host for url in _URL.findall(text)[:_LINKS_CAP] if (host := _host(url))}
+
+
+def _judged(url: str, full: str, start: int) -> Iterator[Hit]:
+    end = start + len(url)
+    slot = _slot(full)
+    host = _host(url)
+    caught = any(name in host for name in _CATCHERS)
+    if slot and (caught or not _FIRM.isdisjoint(slot)):
+        yield hit(CARRIES, start, start + len(full))
+    elif caught:
+        yield hit(CATCHER, start, end)
+    authority = url.split("://", 1)[1].split("/", 1)[0]
+    name, at, _ = authority.partition("@")
+    if at and "." in name:
+        yield hit(DISGUISED, start, end)
+    elif host.startswith("xn--") or ".xn--" in host or not host.isascii():
+        yield hit(DISGUISED, start, end, severity=LOW)
+    elif host.isdigit() or host.startswith("0x") or _public_number(host):
+        yield hit(DISGUISED, start, end, severity=LOW if "." in host else MEDIUM)
+
+
+def _slot(url: str) -> set[str]:
+    """Words of the places in an address that wait for personal data."""
+    named = [found[1] for found in _SLOT.finditer(url)]
+    named += [found[1] for found in _BARE_SLOT.finditer(url)]
+    return {
+        word for name in named for word in words(name, name=True).words if word in _PERSONAL
+    } | {word for name in named for word in words(name.lower()).words if word in _PERSONAL}
+
+
+def _host(url: str) -> str:
+    try:
+        return (urlsplit(url).hostname or "").casefold()
+    except ValueError:
+        return ""
+
+
+def _public_number(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_global
+    except ValueError:
+        return False

@@ -1,0 +1,102 @@
+"""Texts: every string of one tool that a model may read, each with its JSON pointer.
+
+What belongs here: the walk over any JSON value, within limits that are reported when they bite.
+What does not: what the strings mean.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from assets.contracts.scan.text.normalise import word_set
+
+TEXT_CAP = 65_536  # characters read of one string
+FIELD_CAP = 20_000  # strings read of one tool
+TOTAL_CAP = 1_000_000  # characters read of one tool
+DEPTH_CAP = 96
+POINTER_CAP = 1_000
+
+# Names that the format itself gives: as member names they say nothing.
+_KEYWORDS = word_set(
+    "type properties required description title default enum const examples items anyOf oneOf"
+    " allOf format pattern minimum maximum minLength maxLength additionalProperties $schema"
+    " $ref $defs definitions name inputSchema outputSchema annotations readOnlyHint"
+    " destructiveHint idempotentHint openWorldHint parameters nullable minItems maxItems not"
+    " if then else"
+)
+_PROSE = frozenset(("description", "title", "$comment", "markdownDescription"))
+
+
+@dataclass(frozen=True)
+class Text:
+    """One string. role: "name" (of a tool or member), "prose" or "data" (enum, default, …).
+    parameter: the nearest property name above it, "" outside of schemas."""
+
+    field: str
+    text: str
+    role: str
+    parameter: str = ""
+
+
+@dataclass
+class Read:
+    """What was read of one tool, and which limits cut it short."""
+
+    texts: list[Text]
+    capped: list[tuple[str, str]]  # (field, what was cut)
+
+
+def read(tool: Any) -> Read:
+    """All strings of any JSON value; members first to last, parents before children."""
+    out = Read([], [])
+    total = 0
+    for text in _walk(tool, out):
+        if len(out.texts) >= FIELD_CAP or total >= TOTAL_CAP:
+            out.capped.append((text.field, "more text than is read of one tool"))
+            break
+        if len(text.text) > TEXT_CAP:
+            out.capped.append((text.field, f"{len(text.text)} characters, {TEXT_CAP} read"))
+            text = Text(text.field, text.text[:TEXT_CAP], text.role, text.parameter)
+        total += len(text.text)
+        out.texts.append(text)
+    return out
+
+
+def _walk(tool: Any, out: Read) -> Iterator[Text]:
+    # (value, pointer, the member's name, the property it belongs to, depth)
+    stack: list[tuple[Any, str, str, str, int]] = [(tool, "", "", "", 0)]
+    while stack:
+        value, at, key, parameter, depth = stack.pop()
+        if isinstance(value, str):
+            yield Text(at, value, _role(at, key), parameter)
+        elif not isinstance(value, Mapping | list | tuple):
+            continue
+        elif depth >= DEPTH_CAP:
+            out.capped.append((at, f"nested deeper than {DEPTH_CAP} levels"))
+        elif isinstance(value, Mapping):
+            named = key == "properties"
+            below = []
+            for name, child in value.items():
+                name = str(name)
+                field = _pointer(at, name)
+                if named or name not in _KEYWORDS:
+                    yield Text(field + "#", name, "name", name if named else parameter)
+                below.append((child, field, name, name if named else parameter, depth + 1))
+            stack.extend(reversed(below))
+        else:
+            stack.extend(
+                (value[i], _pointer(at, str(i)), key, parameter, depth + 1)
+                for i in range(len(value) - 1, -1, -1)
+            )
+
+
+def _pointer(at: str, name: str) -> str:
+    token = name.replace("~", "~0").replace("/", "~1")
+    pointer = f"{at}/{token}"
+    return pointer if len(pointer) <= POINTER_CAP else pointer[: POINTER_CAP - 1] + "…"
+
+
+def _role(at: str, key: str) -> str:
+    if at == "/name":
+        return "name"
+    return "prose" if key in _PROSE else "data"

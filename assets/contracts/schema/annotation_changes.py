@@ -1,0 +1,55 @@
+"""Hints: what a changed annotation of a tool means to a client that trusts it.
+
+Belongs here: the class of each annotation that differs. Pure functions.
+Does not belong here: texts (`scan/change.py`), schemas (`schema_diff.py`).
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from assets.contracts.schema.diff import Finding, step
+
+_HARMLESS = {"readOnlyHint": True, "destructiveHint": False, "openWorldHint": False}
+_PRESUMED = {  # what the protocol says a client must assume
+    "readOnlyHint": False,
+    "destructiveHint": True,
+    "idempotentHint": False,
+    "openWorldHint": True,
+}
+
+
+def annotation_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Finding]:
+    """The class of each hint that differs.
+
+    A promise of harmlessness that is withdrawn is suspicious, as clients let such tools run
+    unasked; so is one made against the tool's own word. Repeating a call may do harm once
+    `idempotentHint` is withdrawn: breaking. A first promise, or a default spelt out, is compatible.
+    """
+    found = []
+    for key in sorted(old.keys() | new.keys()):
+        was, now = old.get(key), new.get(key)
+        if key in old and key in new and was is now:
+            continue
+        if json.dumps(was, sort_keys=True) != json.dumps(now, sort_keys=True):
+            cls, why = _hint(key, was, now)
+            found.append(Finding(f"annotations{step(key)}", cls, why))
+    return found
+
+
+def _hint(key: str, was: Any, now: Any) -> tuple[str, str]:
+    told = f"{json.dumps(was)} became {json.dumps(now)}"[:200].replace("null", "nothing")
+    if key not in _PRESUMED:
+        return "wording", told
+    before = was if isinstance(was, bool) else _PRESUMED[key]
+    after = now if isinstance(now, bool) else _PRESUMED[key]
+    if before == after:
+        return "compatible", f"{told}: the same, spelt out or left to the default"
+    if key == "idempotentHint":
+        return ("breaking", f"{told}: a call may no longer be repeated") if before else (
+            "compatible", told)  # fmt: skip
+    if before == _HARMLESS[key]:
+        return "suspicious", f"{told}: it no longer promises to be harmless"
+    if isinstance(was, bool) and key != "openWorldHint":
+        return "suspicious", f"{told}: it calls itself harmless against its own word"
+    return "compatible", told

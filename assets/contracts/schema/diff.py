@@ -1,0 +1,331 @@
+"""How two versions of one JSON Schema differ, field by field, as a caller or a reader feels it.
+
+Belongs here: walking two schemas side by side, naming each field that differs, and its class. Pure
+functions.
+Does not belong here: the proof that nothing right became wrong (`acceptance.py`); tools, names and
+renames (`diff.py`).
+
+The proof decides: where everything that was right stays right, no field below is breaking; where
+that cannot be shown, at least one is. Paths are dotted (`inputSchema.properties.limit.maximum`,
+`…[]` for items); a name that is not plain stands in brackets, as JSON (`properties["a.b"]`).
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from assets.contracts.schema.containers import Scope, takes
+from assets.contracts.schema.safe_validation import dialect_of
+from assets.contracts.schema.shapes import Schema, alike, lost_references
+from assets.contracts.schema.step_budget import spend
+from assets.contracts.schema.subsumption import ASSERTING, Acceptance
+
+_PLAIN_NAME = re.compile(r"[\w$-]{1,60}")
+_WORDING = {
+    *("title", "description", "examples", "example", "deprecated", "$comment", "readOnly"),
+    *("writeOnly", "contentMediaType", "contentEncoding", "contentSchema", "$id", "$anchor"),
+}
+_ELSEWHERE = {"$ref", "$defs", "definitions", "properties", "required", "additionalProperties"}
+_GROUPS = (
+    ("minimum", "exclusiveMinimum"),
+    ("maximum", "exclusiveMaximum"),
+    ("contains", "minContains", "maxContains"),
+    ("if", "then", "else"),
+    ("items", "prefixItems", "additionalItems"),
+)
+_LISTS = ("anyOf", "oneOf", "allOf")
+_MAX_DEPTH = 16
+_MAX_NODES = 5_000
+_MAX_FIELDS = 200
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One field that differs. cls: breaking, compatible, wording or suspicious."""
+
+    path: str
+    cls: str
+    why: str
+
+
+def compare(old: Schema, new: Schema, label: str, *, results: bool = False) -> list[Finding]:
+    """Every difference of two schemas; [] when there is none.
+
+    By default as who fills the schema in: what was accepted and may be refused is breaking. With
+    `results` as who reads by it: what may come and could not come before is breaking, and so is a
+    field that is never there any more. `label` stands in front of each path.
+    """
+    if alike(old, new):
+        return []
+    walk = _Walk(old, new, results)
+    try:
+        found = list(walk.node(old, new, label, 0, top=True))[:_MAX_FIELDS]
+    except (TypeError, ValueError, AttributeError, KeyError, RecursionError):
+        # Strangers' schemas hold anything anywhere; what is no schema cannot be shown to be safe.
+        found = [Finding(label, "breaking", "it differs, and is malformed beyond comparison")]
+    found += _unusable(old, new, label)
+    return found or [Finding(label, "wording", "written in another way; it accepts the same")]
+
+
+def _unusable(old: Schema, new: Schema, label: str) -> list[Finding]:
+    """What speaks against the new schema as a whole, whatever its parts say."""
+    lost = lost_references(new) - lost_references(old)
+    if lost:
+        why = f"a $ref leads nowhere: {min(lost)[:80]}"
+        return [Finding(f"{label}.$ref", "breaking", why)]
+    before, after = dialect_of(old)[0], dialect_of(new)[0]
+    if before is not None and after is not None and before is not after:
+        return [Finding(label, "breaking", "it can only be read in another draft of JSON Schema")]
+    return []
+
+
+class _Walk:
+    def __init__(self, old_root: Schema, new_root: Schema, results: bool) -> None:
+        self.results = results
+        # The side whose values must stay right comes first: of results these are the new ones.
+        was, now = (new_root, old_root) if results else (old_root, new_root)
+        self.proof = Acceptance(was, now, calls=not results)
+        self._under: set[tuple[int, int]] = set()
+        self._left = _MAX_NODES
+
+    def node(
+        self, old: Any, new: Any, path: str, depth: int, top: bool = False
+    ) -> Iterator[Finding]:
+        """The findings at and below one schema, in line with the proof for the whole of it."""
+        spend()
+        was, now = self._turn(old, new)
+        was, now = self.proof.before(was), self.proof.after(now)
+        old, new = self._turn(was, now)
+        pair = (id(old), id(new))
+        if pair in self._under or self.proof.alike(was, now):
+            return
+        safe = self.proof.accepts(was, now, top=top)
+        self._left -= 1
+        if depth > _MAX_DEPTH or self._left < 0:
+            yield self._cut_short(path, safe)
+            return
+        self._under.add(pair)
+        found = list(self._fields(old, new, path, depth, top))
+        self._under.discard(pair)
+        if safe:
+            found = [self._eased(one) for one in found]
+        elif not any(one.cls == "breaking" for one in found):
+            own = {f"{path}.{key}" for key in old.keys() | new.keys()}
+            found = [_hardened(one) if one.path in own else one for one in found]
+            if not any(one.cls == "breaking" for one in found):
+                found.append(self._cut_short(path, safe))
+        yield from found
+
+    def _turn(self, old: Any, new: Any) -> tuple[Any, Any]:
+        return (new, old) if self.results else (old, new)
+
+    def _cut_short(self, path: str, safe: bool) -> Finding:
+        cls = "compatible" if safe else "breaking"
+        return Finding(path, cls, "it differs deeper inside" + ("" if safe else ", maybe stricter"))
+
+    def _eased(self, one: Finding) -> Finding:
+        # What is valid is not all: a reader misses a field, a server heeds a word of its own.
+        stays = one.path.endswith(".nullable") or (self.results and one.why == _GONE)
+        return replace(one, cls="compatible") if one.cls == "breaking" and not stays else one
+
+    def _fields(
+        self, old: Schema, new: Schema, path: str, depth: int, top: bool
+    ) -> Iterator[Finding]:
+        was, now = self._turn(old, new)
+        scope = self.proof.scope(was, now, top)
+        yield from _texts(old, new, path)
+        yield from self._properties(old, new, path, depth, scope)
+        done: set[str] = set()
+        for key in sorted((old.keys() | new.keys()) - _ELSEWHERE - _WORDING - {"default"}):
+            if key in done or _same_at(key, old, new):
+                continue
+            group = next((group for group in _GROUPS if key in group), (key,))
+            done.update(group)
+            if key == "type" and top and new.get(key) == old.get(key, "object"):
+                yield Finding(f"{path}.type", "compatible", "arguments are always an object")
+                continue
+            yield from self._group(group, old, new, path, depth, scope)
+
+    def _group(
+        self, group: tuple[str, ...], old: Schema, new: Schema, path: str, depth: int, scope: Scope
+    ) -> Iterator[Finding]:
+        """One keyword, or those that mean something only together."""
+        key = group[0]
+        if key == "items" and _mappings(old.get("items"), new.get("items")):
+            yield from self.node(old["items"], new["items"], f"{path}[]", depth + 1)
+            group = ("prefixItems",)
+        if key in _LISTS:
+            paired = list(self._paired(key, old, new, path, depth))
+            if paired:
+                yield from paired
+                return
+        differs = [k for k in group if not _same_at(k, old, new)]
+        if not differs:
+            return
+        was, now = self._turn(old, new)
+        asked = {k: now[k] for k in group if k in now}
+        kept = not asked or self.proof.accepts(was, asked, scope)
+        for keyword in differs:
+            cls = self._class(keyword, old, new, kept)
+            why = _told(old.get(keyword), new.get(keyword), keyword in old, keyword in new)
+            yield Finding(f"{path}.{keyword}", cls, why)
+
+    def _class(self, keyword: str, old: Schema, new: Schema, kept: bool) -> str:
+        if keyword == "nullable":  # OpenAPI's word: validators ignore it, servers do not
+            was, now = self._turn(old, new)
+            return "breaking" if was.get(keyword) and not now.get(keyword) else "compatible"
+        if keyword not in ASSERTING or (
+            keyword == "enum" and _same_set(old.get(keyword), new.get(keyword))
+        ):
+            return "wording"
+        return "compatible" if kept else "breaking"
+
+    def _paired(
+        self, key: str, old: Schema, new: Schema, path: str, depth: int
+    ) -> Iterator[Finding]:
+        """Alternatives one by one, where as many changed on either side."""
+        before, after = old.get(key), new.get(key)
+        if not isinstance(before, list) or not isinstance(after, list):
+            return
+        gone = [part for part in before if not any(alike(part, other) for other in after)]
+        come = [(i, p) for i, p in enumerate(after) if not any(alike(p, other) for other in before)]
+        if len(gone) == len(come) and len(before) == len(after):
+            for part, (place, other) in zip(gone, come, strict=True):
+                yield from self.node(part, other, f"{path}.{key}[{place}]", depth + 1)
+
+    def _properties(
+        self, old: Schema, new: Schema, path: str, depth: int, scope: Scope
+    ) -> Iterator[Finding]:
+        before, after = _properties_of(old), _properties_of(new)
+        needed, needs = _required(old), _required(new)
+        for name in sorted(before.keys() | after.keys() | needed | needs):
+            where = f"{path}.properties{step(name)}"
+            if name in before and name in after:
+                yield from self.node(before[name], after[name], where, depth + 1)
+            elif name in before:
+                yield self._gone(name, old, new, where, scope)
+            elif name in after:
+                yield self._come(name, old, new, where, scope, name in needs)
+                continue
+            if name in needs and name not in needed:
+                cls = "compatible" if self.results else "breaking"
+                yield Finding(f"{where}.required", cls, "it is required now")
+            elif name in needed and name not in needs and name in after:
+                cls = "breaking" if self.results else "compatible"
+                yield Finding(f"{where}.required", cls, "it is optional now")
+        yield from self._spare(old, new, path, depth)
+
+    def _gone(self, name: str, old: Schema, new: Schema, where: str, scope: Scope) -> Finding:
+        if self.results:
+            return Finding(where, "breaking", _GONE)
+        spare = new.get("additionalProperties")
+        if spare is None or spare is False:
+            kept = spare is None and (scope.after is None or name in scope.after)
+        else:
+            kept = self.proof.accepts(_properties_of(old)[name], spare)
+        cls = "compatible" if kept else "breaking"
+        return Finding(where, cls, "it is no longer declared" if kept else _GONE)
+
+    def _come(
+        self, name: str, old: Schema, new: Schema, where: str, scope: Scope, needed: bool
+    ) -> Finding:
+        if self.results:
+            spare = old.get("additionalProperties", True)
+            fits = self.proof.accepts(_properties_of(new)[name], spare)
+            why = "new in the result" + ("" if fits else ", which was closed to it")
+            return Finding(where, "compatible" if fits else "breaking", why)
+        if needed:
+            return Finding(where, "breaking", "new and required")
+        if takes(self.proof, name, old, new, scope):
+            return Finding(where, "compatible", "new and optional")
+        return Finding(where, "breaking", "any value could be given under this name; now it is set")
+
+    def _spare(self, old: Schema, new: Schema, path: str, depth: int) -> Iterator[Finding]:
+        key, before, after = (
+            "additionalProperties",
+            old.get("additionalProperties"),
+            new.get("additionalProperties"),
+        )
+        if alike(before, after):
+            return
+        where = f"{path}.{key}"
+        if _mappings(before, after):
+            yield from self.node(before, after, where, depth + 1)
+            return
+        was, now = self._turn(before, after)
+        if self.results or now is not None:
+            kept = self.proof.accepts(
+                True if was is None else was, True if now is None else now, Scope(None, None)
+            )
+        else:
+            kept = was is False  # explicit before and silent now: unknown arguments are flaws again
+        why = _told(before, after, before is not None, after is not None)
+        yield Finding(where, "compatible" if kept else "breaking", why)
+
+
+_GONE = "it is gone"
+
+
+def _texts(old: Schema, new: Schema, path: str) -> Iterator[Finding]:
+    for key in sorted((old.keys() | new.keys()) & (_WORDING | {"default"})):
+        if _same_at(key, old, new):
+            continue
+        why = _told(old.get(key), new.get(key), key in old, key in new)
+        if key == "default":
+            why += "; a call without it is still right but means something else"
+        cls = "compatible" if key == "default" else "wording"
+        yield Finding(f"{path}.{key}", cls, why)
+
+
+def _same_at(key: str, old: Schema, new: Schema) -> bool:
+    return (key in old) == (key in new) and alike(old.get(key), new.get(key))
+
+
+def _hardened(one: Finding) -> Finding:
+    if one.cls != "compatible" or one.path.endswith(".default"):
+        return one
+    return replace(one, cls="breaking", why=f"{one.why}; not shown to accept all that it did")
+
+
+def _properties_of(schema: Schema) -> Mapping[str, Any]:
+    found = schema.get("properties")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _required(schema: Schema) -> set[str]:
+    found = schema.get("required")
+    return {name for name in found if isinstance(name, str)} if isinstance(found, list) else set()
+
+
+def _mappings(*values: Any) -> bool:
+    return all(isinstance(value, Mapping) for value in values)
+
+
+def _same_set(old: Any, new: Any) -> bool:
+    if not isinstance(old, list) or not isinstance(new, list):
+        return False
+    return {json.dumps(v, sort_keys=True) for v in old} == {
+        json.dumps(v, sort_keys=True) for v in new
+    }
+
+
+def step(name: str) -> str:
+    """One name as a step of a path."""
+    if _PLAIN_NAME.fullmatch(name):
+        return f".{name}"
+    return f"[{json.dumps(name[:80], ensure_ascii=False)}]"
+
+
+def _told(old: Any, new: Any, had: bool, has: bool) -> str:
+    if not had:
+        return f"new: {_short(new)}"
+    if not has:
+        return f"{_short(old)} is gone"
+    return f"{_short(old)} became {_short(new)}"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return text if len(text) <= 60 else f"{text[:57]}…"

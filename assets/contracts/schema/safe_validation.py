@@ -1,0 +1,206 @@
+"""JSON Schema against hostile schemas: nothing is fetched, nothing runs without end.
+
+Belongs here: which draft a schema is written in, the sealed registry (a remote `$ref` is never
+followed), patterns with a time limit, every keyword as a step of the work (`work.py`), and the
+formats that are checked.
+Does not belong here: verdicts about a call (`validate.py`).
+"""
+
+import ipaddress
+import json
+import time as clock
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date, datetime, time
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+import regex
+from jsonschema import FormatChecker, exceptions, protocols, validators
+from referencing import Registry
+from referencing.exceptions import NoSuchResource
+
+from assets.contracts.schema.step_budget import spend, spend_seconds
+
+PATTERN_TIMEOUT_S = 0.1
+_REMEMBERED = 100_000  # characters of the longest schema that is remembered
+_DRAFT_7 = validators.Draft7Validator.META_SCHEMA
+_NEWER = (
+    *('"prefixItems"', '"dependentSchemas"', '"dependentRequired"', '"unevaluated', '"$dynamic'),
+    *('"minContains"', '"maxContains"', '"$anchor"', '"$vocabulary"'),
+)
+
+
+def dialect_of(schema: Mapping[str, Any]) -> tuple[Any, str | None]:
+    """(validator class, None), or (None, why no dialect accepts the schema)."""
+    try:
+        text = json.dumps(schema, sort_keys=True)
+        short = len(text) <= _REMEMBERED  # a night of huge ones would fill the memory
+        return _accepting_dialect(text) if short else _accepting_dialect.__wrapped__(text)
+    except (TypeError, ValueError, RecursionError) as error:
+        return None, f"the schema is not JSON: {error}"[:200]
+
+
+@lru_cache(maxsize=4096)
+def _accepting_dialect(text: str) -> tuple[Any, str | None]:
+    """The dialect `$schema` names, else 2020-12; older ones when only they accept the schema.
+
+    A contract carries no `$schema` (it is noise to a model), so a tuple-typed `items` or a boolean
+    `exclusiveMinimum` is recognised by being valid in its own draft only.
+    """
+    schema = json.loads(text)
+    if _plain(schema):
+        return _guarded(validators.Draft202012Validator), None
+    first = validators.validator_for(schema, default=validators.Draft202012Validator)
+    problem = None
+    for dialect in (first, validators.Draft7Validator, validators.Draft4Validator):
+        try:
+            dialect.check_schema(schema)
+            return _guarded(dialect), None
+        except exceptions.SchemaError as error:
+            where = ".".join(str(part) for part in error.absolute_path)
+            problem = problem or f"invalid schema at {where or '$'}: {error.message}"[:200]
+        except RecursionError:
+            problem = problem or "the schema is nested too deep"
+    return None, problem
+
+
+def _plain(schema: Mapping[str, Any]) -> bool:
+    """Whether the schema is one in every draft since 7. Its meta-schema is checked ten times faster
+    than 2020-12's; what it would not look into goes the long way."""
+    text = json.dumps(schema)
+    if "$schema" in schema or any(word in text for word in _NEWER):
+        return False
+    schema = {"definitions" if key == "$defs" else key: value for key, value in schema.items()}
+    return validators.Draft7Validator(_DRAFT_7).is_valid(schema) and not _tuples(schema)
+
+
+def _tuples(node: Any) -> bool:
+    """Whether an `items` holds a list somewhere, which only old drafts allow."""
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        if isinstance(current, Mapping):
+            if isinstance(current.get("items"), list):
+                return True
+            stack.extend(current.values())
+        elif isinstance(current, list):
+            stack.extend(current)
+    return False
+
+
+def _guarded_pattern(_: Any, pattern: str, instance: Any, __: Any) -> Iterator[Any]:
+    if isinstance(instance, str):
+        hit = _search(pattern, instance)
+        if hit is False:
+            yield exceptions.ValidationError(f"{instance[:60]!r} does not match {pattern[:80]!r}")
+        elif hit is None:
+            yield exceptions.ValidationError(
+                f"pattern {pattern[:80]!r} takes longer than {PATTERN_TIMEOUT_S} s on the value"
+            )
+
+
+def _search(pattern: str, text: str) -> bool | None:
+    """True / False, or None when the pattern backtracks beyond the time limit.
+
+    A pattern in another dialect (JavaScript's) that does not compile here forbids nothing.
+    """
+    begun = clock.perf_counter()
+    try:
+        return regex.search(pattern, text, timeout=PATTERN_TIMEOUT_S) is not None
+    except TimeoutError:
+        return None
+    except (regex.error, TypeError, ValueError, OverflowError, RecursionError):
+        return True
+    finally:
+        spend_seconds(clock.perf_counter() - begun)
+
+
+def _guarded_pattern_properties(
+    validator: protocols.Validator, patterns: Any, instance: Any, _: Any
+) -> Iterator[Any]:
+    if not isinstance(instance, Mapping):
+        return
+    for pattern, schema in patterns.items():
+        for name, value in instance.items():
+            if _search(pattern, name):
+                yield from validator.descend(value, schema, path=name, schema_path=pattern)  # type: ignore[attr-defined]
+
+
+@lru_cache(maxsize=16)
+def _guarded(base: Any) -> Any:
+    guarded = {"pattern": _guarded_pattern, "patternProperties": _guarded_pattern_properties}
+    checks = {**base.VALIDATORS, **guarded}
+    return validators.extend(base, {name: _counted(check) for name, check in checks.items()})
+
+
+def _counted(check: Callable[..., Any]) -> Callable[..., Any]:
+    """The check of a keyword as one step: `allOf` over `$ref`s can double at every level."""
+
+    def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
+        # Items that cannot be sorted are compared each with each.
+        unique = check is _UNIQUE and isinstance(instance, list)
+        spend(1 + len(instance) ** 2 // 10 if unique else 1)
+        return check(validator, value, instance, schema)
+
+    return counted
+
+
+_UNIQUE = validators.Draft202012Validator.VALIDATORS["uniqueItems"]
+
+
+def _refuse(uri: str) -> Any:
+    raise NoSuchResource(ref=uri)
+
+
+SEALED: Registry = Registry(retrieve=_refuse)  # type: ignore[call-arg]
+FORMATS = FormatChecker(formats=())
+
+
+def _format(name: str, parse: Any) -> None:
+    def check(value: Any) -> bool:
+        if isinstance(value, str):
+            parse(value)
+        return True
+
+    FORMATS.checks(name, raises=(ValueError,))(check)
+
+
+def _uri(value: str) -> None:
+    parts = urlsplit(value)
+    if not parts.scheme or not (parts.netloc or parts.path) or any(c.isspace() for c in value):
+        raise ValueError("no scheme")
+
+
+def _email(value: str) -> None:
+    local, _, domain = value.rpartition("@")
+    if not local or not domain or any(c.isspace() for c in value):
+        raise ValueError("no address")
+
+
+_format("date", date.fromisoformat)
+
+
+_format("date-time", lambda v: datetime.fromisoformat(v) if "T" in v or " " in v else int("x"))
+
+
+_format("time", time.fromisoformat)
+
+
+_format("uuid", uuid.UUID)
+
+
+_format("ipv4", ipaddress.IPv4Address)
+
+
+_format("ipv6", ipaddress.IPv6Address)
+
+
+_format("uri", _uri)
+
+
+_format("url", _uri)
+
+
+_format("email", _email)

@@ -1,7 +1,7 @@
 """The command `toolmill blast-radius`: what depends on a tool's contract.
 
 What belongs here: gathering what the rooms keep, and printing. What does not: following it
-(`assets/catalogue/blast_radius.py`).
+(`training/reporting/blast_radius.py`).
 """
 
 import json
@@ -15,7 +15,7 @@ from orchestration.settings import load_settings
 from orchestration.terminal import fail, print_json
 
 if TYPE_CHECKING:
-    from assets.catalogue.blast_radius import Made, Seen
+    from training.reporting.blast_radius import Made, Seen
     from warehouse.storage.tables import Tables
     from warehouse.store import Warehouse
 
@@ -29,9 +29,9 @@ def blast(
 ) -> None:
     """What was made of a tool: pairs, judgements, vectors, eval items, training sets, adapters,
     champions, the release. Exit 1 for an unknown tool, 2 where it is not plain which."""
-    from assets.catalogue.blast_radius import AmbiguousTool, UnknownTool, blast_radius, find_tool
     from assets.contracts.history.aliases import read_aliases
     from orchestration.resources import open_warehouse
+    from training.reporting.blast_radius import AmbiguousTool, UnknownTool, blast_radius, find_tool
 
     warehouse = open_warehouse(load_settings())
     names = read_aliases(warehouse.storage.tables).names
@@ -57,13 +57,13 @@ def contracts_seen(tables: "Tables") -> "Iterator[Seen]":
 
 def made_of(warehouse: "Warehouse") -> "Made":
     """What all rooms keep, as plain rows."""
-    from assets.catalogue.blast_radius import Made
     from assets.synthesis.rows import JUDGEMENTS, PAIRS
     from assets.vectors.index import VECTORS
     from training.evaluate import RETRIEVER_EVALUATION
     from training.evaluation.table import CALLER_EVALUATION
     from training.releases.champion import UNTRAINED, champion
     from training.releases.release import current_release
+    from training.reporting.blast_radius import Made
     from training.state import set_name
     from warehouse.storage.lance import LanceStore, vector_key
 

@@ -19,7 +19,7 @@ import polars as pl
 
 from assets.catalogue.disagreements import disagreements
 from assets.catalogue.identity import Component, components
-from assets.catalogue.keys import LEVELS
+from assets.catalogue.identity_keys import LEVELS
 from assets.marketplaces.listing import Listing
 from assets.servers.recipes.recipe import server_id
 from warehouse.storage.digest import canonical_json, digest

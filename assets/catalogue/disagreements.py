@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from assets.catalogue.identity import Member
-from assets.catalogue.keys import is_gateway
+from assets.catalogue.identity_keys import is_gateway
 from assets.marketplaces.launch.command import launch_args
 from assets.marketplaces.listing import Listing
 from warehouse.storage.digest import canonical_json

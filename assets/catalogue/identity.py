@@ -21,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from assets.catalogue.keys import (
+from assets.catalogue.identity_keys import (
     LEVELS,
     Keys,
     bare_name,

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from assets.catalogue.keys import LEVELS
+from assets.catalogue.identity_keys import LEVELS
 
 _SHOWN = 15  # rows of an example table
 _ESCAPED = str.maketrans({"|": "\\|", "\n": " ", "<": "&lt;", "`": "'", "[": "(", "]": ")"})

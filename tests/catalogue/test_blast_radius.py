@@ -9,14 +9,6 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from assets.catalogue.blast_radius import (
-    AmbiguousTool,
-    Made,
-    Target,
-    UnknownTool,
-    blast_radius,
-    find_tool,
-)
 from assets.contracts.canonical import tool_text
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.vectors.index import VECTORS, text_digest
@@ -28,6 +20,14 @@ from training.evaluate import RETRIEVER_EVALUATION
 from training.models import save_model
 from training.releases.champion import Champion
 from training.releases.release import make_release
+from training.reporting.blast_radius import (
+    AmbiguousTool,
+    Made,
+    Target,
+    UnknownTool,
+    blast_radius,
+    find_tool,
+)
 from training.training_set import TRAINING_SET
 from warehouse.storage.files import write_atomically
 from warehouse.storage.lance import LanceStore, vector_key

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.catalogue.identity import Component, components
-from assets.catalogue.keys import (
+from assets.catalogue.identity_keys import (
     name_key,
     package_key,
     repository_key,

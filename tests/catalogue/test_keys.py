@@ -1,6 +1,6 @@
 """Keys: what of a listing may join it to another."""
 
-from assets.catalogue.keys import keys_of
+from assets.catalogue.identity_keys import keys_of
 from assets.marketplaces.listing import Listing
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from assets.contracts.canonical import tool_text
 from assets.vectors.embed import MiniLM, base_path
-from assets.vectors.encoders.running import cores
+from assets.vectors.encoders.session import cores
 from benchmarks.shared_data import SHARED
 from training.metrics import bootstrap, paired
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.synthesis.byhand_files import Tools, UnreadableInput, lines, server_name
-from assets.vectors.summaries_offline import readable, summary_of
+from assets.synthesis.summaries.offline import readable, summary_of
 from serving.index import Source
 
 BY_HAND = "by hand"

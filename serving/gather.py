@@ -18,8 +18,8 @@ from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.firewall import firewall
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.synthesis.rows import JUDGEMENTS, PAIRS, accepted
+from assets.synthesis.summaries.summaries import SUMMARIES
 from assets.vectors.index import TOOL, VECTORS
-from assets.vectors.summaries import SUMMARIES
 from serving.index import Source, load_index
 from warehouse.store import Warehouse
 

@@ -13,10 +13,11 @@ from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.firewall import firewall
 from assets.marketplaces.adapters.private import NotApproved
 from assets.partitions import close_night_after, marketplaces
+from assets.synthesis.summaries.summaries import SUMMARIES, make_summaries, summary_flaws
 from assets.synthesis.writer import Writer
-from assets.vectors import confusables_report
-from assets.vectors.confusables import CONFUSABLES
-from assets.vectors.confusables import confusables as find_confusables
+from assets.vectors.confusables import report
+from assets.vectors.confusables.table import CONFUSABLES
+from assets.vectors.confusables.table import confusables as find_confusables
 from assets.vectors.embed import Embedder
 from assets.vectors.index import (
     INSTRUCTIONS,
@@ -27,7 +28,6 @@ from assets.vectors.index import (
     embed_texts,
     unit_norm_flaws,
 )
-from assets.vectors.summaries import SUMMARIES, make_summaries, summary_flaws
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
 from warehouse.llm.client import LLM
 from warehouse.progress import Lines
@@ -192,15 +192,15 @@ def confusables(
         ],
         plan=plan(_alike(previous), _alike(frame)),
         metadata={
-            **confusables_report.figures(rows, tools),
-            "table": dg.MetadataValue.md(confusables_report.markdown(rows, tools)),
+            **report.figures(rows, tools),
+            "table": dg.MetadataValue.md(report.markdown(rows, tools)),
             **({"plot": _drawn(rows, tools)} if rows else {}),
         },
     )
 
 
 def _drawn(rows: list[dict[str, Any]], tools: list[dict[str, Any]]) -> dg.MetadataValue:
-    return dg.MetadataValue.md(inlined(confusables_report.plot(rows, tools)))
+    return dg.MetadataValue.md(inlined(report.plot(rows, tools)))
 
 
 def _alike(frame: pl.DataFrame) -> dict[str, str]:

@@ -8,10 +8,10 @@ The default is MiniLM by ONNX Runtime: its vectors agree with the torch model to
 with its import of seconds, stays out of everything that serves (`benchmarks/bench_encoder.py`).
 """
 
-from assets.vectors.encoders.chosen import SPECS, open_embedder
+from assets.vectors.encoders.choose import SPECS, open_embedder
 from assets.vectors.encoders.embedder import BadEmbedder, Embedder, EmbeddingFailed
 from assets.vectors.encoders.minilm import MiniLM
-from assets.vectors.encoders.stored import (
+from assets.vectors.encoders.saved import (
     EncoderBroken,
     EncoderMissing,
     encoder_folder,

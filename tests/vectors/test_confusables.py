@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.contracts.canonical import contract, contract_digest, tool_text
-from assets.vectors.confusables import CONFUSABLES, confusables, hard_negatives
-from assets.vectors.confusables_apart import tells_apart
-from assets.vectors.confusables_clusters import ALIKE, CAP, TWIN, clusters, cosines
-from assets.vectors.confusables_report import figures, markdown, plot, shares
-from assets.vectors.confusables_sides import Rarity, Side
+from assets.vectors.confusables.clusters import ALIKE, CAP, TWIN, clusters, cosines
+from assets.vectors.confusables.distinguish import tells_apart
+from assets.vectors.confusables.report import figures, markdown, plot, shares
+from assets.vectors.confusables.sides import Rarity, Side
+from assets.vectors.confusables.table import CONFUSABLES, confusables, hard_negatives
 from tests.vectors.conftest import WordEmbedder
 
 Json = Any
@@ -130,8 +130,8 @@ def test_blocks_give_what_one_product_gives(monkeypatch: pytest.MonkeyPatch) -> 
     matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
     names = [f"n{i % 120}" for i in range(300)]
     whole = clusters(matrix, names)
-    monkeypatch.setattr("assets.vectors.confusables_clusters._ROWS", 7)
-    monkeypatch.setattr("assets.vectors.confusables_clusters._COLUMNS", 11)
+    monkeypatch.setattr("assets.vectors.confusables.clusters._ROWS", 7)
+    monkeypatch.setattr("assets.vectors.confusables.clusters._COLUMNS", 11)
     assert clusters(matrix, names) == whole
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from assets.contracts.defs import findings, snapshots
-from assets.vectors.confusables import CONFUSABLES
+from assets.synthesis.summaries.summaries import SUMMARIES
+from assets.vectors.confusables.table import CONFUSABLES
 from assets.vectors.defs import confusables, contract_vectors, server_summaries
-from assets.vectors.summaries import SUMMARIES
 from tests.contracts.world import MARKET, POISON, World, honest, poisoned
 from warehouse.store import Warehouse
 

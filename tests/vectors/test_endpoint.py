@@ -16,7 +16,7 @@ from assets.vectors.embed import (
     open_encoder,
     save_encoder,
 )
-from assets.vectors.encoders import wire
+from assets.vectors.encoders import http
 from assets.vectors.encoders.endpoint import EndpointEncoder
 from tests.vectors.embeddings_endpoint import Say, embeddings_endpoint, vector, vectors
 
@@ -84,7 +84,7 @@ def test_what_passes_is_tried_again(fault: Say) -> None:
 
 def test_a_try_waits_as_long_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
-    monkeypatch.setattr(wire.time, "sleep", waited.append)
+    monkeypatch.setattr(http.time, "sleep", waited.append)
     busy = Say({}, 429, {"retry-after": "17"})
     with embeddings_endpoint([busy, Say({}, 500), Say()]) as endpoint:
         opened(endpoint.url, dim=8, backoff_s=0.5).embed(["a"])
@@ -94,15 +94,15 @@ def test_a_try_waits_as_long_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("fault", "tries", "why"),
     [
-        (Say({}, 503), wire.ATTEMPTS, r"status 503 .*\(4 tries\).* run again later"),
+        (Say({}, 503), http.ATTEMPTS, r"status 503 .*\(4 tries\).* run again later"),
         (Say({}, 429, {"retry-after": "3600"}), 1, "asks to wait 3600 s"),
         (Say({"error": {"code": "insufficient_quota"}}, 429), 1, "pay for more"),
         (Say({"error": f"Incorrect API key: {KEY}"}, 401), 1, "status 401, .* mend the key"),
         (Say({"error": f"no model for {KEY}"}, 404), 1, "check base_url .* model's name"),
         (Say({"error": "input too long"}, 400), 1, "input too long.* the length that it takes"),
         (Say({}, 307, {"location": "http://127.0.0.1:9/"}), 1, "status 307"),
-        (Say(drop=True), wire.ATTEMPTS, "start the endpoint"),
-        (Say("half a {"), wire.ATTEMPTS, "with no JSON"),
+        (Say(drop=True), http.ATTEMPTS, "start the endpoint"),
+        (Say("half a {"), http.ATTEMPTS, "with no JSON"),
         (Say({"data": []}), 1, "expected one list of numbers for each text"),
         (Say({"data": None}), 1, "expected one list of numbers for each text"),
         (Say(["data"]), 1, "expected one list of numbers for each text"),

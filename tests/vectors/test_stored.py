@@ -21,7 +21,7 @@ from assets.vectors.embed import (
     open_encoder,
     save_encoder,
 )
-from assets.vectors.encoders import stored
+from assets.vectors.encoders import saved as stored
 from tests.vectors.conftest import WordEmbedder
 from tests.vectors.test_embed import TEXTS, adapter, lora
 

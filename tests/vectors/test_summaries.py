@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.contracts.canonical import contract, contract_digest
-from assets.vectors.summaries import SUMMARIES, make_summaries, summary_flaws
-from assets.vectors.summaries_asking import MOST_TOOLS
-from assets.vectors.summaries_offline import readable, summary_of
+from assets.synthesis.summaries.ask import MOST_TOOLS
+from assets.synthesis.summaries.offline import readable, summary_of
+from assets.synthesis.summaries.summaries import SUMMARIES, make_summaries, summary_flaws
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.vectors.conftest import snapshot
 from warehouse.ledger.ledger import Ledger

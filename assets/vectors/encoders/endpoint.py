@@ -25,7 +25,7 @@ from assets.vectors.encoders.embedder import (
     sound,
     unit,
 )
-from assets.vectors.encoders.wire import BACKOFF_S, Wire
+from assets.vectors.encoders.http import BACKOFF_S, Wire
 
 OPENAI = "https://api.openai.com/v1"
 OPENAI_KEY, OTHER_KEY = "OPENAI_API_KEY", "EMBEDDER_API_KEY"

@@ -9,7 +9,7 @@ from pathlib import Path
 from assets.vectors.encoders.bases import base_folder, base_name
 from assets.vectors.encoders.embedder import BadEmbedder
 from assets.vectors.encoders.graph import int8, onnx_graph
-from assets.vectors.encoders.running import FP32, INT8, PRECISIONS, OnnxEncoder
+from assets.vectors.encoders.session import FP32, INT8, PRECISIONS, OnnxEncoder
 from assets.vectors.encoders.weights import BASE, read_weights
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.vectors.encoders.embedder import BadEmbedder, Embedder, Savable
-from assets.vectors.encoders.running import MODEL, PRECISIONS, TOKENIZER, OnnxEncoder, cores
+from assets.vectors.encoders.session import MODEL, PRECISIONS, TOKENIZER, OnnxEncoder, cores
 from warehouse.storage.digest import sha256
 from warehouse.storage.files import locked, write_atomically
 

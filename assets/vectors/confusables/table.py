@@ -22,9 +22,9 @@ import numpy as np
 import polars as pl
 
 from assets.contracts.canonical import tool_text
-from assets.vectors.confusables_apart import tells_apart
-from assets.vectors.confusables_clusters import TWIN, clusters, cosines
-from assets.vectors.confusables_sides import Rarity, Side, flat, names_in
+from assets.vectors.confusables.clusters import TWIN, clusters, cosines
+from assets.vectors.confusables.distinguish import tells_apart
+from assets.vectors.confusables.sides import Rarity, Side, flat, names_in
 from assets.vectors.index import contract_of
 from warehouse.storage.digest import digest
 from warehouse.storage.tables import TableSpec

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from assets.vectors.confusables_sides import STOP, Rarity, Side, flat, one_line, stem, words_of
+from assets.vectors.confusables.sides import STOP, Rarity, Side, flat, one_line, stem, words_of
 
 Json = Any
 SERVER, NAME, EFFECT, REQUIRED, LIMITS, CLAUSE, WORDS, TAKES = (

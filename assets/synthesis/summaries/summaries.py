@@ -20,8 +20,7 @@ import polars as pl
 
 from assets.synthesis.prompts import prompt
 from assets.synthesis.rules.heeding import given_order
-from assets.vectors.index import contract_of
-from assets.vectors.summaries_asking import (
+from assets.synthesis.summaries.ask import (
     MOST_TOOLS,
     PROMPT,
     ROLE,
@@ -30,7 +29,8 @@ from assets.vectors.summaries_asking import (
     planned,
     row_of,
 )
-from assets.vectors.summaries_offline import offline_version, readable, summary_of
+from assets.synthesis.summaries.offline import offline_version, readable, summary_of
+from assets.vectors.index import contract_of
 from warehouse.llm.client import LLM, OFFLINE
 from warehouse.progress import Progress, Silent
 from warehouse.storage.digest import digest

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from assets.vectors.confusables import CONFUSABLE, TWINS
+from assets.vectors.confusables.table import CONFUSABLE, TWINS
 from warehouse.sanitize.markdown import cell, table
 
 _INK, _QUIET, _TWIN, _LOOK, _EVEN = "#1f2937", "#e5e7eb", "#2563eb", "#d97706", "#4b5563"

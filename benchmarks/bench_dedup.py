@@ -33,7 +33,7 @@ ABOVE = 0.95
 _OURS = """
 import json, resource, sys, time
 import numpy as np
-from assets.synthesis.rules.twins import twins
+from assets.synthesis.verify.checks.near_duplicates import twins
 vectors = np.load(sys.argv[1])
 began = time.perf_counter()
 found = twins([""] * len(vectors), vectors, float(sys.argv[2]))

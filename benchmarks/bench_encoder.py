@@ -56,7 +56,7 @@ def world() -> tuple[list[dict], dict[str, int]]:
     servers, pairs = SHARED / "smithery" / "servers.jsonl", sorted(SHARED.glob("corpus/pairs_A*"))
     if not (servers.exists() and pairs):
         return made_up()
-    from assets.synthesis.byhand_files import read_tools
+    from assets.synthesis.judging.adhoc.files import read_tools
 
     known = read_tools(servers).by_id
     at = {name: place for place, name in enumerate(known)}

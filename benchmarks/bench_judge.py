@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from assets.synthesis.byhand import judge_rows, verify_rows
-from assets.synthesis.byhand_files import read_rows, read_tools
-from assets.synthesis.judging.agreement import agreement, rank_correlation
+from assets.synthesis.common.policy import SynthesisPolicy
+from assets.synthesis.judging.adhoc.commands import judge_rows, verify_rows
+from assets.synthesis.judging.adhoc.files import read_rows, read_tools
 from assets.synthesis.judging.judge import offline_provider
-from assets.synthesis.policy import SynthesisPolicy
+from assets.synthesis.judging.trial.agreement import agreement, rank_correlation
 from assets.vectors.embed import MiniLM
 from benchmarks.judge_mutants import mutant_rates
 from benchmarks.judge_weights import crossed

@@ -61,7 +61,7 @@ def ours(url: str, path: Path, concurrency: int, folder: Path) -> None:
     """The arm of this project, in a process of its own; no arm counts its imports."""
     import openai  # noqa: F401
 
-    from assets.synthesis.answers import Requests
+    from assets.synthesis.common.role_schemas import Requests
     from warehouse.ledger.ledger import Ledger
     from warehouse.llm.client import LLM, Role
     from warehouse.storage.blobs import Blobs

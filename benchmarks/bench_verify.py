@@ -24,12 +24,12 @@ from typing import Any
 
 from assets.contracts.canonical import ContractError, contract, contract_digest
 from assets.contracts.validate import validate_call
-from assets.synthesis.judging.flaws import mutants
-from assets.synthesis.policy import SynthesisPolicy
-from assets.synthesis.reading import resolve
-from assets.synthesis.rules.filters import cosines, echo_finding
-from assets.synthesis.rules.grounding import STATED, Text, grade
-from assets.synthesis.rules.verify import verify
+from assets.synthesis.common.contract_reading import resolve
+from assets.synthesis.common.policy import SynthesisPolicy
+from assets.synthesis.judging.trial.flaws import mutants
+from assets.synthesis.verify.filters import cosines, echo_finding
+from assets.synthesis.verify.grounding.grounding import STATED, Text, grade
+from assets.synthesis.verify.verify import verify
 from benchmarks.shared_data import SHARED, require
 from warehouse.statistics import wilson
 from warehouse.storage.digest import digest

@@ -1,7 +1,7 @@
 """Mechanical mutants of a corpus's good rows: what rules and the offline judge catch of each kind.
 
 What belongs here: making and counting them. What does not: the corpus's own flawed rows
-(`bench_judge.py`), making one mutant (`assets/synthesis/judging/flaws.py`).
+(`bench_judge.py`), making one mutant (`assets/synthesis/judging/trial/flaws.py`).
 """
 
 import random
@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from assets.synthesis.byhand import _pair
-from assets.synthesis.byhand_files import Given, Tools
-from assets.synthesis.judging.flaws import mutants
+from assets.synthesis.common.policy import SynthesisPolicy
+from assets.synthesis.judging.adhoc.commands import _pair
+from assets.synthesis.judging.adhoc.files import Given, Tools
 from assets.synthesis.judging.judge import judge, offline_provider
-from assets.synthesis.policy import SynthesisPolicy
-from assets.synthesis.rules.verify_row import verify_row
+from assets.synthesis.judging.trial.flaws import mutants
+from assets.synthesis.verify.verify_row import verify_row
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM, Role
 from warehouse.statistics import wilson

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from assets.synthesis.byhand_files import Given, Tools
-from assets.synthesis.judging.plausible import _WEIGHTS, _signs, _values, weight
-from assets.synthesis.judging.rubric import _UNSTATED
-from assets.synthesis.rules.verify import verify
+from assets.synthesis.judging.adhoc.files import Given, Tools
+from assets.synthesis.judging.offline.plausible import _WEIGHTS, _signs, _values, weight
+from assets.synthesis.judging.offline.rubric import _UNSTATED
+from assets.synthesis.verify.verify import verify
 
 Json = Any
 

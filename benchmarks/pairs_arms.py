@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from assets.synthesis.judging.rubric import rule_judgement
-from assets.synthesis.lexicon import words_of
+from assets.synthesis.common.policy import SynthesisPolicy
+from assets.synthesis.common.tables import SINGLE, pair_id, text_of
+from assets.synthesis.judging.offline.rubric import rule_judgement
 from assets.synthesis.offline.choice import choose
 from assets.synthesis.offline.requests import STYLES, generate
-from assets.synthesis.policy import SynthesisPolicy
-from assets.synthesis.rows import SINGLE, pair_id, text_of
-from assets.synthesis.rules.filters import filtered
-from assets.synthesis.rules.verify import verify
+from assets.synthesis.verify.filters import filtered
+from assets.synthesis.verify.verify import verify
+from assets.vectors.lexicon import words_of
 from assets.vectors.near import Near
 
 Row = dict[str, Any]

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from assets.contracts.canonical import contract, contract_digest
-from assets.synthesis.byhand_files import Tools, read_tools
-from assets.synthesis.rules.languages import other_language
+from assets.synthesis.judging.adhoc.files import Tools, read_tools
+from assets.synthesis.verify.checks.languages import other_language
 from benchmarks.shared_data import SHARED
 from serving.byhand_source import read_source
 from training.split import TEST, split_of

@@ -57,7 +57,7 @@ def contracts_seen(tables: "Tables") -> "Iterator[Seen]":
 
 def made_of(warehouse: "Warehouse") -> "Made":
     """What all rooms keep, as plain rows."""
-    from assets.synthesis.rows import JUDGEMENTS, PAIRS
+    from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
     from assets.vectors.index import VECTORS
     from training.evaluate import RETRIEVER_EVALUATION
     from training.evaluation.table import CALLER_EVALUATION

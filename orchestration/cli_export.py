@@ -31,10 +31,10 @@ def export(
     """Write accepted pairs with their tools, split by server, and a dataset card."""
     from assets.contracts.quarantine.decisions import DecisionError
     from assets.contracts.quarantine.firewall import firewall
+    from assets.synthesis.common.tables import TASKS
     from assets.synthesis.export.formats import FORMATS
     from assets.synthesis.export.select import ALL, Choice, ExportError, held_by, moment
     from assets.synthesis.export.write import export as write_export
-    from assets.synthesis.rows import TASKS
     from orchestration.resources import open_warehouse
     from training.split import TEST, TRAIN, split_of
 

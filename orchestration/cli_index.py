@@ -98,7 +98,7 @@ def _encoder(retriever: Path | None, spec: str) -> "Embedder":
 
 def _instructions(path: Path) -> list[str]:
     """The queries of a file, read whole before anything is answered."""
-    from assets.synthesis.byhand_files import UnreadableInput, lines
+    from assets.synthesis.judging.adhoc.files import UnreadableInput, lines
 
     found = []
     for number, row in lines(path):

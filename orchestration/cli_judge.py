@@ -28,8 +28,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="a JSON line a row (the def
 @app.command()
 def verify(pairs: Pairs, tools: ToolsFile, as_json: AsJson = True) -> None:
     """Hold pairs against contracts by rules alone: accept, reject or unsure, in order."""
-    from assets.synthesis.byhand import verify_rows
-    from assets.synthesis.byhand_files import UnreadableInput, read_rows, read_tools
+    from assets.synthesis.judging.adhoc.commands import verify_rows
+    from assets.synthesis.judging.adhoc.files import UnreadableInput, read_rows, read_tools
     from orchestration.resources import embedder, writer
 
     settings = load_settings()
@@ -45,8 +45,8 @@ def verify(pairs: Pairs, tools: ToolsFile, as_json: AsJson = True) -> None:
 def judge(pairs: Pairs, tools: ToolsFile, as_json: AsJson = True) -> None:
     """Rules first, then the judge of the settings (`roles.judge`): a score from 1 to 10 and a
     verdict per pair. Without a model the judge is rules, and each line says so."""
-    from assets.synthesis.byhand import judge_rows
-    from assets.synthesis.byhand_files import UnreadableInput, read_rows, read_tools
+    from assets.synthesis.judging.adhoc.commands import judge_rows
+    from assets.synthesis.judging.adhoc.files import UnreadableInput, read_rows, read_tools
     from orchestration.resources import embedder, writer
 
     settings = load_settings()

@@ -36,9 +36,9 @@ def review(
     """
     from assets.contracts.history.snapshot import SNAPSHOTS
     from assets.partitions import MARKETPLACES
+    from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, contract_of
     from assets.synthesis.review.review import ReviewError, Sampled, open_review, report
     from assets.synthesis.review.server import Site, serve
-    from assets.synthesis.rows import JUDGEMENTS, PAIRS, contract_of
     from orchestration.resources import open_warehouse
 
     if marketplace is not None and marketplace not in MARKETPLACES:

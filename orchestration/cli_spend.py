@@ -1,6 +1,6 @@
 """The command `toolmill spend`: what was paid, for what, and per accepted pair.
 
-What belongs here: what it prints. What does not: the sums (`assets/synthesis/spend.py`).
+What belongs here: what it prints. What does not: the sums (`assets/synthesis/reporting/spend.py`).
 """
 
 import typer
@@ -15,8 +15,8 @@ app = typer.Typer(add_completion=False)
 def spend() -> None:
     """Print what every stage has cost: calls, tokens and US dollars, also per accepted pair and
     marketplace, and unknown attempts."""
-    from assets.synthesis.rows import JUDGEMENTS
-    from assets.synthesis.spend import accepted_pairs, spend_rows
+    from assets.synthesis.common.tables import JUDGEMENTS
+    from assets.synthesis.reporting.spend import accepted_pairs, spend_rows
     from orchestration.resources import open_warehouse
 
     warehouse = open_warehouse(load_settings())

@@ -14,8 +14,8 @@ import dagster as dg
 from assets.marketplaces.policy import CrawlPolicy
 from assets.partitions import MARKETPLACES
 from assets.servers.defs import Launcher
-from assets.synthesis.policy import SynthesisPolicy
-from assets.synthesis.writer import Writer
+from assets.synthesis.common.policy import SynthesisPolicy
+from assets.synthesis.writing.endpoints import Writer
 from assets.vectors.embed import Embedder, MiniLM
 from orchestration.launching import deploy_policy
 from orchestration.pipes import Place, Scripts

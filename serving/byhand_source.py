@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from assets.synthesis.byhand_files import Tools, UnreadableInput, lines, server_name
+from assets.synthesis.judging.adhoc.files import Tools, UnreadableInput, lines, server_name
 from assets.synthesis.summaries.offline import readable, summary_of
 from serving.index import Source
 

@@ -17,7 +17,7 @@ from assets.catalogue.catalogue import CATALOGUE
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.firewall import firewall
 from assets.servers.deploy.table import DEPLOYMENTS
-from assets.synthesis.rows import JUDGEMENTS, PAIRS, accepted
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, accepted
 from assets.synthesis.summaries.summaries import SUMMARIES
 from assets.vectors.index import TOOL, VECTORS
 from serving.index import Source, load_index

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from assets.synthesis.rows import ONE_CALL
+from assets.synthesis.common.tables import ONE_CALL
 from assets.vectors.embed import BASE, BadAdapter, MiniLM
 from assets.vectors.encoders.bases import base_digest
 from assets.vectors.encoders.embedder import BadEmbedder

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from assets.contracts.canonical import tool_text
-from assets.synthesis.rows import ONE_CALL
+from assets.synthesis.common.tables import ONE_CALL
 from training.retriever_settings import HARD, RetrieverSettings
 from training.split import TRAIN
 

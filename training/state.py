@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from assets.synthesis.rows import ONE_CALL, SINGLE
+from assets.synthesis.common.tables import ONE_CALL, SINGLE
 from training.adapters import adapter_table
 from training.evaluate import RETRIEVER_EVALUATION, NothingToEvaluate, recall_summary
 from training.evaluation.summary import call_summary

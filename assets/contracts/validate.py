@@ -3,7 +3,7 @@
 Belongs here: JSON Schema validation, and the rule that an argument nobody declared is a flaw. A
 schema that cannot be used is a flaw of its own (`guards.py` keeps it from doing harm).
 Does not belong here: whether the values mean what the user asked
-(`assets/synthesis/rules/verify.py`), or whether two calls are the same (`match.py`).
+(`assets/synthesis/verify/verify.py`), or whether two calls are the same (`match.py`).
 """
 
 from collections.abc import Iterator, Mapping

@@ -7,14 +7,14 @@ import dagster as dg
 
 from assets.marketplaces.adapters.private import NotApproved
 from assets.partitions import close_night_after, marketplaces
-from assets.synthesis import report
-from assets.synthesis.judging.night import judge_pairs
-from assets.synthesis.judging.trials import JUDGE_TRIALS
-from assets.synthesis.offer import Offer
-from assets.synthesis.rows import JUDGEMENTS, PAIRS
-from assets.synthesis.spend import SPEND, accepted_pairs, cost_in_band, spend_rows
-from assets.synthesis.writer import Writer
-from assets.synthesis.writing.night import write_pairs
+from assets.synthesis.common.eligible import Offer
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
+from assets.synthesis.judging.plan import judge_pairs
+from assets.synthesis.judging.trial.trials import JUDGE_TRIALS
+from assets.synthesis.reporting import report
+from assets.synthesis.reporting.spend import SPEND, accepted_pairs, cost_in_band, spend_rows
+from assets.synthesis.writing.endpoints import Writer
+from assets.synthesis.writing.plan import write_pairs
 from assets.vectors.embed import Embedder
 from warehouse.audit import Verdict, expect_between, expect_match, expect_one_of, expect_unique
 from warehouse.progress import Lines

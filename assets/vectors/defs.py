@@ -14,7 +14,7 @@ from assets.contracts.quarantine.firewall import firewall
 from assets.marketplaces.adapters.private import NotApproved
 from assets.partitions import close_night_after, marketplaces
 from assets.synthesis.summaries.summaries import SUMMARIES, make_summaries, summary_flaws
-from assets.synthesis.writer import Writer
+from assets.synthesis.writing.endpoints import Writer
 from assets.vectors.confusables import report
 from assets.vectors.confusables.table import CONFUSABLES
 from assets.vectors.confusables.table import confusables as find_confusables

@@ -109,7 +109,7 @@ def world(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
 
 
 def publish_more(warehouse: Warehouse, pairs: list[dict[str, Any]]) -> None:
-    from assets.synthesis.rows import JUDGEMENTS, PAIRS
+    from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
     from tests.synthesis.export_world import judgement
 
     publish(warehouse, PAIRS, pairs)

@@ -10,8 +10,8 @@ import pytest
 from assets.contracts.canonical import CANON_VERSION, contract, contract_digest
 from assets.contracts.history.aliases import Aliases, Form, read_aliases, upgrade
 from assets.contracts.history.snapshot import SNAPSHOTS, snapshot
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, contract_of, tool_key, unit_key
 from assets.synthesis.judging.judge import judge, wanted_judgements
-from assets.synthesis.rows import JUDGEMENTS, PAIRS, contract_of, tool_key, unit_key
 from assets.synthesis.writing.compose import compose
 from assets.synthesis.writing.units import wanted as wanted_pairs
 from assets.vectors.index import VECTORS, embed_contracts

@@ -12,7 +12,7 @@ from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.decisions import Decision, DecisionError, decide
 from assets.contracts.quarantine.findings import FINDINGS, SCANS
 from assets.contracts.quarantine.firewall import firewall
-from assets.synthesis.rows import PAIRS, unit_key
+from assets.synthesis.common.tables import PAIRS, unit_key
 from serving.defs import release, router_index
 from serving.gather import published_source
 from serving.index import load_index, served_version

@@ -9,7 +9,7 @@ from assets.contracts.history import aliases
 from assets.contracts.history.aliases import Form, read_aliases
 from assets.contracts.history.snapshot import CHANGES, SNAPSHOTS
 from assets.contracts.quarantine.decisions import Decision, decide
-from assets.synthesis.rows import JUDGEMENTS, PAIRS
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from assets.vectors.index import VECTORS
 from serving.gather import published_source
 from tests.contracts.test_aliases import shouted

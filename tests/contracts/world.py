@@ -14,10 +14,10 @@ from assets.contracts.defs import contract_changes, findings, snapshots
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.findings import FINDINGS
 from assets.servers.deploy.table import DEPLOYMENTS
+from assets.synthesis.common.policy import SynthesisPolicy
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from assets.synthesis.defs import judgements, pairs
-from assets.synthesis.policy import SynthesisPolicy
-from assets.synthesis.rows import JUDGEMENTS, PAIRS
-from assets.synthesis.writer import Writer
+from assets.synthesis.writing.endpoints import Writer
 from assets.vectors.defs import contract_vectors
 from assets.vectors.index import VECTORS
 from orchestration.settings import Roles

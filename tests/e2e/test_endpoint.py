@@ -14,8 +14,8 @@ import pytest
 
 from assets.contracts.canonical import DIGEST_PREFIX
 from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, TASKS
 from assets.synthesis.offline.provider import generate
-from assets.synthesis.rows import JUDGEMENTS, PAIRS, TASKS
 from orchestration.definitions import build_defs
 from tests.e2e.nights import checks
 from tests.support.openai_endpoint import Endpoint, Say, openai_endpoint

@@ -13,7 +13,7 @@ import pytest
 from assets.contracts.history.snapshot import CHANGES, SNAPSHOTS
 from assets.contracts.quarantine.findings import FINDINGS
 from assets.servers.deploy.table import DEPLOYMENTS
-from assets.synthesis.rows import PAIRS, unit_key
+from assets.synthesis.common.tables import PAIRS, unit_key
 from assets.vectors.index import VECTORS
 from demo.server import Replicas, replicas
 from serving.exported import export_release

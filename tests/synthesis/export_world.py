@@ -6,7 +6,7 @@ from typing import Any
 
 from assets.contracts.canonical import contract, contract_digest
 from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.synthesis.rows import JUDGEMENTS, PAIRS, TASKS, pair_id, text_of
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, TASKS, pair_id, text_of
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from assets.synthesis.judging.mutants import GOOD, cases
-from assets.synthesis.rows import text_of
+from assets.synthesis.common.tables import text_of
+from assets.synthesis.judging.trial.mutants import GOOD, cases
 
 Row = dict[str, Any]
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"

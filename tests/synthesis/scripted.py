@@ -10,15 +10,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from assets.synthesis.common.policy import SynthesisPolicy
+from assets.synthesis.common.tables import TASKS
 from assets.synthesis.judging.judge import offline_provider
-from assets.synthesis.offline.aside import aside
+from assets.synthesis.offline.irrelevant import aside
+from assets.synthesis.offline.language.rewrites import evolve, revise
+from assets.synthesis.offline.missing_value import vague
 from assets.synthesis.offline.provider import generate
 from assets.synthesis.offline.several import several
-from assets.synthesis.offline.vague import vague
-from assets.synthesis.offline.words import evolve, revise
-from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.prompts import prompt
-from assets.synthesis.rows import TASKS
 from assets.synthesis.writing.units import Unit, units
 from tests.support.openai_endpoint import Say
 from tests.synthesis.contracts import ALL

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.synthesis.judging.agreement import agreement, rank_correlation
+from assets.synthesis.judging.trial.agreement import agreement, rank_correlation
 
 
 def test_kappa_of_the_textbook_table() -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets.synthesis.byhand import judge_rows, verify_rows
-from assets.synthesis.byhand_files import Given, UnreadableInput, read_rows, read_tools
-from assets.synthesis.policy import SynthesisPolicy
+from assets.synthesis.common.policy import SynthesisPolicy
+from assets.synthesis.judging.adhoc.commands import judge_rows, verify_rows
+from assets.synthesis.judging.adhoc.files import Given, UnreadableInput, read_rows, read_tools
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.synthesis.contracts import CITY_TIME, READ_FILE
 from tests.synthesis.test_judge import a_model, opinion

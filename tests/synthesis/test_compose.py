@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from assets.synthesis.common.policy import SynthesisPolicy
+from assets.synthesis.common.tables import LOOKALIKE, SINGLE, TASKS, text_of
 from assets.synthesis.judging.judge import offline_provider
-from assets.synthesis.policy import SynthesisPolicy
-from assets.synthesis.rows import LOOKALIKE, SINGLE, TASKS, text_of
 from assets.synthesis.writing.compose import PAIRS, compose, wanted
 from assets.synthesis.writing.profiles import evolves
 from tests.support.openai_endpoint import Say, openai_endpoint

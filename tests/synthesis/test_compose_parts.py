@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.synthesis.rules.heeding import RUN, given_order, repeated, runs_of
-from assets.synthesis.rules.languages import other_language
-from assets.synthesis.rules.stated import absent, unsaid
-from assets.synthesis.writing.environment import environment
+from assets.synthesis.verify.checks.injected_orders import RUN, given_order, repeated, runs_of
+from assets.synthesis.verify.checks.languages import other_language
+from assets.synthesis.writing.contract_prompt import LONGEST, LONGEST_BESIDE, shown, shown_in_order
 from assets.synthesis.writing.receipts import license_of, share
-from assets.synthesis.writing.showing import LONGEST, LONGEST_BESIDE, shown, shown_in_order
+from assets.synthesis.writing.scenario import environment
+from assets.synthesis.writing.tasks.missing_values import absent, unsaid
 from tests.synthesis.contracts import ALL, CITY_TIME, CREATE_ISSUE
 
 Json = Any
@@ -38,7 +38,7 @@ def test_a_world_is_whole_and_the_same_every_night(tool: Json, language: str, se
 
 _WORLDS_ELSEWHERE = """
 import json, random
-from assets.synthesis.writing.environment import _LOCALES, environment
+from assets.synthesis.writing.scenario import _LOCALES, environment
 print(json.dumps([environment({"name": "a"}, code, random.Random(5)) for code in _LOCALES]))
 """
 

@@ -8,8 +8,8 @@ import pytest
 
 from assets.contracts.quarantine.decisions import ANY_RULE
 from assets.contracts.quarantine.held_tools import decide_by_hand
-from assets.synthesis.judging.trials import ALL, JUDGE_TRIALS
-from assets.synthesis.rows import JUDGEMENTS, PAIRS, TASKS, tool_key
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, TASKS, tool_key
+from assets.synthesis.judging.trial.trials import ALL, JUDGE_TRIALS
 from tests.contracts.world import MARKET, World, honest
 from warehouse.store import Warehouse
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, TASKS, goldens
 from assets.synthesis.export.formats import FORMATS
 from assets.synthesis.export.licences import commercial, normal
 from assets.synthesis.export.select import Choice, ExportError, moment
 from assets.synthesis.export.write import export
-from assets.synthesis.judging.trials import JUDGE_TRIALS
-from assets.synthesis.rows import JUDGEMENTS, PAIRS, TASKS, goldens
+from assets.synthesis.judging.trial.trials import JUDGE_TRIALS
 from tests.synthesis.export_world import (
     TEST_SERVERS,
     TRAIN_SERVERS,

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from assets.contracts.canonical import contract
+from assets.synthesis.common.tables import goldens
 from assets.synthesis.export.formats import FORMATS
 from assets.synthesis.export.select import Choice
 from assets.synthesis.export.write import export
-from assets.synthesis.rows import goldens
 from tests.synthesis.export_world import golden, pair, published, tool
 from training.evaluation.answers import parse_calls
 from training.render import render, tool_schema

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.synthesis.policy import SynthesisPolicy
-from assets.synthesis.rules import twins as module
-from assets.synthesis.rules.filters import cosines, echo_finding, filtered
-from assets.synthesis.rules.twins import twins
+from assets.synthesis.common.policy import SynthesisPolicy
+from assets.synthesis.verify.checks import near_duplicates as module
+from assets.synthesis.verify.checks.near_duplicates import twins
+from assets.synthesis.verify.filters import cosines, echo_finding, filtered
 
 Json = Any
 POLICY = SynthesisPolicy(copies_above=0.8, twins_above=0.9)

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.contracts.canonical import contract
+from assets.synthesis.common.tables import PAIRS, passes
 from assets.synthesis.judging.judge import offline_provider
-from assets.synthesis.judging.rubric import rule_judgement
-from assets.synthesis.offline.invent import from_pattern
+from assets.synthesis.judging.offline.rubric import rule_judgement
 from assets.synthesis.offline.provider import generate
-from assets.synthesis.rows import PAIRS, passes
-from assets.synthesis.rules.verify import verify
+from assets.synthesis.offline.values.invent import from_pattern
+from assets.synthesis.verify.verify import verify
 from assets.synthesis.writing.compose import compose
 from tests.support.openai_endpoint import openai_endpoint
 from tests.synthesis.contracts import snapshot_rows

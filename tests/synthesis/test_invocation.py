@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 
 from assets.synthesis.prompts import prompt
-from assets.synthesis.writing.invocation import CHECKERS, Checked, choice_messages, invocation_check
+from assets.synthesis.writing.tasks.invocation_check import (
+    CHECKERS,
+    Checked,
+    choice_messages,
+    invocation_check,
+)
 from tests.synthesis.contracts import CITY_TIME, CONVERT, CREATE_ISSUE, READ_FILE, snapshot_rows
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM, Completion, LLMError, Role

@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.synthesis.answers import Opinion
-from assets.synthesis.judging.absurd import absurdity
+from assets.synthesis.common.policy import SynthesisPolicy
+from assets.synthesis.common.role_schemas import Opinion
+from assets.synthesis.common.tables import JUDGEMENTS, Golden, text_of
 from assets.synthesis.judging.judge import judge, overall, wanted_judgements
-from assets.synthesis.judging.mutants import known_good
-from assets.synthesis.judging.parroting import parrots
-from assets.synthesis.judging.plausible import follows
-from assets.synthesis.judging.rubric import CRITERIA, rule_judgement
-from assets.synthesis.judging.view import marker, view
-from assets.synthesis.policy import SynthesisPolicy
+from assets.synthesis.judging.judge_prompt import marker, view
+from assets.synthesis.judging.offline.absurd import absurdity
+from assets.synthesis.judging.offline.plausible import follows
+from assets.synthesis.judging.offline.rubric import CRITERIA, rule_judgement
+from assets.synthesis.judging.trial.mutants import known_good
 from assets.synthesis.prompts import prompt
-from assets.synthesis.rows import JUDGEMENTS, Golden, text_of
-from assets.synthesis.rules.findings import Finding
+from assets.synthesis.verify.checks.parroting import parrots
+from assets.synthesis.verify.finding import Finding
 from tests.support.openai_endpoint import Say, openai_endpoint
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM, LLMError, Role

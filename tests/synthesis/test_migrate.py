@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from assets.contracts.canonical import contract
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.validate import validate_call
-from assets.synthesis.migration.book import old_contracts
-from assets.synthesis.migration.migrate import migrate
-from assets.synthesis.rows import PAIRS, goldens, pair_id, text_of
+from assets.synthesis.common.tables import PAIRS, goldens, pair_id, text_of
+from assets.synthesis.writing.migration.contract_map import old_contracts
+from assets.synthesis.writing.migration.migrate import migrate
 from tests.synthesis.migration_worlds import BREAKING, COMPATIBLE, called, next_version, snapshot
 from warehouse.store import Warehouse
 

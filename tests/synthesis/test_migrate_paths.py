@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from assets.contracts.canonical import contract
 from assets.contracts.validate import validate_call
-from assets.synthesis.migration.paths import Side, Unmovable, moves, rewritten
+from assets.synthesis.writing.migration.calls import Side, Unmovable, moves, rewritten
 from tests.contracts.schema_worlds import next_version as any_version
 from tests.contracts.schema_worlds import value_for, whole
 from tests.synthesis.migration_worlds import BREAKING, COMPATIBLE, called, next_version, tool

@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.contracts.validate import validate_call
-from assets.synthesis.judging.flaws import FLAWS, mutants
-from assets.synthesis.judging.mutants import GOOD, NIGHT, cases, known_good
-from assets.synthesis.judging.trials import (
+from assets.synthesis.common.policy import SynthesisPolicy
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, goldens
+from assets.synthesis.judging.trial.flaws import FLAWS, mutants
+from assets.synthesis.judging.trial.mutants import GOOD, NIGHT, cases, known_good
+from assets.synthesis.judging.trial.trials import (
     ALL,
     BOTH,
     JUDGE_TRIALS,
@@ -25,9 +27,7 @@ from assets.synthesis.judging.trials import (
     trial_rows,
     trial_verdicts,
 )
-from assets.synthesis.policy import SynthesisPolicy
-from assets.synthesis.rows import JUDGEMENTS, PAIRS, goldens
-from assets.synthesis.rules.verify_row import verify_row
+from assets.synthesis.verify.verify_row import verify_row
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.synthesis.test_judge import a_model, opinion
 from warehouse.ledger.ledger import Ledger
@@ -213,8 +213,8 @@ def test_more_than_nine_tenths_rejected_stop_the_partition_with_reasons() -> Non
 
 @given(st.lists(st.sampled_from(["reject", "accept", "unsure", None]), max_size=60))
 def test_every_row_of_a_trial_is_counted_once(verdicts: list[str | None]) -> None:
-    from assets.synthesis.judging.mutants import Case
-    from assets.synthesis.judging.trials import _rates
+    from assets.synthesis.judging.trial.mutants import Case
+    from assets.synthesis.judging.trial.trials import _rates
 
     found = {r.kind: r for r in _rates(BOTH, [Case("wrong_type", {})] * len(verdicts), verdicts)}
     if verdicts:

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from assets.contracts.canonical import contract
 from assets.contracts.validate import validate_call
-from assets.synthesis.offline.invent import from_pattern
+from assets.synthesis.common.contract_reading import purpose, slots
 from assets.synthesis.offline.provider import generate
-from assets.synthesis.offline.values import arguments
-from assets.synthesis.reading import purpose, slots
-from assets.synthesis.rules.verify import verify
+from assets.synthesis.offline.values.invent import from_pattern
+from assets.synthesis.offline.values.values import arguments
+from assets.synthesis.verify.verify import verify
 from tests.synthesis.contracts import ALL, CITY_TIME, CREATE_ISSUE, READ_FILE
 
 CONTRACTS = [contract(tool) for tool in ALL]
@@ -41,7 +41,7 @@ def test_the_same_seed_makes_the_same_requests_and_another_seed_others() -> None
 
 _MADE_ELSEWHERE = """
 import random
-from assets.synthesis.offline.invent import invent
+from assets.synthesis.offline.values.invent import invent
 sorts = "person company city address username email ip timezone currency language job isbn iban"
 rng = random.Random(5)
 print([invent(sort, rng) for sort in sorts.split() for _ in range(25)])

@@ -11,7 +11,16 @@ from pydantic import BaseModel
 
 from assets.contracts.canonical import contract
 from assets.contracts.validate import validate_call
-from assets.synthesis.answers import Acted, Aside, Call, Choice, Requests, Several, Vague, Worded
+from assets.synthesis.common.role_schemas import (
+    Acted,
+    Aside,
+    Call,
+    Choice,
+    Requests,
+    Several,
+    Vague,
+    Worded,
+)
 from assets.synthesis.offline.provider import Offline
 from tests.synthesis.contracts import CITY_TIME, CONVERT, ODD, PING, READ_FILE
 from tests.synthesis.offline_ask import CONTRACTS, ask

@@ -6,13 +6,13 @@ import pytest
 
 from assets.contracts.canonical import contract
 from assets.contracts.validate import validate_call
-from assets.synthesis.answers import Acted, Aside, Several, Vague, Worded
-from assets.synthesis.judging.parroting import parrots
+from assets.synthesis.common.contract_reading import slots
+from assets.synthesis.common.role_schemas import Acted, Aside, Several, Vague, Worded
 from assets.synthesis.offline.choice import choose
-from assets.synthesis.offline.grounds import absent
+from assets.synthesis.offline.grounding import absent
 from assets.synthesis.offline.provider import generate
-from assets.synthesis.reading import slots
-from assets.synthesis.rules.verify import verify
+from assets.synthesis.verify.checks.parroting import parrots
+from assets.synthesis.verify.verify import verify
 from tests.synthesis.contracts import CREATE_ISSUE, READ_FILE
 from tests.synthesis.offline_ask import CONTRACTS, WORLD, ask, grounded
 

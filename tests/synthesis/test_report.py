@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from assets.synthesis.report import judged, reasons, trials, written
+from assets.synthesis.reporting.report import judged, reasons, trials, written
 
 
 def pair(number: int, **more: Any) -> dict[str, Any]:

@@ -6,8 +6,15 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.synthesis.rows import JUDGEMENTS
-from assets.synthesis.spend import ALL, SPEND, TOTAL, accepted_pairs, cost_in_band, spend_rows
+from assets.synthesis.common.tables import JUDGEMENTS
+from assets.synthesis.reporting.spend import (
+    ALL,
+    SPEND,
+    TOTAL,
+    accepted_pairs,
+    cost_in_band,
+    spend_rows,
+)
 
 
 def cost(**columns: Any) -> dict[str, Any]:

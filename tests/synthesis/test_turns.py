@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from assets.contracts.validate import validate_call
-from assets.synthesis.rows import (
+from assets.synthesis.common.tables import (
     CLARIFY,
     MISSING,
     NO_TOOL,

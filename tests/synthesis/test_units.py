@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from assets.synthesis.common.policy import SynthesisPolicy
+from assets.synthesis.common.tables import LOOKALIKE, NO_TOOL, SEQUENTIAL, SINGLE, TASKS
 from assets.synthesis.judging.judge import offline_provider
-from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.prompts import Prompt, prompt
-from assets.synthesis.rows import LOOKALIKE, NO_TOOL, SEQUENTIAL, SINGLE, TASKS
-from assets.synthesis.writing import asking, units
-from assets.synthesis.writing.partners import fraction
+from assets.synthesis.writing import row_builder, units
+from assets.synthesis.writing.tasks.partners import fraction
 from assets.synthesis.writing.units import Unit, draws, steps_of, wanted
 from tests.synthesis.contracts import ALL, snapshot_rows
 from tests.synthesis.scripted import ALL_TASKS, ROLES, SINGLES, others, planned
@@ -153,7 +153,7 @@ def edit(patch: pytest.MonkeyPatch, name: str) -> None:
     def changed(asked: str) -> Prompt:
         return edited if asked == name else prompt(asked)
 
-    for module in (units, asking):
+    for module in (units, row_builder):
         patch.setattr(module, "prompt", changed)
 
 

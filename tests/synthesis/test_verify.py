@@ -4,9 +4,9 @@
 import pytest
 
 from assets.contracts.canonical import contract
-from assets.synthesis.rules.grounding import ABSENT, LIKELY, STATED, Text, grade
-from assets.synthesis.rules.spoken import numbers_in
-from assets.synthesis.rules.verify import verify
+from assets.synthesis.verify.grounding.grounding import ABSENT, LIKELY, STATED, Text, grade
+from assets.synthesis.verify.grounding.number_words import numbers_in
+from assets.synthesis.verify.verify import verify
 from tests.synthesis.contracts import (
     ADD_RELATIONS,
     CITY_TIME,

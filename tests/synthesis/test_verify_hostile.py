@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.synthesis.rows import TASKS
-from assets.synthesis.rules.grounding import MOST_LEAVES, STATED, Text, grade, leaves
-from assets.synthesis.rules.verify import verify
-from assets.synthesis.rules.verify_row import verify_row
+from assets.synthesis.common.tables import TASKS
+from assets.synthesis.verify.grounding.grounding import MOST_LEAVES, STATED, Text, grade, leaves
+from assets.synthesis.verify.verify import verify
+from assets.synthesis.verify.verify_row import verify_row
 from tests.synthesis.contracts import ALL, CITY_TIME, CONVERT
 
 Json = Any

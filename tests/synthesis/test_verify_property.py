@@ -8,9 +8,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from assets.synthesis.rules.grounding import ABSENT, LIKELY, STATED, Text, grade
-from assets.synthesis.rules.spoken import numbers_in
-from assets.synthesis.rules.verify import verify
+from assets.synthesis.verify.grounding.grounding import ABSENT, LIKELY, STATED, Text, grade
+from assets.synthesis.verify.grounding.number_words import numbers_in
+from assets.synthesis.verify.verify import verify
 
 EASY = settings(max_examples=120, deadline=None)
 FRAMES = ("Take {} for me.", "{} it is, please.", "I was thinking of {}, if that works")

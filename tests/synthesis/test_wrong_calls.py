@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from assets.contracts.validate import validate_call
 from assets.synthesis.offline.provider import generate
-from assets.synthesis.writing.wrong_calls import wrong_call
+from assets.synthesis.writing.tasks.wrong_calls import wrong_call
 from tests.synthesis.contracts import ALL, CREATE_ISSUE, PING
 
 Json = Any

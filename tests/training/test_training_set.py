@@ -5,7 +5,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from assets.synthesis.rows import accepted, trainable
+from assets.synthesis.common.tables import accepted, trainable
 from tests.training.conftest import embed, make_world
 from training.sets.policy import SetPolicy
 from training.split import (

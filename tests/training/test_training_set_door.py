@@ -8,7 +8,7 @@ import pytest
 
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.decisions import Decision, decide
-from assets.synthesis.rows import JUDGEMENTS, PAIRS
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from tests.training.conftest import make_world
 from tests.vectors.conftest import WordEmbedder
 from training.defs import training_set

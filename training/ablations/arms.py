@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assets.synthesis.rows import ONE_CALL
+from assets.synthesis.common.tables import ONE_CALL
 from training.models import TrainingFailed
 from training.split import TRAIN
 

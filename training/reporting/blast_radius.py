@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from assets.contracts.scan.finding import escaped
-from assets.synthesis.rows import goldens
+from assets.synthesis.common.tables import goldens
 
 Row = Mapping[str, Any]
 Seen = tuple[str, str, str]  # server, tool, contract digest

@@ -14,7 +14,7 @@ import polars as pl
 
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.firewall import contract_key, firewall
-from assets.synthesis.rows import JUDGEMENTS, PAIRS, trainable
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, trainable
 from assets.vectors.confusables.table import CONFUSABLES, TWINS, hard_negatives
 from assets.vectors.embed import Embedder
 from assets.vectors.index import INSTRUCTIONS, embed_texts

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from assets.synthesis.rows import LOOKALIKE, NO_TOOL, PARALLEL, SINGLE, goldens
+from assets.synthesis.common.tables import LOOKALIKE, NO_TOOL, PARALLEL, SINGLE, goldens
 from training.sets.places import Key, Place
 from training.sets.policy import SetPolicy
 from training.split import SEEN_TOOL, TRAIN, pair_draw

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from assets.contracts.validate import validate_call
-from assets.synthesis.offline.values import arguments as draw_arguments
+from assets.synthesis.offline.values.values import arguments as draw_arguments
 
 Contract = Mapping[str, Any]
 Call = dict[str, Any]

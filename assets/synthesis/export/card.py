@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from assets.synthesis.export.formats import Format
 from assets.synthesis.export.licences import normal
 from assets.synthesis.export.select import Choice, Chosen
-from assets.synthesis.judging.trials import JUDGE_TRIALS
-from assets.synthesis.rows import JUDGEMENTS, PAIRS
+from assets.synthesis.judging.trial.trials import JUDGE_TRIALS
 from warehouse.storage.tables import Tables, TableSpec
 
 OFFLINE = "offline"

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from assets.synthesis.rows import Golden, goldens
+from assets.synthesis.common.tables import Golden, goldens
 
 Json = Any
 Row = Mapping[str, Json]

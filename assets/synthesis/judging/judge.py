@@ -13,13 +13,13 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from assets.synthesis.answers import Opinion
-from assets.synthesis.judging.rubric import CRITERIA, rule_judgement
-from assets.synthesis.judging.view import NoContract, View, view
+from assets.synthesis.common.policy import SynthesisPolicy
+from assets.synthesis.common.role_schemas import Opinion
+from assets.synthesis.common.tables import JUDGEMENTS, passes, text_of
+from assets.synthesis.judging.judge_prompt import NoContract, View, view
+from assets.synthesis.judging.offline.rubric import CRITERIA, rule_judgement
 from assets.synthesis.offline.provider import Offline
-from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.prompts import prompt
-from assets.synthesis.rows import JUDGEMENTS, passes, text_of
 from warehouse.ledger.ledger import BudgetExceeded
 from warehouse.llm.client import LLM, OFFLINE, LLMError, Reply
 from warehouse.progress import Progress

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from assets.contracts.validate import validate_call
-from assets.synthesis.offline.values import draw_new
-from assets.synthesis.reading import slots
+from assets.synthesis.common.contract_reading import slots
+from assets.synthesis.offline.values.values import draw_new
 from warehouse.storage.digest import digest
 
 Json = Any

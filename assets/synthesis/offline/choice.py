@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from assets.synthesis.lexicon import lexicon, words_in, words_of
-from assets.synthesis.rules.grounding import fold, stem
+from assets.synthesis.verify.grounding.grounding import fold, stem
+from assets.vectors.lexicon import lexicon, words_in, words_of
 
 Json = Any
 _FIELDS = (("name", 3.0), ("description", 2.0), ("parameters", 1.2), ("told", 0.5))

@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from assets.contracts.schema.step_budget import TooMuchWork, limited
-from assets.synthesis.edition import offline_edition
-from assets.synthesis.offline.acted import act
-from assets.synthesis.offline.aside import aside
+from assets.synthesis.common.code_version import offline_edition
 from assets.synthesis.offline.calls import call
 from assets.synthesis.offline.choice import pick
+from assets.synthesis.offline.irrelevant import aside
+from assets.synthesis.offline.language.rewrites import worded
+from assets.synthesis.offline.missing_value import vague
 from assets.synthesis.offline.requests import LANGUAGE, STYLES, generate, request_for
 from assets.synthesis.offline.several import several
-from assets.synthesis.offline.vague import vague
-from assets.synthesis.offline.words import worded
+from assets.synthesis.offline.tool_results import act
 from warehouse.llm.client import Completion, LLMError, Request
 
 __all__ = ["LANGUAGE", "STYLES", "Offline", "call", "generate", "request_for"]

@@ -9,14 +9,14 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assets.synthesis.judging.parroting import parrots
-from assets.synthesis.lexicon import words_of
+from assets.synthesis.common.contract_reading import Slot, purpose, slots
 from assets.synthesis.offline.choice import choose
-from assets.synthesis.offline.frames import sentence
-from assets.synthesis.offline.grounds import absent, completed
-from assets.synthesis.offline.phrasing import Filled
-from assets.synthesis.offline.world import draw_in
-from assets.synthesis.reading import Slot, purpose, slots
+from assets.synthesis.offline.grounding import absent, completed
+from assets.synthesis.offline.language.frames import sentence
+from assets.synthesis.offline.language.phrasing import Filled
+from assets.synthesis.offline.values.from_scenario import draw_in
+from assets.synthesis.verify.checks.parroting import parrots
+from assets.vectors.lexicon import words_of
 from warehouse.storage.digest import digest
 
 Json = Any

@@ -8,16 +8,16 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from assets.synthesis.lexicon import base_form, words_in, words_of
-from assets.synthesis.offline.acted import result_of
-from assets.synthesis.offline.clauses import clause
-from assets.synthesis.offline.frames import sentence
-from assets.synthesis.offline.grounds import absent, completed, ended
-from assets.synthesis.offline.phrasing import Filled
+from assets.synthesis.common.contract_reading import Slot, purpose, slots
+from assets.synthesis.offline.grounding import absent, completed, ended
+from assets.synthesis.offline.language.clauses import clause
+from assets.synthesis.offline.language.frames import sentence
+from assets.synthesis.offline.language.phrasing import Filled
 from assets.synthesis.offline.requests import LANGUAGE, fill, request_for
-from assets.synthesis.offline.sorts import sort_of
-from assets.synthesis.offline.values import fits
-from assets.synthesis.reading import Slot, purpose, slots
+from assets.synthesis.offline.tool_results import result_of
+from assets.synthesis.offline.values.kinds import sort_of
+from assets.synthesis.offline.values.values import fits
+from assets.vectors.lexicon import base_form, words_in, words_of
 from warehouse.storage.digest import digest
 
 Json = Any

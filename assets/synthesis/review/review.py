@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from assets.synthesis.judging.agreement import agreement, share
-from assets.synthesis.judging.view import expected_calls
-from assets.synthesis.rows import passes
+from assets.synthesis.common.tables import passes
+from assets.synthesis.judging.judge_prompt import expected_calls
+from assets.synthesis.judging.trial.agreement import agreement, share
 from warehouse.storage.files import append_line
 
 Json = Any

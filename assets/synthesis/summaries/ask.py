@@ -14,9 +14,9 @@ from pydantic import BaseModel, Field
 
 from assets.contracts.canonical import parameters
 from assets.synthesis.prompts import prompt
-from assets.synthesis.rules.heeding import given_order
 from assets.synthesis.summaries.offline import readable
-from assets.synthesis.writing.asking import marker
+from assets.synthesis.verify.checks.injected_orders import given_order
+from assets.synthesis.writing.row_builder import marker
 from warehouse.ledger.ledger import BudgetExceeded
 from warehouse.llm.client import LLM, LLMError
 from warehouse.progress import Progress

@@ -1,7 +1,7 @@
 """What a server can do, in two or three sentences, read from its contracts without a model.
 
 What belongs here: grouping verbs and objects, domain words, the sentences. What does not: reading
-one contract (`assets/synthesis/reading.py`), when a summary is due (`summaries.py`).
+one contract (`assets/synthesis/common/contract_reading.py`), when a summary is due (`summaries.py`).
 
 Made for being found: the words of the tools stand in it beside each other, as in a model's summary,
 and nothing that no contract says.
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from assets.contracts.canonical import parameters
-from assets.synthesis.lexicon import family_of, words_of
-from assets.synthesis.reading import purpose
+from assets.synthesis.common.contract_reading import purpose
+from assets.vectors.lexicon import family_of, words_of
 from warehouse.storage.digest import digest, sha256
 
 Json = Any

@@ -19,7 +19,6 @@ from typing import Any
 import polars as pl
 
 from assets.synthesis.prompts import prompt
-from assets.synthesis.rules.heeding import given_order
 from assets.synthesis.summaries.ask import (
     MOST_TOOLS,
     PROMPT,
@@ -30,6 +29,7 @@ from assets.synthesis.summaries.ask import (
     row_of,
 )
 from assets.synthesis.summaries.offline import offline_version, readable, summary_of
+from assets.synthesis.verify.checks.injected_orders import given_order
 from assets.vectors.index import contract_of
 from warehouse.llm.client import LLM, OFFLINE
 from warehouse.progress import Progress, Silent

@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
-from assets.synthesis.policy import SynthesisPolicy
-from assets.synthesis.rows import (
+from assets.synthesis.common.policy import SynthesisPolicy
+from assets.synthesis.common.tables import (
     CLARIFY,
     LOOKALIKE,
     MISSING,
@@ -23,9 +23,9 @@ from assets.synthesis.rows import (
     SEQUENTIAL,
     SINGLE,
 )
-from assets.synthesis.writing.several import several
-from assets.synthesis.writing.single import single
-from assets.synthesis.writing.turns import no_tool, recovery, vague
+from assets.synthesis.writing.tasks.dialogue import no_tool, recovery, vague
+from assets.synthesis.writing.tasks.several import several
+from assets.synthesis.writing.tasks.single import single
 from assets.synthesis.writing.units import Unit, wanted
 from warehouse.llm.client import LLM
 from warehouse.progress import Progress

@@ -11,7 +11,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from assets.synthesis.policy import SynthesisPolicy
+from assets.synthesis.common.policy import SynthesisPolicy
 from warehouse.storage.digest import digest
 
 Row = Mapping[str, Any]

@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assets.synthesis.edition import rules_edition, scripts_edition
-from assets.synthesis.policy import SynthesisPolicy
-from assets.synthesis.prompts import prompt
-from assets.synthesis.rows import (
+from assets.synthesis.common.code_version import rules_edition, scripts_edition
+from assets.synthesis.common.policy import SynthesisPolicy
+from assets.synthesis.common.tables import (
     CLARIFY,
     LOOKALIKE,
     MISSING,
@@ -27,8 +26,9 @@ from assets.synthesis.rows import (
     tool_key,
     unit_key,
 )
-from assets.synthesis.writing.partners import Partners, distinct, fraction
+from assets.synthesis.prompts import prompt
 from assets.synthesis.writing.profiles import evolves
+from assets.synthesis.writing.tasks.partners import Partners, distinct, fraction
 from warehouse.llm.client import LLM
 from warehouse.storage.digest import digest
 

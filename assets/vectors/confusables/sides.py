@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from assets.contracts.canonical import parameters, tool_text
-from assets.synthesis.lexicon import base_form, family_of
+from assets.vectors.lexicon import base_form, family_of
 
 Json = Any
 _COMMON = 0.01  # share of tools above which a word says nothing of one of them

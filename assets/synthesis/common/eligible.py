@@ -1,0 +1,68 @@
+"""Offer: the contracts of a marketplace that synthesis may write about tonight.
+
+What belongs here: asking the firewall and the aliases at this room's doors. What does not: their
+rules (`assets/contracts/quarantine/firewall.py`, `aliases.py`), which tasks a contract gets (`units.py`).
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from assets.contracts.history.aliases import read_aliases
+from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.firewall import contract_key, firewall
+from assets.servers.deploy.table import DEPLOYMENTS
+from assets.synthesis.common.tables import contract_of
+from warehouse.store import Warehouse
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Offer:
+    """The clear contracts of a marketplace, under the names that earlier rows were bought under."""
+
+    rows: list[Row]
+    held: frozenset[str]  # digests of the contracts that the firewall keeps out
+
+    @cached_property
+    def contracts(self) -> dict[str, dict[str, Any]]:
+        """contract digest -> contract."""
+        return {row["contract_digest"]: contract_of(row) for row in self.rows}
+
+    @property
+    def usable(self) -> list[Row]:
+        """Contracts whose schema can be validated against; the others get no pairs."""
+        return [row for row in self.rows if row["schema_problem"] is None]
+
+    def serves(self, pair: Mapping[str, Any]) -> bool:
+        """Whether a pair's own contract is still offered."""
+        return contract_key(pair) in self._keys
+
+    def shows_only_clear(self, pair: Mapping[str, Any]) -> bool:
+        """Whether every contract that a prompt of this pair showed is still offered."""
+        return self.contracts.keys() >= set(json.loads(pair["contracts"] or "[]"))
+
+    @cached_property
+    def _keys(self) -> set[tuple[str, str, str]]:
+        return {contract_key(row) for row in self.rows}
+
+
+def offered(warehouse: Warehouse, name: str, held: Sequence[Row]) -> Offer:
+    """What may be written about. Raises DecisionError when the record of decisions is broken."""
+    rows = warehouse.storage.tables.read(SNAPSHOTS, name).to_dicts()
+    stated = _licences(warehouse, name)
+    rows = [{**row, "license": stated.get(row["server_id"])} for row in rows]
+    clear, kept_out = firewall(warehouse).part(rows)
+    return Offer(
+        read_aliases(warehouse.storage.tables, name).as_bought(clear, held),
+        frozenset(row["contract_digest"] for row in kept_out),
+    )
+
+
+def _licences(warehouse: Warehouse, name: str) -> dict[str, str]:
+    """server -> the licence that its package states; what the pairs of its tools carry."""
+    rows = warehouse.storage.tables.read(DEPLOYMENTS, name).select("server_id", "license")
+    return {server: licence for server, licence in rows.iter_rows() if licence}

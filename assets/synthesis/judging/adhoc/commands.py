@@ -1,0 +1,111 @@
+"""`toolmill verify` and `toolmill judge`: a person's rows in, one verdict per row out, in order.
+
+What belongs here: rules, the cosine with the description, and the judge, on rows of one call.
+What does not: reading the files (`byhand_files.py`), the rules (`verify.py`), judging (`judge.py`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from assets.synthesis.common.policy import SynthesisPolicy
+from assets.synthesis.common.tables import PAIRS, SINGLE, Golden, text_of
+from assets.synthesis.judging.adhoc.files import Given, Tools
+from assets.synthesis.judging.judge import judge
+from assets.synthesis.verify.filters import cosines, echo_finding
+from assets.synthesis.verify.finding import Finding
+from assets.synthesis.verify.verify import decided, verify
+from warehouse.llm.client import LLM
+
+Json = Any
+Embed = Callable[[Sequence[str]], np.ndarray]
+_BESIDE = 12  # tools of the same server that the judge is shown
+
+
+def verify_rows(
+    rows: Sequence[Given], tools: Tools, embed: Embed, policy: SynthesisPolicy
+) -> list[dict[str, Json]]:
+    """{tool_id, verdict, flaws, score: None, reasons} per row, by rules alone.
+
+    A row about a tool that the tools file does not hold is a verdict too: `reject`, with the flaw
+    `unknown_tool` or `unusable_tool`.
+    """
+    found = [_by_rules(row, tools) for row in rows]
+    open_to_copying = [at for at, one in enumerate(found) if not any(f.certain for f in one)]
+    texts = [(rows[at].instruction, _description(rows[at], tools)) for at in open_to_copying]
+    for at, cosine in zip(open_to_copying, cosines(texts, embed), strict=True):
+        if echo := echo_finding(cosine, policy.copies_above):
+            found[at].append(echo)
+    return [_verdict(row, one) for row, one in zip(rows, found, strict=True)]
+
+
+def judge_rows(
+    rows: Sequence[Given], tools: Tools, embed: Embed, llm: LLM, policy: SynthesisPolicy
+) -> list[dict[str, Json]]:
+    """As `verify_rows`, and the judge's score, verdict and reasons for what the rules left.
+
+    A row that the judge gave no usable answer for stays `unsure`, with the failure as its reason.
+    """
+    told = verify_rows(rows, tools, embed, policy)
+    asked = [
+        _pair(at, row, one["verdict"], tools)
+        for at, (row, one) in enumerate(zip(rows, told, strict=True))
+        if one["verdict"] != "reject"
+    ]
+    for said in judge(asked, tools.contracts, llm, policy):
+        one = told[int(said["pair_id"])]
+        one["judge"] = said["judge"]
+        if said["status"] == "ok":
+            one |= {"verdict": said["verdict"], "score": said["score"]}
+            one["reasons"].append(said["reasons"])
+        else:
+            one["verdict"] = "unsure"
+            one["reasons"].append(f"not judged: {said['error_kind']}: {said['hint']}")
+    return told
+
+
+def _by_rules(row: Given, tools: Tools) -> list[Finding]:
+    contract = tools.by_id.get(row.tool_id)
+    if contract is None:
+        kind = "unusable_tool" if row.tool_id in tools.unusable else "unknown_tool"
+        reason = tools.unusable.get(row.tool_id) or f"{row.tool_id[:200]} is not among the tools"
+        return [Finding(kind, "tool_id", reason)]
+    return list(verify(contract, row.instruction, row.arguments, server=row.server).findings)
+
+
+def _description(row: Given, tools: Tools) -> str:
+    return str(tools.by_id[row.tool_id].get("description") or "")
+
+
+def _verdict(row: Given, findings: Sequence[Finding]) -> dict[str, Json]:
+    decision = decided(findings)
+    return {
+        "tool_id": row.tool_id,
+        "verdict": decision.verdict,
+        "flaws": decision.kinds,
+        "score": None,
+        "reasons": [f"{f.kind} at {f.path or 'the text'}: {f.reason}" for f in findings],
+    }
+
+
+def _pair(at: int, row: Given, verdict: str, tools: Tools) -> dict[str, Json]:
+    """The row of PAIRS that the judge reads; `pair_id` is its place."""
+    digest = tools.digests[row.tool_id]
+    beside = [tools.digests[other] for other in tools.of_server(row.server)][: _BESIDE + 1]
+    call = Golden(row.server, row.tool, digest, dict(row.arguments))
+    made: Mapping[str, Json] = {
+        "pair_id": str(at),
+        "server_id": row.server,
+        "tool": row.tool,
+        "contract_digest": digest,
+        "task": SINGLE,
+        "instruction": row.instruction,
+        "arguments": text_of(row.arguments),
+        "calls": text_of([vars(call)]),
+        "messages": "[]",
+        "offered": text_of(sorted({digest, *beside})),
+        "status": "ok",
+        "verdict": verdict,
+    }
+    return {**dict.fromkeys(PAIRS.columns), **made}

@@ -1,0 +1,185 @@
+"""The offline judge: rules that score a row by the rubric, and say that they are rules.
+
+What belongs here: a score per criterion from what rules can see, with reasons.
+What does not: asking a model (`judge.py`), the rules of every row themselves (`verify_row.py`),
+whether an unstated value follows from the text (`plausible.py`).
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Any
+
+from assets.synthesis.common.tables import NO_TOOL, ONE_CALL, SINGLE, text_of
+from assets.synthesis.judging.offline.absurd import absurdity
+from assets.synthesis.judging.offline.plausible import follows
+from assets.synthesis.verify.checks.parroting import parrots
+from assets.synthesis.verify.finding import Finding
+from assets.synthesis.verify.grounding.grounding import fold, leaves, stem
+from assets.synthesis.verify.verify import verify
+from assets.synthesis.verify.verify_row import verify_row
+from assets.vectors.lexicon import lexicon, words_in, words_of
+
+Json = Any
+CRITERIA = ("clarity", "specificity", "relevance", "completeness", "correctness", "realism")
+_HITS = {
+    "missing_required_value": "completeness", "names_the_tool": "realism",
+    "copies_description": "realism", "not_an_instruction": "clarity",
+    "may_need_a_tool": "relevance", "no_question": "relevance", "nothing_missing": "completeness",
+}  # fmt: skip
+_UNSTATED = ("missing_required_value", "ungrounded_value")
+_LEFTOVER = re.compile(
+    r"\{\w*\}|<[a-z_ ]+>|\[(?:your|insert)[^\]]*\]|\bundefined\b|\bNone\b|\bnull\b"
+)
+
+
+def rule_judgement(meta: Mapping[str, Json], seed: int) -> Json:
+    """The judge's reply for the judge's meta (`answers.py`): reasons, a score from 1 to 10 per
+    criterion, and the overall score."""
+    scores: dict[str, int] = dict.fromkeys(CRITERIA, 9)
+    reasons: list[str] = []
+    for criterion, most, reason in _objections(meta):
+        scores[criterion] = min(scores[criterion], most)
+        reasons.append(reason)
+    low = min(scores.values())
+    overall = low if low < 6 else round(sum(scores.values()) / len(scores))
+    return {"reasons": "; ".join(reasons) or "no rule objects", **scores, "score": overall}
+
+
+Objection = tuple[str, int, str]
+
+
+def _objections(meta: Mapping[str, Json]) -> Iterable[Objection]:
+    """(criterion, the most it can still score, why)."""
+    instruction = str(meta["instruction"])
+    findings = _findings(meta)
+    unstated = [f for f in findings if not f.certain and f.kind in _UNSTATED]
+    likely = bool(unstated) and follows(instruction, unstated, _arguments(meta))
+    for finding in findings:
+        most = 2 if finding.certain else 6 if likely and finding in unstated else 5
+        told = f"{finding.kind} at {finding.path or 'the text'}: {finding.reason}"
+        yield _HITS.get(finding.kind, "correctness"), most, told
+    yield from _words(instruction, _arguments(meta))
+    if meta.get("task") != NO_TOOL and not _speaks_of(
+        meta["contract"], instruction, _arguments(meta)
+    ):
+        # One in six good requests shares no word with its tool: a doubt, no reason to refuse.
+        yield "relevance", 7, "no word of the text is one of the tool's"
+    for why in absurdity(instruction, _arguments(meta)):
+        yield "realism", 4, why
+    if taken := _taken(meta):
+        yield "realism", 5, taken
+
+
+def _taken(meta: Mapping[str, Json]) -> str | None:
+    """What a request takes over from the contract of one of its calls."""
+    known = {one.get("name"): one for one in [meta["contract"], *meta["contracts"]]}
+    for call in meta["calls"]:
+        contract = known.get(call["tool"])
+        if contract and (taken := parrots(contract, meta["instruction"], call["arguments"])):
+            return taken
+    return None
+
+
+def _words(instruction: str, arguments: Json) -> Iterable[Objection]:
+    words = re.findall(r"\w+", fold(instruction))
+    if (len(words) < 2 and instruction.isascii()) or len(words) > 400:
+        yield "clarity", 5, f"{len(words)} words"
+    if _LEFTOVER.search(instruction) and not _LEFTOVER.search(text_of(arguments)):
+        yield "realism", 4, "an unfilled placeholder is left in the text"
+    if _repeats(words, arguments):
+        yield "clarity", 5, "words repeat each other"
+
+
+def _arguments(meta: Mapping[str, Json]) -> dict[str, Json]:
+    """The arguments of all calls as one object, for looking values up."""
+    return {f"{n}": call["arguments"] for n, call in enumerate(meta["calls"])}
+
+
+def _findings(meta: Mapping[str, Json]) -> list[Finding]:
+    task, calls = meta.get("task") or SINGLE, meta["calls"]
+    if task in ONE_CALL and len(calls) == 1 and calls[0]["tool"] == meta["contract"].get("name"):
+        server = str(meta.get("server") or "")
+        arguments = calls[0]["arguments"]
+        return list(
+            verify(meta["contract"], meta["instruction"], arguments, server=server).findings
+        )
+    return list(verify_row(*_row(meta, task)).findings)
+
+
+def _row(
+    meta: Mapping[str, Json], task: str
+) -> tuple[dict[str, Json], dict[str, Mapping[str, Json]]]:
+    """The row that the meta was made from, as far as rules read it; contracts by their place."""
+    known = {str(place): one for place, one in enumerate([meta["contract"], *meta["contracts"]])}
+    by_name = {one.get("name"): place for place, one in reversed(known.items())}
+    server = str(meta.get("server") or "")
+    calls = [
+        {"server_id": server, "contract_digest": by_name.get(call["tool"], "absent"), **call}
+        for call in meta["calls"]
+    ]
+    row = {
+        "task": task,
+        "contract_digest": "0",
+        "instruction": meta["instruction"],
+        "messages": json.dumps(meta["messages"]),
+        "calls": json.dumps(calls),
+        "offered": json.dumps(sorted(known)),
+    }
+    return row, known
+
+
+def _repeats(words: list[str], arguments: Json) -> bool:
+    """A long word said twice in a row, or three words in a row said twice running. Mere
+    repetition is no sign: it refused 26 of 1,224 good requests and caught one flaw."""
+    held = {w for _, v in leaves(arguments, {}) for w in re.findall(r"\w+", fold(str(v)))}
+    if any(a == b and len(a) > 3 and a not in held for a, b in pairwise(words)):
+        return True
+    return any(
+        words[at : at + 3] == words[at + 3 : at + 6] and not held.issuperset(words[at : at + 3])
+        for at in range(len(words) - 5)
+    )
+
+
+def _speaks_of(contract: Mapping[str, Json], instruction: str, arguments: Json) -> bool:
+    """Whether the request shares a content word (or a synonym) with the tool, values aside."""
+    if sum(char.isascii() for char in instruction) < 0.9 * len(instruction):
+        return True  # another script: rules have no say
+    held = {stem(w) for _, v in leaves(arguments, {}) for w in re.findall(r"\w+", fold(str(v)))}
+    said = {stem(word) for word in re.findall(r"\w{3,}", fold(instruction))} - held - _EMPTY
+    text = f"{' '.join(words_of(str(contract.get('name'))))} {contract.get('description') or ''}"
+    told = {stem(word) for word in re.findall(r"\w{3,}", fold(text))} - _EMPTY
+    schema = contract.get("inputSchema") or {}
+    for name in (schema.get("properties") or {}) if isinstance(schema, Mapping) else {}:
+        told |= {stem(word) for word in words_of(name)}
+    for idiom in lexicon()["idioms"]:
+        if {stem(word) for word in idiom["when"]} <= told:
+            asked = " ".join(idiom["say"]).lower()
+            told |= {stem(word) for word in re.findall(r"\w{3,}", asked)} - _EMPTY
+    return bool(said & told) or bool(_near(said) & told) or len(said) < 3
+
+
+def _near(words: set[str]) -> set[str]:
+    """Everything the lexicon holds for the same as one of the words."""
+    found: set[str] = set()
+    for table in ("verbs", "nouns"):
+        for key, options in lexicon()[table].items():
+            group = {
+                stem(w) for text in (key, *options) for w in re.findall(r"\w{3,}", text.lower())
+            }
+            if group & words:
+                found |= group
+    return found - _EMPTY
+
+
+_EMPTY = {
+    stem(word)
+    for word in words_in(
+        "the and for with that this from all any can you your please what how have has are "
+        "was were will would could should want need like get give tell show let make new "
+        "one some into out about use using used just now not but also more than then them "
+        "they their there here which who when where why been being does did doing its it's "
+        "our ours mine his her him she look put"
+    )
+}

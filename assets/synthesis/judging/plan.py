@@ -1,0 +1,69 @@
+"""A marketplace's night of judging: what is due, its verdicts, and the trial of the judge.
+
+What belongs here: the order of planning, judging and trying the judge, over the warehouse.
+What does not: any of those steps (`judge.py`, `trials.py`), writing pairs (`night.py`), Dagster.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from assets.synthesis.common.eligible import offered
+from assets.synthesis.common.policy import SynthesisPolicy
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, PASSING
+from assets.synthesis.judging.judge import judge, wanted_judgements
+from assets.synthesis.judging.trial.trials import (
+    JUDGE_TRIALS,
+    mutation_test,
+    rejection_verdict,
+    rejections,
+    trial_rows,
+    trial_verdicts,
+)
+from warehouse.audit import Verdict
+from warehouse.llm.client import LLM
+from warehouse.progress import Progress
+from warehouse.storage.tables import Plan, plan
+from warehouse.store import Warehouse
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The rows of JUDGEMENTS after a night, the pairs they are about, and the judge's own trial."""
+
+    rows: list[Row]
+    pairs: list[Row]
+    due: Plan
+    trials: list[Row]
+    audit: list[Verdict]
+
+
+def judge_pairs(
+    warehouse: Warehouse,
+    name: str,
+    policy: SynthesisPolicy,
+    llm: LLM,
+    progress: Progress | None = None,
+) -> Judged:
+    """Tonight's judgements of one marketplace, and the trial of the judge that made them."""
+    tables = warehouse.storage.tables
+    written = tables.read(PAIRS, name).to_dicts()
+    offer = offered(warehouse, name, written)
+    written = [row for row in written if offer.serves(row) and offer.shows_only_clear(row)]
+    previous = tables.read(JUDGEMENTS, name).to_dicts()
+    due = plan(
+        {row["pair_id"]: row["plan_digest"] for row in previous},
+        wanted_judgements(written, llm, policy),
+        retry={row["pair_id"] for row in previous if row["error_kind"] in PASSING},
+    )
+    asked, unchanged = set(due.due), set(due.unchanged)
+    lacking = [row for row in written if row["pair_id"] in asked]
+    made = judge(lacking, offer.contracts, llm, policy, progress=progress)
+    kept = [row for row in previous if row["pair_id"] in unchanged]
+    rows = JUDGEMENTS.frame([*kept, *made]).to_dicts()
+    # Nothing judged tonight: the judge's last trial stands.
+    trial = mutation_test(written, offer.contracts, llm, policy) if asked else None
+    trials = trial_rows(trial, name) if trial else tables.read(JUDGE_TRIALS, name).to_dicts()
+    audit = [rejection_verdict(rejections(written, rows)), *trial_verdicts(trial)]
+    return Judged(rows, written, due, trials, audit)

@@ -1,0 +1,115 @@
+"""What the judge is tried on: good rows that are known, and mutants with one flaw each.
+
+What belongs here: the rows written by hand (`known_good.json`), those of the night, and one list of
+cases out of both.
+What does not: making one mechanical flaw (`flaws.py`), counting who catches what (`trials.py`).
+
+The rows by hand carry three mutants that only sense can tell (`unrealistic`, `wrong_tool`,
+`copies_description`): a mechanical mutant of those kinds is the easy case.
+"""
+
+import json
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from assets.contracts.canonical import contract as canonical
+from assets.contracts.canonical import contract_digest
+from assets.synthesis.common.tables import ONE_CALL, PAIRS, SINGLE, Golden, pair_id, passes, text_of
+from assets.synthesis.judging.trial.flaws import mutants, rewritten
+
+Json = Any
+Pair = dict[str, Json]
+Contracts = Mapping[str, Mapping[str, Json]]
+GOOD = "good"  # written by hand and read: refusing one is a false alarm
+NIGHT = "of_the_night"  # accepted by the rules tonight: presumed good, and counted apart
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of the trial, and what is wrong with it: a flaw's kind, `GOOD` or `NIGHT`."""
+
+    kind: str
+    row: Pair
+
+
+@cache
+def known_good() -> tuple[tuple[Pair, ...], dict[str, dict[str, Json]]]:
+    """The rows by hand as rows of PAIRS, and their contracts by digest."""
+    told = json.loads(Path(__file__).with_name("known_good.json").read_text(encoding="utf-8"))
+    contracts: dict[str, dict[str, Json]] = {}
+    digests: dict[tuple[str, str], str] = {}
+    for one in told["tools"]:
+        found = canonical(one["contract"])
+        digest = contract_digest(one["contract"])
+        contracts[digest] = found
+        digests[one["server_id"], found["name"]] = digest
+    rows = [_row(one, digests) for one in told["rows"]]
+    return tuple(rows), contracts
+
+
+def _row(told: Mapping[str, Json], digests: Mapping[tuple[str, str], str]) -> Pair:
+    server, tool = told["server_id"], told["tool"]
+    digest = digests[server, tool]
+    offered = sorted(found for (of, _), found in digests.items() if of == server)
+    call = Golden(server, tool, digest, told["arguments"])
+    row = dict.fromkeys(PAIRS.columns) | {
+        "marketplace": "by_hand",
+        "server_id": server,
+        "tool": tool,
+        "contract_digest": digest,
+        "plan_digest": "by_hand",
+        "task": SINGLE,
+        "index": 0,
+        "kind": told["kind"],
+        "profile": text_of({"language": told["language"]}),
+        "calls": text_of([vars(call)]),
+        "messages": "[]",
+        "contracts": text_of(offered),
+        "offered": text_of(offered),
+        "status": "ok",
+        "verdict": "accept",
+    }
+    row = rewritten(row, told["instruction"], told["arguments"])
+    return {**row, "pair_id": pair_id(row), "_mutants": told["mutants"]}
+
+
+def cases(
+    night: Iterable[Pair], contracts: Contracts, *, seed: int, good: int
+) -> tuple[list[Case], dict[str, Mapping[str, Json]]]:
+    """Every case of one trial, and the contracts they stand on; the same for the same seed.
+
+    `night`: rows of PAIRS, of which up to `good` that hold one call and that the rules accepted are
+    drawn. Only rules have accepted them: what the judge said of them would make its false alarms
+    look rare.
+    """
+    rng = random.Random(seed)
+    rows, own = known_good()
+    found: list[Case] = []
+    for row in rows:
+        by_sense = row["_mutants"]
+        plain = {name: value for name, value in row.items() if name != "_mutants"}
+        found.append(Case(GOOD, plain))
+        found += _mechanical(plain, own, rng, without=set(by_sense))
+        arguments = json.loads(row["arguments"])
+        found += [Case(kind, rewritten(plain, text, arguments)) for kind, text in by_sense.items()]
+    for row in _drawn(night, contracts, rng, good):
+        found.append(Case(NIGHT, row))
+        found += _mechanical(row, contracts, rng, without=set())
+    return found, {**contracts, **own}
+
+
+def _drawn(night: Iterable[Pair], contracts: Contracts, rng: random.Random, n: int) -> list[Pair]:
+    known = [row for row in night if row["task"] in ONE_CALL and row["verdict"] == "accept"]
+    known = [row for row in known if passes(row) and row["contract_digest"] in contracts]
+    return rng.sample(sorted(known, key=lambda row: row["pair_id"]), min(n, len(known)))
+
+
+def _mechanical(
+    row: Pair, contracts: Contracts, rng: random.Random, without: set[str]
+) -> Sequence[Case]:
+    made = mutants(row, contracts[row["contract_digest"]], contracts, rng)
+    return [Case(one["flaw"], one["pair"]) for one in made if one["flaw"] not in without]

@@ -1,0 +1,258 @@
+"""The judge is judged: what it catches, what it refuses wrongly, and when that stops a partition.
+
+What belongs here: running the trial, its rates with intervals as rows of `JUDGE_TRIALS`, and the
+verdicts of the audit.
+What does not: the rows it is tried on (`mutants.py`), judging (`judge.py`).
+
+Mechanical flaws are the easy ones; a rate over them says that the filters work, not that they have
+taste.
+"""
+
+import asyncio
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from assets.synthesis.common.policy import SynthesisPolicy
+from assets.synthesis.judging.judge import judge_async, judge_name
+from assets.synthesis.judging.trial.mutants import GOOD, NIGHT, Case, Contracts, Pair, cases
+from assets.synthesis.verify.verify_row import verify_row
+from warehouse.audit import Verdict
+from warehouse.llm.client import LLM
+from warehouse.statistics import wilson
+from warehouse.storage.tables import TableSpec
+
+Json = Any
+RULES, BOTH = "rules", "rules+judge"
+ALL = "all_flaws"
+# Below and above these the judge is of no use: a partition whose judge misses more than two fifths
+# of the flaws, or refuses more than three tenths of what people wrote as good, is not published.
+CATCH_FLOOR, FALSE_ALARM_CEILING = 0.6, 0.3
+UNANSWERED_CEILING = 0.2  # of the trial's rows; beyond it the trial says nothing
+REJECTED_CEILING = 0.9  # the signature of prompts that evolution has made incoherent
+
+JUDGE_TRIALS = TableSpec(
+    name="judge_trials",
+    key=("marketplace", "judge", "stage", "kind"),
+    columns={
+        "marketplace": pl.String,
+        "judge": pl.String,  # as in JUDGEMENTS; with stage `rules` the judge had no say
+        "stage": pl.String,  # rules, rules+judge
+        "kind": pl.String,  # a flaw, all_flaws, good (by hand), of_the_night
+        "n": pl.Int32,
+        "refused": pl.Int32,  # of a flaw: caught; of good rows: false alarms
+        "unsure": pl.Int32,  # neither accepted nor refused by the rules
+        "unanswered": pl.Int32,  # the judge gave no usable answer; not in n
+        "rate": pl.Float64,
+        "low": pl.Float64,  # 95% Wilson interval
+        "high": pl.Float64,
+    },
+)
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Of `n` rows of this kind, how many one stage refused, with a 95% Wilson interval."""
+
+    stage: str
+    kind: str
+    n: int
+    refused: int
+    unsure: int
+    unanswered: int
+    low: float
+    high: float
+
+    @property
+    def rate(self) -> float:
+        return self.refused / self.n if self.n else math.nan
+
+    def told(self) -> str:
+        return f"{self.refused} of {self.n} refused [{self.low:.2f}, {self.high:.2f}]"
+
+
+@dataclass(frozen=True)
+class MutationReport:
+    """All rates of one trial, and why the judge did not answer where it did not."""
+
+    judge: str
+    rates: list[Rate]
+    error: str | None = None
+
+    def rate(self, kind: str, stage: str = BOTH) -> Rate:
+        """The rate of that kind; of no rows when the trial had none."""
+        found = (one for one in self.rates if (one.stage, one.kind) == (stage, kind))
+        return next(found, _rate(stage, kind, Counter()))
+
+    @property
+    def caught(self) -> Rate:
+        """All flaws together, rules and judge together."""
+        return self.rate(ALL)
+
+    @property
+    def false_alarms(self) -> Rate:
+        """The good rows written by hand that rules or judge refused."""
+        return self.rate(GOOD)
+
+
+def mutation_test(
+    rows: Iterable[Pair],
+    contracts: Contracts,
+    llm: LLM,
+    policy: SynthesisPolicy,
+    *,
+    good: int = 20,
+) -> MutationReport:
+    """Tries the rules and the judge on the rows by hand, up to `good` rows of the night, and the
+    mutants of both. `contracts`: contract_digest -> contract. Mutants go the way of every row:
+    rules first, then the judge; the ledger keeps the answers, so the rows by hand are paid once."""
+    tried, known = cases(rows, contracts, seed=policy.seed, good=good)
+    by_rules = [verify_row(case.row, known).verdict for case in tried]
+    asked = [
+        {**case.row, "pair_id": str(place), "status": "ok", "verdict": verdict, "twin_of": None}
+        for place, (case, verdict) in enumerate(zip(tried, by_rules, strict=True))
+    ]
+    judged = asyncio.run(judge_async(asked, known, llm, policy))
+    verdicts = {int(row["pair_id"]): row["verdict"] if row["status"] == "ok" else None
+                for row in judged}  # fmt: skip
+    both = [
+        "reject" if verdict == "reject" else verdicts[place]
+        for place, verdict in enumerate(by_rules)
+    ]
+    failed = [row for row in judged if row["status"] != "ok"]
+    error = f"{failed[0]['error_kind']}: {failed[0]['hint']}" if failed else None
+    rates = [*_rates(RULES, tried, by_rules), *_rates(BOTH, tried, both)]
+    return MutationReport(judge_name(llm), rates, error)
+
+
+def _rates(stage: str, tried: Sequence[Case], verdicts: Sequence[str | None]) -> list[Rate]:
+    counts: dict[str, Counter[str]] = {ALL: Counter()}
+    for case, verdict in zip(tried, verdicts, strict=True):
+        kinds = [case.kind] if case.kind in (GOOD, NIGHT) else [case.kind, ALL]
+        for kind in kinds:
+            counts.setdefault(kind, Counter())[verdict or "unanswered"] += 1
+    return [_rate(stage, kind, found) for kind, found in sorted(counts.items())]
+
+
+def _rate(stage: str, kind: str, found: Counter[str]) -> Rate:
+    n = found.total() - found["unanswered"]
+    refused = found["reject"]
+    seen = n, refused, found["unsure"], found["unanswered"]
+    return Rate(stage, kind, *seen, *wilson(refused, n))
+
+
+def trial_rows(report: MutationReport, marketplace: str) -> list[dict[str, Json]]:
+    """Rows of JUDGE_TRIALS."""
+    return [
+        {
+            "marketplace": marketplace,
+            "judge": report.judge,
+            **vars(one),
+            "rate": one.rate if one.n else None,
+        }
+        for one in report.rates
+    ]
+
+
+def trial_verdicts(report: MutationReport | None) -> list[Verdict]:
+    """The audit's verdicts on the judge; none where nothing was judged (its last trial stands).
+
+    A bar is missed only when the whole interval misses it, so that a small trial stops nothing by
+    chance.
+    """
+    if report is None:
+        return []
+    caught, alarms = report.caught, report.false_alarms
+    silent, asked = caught.unanswered + alarms.unanswered, caught.n + alarms.n
+    answered = silent <= UNANSWERED_CEILING * (silent + asked)
+    observed = f"{silent} of {silent + asked} rows unanswered" + (
+        f", e.g. {report.error}" if report.error else ""
+    )
+    bar = f"at most {UNANSWERED_CEILING:.0%} of the trial's rows unanswered"
+    floor = f"{CATCH_FLOOR:.0%} of the mutants refused, within the 95% interval"
+    ceiling = f"at most {FALSE_ALARM_CEILING:.0%} of good rows refused, within the 95% interval"
+    return [
+        Verdict("judge_was_judged", answered, observed, bar),
+        Verdict("judge_catches_mutants", caught.high >= CATCH_FLOOR, caught.told(), floor),
+        Verdict("judge_false_alarms", alarms.low <= FALSE_ALARM_CEILING, alarms.told(), ceiling),
+    ]
+
+
+@dataclass(frozen=True)
+class Rejections:
+    """Why rows were not accepted: flaws that filters found, criteria that the judge scored low."""
+
+    whole: int
+    accepted: int
+    flaws: Counter[str]
+    criteria: Counter[str]
+    other: Counter[str]  # twins, a judge without an answer
+
+    @property
+    def rate(self) -> float:
+        return 1 - self.accepted / self.whole if self.whole else 0.0
+
+    def told(self, most: int = 4) -> str:
+        """`1,204 of 1,300 rejected (93%): ungrounded_value 800, …; judge: realism 210, …`."""
+        refused = self.whole - self.accepted
+        text = f"{refused:,} of {self.whole:,} rejected ({self.rate:.0%})"
+        found = (self.flaws + self.other).most_common(most)
+        flaws = ", ".join(f"{kind} {n:,}" for kind, n in found)
+        criteria = ", ".join(f"{kind} {n:,}" for kind, n in self.criteria.most_common(most))
+        said = [part for part in (flaws, f"judge: {criteria}" if criteria else "") if part]
+        return text + (f": {'; '.join(said)}" if said else "")
+
+
+def rejections(
+    pairs: Iterable[Mapping[str, Json]], judgements: Iterable[Mapping[str, Json]]
+) -> Rejections:
+    """Counts why whole rows were not accepted, by filters and judge together.
+
+    A row counts once per flaw kind of a filter that rejected it; of a row that the judge rejected
+    every criterion counts that scored below the threshold, or the lowest where none did.
+    """
+    judged = {row["pair_id"]: row for row in judgements}
+    flaws: Counter[str] = Counter()
+    criteria: Counter[str] = Counter()
+    other: Counter[str] = Counter()
+    whole = accepted = 0
+    for row in pairs:
+        if row["status"] != "ok":
+            continue
+        whole += 1
+        verdict = judged.get(row["pair_id"])
+        if row["verdict"] == "reject":
+            flaws.update(_certain(row))
+        elif row.get("twin_of") is not None:
+            other["repeats another"] += 1
+        elif verdict is None or verdict["status"] != "ok":
+            other["not judged"] += 1
+        elif verdict["verdict"] == "accept":
+            accepted += 1
+        else:
+            criteria.update(_low(verdict))
+    return Rejections(whole, accepted, flaws, criteria, other)
+
+
+def _certain(row: Mapping[str, Json]) -> set[str]:
+    found = json.loads(row.get("flaws") or "[]")
+    certain = {flaw["kind"] for flaw in found if flaw.get("certain", True)}
+    return certain or {"no flaw stated"}
+
+
+def _low(verdict: Mapping[str, Json]) -> list[str]:
+    scores = json.loads(verdict.get("scores") or "{}")
+    bar = verdict.get("threshold") or 6.0
+    low = [name for name, score in scores.items() if score < bar]
+    return low or sorted(scores, key=lambda name: scores[name])[:1] or ["no scores"]
+
+
+def rejection_verdict(found: Rejections) -> Verdict:
+    """Stops a partition of which more than nine tenths were rejected, with the reasons counted."""
+    bar = f"at most {REJECTED_CEILING:.0%} of the written rows rejected"
+    return Verdict("accept_rate", found.rate <= REJECTED_CEILING, found.told(), bar)

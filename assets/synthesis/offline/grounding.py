@@ -1,0 +1,62 @@
+"""Is every value in the words, by the rules' own reading, and plain words for those that are not?
+
+What belongs here: the names of arguments the text lacks, and a text completed by them.
+What does not: the rules (`verify.py`), a request's own sentence (`offline_frames.py`).
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from assets.synthesis.common.contract_reading import slots
+from assets.synthesis.offline.language.clauses import spelled
+from assets.synthesis.offline.language.phrasing import Filled
+from assets.synthesis.verify.verify import verify
+
+Json = Any
+_UNGROUNDED = {"missing_required_value", "ungrounded_value"}
+
+
+def absent(contract: Mapping[str, Json], text: str, values: Mapping[str, Json]) -> list[str]:
+    """The arguments whose value the rules do not find in the text, in order."""
+    found = verify(contract, text, dict(values)).findings
+    paths = {f.path for f in found if f.kind in _UNGROUNDED}
+    return [
+        name for name in values
+        if any(path == name or path.startswith((f"{name}.", f"{name}[")) for path in paths)
+    ]  # fmt: skip
+
+
+def completed(text: str, filled: Iterable[Filled], lost: Sequence[str]) -> str:
+    """The text with the lost values said after it, each by its label."""
+    said = [plainly(item) for item in filled if item.slot.name in lost]
+    if not said:
+        return text
+    listed = "; ".join(said)
+    return f"{ended(text)} {listed[0].upper()}{listed[1:]}."
+
+
+def plainly(item: Filled) -> str:
+    """A value by its label, nothing left out: `the title is 'Spring sale'`."""
+    value = item.value
+    if isinstance(value, bool):
+        return f"{item.label}: {'yes' if value else 'no'}"
+    if isinstance(value, (dict, list)):
+        return f"{item.label}: {spelled(value)}"
+    text = str(value)
+    return (
+        f"the {item.label} is {text}"
+        if re.fullmatch(r"[\w./:@+-]+", text)
+        else (f"the {item.label} is '{text}'")
+    )
+
+
+def ended(text: str) -> str:
+    """The text with a full stop, where it has no other end."""
+    text = text.rstrip()
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
+def filled_from(contract: Mapping[str, Json], values: Mapping[str, Json]) -> list[Filled]:
+    """The values with their slots, in the contract's order; names it does not declare are left."""
+    return [Filled(slot, values[slot.name]) for slot in slots(contract) if slot.name in values]

@@ -1,0 +1,78 @@
+"""A request that lacks one value, the question that asks for it, and the answer that states it.
+
+What belongs here: the generator's answer `Vague`.
+What does not: whole requests (`offline_requests.py`), whether a value is in a text (`verify.py`).
+"""
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from assets.synthesis.common.contract_reading import Slot, slots
+from assets.synthesis.offline.grounding import absent, plainly
+from assets.synthesis.offline.language.phrasing import Filled, listed, said
+from assets.synthesis.offline.language.rewrites import phrases
+from assets.synthesis.offline.requests import LANGUAGE, request_for
+from assets.synthesis.offline.values.from_scenario import draw_in
+from warehouse.storage.digest import digest
+
+Json = Any
+_ATTEMPTS = 8
+
+
+def vague(meta: Mapping[str, Json], seed: int) -> Json:
+    """The generator's reply for the parameter that is to be missing."""
+    contract, name = meta["contract"], str(meta["parameter"])
+    rng = random.Random(digest(["vague", contract, name, seed]))
+    schema = contract.get("inputSchema")
+    root = schema if isinstance(schema, Mapping) else {}
+    slot = next((slot for slot in slots(contract) if slot.name == name), None)
+    slot = slot or Slot(name, {"type": "string"}, True, (name,), "")
+    world, profile = meta.get("environment"), meta.get("profile")
+    for _ in range(_ATTEMPTS):
+        made = request_for(contract, "direct", rng, profile, world, without=(name,))
+        item = Filled(slot, draw_in(slot, root, rng, list(made["values"].values()), world))
+        values = {**made["values"], name: item.value}
+        # Drawn until the text really lacks it: a city may stand in the tool's own words.
+        if name in absent(contract, made["instruction"], values):
+            break
+    return {
+        "instruction": made["instruction"],
+        "question": _question(item, rng),
+        "answer": _answer(contract, made["instruction"], values, item, rng),
+        "values": values,
+        "language": LANGUAGE,
+    }
+
+
+def _question(item: Filled, rng: random.Random) -> str:
+    options = item.slot.schema.get("enum")
+    label = item.label
+    if isinstance(options, list) and 1 < len(options) <= 6:
+        choices = [str(option) for option in options if option not in (None, "")]
+        listing = f"{', '.join(choices[:-1])} or {choices[-1]}" if len(choices) > 1 else choices[0]
+        form = rng.choice(phrases()["choices"])
+        return form.replace("{l}", label).replace("{c}", listing)
+    return rng.choice(phrases()["questions"]).replace("{l}", label)
+
+
+def _answer(
+    contract: Mapping[str, Json],
+    asked: str,
+    values: Mapping[str, Json],
+    item: Filled,
+    rng: random.Random,
+) -> str:
+    """The value in a few words, in more when the rules would not find it in those."""
+    value = item.value
+    if isinstance(value, list) and all(not isinstance(v, (dict, list)) for v in value):
+        text = listed([said(v, rng, False) for v in value], rng)
+    else:
+        text = "" if isinstance(value, (bool, dict, list)) else said(value, rng, False)
+    plain = plainly(item)
+    if not text:
+        return f"{plain[0].upper()}{plain[1:]}."
+    answer = rng.choice(phrases()["answers"]).replace("{v}", text)
+    if item.slot.name in absent(contract, f"{asked}\n{answer}", values):
+        return f"{plain[0].upper()}{plain[1:]}."
+    return answer

@@ -1,0 +1,111 @@
+"""Values out of a given world: the files, ids, places, people and dates that exist there.
+
+What belongs here: which of the world's things a parameter can take.
+What does not: values nobody listed (`values.py`), how the world comes to be (`environment.py`).
+"""
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from assets.synthesis.common.contract_reading import Slot
+from assets.synthesis.offline.values.kinds import sort_of
+from assets.synthesis.offline.values.values import draw_new, fits
+
+Json = Any
+_KINDS = {
+    "files": ("path", "filename", "image_path", "video_path", "folder_path"),
+    "ids": ("id", "account", "token", "uuid", "order_id", "session", "connection_id", "issue_key"),
+    "places": ("city",),
+    "people": ("person", "first", "last", "email", "username"),
+    "dates": ("date", "datetime"),
+}
+_KIND_OF = {sort: kind for kind, sorts in _KINDS.items() for sort in sorts}
+# Not every value comes from the listed things: people also name new ones.
+_SHARE = 0.85
+
+
+def draw_in(
+    slot: Slot,
+    root: Mapping[str, Json],
+    rng: random.Random,
+    taken: Sequence[Json],
+    environment: Mapping[str, Json] | None = None,
+) -> Json:
+    """A value for a slot, from the world where that has something of its sort."""
+    if environment:
+        found = [value for value in _existing(slot, environment) if value not in taken]
+        if found and rng.random() < _SHARE:
+            return rng.choice(found)
+    return draw_new(slot, root, rng, taken)
+
+
+def _existing(slot: Slot, environment: Mapping[str, Json]) -> list[Json]:
+    """The things of the world that a slot's schema allows."""
+    schema = slot.schema
+    if "const" in schema or schema.get("enum") or slot.type not in ("string", "integer"):
+        return []
+    sort = sort_of(slot)
+    if slot.type == "integer" and sort != "id":
+        return []
+    listed = environment.get(_KIND_OF.get(sort, "")) or []
+    if not isinstance(listed, Sequence) or isinstance(listed, str):
+        return []
+    made = [_as(sort, str(thing), slot.type) for thing in listed[:50]]
+    return [value for value in made if value is not None and fits(value, schema)]
+
+
+def _as(sort: str, thing: str, kind: str) -> Json:
+    """One thing in the form a sort wants, None where it has no such form."""
+    if kind == "integer":
+        return int(thing) if thing.isdecimal() and len(thing) < 16 else None
+    kind = _KIND_OF[sort]
+    if kind == "files":
+        return _file(sort, thing)
+    if kind == "people":
+        return _person(sort, thing)
+    if sort == "datetime":
+        return thing if "T" in thing else f"{thing}T09:00:00Z"
+    if sort == "date":
+        return thing.partition("T")[0]
+    form = _FORMS.get(sort)
+    return thing if form is None or re.fullmatch(form, thing) else None
+
+
+_FORMS = {
+    "issue_key": r"[A-Z]{2,10}-\d{1,6}",
+    "uuid": r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+    "account": r"\d+",
+}
+
+
+def _file(sort: str, thing: str) -> str | None:
+    mark = "\\" if "\\" in thing else "/"
+    folder, _, name = thing.rpartition(mark)
+    suffix = name.rpartition(".")[2] if "." in name else ""
+    if sort == "filename":
+        return name or None
+    if sort == "folder_path":
+        return (folder or None) if suffix else thing
+    wanted = {"image_path": _IMAGES, "video_path": _VIDEOS}.get(sort)
+    return thing if wanted is None or suffix in wanted else None
+
+
+_IMAGES, _VIDEOS = {"png", "jpg", "jpeg", "webp"}, {"mp4", "mov", "mkv"}
+
+
+def _person(sort: str, thing: str) -> str | None:
+    """`Wim Dekker <wim@example.org>` as a name, a part of it, or an address."""
+    name, _, rest = thing.partition(" <")
+    address = rest.rstrip(">") or (thing if "@" in thing else "")
+    if sort == "email":
+        return address or None
+    if sort == "username":
+        return address.partition("@")[0] or (None if " " in thing else thing)
+    if "@" in name:
+        return None
+    parts = name.split()
+    if sort == "person" or len(parts) < 2:
+        return name if sort == "person" else None
+    return parts[0] if sort == "first" else parts[-1]

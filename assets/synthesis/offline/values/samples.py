@@ -1,0 +1,60 @@
+"""Values that a contract itself offers: examples, quoted words of its descriptions, defaults.
+
+What belongs here: finding them. What does not: whether they fit the schema, and what is drawn where
+there are none (`values.py`).
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from assets.synthesis.common.contract_reading import Slot
+
+Json = Any
+
+_QUOTED = re.compile(r"""["'`“‘]([^"'`“”‘’\n]{1,80})["'`”’]""")
+_EXAMPLE = re.compile(
+    r"(?:e\.g\.?,?|for example:?|examples?:?|such as)\s*(.{2,160}?)(?:\)|\.\s|\.$|;|$)",
+    re.IGNORECASE,
+)
+
+
+def samples_of(slot: Slot) -> list[Json]:
+    """Values that the contract itself offers."""
+    schema = slot.schema
+    found: list[Json] = list(schema.get("examples") or []) if _is_list(schema, "examples") else []
+    if "example" in schema:
+        found.append(schema["example"])
+    for match in _EXAMPLE.finditer(slot.hint):
+        span = match.group(1)
+        quoted = _QUOTED.findall(span)
+        bare = [] if quoted else re.split(r",\s*(?:or\s+|and\s+)?|\s+or\s+", span)
+        found += [_typed(v.strip(" `'\""), slot.type) for v in [*quoted, *bare]]
+    default = schema.get("default")
+    if default not in (None, "", [], {}) and slot.type in ("string", "integer", "number"):
+        found.append(default)
+    return [value for value in found if value not in (None, "") and _sayable(value)]
+
+
+def _is_list(schema: Mapping[str, Json], name: str) -> bool:
+    return isinstance(schema.get(name), list)
+
+
+def _sayable(value: Json) -> bool:
+    if isinstance(value, str):
+        return (
+            0 < len(value) <= 80
+            and value[0].isalnum() | (value[0] in "/#@.$=*-")
+            and not re.search(r"[<>{}\[\]\\]|\.\.\.|xxx|your[_ -]", value)
+        )
+    return True
+
+
+def _typed(text: str, kind: str) -> Json:
+    if kind in ("integer", "number"):
+        try:
+            return int(text) if kind == "integer" or text.isdigit() else float(text)
+        except ValueError:
+            return None
+    # An unquoted word list in a description is prose more often than values.
+    return text if kind == "string" and len(text.split()) <= 6 else None

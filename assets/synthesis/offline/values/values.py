@@ -1,0 +1,178 @@
+"""Plausible values for a tool's parameters, drawn from the contract first and from pools second.
+
+What belongs here: one value for one slot, valid by its schema wherever the schema can be met.
+What does not: saying the value in a sentence (`phrasing.py`), checking it (`verify.py`).
+
+Order of trust: `const` and `enum`; examples in the schema or quoted in the description; the
+default; the `format`; then a pool chosen by the words of the name and the description.
+"""
+
+import random
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError, UnknownType
+
+from assets.contracts.schema.step_budget import spend
+from assets.contracts.validate import validate_call
+from assets.synthesis.common.contract_reading import Slot, fields, json_type, resolve
+from assets.synthesis.common.contract_reading import slots as slots_of
+from assets.synthesis.offline.values.invent import from_pattern, invent
+from assets.synthesis.offline.values.kinds import sort_of
+from assets.synthesis.offline.values.numbers import number_of
+from assets.synthesis.offline.values.samples import samples_of
+from assets.vectors.lexicon import pool
+
+Json = Any
+_STEPS_A_VALUE = 50  # about a millisecond
+
+
+def draw(slot: Slot, root: Mapping[str, Json], rng: random.Random, depth: int = 0) -> Json:
+    """A value for one slot. `root` is the input schema (for `$ref`)."""
+    spend(_STEPS_A_VALUE)
+    schema = slot.schema
+    if "const" in schema:
+        return schema["const"]
+    if schema.get("enum"):
+        options = [option for option in schema["enum"] if option not in (None, "")]
+        return rng.choice(options or schema["enum"])
+    samples = [v for v in samples_of(slot) if fits(v, schema)]
+    if samples and slot.type != "boolean" and rng.random() < 0.55:
+        return rng.choice(samples)
+    match slot.type:
+        case "boolean":
+            # Said at all, an option is said because it differs from what happens anyway.
+            default = schema.get("default")
+            return (not default) if isinstance(default, bool) else rng.random() < 0.7
+        case "integer" | "number":
+            return number_of(slot, rng)
+        case "array":
+            return _array(slot, root, rng, depth)
+        case "object":
+            return _object(slot, root, rng, depth)
+        case "null":
+            return None
+    return _string(slot, rng, samples)
+
+
+def draw_new(
+    slot: Slot,
+    root: Mapping[str, Json],
+    rng: random.Random,
+    taken: Iterable[Json],
+    depth: int = 0,
+) -> Json:
+    """A value unlike the ones already drawn beside it, where the schema leaves a choice."""
+    value = draw(slot, root, rng, depth)
+    for _ in range(4):
+        if not isinstance(value, str) or value not in taken:
+            break
+        value = draw(slot, root, rng, depth)
+    return value
+
+
+_PLAIN = {
+    "type", "enum", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
+    "minLength", "maxLength", "description", "title", "default", "examples", "example",
+}  # fmt: skip
+
+
+def fits(value: Json, schema: Mapping[str, Json]) -> bool:
+    """Whether a value meets a schema. Patterns and references go to the guarded validator."""
+    if schema.keys() - _PLAIN:
+        own = {key: part for key, part in schema.items() if key != "$ref"}
+        holder = {"type": "object", "properties": {"v": own}}
+        return not validate_call({"inputSchema": holder}, {"v": value})
+    try:
+        return Draft202012Validator(schema).is_valid(value)
+    except (TypeError, ValueError, SchemaError, UnknownType):
+        return False  # an invalid schema: no value meets it
+
+
+def _array(slot: Slot, root: Mapping[str, Json], rng: random.Random, depth: int) -> list[Json]:
+    schema = slot.schema
+    items = resolve(schema.get("items") or {}, root)
+    low, high = _bounds(schema)
+    wanted = 1 if json_type(items) == "object" else rng.randint(1, 3)
+    wanted = min(max(low, wanted), max(high, low))
+    singular = tuple(_singular(word) for word in slot.words)
+    member = Slot(slot.name, items, True, singular, slot.hint)
+    found: list[Json] = []
+    for _ in range(wanted * 6):
+        value = draw(member, root, rng, depth + 1)
+        if value not in found or not schema.get("uniqueItems", True):
+            found.append(value)
+        if len(found) == wanted:
+            break
+    return found
+
+
+def _bounds(schema: Mapping[str, Json]) -> tuple[int, int]:
+    low, high = schema.get("minItems"), schema.get("maxItems")
+    low = low if isinstance(low, int) else 1
+    return low, high if isinstance(high, int) else low + 2
+
+
+def _singular(word: str) -> str:
+    if word.endswith("ies"):
+        return word[:-3] + "y"
+    return word[:-1] if word.endswith("s") and not word.endswith("ss") else word
+
+
+def _object(
+    slot: Slot, root: Mapping[str, Json], rng: random.Random, depth: int
+) -> dict[str, Json]:
+    if depth > 4:
+        return {}
+    members = fields(slot.schema, root)
+    chosen = [m for m in members if m.required or (depth < 2 and rng.random() < 0.25)]
+    if not chosen and members:
+        chosen = [rng.choice(members)]
+    # A schema that requires itself ten times over would otherwise grow without end.
+    chosen = chosen[: max(3, 40 >> (2 * depth))]
+    found: dict[str, Json] = {}
+    for member in chosen:
+        found[member.name] = draw_new(member, root, rng, found.values(), depth + 1)
+    extra = slot.schema.get("additionalProperties", True)
+    if not members and extra is not False:
+        key = rng.choice(pool("column"))
+        free = Slot("status", {"type": "string"}, True, ("status",), "")
+        of_map = (
+            Slot(key, resolve(extra, root), True, (key,), "") if extra not in (True, {}) else free
+        )
+        found = {key: draw(of_map, root, rng, depth + 1)}
+    return found
+
+
+def _string(slot: Slot, rng: random.Random, samples: list[Json]) -> str:
+    schema = slot.schema
+    by_format = {
+        "date": "date", "date-time": "datetime", "time": "time", "email": "email", "uri": "url",
+        "url": "url", "uuid": "uuid", "ipv4": "ip", "hostname": "domain", "iri": "url",
+    }.get(str(schema.get("format")))  # fmt: skip
+    sort = by_format or sort_of(slot)
+    for attempt in range(12):
+        value = invent(sort if attempt < 8 else "token", rng, slot)
+        if fits(value, schema):
+            return value
+    if samples:
+        return str(rng.choice(samples))
+    pattern = schema.get("pattern")
+    if isinstance(pattern, str) and (made := from_pattern(pattern, rng)) and fits(made, schema):
+        return made
+    shortest, longest = schema.get("minLength") or 0, schema.get("maxLength") or 24
+    size = max(shortest, min(longest, 24))
+    return "".join(rng.choice("0123456789abcdef") for _ in range(size))
+
+
+def arguments(
+    contract: Mapping[str, Json], rng: random.Random, optional: float = 0.0
+) -> dict[str, Json]:
+    """Arguments for a call: every required parameter, each optional one with that probability."""
+    root = contract.get("inputSchema") or {}
+    chosen = [s for s in slots_of(contract) if s.required or rng.random() < optional]
+    found: dict[str, Json] = {}
+    for slot in chosen:
+        found[slot.name] = draw_new(slot, root, rng, found.values())
+    return found

@@ -1,0 +1,85 @@
+"""The tool's description handed back as a request.
+
+What belongs here: how much of a text's words are another's, and in its order. What does not:
+likeness of meaning (`filters.py`).
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from assets.synthesis.verify.finding import Finding
+from assets.synthesis.verify.grounding.grounding import fold, leaves, stem
+from assets.vectors.lexicon import words_in
+
+Json = Any
+
+
+def echo_findings(
+    contract: Mapping[str, Json], instruction: str, arguments: Mapping[str, Json]
+) -> Iterable[Finding]:
+    """The description handed back: nearly all words of the request are the description's own, in
+    its order."""
+    held = {word for _, leaf in leaves(arguments, {}) for word in content(shown(leaf))}
+    said = [word for word in content(instruction[:6000]) if word not in held][:300]
+    described = content(str(contract.get("description") or "")[:6000])
+    if len(said) < 4 or not described:
+        return
+    own = sum(word in set(described) for word in said) / len(said)
+    if len(said) > 4 and own >= 0.85 and longest_run(said, described) >= 5:
+        yield Finding("copies_description", "", f"{own:.0%} of its words are the description's")
+    elif sentence := _repeated(said, str(contract.get("description") or "")):
+        yield Finding("copies_description", "", f"repeats {sentence[:80]!r} word for word")
+
+
+def shown(leaf: Json) -> str:
+    """A scalar as text, its first characters; Python writes no number of thousands of digits."""
+    huge = isinstance(leaf, int) and abs(leaf) > 10**400
+    return "a huge number" if huge else str(leaf)[:2000]
+
+
+def _repeated(said: list[str], description: str) -> str | None:
+    """The sentence of a description that a request goes through in order, its verb first, with
+    little besides. Of 1,224 good requests none does, of 40 handed-back ones 22."""
+    if not said or stem(said[0]) not in content(description[:200]):
+        return None
+    for sentence in re.split(r"(?<=[.!?。])\s|\n", description[:2000])[:4]:
+        words = content(sentence)[:40]
+        if len(words) < 4 or len(set(words) & set(said)) < 0.8 * len(set(words)):
+            continue
+        shared = _in_order(said[:120], words)
+        if shared >= max(4, 0.8 * len(words)) and shared >= 0.38 * len(said):
+            return sentence
+    return None
+
+
+def _in_order(one: list[str], other: list[str]) -> int:
+    """How many words both hold in the same order, gaps allowed."""
+    best = [0] * (len(other) + 1)
+    for word in one:
+        row = [0]
+        for position, against in enumerate(other):
+            longer = max(best[position + 1], row[position])
+            row.append(best[position] + 1 if word == against else longer)
+        best = row
+    return best[-1]
+
+
+def content(text: str) -> list[str]:
+    return [stem(word) for word in re.findall(r"\w+", fold(text)) if word not in _FILLER]
+
+
+_FILLER = set(
+    words_in("a an the of to in for and or on at by with is it i me my please can you could")
+)
+
+
+def longest_run(said: list[str], described: list[str]) -> int:
+    """The longest stretch of words that both hold in the same order without a gap."""
+    best, previous = 0, [0] * (len(described) + 1)
+    for word in said:
+        current = [0]
+        for position, other in enumerate(described):
+            current.append(previous[position] + 1 if word == other else 0)
+        best, previous = max(best, *current), current
+    return best

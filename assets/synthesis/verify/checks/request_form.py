@@ -1,0 +1,72 @@
+"""The form of a request: is it one, and does it leave the tool unnamed?
+
+What belongs here: findings about the text alone. What does not: its values (`verify.py`).
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from assets.synthesis.verify.checks.metatalk import talks_about
+from assets.synthesis.verify.finding import Finding
+from assets.synthesis.verify.grounding.grounding import fold
+from assets.vectors.lexicon import words_of
+
+Json = Any
+LONGEST = 8000  # characters; pasted code and letters fit, a dump does not
+
+
+def form_findings(contract: Mapping[str, Json], instruction: str, server: str) -> Iterable[Finding]:
+    folded = fold(instruction[: 4 * LONGEST]).strip()
+    if len(re.findall(r"\w", folded[:100])) < 3:
+        yield Finding("not_an_instruction", "", "the text says nothing")
+    elif len(folded) > LONGEST:
+        yield Finding("not_an_instruction", "", f"{len(folded)} characters are no request")
+    elif talks_about(folded):
+        yield Finding("not_an_instruction", "", "talk about a request instead of a request")
+    if named := _named(contract, instruction, server):
+        yield Finding("names_the_tool", "", f"the text names {named!r}")
+
+
+def _named(contract: Mapping[str, Json], instruction: str, server: str) -> str | None:
+    """The name of the tool or server as only a program would write it, if it is in the text."""
+    name = str(contract.get("name") or "")
+    told = re.escape(name)
+    coined = len(words_of(name)) > 1 and bool(re.search(r"[_\-./]|[a-z][A-Z]", name))
+    if coined and re.search(rf"(?<![\w/.-]){told}(?![\w/-])", instruction, re.IGNORECASE):
+        # `well-known` hyphens are English too; an identifier is called, used or followed by "tool".
+        if "_" in name or re.search(r"[a-z][A-Z]", name) or _called(told, instruction):
+            return name
+        if len(words_of(name)) > 2:
+            return name
+    if name and _called(told, instruction):
+        return name
+    short = server.split(":", 1)[-1].rsplit("/", 1)[-1]
+    ids = [part for part in (server, server.split(":", 1)[-1], short) if re.search(r"[-_/@]", part)]
+    return next(
+        (part for part in ids if len(part) > 5 and part.lower() in instruction.lower()), None
+    )
+
+
+_NOUN = (
+    r"(?:tools?|functions?|endpoint|command|method|api call|ferramenta|herramienta|outil|werkzeug"
+    r"|funktion|fonction|funcao|funcion|araci(?:ni)?|fonksiyonu?|alat|strumento)"
+)
+
+
+_CALLS = r"(?:call|invoke|using|use|run|usa|usar|use a|utilise|nutze|benutze|gunakan|usando)"
+
+
+def _called(told: str, instruction: str) -> bool:
+    """Whether a name that may be an ordinary word is used as a tool's name."""
+    if told.replace("\\", "").lower() not in instruction.lower():
+        return False
+    patterns = (
+        rf"\b{told}[`'\"]?\s+{_NOUN}\b",
+        rf"\b{_NOUN}\s+(?:called\s+|named\s+)?[`'\"]?{told}\b",
+        rf"\b{_CALLS}\s+[`'\"]?{told}[`'\"]?\s+(?:with|for|on|to|to set)\s+\w+\s*(?:=|set to)",
+        rf"^\W*(?:please\s+)?{_CALLS}\s+[`'\"]?{told}[`'\"]?\s*[:.,]",
+        rf"`{told}`|\b{told}\(",
+        rf"{told}\s*(?:工具|函数|接口|ツール|関数|도구|함수)",
+    )
+    return any(re.search(pattern, instruction, re.IGNORECASE) for pattern in patterns)

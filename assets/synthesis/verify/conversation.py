@@ -1,0 +1,102 @@
+"""A row's columns as the rules read them: who said what, which calls were made, what came back.
+
+What belongs here: reading `messages`, `calls` and `offered` out of a row of PAIRS.
+What does not: judging them (`verify_row.py`).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from assets.synthesis.common.tables import Golden, goldens
+
+Json = Any
+
+
+class Unreadable(ValueError):
+    """A column that does not hold what it should."""
+
+    def __init__(self, column: str, found: str) -> None:
+        super().__init__(f"{column}: {found}")
+        self.column = column
+
+
+@dataclass(frozen=True)
+class Made:
+    """One call as the conversation holds it."""
+
+    tool: str
+    arguments: Json
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """What a row says. `messages`: (role, text) of all that is spoken; `results`: tool messages."""
+
+    messages: list[tuple[str, str]]
+    made: list[Made]
+    results: list[str]
+    calls: list[Golden]
+    offered: list[str]
+    text: str  # all that the user says
+
+    @property
+    def user(self) -> list[str]:
+        return [text for role, text in self.messages if role == "user"]
+
+
+def conversation(row: Mapping[str, Json]) -> Conversation:
+    """Reads a row. Raises Unreadable naming the column."""
+    messages: list[tuple[str, str]] = []
+    made: list[Made] = []
+    results: list[str] = []
+    for message in _list(row, "messages"):
+        if not isinstance(message, Mapping):
+            raise Unreadable("messages", "a message is no object")
+        role, content = str(message.get("role")), message.get("content")
+        text = content if isinstance(content, str) else ""
+        if role == "tool":
+            results.append(text)
+        elif text:
+            messages.append((role, text))
+        made += [_made(call) for call in message.get("tool_calls") or []]
+    spoken = [text for role, text in messages if role == "user"]
+    text = "\n".join(spoken) or str(row.get("instruction") or "")
+    offered = [str(digest) for digest in _list(row, "offered")]
+    return Conversation(messages, made, results, _calls(row), offered, text)
+
+
+def _list(row: Mapping[str, Json], column: str) -> list[Json]:
+    value = row.get(column)
+    try:
+        found = json.loads(value) if isinstance(value, str) and value else value or []
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(column, f"not JSON ({str(error)[:60]})") from error
+    if not isinstance(found, list):
+        raise Unreadable(column, f"expected a list, found {type(found).__name__}")
+    return found
+
+
+def _calls(row: Mapping[str, Json]) -> list[Golden]:
+    found = _list(row, "calls")
+    try:
+        calls = goldens({"calls": json.dumps(found)})
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise Unreadable("calls", f"not a list of calls ({str(error)[:60]})") from error
+    for golden in calls:
+        if not isinstance(golden.arguments, dict):
+            raise Unreadable("calls", f"arguments are {type(golden.arguments).__name__}")
+    return calls
+
+
+def _made(call: Json) -> Made:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping):
+        raise Unreadable("messages", "a tool call without a function")
+    written = function.get("arguments")
+    try:
+        arguments = json.loads(written) if isinstance(written, str) else written
+    except (ValueError, RecursionError) as error:
+        raise Unreadable("messages", "a call's arguments are not JSON") from error
+    return Made(str(function.get("name")), arguments)

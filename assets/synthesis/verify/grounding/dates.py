@@ -1,0 +1,256 @@
+# ruff: noqa: E501  (tables of phrases read better unbroken)
+"""Dates, spans of time and steps ("15m", "1day") as people say them.
+
+What belongs here: month names, relative days, units of time, and whether a text states a date.
+What does not: plain numbers (`spoken.py`), which values must be stated (`verify.py`).
+
+`states_date` answers stated, likely or absent in the words of `grounding.py`.
+"""
+
+import re
+from calendar import monthrange
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import cache
+
+from assets.synthesis.verify.grounding.folding import fold, pattern
+from assets.synthesis.verify.grounding.number_words import word_value
+from assets.vectors.lexicon import words_in
+
+STATED, LIKELY, ABSENT = "stated", "likely", "absent"
+Day = tuple[int, int, int]
+
+_MONTHS = (
+    "january jan janvier enero januar januari janeiro ocak ocakta gennaio stycznia styczen января январь январе يناير leden ledna",
+    "february feb fevrier febrero februar februari fevereiro subat subatta febbraio lutego luty февраля февраль феврале فبراير",
+    "march mar marz mars marzo marco mart martta maart marca марта март марте مارس maret",
+    "april apr avril abril nisan nisanda aprile kwietnia kwiecien апреля апрель апреле ابريل",
+    "may mai mayo maio mayis mayista maggio mei maja мая май мае مايو",
+    "june jun juin junio juni junho haziran haziranda giugno czerwca июня июнь июне يونيو",
+    "july jul juillet julio juli julho temmuz temmuzda luglio lipca июля июль июле يوليو",
+    "august aug aout agosto agustos agustosta augustus sierpnia августа август августе اغسطس agustus",
+    "september sep sept septembre septiembre setembro eylul eylulde settembre wrzesnia сентября сентябрь сентябре سبتمبر set",
+    "october oct octobre octubre oktober outubro ekim ekimde ottobre pazdziernika октября октябрь октябре اكتوبر okt out",
+    "november nov novembre noviembre novembro kasim kasimda listopada ноября ноябрь ноябре نوفمبر",
+    "december dec decembre diciembre dezember dezembro aralik aralikta dicembre grudnia декабря декабрь декабре ديسمبر desember dez dic",
+)
+MONTHS = {
+    fold(name): number
+    for number, names in enumerate(_MONTHS, 1)
+    for name in [*words_in(names), f"{number}月", f"{number}월"]
+}
+# Everyday words too: a month only beside a day, a year or a word of time.
+_AMBIGUOUS = {
+    "may",
+    "march",
+    "mar",
+    "mart",
+    "mars",
+    "mai",
+    "mei",
+    "set",
+    "out",
+    "dic",
+    "maja",
+    "dec",
+    "sep",
+    "jun",
+    "marco",
+}
+RELATIVE_TIME = re.compile(
+    r"\b(?:today|tonight|tomorrow|yesterday|now|next|last|this|past|coming|week|weekend|month|year"
+    r"|ago|monday|tuesday|wednesday|thursday|friday|saturday|sunday|noon|midnight|morning|quarter"
+    r"|heute|morgen|gestern|demain|hier|manana|ayer|amanha|ontem|bugun|yarin|dun|besok|kemarin)\b"
+    rf"|今天|明天|昨天|今日|明日|昨日|上周|下周|{fold('오늘')}|{fold('내일')}|{fold('어제')}"
+)
+_SPAN = re.compile(
+    r"through|until|\bto\b|between|\bbis\b|jusqu|hasta|whole|entire|all of|during|full[- ]year|\bin\b|\bof\b|\bfor\b|全年|整年"
+)
+_WRITTEN = re.compile(
+    r"(?<!\d)(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})(?!\d)|(?<!\d)(\d{1,2})[-/.](\d{1,2})[-/.](\d{4}|\d{2})(?!\d)"
+)
+_YEAR = re.compile(r"(?<![\d.,/:-])(?:19|20)\d\d(?![\d:]|[.,]\d)")
+
+
+def dates_written(folded: str) -> set[Day]:
+    """Dates in figures, in every order that makes a date (3/4/2025 is two)."""
+    found: set[Day] = set()
+    for match in list(_WRITTEN.finditer(folded))[:200]:
+        if match.group(1):
+            found.add((int(match.group(1)), int(match.group(2)), int(match.group(3))))
+        else:
+            one, two, year = (int(part) for part in match.groups()[3:])
+            year += 2000 if year < 100 else 0
+            found |= {(year, one, two), (year, two, one)}
+    return {day for day in found if 1 <= day[1] <= 12 and 1 <= day[2] <= 31}
+
+
+def days_of(value: str) -> set[Day]:
+    """The days that a value may mean: ISO, compact, day or month first; empty when it is no date."""
+    compact = re.fullmatch(r"((?:19|20)\d\d)(\d\d)(\d\d)", value)
+    if compact is not None:
+        day = tuple(int(part) for part in compact.groups())
+        return {day} if 1 <= day[1] <= 12 and 1 <= day[2] <= 31 else set()  # type: ignore[return-value]
+    if len(value) > 40:
+        return set()
+    found = dates_written(value)
+    month = re.fullmatch(r"(\d{4})-(\d{2})", value)
+    return found or ({(int(month.group(1)), int(month.group(2)), 1)} if month else set())
+
+
+def day_of_epoch(number: float) -> Day | None:
+    """The UTC day of a Unix time in seconds or milliseconds, for the years 2001 to 2039."""
+    seconds = number / 1000 if 1e12 <= number < 2.2e12 else number
+    if not 1e9 <= seconds < 2.2e9 or number != int(number):
+        return None
+    at = datetime.fromtimestamp(seconds, UTC)
+    return at.year, at.month, at.day
+
+
+def states_date(day: Day, folded: str, numbers: set[float], written: set[Day]) -> str:
+    """Whether a folded text states a day, or makes it likely."""
+    if day in written:
+        return STATED
+    year, month, date = day
+    named = _named(month, folded)
+    spoken = RELATIVE_TIME.search(folded) is not None
+    years = {int(found) for found in _YEAR.findall(folded)}
+    if years and year not in years and (year % 100) not in numbers:
+        return LIKELY if spoken or named else ABSENT  # a year is said, and it is another one
+    if written and not named:
+        return LIKELY  # dates are written out, and this is none of them
+    if date in numbers and (named or month in numbers):
+        return STATED
+    edge = date == 1 or date == monthrange(max(1, min(year, 9999)), month)[1]
+    if edge and named and _SPAN.search(folded) and not _DAY_OF_MONTH.search(folded):
+        return STATED  # "in March": from the 1st to the 31st
+    if edge and not named and (year in numbers or years) and _SPAN.search(folded):
+        months = [n for n in range(1, 13) if _named(n, folded)]
+        if (not months and (month, date) in ((1, 1), (12, 31))) or (
+            date == 1 and len(months) > 1 and months[0] < month < months[-1]
+        ):
+            return STATED  # a whole year, or a month inside "January through March"
+    return LIKELY if named or date in numbers or year in numbers or spoken else ABSENT
+
+
+_DAY_OF_MONTH = re.compile(
+    r"\b\d{1,2}(?:st|nd|rd|th|\.|er)?(?:\s*(?:-|to|and)\s*\d{1,2}(?:st|nd|rd|th)?)?\s{1,3}(?:of |de )?[^\W\d_]{3,14}\.?,? (?:19|20)\d\d\b|\b[^\W\d_]{3,14} \d{1,2}(?:st|nd|rd|th)?,? (?:19|20)\d\d\b"
+)
+
+
+@cache
+def _month_pattern(month: int) -> re.Pattern[str]:
+    names = sorted((re.escape(n) for n, of in MONTHS.items() if of == month), key=len, reverse=True)
+    clear = [name for name in names if name not in _AMBIGUOUS]
+    vague = "|".join(name for name in names if name in _AMBIGUOUS) or "(?!)"
+    return re.compile(
+        rf"(?<![^\W_])(?:{'|'.join(clear)})(?![^\W\d_])"
+        rf"|(?:\d(?:st|nd|rd|th|\.|er)?,?\s*(?:of |de |di )?|\b[a-z]{{3,12}}(?:st|nd|rd|th) (?:of )?"
+        rf"|\b(?:in|of|since|until|till|by|from|through|this|next|last|early|mid|late|and|to|between|im|en|em|de|di|am|bis|von) )(?:{vague})(?![^\W\d_])"
+        rf"|(?<![^\W\d_])(?:{vague})\.?,? (?:the )?(?:\d|(?:twenty|thirty)?[ -]?[a-z]+(?:st|nd|rd|th)\b)"
+    )
+
+
+def _named(month: int, folded: str) -> bool:
+    return _month_pattern(month).search(folded) is not None
+
+
+_UNITS = {
+    "s": "sec|sek|segund|saniye|秒|초|сек|ثاني", "m": "min|dakika|分|분|мин|دقيق|दिन|मिनट", "h": "hour|stunde|hora|heure|saat|\\bora|\\bore\\b|\\bhr|小时|小時|時間|시간|час|ساع|घंट",
+    "d": r"\bda[iy]|\bdias?\b|\btag|jour|\bgun|giorn|\bhari|天|日|일|день|дн[яе]|يوم|ايام|दिन", "w": "week|woche|seman|semaine|hafta|settiman|minggu|周|週|주|недел|اسبوع",
+    "mo": r"month|monat|\bmes\b|meses|\bmois|\bay\b|\bmes[ei]|bulan|月|월|месяц|شهر", "y": r"year|annual|jahr|\bano|\ban\b|annee|\byil|\bann[oi]|tahun|年|년|год|лет|سنة",
+}  # fmt: skip
+_UNITS = {unit: rf"(?<![a-z])(?:{pattern(words)})" for unit, words in _UNITS.items()}
+_CANONICAL = {
+    "s": "s", "sec": "s", "secs": "s", "second": "s", "seconds": "s", "m": "m", "min": "m", "mins": "m",
+    "minute": "m", "minutes": "m", "h": "h", "hr": "h", "hrs": "h", "hour": "h", "hours": "h", "d": "d",
+    "day": "d", "days": "d", "w": "w", "wk": "w", "week": "w", "weeks": "w", "mo": "mo", "mon": "mo",
+    "month": "mo", "months": "mo", "y": "y", "yr": "y", "year": "y", "years": "y",
+}  # fmt: skip
+_STEP = re.compile(r"(?=.*[a-z])([a-z]{0,7})(\d{1,4})([a-z]{0,7})")
+
+
+def states_step(squeezed: str, folded: str, numbers: set[float]) -> str | None:
+    """`15m`, `h6`, `1day`: a number and a unit of time; None when the value is no step. One of
+    something is a word like "daily"."""
+    step = _STEP.fullmatch(squeezed)
+    if step is None or bool(step.group(1)) == bool(step.group(3)):
+        return None
+    unit, count = _CANONICAL.get(step.group(1) or step.group(3)), float(step.group(2))
+    if unit is None:
+        return LIKELY if count in numbers else ABSENT
+    spoken = re.search(_UNITS[unit], folded) is not None
+    others = [u for u in ("s", "m", "h", "d", "w") if u != unit and re.search(_UNITS[u], folded)]
+    if spoken and (count in numbers or (count == 1 and not _counted(unit, folded))):
+        return STATED
+    for other in others if unit in _LENGTHS else ():
+        same = count * _LENGTHS[unit] / _LENGTHS[other]
+        if same in numbers or (same == 1 and not _counted(other, folded)):
+            return STATED  # 60m for "one hour", 7d for "the last week"
+    return LIKELY if spoken or count in numbers else ABSENT
+
+
+_CLOCK = re.compile(
+    r"(?<![\d:.])(\d{1,2})(?:[:.h](\d\d))?\s?(?:(a|p)\.?m\b|uhr|o'clock|(?=:\d\d)|(?<=[:.h]\d\d)|h\b|in the|at night|noon)"
+)
+_PAST = re.compile(
+    r"\b(half past|quarter past|quarter to|quarter after) (\w+)|\b(?:at|by|from|until|till|around) (\w+)\b"
+)
+
+
+def states_time(value: str, folded: str) -> str | None:
+    """Whether a text says a time of day (`18:30`, `07:45:00`); None when the value is none."""
+    wanted = re.fullmatch(r"(\d{1,2}):(\d\d)(?::\d\d)?", value)
+    if wanted is None:
+        return None
+    hour, minute = int(wanted.group(1)), int(wanted.group(2))
+    said = set[tuple[int, int]]()
+    for match in list(_CLOCK.finditer(folded))[:50]:
+        at, past = int(match.group(1)), int(match.group(2) or 0)
+        said |= {(at % 12 + 12, past)} if match.group(3) == "p" else {(at, past)}
+        said |= {(at + 12, past)} if match.group(3) is None and at < 12 else set()
+    for match in list(_PAST.finditer(folded))[:50]:
+        at = word_value(match.group(2) or match.group(3)) or 0
+        past = {"half past": 30, "quarter past": 15, "quarter after": 15, "quarter to": -15}
+        minutes = int(at) * 60 + past.get(match.group(1) or "", 0)
+        said |= {divmod(minutes % 1440, 60), divmod((minutes + 720) % 1440, 60)}
+    said |= {(12, 0)} if "noon" in folded else set()
+    said |= {(0, 0)} if "midnight" in folded else set()
+    if (hour, minute) in said:
+        return STATED
+    return LIKELY if RELATIVE_TIME.search(folded) and not said else ABSENT
+
+
+_LENGTHS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+def _counted(unit: str, folded: str) -> bool:
+    """Whether the text counts this unit with another number than one: "15-minute bars"."""
+    if re.search(
+        rf"\b(?:{_ADVERBS.get(unit, '(?!)')}|(?:an?|per|every|each) (?:{_UNITS[unit]}))", folded
+    ):
+        return False
+    before = re.findall(rf"([^\W_]{{1,14}})[\s-]{{1,2}}(?:{_UNITS[unit]})", folded)
+    glued = re.search(rf"\d(?:{_UNITS[unit].replace('(?<![a-z])', '')})", folded)
+    return glued is not None or any(w.isdigit() or (word_value(w) or 0) > 1 for w in before)
+
+
+_ADVERBS = {
+    "m": "minutely",
+    "h": "hourly",
+    "d": "daily|nightly",
+    "w": "weekly",
+    "mo": "monthly",
+    "y": "yearly|annual",
+}
+
+
+def spans_in(folded: str, numbers: set[float]) -> Iterator[float]:
+    """Lengths of time that the text may name, in seconds: every number with every unit said."""
+    units = [length for unit, length in _SECONDS.items() if re.search(_UNITS[unit], folded)]
+    for number in sorted(numbers)[:2000]:
+        if 0 < number < 100_000 and number * 2 == int(number * 2):
+            yield from (number * length for length in units)
+
+
+_SECONDS = {**_LENGTHS, "mo": 2_592_000, "y": 31_536_000}

@@ -1,0 +1,97 @@
+"""A request, read once for all the values that are looked for in it.
+
+What belongs here: its words, numbers, dates and digits, each worked out when first asked for.
+What does not: grading a value (`grounding.py`, `wording.py`).
+"""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from assets.synthesis.verify.grounding.dates import Day, dates_written, spans_in, states_date
+from assets.synthesis.verify.grounding.folding import fold, stem
+from assets.synthesis.verify.grounding.known_names import ALIASES
+from assets.synthesis.verify.grounding.number_words import digits_said, numbers_in, ranges_in
+from assets.vectors.lexicon import base_form, family_of
+
+# Characters of a request, and of one value, that are read; what is longer is no request
+# (`form.py`), and what is pasted repeats itself in its first thousands.
+LONGEST = 12_000
+
+
+@dataclass(frozen=True)
+class Text:
+    """A request, read once for all its values."""
+
+    raw: str
+
+    @cached_property
+    def folded(self) -> str:
+        return fold(self.raw[:LONGEST])
+
+    @cached_property
+    def squeezed(self) -> str:
+        return "".join(char for char in self.folded if char.isalnum())
+
+    @cached_property
+    def places(self) -> list[int]:
+        """Where each character of `squeezed` stands in `folded`."""
+        return [place for place, char in enumerate(self.folded) if char.isalnum()]
+
+    @cached_property
+    def spaced(self) -> str:
+        """Words with one blank between them, and around."""
+        words = re.findall(r"[^\W_]+", self.folded)
+        return f" {' '.join(words)} "
+
+    @cached_property
+    def words(self) -> set[str]:
+        """Words as they stand."""
+        return set(re.findall(r"\w+", self.folded))
+
+    @cached_property
+    def tokens(self) -> set[str]:
+        """Words and their stems, words of identifiers and the folded aliases of known names."""
+        words = set(self.words)
+        words |= {part for word in words if "_" in word for part in word.split("_")}
+        words |= {alias for word in words for alias in ALIASES.get(word, ())}
+        spoken = f" {self.folded} "
+        words |= {a for name, as_ in ALIASES.items() if " " in name and name in spoken for a in as_}
+        return words | {stem(word) for word in words}
+
+    @cached_property
+    def beginnings(self) -> set[str]:
+        """How longer words begin: what inflection leaves alone."""
+        return {word[:length] for word in self.words for length in (5, 6, 7) if len(word) >= length}
+
+    @cached_property
+    def families(self) -> set[str]:
+        """The families of the verbs that it uses."""
+        verbs = {base_form(word) for word in self.words} - {None}
+        return {family for verb in verbs if (family := family_of(verb or ""))}
+
+    @cached_property
+    def numbers(self) -> set[float]:
+        return numbers_in(self.folded)
+
+    @cached_property
+    def spans(self) -> set[float]:
+        return set(spans_in(self.folded, self.numbers))
+
+    @cached_property
+    def ranges(self) -> list[tuple[float, float]]:
+        return ranges_in(self.folded)
+
+    @cached_property
+    def written(self) -> set[Day]:
+        return dates_written(self.folded)
+
+    @cached_property
+    def digits(self) -> set[str]:
+        """Digits in a row: separators out of the way, or said one by one."""
+        said = digits_said(re.findall(r"[^\W\d_]+", self.folded.replace("-", " ")))
+        runs = re.findall(r"\d(?:[\d ().\-]{0,40}\d)?", self.folded)
+        return {re.sub(r"\D", "", run) for run in runs} | set(said) | {"".join(said)}
+
+    def states(self, day: Day) -> str:
+        return states_date(day, self.folded, self.numbers, self.written)

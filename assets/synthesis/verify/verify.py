@@ -1,0 +1,215 @@
+"""Rules before any judge: does the call fit the contract, and does the request carry the call?
+
+What belongs here: the verdict of rules on one pair, each flaw with its kind and reason, and
+near-duplicates inside a set.
+What does not: taste (`judge.py`), and JSON Schema itself (`assets/contracts/validate.py`).
+
+`accept`: nothing wrong. `reject`: a flaw that no judge could excuse. `unsure`: a value that the
+rules cannot find in the text; a judge, or a person, may ("next to the Eiffel Tower").
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from assets.contracts.validate import validate_call
+from assets.synthesis.common.contract_reading import resolve
+from assets.synthesis.verify.checks.description_echo import echo_findings, shown
+from assets.synthesis.verify.checks.request_form import form_findings
+from assets.synthesis.verify.finding import Finding
+from assets.synthesis.verify.grounding.grounding import (
+    ABSENT,
+    LIKELY,
+    STATED,
+    Text,
+    fold,
+    grade,
+    leaves,
+)
+from assets.vectors.lexicon import words_of
+
+Json = Any
+
+_SCHEMA_KINDS = {
+    "missing_required": "missing_required_argument",
+    "unknown_argument": "unknown_argument",
+    "wrong_type": "wrong_type",
+    "not_an_object": "wrong_type",
+    "bad_schema": "bad_schema",
+}
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The rules' verdict on one pair: accept, reject or unsure, and why."""
+
+    verdict: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def kinds(self) -> list[str]:
+        return sorted({finding.kind for finding in self.findings})
+
+
+def verify(
+    contract: Mapping[str, Json], instruction: str, arguments: Json, *, server: str = ""
+) -> Verification:
+    """Checks one pair by rules. Never raises on odd input: what is odd is a finding.
+
+    `server` is the server's id or name; a request that names it is a flaw.
+    """
+    findings = [*call_findings(contract, arguments), *form_findings(contract, instruction, server)]
+    if isinstance(arguments, Mapping):
+        findings += grounding_findings(contract, Text(instruction), arguments)
+        findings += echo_findings(contract, instruction, arguments)
+    return decided(findings)
+
+
+def decided(findings: Iterable[Finding]) -> Verification:
+    """The verdict that follows from findings: a certain one rejects, any other leaves it open."""
+    found = tuple(findings)
+    if any(finding.certain for finding in found):
+        return Verification("reject", found)
+    return Verification("unsure" if found else "accept", found)
+
+
+def call_findings(contract: Mapping[str, Json], arguments: Json) -> Iterable[Finding]:
+    """What is wrong with the call by its contract alone."""
+    for flaw in validate_call(contract, arguments):
+        yield Finding(_SCHEMA_KINDS.get(flaw.kind, "bad_value"), flaw.path, flaw.message)
+
+
+def grounding_findings(
+    contract: Mapping[str, Json], text: Text, arguments: Mapping[str, Json]
+) -> Iterable[Finding]:
+    """Values of the call that the text does not hold."""
+    root, properties, required = _parts(contract)
+    for name, value in arguments.items():
+        of = resolve(properties.get(name) or {}, root)
+        if "default" in of and of["default"] == value:
+            continue
+        grades = _grades(str(name), value, of, text)
+        worst = [g for g in grades if g[1] != STATED and not _excused(g, str(name), required, of)]
+        if not worst or _mostly_stated(grades):
+            continue
+        path, how, leaf = worst[0]
+        kind = "missing_required_value" if name in required else "ungrounded_value"
+        if how == ABSENT and text.numbers and isinstance(leaf, (int, float)):
+            kind = "ungrounded_value"
+        reason = f"{shown(leaf)[:60]!r} is not in the text ({how})"
+        yield Finding(kind, path[:200], reason, certain=False)
+    yield from _reversed(arguments, text)
+
+
+def _parts(
+    contract: Mapping[str, Json],
+) -> tuple[Mapping[str, Json], Mapping[str, Json], list[str]]:
+    """The input schema, its properties and its required names; empty where they are odd."""
+    schema = contract.get("inputSchema")
+    root = schema if isinstance(schema, Mapping) else {}
+    properties, required = root.get("properties"), root.get("required")
+    return (
+        root,
+        properties if isinstance(properties, Mapping) else {},
+        [name for name in required if isinstance(name, str)] if isinstance(required, list) else [],
+    )
+
+
+def worst_grade(
+    name: str, value: Json, text: Text, contract: Mapping[str, Json] | None = None
+) -> str:
+    """How well a text holds one argument: the worst grade of its leaves."""
+    root, properties, _ = _parts(contract or {})
+    grades = _grades(name, value, resolve(properties.get(name) or {}, root), text)
+    if _mostly_stated(grades):
+        return STATED
+    return min((how for _, how, _ in grades), key=(ABSENT, LIKELY, STATED).index, default=STATED)
+
+
+# Words that structure a nested value; nobody says them.
+_STRUCTURAL = {"role", "type", "operator", "op", "kind", "direction", "object"}
+# Which of a tool's several operations is meant is said by the whole request, not by its name.
+_CHOSEN = {"action", "command", "operation", "subtool", "subcommand", "mode", "method", "op"}
+
+
+# One of these is asked for, or it is the default.
+_COUNTS = {"limit", "count", "size", "max", "top", "n", "num", "number", "results", "amount"}
+
+
+def _excused(
+    graded: tuple[str, str, Json], name: str, required: list[str], schema: Mapping[str, Json]
+) -> bool:
+    """Whether a value that is not stated may stand: what an option says is often only implied."""
+    path, how, leaf = graded
+    if path != name and re.split(r"[.\[]", path)[-1].lower() in _STRUCTURAL:
+        return True
+    if how != LIKELY:
+        return False
+    if schema.get("enum") and _CHOSEN & set(words_of(name)):
+        return True
+    if name in required:
+        return False
+    if leaf in (0, 1) and not isinstance(leaf, bool):
+        return not _COUNTS & set(words_of(name))
+    return isinstance(leaf, bool) or bool(schema.get("enum"))
+
+
+def _grades(
+    name: str, value: Json, schema: Mapping[str, Json], text: Text
+) -> list[tuple[str, str, Json]]:
+    found: list[tuple[str, str, Json]] = []
+    for path, leaf in leaves(value, schema, name):
+        of = schema if path == name else _member_schema(schema, path)
+        last = re.split(r"[.\[]", path)
+        own = next((part for part in reversed(last) if not part.rstrip("]").isdigit()), name)
+        found.append((path, grade(leaf, of, own, text, listed=path.endswith("]")), leaf))
+    return found
+
+
+def _member_schema(schema: Mapping[str, Json], path: str) -> Mapping[str, Json]:
+    """The schema of a leaf, as far as plain `items` and `properties` lead to it."""
+    here: Json = schema
+    for part in re.findall(r"\[\d+\]|\.[^.\[]+", path):
+        members = here.get("properties")
+        inner = members.get(part[1:]) if isinstance(members, Mapping) else None
+        here = here.get("items") if part[0] == "[" else inner
+        if not isinstance(here, Mapping):
+            return {}
+    return here
+
+
+def _mostly_stated(grades: list[tuple[str, str, Json]]) -> bool:
+    """Whether a nested value is stated but for its bookkeeping (a `type`, an index, a flag)."""
+    stated = sum(how == STATED for _, how, _ in grades)
+    return len(grades) >= 4 and stated / len(grades) >= 0.75
+
+
+_OUT = {"from", "source", "origin", "departure", "start", "src", "base", "depart"}
+_IN = {"to", "target", "destination", "dest", "arrival", "end", "dst", "quote", "arrive"}
+
+
+def _reversed(arguments: Mapping[str, Json], text: Text) -> Iterable[Finding]:
+    """Ends swapped: the text goes from A to B, the call from B to A."""
+    ends: dict[str, list[str | None]] = {}
+    for name, value in list(arguments.items())[:60]:
+        words = list(words_of(str(name)))
+        for side, marks in enumerate((_OUT, _IN)):
+            if marks & set(words) and isinstance(value, str) and 2 <= len(value) <= 60:
+                rest = "_".join(word for word in words if word not in marks)
+                ends.setdefault(rest, [None, None])[side] = value
+    for out, into in ends.values():
+        if out and into and _goes(into, out, text) and not _goes(out, into, text):
+            reason = f"the text goes from {into[:40]!r} to {out[:40]!r}"
+            yield Finding("ungrounded_value", "", reason, certain=False)
+
+
+def _goes(start: str, end: str, text: Text) -> bool:
+    """Whether the text says from `start` to `end`."""
+    if fold(start) not in text.folded or fold(end) not in text.folded:
+        return False
+    words = r"\b(?:from|de|desde|da|von|aus|od|dari)\b[^.;?!]{0,30}?" + re.escape(fold(start))
+    rest = r"\b[^.;?!]{0,30}?\b(?:to|into|a|para|nach|ke|vers)\b[^.;?!]{0,30}?" + re.escape(
+        fold(end)
+    )
+    return re.search(rf"{words}{rest}\b", text.folded) is not None

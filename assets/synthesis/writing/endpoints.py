@@ -1,0 +1,43 @@
+"""Writer: who writes and judges a marketplace's pairs, and whether its rows may leave for that.
+
+What belongs here: the policy of synthesis and the client it makes.
+What does not: what is asked (`compose.py`, `judge.py`) and how (`warehouse/llm/client.py`).
+"""
+
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from assets.marketplaces.adapters.private import NotApproved, may_leave
+from assets.synthesis.common.policy import SynthesisPolicy
+from assets.synthesis.judging.judge import offline_provider
+from warehouse.llm.client import LLM, OFFLINE, Role
+from warehouse.network.egress import is_loopback
+from warehouse.store import Warehouse
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Who writes and judges, how much, how strictly."""
+
+    roles: tuple[Role, ...]
+    policy: SynthesisPolicy = field(default_factory=SynthesisPolicy)
+    approved: tuple[str, ...] = ()  # endpoints to which private rows may go
+
+    def llm(self, warehouse: Warehouse, partition: str) -> LLM:
+        """The client for one marketplace. Raises NotApproved before a private row could leave."""
+        for role in self.roles:
+            endpoint = _leaves_for(role)
+            if not may_leave(partition, endpoint, self.approved):
+                raise NotApproved(
+                    f"role {role.name!r} would send private tools to {endpoint}; approve it with"
+                    " TOOLMILL_MARKETPLACES__PRIVATE__APPROVED, or let the role be offline"
+                )
+        return LLM(self.roles, warehouse.ledger, offline=offline_provider(), partition=partition)
+
+
+def _leaves_for(role: Role) -> str | None:
+    """Where a role's requests go; None where they stay on this machine."""
+    if role.model == OFFLINE:
+        return None
+    endpoint = role.base_url or role.provider
+    return None if is_loopback(urlsplit(endpoint).hostname or "") else endpoint

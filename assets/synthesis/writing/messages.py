@@ -1,0 +1,43 @@
+"""A row's conversation as chat endpoints write it.
+
+What belongs here: the messages and the right calls as data. What does not: what is said in them.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from assets.synthesis.common.tables import Golden
+
+Json = Any
+
+
+def golden(
+    row: Mapping[str, Json], arguments: dict[str, Json], borrowed: Sequence[str] = ()
+) -> Golden:
+    return Golden(row["server_id"], row["tool"], row["contract_digest"], arguments, tuple(borrowed))
+
+
+def user(text: str) -> dict[str, Json]:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str) -> dict[str, Json]:
+    return {"role": "assistant", "content": text}
+
+
+def calling(first: int, calls: Sequence[tuple[str, Mapping[str, Json]]]) -> dict[str, Json]:
+    """The assistant's message with calls as chat endpoints write them, numbered from `first`."""
+    made = [
+        {
+            "id": f"call_{number}",
+            "type": "function",
+            "function": {"name": tool, "arguments": json.dumps(arguments, ensure_ascii=False)},
+        }
+        for number, (tool, arguments) in enumerate(calls, first)
+    ]
+    return {"role": "assistant", "content": None, "tool_calls": made}
+
+
+def result(number: int, text: str) -> dict[str, Json]:
+    return {"role": "tool", "tool_call_id": f"call_{number}", "content": text}

@@ -1,0 +1,135 @@
+"""The small world in which a request is made: which files, ids, places, people and dates exist.
+
+What belongs here: drawing that world with Faker, and what the contract itself says exists.
+What does not: who asks (`profiles.py`), values that need no world (the generator invents them).
+
+The same contract, task, index and seed give the same world on every machine; Faker's version is
+part of the plan (`edition.py`).
+"""
+
+import random
+from collections.abc import Iterator, Mapping
+from datetime import date, timedelta
+from functools import cache
+from typing import Any
+
+from assets.synthesis.common.contract_reading import resolve
+from assets.vectors.lexicon import words_of
+
+Json = Any
+World = dict[str, list[str]]
+_LOCALES = {
+    "en": "en_US", "de": "de_DE", "fr": "fr_FR", "es": "es_ES", "pt": "pt_BR", "it": "it_IT",
+    "nl": "nl_NL", "tr": "tr_TR", "pl": "pl_PL", "ru": "ru_RU", "uk": "uk_UA", "zh": "zh_CN",
+    "ja": "ja_JP", "ko": "ko_KR", "ar": "ar_SA", "id": "id_ID", "sv": "sv_SE", "cs": "cs_CZ",
+}  # fmt: skip
+# Paths stay in plain letters whatever the language: that is how files are named.
+_FOLDERS = (
+    "/home/{user}/documents", "/home/{user}/projects/{word}", "/srv/{word}", "/var/log/{word}",
+    "/data/{word}/2026", "C:\\Users\\{user}\\Desktop", "./src/{word}", "~/notes",
+)  # fmt: skip
+_NAMES = (
+    "{word}_report.pdf", "{word}.csv", "{word}-notes.md", "{word}_{number}.jpg", "{word}.log",
+    "{word}_config.yaml", "index.html", "{word}.py", "{word}_draft.docx", "{word}.json",
+)  # fmt: skip
+_FIRST_DAY, _DAYS = date(2025, 9, 1), 540
+_EACH = 4  # of a kind: enough to choose among, few enough to read
+_LONGEST = 80  # characters of an example that is worth repeating
+# Words of a parameter's name or format that say which kind its examples are of.
+_KIND_OF = {
+    "files": {"file", "files", "path", "paths", "filename", "folder", "directory", "dir"},
+    "places": {"city", "country", "location", "place", "address", "region", "town", "destination"},
+    "people": {"user", "username", "name", "email", "author", "owner", "assignee", "contact"},
+    "dates": {"date", "day", "time", "datetime", "since", "until", "start", "end", "deadline"},
+    "ids": {"id", "ids", "uuid", "key", "code", "token", "number", "ref", "slug", "repo"},
+}
+
+
+def environment(contract: Mapping[str, Json], language: str, rng: random.Random) -> World:
+    """{files, ids, places, people, dates}: what the contract gives as examples, then what Faker
+    draws in the language's own names."""
+    world = _drawn(language, rng)
+    for kind, value in _examples(contract):
+        if value not in world[kind]:
+            world[kind].insert(0, value)
+    return {kind: things[: 2 * _EACH] for kind, things in world.items()}
+
+
+def _drawn(language: str, rng: random.Random) -> World:
+    faker = _faker(_LOCALES.get(language.lower()[:2], "en_US"))
+    faker.seed_instance(rng.getrandbits(64))
+    plain = _faker("en_US")
+    plain.seed_instance(rng.getrandbits(64))
+    people = [f"{faker.name()} <{plain.ascii_safe_email()}>" for _ in range(2)]
+    return {
+        "files": [_file(plain, rng) for _ in range(_EACH)],
+        "ids": [
+            str(plain.uuid4()),
+            f"{plain.word()[:4].upper()}-{rng.randint(100, 9999)}",
+            str(rng.randint(1000, 999_999)),
+            f"{plain.word()}_{plain.hexify('^^^^^^')}",
+        ],
+        "places": [_city(faker, rng) for _ in range(_EACH)],
+        "people": [*people, *(faker.name() for _ in range(_EACH - len(people)))],
+        "dates": [
+            (_FIRST_DAY + timedelta(days=rng.randrange(_DAYS))).isoformat() for _ in range(_EACH)
+        ],
+    }
+
+
+def _city(faker: Any, rng: random.Random) -> str:
+    """Faker's Italian cities were a set before they were a list: their order changes from process
+    to process."""
+    held = (getattr(provider, "cities", None) for provider in faker.get_providers())
+    cities = next((found for found in held if found), None)
+    return rng.choice(sorted(cities)) if cities else str(faker.city())
+
+
+def _file(faker: Any, rng: random.Random) -> str:
+    folder, name = rng.choice(_FOLDERS), rng.choice(_NAMES)
+    mark = "\\" if folder.startswith("C:") else "/"
+    told = {"user": faker.first_name().lower(), "word": faker.word(), "number": rng.randint(1, 99)}
+    return f"{folder}{mark}{name}".format(**told)
+
+
+@cache
+def _faker(locale: str) -> Any:
+    """One generator a locale: making one costs 30 ms, seeding it nothing."""
+    from faker import Faker
+
+    return Faker(locale)
+
+
+def _examples(contract: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
+    """(kind, value) of what the schema itself says exists: examples, defaults and choices."""
+    schema = contract.get("inputSchema")
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    if not isinstance(properties, Mapping) or not isinstance(schema, Mapping):
+        return
+    for name, raw in list(properties.items())[:40]:
+        of = resolve(raw, schema)
+        kind = _kind_of(str(name), of)
+        if kind is None:
+            continue
+        for value in _listed(of):
+            plain = isinstance(value, (str, int)) and not isinstance(value, bool)
+            if plain and 0 < len(str(value)) <= _LONGEST:
+                yield kind, str(value)
+
+
+def _kind_of(name: str, schema: Mapping[str, Json]) -> str | None:
+    if schema.get("format") in ("date", "date-time"):
+        return "dates"
+    if schema.get("format") == "uuid":
+        return "ids"
+    told = set(words_of(name))
+    return next((kind for kind, words in _KIND_OF.items() if told & words), None)
+
+
+def _listed(schema: Mapping[str, Json]) -> list[Json]:
+    found: list[Json] = []
+    for key in ("examples", "enum"):
+        more = schema.get(key)
+        found += more[:3] if isinstance(more, list) else []
+    found += [schema[key] for key in ("example", "default") if key in schema]
+    return found[:3]

@@ -1,0 +1,106 @@
+"""Which of two tools may use what the other returns.
+
+What belongs here: the order of two tools in one task and how well they join, from their words.
+What does not: which tools are paired (`partners.py`) and what a user says (`several.py`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from assets.synthesis.common.contract_reading import json_type, resolve
+from assets.vectors.lexicon import words_of
+
+Json = Any
+Contract = Mapping[str, Json]
+# Every tool's parameters hold the first; they join nothing. The second join a little.
+_EMPTY = frozenset(["the", "and", "for", "with", "from", "get", "set", "of", "to", "in", "a", "an"])
+_LOOSE = frozenset(
+    ["query", "text", "name", "content", "message", "input", "value", "data", "body"]
+)
+_FINDS = frozenset(
+    [
+        "search",
+        "find",
+        "list",
+        "get",
+        "lookup",
+        "create",
+        "add",
+        "resolve",
+        "fetch",
+        "query",
+        "read",
+    ]
+)
+# Half of a parameter's words, or all of them where they are loose. Below it one tool has nothing to
+# say to the other, and only nonsense joins them.
+JOINED = 0.5
+_MOST = 12  # parameters that are looked at, required ones first
+
+
+@dataclass(frozen=True)
+class Link:
+    """What of a tool joins it to others: `takes`, the words of each parameter that one plain value
+    fills; `makes`, the words of what it returns; whether it `finds` things."""
+
+    name: str
+    takes: tuple[frozenset[str], ...]
+    makes: frozenset[str]
+    finds: bool
+
+
+def link(contract: Contract) -> Link:
+    name = str(contract.get("name") or "")
+    takes = tuple(frozenset(words_of(one)) - _EMPTY for one in takers(contract)[:_MOST])
+    return Link(name, takes, frozenset(_makes(contract)), bool(_FINDS & set(words_of(name)[:2])))
+
+
+def chained(one: Link, other: Link) -> tuple[bool, float]:
+    """(whether `one` goes first, how well the two join): the better of both orders."""
+    forth, back = _joint(one, other), _joint(other, one)
+    if forth == back:
+        # Neither order is better: the name decides, so that both tools agree on it.
+        return one.name <= other.name, forth
+    return forth > back, max(forth, back)
+
+
+def takers(contract: Contract) -> list[str]:
+    """Parameters that one plain value fills and that offer no choice, required ones first."""
+    schema = contract.get("inputSchema")
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    if not isinstance(properties, Mapping) or not isinstance(schema, Mapping):
+        return []
+    plain = [name for name, of in properties.items() if _is_plain(resolve(of, schema))]
+    required = schema.get("required")
+    needed = required if isinstance(required, list) else []
+    return sorted(plain, key=lambda name: name not in needed)
+
+
+def _is_plain(schema: Contract) -> bool:
+    if schema.get("enum") or "const" in schema:
+        return False
+    return json_type(schema) in ("string", "integer", "number")
+
+
+def _joint(first: Link, second: Link) -> float:
+    """How well a parameter of `second` is filled out of the result of `first`; -1: not at all."""
+    if not second.takes:
+        return -1.0
+    return max(_overlap(words, first.makes) for words in second.takes) + 0.25 * first.finds
+
+
+def _overlap(wanted: frozenset[str], made: frozenset[str]) -> float:
+    """Share of a parameter's words that the first tool speaks of; loose words count half."""
+    shared = wanted & made
+    loose = len(shared & _LOOSE)
+    return (len(shared) - 0.5 * loose) / max(1, len(wanted))
+
+
+def _makes(contract: Contract) -> set[str]:
+    said = f"{contract.get('name') or ''} {str(contract.get('description') or '')[:600]}"
+    output = contract.get("outputSchema")
+    fields = output.get("properties") if isinstance(output, Mapping) else None
+    told = " ".join(str(name) for name in list(fields)[:60]) if isinstance(fields, Mapping) else ""
+    words = {word for part in f"{said} {told}".split() for word in words_of(part)}
+    return (words | {word.removesuffix("s") for word in words}) - _EMPTY

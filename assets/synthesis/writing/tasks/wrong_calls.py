@@ -1,0 +1,116 @@
+"""A call as an assistant gets it wrong, and the error that a server answers with.
+
+What belongs here: turning the right call into one that the contract really refuses, and the
+refusal's text in the forms MCP servers give it.
+What does not: what is valid (`assets/contracts/validate.py`), mending (`turns.py`).
+"""
+
+import json
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from assets.contracts.validate import Flaw, validate_call
+from assets.vectors.lexicon import words_of
+
+Json = Any
+Contract = Mapping[str, Json]
+Arguments = dict[str, Json]
+# How the SDKs for Python and TypeScript, and servers of their own, say it. {n} tool, {m} messages.
+_FORMS = (
+    "Input validation error: {m}",
+    "MCP error -32602: Invalid arguments for tool {n}: {m}",
+    "Error executing tool {n}: {m}",
+    '{{"error": {{"code": "invalid_arguments", "message": {j}}}}}',
+)
+_MOST_TOLD = 4
+# What a model adds of its own accord because other tools have it.
+_INVENTED = (("format", "json"), ("verbose", True), ("limit", 10), ("language", "en"))
+
+
+@dataclass(frozen=True)
+class WrongCall:
+    """`kind`: wrong_type, missing_required or unknown_argument; `error`: what the server says."""
+
+    kind: str
+    arguments: Arguments
+    error: str
+
+
+def wrong_call(contract: Contract, right: Arguments, rng: random.Random) -> WrongCall | None:
+    """A refused neighbour of the right call, or None where the contract refuses nothing like it."""
+    kinds = list(_WRONG)
+    rng.shuffle(kinds)
+    for kind in kinds:
+        for arguments in _WRONG[kind](right, rng):
+            flaws = validate_call(contract, arguments)
+            if any(flaw.kind == kind for flaw in flaws):
+                return WrongCall(kind, arguments, _error(contract, flaws, rng))
+    return None
+
+
+def _error(contract: Contract, flaws: list[Flaw], rng: random.Random) -> str:
+    told = "; ".join(_told(flaw) for flaw in flaws[:_MOST_TOLD])
+    form = rng.choice(_FORMS)
+    return form.format(n=contract.get("name"), m=told, j=json.dumps(told, ensure_ascii=False))
+
+
+def _told(flaw: Flaw) -> str:
+    named = not flaw.path or flaw.path.split(".")[-1] in flaw.message
+    return flaw.message if named else f"{flaw.path}: {flaw.message}"
+
+
+def _retyped(right: Arguments, rng: random.Random) -> Iterator[Arguments]:
+    for name in _shuffled(right, rng):
+        yield {**right, name: _other_type(right[name])}
+
+
+def _other_type(value: Json) -> Json:
+    """The value in the type that models most often send instead."""
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case int() | float():
+            return str(value)
+        case str():
+            return [value]
+        case list():
+            return ", ".join(str(one) for one in value)
+        case _:
+            return json.dumps(value, ensure_ascii=False)
+
+
+def _dropped(right: Arguments, rng: random.Random) -> Iterator[Arguments]:
+    for name in _shuffled(right, rng):
+        yield {other: value for other, value in right.items() if other != name}
+
+
+def _renamed(right: Arguments, rng: random.Random) -> Iterator[Arguments]:
+    for name in _shuffled(right, rng):
+        near = _near_name(name)
+        if near not in right:
+            yield {(near if other == name else other): value for other, value in right.items()}
+    for name, value in rng.sample(_INVENTED, len(_INVENTED)):
+        if name not in right:
+            yield {**right, name: value}
+
+
+def _near_name(name: str) -> str:
+    """The same name in another convention, or as other tools call it."""
+    words = words_of(name) or (name,)
+    if len(words) == 1:
+        return f"{name}_value" if name.isidentifier() else f"{name}_"
+    camel = words[0] + "".join(word.title() for word in words[1:])
+    return camel if camel != name else "_".join(words)
+
+
+def _shuffled(right: Arguments, rng: random.Random) -> list[str]:
+    return rng.sample(sorted(right), len(right))
+
+
+_WRONG: dict[str, Callable[[Arguments, random.Random], Iterator[Arguments]]] = {
+    "wrong_type": _retyped,
+    "missing_required": _dropped,
+    "unknown_argument": _renamed,
+}

@@ -16,9 +16,9 @@ from typing import Any
 from benchmarks.bench_pairs import ranks
 from benchmarks.pairs_data import Suite, metatool
 from benchmarks.shared_data import SHARED, require
-from training.ablations.table import ablation_summary, ablation_table
-from training.evaluate import retriever_of
-from training.split import UNSEEN_SERVER
+from training.evaluation.ablations.table import ablation_summary, ablation_table
+from training.evaluation.retriever import retriever_of
+from training.sets.split import UNSEEN_SERVER
 from warehouse.storage.digest import digest
 
 Row = dict[str, Any]

@@ -22,7 +22,7 @@ from assets.contracts.canonical import tool_text
 from assets.vectors.embed import MiniLM, base_path
 from assets.vectors.encoders.session import cores
 from benchmarks.shared_data import SHARED
-from training.metrics import bootstrap, paired
+from training.evaluation.metrics import bootstrap, paired
 
 VIEWS = ("full", "brief", "name")
 TURNS = 5

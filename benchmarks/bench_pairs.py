@@ -26,9 +26,9 @@ from assets.vectors.near import Near
 from benchmarks.pairs_arms import ARMS, arm_rows, candidates, dropped
 from benchmarks.pairs_data import Suite, api_bank, corpus, metatool, snapshot, train_rows
 from benchmarks.shared_data import SHARED, require
-from training.metrics import Figure, bootstrap, paired
-from training.models import Job, model_folder, model_name
-from training.retriever import train_retriever
+from training.evaluation.metrics import Figure, bootstrap, paired
+from training.retriever.train import train_retriever
+from training.runtime.model_store import Job, model_folder, model_name
 from warehouse.storage.digest import digest
 
 Row = dict[str, Any]

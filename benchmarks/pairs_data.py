@@ -14,7 +14,7 @@ from typing import Any
 
 from assets.contracts.canonical import ContractError, contract, contract_digest, tool_text
 from benchmarks.shared_data import SHARED
-from training.split import TEST, TRAIN, split_of
+from training.sets.split import TEST, TRAIN, split_of
 
 DATA = SHARED
 _SEED = 20

@@ -20,7 +20,7 @@ from benchmarks.router_index import encoder_of, router_over
 from benchmarks.router_tokens import Counter
 from benchmarks.shared_data import SHARED
 from serving.router import Ask
-from training.metrics import Figure, bootstrap
+from training.evaluation.metrics import Figure, bootstrap
 
 PUBLISHED = "single-turn 71.63, multi-turn 65.05 by text-embedding-3-large (MCP-Zero)"
 

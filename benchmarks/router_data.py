@@ -17,7 +17,7 @@ from assets.synthesis.judging.adhoc.files import Tools, read_tools
 from assets.synthesis.verify.checks.languages import other_language
 from benchmarks.shared_data import SHARED
 from serving.byhand_source import read_source
-from training.split import TEST, split_of
+from training.sets.split import TEST, split_of
 
 Row = dict[str, Any]
 SLICES = ("all", "direct", "detailed", "implicit", "non-English")

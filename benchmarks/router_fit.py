@@ -4,7 +4,7 @@
 
 DIR is what `toolmill index ../shared/data/smithery/servers.jsonl --out DIR` makes. Queries: the
 good rows of the corpus, written by a language model, three a server. The weights are fitted on the
-rows of training servers (`training/split.py`) and reported on those of test servers, and once more
+rows of training servers (`training/sets/split.py`) and reported on those of test servers, and once more
 cross-validated over five parts of all servers, so that no row is reported on by weights that saw
 its server.
 
@@ -291,7 +291,7 @@ def main() -> None:
         "fitted_on": {
             "rows": f"{int(learnt.sum())} good rows of the corpus (model-written), of the"
             f" {len({q.server for q in asked if trained or not q.tested})} servers that"
-            f" training/split.py calls {'test' if trained else 'training'} servers",
+            f" training/sets/split.py calls {'test' if trained else 'training'} servers",
             "pool": f"{len(router.index.tools)} tools of data/smithery",
             "embedder": router.index.embedder,
             "by": "benchmarks/router_fit.py",

@@ -31,7 +31,7 @@ from benchmarks.router_vectors import Kept
 from serving.index import build_index, load_index
 from serving.ranking.building import content_of, version_of
 from serving.router import Ask, Router
-from training.metrics import bootstrap
+from training.evaluation.metrics import bootstrap
 
 _NEEDLES = 40  # of one pool, or of a seed's pools where one is too small
 _POOLS = 10  # of one size and seed at most

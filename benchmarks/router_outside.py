@@ -26,7 +26,7 @@ from benchmarks.router_index import encoder_of, router_over
 from benchmarks.router_train import adapter_of, metatool_learnt, metatool_queries
 from benchmarks.shared_data import SHARED
 from serving.router import Ask
-from training.metrics import bootstrap, paired
+from training.evaluation.metrics import bootstrap, paired
 
 _K = 5
 PUBLISHED = "OATS 0.869 -> 0.940, StackOne 0.949 NDCG@5, by other splits than ours by tool"

@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.router_data import SLICES, Pool, Query, hit_at, queries, smithery
 from benchmarks.router_methods import BASELINES, OURS, TRAINED, K, run_methods
-from training.metrics import RESAMPLES, Figure, bootstrap, paired
+from training.evaluation.metrics import RESAMPLES, Figure, bootstrap, paired
 
 MEASURES = ("Recall@1", "Recall@5", "Recall@10", "NDCG@10", "MRR@10")
 

@@ -28,7 +28,7 @@ from benchmarks.pairs_arms import arm_rows, candidates
 from benchmarks.pairs_data import snapshot, train_rows
 from benchmarks.router_data import Pool, corpus_rows, smithery
 from benchmarks.shared_data import SHARED
-from training.split import TEST, TRAIN, split_of
+from training.sets.split import TEST, TRAIN, split_of
 from warehouse.storage.digest import digest
 
 Row = dict[str, Any]

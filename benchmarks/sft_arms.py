@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.sft_shapes import make_lessons, make_model, matmul_rate, useful_flops
-from training.batches import Lesson
-from training.device import peak_mb
-from training.profiles import CallerSettings, settings_for
+from training.caller.batches import Lesson
+from training.caller.settings import CallerSettings, settings_for
+from training.runtime.device import peak_mb
 
 ARMS = ("packed", "padded", "trl", "grpo")
 
@@ -66,8 +66,8 @@ def _figures(
 def _ours(
     model: Any, lessons: list[Lesson], device: str, length: int, *, packing: bool
 ) -> list[tuple[float, int]]:
-    from training.caller import _adapted, _packs
-    from training.sft import Course, fit
+    from training.caller.sft import Course, fit
+    from training.caller.train import _adapted, _packs
 
     chosen: CallerSettings = replace(
         settings_for("local"), context=length, packing=packing, checkpoint_steps=10_000

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from training.batches import Lesson
+from training.caller.batches import Lesson
 
 LEARNED = 60  # tokens of a call
 SHAPES: dict[str, dict[str, int]] = {  # from the models' published config.json

@@ -2,7 +2,7 @@
 
 What belongs here: their arguments, who answers by the settings, and what they print.
 What does not: the agent and its rules (`training/evaluation/agent*.py`), how texts are compared
-(`training/evaluation/contamination.py`).
+(`training/evaluation/outside/contamination.py`).
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from orchestration.settings import Settings, load_settings
 from orchestration.terminal import fail, print_json
 
 if TYPE_CHECKING:
-    from training.evaluation.predictors import Predictor
+    from training.evaluation.predictors.interface import Predictor
     from warehouse.llm.roles import Role
 
 app = typer.Typer(add_completion=False)
@@ -37,8 +37,8 @@ def agent_eval(
     alone, on tasks whose tools run in the sandbox here."""
     from orchestration.launching import deploy_policy
     from orchestration.resources import open_warehouse
-    from training.evaluation.agent import Limits
-    from training.evaluation.agent_run import AgentPlan, agent_evaluation
+    from training.evaluation.agent.agent import Limits
+    from training.evaluation.agent.run import AgentPlan, agent_evaluation
     from warehouse.progress import Lines
 
     settings = load_settings()
@@ -63,9 +63,9 @@ def contamination(
 ) -> None:
     """How much of an outside set repeats the training pairs: copies, n-grams, near-duplicates."""
     from orchestration.resources import embedder, open_warehouse
-    from training.evaluation.contaminated import against_training
-    from training.evaluation.contamination import Bounds
-    from training.evaluation.outside_texts import UnreadableSet, read_texts
+    from training.evaluation.outside.contamination import Bounds
+    from training.evaluation.outside.contamination_kept import against_training
+    from training.evaluation.outside.texts import UnreadableSet, read_texts
 
     settings = load_settings()
     try:
@@ -100,8 +100,8 @@ def _larger(settings: Settings, name: str) -> "Role":
 
 
 def _small(settings: Settings, name: str) -> "Predictor":
-    from training.evaluation.adapter import AdapterPredictor, resolve
-    from training.evaluation.baseline import BaselinePredictor
+    from training.evaluation.predictors.adapter import AdapterPredictor, resolve
+    from training.evaluation.predictors.baseline import BaselinePredictor
 
     if name in ("baseline", BaselinePredictor.label):
         return BaselinePredictor()

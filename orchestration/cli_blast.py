@@ -59,12 +59,12 @@ def made_of(warehouse: "Warehouse") -> "Made":
     """What all rooms keep, as plain rows."""
     from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
     from assets.vectors.index import VECTORS
-    from training.evaluate import RETRIEVER_EVALUATION
-    from training.evaluation.table import CALLER_EVALUATION
+    from training.evaluation.caller.table import CALLER_EVALUATION
+    from training.evaluation.retriever import RETRIEVER_EVALUATION
+    from training.last_run import set_name
     from training.releases.champion import UNTRAINED, champion
     from training.releases.release import current_release
     from training.reporting.blast_radius import Made
-    from training.state import set_name
     from warehouse.storage.lance import LanceStore, vector_key
 
     tables, home = warehouse.storage.tables, warehouse.home
@@ -87,7 +87,7 @@ def made_of(warehouse: "Warehouse") -> "Made":
 
 def _sets(tables: "Tables") -> dict[str, list[dict[str, Any]]]:
     """Every training set that was published, by its name."""
-    from training.training_set import TRAINING_SET
+    from training.sets.training_set import TRAINING_SET
 
     return {
         head.digest: tables.read(TRAINING_SET, as_of=head.at)

@@ -14,8 +14,8 @@ from orchestration.settings import Settings, load_settings
 from orchestration.terminal import fail, print_json
 
 if TYPE_CHECKING:
-    from training.evaluation.items import TestPlan
-    from training.evaluation.predictors import Predictor
+    from training.evaluation.caller.items import TestPlan
+    from training.evaluation.predictors.interface import Predictor
     from warehouse.llm.roles import Role
     from warehouse.store import Warehouse
 
@@ -60,9 +60,9 @@ def evaluate(
     """Measure callers on the training set's test splits: the right tool, the right call, no call
     where none is right, calls of tools that are gone, changed schemas, tokens, seconds, dollars."""
     from orchestration.resources import embedder, open_warehouse
-    from training.evaluation.byhand import compare, write_out
-    from training.evaluation.nightly import bench
-    from training.evaluation.words import as_markdown
+    from training.evaluation.caller.adhoc import compare, write_out
+    from training.evaluation.caller.markdown import as_markdown
+    from training.evaluation.caller.nightly import bench
     from warehouse.progress import Lines
 
     settings = load_settings()
@@ -91,9 +91,9 @@ def _plan(
     seed: list[int] | None,
     perturb: bool,
 ) -> "TestPlan":
-    from training.evaluation.byhand import LARGE
-    from training.offers import HARD, RANDOM
-    from training.split import TEST_SPLITS
+    from training.evaluation.caller.adhoc import LARGE
+    from training.sets.candidates import HARD, RANDOM
+    from training.sets.split import TEST_SPLITS
 
     _known("--split", split, TEST_SPLITS)
     _known("--distractors", distractors, (RANDOM, HARD))
@@ -126,7 +126,7 @@ def _predictors(
     max_new: int | None,
 ) -> list["Predictor"]:
     """Who is asked, each loaded now: a name that is none is told before anything is paid."""
-    from training.evaluation.baseline import BaselinePredictor
+    from training.evaluation.predictors.baseline import BaselinePredictor
 
     made = [_predictor(settings, warehouse, name, plan, max_new) for name in dict.fromkeys(models)]
     labels = [one.label for one in made]
@@ -143,10 +143,10 @@ def _predictors(
 def _predictor(
     settings: Settings, warehouse: "Warehouse", name: str, plan: "TestPlan", max_new: int | None
 ) -> "Predictor":
-    from training.evaluation.adapter import AdapterPredictor, resolve
-    from training.evaluation.baseline import BaselinePredictor
-    from training.evaluation.endpoint import EndpointPredictor
-    from training.evaluation.routed import RouterPredictor
+    from training.evaluation.predictors.adapter import AdapterPredictor, resolve
+    from training.evaluation.predictors.baseline import BaselinePredictor
+    from training.evaluation.predictors.endpoint import EndpointPredictor
+    from training.evaluation.predictors.router import RouterPredictor
 
     if name in ("baseline", BaselinePredictor.label):
         return BaselinePredictor()
@@ -205,7 +205,7 @@ def _outside(
     import json
 
     from orchestration.resources import embedder
-    from training.evaluation.outside import OutsidePlan, outside_evaluation
+    from training.evaluation.outside.bfcl import OutsidePlan, outside_evaluation
     from warehouse.progress import Lines
     from warehouse.storage.files import write_atomically
 
@@ -225,7 +225,7 @@ def _outside(
 
 def _tell_unanswered(rows: list[dict[str, Any]]) -> None:
     """Exit 1 where an endpoint owed answers; a question that a model cannot be asked is counted."""
-    from training.evaluation.byhand import ENDPOINT_FAILURES, unanswered
+    from training.evaluation.caller.adhoc import ENDPOINT_FAILURES, unanswered
 
     for model, kinds in unanswered(rows).items():
         owed = {kind: n for kind, n in kinds.items() if kind in ENDPOINT_FAILURES}

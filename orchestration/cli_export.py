@@ -36,7 +36,7 @@ def export(
     from assets.synthesis.export.select import ALL, Choice, ExportError, held_by, moment
     from assets.synthesis.export.write import export as write_export
     from orchestration.resources import open_warehouse
-    from training.split import TEST, TRAIN, split_of
+    from training.sets.split import TEST, TRAIN, split_of
 
     day = as_of or time.strftime("%Y-%m-%d", time.gmtime())
     wanted = tuple(part.strip() for part in tasks.split(",")) if tasks else TASKS

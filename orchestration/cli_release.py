@@ -50,9 +50,9 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object (the default)")] = True,
 ) -> None:
     """One release: models with their cards, contracts, training set, index versions on disk."""
-    from training.models import model_folder
-    from training.releases.model_card import README
+    from training.releases.cards.model_card import README
     from training.releases.release import find_release, served
+    from training.runtime.model_store import model_folder
 
     home = load_settings().home_path()
     name = release or served(home).get("release")

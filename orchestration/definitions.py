@@ -15,8 +15,8 @@ import assets.servers.defs
 import assets.synthesis.defs
 import assets.vectors.defs
 import serving.defs
-import training.ablations.defs
 import training.defs
+import training.evaluation.ablations.defs
 import training.evaluation.defs
 from assets.partitions import NIGHTLY, marketplaces
 from orchestration.automation import on_new_data
@@ -33,7 +33,7 @@ ROOMS = (
     assets.synthesis.defs,
     training.defs,
     training.evaluation.defs,
-    training.ablations.defs,
+    training.evaluation.ablations.defs,
     serving.defs,
 )
 # Fan-ins that follow new data by themselves. The adapters are not among them: `retrain_on_drift`

@@ -20,13 +20,13 @@ from assets.vectors.embed import Embedder, MiniLM
 from orchestration.launching import deploy_policy
 from orchestration.pipes import Place, Scripts
 from orchestration.settings import Settings, load_settings
-from training.ablations.run import AblationSettings
-from training.evaluation.items import TestPlan
-from training.profiles import settings_for
-from training.retrain import RetrainPolicy
-from training.retriever_settings import RetrieverSettings
+from training.caller.settings import settings_for
+from training.drift.decide import RetrainPolicy
+from training.evaluation.ablations.run import AblationSettings
+from training.evaluation.caller.items import TestPlan
+from training.policies import Trainer
+from training.retriever.settings import RetrieverSettings
 from training.sets.policy import SetPolicy
-from training.trainer import Trainer
 from warehouse.llm.client import Role
 from warehouse.network.egress import is_loopback
 from warehouse.store import Warehouse

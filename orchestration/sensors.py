@@ -1,4 +1,4 @@
-"""The sensor that asks for retraining, a thin door over the pure `training.retrain.decide`.
+"""The sensor that asks for retraining, a thin door over the pure `training.drift.decide.decide`.
 
 What belongs here: reading the state, and one run request per training set and attempt.
 What does not: the decision's rule.
@@ -8,8 +8,8 @@ import dagster as dg
 
 from orchestration.resources import open_warehouse
 from orchestration.settings import load_settings
-from training.drift import drift_state
-from training.retrain import Decision, RetrainPolicy, decide
+from training.drift.decide import Decision, RetrainPolicy, decide
+from training.drift.drift import drift_state
 from warehouse.store import Warehouse
 
 _FAILURE = [dg.DagsterRunStatus.FAILURE]

@@ -15,17 +15,17 @@ from serving.blocked import block
 from serving.gather import held_in_index, published_source
 from serving.index import load_index
 from serving.released import make_router_index, view_table
-from training.adapters import adapter_table
-from training.drift import DRIFT
-from training.evaluate import retriever_of
+from training.drift.drift import DRIFT
+from training.evaluation.retriever import retriever_of
+from training.last_run import last_card, last_summary, set_name
+from training.policies import ROLES, Trainer
 from training.releases.champion import champion, in_service
 from training.releases.release import current_release, make_release, pinned, refusal, serve
 from training.releases.retention import prune
-from training.reporting.facts import more_facts
+from training.reporting.gather import more_facts
 from training.reporting.report import inlined, write_report
-from training.state import last_card, last_summary, set_name
-from training.trainer import ROLES, Trainer
-from training.training_set import load_manifest
+from training.runtime.adapter_table import adapter_table
+from training.sets.training_set import load_manifest
 from warehouse.audit import Audit, Verdict
 from warehouse.progress import Lines
 from warehouse.publish import Published, audited, publish_digest

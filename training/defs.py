@@ -8,20 +8,25 @@ import polars as pl
 from dagster._core.errors import DagsterPipesExecutionError
 
 from assets.vectors.embed import Embedder
-from training.adapters import adapter_metadata, adapter_row, adapter_rules, adapter_table
-from training.caller import resolved_base
-from training.drift import DRIFT, drift_row, drift_state
-from training.models import TrainingFailed, card, write_job
-from training.offers import BadOffer, load_pool
-from training.profiles import CallerSettings
-from training.releases.model_card import write_card
-from training.retrain import decide
-from training.retriever import retriever_base
-from training.sets.night import keep, make_set
-from training.split import SPLITS, TRAIN
-from training.state import set_name, set_rows
-from training.trainer import Trainer
-from training.training_set import TRAINING_SET
+from training.caller.settings import CallerSettings
+from training.caller.train import resolved_base
+from training.drift.decide import decide
+from training.drift.drift import DRIFT, drift_row, drift_state
+from training.last_run import set_name, set_rows
+from training.policies import Trainer
+from training.releases.cards.model_card import write_card
+from training.retriever.train import retriever_base
+from training.runtime.adapter_table import (
+    adapter_metadata,
+    adapter_row,
+    adapter_rules,
+    adapter_table,
+)
+from training.runtime.model_store import TrainingFailed, card, write_job
+from training.sets.build import keep, make_set
+from training.sets.candidates import BadOffer, load_pool
+from training.sets.split import SPLITS, TRAIN
+from training.sets.training_set import TRAINING_SET
 from warehouse.audit import Verdict, expect_one_of, expect_unique
 from warehouse.ledger.ledger import Outcome
 from warehouse.publish import Published, audited, publish, refuse

@@ -1,6 +1,6 @@
 """Intervals of shares, for every figure that is published with an n.
 
-What belongs here: Wilson's interval. What does not: bootstraps over items (`training/metrics.py`).
+What belongs here: Wilson's interval. What does not: bootstraps over items (`training/evaluation/metrics.py`).
 """
 
 import math

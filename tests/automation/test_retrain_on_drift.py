@@ -10,7 +10,7 @@ from assets.contracts.history.snapshot import SNAPSHOTS
 from orchestration.definitions import build_defs
 from orchestration.sensors import retrain_on_drift
 from training.releases.champion import consider
-from training.training_set import TRAINING_SET, save_manifest
+from training.sets.training_set import TRAINING_SET, save_manifest
 from warehouse.storage.digest import digest
 from warehouse.store import Warehouse
 

@@ -15,9 +15,7 @@ from assets.vectors.index import VECTORS, text_digest
 from orchestration.cli import app
 from serving.index import Source, build_index, point_to
 from tests.synthesis.export_world import pair, publish, published, snapshot, tool
-from training.adapters import adapter_table
-from training.evaluate import RETRIEVER_EVALUATION
-from training.models import save_model
+from training.evaluation.retriever import RETRIEVER_EVALUATION
 from training.releases.champion import Champion
 from training.releases.release import make_release
 from training.reporting.blast_radius import (
@@ -28,7 +26,9 @@ from training.reporting.blast_radius import (
     blast_radius,
     find_tool,
 )
-from training.training_set import TRAINING_SET
+from training.runtime.adapter_table import adapter_table
+from training.runtime.model_store import save_model
+from training.sets.training_set import TRAINING_SET
 from warehouse.storage.files import write_atomically
 from warehouse.storage.lance import LanceStore, vector_key
 from warehouse.store import Warehouse

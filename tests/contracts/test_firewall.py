@@ -18,7 +18,7 @@ from serving.gather import published_source
 from serving.index import load_index, served_version
 from tests.contracts.world import MARKET, World, honest, poisoned
 from training.releases.release import current_release
-from training.training_set import TRAINING_SET
+from training.sets.training_set import TRAINING_SET
 from warehouse.audit import Verdict
 from warehouse.store import Warehouse
 

@@ -14,8 +14,8 @@ from assets.vectors.index import VECTORS
 from serving.gather import published_source
 from tests.contracts.test_aliases import shouted
 from tests.contracts.world import World, honest, poisoned
-from training.drift import drift_state
-from training.training_set import TRAINING_SET
+from training.drift.drift import drift_state
+from training.sets.training_set import TRAINING_SET
 from warehouse.store import Warehouse
 
 BAD = ("npm:photo", "find_photo")
@@ -102,7 +102,7 @@ def test_the_index_shows_the_new_name_and_the_text_that_was_bought(
 def test_a_new_form_is_no_drift(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     head = world.warehouse.tables.head(TRAINING_SET.name)
     assert head
-    monkeypatch.setattr("training.drift.last_trained_set", lambda *_: head.digest)
+    monkeypatch.setattr("training.drift.drift.last_trained_set", lambda *_: head.digest)
     raise_the_form(monkeypatch)
     world.night()
     state = drift_state(world.warehouse)

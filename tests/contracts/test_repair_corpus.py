@@ -17,7 +17,7 @@ from assets.contracts.repair.json_paths import choices_at, required_at
 from assets.contracts.repair.repair import repair
 from assets.contracts.schema.reading import property_schemas
 from assets.contracts.validate import validate_call
-from training.split import split_of
+from training.sets.split import split_of
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 pytestmark = pytest.mark.shared

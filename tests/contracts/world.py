@@ -24,8 +24,8 @@ from orchestration.settings import Roles
 from tests.training.conftest import DEEDS, raw_tool
 from tests.vectors.conftest import WordEmbedder
 from training.defs import training_set
-from training.trainer import Trainer
-from training.training_set import TRAINING_SET
+from training.policies import Trainer
+from training.sets.training_set import TRAINING_SET
 from warehouse.llm.client import Role
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse

@@ -19,7 +19,7 @@ from demo.server import Replicas, replicas
 from serving.exported import export_release
 from tests.e2e.nights import Nights, checks, skip_without_sandbox
 from tests.e2e.served import asked, serving
-from training.training_set import TRAINING_SET
+from training.sets.training_set import TRAINING_SET
 from warehouse.storage.tables import TableSpec
 
 FREE = {"page", "render", "resolve", "remote"}  # looking at the moving world: repeated every night

@@ -23,11 +23,11 @@ from tests.serving.test_byhand import run
 from tests.training.crowning import summary
 from tests.vectors.conftest import snapshot
 from tests.vectors.test_embed import lora
-from training.models import model_folder, save_model
+from training.releases.cards.model_card import write_card
 from training.releases.champion import UNTRAINED, champion, consider, in_service
 from training.releases.gate import as_rows, gates_of
-from training.releases.model_card import write_card
 from training.releases.release import make_release, releases, serve, served
+from training.runtime.model_store import model_folder, save_model
 from warehouse.storage.lance import LanceStore
 
 GROWN = [*WORLD, snapshot("pypi:mail", "read_email", "Read the newest email")]

@@ -11,10 +11,10 @@ from serving.index import load_index, served_version
 from serving.ranking.eligible import read_blocked
 from tests.serving.conftest import WORLD
 from tests.training.crowning import pointers, tried
-from training.models import model_folder
+from training.policies import Trainer
 from training.releases.release import current_release, served
 from training.releases.rollback import rollback
-from training.trainer import Trainer
+from training.runtime.model_store import model_folder
 from warehouse.store import Warehouse
 
 ONE_MARKET = [row for row in WORLD if row["marketplace"] == "registry"]

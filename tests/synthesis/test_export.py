@@ -22,7 +22,7 @@ from tests.synthesis.export_world import (
     published,
     snapshot,
 )
-from training.split import TEST, TRAIN, split_of
+from training.sets.split import TEST, TRAIN, split_of
 from warehouse.store import Warehouse
 
 FOREVER = 4e9

@@ -12,10 +12,10 @@ from assets.synthesis.export.formats import FORMATS
 from assets.synthesis.export.select import Choice
 from assets.synthesis.export.write import export
 from tests.synthesis.export_world import golden, pair, published, tool
-from training.evaluation.answers import parse_calls
-from training.render import render, tool_schema
-from training.split import TRAIN, split_of
-from training.tiny.base import TinySettings, make_base
+from training.caller.tiny.base import TinySettings, make_base
+from training.prompts.parse_calls import parse_calls
+from training.prompts.render import render, tool_schema
+from training.sets.split import TRAIN, split_of
 from warehouse.store import Warehouse
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from assets.contracts.canonical import contract, contract_digest
 from tests.vectors.conftest import WordEmbedder
-from training.split import TRAIN, UNSEEN_SERVER
-from training.training_set import TrainingSet, build_training_set
+from training.sets.split import TRAIN, UNSEEN_SERVER
+from training.sets.training_set import TrainingSet, build_training_set
 
 THINGS = ["file", "issue", "page", "song", "invoice", "photo", "flight", "recipe", "ticket", "note"]
 DEEDS = {"find": "Look up", "make": "Create a new", "drop": "Delete for good"}

@@ -9,10 +9,10 @@ from assets.vectors.embed import encoder_folder
 from serving.index import Source, build_index
 from tests.serving.conftest import WORLD
 from tests.vectors.conftest import WordEmbedder
-from training.models import save_model
 from training.releases.champion import UNTRAINED, consider, in_service
 from training.releases.gate import Gate, gates_of
 from training.releases.release import make_release, pinned, serve, served
+from training.runtime.model_store import save_model
 
 BETTER = {"value": 0.1, "low": 0.02, "high": 0.2, "n": 90}
 UNSURE = {"value": 0.1, "low": -0.01, "high": 0.2, "n": 90}

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from assets.contracts.canonical import tool_text
 from tests.training.conftest import embed, make_world
 from tests.training.small_bert import small_bert
-from training.ablations import run as running
-from training.ablations.arms import ARMS, contrasts_of, learnt
-from training.ablations.run import ABLATIONS, AblationSettings, run_ablations
-from training.ablations.table import ablation_summary, ablation_table, draw
-from training.evaluate import NothingToEvaluate
-from training.models import TrainingFailed
-from training.retriever_settings import RetrieverSettings
-from training.training_set import build_training_set
+from training.evaluation.ablations import run as running
+from training.evaluation.ablations.arms import ARMS, contrasts_of, learnt
+from training.evaluation.ablations.run import ABLATIONS, AblationSettings, run_ablations
+from training.evaluation.ablations.table import ablation_summary, ablation_table, draw
+from training.evaluation.retriever import NothingToEvaluate
+from training.retriever.settings import RetrieverSettings
+from training.runtime.model_store import TrainingFailed
+from training.sets.training_set import build_training_set
 
 Row = dict[str, Any]
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.training.conftest import embed, make_world
-from training.ablations.run import ABLATIONS, AblationSettings, run_ablations
-from training.ablations.table import ablation_summary, ablation_table
-from training.profiles import profile_of
-from training.training_set import build_training_set
+from training.caller.settings import profile_of
+from training.evaluation.ablations.run import ABLATIONS, AblationSettings, run_ablations
+from training.evaluation.ablations.table import ablation_summary, ablation_table
+from training.sets.training_set import build_training_set
 
 pytestmark = pytest.mark.slow
 

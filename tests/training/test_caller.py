@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from training.batches import collate
-from training.caller import (
+from training.caller.batches import collate
+from training.caller.settings import settings_for
+from training.caller.tiny.base import TINY, find_base
+from training.caller.tiny.text import make_tokenizer
+from training.caller.train import (
     CallerSettings,
     generate,
     load_caller,
     resolved_base,
     train_caller,
 )
-from training.models import TrainingFailed, card, model_name, read_job, write_job
-from training.profiles import settings_for
-from training.tiny.base import TINY, find_base
-from training.tiny.text import make_tokenizer
+from training.runtime.model_store import TrainingFailed, card, model_name, read_job, write_job
 
 SHAPE = {"vocabulary": 400, "width": 32, "layers": 1, "heads": 2, "steps": 6, "batch": 4}
 SETTINGS = asdict(settings_for(TINY, batch=8, threads=1, tiny=SHAPE))

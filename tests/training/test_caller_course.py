@@ -15,10 +15,17 @@ from typing import Any
 import pytest
 
 from tests.training.small_base import TEMPLATE, make_base, make_rows
-from training import checkpoints
-from training.caller import generate, load_caller, train_caller
-from training.models import Job, TrainingFailed, card, model_folder, read_job, write_job
-from training.profiles import settings_for
+from training.caller.settings import settings_for
+from training.caller.train import generate, load_caller, train_caller
+from training.runtime import checkpoints
+from training.runtime.model_store import (
+    Job,
+    TrainingFailed,
+    card,
+    model_folder,
+    read_job,
+    write_job,
+)
 
 CHOSEN = {
     "learning_rate": 5e-3,
@@ -113,8 +120,8 @@ def test_killed_mid_epoch_it_goes_on_to_the_same_weights(
     code = (  # stands still after the fifth update, so that the kill never comes too late
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from training.caller import train_caller\n"
-        "from training.models import read_job\n"
+        "from training.caller.train import train_caller\n"
+        "from training.runtime.model_store import read_job\n"
         "wait = lambda told: time.sleep(600) if told.get('step') == 5 else None\n"
         "train_caller(read_job(Path(sys.argv[1])), wait)\n"
     )
@@ -208,7 +215,7 @@ def test_a_disk_that_fills_up_mid_way_is_told_and_goes_on_later(
 def test_a_finished_adapter_that_does_not_fit_on_the_disk_is_not_trained_again(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import training.caller as caller
+    import training.caller.train as caller
 
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -237,7 +244,7 @@ def test_an_adapter_for_another_base_is_refused_by_name(base: Path, tmp_path: Pa
 def test_an_adapter_folder_without_a_card_still_meets_its_own_base_only(
     base: Path, tmp_path: Path
 ) -> None:
-    from training.bases import load_adapter
+    from training.caller.bases import load_adapter
 
     made = train(job_of(tmp_path, base, ROWS[:8]))
     folder = model_folder(tmp_path, made["name"])
@@ -301,7 +308,7 @@ def test_two_processes_learn_what_one_does(base: Path, tmp_path: Path) -> None:
     path = job_of(tmp_path / "two", base, dropout=0.0)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     ran = subprocess.run(
-        [*command, "-m", "training.caller_script", str(path)],
+        [*command, "-m", "training.caller.script", str(path)],
         capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-2000:]

@@ -11,10 +11,10 @@ import pytest
 
 import training.releases.pointers
 from tests.training.crowning import BETTER, UNSURE, model, passed, summary, tried
-from training.models import model_folder
 from training.releases.champion import champion, consider, in_service, last_trained_set, restore
 from training.releases.gate import gates_of
 from training.releases.pointers import CHAMPIONS, MOVING, PointerBroken, history
+from training.runtime.model_store import model_folder
 
 FILE = "champions/retriever.json"
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training import checkpoints
-from training.models import TrainingFailed
+from training.runtime import checkpoints
+from training.runtime.model_store import TrainingFailed
 
 
 def wrote(text: str):

@@ -7,13 +7,13 @@ import pytest
 
 import training.defs
 from orchestration.pipes import Scripts
-from training.adapters import adapter_table
-from training.models import card
-from training.offers import save_pool
-from training.profiles import CallerSettings
-from training.retriever import RetrieverSettings
-from training.trainer import Trainer
-from training.training_set import TRAINING_SET
+from training.caller.settings import CallerSettings
+from training.policies import Trainer
+from training.retriever.train import RetrieverSettings
+from training.runtime.adapter_table import adapter_table
+from training.runtime.model_store import card
+from training.sets.candidates import save_pool
+from training.sets.training_set import TRAINING_SET
 from warehouse.store import Warehouse
 
 

@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.evaluate import (
+from training.evaluation.retriever import (
     MEASURES,
     RETRIEVER_EVALUATION,
     NothingToEvaluate,
     evaluate_retriever,
     recall_summary,
 )
-from training.evaluate import testable as held_out
+from training.evaluation.retriever import testable as held_out
 
 
 def item(model: str, name: str, rank: int, split: str | None = "unseen_server") -> dict:

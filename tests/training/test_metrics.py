@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.metrics import bootstrap, paired, share
+from training.evaluation.metrics import bootstrap, paired, share
 
 
 def test_wilson_agrees_with_published_values() -> None:

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from tests.training.crowning import BETTER, EQUAL, model
-from training.models import model_folder
-from training.releases.card_text import counted, quoted
+from training.releases.cards.model_card import write_card
+from training.releases.cards.text import counted, quoted
 from training.releases.gate import as_rows, gates_of, gates_table
-from training.releases.model_card import write_card
-from training.training_set import TRAINING_SET, save_manifest
+from training.runtime.model_store import model_folder
+from training.sets.training_set import TRAINING_SET, save_manifest
 from warehouse.store import Warehouse
 
 EVIL = "x`|</td>\n\n# Owned <script>alert(1)</script> ![i](http://e.vil/p.png) www.e.vil\u202e"

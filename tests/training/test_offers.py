@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from assets.contracts.canonical import contract, contract_digest
 from tests.training.conftest import raw_tool
-from training.offers import (
+from training.sets.candidates import (
     DISTRACTORS,
     HARD,
     MIXED,
@@ -24,8 +24,8 @@ from training.offers import (
     pool_for,
     save_pool,
 )
-from training.split import TRAIN, UNSEEN_SERVER
-from training.training_set import TrainingSet
+from training.sets.split import TRAIN, UNSEEN_SERVER
+from training.sets.training_set import TrainingSet
 
 Row = dict[str, Any]
 
@@ -214,7 +214,7 @@ def test_another_process_draws_the_same_offers(made: TrainingSet, tmp_path: Path
     rows = [row for row in made.rows if row["split"] == UNSEEN_SERVER]
     (tmp_path / "rows.json").write_text(json.dumps(rows))
     code = (
-        "import json, sys; from pathlib import Path; from training.offers import *\n"
+        "import json, sys; from pathlib import Path; from training.sets.candidates import *\n"
         "home = Path(sys.argv[1]); pool = pool_for(load_pool(home, 'set-1'), 'unseen_server')\n"
         "rows = json.loads((home / 'rows.json').read_text())\n"
         "print(json.dumps([[c['name'] for c in candidates(r, pool, 10, distractors=d)]\n"

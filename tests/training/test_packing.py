@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.training.small_base import make_model
-from training.attention import SEGMENTS, pick_attention
-from training.batches import Lesson, packed, padded
-from training.packing import balanced, efficiency, plan
-from training.sft import rows_stay_apart
+from training.caller.attention import SEGMENTS, pick_attention
+from training.caller.batches import Lesson, packed, padded
+from training.caller.packing import balanced, efficiency, plan
+from training.caller.sft import rows_stay_apart
 
 LESSONS = [Lesson([3 + i, *range(10, 10 + 3 * i), 7, 8, 9], 2 + i) for i in range(1, 6)]
 PLANS = st.fixed_dictionaries(
@@ -113,7 +113,7 @@ def test_an_empty_pass_teaches_nothing() -> None:
 
 
 def test_a_model_whose_rows_see_one_another_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    import training.attention as attention
+    import training.caller.attention as attention
 
     model = make_model(64)
     model.set_attn_implementation(pick_attention("auto", model.config, "cpu"))
@@ -140,8 +140,8 @@ def test_a_model_with_a_sliding_window_is_packed_by_its_own_masks() -> None:
 def test_a_model_that_takes_no_packed_attention_is_trained_without() -> None:
     from transformers import AutoModelForCausalLM, Gemma2Config
 
-    from training.caller import _packs
-    from training.profiles import settings_for
+    from training.caller.settings import settings_for
+    from training.caller.train import _packs
 
     config = Gemma2Config(
         vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2,

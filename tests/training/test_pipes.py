@@ -24,8 +24,8 @@ from orchestration.pipes import (
 
 SCRIPT = """
 import sys
-from training.models import TrainingFailed
-from training.run_script import run
+from training.runtime.model_store import TrainingFailed
+from training.runtime.script_frame import run
 
 def train(job, report):
     if job.base == "bad":
@@ -116,12 +116,12 @@ def test_a_ray_job_is_given_the_same_script(tmp_path: Path) -> None:
     job = tmp_path / "a job.json"
     client = Client({"name": "m"})
     place = Place("ray", gpus=2, processes=2, ray_address="http://head:8265")
-    assert launch(client, "ctx", "training.caller_script", job, place) == {"name": "m"}
+    assert launch(client, "ctx", "training.caller.script", job, place) == {"name": "m"}
     assert client.given == {
         "context": "ctx",
         "submit_job_params": {
             "entrypoint": "python -m torch.distributed.run --standalone --nproc-per-node=2"
-            f" -m training.caller_script '{job}'",
+            f" -m training.caller.script '{job}'",
             "runtime_env": {"env_vars": QUIET},
             "entrypoint_num_gpus": 2,
         },
@@ -139,9 +139,9 @@ def test_a_pod_is_given_the_image_the_command_and_its_gpus(tmp_path: Path) -> No
         pod={"volumes": volumes, "containers": [mounts]},
     )
     client = Client({"name": "m"})
-    launch(client, "ctx", "training.retriever_script", tmp_path / "j.json", place)
+    launch(client, "ctx", "training.retriever.script", tmp_path / "j.json", place)
     assert client.given["command"] == [
-        "python", "-m", "training.retriever_script", str(tmp_path / "j.json")
+        "python", "-m", "training.retriever.script", str(tmp_path / "j.json")
     ]  # fmt: skip
     assert (client.given["image"], client.given["namespace"]) == ("mill:1", "ml")
     [container] = client.given["base_pod_spec"]["containers"]
@@ -153,7 +153,7 @@ def test_a_pod_is_given_the_image_the_command_and_its_gpus(tmp_path: Path) -> No
 def test_another_clients_errors_become_one_kind(tmp_path: Path) -> None:
     client = Client(fails=RuntimeError("RayJob pipes-x failed with status FAILED"))
     with pytest.raises(DagsterPipesExecutionError, match="on ray: RayJob pipes-x failed"):
-        launch(client, None, "training.caller_script", tmp_path, Place("ray"))
+        launch(client, None, "training.caller.script", tmp_path, Place("ray"))
     assert launch(Client(), None, "s", tmp_path, Place("ray")) == {}
 
 
@@ -188,7 +188,7 @@ def test_a_place_that_cannot_be_had_is_named(
 
 
 def test_several_processes_here_end_with_their_run(tmp_path: Path) -> None:
-    command = invocation(Place(processes=2), "training.caller_script", tmp_path)["command"]
+    command = invocation(Place(processes=2), "training.caller.script", tmp_path)["command"]
     several = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     wrap = shutil.which("setpriv")
     ends = [wrap, "--pdeathsig", "KILL"] if wrap else []
@@ -197,8 +197,8 @@ def test_several_processes_here_end_with_their_run(tmp_path: Path) -> None:
         sys.executable,
         *several,
         "-m",
-        "training.caller_script",
+        "training.caller.script",
         str(tmp_path),
     ]
-    alone = invocation(Place(), "training.caller_script", tmp_path)["command"]
-    assert alone == [sys.executable, "-m", "training.caller_script", str(tmp_path)]
+    alone = invocation(Place(), "training.caller.script", tmp_path)["command"]
+    assert alone == [sys.executable, "-m", "training.caller.script", str(tmp_path)]

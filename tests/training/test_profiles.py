@@ -5,9 +5,15 @@ from dataclasses import asdict
 
 import pytest
 
-from training.models import MEANS, TrainingFailed, model_name
-from training.profiles import PROFILES, CallerSettings, profile_of, read_settings, settings_for
-from training.retriever_settings import RetrieverSettings
+from training.caller.settings import (
+    PROFILES,
+    CallerSettings,
+    profile_of,
+    read_settings,
+    settings_for,
+)
+from training.retriever.settings import RetrieverSettings
+from training.runtime.model_store import MEANS, TrainingFailed, model_name
 
 
 def test_a_real_base_gets_the_published_hyper_parameters() -> None:

@@ -10,7 +10,6 @@ from assets.vectors.embed import encoder_folder
 from serving.index import IndexBroken, build_index, served_version
 from tests.serving.conftest import WORLD
 from tests.training.crowning import UNSURE, model, night, pointers, tried
-from training.models import card, model_folder
 from training.releases.champion import champion
 from training.releases.pointers import SERVED, PointerBroken, history
 from training.releases.release import (
@@ -24,6 +23,7 @@ from training.releases.release import (
     unfit,
 )
 from training.releases.retention import prune
+from training.runtime.model_store import card, model_folder
 
 MODELS = {"retriever": "m1", "caller": "baseline:bm25+slots"}
 

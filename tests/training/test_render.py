@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.training.conftest import raw_tool
-from training.evaluation.answers import check_read_back, parse_calls
-from training.offers import candidates, pool_for
-from training.render import (
+from training.prompts.parse_calls import check_read_back, parse_calls
+from training.prompts.render import (
     BLOCK,
     NO_CALL,
     BadTemplate,
@@ -22,8 +21,9 @@ from training.render import (
     render,
     tool_schema,
 )
-from training.split import TRAIN
-from training.training_set import TrainingSet
+from training.sets.candidates import candidates, pool_for
+from training.sets.split import TRAIN
+from training.sets.training_set import TrainingSet
 
 FIND = {"name": "find_file", "arguments": {"title": 'a "b" ü', "count": 2}}
 MAKE = {"name": "make_file", "arguments": {"title": "c", "count": 0}}

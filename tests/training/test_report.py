@@ -16,9 +16,9 @@ from tests.training.report_world import (
 )
 from training.releases.gate import as_rows, gates_of
 from training.reporting.caller import caller_part
-from training.reporting.more import not_run_part
+from training.reporting.extra_sections import not_run_part
+from training.reporting.format import by_split, interval, points, table
 from training.reporting.report import inlined, write_report
-from training.reporting.words import by_split, interval, points, table
 
 NOTHING: dict[str, Any] = {
     "manifest": MANIFEST, "retriever_card": None, "retriever": None, "caller_card": None,

@@ -6,11 +6,11 @@ import pytest
 
 from tests.training.evaluation.test_agent_run import publish
 from tests.training.report_world import MODEL, OTHER, call_rows, calls
-from training.ablations.run import ABLATIONS
-from training.evaluation.kept import AGENT, keep
-from training.evaluation.table import BASELINE, CALLER_EVALUATION
-from training.reporting.facts import more_facts
-from training.reporting.more import ablation_part
+from training.evaluation.ablations.run import ABLATIONS
+from training.evaluation.caller.table import BASELINE, CALLER_EVALUATION
+from training.evaluation.saved import AGENT, keep
+from training.reporting.extra_sections import ablation_part
+from training.reporting.gather import more_facts
 from warehouse.store import Warehouse
 
 

@@ -5,11 +5,11 @@ from typing import Any
 
 from tests.training.evaluation.agent_world import Script, Tools, calls, says, small, task
 from tests.training.test_report import NOTHING
-from training.evaluation.agent import Limits
-from training.evaluation.agent_compare import agent_summary, compare
-from training.evaluation.contamination import contamination
-from training.evaluation.kept import AGENT, KINDS, OUTSIDE, keep, kept
-from training.evaluation.outside import RULES, outside_summary
+from training.evaluation.agent.agent import Limits
+from training.evaluation.agent.compare import agent_summary, compare
+from training.evaluation.outside.bfcl import RULES, outside_summary
+from training.evaluation.outside.contamination import contamination
+from training.evaluation.saved import AGENT, KINDS, OUTSIDE, keep, kept
 from training.reporting.report import write_report
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.retrain import DriftState, RetrainPolicy, decide, drift
+from training.drift.decide import DriftState, RetrainPolicy, decide, drift
 
 MAPS = st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from("123"), max_size=8)
 

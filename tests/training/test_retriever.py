@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from assets.vectors.embed import BASE
-from training.evaluate import (
+from training.evaluation.retriever import (
     BASE_LABEL,
     RETRIEVER_EVALUATION,
     NothingToEvaluate,
@@ -22,8 +22,15 @@ from training.evaluate import (
     recall_summary,
     retriever_of,
 )
-from training.models import TrainingFailed, card, model_folder, model_name, read_job, write_job
-from training.retriever import RetrieverSettings, train_retriever
+from training.retriever.train import RetrieverSettings, train_retriever
+from training.runtime.model_store import (
+    TrainingFailed,
+    card,
+    model_folder,
+    model_name,
+    read_job,
+    write_job,
+)
 from warehouse.storage.lance import LanceStore
 
 SETTINGS = asdict(RetrieverSettings(epochs=2, tools=8, first_layer=5, threads=1))
@@ -59,7 +66,7 @@ def test_the_serving_encoder_gives_the_adapters_vectors(trained: dict, trained_h
     from transformers import AutoModel, AutoTokenizer
 
     from assets.vectors.embed import base_path
-    from training.retriever_passes import Passes
+    from training.retriever.gradient_cache import Passes
 
     texts = ["find two files", "Delete for good a song by its title"]
     tokenizer = AutoTokenizer.from_pretrained(str(base_path()))
@@ -140,7 +147,7 @@ def test_a_loss_that_is_not_a_number_stops_the_training(
 
 
 def script(*arguments: str, **options: object) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "training.retriever_script", *arguments]
+    command = [sys.executable, "-m", "training.retriever.script", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, **options)  # type: ignore[call-overload]
 
 
@@ -155,7 +162,7 @@ def test_a_killed_training_leaves_no_model_and_the_script_finishes_it(
     tmp_path: Path, train_rows: list[dict]
 ) -> None:
     name, path = write_job(tmp_path, "retriever", BASE, "s", SETTINGS, train_rows)
-    command = [sys.executable, "-m", "training.retriever_script", str(path)]
+    command = [sys.executable, "-m", "training.retriever.script", str(path)]
     killed = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     assert killed.stderr is not None
     for line in killed.stderr:  # the first loss line: training is under way

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.retriever_batches import batches, right_texts, teachable, tools_of, twins
-from training.retriever_settings import RANDOM, RetrieverSettings
+from training.retriever.batches import batches, right_texts, teachable, tools_of, twins
+from training.retriever.settings import RANDOM, RetrieverSettings
 
 SETTINGS = RetrieverSettings(epochs=2, tools=3, negatives=2)
 

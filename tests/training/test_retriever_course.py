@@ -12,13 +12,13 @@ import pytest
 
 from assets.vectors.embed import BadAdapter
 from tests.training.small_bert import small_bert
-from training import checkpoints
-from training.evaluate import BASE_LABEL, retriever_of
-from training.models import TrainingFailed, card, model_folder, read_job, write_job
-from training.retriever import RetrieverSettings, retriever_base, train_retriever
-from training.retriever_course import begin
-from training.retriever_passes import Passes
-from training.retriever_settings import read_settings
+from training.evaluation.retriever import BASE_LABEL, retriever_of
+from training.retriever.course import begin
+from training.retriever.gradient_cache import Passes
+from training.retriever.settings import read_settings
+from training.retriever.train import RetrieverSettings, retriever_base, train_retriever
+from training.runtime import checkpoints
+from training.runtime.model_store import TrainingFailed, card, model_folder, read_job, write_job
 
 SETTINGS = RetrieverSettings(
     epochs=3, tools=6, first_layer=1, threads=1, checkpoint_steps=2, device="cpu", dropout=0.1
@@ -113,7 +113,7 @@ def test_a_full_disk_is_said_and_what_was_kept_stays(
     with pytest.raises(TrainingFailed, match=r"disk full.*goes on after step 2"):
         train_retriever(asked, lambda _: None)
     monkeypatch.setattr(torch, "save", save)
-    monkeypatch.setattr("training.retriever.save_model", full_after(0, None))
+    monkeypatch.setattr("training.retriever.train.save_model", full_after(0, None))
     with pytest.raises(TrainingFailed, match=r"disk full while saving.*goes on after step"):
         train_retriever(asked, lambda _: None)
     assert card(tmp_path, asked.name) is None

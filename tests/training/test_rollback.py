@@ -10,7 +10,6 @@ import training.releases.pointers
 import training.releases.rollback
 from serving.index import served_version
 from tests.training.crowning import night, pointers, tried
-from training.models import model_folder
 from training.releases.champion import champion, in_service, last_trained_set
 from training.releases.pointers import MOVING
 from training.releases.release import (
@@ -22,6 +21,7 @@ from training.releases.release import (
     served,
 )
 from training.releases.rollback import lineage, rollback, undo
+from training.runtime.model_store import model_folder
 
 BASELINE = "baseline:bm25+slots"
 

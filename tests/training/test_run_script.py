@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.models import Job, TrainingFailed, write_job
-from training.run_script import LossLines, run, thinned
+from training.runtime.model_store import Job, TrainingFailed, write_job
+from training.runtime.script_frame import LossLines, run, thinned
 
 
 def train(job: Job, report: Any) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def test_without_a_job_the_usage_is_told(
     arguments: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert run("caller", train, arguments) == 2
-    assert "usage: python -m training.caller_script JOB.json" in capfd.readouterr().err
+    assert "usage: python -m training.caller.script JOB.json" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["", "not json", "[]", '{"role": "caller"}'])

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.slots import baseline_call, copy_slots
+from training.evaluation.predictors.slot_copy import baseline_call, copy_slots
 
 
 def tool(name: str, about: str = "", **properties: dict) -> dict:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training.sets.policy import BadPolicy, SetPolicy
-from training.split import (
+from training.sets.split import (
     SEEN_TOOL,
     SPLITS,
     TEST,

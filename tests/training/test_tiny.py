@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from training import checkpoints
-from training.models import TrainingFailed
-from training.tiny.base import TINY, TinySettings, base_name, find_base, make_base
-from training.tiny.exercises import Material
-from training.tiny.pretraining import Lessons, tools_at
-from training.tiny.text import END, make_tokenizer
+from training.caller.tiny.base import TINY, TinySettings, base_name, find_base, make_base
+from training.caller.tiny.exercises import Material
+from training.caller.tiny.pretraining import Lessons, tools_at
+from training.caller.tiny.text import END, make_tokenizer
+from training.runtime import checkpoints
+from training.runtime.model_store import TrainingFailed
 
 SMALL = TinySettings(
     vocabulary=350, width=32, layers=1, heads=2, head=16, steps=4, batch=2, candidates=3, rounds=2
@@ -100,7 +100,7 @@ def test_a_killed_pretraining_goes_on_to_the_same_losses(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("training.tiny.pretraining._EVERY", 2)
+    monkeypatch.setattr("training.caller.tiny.pretraining._EVERY", 2)
 
     def until_three(told: dict[str, Any]) -> None:
         if told["step"] == 3:
@@ -155,8 +155,8 @@ def test_a_short_pretraining_beats_its_start_on_exercises_it_never_saw(
 ) -> None:
     import torch
 
-    from training.tiny.model import make_model
-    from training.tiny.pretraining import pretrain
+    from training.caller.tiny.model import make_model
+    from training.caller.tiny.pretraining import pretrain
 
     torch.set_num_threads(1)
     shape = TinySettings(vocabulary=350, layers=2, steps=14, rounds=3, candidates=4)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.contracts.validate import validate_call
-from training.tiny.exercises import (
+from training.caller.tiny.exercises import (
     Material,
     Shares,
     exercise,

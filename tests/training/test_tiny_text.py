@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.evaluation.answers import check_read_back, parse_calls
-from training.render import NO_CALL, check_tokenizer, render, tool_schema
-from training.tiny.text import END, LEADS, MARKS, SPECIAL, WORDS, make_tokenizer
+from training.caller.tiny.text import END, LEADS, MARKS, SPECIAL, WORDS, make_tokenizer
+from training.prompts.parse_calls import check_read_back, parse_calls
+from training.prompts.render import NO_CALL, check_tokenizer, render, tool_schema
 
 TEXTS = ["Find a file by its Title", "jira_get_issue get_file", "under /home/notes.txt"] * 3
 ODD: list[dict[str, Any]] = [

@@ -8,7 +8,7 @@ from typing import Any
 from assets.synthesis.common.tables import accepted, trainable
 from tests.training.conftest import embed, make_world
 from training.sets.policy import SetPolicy
-from training.split import (
+from training.sets.split import (
     SEEN_TOOL,
     SPLITS,
     TEST,
@@ -19,7 +19,7 @@ from training.split import (
     pair_draw,
     split_of,
 )
-from training.training_set import (
+from training.sets.training_set import (
     TRAINING_SET,
     TrainingSet,
     build_training_set,
@@ -293,7 +293,7 @@ def test_a_manifest_counts_tokens_and_names_the_tokenizer(made: TrainingSet) -> 
 
 
 def test_rows_that_would_lose_distractors_are_counted(made: TrainingSet) -> None:
-    from training.sets.tokens import token_statistics
+    from training.sets.audit.tokens import token_statistics
 
     def long(texts: Any) -> list[int]:
         return [400 if "parameters" in text else 1 for text in texts]

@@ -12,11 +12,11 @@ from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from tests.training.conftest import make_world
 from tests.vectors.conftest import WordEmbedder
 from training.defs import training_set
-from training.offers import load_pool, pool_for
-from training.split import TEST, TRAIN, UNSEEN_SERVER, split_of
-from training.state import set_name, set_rows
-from training.trainer import Trainer
-from training.training_set import TRAINING_SET, load_manifest
+from training.last_run import set_name, set_rows
+from training.policies import Trainer
+from training.sets.candidates import load_pool, pool_for
+from training.sets.split import TEST, TRAIN, UNSEEN_SERVER, split_of
+from training.sets.training_set import TRAINING_SET, load_manifest
 from warehouse.storage.lance import LanceStore
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse

@@ -10,8 +10,8 @@ from assets.contracts.canonical import contract, contract_digest
 from tests.training.conftest import embed, make_world, raw_tool
 from training.sets.near import near, near_pairs, plain
 from training.sets.policy import SetPolicy
-from training.split import SEEN_TOOL, TEST, TRAIN, UNSEEN_SERVER, UNSEEN_TOOL, split_of
-from training.training_set import TrainingSet, build_training_set, set_flaws
+from training.sets.split import SEEN_TOOL, TEST, TRAIN, UNSEEN_SERVER, UNSEEN_TOOL, split_of
+from training.sets.training_set import TrainingSet, build_training_set, set_flaws
 
 Row = dict[str, Any]
 LEARNT, TESTED = "npm:song", "npm:note"

@@ -14,7 +14,11 @@ from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.firewall import firewall
 from assets.vectors.embed import BadAdapter
 from assets.vectors.index import contract_of
-from training.evaluate import (
+from training.evaluation.caller.nightly import nightly_rows
+from training.evaluation.caller.summary import call_summary
+from training.evaluation.caller.table import CALLER_EVALUATION
+from training.evaluation.predictors.interface import CannotPredict
+from training.evaluation.retriever import (
     BASE_LABEL,
     RETRIEVER_EVALUATION,
     NothingToEvaluate,
@@ -22,18 +26,14 @@ from training.evaluate import (
     evaluate_retriever,
     recall_summary,
 )
-from training.evaluation.nightly import nightly_rows
-from training.evaluation.predictors import CannotPredict
-from training.evaluation.summary import call_summary
-from training.evaluation.table import CALLER_EVALUATION
-from training.offers import BadOffer
+from training.last_run import last_adapter, set_name
+from training.policies import Trainer
+from training.releases.cards.model_card import write_card
 from training.releases.champion import UNTRAINED, consider, in_service
 from training.releases.gate import as_rows, gates_table, weighed
-from training.releases.model_card import write_card
-from training.split import TRAIN
-from training.state import last_adapter, set_name
-from training.trainer import Trainer
-from training.training_set import TRAINING_SET
+from training.sets.candidates import BadOffer
+from training.sets.split import TRAIN
+from training.sets.training_set import TRAINING_SET
 from warehouse.audit import Audit, Verdict, expect_unique
 from warehouse.progress import Lines
 from warehouse.publish import Published, audited, publish, publish_digest, refuse

@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from training.models import card, model_folder
 from training.releases.decisions import rejected
 from training.releases.gate import Gate, as_rows, verdict
 from training.releases.pointers import (
@@ -30,6 +29,7 @@ from training.releases.pointers import (
     read,
     write,
 )
+from training.runtime.model_store import card, model_folder
 
 UNTRAINED = {"retriever": "base", "caller": "baseline:bm25+slots"}
 CROWNED, KEPT = "crowned", "kept"

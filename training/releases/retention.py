@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from assets.vectors.embed import encoder_folder
-from training.models import card, model_folder
 from training.releases.champion import UNTRAINED, champion, in_service
 from training.releases.pointers import CHAMPIONS, SERVED, held, history
 from training.releases.release import (
@@ -27,6 +26,7 @@ from training.releases.release import (
     served,
     versions_of,
 )
+from training.runtime.model_store import card, model_folder
 
 KEEP = 5
 _GOING = ".going-"

@@ -6,8 +6,7 @@ What belongs here: Markdown from `call_summary`. What does not: measuring (`eval
 from collections.abc import Mapping
 from typing import Any
 
-from training.reporting.models import card_line, plots
-from training.reporting.words import (
+from training.reporting.format import (
     NONE,
     Json,
     counted,
@@ -19,6 +18,7 @@ from training.reporting.words import (
     table,
     with_n,
 )
+from training.reporting.models import card_line, plots
 
 TINY_NOTE = (
     "The tiny causal model was initialised and trained here from tool contracts. It proves that"

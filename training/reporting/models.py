@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from training.releases.gate import gates_table
-from training.reporting.words import Json, by_split, interval, short, split_name, table
+from training.reporting.format import Json, by_split, interval, short, split_name, table
 
 OFFLINE_NOTE = (
     "The instructions were written by the offline provider (grammar and schemas), not by a"

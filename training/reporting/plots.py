@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from training.reporting.caller import MEASURES, change_name
-from training.reporting.words import Json, by_split, label, split_name, split_order
+from training.reporting.format import Json, by_split, label, split_name, split_order
 
 Draw = Callable[[Path], None]
 Bars = Mapping[str, Sequence[Json]]  # name on the axis -> a figure of each model

@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from training.reporting.caller import caller_part
-from training.reporting.models import champion_part, plots, retriever_part
-from training.reporting.more import (
+from training.reporting.extra_sections import (
     ablation_part,
     agent_part,
     contamination_part,
     not_run_part,
     outside_part,
 )
+from training.reporting.format import Json
+from training.reporting.models import champion_part, plots, retriever_part
 from training.reporting.plots import plots_of
-from training.reporting.set import set_part
-from training.reporting.words import Json
+from training.reporting.training_set import set_part
 from warehouse.storage.files import write_atomically
 
 _PLACE = re.compile(r"!\[[^\]]*\]\((\w+)\.png\)\n?")

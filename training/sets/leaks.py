@@ -7,9 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from training.sets.near import Embed, near_pairs
-from training.sets.pairs import Placed, Tally, trained_tools
 from training.sets.policy import SetPolicy
-from training.split import SEEN_TOOL, TRAIN
+from training.sets.select import Placed, Tally, trained_tools
+from training.sets.split import SEEN_TOOL, TRAIN
 
 LEAK_REQUEST = "leak_instruction"
 

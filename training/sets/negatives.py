@@ -15,7 +15,7 @@ import numpy as np
 from assets.contracts.canonical import tool_text
 from training.sets.near import Embed, blocks
 from training.sets.policy import SetPolicy
-from training.split import TRAIN
+from training.sets.split import TRAIN
 
 Entries = Mapping[str, dict[str, Any]]
 

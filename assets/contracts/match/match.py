@@ -2,7 +2,7 @@
 
 Belongs here: verdicts on one call and on calls made at once. Pure functions, for any JSON.
 Does not belong here: when two values are the same (`match_values.py`), BFCL's rules (`bfcl.py`),
-whether a call is valid (`validate.py`), and rates over many calls (`training/metrics.py`).
+whether a call is valid (`validate.py`), and rates over many calls (`training/evaluation/metrics.py`).
 """
 
 from collections import Counter, defaultdict

@@ -1,7 +1,7 @@
 """The pretrained weights of MiniLM, and a low-rank adapter merged into them.
 
 What belongs here: reading and merging matrices. What does not: what is computed with them
-(`graph.py`), training an adapter (`training/retriever.py`).
+(`graph.py`), training an adapter (`training/retriever/train.py`).
 """
 
 import json

@@ -11,8 +11,8 @@ from typing import Any
 from assets.contracts.canonical import contract, contract_digest
 from assets.servers.calls.result import CallResult
 from tests.serving.calling import CONTRACT, OTHER
-from training.evaluation.agent_tasks import Task
-from training.evaluation.predictors import Answered
+from training.evaluation.agent.tasks import Task
+from training.evaluation.predictors.interface import Answered
 from warehouse.llm.chat import Turn
 
 DO, REST = contract(CONTRACT), contract(OTHER)

@@ -8,11 +8,17 @@ import pytest
 
 from tests.training.conftest import embed, make_world
 from tests.training.small_base import make_base
-from training.evaluation.items import Item, TestPlan, make_items
-from training.evaluation.predictors import Answered, Asked, OnDone, PredictorKind, answered
-from training.offers import save_pool
+from training.evaluation.caller.items import Item, TestPlan, make_items
+from training.evaluation.predictors.interface import (
+    Answered,
+    Asked,
+    OnDone,
+    PredictorKind,
+    answered,
+)
+from training.sets.candidates import save_pool
 from training.sets.policy import SetPolicy
-from training.training_set import TRAINING_SET, TrainingSet, build_training_set
+from training.sets.training_set import TRAINING_SET, TrainingSet, build_training_set
 from warehouse.store import Warehouse
 
 PLAN = TestPlan(candidates=(6, 12), per_split=10, per_large=4, perturbations=6, irrelevance=5,

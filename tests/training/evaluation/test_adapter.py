@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from tests.training.small_base import make_base
-from training.evaluation.adapter import TOO_LONG, AdapterPredictor, resolve
-from training.evaluation.baseline import BaselinePredictor
-from training.evaluation.items import Item
-from training.evaluation.predictors import Asked, CannotPredict
-from training.evaluation.run import evaluate
-from training.evaluation.summary import call_summary
-from training.evaluation.table import CALLER_EVALUATION
+from training.evaluation.caller.items import Item
+from training.evaluation.caller.run import evaluate
+from training.evaluation.caller.summary import call_summary
+from training.evaluation.caller.table import CALLER_EVALUATION
+from training.evaluation.predictors.adapter import TOO_LONG, AdapterPredictor, resolve
+from training.evaluation.predictors.baseline import BaselinePredictor
+from training.evaluation.predictors.interface import Asked, CannotPredict
 
 
 def test_a_folder_of_an_adapter_is_asked_like_any_caller(

@@ -19,9 +19,9 @@ from tests.training.evaluation.agent_world import (
     task,
     text,
 )
-from training.evaluation.agent import Episode, Limits, episode, shown_result
-from training.evaluation.agent_compare import agent_rows, agent_summary, cites, compare
-from training.evaluation.agent_tasks import runnable, tasks_of
+from training.evaluation.agent.agent import Episode, Limits, episode, shown_result
+from training.evaluation.agent.compare import agent_rows, agent_summary, cites, compare
+from training.evaluation.agent.tasks import runnable, tasks_of
 from warehouse.ledger.ledger import BudgetExceeded
 from warehouse.llm.roles import LLMError
 
@@ -170,7 +170,7 @@ def test_an_answer_cites_what_only_the_result_says() -> None:
 
 
 def _step(result: str) -> Any:
-    from training.evaluation.agent import Step
+    from training.evaluation.agent.agent import Step
 
     return Step("large", "do", {"x": 7}, "ok", None, True, result)
 

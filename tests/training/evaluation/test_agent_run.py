@@ -20,11 +20,11 @@ from tests.serving.calling import CONTRACT, LIMITS, OTHER, PATIENT, Bench
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.support.stranger import POLICY
 from tests.training.evaluation.agent_world import row
-from training.evaluate import NothingToEvaluate
-from training.evaluation.agent_run import AgentPlan, agent_evaluation, clear_pool, runs_here
-from training.evaluation.baseline import BaselinePredictor
-from training.evaluation.kept import AGENT, kept
-from training.training_set import TRAINING_SET
+from training.evaluation.agent.run import AgentPlan, agent_evaluation, clear_pool, runs_here
+from training.evaluation.predictors.baseline import BaselinePredictor
+from training.evaluation.retriever import NothingToEvaluate
+from training.evaluation.saved import AGENT, kept
+from training.sets.training_set import TRAINING_SET
 from warehouse.llm.roles import LLMError, Role
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse

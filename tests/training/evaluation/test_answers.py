@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.evaluation.answers import MAX_CALLS, call_of, parse_calls
-from training.render import NO_CALL
+from training.prompts.parse_calls import MAX_CALLS, call_of, parse_calls
+from training.prompts.render import NO_CALL
 
 ONE = {"name": "find_file", "arguments": {"title": "a", "count": 2}}
 TEXT = json.dumps(ONE)

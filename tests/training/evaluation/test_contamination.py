@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.evaluation.contamination import Bounds, beside, contamination, words
-from training.evaluation.outside_texts import UnreadableSet, read_texts
+from training.evaluation.outside.contamination import Bounds, beside, contamination, words
+from training.evaluation.outside.texts import UnreadableSet, read_texts
 
 TRAINED = [
     "Please show me the weather in Oslo on the third of May 2026, in metric units.",

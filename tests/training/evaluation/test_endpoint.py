@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from tests.support.openai_endpoint import Endpoint, Say, openai_endpoint
-from training.evaluation.baseline import BaselinePredictor
-from training.evaluation.endpoint import STAGE, EndpointPredictor
-from training.evaluation.items import Item
-from training.evaluation.predictors import Asked, CannotPredict
-from training.evaluation.run import evaluate
-from training.evaluation.summary import call_summary
+from training.evaluation.caller.items import Item
+from training.evaluation.caller.run import evaluate
+from training.evaluation.caller.summary import call_summary
+from training.evaluation.predictors.baseline import BaselinePredictor
+from training.evaluation.predictors.endpoint import STAGE, EndpointPredictor
+from training.evaluation.predictors.interface import Asked, CannotPredict
 from warehouse.llm.roles import Role
 from warehouse.store import Warehouse
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.vectors.conftest import WordEmbedder
-from training.evaluation.examples import ExamplePolicy, similar
+from training.evaluation.predictors.examples import ExamplePolicy, similar
 
 
 def row(

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.evaluation.conftest import PLAN
-from training.evaluation.items import Item, TestPlan, make_items, whole_pool_items
-from training.evaluation.phantom import dead_requests
-from training.evaluation.table import GONE, NOT_OFFERED, PERTURBATIONS, RENAMED, RENAMED_HERE
-from training.split import TEST_SPLITS
-from training.training_set import TrainingSet
+from training.evaluation.caller.items import Item, TestPlan, make_items, whole_pool_items
+from training.evaluation.caller.table import GONE, NOT_OFFERED, PERTURBATIONS, RENAMED, RENAMED_HERE
+from training.evaluation.robustness.phantom import dead_requests
+from training.sets.split import TEST_SPLITS
+from training.sets.training_set import TrainingSet
 
 
 def plain(items: list[Item]) -> list[Item]:
@@ -149,7 +149,7 @@ def test_any_plan_makes_items_with_names_of_their_own(plan: TestPlan) -> None:
 
 def _made() -> TrainingSet:
     from tests.training.conftest import embed, make_world
-    from training.training_set import build_training_set
+    from training.sets.training_set import build_training_set
 
     snapshots, pairs = make_world()
     return build_training_set(pairs[:24], snapshots, embed)

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from tests.training.evaluation.conftest import PLAN, publish_set
-from training.evaluate import NothingToEvaluate
-from training.evaluation.items import Item
-from training.evaluation.nightly import bench, nightly_rows
-from training.evaluation.predictors import CannotPredict
-from training.evaluation.summary import call_summary
-from training.evaluation.table import BASELINE, CALLER_EVALUATION, GONE
-from training.offers import BadOffer, pool_path
+from training.evaluation.caller.items import Item
+from training.evaluation.caller.nightly import bench, nightly_rows
+from training.evaluation.caller.summary import call_summary
+from training.evaluation.caller.table import BASELINE, CALLER_EVALUATION, GONE
+from training.evaluation.predictors.interface import CannotPredict
+from training.evaluation.retriever import NothingToEvaluate
 from training.releases.gate import same_items
-from training.training_set import TRAINING_SET, TrainingSet
+from training.sets.candidates import BadOffer, pool_path
+from training.sets.training_set import TRAINING_SET, TrainingSet
 from warehouse.store import Warehouse
 
 
@@ -37,7 +37,7 @@ def kept_caller(home: Path, name: str, adapter: Path, base: str) -> str:
 def test_all_are_asked_the_same_items_and_a_lost_incumbent_is_told(
     home: Path, adapter: Path, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from training.evaluation import adapter as module
+    from training.evaluation.predictors import adapter as module
 
     generated = module.generate
     monkeypatch.setattr(module, "generate", lambda *a, **k: generated(*a, **{**k, "max_new": 3}))

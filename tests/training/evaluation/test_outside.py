@@ -13,13 +13,19 @@ from assets.contracts.validate import validate_call
 from tests.training.evaluation.agent_world import row
 from tests.training.evaluation.test_agent_run import publish
 from tests.vectors.conftest import WordEmbedder
-from training.evaluate import NothingToEvaluate
-from training.evaluation.baseline import BaselinePredictor
-from training.evaluation.kept import CONTAMINATION, OUTSIDE, kept
-from training.evaluation.outside import OutsidePlan, outside_evaluation
-from training.evaluation.outside_items import asked_of, contract_of, our_match
-from training.evaluation.predictors import Answered, Asked, OnDone, PredictorKind, unanswered
-from training.training_set import TRAINING_SET
+from training.evaluation.outside.bfcl import OutsidePlan, outside_evaluation
+from training.evaluation.outside.items import asked_of, contract_of, our_match
+from training.evaluation.predictors.baseline import BaselinePredictor
+from training.evaluation.predictors.interface import (
+    Answered,
+    Asked,
+    OnDone,
+    PredictorKind,
+    unanswered,
+)
+from training.evaluation.retriever import NothingToEvaluate
+from training.evaluation.saved import CONTAMINATION, OUTSIDE, kept
+from training.sets.training_set import TRAINING_SET
 from warehouse.store import Warehouse
 
 AREA = {

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from assets.contracts.match.match import match_call
 from assets.contracts.validate import schema_problem, validate_call
-from training.evaluation.paraphrase import paraphrase
-from training.evaluation.perturb import new_names, perturb, rename_one, same_text
-from training.evaluation.table import PERTURBATIONS
+from training.evaluation.caller.table import PERTURBATIONS
+from training.evaluation.robustness.paraphrase import paraphrase
+from training.evaluation.robustness.perturb import new_names, perturb, rename_one, same_text
 
 NAMES = st.sampled_from(["path", "file_id", "pageSize", "query", "url", "x", "when-to", "Ünï"])
 LEAVES = st.sampled_from(

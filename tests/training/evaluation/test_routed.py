@@ -10,13 +10,13 @@ from serving.index import Source, build_index, load_index
 from serving.router import Router
 from tests.training.conftest import make_world
 from tests.vectors.conftest import WordEmbedder
-from training.evaluation.baseline import BaselinePredictor
-from training.evaluation.items import Item, whole_pool_items
-from training.evaluation.predictors import Asked, CannotPredict
-from training.evaluation.routed import NOT_IN_INDEX, RouterPredictor
-from training.evaluation.run import evaluate
-from training.evaluation.summary import call_summary
-from training.training_set import TrainingSet
+from training.evaluation.caller.items import Item, whole_pool_items
+from training.evaluation.caller.run import evaluate
+from training.evaluation.caller.summary import call_summary
+from training.evaluation.predictors.baseline import BaselinePredictor
+from training.evaluation.predictors.interface import Asked, CannotPredict
+from training.evaluation.predictors.router import NOT_IN_INDEX, RouterPredictor
+from training.sets.training_set import TrainingSet
 
 from .conftest import PLAN
 

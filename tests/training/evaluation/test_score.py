@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.evaluation.items import Item
-from training.evaluation.predictors import answered, unanswered
-from training.evaluation.score import score
-from training.evaluation.table import CALLER_EVALUATION
+from training.evaluation.caller.items import Item
+from training.evaluation.caller.score import score
+from training.evaluation.caller.table import CALLER_EVALUATION
+from training.evaluation.predictors.interface import answered, unanswered
 
 SCHEMA = {
     "type": "object",

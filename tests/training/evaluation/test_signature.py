@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from training.evaluation.signature import signature
+from training.evaluation.robustness.failure_signature import signature
 
 
 def rows(verdicts: dict[str, str], n: int = 40, tool: bool = True) -> list[dict[str, Any]]:

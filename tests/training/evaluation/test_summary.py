@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 
 from tests.training.evaluation.conftest import Scripted, texts
-from training.evaluate import NothingToEvaluate
-from training.evaluation.baseline import BaselinePredictor
-from training.evaluation.items import Item
-from training.evaluation.predictors import Asked, answered, unanswered
-from training.evaluation.run import evaluate
-from training.evaluation.summary import call_summary
-from training.evaluation.table import BASELINE, CALLER_EVALUATION, PERTURBATIONS
-from training.evaluation.words import as_markdown
+from training.evaluation.caller.items import Item
+from training.evaluation.caller.markdown import as_markdown
+from training.evaluation.caller.run import evaluate
+from training.evaluation.caller.summary import call_summary
+from training.evaluation.caller.table import BASELINE, CALLER_EVALUATION, PERTURBATIONS
+from training.evaluation.predictors.baseline import BaselinePredictor
+from training.evaluation.predictors.interface import Asked, answered, unanswered
+from training.evaluation.retriever import NothingToEvaluate
+from training.prompts.render import NO_CALL
 from training.releases.gate import gates_of
-from training.render import NO_CALL
 
 Right = dict[str, list[dict[str, Any]]]
 

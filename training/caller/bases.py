@@ -1,0 +1,146 @@
+"""Base models and adapters: loading them, and telling which base an adapter is of.
+
+What belongs here: a base by folder or hub id, its identity, an adapter over the base it was trained
+on. What does not: training (`caller.py`), the making of the tiny base (`tiny/base.py`).
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from training.caller.tiny.base import TINY
+from training.runtime.device import place
+from training.runtime.model_store import CARD, TrainingFailed, card, model_folder
+from warehouse.storage.digest import digest
+
+_SHAPE = (
+    "model_type",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "vocab_size",
+)
+
+
+def load_base(base: str, device: str) -> tuple[Any, Any]:
+    """(model, tokenizer) of a folder or hub id. Raises TrainingFailed naming it."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    kind = torch.bfloat16 if device == "cuda" else torch.float32
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(base)
+        model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=kind)
+    except Exception as error:  # a folder of a stranger's fails in any library on the way
+        raise TrainingFailed(
+            f"caller base {base!r} does not load: {_first_line(error)}; expected 'tiny', a folder"
+            " with a causal model and its tokenizer, or a hub id"
+        ) from error
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return model.to(place(device)), tokenizer
+
+
+def identity(model: Any, tokenizer: Any) -> dict[str, Any]:
+    """What tells bases apart: shape, and digests of vocabulary, template and config."""
+    config = model.config
+    stated = config.to_diff_dict()
+    kept = {k: v for k, v in stated.items() if not k.startswith("_") and k not in _PASSING}
+    return {
+        **{name: getattr(config, name, None) for name in _SHAPE},
+        "vocabulary": digest(tokenizer.get_vocab()),
+        "template": digest(tokenizer.chat_template),
+        "config": digest(json.loads(json.dumps(kept, default=str))),
+    }
+
+
+def load_caller(home: Path, name: str, device: str = "cpu") -> tuple[Any, Any, dict[str, Any]]:
+    """(model with its adapter, tokenizer, card) of a trained caller, ready to generate.
+
+    Raises TrainingFailed: no finished model, or one whose base is no longer the one it was trained
+    on.
+    """
+    made = card(home, name)
+    if made is None:
+        raise TrainingFailed(f"caller {name[:12]}: no finished model in {model_folder(home, name)}")
+    model, tokenizer = load_adapter(model_folder(home, name), base_of(home, made), device, made)
+    return model, tokenizer, made
+
+
+def base_of(home: Path, made: Mapping[str, Any]) -> str:
+    """The folder or hub id of the base that a card names."""
+    tiny = made["base"] == TINY
+    return str(model_folder(home, made["base_name"])) if tiny else str(made["base_name"])
+
+
+def load_adapter(
+    folder: Path,
+    base: str | None = None,
+    device: str = "cpu",
+    made: Mapping[str, Any] | None = None,
+) -> tuple[Any, Any]:
+    """(model, tokenizer) of an adapter's folder; `base` None: the one its config names.
+
+    `made`: its card, whose base identity is then held against the base that is there.
+    """
+    from peft import PeftModel
+
+    made = made or _card_in(folder)
+    named = str(_config_in(folder).get("base_model_name_or_path") or "")
+    model, tokenizer = load_base(base or named, device)
+    trained = (made or {}).get("base_identity")
+    if trained:
+        _same_base(folder, named or str((made or {}).get("base_name")), base or named, trained,
+                   identity(model, tokenizer))  # fmt: skip
+    try:
+        adapted = PeftModel.from_pretrained(model, str(folder))
+    except Exception as error:
+        raise TrainingFailed(
+            f"adapter {folder} does not go onto {base or named!r} (it names {named!r} as its base):"
+            f" {_first_line(error)}; load it onto its own base"
+        ) from error
+    return adapted.eval(), tokenizer
+
+
+_PASSING = ("transformers_version", "dtype", "torch_dtype", "architectures", "use_cache")
+
+
+def _same_base(
+    folder: Path, trained_on: str, base: str, known: Mapping[str, Any], found: Mapping[str, Any]
+) -> None:
+    wrong = [name for name in (*_SHAPE, "vocabulary") if known.get(name) != found.get(name)]
+    if not wrong:
+        return
+    told = ", ".join(
+        f"{name} {str(found.get(name))[:12]} instead of {str(known.get(name))[:12]}"
+        for name in wrong[:3]
+    )
+    raise TrainingFailed(
+        f"adapter {folder} was trained on base {trained_on!r}, but {base!r} is another model:"
+        f" {told}; give the base it was trained on, or train it again"
+    )
+
+
+def _config_in(folder: Path) -> dict[str, Any]:
+    path = folder / "adapter_config.json"
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise TrainingFailed(
+            f"{folder} holds no adapter ({_first_line(error)}); expected adapter_config.json and"
+            " adapter_model.safetensors"
+        ) from error
+
+
+def _card_in(folder: Path) -> dict[str, Any] | None:
+    path = folder / CARD
+    return json.loads(path.read_bytes()) if path.exists() else None
+
+
+def _first_line(error: BaseException) -> str:
+    """The first words of an error; its second line where the first only announces it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = lines[:2] if lines and lines[0].endswith(":") else lines[:1]
+    return " ".join(told or [type(error).__name__])[:300]

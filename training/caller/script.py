@@ -1,0 +1,13 @@
+"""Trains a caller as a process of its own: `python -m training.caller.script JOB.json`.
+
+Started by Dagster Pipes it logs the live loss to the run; by hand it writes it to stderr. Its last
+line on stdout is the model's card as JSON, with tokens/s, step time and peak memory.
+"""
+
+import sys
+
+from training.caller.train import train_caller
+from training.runtime.script_frame import run
+
+if __name__ == "__main__":
+    sys.exit(run("caller", train_caller))

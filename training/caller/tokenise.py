@@ -1,0 +1,76 @@
+"""Training rows as tokens, with what was shown, left out and too long.
+
+What belongs here: the tokens of each row beside its candidates, the counts that the card tells.
+What does not: the text (`render.py`), the candidates (`offers.py`), tensors (`batches.py`).
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from training.caller.batches import Lesson
+from training.caller.settings import CallerSettings
+from training.prompts.parse_calls import check_read_back
+from training.prompts.render import BadTemplate, check_tokenizer, fit
+from training.runtime.model_store import TrainingFailed
+from training.sets.candidates import BadOffer, Pool, candidates, pool_for
+from training.sets.split import TRAIN
+
+Row = Mapping[str, Any]
+
+
+def train_pool(rows: Sequence[Row], entries: Mapping[str, Mapping[str, Any]]) -> Pool:
+    """The contracts that training prompts show; without `entries` those of the rows themselves."""
+    if entries:
+        return pool_for(entries, TRAIN)
+    return Pool({row["contract_digest"]: json.loads(row["contract"]) for row in rows})
+
+
+def make_lessons(
+    rows: Sequence[Row], pool: Pool, tokenizer: Any, settings: CallerSettings
+) -> tuple[list[Lesson], dict[str, Any]]:
+    """(lessons, counts). A row that does not fit `context` with its right tools alone is left out
+    and counted; nothing is ever cut in half. Raises TrainingFailed when nothing fits."""
+    lessons: list[Lesson] = []
+    told = {"rows": len(rows), "too_long": 0, "dropped_distractors": 0, "shortened_prompts": 0}
+    try:
+        check_tokenizer(tokenizer)
+        check_read_back(tokenizer)
+        for row in rows:
+            shown = candidates(
+                row,
+                pool,
+                settings.candidates,
+                distractors=settings.distractors,
+                seed=settings.seed,
+            )
+            made = fit(tokenizer, row, shown, settings.context, words=settings.words)
+            if made is None:
+                told["too_long"] += 1
+                continue
+            told["dropped_distractors"] += len(made.dropped)
+            told["shortened_prompts"] += bool(made.dropped)
+            asked, answer = (
+                tokenizer(text, add_special_tokens=False)["input_ids"]
+                for text in (made.prompt, made.completion)
+            )
+            lessons.append(Lesson(asked + answer, len(asked)))
+    except (BadTemplate, BadOffer) as error:
+        raise TrainingFailed(f"caller: {error}") from error
+    if not lessons:
+        raise TrainingFailed(
+            f"caller: none of {len(rows)} training rows fits context {settings.context} even with"
+            " its right tool alone; raise context or lower words"
+        )
+    return lessons, {**told, **_tokens(lessons)}
+
+
+def _tokens(lessons: Sequence[Lesson]) -> dict[str, int]:
+    lengths = sorted(len(each.ids) for each in lessons)
+    learned = sum(each.learned for each in lessons)
+    return {
+        "prompt_tokens": sum(lengths) - learned,
+        "completion_tokens": learned,
+        "tokens_p50": lengths[len(lengths) // 2],
+        "tokens_max": lengths[-1],
+    }

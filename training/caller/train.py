@@ -1,0 +1,188 @@
+"""The caller: LoRA fine-tuning of a causal language model on instruction and call pairs.
+
+What belongs here: from a job to a finished adapter and its card. What does not: lessons
+(`lessons.py`), the training loop (`sft.py`), loading (`bases.py`), the tiny base (`tiny/base.py`),
+measuring (`evaluation/`).
+
+`base` is "tiny" (pretrained here, cached by digest), a local folder, or a hub id such as
+Qwen/Qwen3-0.6B: the code is the same.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from training.caller.attention import pick_attention
+from training.caller.bases import identity, load_adapter, load_base, load_caller
+from training.caller.generation import generate
+from training.caller.settings import CallerSettings, read_settings
+from training.caller.sft import Course, fit, rows_stay_apart
+from training.caller.tiny.base import TINY, TinySettings, base_name, find_base, make_base
+from training.caller.tokenise import make_lessons, train_pool
+from training.runtime import checkpoints
+from training.runtime.device import is_main, pick_device, place, seed_everything
+from training.runtime.model_store import Job, TrainingFailed, card, model_folder, save_model
+from warehouse.storage.files import locked
+
+__all__ = ["CallerSettings", "generate", "load_adapter", "load_base", "load_caller",
+           "resolved_base", "train_caller"]  # fmt: skip
+Report = Callable[[dict[str, Any]], None]
+
+
+def train_caller(job: Job, report: Report) -> dict[str, Any]:
+    """Trains and saves `<home>/models/<name>`; returns its card. A finished model is not redone,
+    one that was stopped goes on from its last checkpoint.
+
+    Raises TrainingFailed: nothing to learn from, a base that does not load, a tokenizer without a
+    chat template, a loss that is not a number, too little memory, a full disk.
+    """
+    done = card(job.home, job.name)
+    if done:
+        return {**done, "cached": True}
+    if not job.rows:
+        raise TrainingFailed("caller: the training split is empty; check the accepted pairs")
+    settings = read_settings(job.settings)
+    device = pick_device(settings.device)
+    wanted = resolved_base(job.home, job.base, job.rows, settings)
+    base, tiny = _base(job, wanted, settings, report)
+    seed_everything(settings.seed, settings.threads)
+    model, tokenizer = load_base(base, device)
+    known = identity(model, tokenizer)
+    pool = train_pool(job.rows, job.pool)
+    lessons, counts = make_lessons(job.rows, pool, tokenizer, settings)
+    told: list[str] = []
+
+    def tell(line: str) -> None:
+        told.append(line)
+        report({"note": line})
+
+    packs = settings.packing and _packs(model, lessons, settings, device, tell)
+    adapted = _adapted(model, settings)
+    root = checkpoints.folder_of(job.home, job.name)
+    course = Course(lessons, settings, device, tokenizer.pad_token_id, root, packs)
+    losses, figures = fit(adapted, course, report, tell)
+    tenth = max(1, len(losses) // 10)
+    made = {
+        "role": job.role,
+        "name": job.name,
+        "base": TINY if wanted.startswith(f"{TINY}:") else base,
+        "base_name": Path(base).name if wanted.startswith(f"{TINY}:") else base,
+        "base_identity": known,
+        "training_set": job.training_set,
+        "profile": settings.profile,
+        "settings": asdict(settings),
+        "pairs": len(job.rows),
+        "lessons": counts,
+        "loss_first": round(sum(losses[:tenth]) / tenth, 4),
+        "loss_last": round(sum(losses[-tenth:]) / tenth, 4),
+        "losses": losses,
+        "pretraining": tiny,
+        "notes": told,
+        **figures,
+    }
+    if is_main():
+        _keep(job, made, adapted)
+        checkpoints.remove(root)
+    return {**made, "cached": False}
+
+
+def resolved_base(
+    home: Path, base: str, rows: Sequence[Mapping[str, Any]], settings: CallerSettings
+) -> str:
+    """`base`, with "tiny" made exact: "tiny:<name>" of the base that these rows are trained on.
+
+    A base that saw most of their contracts is reused; its name is part of the adapter's name, so
+    that two adapters over two bases are never taken for one.
+    """
+    if base != TINY:
+        return base
+    contracts = _contracts(rows)
+    known = find_base(home, contracts)
+    return f"{TINY}:{known or base_name(contracts, TinySettings(**settings.tiny), rows)}"
+
+
+def _base(
+    job: Job, wanted: str, settings: CallerSettings, report: Report
+) -> tuple[str, dict[str, Any] | None]:
+    """The base's folder or hub id, and the card of its pretraining when it is the tiny one."""
+    kind, _, name = wanted.partition(":")
+    if kind != TINY:
+        return wanted, None
+    with locked(job.home / "models" / f".{name}.lock"):  # of several processes one makes it
+        if card(job.home, name) is None:
+            tiny = TinySettings(**settings.tiny)
+            where = {"device": settings.device, "threads": settings.threads}
+            made = make_base(job.home, _contracts(job.rows), tiny, report, rows=job.rows, **where)
+            if made["name"] != name:
+                raise TrainingFailed(
+                    f"caller base {wanted[:20]} is gone; train on the current set again"
+                )
+    kept = {k: v for k, v in (card(job.home, name) or {}).items() if k != "contracts"}
+    return str(model_folder(job.home, name)), kept
+
+
+def _contracts(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {row["contract_digest"]: json.loads(row["contract"]) for row in rows}
+
+
+def _packs(
+    model: Any,
+    lessons: Sequence[Any],
+    settings: CallerSettings,
+    device: str,
+    tell: Callable[[str], None],
+) -> bool:
+    """Sets the attention of packed rows; False where this model's rows would see one another
+    (linear attention) or it takes none of them (softcaps): then it keeps its own."""
+    own = model.config._attn_implementation
+    try:
+        kind = pick_attention(settings.attention, model.config, device)
+        model.set_attn_implementation(kind)
+        apart = rows_stay_apart(model, lessons, place(device))
+    except (ValueError, ImportError, TypeError) as error:
+        apart, kind = str(error).splitlines()[0], settings.attention
+    if apart is None:
+        return True
+    tell(f"packing is off: with attention {kind}, {apart}")
+    model.set_attn_implementation(own)
+    return False
+
+
+def _adapted(model: Any, settings: CallerSettings) -> Any:
+    from peft import LoraConfig, get_peft_model
+
+    found = {name.rpartition(".")[2] for name, _ in model.named_modules()}
+    missing = sorted(set(settings.targets) - found)
+    if missing:
+        raise TrainingFailed(
+            f"caller base {model.config.name_or_path!r} has no layers named {', '.join(missing)};"
+            " set targets to layers of its own"
+        )
+    return get_peft_model(
+        model,
+        LoraConfig(
+            r=settings.rank,
+            lora_alpha=settings.alpha,
+            lora_dropout=settings.dropout,
+            target_modules=list(settings.targets),
+            task_type="CAUSAL_LM",
+        ),
+    ).train()
+
+
+def _keep(job: Job, made: Mapping[str, Any], adapted: Any) -> None:
+    def fill(folder: Path) -> None:
+        adapted.save_pretrained(str(folder))
+        (folder / "README.md").unlink(missing_ok=True)
+
+    try:
+        save_model(job.home, job.name, made, fill)
+    except Exception as error:
+        if not checkpoints.disk_full(error):
+            raise
+        raise TrainingFailed(
+            f"disk full: the finished adapter did not fit in {job.home / 'models'}; its last"
+            " checkpoint is kept. Free some space and run it again: nothing is trained twice"
+        ) from error

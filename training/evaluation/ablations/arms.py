@@ -1,0 +1,119 @@
+"""The arms of the ablations: which rows and settings each learns with, and what is compared.
+
+What belongs here: pure choices over rows. What does not: training and measuring (`run.py`), where
+the rows come from (`data.py`), the table (`table.py`).
+
+    filtered   accepted pairs, hard negatives: what a night trains on
+    raw        whole pairs before any filter and judge, as many as `filtered` has
+    raw_all    the same, all of them
+    random     as `filtered`, but negatives (candidates, for the caller) drawn at random
+    plain      accepted pairs that were never made harder by evolution
+    mixed      accepted pairs of both kinds, as many as `plain` has
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assets.synthesis.common.tables import ONE_CALL
+from training.runtime.model_store import TrainingFailed
+from training.sets.split import TRAIN
+
+Row = Mapping[str, Any]
+FILTERED, RAW, RAW_ALL, RANDOM, PLAIN, MIXED = ARMS = (
+    "filtered", "raw", "raw_all", "random", "plain", "mixed",
+)  # fmt: skip
+UNTRAINED = "untrained"  # the base, for reference: no arm of its own
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Two arms that differ by one thing; `same_n`: whether they learn from as many rows."""
+
+    name: str
+    question: str
+    one: str
+    other: str
+    same_n: bool
+
+
+CONTRASTS = (
+    Contrast("filtered - raw", "do filters and judge help?", FILTERED, RAW, True),
+    Contrast("filtered - raw, all rows", "and if raw keeps all it has?", FILTERED, RAW_ALL, False),
+    Contrast("hard - random", "do hard negatives help?", FILTERED, RANDOM, True),
+    Contrast("evolved and plain - plain", "does evolution help?", MIXED, PLAIN, True),
+    Contrast("evolved and plain - plain, all rows", "and with all rows?", FILTERED, PLAIN, False),
+)
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What one arm learns with under one seed."""
+
+    rows: list[Row]
+    random: bool  # whether its distractors are drawn at random
+
+
+def learnt(arm: str, accepted: Sequence[Row], raw: Sequence[Row], seed: int) -> Learnt:
+    """An arm's rows, drawn by `seed` where there are more than it takes. Both sets may hold other
+    splits; only train rows are learnt from, and none that a test row repeats.
+
+    Raises TrainingFailed where the arm has no rows.
+    """
+    kept = [row for row in accepted if row["split"] == TRAIN]
+    if arm in (RAW, RAW_ALL):
+        rows = _one_call(_unseen(raw, accepted))
+        rows = _draw(rows, len(_one_call(kept)), seed) if arm == RAW else rows
+    elif arm == PLAIN:
+        rows = [row for row in kept if not row.get("evolved")]
+    elif arm == MIXED:
+        plain = [row for row in kept if not row.get("evolved")]
+        rows = _draw(_one_call(kept), len(_one_call(plain)), seed)
+    elif arm in (FILTERED, RANDOM):
+        rows = kept
+    else:
+        raise TrainingFailed(f"ablation arm is {arm!r}; expected some of {', '.join(ARMS)}")
+    rows = _one_call(rows)
+    if not rows:
+        raise TrainingFailed(
+            f"ablation arm {arm} has no rows ({len(kept)} accepted train rows, {len(raw)} raw);"
+            " make pairs first, or leave it out of `arms`"
+        )
+    return Learnt(rows, arm == RANDOM)
+
+
+def contrasts_of(arms: Sequence[str]) -> list[Contrast]:
+    """The comparisons that a choice of arms allows."""
+    return [one for one in CONTRASTS if {one.one, one.other} <= set(arms)]
+
+
+def _one_call(rows: Sequence[Row]) -> list[Row]:
+    """Every arm learns from one kind of task, so that arms differ by one thing."""
+    return [row for row in rows if (row.get("task") or ONE_CALL[0]) in ONE_CALL]
+
+
+def _unseen(raw: Sequence[Row], accepted: Sequence[Row]) -> list[Row]:
+    """Raw train rows that no test row repeats, by id or by words. A tool's held-out pairs depend on
+    which pairs there are, and with raw ones there are more."""
+    tested = [row for row in accepted if row["split"] != TRAIN]
+    names = {row["pair_id"] for row in tested}
+    said = {_words(row["instruction"]) for row in tested}
+    return [
+        row
+        for row in raw
+        if row["split"] == TRAIN
+        and row["pair_id"] not in names
+        and _words(row["instruction"]) not in said
+    ]
+
+
+def _draw(rows: Sequence[Row], n: int, seed: int) -> list[Row]:
+    """`n` of the rows, in their order."""
+    ordered = sorted(rows, key=lambda row: row["pair_id"])
+    places = random.Random(f"ablation {seed}").sample(range(len(ordered)), min(n, len(ordered)))
+    return [ordered[at] for at in sorted(places)]
+
+
+def _words(text: str) -> str:
+    return " ".join(text.casefold().split())

@@ -1,0 +1,52 @@
+"""What the ablations learn from and are asked, out of the tables.
+
+What belongs here: the accepted set, the raw set made the same way, the pool. What does not: arms
+(`arms.py`), how a set is made (`sets/night.py`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assets.contracts.canonical import tool_text
+from assets.synthesis.common.tables import ONE_CALL
+from assets.vectors.embed import Embedder
+from training.sets.build import make_set
+from training.sets.policy import SetPolicy
+from warehouse.store import Warehouse
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Sets:
+    """Rows of two training sets over the same contracts, and the contracts."""
+
+    name: str  # of the accepted set
+    accepted: list[dict[str, Any]]
+    raw: list[dict[str, Any]]
+    pool: dict[str, dict[str, Any]]
+
+    @property
+    def texts(self) -> list[str]:
+        """All tool texts, what a retriever's answer is ranked among."""
+        return sorted({tool_text(entry["contract"]) for entry in self.pool.values()})
+
+
+def ablation_sets(
+    warehouse: Warehouse, embedder: Embedder, policy: SetPolicy | None = None
+) -> Sets:
+    """Both sets of tonight's tables; the firewall and the leak rules hold for raw pairs too."""
+    night = make_set(warehouse, embedder, policy)
+    raw = make_set(warehouse, embedder, policy, choose=whole)
+    return Sets(night.name, night.made.rows, raw.made.rows, night.made.pool)
+
+
+def whole(pairs: Sequence[Row], _: Sequence[Row]) -> list[dict[str, Any]]:
+    """Pairs that were written to their end, whatever a filter or the judge says of them."""
+    kept = {
+        row["pair_id"]: dict(row)
+        for row in reversed(pairs)
+        if row["status"] == "ok" and row["task"] in ONE_CALL
+    }
+    return [kept[name] for name in sorted(kept)]

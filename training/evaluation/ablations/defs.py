@@ -1,0 +1,62 @@
+"""The door of the ablations: one asset, by hand, that trains every arm on the same held-out items.
+
+What belongs here: the asset. What does not: arms, training, what the figures mean (beside this).
+"""
+
+import dagster as dg
+
+from assets.vectors.embed import Embedder
+from training.caller.tiny.base import TINY
+from training.evaluation.ablations.data import ablation_sets
+from training.evaluation.ablations.run import ABLATIONS, run_ablations
+from training.evaluation.ablations.table import ablation_summary, ablation_table
+from training.evaluation.retriever import NothingToEvaluate
+from training.policies import Trainer
+from training.runtime.model_store import TrainingFailed
+from training.runtime.script_frame import LossLines
+from warehouse.progress import Lines
+from warehouse.publish import Published, audited, publish, refuse
+from warehouse.store import Warehouse
+
+
+@dg.asset(
+    deps=["pairs", "judgements", "training_set"],
+    group_name="training",
+    check_specs=audited("ablations"),
+    pool="gpu",
+    description="What filtering, hard distractors and evolution are each worth, measured.",
+)
+def ablations(
+    context: dg.AssetExecutionContext,
+    warehouse: dg.ResourceParam[Warehouse],
+    embedder: dg.ResourceParam[Embedder],
+    trainer: dg.ResourceParam[Trainer],
+) -> Published:
+    lines = LossLines(context.log.info, "ablations")
+    sets = ablation_sets(warehouse, embedder, trainer.split)
+    try:
+        rows = run_ablations(
+            warehouse.home,
+            sets.accepted,
+            sets.raw,
+            sets.pool,
+            sets.texts,
+            sets.name,
+            trainer.ablations,
+            Lines(context.log.info),
+            lambda step: lines(dict(step)),
+        )
+    except (NothingToEvaluate, TrainingFailed) as error:
+        yield from refuse(context, warehouse, "ablations", "arms", error)
+        return
+    yield from publish(
+        context,
+        warehouse,
+        ABLATIONS,
+        ABLATIONS.frame(rows),
+        metadata={
+            "table": dg.MetadataValue.md(
+                ablation_table(ablation_summary(rows), tiny=trainer.caller_base == TINY)
+            )
+        },
+    )

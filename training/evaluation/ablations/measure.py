@@ -1,0 +1,103 @@
+"""One arm of the ablations: trained in this process and asked the held-out items.
+
+What belongs here: from rows and settings to item rows, a function a role. What does not: which arms
+there are (`arms.py`), keeping results (`run.py`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from training.evaluation.ablations.arms import Learnt
+from training.evaluation.retriever import BASE_LABEL, evaluate_retriever, retriever_of
+from training.runtime.model_store import Job
+from warehouse.storage.digest import digest
+
+Row = Mapping[str, Any]
+RETRIEVER, CALLER = ROLES = ("retriever", "caller")
+_LEARNT_FROM = ("pair_id", "contract_digest", "instruction", "calls", "negatives", "offered")
+_COPIED = ("split", "server_id", "tool", "text_digest")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What every arm is asked, and where its work is kept."""
+
+    home: Path
+    items: Sequence[Row]
+    pool: Mapping[str, Mapping[str, Any]]
+    texts: Sequence[str]
+    training_set: str
+    losses: Callable[[Mapping[str, Any]], None]
+
+    def identity(self, role: str, made: Learnt | None) -> dict[str, Any]:
+        """What an arm's result depends on beside its settings."""
+        rows = made.rows if made else ()
+        over = list(self.texts) if role == RETRIEVER else sorted(self.pool)
+        return {
+            "learnt": digest([[row.get(name) for name in _LEARNT_FROM] for row in rows]),
+            "items": digest([[row["pair_id"], row["instruction"]] for row in self.items]),
+            "over": digest(over),
+        }
+
+
+def measure_retriever(
+    asked: Asked, base: str, settings: Mapping[str, Any], made: Learnt | None, name: str
+) -> dict[str, Any]:
+    """{rows, model}: the rank of the right tool of each item."""
+    from training.retriever.train import retriever_base, train_retriever
+
+    named = retriever_base(base)
+    model = f"{BASE_LABEL}@{named}"
+    if made is not None:
+        model = name
+        rows = [dict(row) for row in made.rows]
+        pool = {key: dict(held) for key, held in asked.pool.items()}
+        job = Job(
+            RETRIEVER, name, asked.home, asked.training_set, named, dict(settings), rows, pool
+        )
+        train_retriever(job, asked.losses)
+    embedder = retriever_of(asked.home, model)
+
+    def embed(texts: Sequence[str], _: bool) -> Any:
+        return embedder.embed(texts)
+
+    ranked = evaluate_retriever(asked.items, asked.texts, {model: embed}, asked.training_set)
+    kept = (*_COPIED, "rank", "pool")
+    rows = [{"item_id": row["pair_id"], **{key: row[key] for key in kept}} for row in ranked]
+    return {"rows": rows, "model": model}
+
+
+def measure_caller(
+    asked: Asked, base: str, settings: Mapping[str, Any], made: Learnt | None, name: str
+) -> dict[str, Any]:
+    """{rows, model}: whether tool and call of each item are right, among ten candidates, once with
+    random and once with hard distractors; untrained: of the baseline (BM25 and slot copying)."""
+    from training.caller.train import train_caller
+    from training.evaluation.caller.items import TestPlan, make_items
+    from training.evaluation.caller.run import evaluate
+    from training.evaluation.predictors.adapter import AdapterPredictor
+    from training.evaluation.predictors.baseline import BaselinePredictor
+
+    given = {key: value for key, value in settings.items() if key != "items"}
+    n = int(settings["items"])
+    plan = TestPlan(
+        candidates=(10,), per_split=n, perturbations=0, irrelevance=0, phantom=0,
+    )  # fmt: skip
+    items = [item for item in make_items(asked.items, asked.pool, plan) if item.phantom == ""]
+    if made is None:
+        predictor: Any = BaselinePredictor()
+    else:
+        rows = [dict(row) for row in made.rows]
+        pool = {key: dict(held) for key, held in asked.pool.items()}
+        train_caller(
+            Job(CALLER, name, asked.home, asked.training_set, base, given, rows, pool), asked.losses
+        )
+        predictor = AdapterPredictor(asked.home, name)
+    scored = evaluate([predictor], items, asked.training_set)
+    kept = ("item_id", *_COPIED, "tool_ok", "ast_ok")
+    return {"rows": [{key: row[key] for key in kept} for row in scored], "model": predictor.label}
+
+
+MEASURED = {RETRIEVER: measure_retriever, CALLER: measure_caller}

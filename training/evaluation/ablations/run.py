@@ -1,0 +1,190 @@
+"""Running the ablations: every arm and seed trained and measured once, on the same held-out items.
+
+What belongs here: the table, what is done and what is read again, progress. What does not: arms
+(`arms.py`), one training and its measure (`measure.py`), what it means (`table.py`).
+
+    <home>/ablations/measured/<digest>.json   rows and figures of one arm and seed, or of the base
+    <home>/ablations/models/<name>            what it trained; a killed one goes on from its
+                                              checkpoint
+    <home>/ablations/arms.json                which model is which arm
+
+An arm is named by what it learns from, with which settings, and what it is asked: arms that come to
+the same are trained once, and a kill loses no more than the steps since a checkpoint.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from training.caller.settings import CallerSettings, profile_of
+from training.evaluation.ablations.arms import ARMS, UNTRAINED, Learnt, learnt
+from training.evaluation.ablations.measure import CALLER, MEASURED, RETRIEVER, ROLES, Asked
+from training.evaluation.retriever import NothingToEvaluate, testable
+from training.retriever.settings import RetrieverSettings
+from training.runtime.model_store import MEANS, TrainingFailed
+from warehouse.progress import Progress, Silent
+from warehouse.storage.digest import digest
+from warehouse.storage.files import write_atomically
+from warehouse.storage.tables import TableSpec
+
+Row = Mapping[str, Any]
+_FORMAT = 1
+
+ABLATIONS = TableSpec(
+    name="ablations",
+    key=("role", "arm", "seed", "item_id"),
+    columns={
+        "role": pl.String,  # "retriever" or "caller"
+        "arm": pl.String,  # one of ARMS, or "untrained" (seed 0)
+        "seed": pl.Int64,
+        "item_id": pl.String,
+        "split": pl.String,
+        "server_id": pl.String,
+        "tool": pl.String,
+        "text_digest": pl.String,  # items are resampled by it
+        "rank": pl.Int64,  # of the right tool; the retriever's
+        "pool": pl.Int64,
+        "tool_ok": pl.Boolean,  # the caller's
+        "ast_ok": pl.Boolean,
+        "pairs": pl.Int64,  # that the arm learnt from
+        "model": pl.String,
+        "training_set": pl.String,
+        "minutes": pl.Float64,  # of training and measuring the arm, when it was done
+    },
+    volatile=("minutes",),
+)
+
+
+@dataclass(frozen=True)
+class AblationSettings:
+    """What is trained, how often and where. On a lent GPU: the same with `device` "cuda", a larger
+    `caller_base`, and "caller" among the roles."""
+
+    roles: tuple[str, ...] = (RETRIEVER,)
+    arms: tuple[str, ...] = ARMS
+    seeds: tuple[int, ...] = (7, 8, 9)
+    retriever: RetrieverSettings = field(default_factory=RetrieverSettings)
+    retriever_base: str = "minilm"
+    caller: CallerSettings = field(default_factory=lambda: profile_of("tiny"))
+    caller_base: str = "tiny"
+    caller_items: int = 60  # a split; each is a generation
+
+
+def run_ablations(
+    home: Path,
+    accepted: Sequence[Row],
+    raw: Sequence[Row],
+    pool: Mapping[str, Mapping[str, Any]],
+    texts: Sequence[str],
+    training_set: str,
+    settings: AblationSettings | None = None,
+    report: Progress | None = None,
+    losses: Callable[[Mapping[str, Any]], None] = lambda _: None,
+) -> list[dict[str, Any]]:
+    """Rows of ABLATIONS: every role, arm and seed. Arguments: what `ablation_sets` gives.
+
+    `report` is told of each arm, `losses` of each step of a training.
+    Raises TrainingFailed, NothingToEvaluate.
+    """
+    settings, told = settings or AblationSettings(), report or Silent()
+    _check(settings)
+    items = testable(accepted)
+    if not items:
+        raise NothingToEvaluate(
+            f"ablations: 0 of {len(accepted)} rows are held out with a call to one tool; expected"
+            " accepted pairs of at least one test server. Deploy more servers"
+        )
+    asked = Asked(home / "ablations", items, pool, sorted(texts), training_set, losses)
+    due: list[tuple[str, str, int]] = [
+        (role, arm, seed)
+        for role in settings.roles
+        for seed in settings.seeds
+        for arm in (*((UNTRAINED,) if seed == settings.seeds[0] else ()), *settings.arms)
+    ]
+    out = []
+    for done, (role, arm, seed) in enumerate(due):
+        told.update("ablations", done, len(due), role=role, arm=arm, seed=seed)
+        made = None if arm == UNTRAINED else learnt(arm, accepted, raw, seed)
+        found = _measured(asked, settings, role, made, seed)
+        about = {"role": role, "arm": arm, "seed": 0 if made is None else seed}
+        figures = {name: found[name] for name in ("pairs", "model", "minutes")}
+        same = {**about, **figures, "training_set": training_set}
+        out += [{**row, **same} for row in found["rows"]]
+        _list_arms(asked.home, out)
+    told.update("ablations", len(due), len(due))
+    return out
+
+
+def _list_arms(home: Path, rows: Sequence[Row]) -> None:
+    """Which model is which arm, for checks on other data (`benchmarks/ablations.py`)."""
+    names = ("role", "arm", "seed", "pairs", "minutes", "model")
+    arms = {tuple(row[name] for name in names) for row in rows}
+    body = [dict(zip(names, arm, strict=True)) for arm in sorted(arms)]
+    write_atomically(home / "arms.json", json.dumps(body, indent=1).encode())
+
+
+def _measured(
+    asked: Asked, settings: AblationSettings, role: str, made: Learnt | None, seed: int
+) -> dict[str, Any]:
+    """The kept result of an arm and seed, or a new one, kept."""
+    how = _how(settings, role, made, seed)
+    kept = {name: value for name, value in how["settings"].items() if name not in MEANS}
+    what = {"base": how["base"], "settings": kept, **asked.identity(role, made)}
+    name = digest({"format": _FORMAT, "role": role, **what})
+    path = asked.home / "measured" / f"{name}.json"
+    if (done := _kept(path)) is not None:
+        return done
+    began = time.monotonic()
+    pairs = len(made.rows) if made else 0
+    found = MEASURED[role](asked, how["base"], how["settings"], made, name)
+    body = {**found, "pairs": pairs, "minutes": round((time.monotonic() - began) / 60, 2)}
+    write_atomically(path, json.dumps(body, ensure_ascii=False).encode())
+    return body
+
+
+def _kept(path: Path) -> dict[str, Any] | None:
+    """A result that was kept; one that cannot be read is made again."""
+    try:
+        body = json.loads(path.read_bytes())
+        return body if {"rows", "model", "pairs", "minutes"} <= body.keys() else None
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def _how(settings: AblationSettings, role: str, made: Learnt | None, seed: int) -> dict[str, Any]:
+    """Base and hyper-parameters of an arm."""
+    if role == RETRIEVER:
+        base, given = settings.retriever_base, asdict(settings.retriever)
+        kinds = ("random", given["distractors"])
+    else:
+        base, given = settings.caller_base, asdict(settings.caller)
+        given["items"] = settings.caller_items
+        kinds = ("random", given["distractors"])
+    if made is None:
+        where = {name: given[name] for name in ("device", "threads", "items") if name in given}
+        return {"base": base, "settings": where}
+    given["distractors"] = kinds[0] if made.random else kinds[1]
+    return {"base": base, "settings": {**given, "seed": seed}}
+
+
+def _check(settings: AblationSettings) -> None:
+    for name, found, known in (
+        ("arms", settings.arms, ARMS), ("roles", settings.roles, ROLES),
+    ):  # fmt: skip
+        strange = [one for one in found if one not in known]
+        if strange or not found:
+            raise TrainingFailed(
+                f"ablations: {name} are {list(found)}; expected some of {', '.join(known)}"
+            )
+    if not settings.seeds or len(set(settings.seeds)) < len(settings.seeds):
+        raise TrainingFailed(
+            f"ablations: seeds are {list(settings.seeds)}; expected different whole numbers"
+        )
+
+
+__all__ = ["ABLATIONS", "CALLER", "RETRIEVER", "AblationSettings", "run_ablations"]

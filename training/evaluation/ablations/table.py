@@ -1,0 +1,203 @@
+"""What the ablations say: arms and contrasts with intervals, in Markdown, JSON and a plot.
+
+What belongs here: statistics over rows of ABLATIONS, and no claim that they do not hold. What does
+not: training and measuring (`run.py`), the statistics' arithmetic (`metrics.py`).
+
+A contrast is drawn over items: of each, the mean over the seeds of both arms' difference; items are
+resampled by tool. The first measure of a role is the one that decides, the others are shown.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from training.evaluation.ablations.arms import UNTRAINED, contrasts_of
+from training.evaluation.metrics import Figure, bootstrap
+from training.evaluation.retriever import MEASURES as OF_RANK
+from training.sets.split import UNSEEN_SERVER
+
+Row = Mapping[str, Any]
+Worth = Callable[[Row], float]
+MEASURES: dict[str, dict[str, Worth]] = {
+    "retriever": {
+        name: lambda row, of=OF_RANK[name]: of(row["rank"])
+        for name in ("recall_at_1", "recall_at_5", "ndcg_at_10", "mrr")
+    },
+    "caller": {name: lambda row, of=name: float(row[of]) for name in ("tool_ok", "ast_ok")},
+}
+_TOLD = {
+    "recall_at_1": "Recall@1", "recall_at_5": "Recall@5", "ndcg_at_10": "NDCG@10", "mrr": "MRR",
+    "tool_ok": "Tool", "ast_ok": "AST",
+}  # fmt: skip
+_TINY_NOTE = (
+    "The tiny causal model proves that the arms train and are scored; it is no evidence of what a"
+    " pretrained model would learn."
+)
+BETTER, WORSE, OPEN = "better", "worse", "no difference shown"
+
+
+def ablation_summary(rows: Sequence[Row], split: str = UNSEEN_SERVER) -> dict[str, Any]:
+    """{role: {split, n, servers, tools, seeds, arms {arm: …}, contrasts [...]}} of one split.
+
+    An arm: {pairs, minutes, <measure>: figure}; a contrast: {name, question, same_n, pairs,
+    <measure>: figure, verdict}.
+    """
+    out: dict[str, Any] = {}
+    for role in MEASURES:
+        part = [row for row in rows if row["role"] == role and row["split"] == split]
+        if part:
+            out[role] = _role(role, part, split)
+    return out
+
+
+def ablation_table(summary: Mapping[str, Any], *, tiny: bool = True) -> str:
+    """The summary in Markdown; a role that was not measured is said to be `not run`."""
+    parts = ["# Ablations"]
+    for role in MEASURES:
+        parts.append(_told(role, summary[role], tiny) if role in summary else _not_run(role))
+    return "\n\n".join(parts) + "\n"
+
+
+def draw(summary: Mapping[str, Any], path: Path) -> None:
+    """Bars of every arm's deciding measure with its 95% interval, a panel a role."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Canvas
+
+    made = Canvas(figsize=(7, 3.2 * len(summary)), layout="constrained")
+    FigureCanvasAgg(made)
+    for at, (role, of) in enumerate(summary.items()):
+        axes = made.add_subplot(len(summary), 1, at + 1)
+        measure = next(iter(MEASURES[role]))
+        figures = [arm[measure] for arm in of["arms"].values()]
+        values = [one["value"] for one in figures]
+        below = [max(0.0, one["value"] - one["low"]) for one in figures]
+        above = [max(0.0, one["high"] - one["value"]) for one in figures]
+        axes.bar(list(of["arms"]), values, yerr=[below, above], capsize=3, color="#6b8fb5")
+        axes.set_ylim(0, 1)
+        axes.set_ylabel(_TOLD[measure])
+        axes.set_title(f"{role}: n={of['n']} items of servers not trained on", fontsize=10)
+        axes.spines[["top", "right"]].set_visible(False)
+    made.savefig(path, dpi=120)
+
+
+def _role(role: str, rows: Sequence[Row], split: str) -> dict[str, Any]:
+    arms = list(dict.fromkeys(row["arm"] for row in rows))
+    by_item = {arm: _by_item([row for row in rows if row["arm"] == arm]) for arm in arms}
+    shared = sorted(set.intersection(*(set(each) for each in by_item.values())))
+    groups = [by_item[arms[0]][item][0]["text_digest"] for item in shared]
+    seeds = sorted({row["seed"] for row in rows if row["arm"] != UNTRAINED})
+    means = {
+        arm: {
+            name: [_mean([worth(row) for row in by_item[arm][item]]) for item in shared]
+            for name, worth in MEASURES[role].items()
+        }
+        for arm in arms
+    }
+    told = {arm: _arm(arm, rows, means[arm], groups) for arm in arms}
+    return {
+        "split": split,
+        "n": len(shared),
+        "servers": len({by_item[arms[0]][item][0]["server_id"] for item in shared}),
+        "tools": len(set(groups)),
+        "seeds": seeds,
+        "arms": told,
+        "contrasts": [
+            {
+                "name": one.name,
+                "question": one.question,
+                "same_n": one.same_n,
+                "pairs": [told[one.one]["pairs"], told[one.other]["pairs"]],
+                **_difference(role, means[one.one], means[one.other], groups),
+            }
+            for one in contrasts_of(arms)
+        ],
+    }
+
+
+def _arm(
+    arm: str, rows: Sequence[Row], means: Mapping[str, list[float]], groups: list[str]
+) -> dict[str, Any]:
+    own = [row for row in rows if row["arm"] == arm]
+    spent = {row["seed"]: row["minutes"] or 0.0 for row in own}
+    return {
+        "pairs": round(_mean([row["pairs"] for row in own])),
+        "minutes": round(_mean(list(spent.values())), 1),
+        **{name: bootstrap(values, groups).as_dict() for name, values in means.items()},
+    }
+
+
+def _difference(
+    role: str,
+    one: Mapping[str, list[float]],
+    other: Mapping[str, list[float]],
+    groups: list[str],
+) -> dict[str, Any]:
+    figures: dict[str, Figure] = {
+        name: bootstrap([a - b for a, b in zip(one[name], other[name], strict=True)], groups)
+        for name in MEASURES[role]
+    }
+    first = next(iter(figures.values()))
+    verdict = BETTER if first.low > 0 else WORSE if first.high < 0 else OPEN
+    return {**{name: figure.as_dict() for name, figure in figures.items()}, "verdict": verdict}
+
+
+def _by_item(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    out: dict[str, list[Row]] = {}
+    for row in rows:
+        out.setdefault(row["item_id"], []).append(row)
+    return out
+
+
+def _told(role: str, of: Mapping[str, Any], tiny: bool) -> str:
+    measures = list(MEASURES[role])
+    head = " | ".join(_TOLD[name] for name in measures)
+    rule = " | ".join("---" for _ in measures)
+    lines = [
+        f"## {role.capitalize()}",
+        f"{of['n']} items, {of['tools']} tools of {of['servers']} servers that no arm was trained"
+        f" on; seeds {', '.join(map(str, of['seeds']))}. 95% intervals by bootstrap over tools; a"
+        " difference is paired by item, the mean of its seeds.",
+        "",
+        f"| arm | pairs | minutes | {head} |",
+        f"| --- | --- | --- | {rule} |",
+    ]
+    for arm, one in of["arms"].items():
+        told = " | ".join(_interval(one[name]) for name in measures)
+        lines.append(f"| {arm} | {one['pairs']} | {one['minutes']} | {told} |")
+    lines += ["", f"| contrast | pairs | {head} | by {_TOLD[measures[0]]} |"]
+    lines.append(f"| --- | --- | {rule} | --- |")
+    for one in of["contrasts"]:
+        told = " | ".join(_interval(one[name], "+") for name in measures)
+        pairs = " / ".join(map(str, one["pairs"]))
+        lines.append(f"| {one['name']} | {pairs} | {told} | {one['verdict']} |")
+    lines += ["", *(_sentence(one, measures[0]) for one in of["contrasts"])]
+    note = (
+        "The held-out items are themselves filtered and partly evolved. Of contrasts without any"
+        f" difference one in twenty shows one by chance; here are {len(of['contrasts'])}."
+    )
+    lines += ["", note]
+    if role == "caller" and tiny:
+        lines += ["", _TINY_NOTE]
+    return "\n".join(lines)
+
+
+def _sentence(contrast: Mapping[str, Any], measure: str) -> str:
+    figure = contrast[measure]
+    size = "" if contrast["same_n"] else " (the arms differ in size too)"
+    said = {BETTER: "significantly better", WORSE: "significantly worse", OPEN: "not significant"}
+    return (
+        f"- {contrast['question'].capitalize()} {said[contrast['verdict']].capitalize()}:"
+        f" {_TOLD[measure]} {_interval(figure, '+')}, n={figure['n']}{size}."
+    )
+
+
+def _not_run(role: str) -> str:
+    return f"## {role.capitalize()}\n`not run`"
+
+
+def _interval(figure: Mapping[str, Any], sign: str = "") -> str:
+    return f"{figure['value']:{sign}.3f} [{figure['low']:{sign}.3f}, {figure['high']:{sign}.3f}]"
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

@@ -1,0 +1,155 @@
+"""A small model's first call against the larger model alone: both arms, and what they differ by.
+
+What belongs here: doing every task in both arms, paired figures with intervals, the rules in
+words. What does not: one conversation (`agent.py`), which tasks there are (`agent_tasks.py`).
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from training.evaluation.agent.agent import ANSWERED, BUDGET, Episode, Limits, Talks, episode
+from training.evaluation.agent.tasks import Fresh, Task
+from training.evaluation.metrics import bootstrap, paired
+from training.evaluation.predictors.interface import Answered, Asked, Predictor
+
+FIRST, ALONE = "small_first", "large_alone"
+ARMS = (FIRST, ALONE)
+RULES = {
+    "task": "an accepted pair of one call whose golden call is answered without an error by its"
+    " server in the sandbox, without a network, just started",
+    "called": "at some step, of either model, the expected tool ran without an error with arguments"
+    " that match the golden call (AST match)",
+    "success": "called, and the larger model ended with an answer in words within the limits",
+    "cited": "the answer holds a word or number of that result that neither the request nor the"
+    " arguments hold; told beside success, no part of it; null where there is nothing to cite",
+    "arms": "small_first: the small model makes the first call, its result is put into the"
+    " conversation, the larger model goes on; large_alone: the larger model from the start; servers"
+    " are started anew for every task and arm",
+    "tokens": "prompt and completion of the larger model as its endpoint counts them; the small"
+    " model's stand apart; dollars are both models', seconds include the start of servers",
+}
+_PIECE = re.compile(r"[^\W_]{4,}|\d{2,}")
+
+
+def first_calls(small: Predictor, tasks: Sequence[Task]) -> list[Answered]:
+    """What the small model answers to every task."""
+    asked = [Asked(task.task_id, task.instruction, [*map(dict, task.tools)]) for task in tasks]
+    return small.predict(asked)
+
+
+async def compare(
+    tasks: Sequence[Task],
+    first: Sequence[Answered],
+    larger: Talks,
+    fresh: Fresh,
+    limits: Limits,
+    on_done: Callable[[int, int], None] | None = None,
+) -> list[tuple[Episode, Episode]]:
+    """(small first, large alone) of every task, in order; ends early where the budget is spent, for
+    every later task would end so too."""
+    out: list[tuple[Episode, Episode]] = []
+    for task, answered in zip(tasks, first, strict=True):
+        both = []
+        for arm, given in ((FIRST, answered), (ALONE, None)):
+            async with fresh() as caller:
+                both.append(await episode(arm, task, larger, caller, given, limits))
+        if any(one.ended == BUDGET for one in both):
+            break
+        out.append((both[0], both[1]))
+        if on_done:
+            on_done(len(out), len(tasks))
+    return out
+
+
+def agent_summary(pairs: Sequence[tuple[Episode, Episode]]) -> dict[str, Any]:
+    """JSON: per measure both arms with intervals and their paired difference (small first less
+    large alone); how episodes ended; what the first call was worth; the rules in words."""
+    groups = [first.task.group for first, _ in pairs]
+    measures: dict[str, Callable[[Episode], float]] = {
+        "success": lambda one: float(one.success),
+        "called": lambda one: float(one.called),
+        "tokens": lambda one: float(one.prompt_tokens + one.completion_tokens),
+        "turns": lambda one: float(one.turns),
+        # Of a thousand tasks: figures have four decimals, and a task costs less than those show.
+        "usd_per_1000": lambda one: 1000 * (one.usd + float(one.small.usd if one.small else 0.0)),
+        "seconds": lambda one: one.seconds + float((one.small and one.small.seconds) or 0.0),
+    }
+    return {
+        "n": len(pairs),
+        "servers": len({first.task.server_id for first, _ in pairs}),
+        "tools": len(set(groups)),
+        **{name: _measured(pairs, groups, value) for name, value in measures.items()},
+        "cited": {arm: _cited(one[at] for one in pairs) for at, arm in enumerate(ARMS)},
+        "ended": {
+            arm: dict(Counter(one[at].ended for one in pairs)) for at, arm in enumerate(ARMS)
+        },
+        "first_call": _first_call([first for first, _ in pairs]),
+        "rules": RULES,
+    }
+
+
+def agent_rows(pairs: Sequence[tuple[Episode, Episode]]) -> list[dict[str, Any]]:
+    """One JSON row per task and arm, with every step."""
+    return [_row(one) for both in pairs for one in both]
+
+
+def cites(one: Episode) -> bool | None:
+    """Whether the answer holds something of the right call's result that was not in the question;
+    None where the result has nothing of its own, or no right call was made."""
+    right = next((step for step in one.steps if step.right), None)
+    if right is None or one.ended != ANSWERED:
+        return None
+    asked = _pieces(f"{one.task.instruction} {right.arguments}")
+    own = _pieces(right.shown) - asked
+    return bool(own & _pieces(one.answer)) if own else None
+
+
+def _measured(
+    pairs: Sequence[tuple[Episode, Episode]],
+    groups: Sequence[str],
+    value: Callable[[Episode], float],
+) -> dict[str, Any]:
+    ours, theirs = [value(first) for first, _ in pairs], [value(alone) for _, alone in pairs]
+    return {
+        FIRST: bootstrap(ours, groups).as_dict(),
+        ALONE: bootstrap(theirs, groups).as_dict(),
+        "difference": paired(ours, theirs, groups).as_dict(),
+    }
+
+
+def _cited(episodes: Any) -> dict[str, Any]:
+    held = [(cites(one), one.task.group) for one in episodes]
+    told = [(float(found), group) for found, group in held if found is not None]
+    return bootstrap([value for value, _ in told], [group for _, group in told]).as_dict()
+
+
+def _first_call(episodes: Sequence[Episode]) -> dict[str, Any]:
+    """What the small model's own calls came to, and what they used."""
+    groups = [one.task.group for one in episodes]
+    right = [
+        float(any(step.right and step.by == "small" for step in one.steps)) for one in episodes
+    ]
+    answers = [one.small for one in episodes if one.small]
+    return {
+        "right": bootstrap(right, groups).as_dict(),
+        "none": sum(not one.calls for one in answers),
+        "failed": dict(Counter(one.error for one in answers if one.error)),
+        "prompt_tokens": sum(one.prompt_tokens for one in answers),
+        "completion_tokens": sum(one.completion_tokens for one in answers),
+        "usd": round(sum(one.usd for one in answers), 6),
+    }
+
+
+def _row(one: Episode) -> dict[str, Any]:
+    task = {name: getattr(one.task, name) for name in ("task_id", "server_id", "tool", "split")}
+    copied = ("arm", "ended", "called", "success", "turns", "prompt_tokens", "completion_tokens")
+    facts = {name: getattr(one, name) for name in (*copied, "usd", "seconds")}
+    told = ("by", "name", "status", "error_kind", "right")
+    steps = [{name: getattr(step, name) for name in told} for step in one.steps]
+    return {**task, **facts, "cited": cites(one), "steps": steps}
+
+
+def _pieces(text: str) -> set[str]:
+    return set(_PIECE.findall(text.casefold()))

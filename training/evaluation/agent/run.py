@@ -1,0 +1,153 @@
+"""The whole evaluation of an initial-call agent over what a night left.
+
+    training_set rows + clear contracts + recipes -> tasks -> both arms -> a summary, kept
+
+What belongs here: joining published tables, and the order of things. What does not: each of these
+(`agent_tasks.py`, `agent_compare.py`), the command (`orchestration/cli_agent.py`).
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.firewall import firewall
+from assets.servers.calls.caller import Caller
+from assets.servers.calls.launch import wanted
+from assets.servers.calls.result import CallFailed, CallLimits
+from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.deploy.table import DEPLOYMENTS
+from serving.gather import recipes_of
+from training.evaluation.agent.agent import Episode, Limits
+from training.evaluation.agent.compare import agent_rows, agent_summary, compare, first_calls
+from training.evaluation.agent.tasks import fresh_callers, runnable, tasks_of
+from training.evaluation.predictors.interface import Predictor
+from training.evaluation.retriever import NothingToEvaluate
+from training.evaluation.saved import AGENT, keep
+from training.sets.split import TRAIN
+from training.sets.training_set import TRAINING_SET
+from warehouse.llm.chat import Chat
+from warehouse.llm.roles import Role
+from warehouse.progress import Progress, Silent
+from warehouse.store import Warehouse
+
+STAGE = "agent_eval"
+
+
+@dataclass(frozen=True)
+class AgentPlan:
+    """splits: None takes every split but train. tools: offered in a task. most: tasks."""
+
+    most: int = 30
+    tools: int = 10
+    splits: tuple[str, ...] | None = None
+    limits: Limits = field(default_factory=Limits)
+    calls: CallLimits = field(default_factory=lambda: CallLimits(sessions=4, launch_s=60.0))
+
+
+async def agent_evaluation(
+    warehouse: Warehouse,
+    policy: DeployPolicy,
+    small: Predictor,
+    role: Role,
+    plan: AgentPlan | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """The summary of both arms with its tasks, as kept under `<home>/evaluations`.
+
+    Raises NothingToEvaluate where no task runs here, LLMError where the role has no model.
+    """
+    plan, told = plan or AgentPlan(), progress or Silent()
+    chat = Chat(role, warehouse.ledger, stage=STAGE)
+    recipes = recipes_of(warehouse.storage.tables.read(DEPLOYMENTS).to_dicts())
+    rows = _rows(warehouse, plan)
+    tasks, left = tasks_of(
+        rows, clear_pool(warehouse), lambda server: runs_here(server, recipes, policy), plan.tools
+    )
+    fresh = fresh_callers(lambda: Caller(recipes, policy, plan.calls))
+    timeout = plan.limits.call_timeout_s
+    kept, failed = await runnable(
+        tasks, fresh, plan.most, timeout, lambda done, of: told.update("trying tools", done, of)
+    )
+    left |= failed
+    if not kept:
+        raise NothingToEvaluate(
+            f"agent evaluation: 0 tasks of {len(rows)} accepted pairs in a test split (left out:"
+            f" {_told(left)}); expected a pair whose server runs in the sandbox without a network"
+            " and answers its golden call"
+        )
+    first = first_calls(small, kept)
+    try:
+        pairs = await compare(
+            kept, first, chat, fresh, plan.limits, lambda done, of: told.update("tasks", done, of)
+        )
+    finally:
+        await chat.aclose()
+    summary = _summary(pairs, small, role, plan, left, len(kept))
+    path = keep(warehouse.home, AGENT, f"{small.label} + {role.model}", summary)
+    return {**summary, "path": str(path)}
+
+
+def clear_pool(warehouse: Warehouse) -> dict[str, dict[str, Any]]:
+    """Contract digest -> {server_id, tool, contract} of every current contract that a prompt may
+    show."""
+    rows = firewall(warehouse).clear(warehouse.storage.tables.read(SNAPSHOTS).to_dicts())
+    return {
+        row["contract_digest"]: {
+            "server_id": row["server_id"],
+            "tool": row["tool"],
+            "contract": json.loads(row["contract"]),
+        }
+        for row in sorted(rows, key=lambda row: row["server_id"], reverse=True)
+        if row["contract"]
+    }
+
+
+def runs_here(
+    server_id: str, recipes: Mapping[str, Mapping[str, Any]], policy: DeployPolicy
+) -> bool:
+    """Whether a server is launched in the sandbox of this host, with no network and no secret: so
+    that a call, whatever it says, changes nothing outside."""
+    facts = recipes.get(server_id)
+    if facts is None or policy.sandbox_of(server_id).network != "none":
+        return False
+    try:
+        server = wanted(server_id, facts, policy)
+    except CallFailed:
+        return False
+    secret = server.given.env or server.given.headers
+    return server.recipe.ecosystem != "remote" and not secret
+
+
+def _rows(warehouse: Warehouse, plan: AgentPlan) -> list[dict[str, Any]]:
+    rows = warehouse.storage.tables.read(TRAINING_SET).to_dicts()
+    if plan.splits is None:
+        return [row for row in rows if row["split"] != TRAIN]
+    return [row for row in rows if row["split"] in plan.splits]
+
+
+def _summary(
+    pairs: Sequence[tuple[Episode, Episode]],
+    small: Predictor,
+    role: Role,
+    plan: AgentPlan,
+    left: Mapping[str, int],
+    tasks: int,
+) -> dict[str, Any]:
+    return {
+        "small": small.label,
+        "larger": role.model,
+        "provider": role.provider,
+        **agent_summary(pairs),
+        "tasks": tasks,
+        "left_out": dict(left),
+        "stopped": None if len(pairs) == tasks else "the budget was spent; raise it, run again",
+        "offered": plan.tools,
+        "limits": vars(plan.limits),
+        "items": agent_rows(pairs),
+    }
+
+
+def _told(left: Mapping[str, int]) -> str:
+    return ", ".join(f"{reason} {count}" for reason, count in sorted(left.items())) or "none"

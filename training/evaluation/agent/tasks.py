@@ -1,0 +1,173 @@
+"""Tasks for an agent: accepted pairs whose tools really run here.
+
+What belongs here: which pairs are tasks, among which tools, and the trial of their golden calls.
+What does not: doing them (`agent.py`), launching servers (`serving/calls`).
+
+A pair is a task if it asks for one call, its server is launched in the sandbox without a network,
+and its golden call, made in a server that was just started, is answered without an error. What is
+left out is counted by reason: a rate over tasks says nothing of tools that do not run here.
+"""
+
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from training.sets.candidates import Pool, candidates
+from warehouse.storage.digest import sha256
+
+if TYPE_CHECKING:
+    from assets.servers.calls.caller import Caller
+    from assets.servers.calls.result import CallResult
+
+Row = Mapping[str, Any]
+Contract = Mapping[str, Any]
+
+
+class Calls(Protocol):
+    """Who runs tools: `assets.servers.calls.Caller`."""
+
+    async def call(
+        self,
+        server_id: str,
+        tool: str,
+        contract: Mapping[str, Any],
+        arguments: Any,
+        *,
+        timeout_s: float = 60.0,
+    ) -> "CallResult": ...
+
+
+# Servers of one task, just started: what a task changes in them no other task sees.
+Fresh = Callable[[], AbstractAsyncContextManager[Calls]]
+ONE_CALL = ("single", "lookalike")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One request with its golden call. owners: tool name -> (server, contract), of the tools
+    offered; a name is offered once."""
+
+    task_id: str
+    server_id: str
+    tool: str
+    instruction: str
+    arguments: dict[str, Any]
+    contract: Contract
+    tools: list[Contract]
+    owners: Mapping[str, tuple[str, Contract]]
+    group: str
+    split: str = ""
+
+
+def tasks_of(
+    rows: Sequence[Row], pool: Mapping[str, Row], runs: Callable[[str], bool], n: int = 10
+) -> tuple[list[Task], dict[str, int]]:
+    """(tasks in an order of their own, reason -> rows left out). rows: of TRAINING_SET. pool:
+    contract digest -> {server_id, tool, contract} of what may be shown to a model; `runs` says
+    which servers are launched here. n: tools offered in a task, half of them hard to tell apart."""
+    offered = {name: entry for name, entry in pool.items() if runs(entry["server_id"])}
+    drawn = Pool(offered)
+    left: Counter[str] = Counter()
+    made = []
+    for row in sorted(rows, key=lambda row: sha256(row["pair_id"].encode())):
+        if reason := _unfit(row, offered, runs):
+            left[reason] += 1
+        else:
+            made.append(_task(row, drawn, offered, n))
+    return made, dict(sorted(left.items()))
+
+
+async def runnable(
+    tasks: Sequence[Task],
+    fresh: Fresh,
+    most: int,
+    timeout_s: float = 30.0,
+    on_done: Callable[[int, int], None] | None = None,
+) -> tuple[list[Task], dict[str, int]]:
+    """(the first `most` tasks whose golden call is answered, reason -> tasks tried and left out).
+    Servers take turns, so that one with many pairs is not all there is."""
+    kept: list[Task] = []
+    left: Counter[str] = Counter()
+    dead: set[str] = set()
+    for task in _by_turns(tasks):
+        if len(kept) == most:
+            break
+        if task.server_id in dead:
+            left["server_does_not_start"] += 1
+            continue
+        async with fresh() as caller:
+            result = await caller.call(
+                task.server_id, task.tool, task.contract, task.arguments, timeout_s=timeout_s
+            )
+        if result.status == "ok":
+            kept.append(task)
+            if on_done:
+                on_done(len(kept), most)
+        else:
+            left[f"golden_call_{result.error_kind or result.status}"] += 1
+            if result.status == "failed" and result.error_kind not in _OF_ONE_CALL:
+                dead.add(task.server_id)
+    return kept, dict(sorted(left.items()))
+
+
+# Failures that speak of one call; the others would meet every call of that server.
+_OF_ONE_CALL = ("timeout_call", "crashed", "protocol_error", "tool_gone", "contract_changed")
+
+
+def fresh_callers(make: Callable[[], "Caller"]) -> Fresh:
+    """`make` as a context that ends its servers."""
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator["Caller"]:
+        caller = make()
+        try:
+            yield caller
+        finally:
+            await caller.close()
+
+    return opened
+
+
+def _unfit(row: Row, offered: Mapping[str, Row], runs: Callable[[str], bool]) -> str:
+    """Why a row is no task; "" where it is one."""
+    if (row.get("task") or ONE_CALL[0]) not in ONE_CALL or row.get("arguments") is None:
+        return "not_one_call"
+    if not runs(row["server_id"]):
+        return "server_not_launched_here"
+    if row["contract_digest"] not in offered:
+        return "contract_gone_or_held"
+    return ""
+
+
+def _task(row: Row, pool: Pool, offered: Mapping[str, Row], n: int) -> Task:
+    gold = pool[row["contract_digest"]]
+    chosen = candidates(row, pool, n, distractors="mixed")
+    digests = {id(pool[name]): name for name in pool}
+    owners = {tool["name"]: (offered[digests[id(tool)]]["server_id"], tool) for tool in chosen} | {
+        gold["name"]: (row["server_id"], gold)
+    }
+    return Task(
+        task_id=row["pair_id"],
+        server_id=row["server_id"],
+        tool=row["tool"],
+        instruction=row["instruction"],
+        arguments=json.loads(row["arguments"]),
+        contract=gold,
+        tools=chosen,
+        owners=owners,
+        group=row.get("text_digest") or f"{row['server_id']}::{row['tool']}",
+        split=row.get("split") or "",
+    )
+
+
+def _by_turns(tasks: Sequence[Task]) -> list[Task]:
+    """One task of each server, then a second of each, and so on."""
+    seen: Counter[str] = Counter()
+    rounds = []
+    for place, task in enumerate(tasks):
+        rounds.append((seen[task.server_id], place, task))
+        seen[task.server_id] += 1
+    return [task for _, _, task in sorted(rounds, key=lambda one: one[:2])]

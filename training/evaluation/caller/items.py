@@ -1,0 +1,244 @@
+"""What callers are asked: items made of test rows, and the plan that says how many of which.
+
+What belongs here: which rows, among which tools, how often. What does not: choosing distractors
+(`training/sets/candidates.py`), changing schemas (`perturb.py`), what is gone (`phantom.py`).
+
+Every sort of item takes one pair of each tool before it takes a second of any: intervals are drawn
+over tools, so another tool says more than another pair.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from training.evaluation.caller.table import NOT_OFFERED, PERTURBATIONS, RENAMED_HERE, UNPERTURBED
+from training.evaluation.robustness.perturb import perturb, rename_one
+from training.evaluation.robustness.phantom import DeadRequest
+from training.sets.candidates import HARD, RANDOM, Pool, candidates, pool_for
+from training.sets.split import TEST_SPLITS
+
+Row = Mapping[str, Any]
+Contract = Mapping[str, Any]
+WHOLE_POOL = "pool"  # a router's cell: it chooses from all it knows
+NO_TOOL = "no_tool"
+
+
+@dataclass(frozen=True)
+class TestPlan:
+    """How many items of each sort. The defaults are a night's.
+
+    `per_split` items a split at the smallest number of candidates, `per_large` at each larger one;
+    `perturbations` of each kind of change; `irrelevance` requests whose right tool is left out, and
+    as many no-tool rows at most; `phantom` requests of each kind.
+    """
+
+    __test__ = False  # not a test case, whatever its name
+
+    splits: tuple[str, ...] = TEST_SPLITS
+    candidates: tuple[int, ...] = (10, 100)
+    distractors: tuple[str, ...] = (RANDOM, HARD)
+    per_split: int = 40
+    per_large: int = 8
+    perturbations: int = 20
+    irrelevance: int = 30
+    phantom: int = 30
+    seeds: tuple[int, ...] = (0,)
+
+    def limited(self, n: int) -> "TestPlan":
+        """`n` items a split, and no more of any other sort."""
+        sorts = ("per_large", "perturbations", "irrelevance", "phantom")
+        return replace(self, per_split=n, **{name: min(getattr(self, name), n) for name in sorts})
+
+
+@dataclass(frozen=True)
+class Item:
+    """One question with its right answer: `expected` calls, [] where none is right. `row`: the
+    training-set row it was made of; `dead`: a name the tool no longer has."""
+
+    item_id: str
+    split: str
+    task: str
+    candidates: int
+    distractors: str
+    seed: int
+    row: Row
+    tools: list[dict[str, Any]]
+    expected: list[dict[str, Any]]
+    perturbation: str = UNPERTURBED
+    phantom: str = ""
+    dead: str = ""
+    examples: tuple[Any, ...] = field(default=(), repr=False)
+
+    @property
+    def instruction(self) -> str:
+        return str(self.row["instruction"])
+
+
+def make_items(
+    rows: Sequence[Row],
+    pool: Mapping[str, Any],
+    plan: TestPlan | None = None,
+    phantom: Sequence[DeadRequest] = (),
+) -> list[Item]:
+    """All items of a plan over the rows of a training set. `pool`: as `offers.load_pool` gives it;
+    `phantom`: requests whose tool is gone or renamed. The same rows make the same items."""
+    plan = plan or TestPlan()
+    made = pool_for(pool, TEST_SPLITS[0])
+    asked = {split: _in_turn(row for row in rows if row["split"] == split) for split in plan.splits}
+    base = [item for seed in plan.seeds for item in _cells(asked, made, plan, seed)]
+    found = {item.item_id: item for item in base}
+    for item in (
+        *_perturbed(base, plan),
+        *_renamed_here(base, plan),
+        *_irrelevant(asked, made, plan),
+        *_dead(phantom, made, plan),
+    ):
+        found.setdefault(item.item_id, item)
+    return list(found.values())
+
+
+def whole_pool_items(rows: Sequence[Row], pool: Mapping[str, Any], plan: TestPlan) -> list[Item]:
+    """A cell for routers: the same requests over every tool there is."""
+    made = pool_for(pool, TEST_SPLITS[0])
+    out = []
+    for split in plan.splits:
+        part = [row for row in rows if row["split"] == split]
+        for row in [r for r in _in_turn(part) if calls_of(r)][: plan.per_split]:
+            out.append(_item(row, made, split, len(made), RANDOM, 0, named=WHOLE_POOL))
+    return out
+
+
+def calls_of(row: Row) -> list[dict[str, Any]]:
+    """The right calls of a training-set row, {name, arguments} each; [] where none is right."""
+    held = row.get("calls")
+    if held is None:
+        given = row.get("arguments")
+        return [{"name": row["tool"], "arguments": json.loads(given)}] if given else []
+    listed = json.loads(held) if isinstance(held, str) else held
+    return [{"name": call["name"], "arguments": call["arguments"]} for call in listed]
+
+
+def _cells(
+    asked: Mapping[str, Sequence[Row]], pool: Pool, plan: TestPlan, seed: int
+) -> Iterator[Item]:
+    least, most = min(plan.candidates), len({pool[name]["name"] for name in pool})
+    before = 0
+    for n in sorted(plan.candidates):
+        if before >= most:  # a larger number would offer the same tools again
+            return
+        before = n
+        limit = plan.per_split if n == least else plan.per_large
+        for split, rows in asked.items():
+            chosen = [row for row in rows if calls_of(row)][:limit]
+            for distractors in plan.distractors:
+                for row in chosen:
+                    yield _item(row, pool, split, n, distractors, seed)
+
+
+def _item(
+    row: Row, pool: Pool, split: str, n: int, distractors: str, seed: int, *, named: str = ""
+) -> Item:
+    tools = candidates(row, pool, n, distractors=distractors, seed=seed)
+    kind = named or distractors
+    name = _name(row, split, n, kind, seed)
+    held = [dict(tool) for tool in tools]
+    return Item(name, split, _task(row), n, kind, seed, row, held, calls_of(row))
+
+
+def _perturbed(base: Sequence[Item], plan: TestPlan) -> Iterator[Item]:
+    for kind in PERTURBATIONS:
+        made = 0
+        for item in _first_cell(base, plan):
+            if made == plan.perturbations:
+                break
+            changed = perturb(kind, item.tools, item.expected, item.seed)
+            if {call["name"] for call in changed.expected} <= changed.changed:
+                made += 1
+                yield replace(
+                    item,
+                    item_id=f"{item.item_id}|{kind}",
+                    tools=changed.tools,
+                    expected=changed.expected,
+                    perturbation=kind,
+                )
+
+
+def _renamed_here(base: Sequence[Item], plan: TestPlan) -> Iterator[Item]:
+    """The right tool under another name, as after an update: is the old one called?"""
+    singles = [item for item in _first_cell(base, plan) if len(item.expected) == 1]
+    for item in singles[: plan.phantom]:
+        old = item.expected[0]["name"]
+        changed = rename_one(item.tools, item.expected, old, item.seed)
+        yield replace(
+            item,
+            item_id=f"{item.item_id}|{RENAMED_HERE}",
+            tools=changed.tools,
+            expected=changed.expected,
+            phantom=RENAMED_HERE,
+            dead=old,
+        )
+
+
+def _irrelevant(asked: Mapping[str, Sequence[Row]], pool: Pool, plan: TestPlan) -> Iterator[Item]:
+    """Requests that no tool serves, and requests whose right tool is not offered."""
+    n, seed = min(plan.candidates), plan.seeds[0]
+    every = _turns(list(asked.values()))
+    without = [row for row in every if not calls_of(row)][: plan.irrelevance]
+    served = [row for row in every if calls_of(row)][: plan.irrelevance]
+    for place, row in enumerate(without):
+        distractors = plan.distractors[place % len(plan.distractors)]
+        yield replace(_item(row, pool, row["split"], n, distractors, seed), task=NO_TOOL)
+    for place, row in enumerate(served):
+        kind = plan.distractors[place % len(plan.distractors)]
+        tools = candidates(row, pool, n, distractors=kind, seed=seed, gold=False)
+        name = f"{_name(row, row['split'], n, kind, seed)}|{NOT_OFFERED}"
+        held = [dict(tool) for tool in tools]
+        yield Item(name, row["split"], NOT_OFFERED, n, kind, seed, row, held, [])
+
+
+def _dead(phantom: Sequence[DeadRequest], pool: Pool, plan: TestPlan) -> Iterator[Item]:
+    n, seed = min(plan.candidates), plan.seeds[0]
+    taken: dict[str, int] = {}
+    for one in _in_turn_of(phantom):
+        if taken.get(one.phantom, 0) >= plan.phantom:
+            continue
+        taken[one.phantom] = taken.get(one.phantom, 0) + 1
+        item = _item(one.row, pool, one.row["split"], n, HARD, seed)
+        held = [tool for tool in item.tools if tool["name"] != one.dead]
+        name = f"{item.item_id}|{one.phantom}"
+        yield replace(item, item_id=name, tools=held, phantom=one.phantom, dead=one.dead)
+
+
+def _first_cell(base: Sequence[Item], plan: TestPlan) -> list[Item]:
+    """Items of the first cell of each split, a split in turn: what changes are compared with."""
+    n, kind, seed = min(plan.candidates), plan.distractors[0], plan.seeds[0]
+    fit = [i for i in base if (i.candidates, i.distractors, i.seed) == (n, kind, seed)]
+    return _turns([[item for item in fit if item.split == split] for split in plan.splits])
+
+
+def _turns(lists: Sequence[Sequence[Any]]) -> list[Any]:
+    """One of each list in turn."""
+    longest = max((len(each) for each in lists), default=0)
+    return [each[place] for place in range(longest) for each in lists if place < len(each)]
+
+
+def _in_turn(rows: Any) -> list[Row]:
+    """Rows by id (a digest), a tool's second pair after every tool's first."""
+    by_tool: dict[tuple[str, str], list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row["pair_id"]):
+        by_tool.setdefault((row["server_id"], row["tool"]), []).append(row)
+    return _turns(list(by_tool.values()))
+
+
+def _in_turn_of(phantom: Sequence[DeadRequest]) -> list[DeadRequest]:
+    held = {id(one.row): one for one in phantom}
+    return [held[id(row)] for row in _in_turn([one.row for one in phantom])]
+
+
+def _name(row: Row, split: str, n: int, distractors: str, seed: int) -> str:
+    return f"{row['pair_id']}|{split}|{n}|{distractors}|{seed}"
+
+
+def _task(row: Row) -> str:
+    return str(row.get("task") or ("single" if calls_of(row) else NO_TOOL))

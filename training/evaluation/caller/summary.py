@@ -1,0 +1,245 @@
+"""What the rows of an evaluation say: a candidate beside an incumbent, item for item.
+
+What belongs here: which rows make which figure, paired and with intervals. What does not: the
+statistics (`training/evaluation/metrics.py`), one row's worth (`score.py`), what a champion needs (`gate.py`).
+
+Both models' figures are over the items that both answered; an item of which either got no answer
+(an endpoint's fault) is in no figure and counted in `failures`. Intervals are bootstrapped over
+tools. Differences are candidate minus incumbent; drops are plain minus changed, as shares (times
+100: points).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from training.evaluation.caller.table import (
+    BASELINE,
+    NOT_OFFERED,
+    PERTURBATIONS,
+    PHANTOMS,
+    UNPERTURBED,
+)
+from training.evaluation.metrics import bootstrap, paired
+from training.evaluation.retriever import NothingToEvaluate
+from training.evaluation.robustness.failure_signature import signature
+from training.sets.split import SPLITS, UNSEEN_SERVER
+
+Row = Mapping[str, Any]
+Both = Sequence[tuple[Row, Row]]  # candidate's and incumbent's row of each item
+Score = Callable[[Row], float]
+MEASURES = ("parsed", "valid", "tool_ok", "name_f1", "value_f1", "ast_ok")
+_ORDER = {split: place for place, split in enumerate(SPLITS)}
+_NO_CALL_RIGHT = ("no_tool", NOT_OFFERED)
+NOT_RUN = "not run: no call was executed"
+
+
+def call_summary(rows: Sequence[Row], candidate: str, incumbent: str = BASELINE) -> dict[str, Any]:
+    """Figures of both models over their common items (keys: see the modules that read them).
+
+    n, servers, tools, chance and the measures at the top are those of the gate's cell: requests for
+    servers never trained on, fewest candidates, both sorts of distractors.
+    Raises NothingToEvaluate.
+    """
+    every, failures = _paired(rows, candidate, incumbent)
+    if not every:
+        raise NothingToEvaluate(
+            f"caller {candidate[:12]}: no item that {incumbent[:24]} answered too"
+            f" (without an answer: {failures or 'none'}); evaluate both on the same items"
+        )
+    plain = [two for two in every if is_plain(two[0])]
+    head = [two for two in plain if _is_head(two[0], _least(plain))]
+    measured = {name: _figures(head, _of(name)) for name in MEASURES}
+    without = [two for two in every if _is_irrelevance(two[0])]
+    gone = [two for two in every if two[0]["phantom"]]
+    of_gone = _figures(gone, is_phantom_call)
+    return {
+        "candidate": candidate,
+        "incumbent": incumbent,
+        "items": len(every),
+        "n": len(head),
+        "servers": len({ours["server_id"] for ours, _ in head}),
+        "tools": len(set(_groups(head))),
+        "chance": _chance(head),
+        "training_set": every[0][0]["training_set"],
+        **measured,
+        "gain": measured["ast_ok"]["gain"],
+        "cells": _cells(plain),
+        "irrelevance": _irrelevance(without),
+        "invariance": _invariance(every),
+        "phantom": {"all": of_gone} | {k: _figures(_where(gone, phantom=k), is_phantom_call)
+                                       for k in PHANTOMS},
+        "mcp_bench": _mcp_bench(plain),
+        "errors": _errors(ours for ours, _ in every),
+        "failures": failures,
+        "cost": {name: _cost([two[i] for two in every])
+                 for i, name in enumerate(("candidate", "incumbent"))},
+        "signature": signature([ours for ours, _ in plain]).as_dict(),
+        "gate": {
+            "gain": measured["ast_ok"]["gain"],
+            "irrelevance": _figures(without, _of("ast_ok"))["gain"],
+            "phantom": of_gone["gain"],
+            "phantom_rate": of_gone["candidate"],
+        },
+    }  # fmt: skip
+
+
+def is_plain(row: Row) -> bool:
+    """An item where a call is right and nothing was changed."""
+    untouched = row["perturbation"] == UNPERTURBED and not row["phantom"]
+    return untouched and row["task"] not in _NO_CALL_RIGHT
+
+
+def is_phantom_call(row: Row) -> float:
+    """Whether a call names a tool that is not offered."""
+    return float(row["known_calls"] < row["calls"])
+
+
+def _is_irrelevance(row: Row) -> bool:
+    return row["task"] in _NO_CALL_RIGHT and not row["phantom"]
+
+
+def _least(plain: Both) -> int:
+    return min((ours["candidates"] for ours, _ in plain), default=0)
+
+
+def _is_head(row: Row, least: int) -> bool:
+    small = row["candidates"] == least and row["distractors"] != "pool"
+    return small and row["split"] == UNSEEN_SERVER
+
+
+def _paired(
+    rows: Iterable[Row], candidate: str, incumbent: str
+) -> tuple[list[tuple[Row, Row]], dict[str, dict[str, int]]]:
+    held: dict[str, dict[str, Row]] = {candidate: {}, incumbent: {}}
+    for row in rows:
+        # Rows of an older version of the table have no items.
+        if row["model"] in held and row.get("item_id"):
+            held[row["model"]][row["item_id"]] = row
+    ours, theirs = held[candidate], held[incumbent]
+    items = sorted(ours.keys() & theirs.keys())
+    failures = {
+        name: dict(Counter(str(row["error_kind"]) for row in of.values() if row["failed"]))
+        for name, of in (("candidate", ours), ("incumbent", theirs))
+    }
+    both = [(ours[item], theirs[item]) for item in items]
+    answered = [two for two in both if not two[0]["failed"] and not two[1]["failed"]]
+    return answered, {name: counts for name, counts in failures.items() if counts}
+
+
+def _figures(both: Both, score: Score) -> dict[str, dict[str, float | int]]:
+    groups = _groups(both)
+    a, b = ([score(two[i]) for two in both] for i in (0, 1))
+    return {
+        "candidate": bootstrap(a, groups).as_dict(),
+        "incumbent": bootstrap(b, groups).as_dict(),
+        "gain": paired(a, b, groups).as_dict(),
+    }
+
+
+def _groups(both: Both) -> list[str]:
+    return [str(ours["text_digest"]) for ours, _ in both]
+
+
+def _of(name: str) -> Score:
+    return lambda row: float(row[name])
+
+
+def _where(both: Both, **wanted: Any) -> list[tuple[Row, Row]]:
+    return [two for two in both if all(two[0][name] == held for name, held in wanted.items())]
+
+
+def _chance(both: Both) -> float:
+    """The share of right tools that a blind choice among what is offered makes."""
+    if not both:
+        return 0.0
+    return round(sum(1 / max(ours["offered"], 1) for ours, _ in both) / len(both), 4)
+
+
+def _cells(plain: Both) -> list[dict[str, Any]]:
+    names = ("split", "candidates", "distractors")
+    keys = {tuple(ours[name] for name in names) for ours, _ in plain}
+    out = []
+    for key in sorted(keys, key=lambda key: (_ORDER.get(key[0], len(_ORDER)), *key)):
+        wanted = dict(zip(names, key, strict=True))
+        both = _where(plain, **wanted)
+        out.append(
+            {
+                **wanted,
+                "n": len(both),
+                "servers": len({ours["server_id"] for ours, _ in both}),
+                "tools": len(set(_groups(both))),
+                "chance": _chance(both),
+                "offered": _mean(ours["offered"] for ours, _ in both),
+                "shown": _mean(ours["shown"] for ours, _ in both),
+                **{name: _figures(both, _of(name)) for name in MEASURES},
+            }
+        )
+    return out
+
+
+def _irrelevance(both: Both) -> dict[str, Any]:
+    kinds = {kind: _figures(_where(both, task=kind), _of("ast_ok")) for kind in _NO_CALL_RIGHT}
+    return {"all": _figures(both, _of("ast_ok")), **kinds}
+
+
+def _invariance(every: Both) -> list[dict[str, Any]]:
+    """Drops against the same items unchanged, paired within each model."""
+    plain = {_place(ours): (ours, theirs) for ours, theirs in every if is_plain(ours)}
+    out = []
+    for kind in PERTURBATIONS:
+        changed = [two for two in _where(every, perturbation=kind) if _place(two[0]) in plain]
+        groups = _groups(changed)
+        for measure in ("ast_ok", "tool_ok"):
+            score = _of(measure)
+            drops = [
+                paired(
+                    [score(plain[_place(two[0])][i]) for two in changed],
+                    [score(two[i]) for two in changed],
+                    groups,
+                ).as_dict()
+                for i in (0, 1)
+            ]
+            told = {"perturbation": kind, "measure": measure, "n": len(changed)}
+            out.append({**told, "drop_candidate": drops[0], "drop_incumbent": drops[1]})
+    return out
+
+
+def _place(row: Row) -> tuple[Any, ...]:
+    names = ("pair_id", "split", "candidates", "distractors", "seed")
+    return tuple(row[name] for name in names)
+
+
+def _mcp_bench(plain: Both) -> dict[str, Any]:
+    """MCP-Bench's rules, per item and averaged; an item without any call counts 0 (theirs: left
+    out)."""
+    rates: dict[str, Score] = {
+        "valid_tool_name_rate": lambda row: _ratio(row["known_calls"], row["calls"]),
+        "input_schema_compliance": lambda row: _ratio(row["valid_calls"], row["known_calls"]),
+    }
+    return {
+        **{name: _figures(plain, score) for name, score in rates.items()},
+        "execution_success_rate": NOT_RUN,
+    }
+
+
+def _ratio(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0
+
+
+def _errors(rows: Iterable[Row]) -> dict[str, int]:
+    kinds = Counter(str(row["error_kind"]) for row in rows if not row["ast_ok"])
+    return dict(kinds.most_common())
+
+
+def _cost(rows: Sequence[Row]) -> dict[str, float | int]:
+    """Means per item."""
+    names = ("prompt_tokens", "completion_tokens", "seconds", "usd")
+    return {"n": len(rows)} | {
+        name: _mean(held for row in rows if (held := row.get(name)) is not None) for name in names
+    }
+
+
+def _mean(values: Iterable[float]) -> float:
+    listed = list(values)
+    return round(sum(listed) / len(listed), 6) if listed else 0.0

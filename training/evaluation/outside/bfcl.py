@@ -1,0 +1,167 @@
+"""Callers on data of others: BFCL-format folders, by BFCL's rules and by ours.
+
+    questions -> any predictor -> both verdicts -> per category, all beside the uncontaminated part
+
+What belongs here: rows and the summary. What does not: questions as ours (`outside_items.py`), what
+contaminated means (`contamination.py`).
+
+An answer that never came (an endpoint's fault) is in no rate and counted. Rates are over items;
+BFCL's leaderboard averages categories, so its figures are not these.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from assets.contracts.match.bfcl.data import BfclItem, read_bfcl
+from assets.contracts.match.bfcl.verdict import bfcl_match
+from training.evaluation.metrics import paired
+from training.evaluation.outside.contamination import Bounds, beside
+from training.evaluation.outside.contamination_kept import Embed, against_training
+from training.evaluation.outside.items import asked_of, our_match, request_of
+from training.evaluation.predictors.interface import Answered, Predictor
+from training.evaluation.retriever import NothingToEvaluate
+from training.evaluation.saved import OUTSIDE, keep
+from warehouse.progress import Progress, Silent
+from warehouse.store import Warehouse
+
+Row = dict[str, Any]
+RULES = {
+    "bfcl": "BFCL's checker reproduced (bfcl_compat): its normalised strings, its types",
+    "ours": "AST match through the schema, any allowed value, calls in any order; Python and"
+    " relevance categories only (Java and JavaScript values are source text)",
+    "relevance": "irrelevance categories: right is no call; relevance: any call",
+}
+
+
+@dataclass(frozen=True)
+class OutsidePlan:
+    """per_category: items, the first of each; None: all. bounds: of contamination."""
+
+    per_category: int | None = None
+    categories: tuple[str, ...] | None = None
+    bounds: Bounds = field(default_factory=Bounds)
+
+
+def outside_evaluation(
+    warehouse: Warehouse,
+    folder: Path,
+    predictors: Sequence[Predictor],
+    embed: Embed | None = None,
+    plan: OutsidePlan | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Every predictor on a BFCL-format folder: {"set", "contamination", "models": [summary],
+    "rules", "skipped", "rows"}; each is paired with the last, the baseline as a rule. Kept under
+    `<home>/evaluations` by model. Raises UnreadableInput, NothingToEvaluate."""
+    plan, told = plan or OutsidePlan(), progress or Silent()
+    skipped: list[str] = []
+    items = _chosen(read_bfcl(folder, skipped), plan, folder)
+    name = f"BFCL-format {folder.name}"
+    texts = [request_of(item) for item in items]
+    held = against_training(warehouse, texts, name, plan.bounds, embed)
+    clean = dict(zip([item.id for item in items], held.found.clean, strict=True))
+    rows: list[Row] = []
+    asked = [asked_of(item) for item in items]
+    for predictor in predictors:
+        stage = f"asking {predictor.label[:40]}"
+        answers = predictor.predict(asked, lambda done, of, at=stage: told.update(at, done, of))
+        rows += [
+            outside_row(item, answer, predictor.label, clean[item.id])
+            for item, answer in zip(items, answers, strict=True)
+        ]
+    models = [
+        outside_summary(rows, predictor.label, predictors[-1].label) for predictor in predictors
+    ]
+    common = {"set": name, "contamination": held.summary, "skipped": skipped, "rules": RULES}
+    for model in models:
+        keep(warehouse.home, OUTSIDE, f"{name}: {model['model']}", {**common, **model})
+    return {**common, "models": models, "rows": rows}
+
+
+def outside_row(item: BfclItem, answer: Answered, model: str, clean: bool) -> Row:
+    """One item's verdicts."""
+    theirs = bfcl_match(
+        item.functions, item.truth, answer.calls, language=item.language, category=item.category
+    )
+    ours, kind = (None, None)
+    if item.language == "python":
+        ours, kind = our_match(item, answer.calls)
+    return {
+        "model": model,
+        "item_id": item.id,
+        "category": item.category,
+        "calls": json.dumps(answer.calls, ensure_ascii=False, default=str),
+        "kind": answer.kind,
+        "bfcl": theirs.match,
+        "bfcl_error": theirs.error_kind,
+        "ours": ours,
+        "ours_error": kind,
+        "clean": clean,
+        "failed": answer.error is not None,
+        "error": answer.error,
+        "prompt_tokens": answer.prompt_tokens,
+        "completion_tokens": answer.completion_tokens,
+        "usd": answer.usd,
+    }
+
+
+def outside_summary(rows: Sequence[Row], model: str, against: str) -> dict[str, Any]:
+    """JSON of one model: figures by BFCL's rules and by ours, each over all items and over the
+    clean ones, per category and in all; the paired difference to `against` on common items."""
+    mine = [row for row in rows if row["model"] == model]
+    answered = [row for row in mine if not row["failed"]]
+    theirs = {r["item_id"]: r for r in rows if r["model"] == against and not r["failed"]}
+    common = [(row, theirs[row["item_id"]]) for row in answered if row["item_id"] in theirs]
+    categories = dict.fromkeys(row["category"] for row in answered)
+    return {
+        "model": model,
+        "n": len(answered),
+        "failures": dict(Counter(str(row["error"]) for row in mine if row["failed"])),
+        **_both(answered),
+        "categories": {
+            name: _both([row for row in answered if row["category"] == name]) for name in categories
+        },
+        "errors": dict(Counter(str(r["bfcl_error"]) for r in answered if not r["bfcl"])),
+        "against": against,
+        "difference": paired(
+            [float(ours["bfcl"]) for ours, _ in common],
+            [float(other["bfcl"]) for _, other in common],
+            [ours["item_id"] for ours, _ in common],
+        ).as_dict(),
+        "prompt_tokens": sum(row["prompt_tokens"] for row in answered),
+        "completion_tokens": sum(row["completion_tokens"] for row in answered),
+        "usd": round(sum(row["usd"] for row in answered), 6),
+    }
+
+
+def _both(rows: Sequence[Row]) -> dict[str, Any]:
+    return {name: _figures([row for row in rows if row[name] is not None], name)
+            for name in ("bfcl", "ours")}  # fmt: skip
+
+
+def _figures(rows: Sequence[Row], name: str) -> dict[str, Any]:
+    values = [float(row[name]) for row in rows]
+    return beside(values, [row["item_id"] for row in rows], [row["clean"] for row in rows])
+
+
+def _chosen(items: Sequence[BfclItem], plan: OutsidePlan, folder: Path) -> list[BfclItem]:
+    held: Counter[str] = Counter()
+    known = sorted({item.category for item in items})
+    unknown = sorted(set(plan.categories or ()) - set(known))
+    if unknown:
+        raise NothingToEvaluate(
+            f"{folder}: found no category {unknown[0]!r}; expected one of {', '.join(known)}"
+        )
+    out = []
+    for item in items:
+        if plan.categories is None or item.category in plan.categories:
+            held[item.category] += 1
+            if plan.per_category is None or held[item.category] <= plan.per_category:
+                out.append(item)
+    if not out:
+        raise NothingToEvaluate(f"{folder}: found no question in {', '.join(known) or 'its files'}")
+    return out

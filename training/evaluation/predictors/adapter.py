@@ -1,0 +1,209 @@
+"""A local model: a trained caller by its name, an adapter's folder, or a folder with a whole model.
+
+What belongs here: finding and loading it once, prompts that fit its context, greedy answers. What
+does not: loading itself (`training/caller/bases.py`), templates (`render.py`), reading (`answers.py`).
+"""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from training.caller.bases import base_of, load_adapter, load_base, load_caller
+from training.caller.generation import generate
+from training.caller.tiny.base import DESCRIPTION_WORDS, TINY
+from training.evaluation.predictors.interface import (
+    Answered,
+    Asked,
+    CannotPredict,
+    OnDone,
+    PredictorKind,
+    answered,
+    unanswered,
+)
+from training.prompts.render import Parts, Rendered, fit
+from training.prompts.templates import BadTemplate, with_pad_token
+from training.runtime.device import pick_device
+from training.runtime.model_store import CARD, TrainingFailed, card
+
+TOO_LONG = "too_long"  # not even the right tools fit the model's context
+_MOST_CONTEXT = 8192
+_PART = 128  # prompts between two words of progress
+
+
+class AdapterPredictor:
+    """`model`: a name under `<home>/models`, or a folder. Loads at the first question.
+
+    `max_new`: tokens an answer may have; None: 96 for the tiny base, 512 otherwise.
+    """
+
+    kind: PredictorKind = "adapter"
+
+    def __init__(
+        self,
+        home: Path,
+        model: str | Path,
+        *,
+        device: str = "auto",
+        batch: int = 16,
+        max_new: int | None = None,
+    ) -> None:
+        self._home, self._model = home, model
+        self.label = str(model) if isinstance(model, str) else f"folder:{model}"
+        self._device, self._batch, self._max_new = device, batch, max_new
+        self._loaded: tuple[Any, Any, dict[str, Any]] | None = None
+
+    def load(self) -> None:
+        """Loads it now. Raises CannotPredict, one line: what is missing or does not fit, and the
+        mend."""
+        if self._loaded is not None:
+            return
+        try:
+            device = pick_device(self._device)
+            if isinstance(self._model, Path):
+                model, tokenizer, made = _of_folder(self._home, self._model, device)
+            else:
+                model, tokenizer, made = load_caller(self._home, self._model, device)
+            with_pad_token(tokenizer)
+        except (TrainingFailed, BadTemplate) as error:
+            raise CannotPredict(" ".join(str(error).split())) from error
+        self._loaded = model.eval(), tokenizer, _limits(made, model, self._max_new)
+
+    def predict(self, asked: Sequence[Asked], on_done: OnDone | None = None) -> list[Answered]:
+        self.load()
+        assert self._loaded is not None
+        _, tokenizer, limits = self._loaded
+        prompts = [_prompt(tokenizer, one, limits) for one in asked]
+        out = [unanswered(TOO_LONG, shown=0)] * len(asked)
+        # Alike long together: a batch is as long as its longest.
+        order = sorted(
+            (at for at, made in enumerate(prompts) if made is not None),
+            key=lambda at: _length(prompts[at]),
+        )
+        for start in range(0, len(order), _PART):
+            places = order[start : start + _PART]
+            part = [made for at in places if (made := prompts[at]) is not None]
+            for at, answer in zip(places, self._part(part), strict=True):
+                out[at] = answer
+            if on_done:
+                on_done(min(start + _PART, len(order)), len(order))
+        return out
+
+    def _part(self, prompts: Sequence[Rendered]) -> list[Answered]:
+        assert self._loaded is not None
+        tokenizer = self._loaded[1]
+        began = time.perf_counter()
+        texts = self._generated([made.prompt for made in prompts])
+        took = (time.perf_counter() - began) / max(len(prompts), 1)
+        return [
+            answered(
+                text,
+                prompt_tokens=made.tokens,
+                completion_tokens=len(tokenizer(text, add_special_tokens=False)["input_ids"]),
+                seconds=took,
+                shown=len(made.shown),
+            )
+            for made, text in zip(prompts, texts, strict=True)
+        ]
+
+    def _generated(self, prompts: Sequence[str]) -> list[str]:
+        """Greedy answers; where memory runs out, with half the batch."""
+        assert self._loaded is not None
+        model, tokenizer, limits = self._loaded
+        while True:
+            try:
+                return generate(
+                    model, tokenizer, prompts, max_new=limits["max_new"], batch=self._batch
+                )
+            except RuntimeError as error:
+                if not _out_of_memory(error):
+                    raise
+                if self._batch == 1:
+                    raise CannotPredict(
+                        f"{self.label[:60]}: out of memory with one prompt of"
+                        f" {limits['context']} tokens; use a device with more memory, or fewer"
+                        " candidates"
+                    ) from error
+            self._batch = max(1, self._batch // 2)
+
+
+def resolve(home: Path, text: str) -> str | Path:
+    """The model a user names: a folder, a name under `<home>/models`, or its unique beginning.
+    Raises CannotPredict naming what is there."""
+    if Path(text).is_dir():
+        return Path(text)
+    named = sorted(
+        path.parent.name
+        for path in (home / "models").glob(f"*/{CARD}")
+        if (card(home, path.parent.name) or {}).get("role") == "caller"
+    )
+    fit_it = [name for name in named if text and name.startswith(text)]
+    if len(fit_it) == 1:
+        return fit_it[0]
+    found = f"{len(fit_it)} of {len(named)} callers in {home / 'models'} begin so"
+    known = ", ".join(name[:12] for name in named[:5]) or "none"
+    raise CannotPredict(
+        f"model {text[:80]!r}: no such folder, and {found}; expected a folder, a caller's name"
+        f" (known: {known}), baseline, router or endpoint:ROLE_or_MODEL"
+    )
+
+
+def _of_folder(home: Path, folder: Path, device: str) -> tuple[Any, Any, dict[str, Any]]:
+    path = folder / CARD
+    try:
+        made = json.loads(path.read_bytes()) if path.exists() else {}
+    except ValueError as error:
+        raise TrainingFailed(
+            f"{path} is no JSON ({error}); copy the model's folder again"
+        ) from None
+    if (folder / "adapter_config.json").exists() or made.get("role") == "caller":
+        base = _base(home, folder, made) if made.get("base") else None
+        model, tokenizer = load_adapter(folder, base, device, made or None)
+        return model, tokenizer, made
+    if not (folder / "config.json").exists():
+        held = ", ".join(sorted(path.name for path in folder.iterdir())[:5]) or "nothing"
+        raise TrainingFailed(
+            f"{folder} holds no model (found {held}); expected adapter_config.json with"
+            " adapter_model.safetensors, or config.json with a causal model and its tokenizer"
+        )
+    model, tokenizer = load_base(str(folder), device)
+    return model, tokenizer, made
+
+
+def _base(home: Path, folder: Path, made: Mapping[str, Any]) -> str:
+    """A card's base: the tiny one stands beside its adapter, or in the home."""
+    beside = folder.parent / str(made.get("base_name"))
+    here = made["base"] == TINY and beside.is_dir()
+    return str(beside) if here else base_of(home, made)
+
+
+def _limits(made: Mapping[str, Any], model: Any, max_new: int | None) -> dict[str, Any]:
+    settings = made.get("settings") or {}
+    small = made.get("base") == TINY
+    room = int(getattr(model.config, "max_position_embeddings", 0) or _MOST_CONTEXT)
+    words = settings.get("words", DESCRIPTION_WORDS if small else None)
+    new = max_new or (96 if small else 512)
+    context = min(int(settings.get("context") or _MOST_CONTEXT), room)
+    return {"words": words, "context": max(context - new, context // 2), "max_new": new}
+
+
+def _prompt(tokenizer: Any, asked: Asked, limits: Mapping[str, Any]) -> Rendered | None:
+    parts = Parts(asked.instruction, None, asked.keep)
+    try:
+        return fit(
+            tokenizer, parts, asked.tools, limits["context"],
+            words=limits["words"], examples=asked.examples,
+        )  # fmt: skip
+    except BadTemplate as error:
+        raise CannotPredict(" ".join(str(error).split())) from error
+
+
+def _length(made: Rendered | None) -> int:
+    return made.tokens if made else 0
+
+
+def _out_of_memory(error: RuntimeError) -> bool:
+    import torch
+
+    return isinstance(error, torch.cuda.OutOfMemoryError) or "out of memory" in str(error)

@@ -1,0 +1,29 @@
+"""The baseline: BM25 picks a tool, slots are copied from the request. No model, one call always.
+
+What belongs here: `slots.baseline_call` as a predictor. What does not: the rules (`slots.py`).
+"""
+
+import time
+from collections.abc import Sequence
+
+from training.evaluation.caller.table import BASELINE
+from training.evaluation.predictors.interface import Answered, Asked, OnDone, PredictorKind
+from training.evaluation.predictors.slot_copy import baseline_call
+
+
+class BaselinePredictor:
+    """What every caller is set beside."""
+
+    label = BASELINE
+    kind: PredictorKind = "baseline"
+
+    def predict(self, asked: Sequence[Asked], on_done: OnDone | None = None) -> list[Answered]:
+        out = []
+        for one in asked:
+            began = time.perf_counter()
+            calls = [baseline_call(one.tools, one.instruction)] if one.tools else []
+            took = time.perf_counter() - began
+            out.append(Answered(calls, "call" if calls else "no_call", seconds=took))
+            if on_done:
+                on_done(len(out), len(asked))
+        return out

@@ -1,0 +1,123 @@
+"""A model behind an OpenAI-compatible endpoint, asked to call tools.
+
+What belongs here: its prompt, the names and schemas it is offered, reading its tool calls. What
+does not: the ledger, retries and budgets (`warehouse/llm/chat.py`), scoring (`score.py`).
+
+Every answer is in the ledger under its whole question: an evaluation that was killed, or is asked
+for twice, pays for nothing again. A request without an answer is an `error`, not a wrong answer.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from training.evaluation.predictors.interface import (
+    Answered,
+    Asked,
+    CannotPredict,
+    OnDone,
+    PredictorKind,
+    unanswered,
+)
+from training.prompts.parse_calls import call_of, parse_calls
+from training.prompts.render import NO_CALL, SYSTEM, tool_schema
+from warehouse.ledger.ledger import BudgetExceeded, Ledger
+from warehouse.llm.chat import Chat, Turn, wire_names
+from warehouse.llm.client import LLMError
+
+if TYPE_CHECKING:
+    from warehouse.llm.endpoint import Endpoint
+    from warehouse.llm.roles import Role
+
+STAGE = "evaluate:caller"
+
+
+class EndpointPredictor:
+    """One role's model. Raises CannotPredict where the role has none."""
+
+    kind: PredictorKind = "endpoint"
+
+    def __init__(
+        self, role: "Role", ledger: Ledger, *, seed: int = 0, endpoint: "Endpoint | None" = None
+    ) -> None:
+        self.label = f"endpoint:{role.model}"
+        self._role, self._ledger, self._seed, self._endpoint = role, ledger, seed, endpoint
+        self._chat()
+
+    def _chat(self) -> Chat:
+        try:
+            return Chat(self._role, self._ledger, stage=STAGE, endpoint=self._endpoint)
+        except LLMError as error:
+            raise CannotPredict(str(error)) from error
+
+    def predict(self, asked: Sequence[Asked], on_done: OnDone | None = None) -> list[Answered]:
+        """Asks for all at once, as many together as the role allows."""
+        return asyncio.run(self._all(asked, on_done))
+
+    async def _all(self, asked: Sequence[Asked], on_done: OnDone | None) -> list[Answered]:
+        chat, done = self._chat(), 0
+        at_once = asyncio.Semaphore(self._role.concurrency)
+
+        async def one(question: Asked) -> Answered:
+            nonlocal done
+            async with at_once:
+                answer = await self._one(chat, question)
+            done += 1
+            if on_done:
+                on_done(done, len(asked))
+            return answer
+
+        try:
+            return list(await asyncio.gather(*(one(question) for question in asked)))
+        finally:
+            await chat.aclose()
+
+    async def _one(self, chat: Chat, asked: Asked) -> Answered:
+        names = wire_names([tool["name"] for tool in asked.tools])
+        tools = [_offered(tool, names) for tool in asked.tools]
+        began = time.perf_counter()
+        try:
+            turn = await chat.say(messages(asked), tools, seed=self._seed)
+        except BudgetExceeded:
+            return unanswered("budget_exceeded")
+        except LLMError as error:
+            return unanswered(error.kind)
+        took = None if turn.cached else time.perf_counter() - began
+        return _read(turn, {wire: name for name, wire in names.items()}, took)
+
+
+def messages(asked: Asked) -> list[dict[str, str]]:
+    """Examples stand in the system message: endpoints refuse calls that no tool answered."""
+    system = f"{SYSTEM} If no tool fits, answer: {NO_CALL}"
+    for instruction, calls in asked.examples:
+        told = json.dumps(list(calls), ensure_ascii=False) if calls else NO_CALL
+        system += f"\n\nAn earlier request: {instruction}\nIts answer: {told}"
+    return [
+        {"role": "system", "content": system},
+        {"role": "user", "content": asked.instruction},
+    ]
+
+
+def _offered(tool: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    made = tool_schema(tool)
+    return {**made, "function": {**made["function"], "name": names[str(tool["name"])]}}
+
+
+def _read(turn: Turn, names: Mapping[str, str], seconds: float | None) -> Answered:
+    """Its tool calls under the tools' own names; what a model wrote as text where it made none."""
+    spent: dict[str, Any] = {
+        "prompt_tokens": turn.prompt_tokens,
+        "completion_tokens": turn.completion_tokens,
+        "seconds": seconds,
+        "usd": turn.usd,
+    }
+    if not turn.calls:
+        read = parse_calls(turn.text)
+        calls = [{**c, "name": names.get(c["name"], c["name"])} for c in read.calls]
+        return Answered(calls, read.kind, turn.text, **spent)
+    made = [call_of(names.get(name, name), arguments) for name, arguments in turn.calls]
+    calls = [call for call in made if call and isinstance(call["arguments"], Mapping)]
+    kind = "call" if calls else "invalid_json"
+    return Answered(calls, kind, json.dumps(turn.calls), **spent)

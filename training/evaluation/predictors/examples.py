@@ -1,0 +1,116 @@
+"""Retrieval-augmented prompting: accepted train pairs like the request, shown before it.
+
+What belongs here: which pairs may stand before which request, and the nearest of them. What does
+not: their place in a prompt (`training/prompts/render.py`), how much of it they may take (`render.fit`).
+
+The rule. A pair is shown only if it is of the train split and
+- is not the request's own pair, nor has the same words;
+- is of another server, where the request's split is an unseen one (server, tool or time);
+- is no near-duplicate of the request (cosine below `too_near`), so that no answer is copied from
+  the same question;
+- does not make the very call that is right here, where that call has arguments.
+The last two use what only the test knows; they can make the measured gain smaller, never larger.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from training.evaluation.outside.contamination import words
+
+Row = Mapping[str, Any]
+Embed = Callable[[Sequence[str]], np.ndarray]
+Example = tuple[str, list[dict[str, Any]]]
+RULE = (
+    "similar accepted train pairs, the nearest by cosine of the base embedder; never the request's"
+    " own pair or words, never its server where the split is unseen, never a pair at a cosine of"
+    " {too_near:g} or more, never one with the same call"
+)
+_SEEN = ("train", "seen_tool")
+_BLOCK = 1024
+
+
+@dataclass(frozen=True)
+class ExamplePolicy:
+    """too_near: cosine at which two requests are one. per_tool: of one tool in a prompt."""
+
+    too_near: float = 0.95
+    per_tool: int = 2
+
+    def told(self) -> str:
+        return RULE.format(too_near=self.too_near)
+
+
+def similar(
+    rows: Sequence[Row],
+    train_rows: Sequence[Row],
+    embed: Embed,
+    n: int,
+    policy: ExamplePolicy | None = None,
+) -> list[tuple[Example, ...]]:
+    """For each row up to `n` (instruction, calls) of train pairs, the nearest last: next to the
+    request it stands where models read it best. Rows are those of TRAINING_SET; `embed` returns
+    unit vectors. Rows of `train_rows` that are of no train split are passed over."""
+    policy = policy or ExamplePolicy()
+    known = [_Known(row) for row in train_rows if row["split"] == "train"]
+    if n < 1 or not known or not rows:
+        return [() for _ in rows]
+    ours = embed([one.instruction for one in known])
+    out: list[tuple[Example, ...]] = []
+    for start in range(0, len(rows), _BLOCK):
+        part = rows[start : start + _BLOCK]
+        scores = embed([row["instruction"] for row in part]) @ ours.T
+        for row, near in zip(part, scores, strict=True):
+            chosen = list(_chosen(_Known(row), known, near, n, policy))
+            out.append(tuple((one.instruction, one.calls) for one in reversed(chosen)))
+    return out
+
+
+class _Known:
+    """What of a row decides whether it may be shown."""
+
+    def __init__(self, row: Row) -> None:
+        self.pair_id, self.server_id, self.tool = row["pair_id"], row["server_id"], row["tool"]
+        self.instruction: str = row["instruction"]
+        self.unseen = row["split"] not in _SEEN
+        self.calls = _calls(row)
+        self.said = tuple(words(self.instruction))
+        given = any(call["arguments"] for call in self.calls)
+        self.answer = json.dumps(self.calls, sort_keys=True) if given else None
+
+
+def _chosen(
+    row: _Known, known: Sequence[_Known], near: np.ndarray, n: int, policy: ExamplePolicy
+) -> Iterator[_Known]:
+    """The nearest that may be shown, the nearest first; no text twice."""
+    said, of_tool = {row.said}, {}
+    for place in np.argsort(-near, kind="stable"):
+        one = known[place]
+        tool = (one.server_id, one.tool)
+        if float(near[place]) >= policy.too_near or one.said in said or not _allowed(row, one):
+            continue
+        if of_tool.get(tool, 0) >= policy.per_tool:
+            continue
+        said.add(one.said)
+        of_tool[tool] = of_tool.get(tool, 0) + 1
+        yield one
+        if len(said) > n:
+            return
+
+
+def _allowed(row: _Known, one: _Known) -> bool:
+    if one.pair_id == row.pair_id or (row.unseen and one.server_id == row.server_id):
+        return False
+    return row.answer is None or one.answer != row.answer
+
+
+def _calls(row: Row) -> list[dict[str, Any]]:
+    """The golden calls of a row, as a prompt shows them; none where no call is right."""
+    held = json.loads(row["calls"]) if row.get("calls") is not None else None
+    if held is None:
+        given = row.get("arguments")
+        held = [{"name": row["tool"], "arguments": json.loads(given)}] if given else []
+    return [{"name": call["name"], "arguments": call["arguments"]} for call in held]

@@ -1,0 +1,214 @@
+"""Measuring a retriever: the rank of the right tool for instructions that were never trained on.
+
+What belongs here: ranking by base and candidates over one pool, per-item rows, their summary. What
+does not: statistics (`metrics.py`), gates (`gate.py`), the caller (`evaluation/`).
+
+A rank is strict: the one right text counts, and a twin of it before it counts against the model.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from assets.synthesis.common.tables import ONE_CALL
+from assets.vectors.embed import BASE, BadAdapter, MiniLM
+from assets.vectors.encoders.bases import base_digest
+from assets.vectors.encoders.embedder import BadEmbedder
+from assets.vectors.index import embed_texts, text_digest
+from training.evaluation.metrics import Figure, bootstrap, paired
+from training.runtime.model_store import card, model_folder
+from training.sets.split import TEST, TRAIN, UNSEEN_SERVER
+from warehouse.storage.lance import LanceStore
+from warehouse.storage.tables import TableSpec
+
+Row = Mapping[str, Any]
+Encode = Callable[[Sequence[str], bool], np.ndarray]
+BASE_LABEL = "base"
+RECALL_AT = (1, 5, 10)
+
+RETRIEVER_EVALUATION = TableSpec(
+    name="retriever_evaluation",
+    key=("model", "pair_id"),
+    columns={
+        "model": pl.String,  # "base" or the digest that names an adapter
+        "pair_id": pl.String,
+        "server_id": pl.String,
+        "tool": pl.String,
+        "kind": pl.String,
+        "text_digest": pl.String,
+        "rank": pl.Int64,  # 1 is best; a tie counts against the model
+        "pool": pl.Int64,  # distinct tool texts ranked
+        "training_set": pl.String,
+        "split": pl.String,  # one of TEST_SPLITS; null in older rows, which are of unseen servers
+    },
+    schema_version=2,
+)
+
+# What a rank is worth, by measure. One text is right, so the best DCG is 1.
+MEASURES: dict[str, Callable[[int], float]] = {
+    **{f"recall_at_{k}": lambda rank, k=k: float(rank <= k) for k in RECALL_AT},
+    "ndcg_at_10": lambda rank: 1 / math.log2(1 + rank) if rank <= 10 else 0.0,
+    "mrr": lambda rank: 1 / rank,
+}
+
+
+class NothingToEvaluate(ValueError):
+    """No test rows, or none whose tool is in the pool."""
+
+
+def retriever_of(home: Path, name: str) -> MiniLM:
+    """The encoder of a retriever: the base model, `base@<another>` untrained, or the adapter
+    `<home>/models/<name>`.
+
+    Raises BadAdapter where the adapter was trained on another base than lies here.
+    """
+    if name == BASE_LABEL:
+        return MiniLM()
+    if name.startswith(f"{BASE_LABEL}@"):
+        return MiniLM(base=name.removeprefix(f"{BASE_LABEL}@"))
+    made, folder = card(home, name) or {}, model_folder(home, name)
+    base = str(made.get("base") or BASE)
+    try:
+        found, known = base_digest(base), made.get("base_digest")
+        if known and found != known:
+            raise BadAdapter(
+                f"{folder}: this adapter belongs to another base model: it was trained on {base}"
+                f" with files {known[:16]}, here they are {found[:16]}; put that base back or train"
+                " again"
+            )
+        return MiniLM(folder, base=base)
+    except BadEmbedder as error:
+        raise BadAdapter(f"{folder}: its base cannot be opened: {error}") from error
+
+
+def encoder(home: Path, name: str, store: LanceStore) -> Encode:
+    """`embed(texts, is_query)` of a retriever: tool texts come through the vector store, so that
+    what an evaluation embeds the router's index need not embed again."""
+    embedder = retriever_of(home, name)
+
+    def embed(texts: Sequence[str], is_query: bool) -> np.ndarray:
+        return embedder.embed(texts) if is_query else embed_texts(texts, embedder, store)
+
+    return embed
+
+
+def testable(rows: Sequence[Row]) -> list[Row]:
+    """Held-out rows with a call to one tool: what a retriever can be asked."""
+    return [
+        row
+        for row in rows
+        if row.get("split") != TRAIN and (row.get("task") or ONE_CALL[0]) in ONE_CALL
+    ]
+
+
+def evaluate_retriever(
+    test_rows: Sequence[Row],
+    pool_texts: Sequence[str],
+    models: Mapping[str, Encode],
+    training_set: str,
+) -> list[dict[str, Any]]:
+    """Rows of RETRIEVER_EVALUATION: every test pair with one right tool, ranked by every model.
+
+    `models` maps a label to `embed(texts, is_query)` (see `encoder`). The pool is all tool texts,
+    train servers' included: a router does not know which servers were trained on.
+    Raises NothingToEvaluate.
+    """
+    rows = testable(test_rows)
+    pool = sorted({*pool_texts, *(row["positive"] for row in rows)})
+    if not rows or len(pool) < 2:
+        raise NothingToEvaluate(
+            f"retriever evaluation: {len(rows)} test pairs over {len(pool)} tools; expected"
+            " accepted pairs of at least one test server. Deploy more servers"
+        )
+    place = {text: i for i, text in enumerate(pool)}
+    gold = np.array([place[row["positive"]] for row in rows])
+    out: list[dict[str, Any]] = []
+    for label, embed in models.items():
+        queries = embed([row["instruction"] for row in rows], True)
+        ranks = _ranks(queries, embed(pool, False), gold)
+        out += [
+            _item(label, row, int(rank), len(pool), training_set)
+            for row, rank in zip(rows, ranks, strict=True)
+        ]
+    return out
+
+
+def recall_summary(
+    rows: Sequence[Row], candidate: str, incumbent: str = BASE_LABEL, split: str = UNSEEN_SERVER
+) -> dict[str, Any]:
+    """Recall@1, @5, @10, NDCG@10 and MRR of both models with intervals, and the candidate's paired
+    gain; on unseen servers, which is what decides, and under "splits" on every split there is.
+
+    Items are resampled by tool. Keys: candidate, incumbent, split, n, servers, tools, pool, chance
+    (Recall@1 of a blind choice); per measure {candidate, incumbent}, and gain_at_1/5/10,
+    gain_ndcg_at_10, gain_mrr; each figure {value, low, high, n}.
+    """
+    ours = {row["pair_id"]: row for row in rows if row["model"] == candidate}
+    theirs = {row["pair_id"]: row for row in rows if row["model"] == incumbent}
+    held = sorted({_split(row) for row in ours.values()})
+    if ours.keys() != theirs.keys() or split not in held:
+        raise NothingToEvaluate(
+            f"{candidate[:12]} was ranked on {len(ours)} items and {incumbent[:12]} on"
+            f" {len(theirs)}, of {', '.join(held) or 'no split'}; a paired comparison needs the"
+            f" same items, some of them of {split}"
+        )
+    parts = {
+        name: _compared([item for item in sorted(ours) if _split(ours[item]) == name], ours, theirs)
+        for name in held
+    }
+    both = {"candidate": candidate, "incumbent": incumbent, "split": split}
+    return {**both, **parts[split], "splits": parts}
+
+
+def _compared(
+    items: Sequence[str], ours: Mapping[str, Row], theirs: Mapping[str, Row]
+) -> dict[str, Any]:
+    groups = [ours[item]["text_digest"] for item in items]
+    pool = ours[items[0]]["pool"]
+    out: dict[str, Any] = {
+        "n": len(items),
+        "servers": len({ours[item]["server_id"] for item in items}),
+        "tools": len(set(groups)),
+        "pool": pool,
+        "chance": round(1 / pool, 4),
+    }
+    for name, worth in MEASURES.items():
+        a = [worth(ours[item]["rank"]) for item in items]
+        b = [worth(theirs[item]["rank"]) for item in items]
+        figures: dict[str, Figure] = {
+            "candidate": bootstrap(a, groups),
+            "incumbent": bootstrap(b, groups),
+        }
+        out[name] = {who: figure.as_dict() for who, figure in figures.items()}
+        out[f"gain_{name.removeprefix('recall_')}"] = paired(a, b, groups).as_dict()
+    return out
+
+
+def _ranks(queries: np.ndarray, texts: np.ndarray, gold: np.ndarray) -> np.ndarray:
+    """The place of each query's gold text among all; vectors that are no numbers rank it last."""
+    scores = queries @ texts.T
+    right = scores[np.arange(len(gold)), gold]
+    return scores.shape[1] - (scores < right[:, None]).sum(axis=1)
+
+
+def _split(row: Row) -> str:
+    """Before there were more splits a test row was one of an unseen server."""
+    found = row.get("split")
+    return UNSEEN_SERVER if found in (None, TEST) else str(found)
+
+
+def _item(label: str, row: Row, rank: int, pool: int, training_set: str) -> dict[str, Any]:
+    copied = ("pair_id", "server_id", "tool", "kind")
+    return {
+        **{name: row[name] for name in copied},
+        "model": label,
+        "text_digest": row.get("text_digest") or text_digest(row["positive"]),
+        "rank": rank,
+        "pool": pool,
+        "training_set": training_set,
+        "split": _split(row),
+    }

@@ -1,0 +1,126 @@
+"""The seed's failure signature: the right tool, and a call that is wrong by its types.
+
+What belongs here: saying from rows whether it is there, with the figures. What does not: making
+anybody act on it: it is told beside the figures and blocks nothing.
+
+Slot-filling that copies words knows nothing of types: Tool is high, AST is low, and what is wrong
+with the right tool's arguments is an array that came as a string, an object, a number. `present`
+when Tool is at least MIN_TOOL, AST lies at least MIN_GAP below it beyond the interval, and a
+wrong type is among the mistakes of at least MIN_TYPED of the calls that fail with the right tool,
+or parameters of another type fail oftener than strings do, their 95% intervals apart.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from training.evaluation.metrics import Figure, bootstrap, paired, share
+
+Row = Mapping[str, Any]
+MIN_TOOL, MIN_GAP = 0.5, 0.15
+MIN_TYPED = 0.25
+_LEAST = 5  # parameters of a type before its share says anything
+_WRONG = ("missing", "extra", "wrong_type", "wrong_value")
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Whether the signature is there, in words and figures. by_type: declared type -> {n, wrong,
+    wrong_type} over the parameters of calls with the right tool."""
+
+    present: bool
+    told: str
+    tool: dict[str, float | int]
+    ast: dict[str, float | int]
+    gap: dict[str, float | int]
+    typed: dict[str, float | int]
+    by_type: dict[str, dict[str, int]]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def signature(rows: Sequence[Row]) -> Signature:
+    """The signature over one model's rows of plain items (a call is right, nothing changed)."""
+    groups = [str(row["text_digest"]) for row in rows]
+    tool = [float(row["tool_ok"]) for row in rows]
+    ast = [float(row["ast_ok"]) for row in rows]
+    high, low, gap = bootstrap(tool, groups), bootstrap(ast, groups), paired(tool, ast, groups)
+    failing = [row for row in rows if row["tool_ok"] and not row["ast_ok"]]
+    typed = share(sum(_has_wrong_type(row) for row in failing), len(failing))
+    by_type = _by_type(row for row in rows if row["tool_ok"])
+    worst = _worst(by_type)
+    at_fault = typed.value >= MIN_TYPED or bool(worst)
+    present = high.value >= MIN_TOOL and gap.low >= MIN_GAP and bool(failing) and at_fault
+    told = _told(present, high, low, gap, typed, by_type, worst)
+    four = (high.as_dict(), low.as_dict(), gap.as_dict(), typed.as_dict())
+    return Signature(present, told, *four, by_type=by_type)
+
+
+def _has_wrong_type(row: Row) -> bool:
+    return any(each["verdict"] == "wrong_type" for each in _parameters(row))
+
+
+def _parameters(row: Row) -> list[dict[str, str]]:
+    return json.loads(row.get("parameters") or "[]")
+
+
+def _by_type(rows: Any) -> dict[str, dict[str, int]]:
+    """Parameters that one side left to its default are in no count: nobody wrote them."""
+    seen, wrong, typed = Counter[str](), Counter[str](), Counter[str]()
+    for row in rows:
+        for each in _parameters(row):
+            if each["verdict"] != "default":
+                seen[each["type"]] += 1
+                wrong[each["type"]] += each["verdict"] in _WRONG
+                typed[each["type"]] += each["verdict"] == "wrong_type"
+    return {
+        kind: {"n": n, "wrong": wrong[kind], "wrong_type": typed[kind]}
+        for kind, n in sorted(seen.items())
+    }
+
+
+def _worst(by_type: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Types other than strings that fail oftener than strings beyond both intervals, the worst
+    first."""
+    plain = by_type.get("string")
+    limit = share(plain["wrong"], plain["n"]).high if plain else MIN_TYPED
+    rates = {
+        kind: share(held["wrong"], held["n"])
+        for kind, held in by_type.items()
+        if kind not in ("string", "undeclared") and held["n"] >= _LEAST
+    }
+    bad = [kind for kind, rate in rates.items() if rate.low > limit]
+    return sorted(bad, key=lambda kind: (-rates[kind].value, kind))
+
+
+def _told(
+    present: bool,
+    high: Figure,
+    low: Figure,
+    gap: Figure,
+    typed: Figure,
+    by_type: Mapping[str, Mapping[str, int]],
+    worst: Sequence[str],
+) -> str:
+    if not high.n:
+        return "not measured: no plain item was answered"
+    head = (
+        f"Tool {high.value:.3f}, AST {low.value:.3f}, {gap.value:.3f} [{gap.low:.3f},"
+        f" {gap.high:.3f}] apart, n={high.n}"
+    )
+    if typed.n:
+        head += (
+            f"; {typed.value:.0%} of {typed.n} failing calls with the right tool hold a wrong type"
+        )
+    shown = [*worst, *(kind for kind in by_type if kind not in worst)]
+    kinds = [
+        f"{kind} {by_type[kind]['wrong']}/{by_type[kind]['n']}"
+        for kind in shown
+        if by_type[kind]["wrong"]
+    ]
+    wrong = f"; wrong by declared type: {', '.join(kinds)}" if kinds else ""
+    word = "present" if present else "absent"
+    return f"seed's failure signature {word}: {head}{wrong}"

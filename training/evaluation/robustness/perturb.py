@@ -1,0 +1,212 @@
+"""Schemas that say the same in another way: does a caller read them, or remember them?
+
+What belongs here: the four changes, each made to every offered tool alike (so that the right one
+does not stand out) and to the golden call with it. What does not: words (`paraphrase.py`), which
+items are changed (`items.py`).
+
+    renamed_tool          get_file -> file_get: the words of its name in another order and style
+    renamed_parameters    path -> path_value: all its words stay, so that what a value is compared
+                          by (an id exactly, free text loosely) stays too
+    reordered_parameters  the properties in another order, at every depth
+    paraphrased           descriptions by rules
+
+A changed schema accepts a changed call exactly where the old one accepts the old call. What cannot
+be changed without doubt is left as it is: a tool whose root schema matches parameters by pattern
+or refers into its own properties.
+"""
+
+import hashlib
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assets.contracts.canonical import tool_text
+from training.evaluation.robustness.paraphrase import paraphrase
+from training.evaluation.robustness.schema_walk import has_pattern_names, mapped, renamed_level
+
+Contract = Mapping[str, Any]
+Call = Mapping[str, Any]
+_MOST_NAME = 64  # characters that model APIs take
+_NAME_MARKS = ("run", "do", "use", "call")
+_PARAMETER_MARKS = ("value", "input", "given")
+_IDENTIFIER = re.compile(r"[_\-.]|[a-z][A-Z]")
+
+
+@dataclass(frozen=True)
+class Perturbed:
+    """The tools and the golden calls after a change; `changed` are the new names of the tools that
+    really differ."""
+
+    tools: list[dict[str, Any]]
+    expected: list[dict[str, Any]]
+    changed: frozenset[str]
+
+
+def perturb(
+    kind: str, tools: Sequence[Contract], expected: Sequence[Call], seed: int = 0
+) -> Perturbed:
+    """The same question with its schemas changed. A function of its arguments."""
+    if kind == "renamed_tool":
+        return _with_names(tools, expected, new_names([str(tool["name"]) for tool in tools], seed))
+    made = {str(tool["name"]): _CHANGES[kind](tool, seed) for tool in tools}
+    names = {tool: renames for tool, (_, renames) in made.items()}
+    calls = [
+        {**call, "arguments": _renamed_arguments(call, names.get(str(call["name"]), {}))}
+        for call in expected
+    ]
+    changed = frozenset(
+        str(tool["name"]) for tool in tools if not same_text(tool, made[str(tool["name"])][0])
+    )
+    return Perturbed([contract for contract, _ in made.values()], calls, changed)
+
+
+def rename_one(
+    tools: Sequence[Contract], expected: Sequence[Call], old: str, seed: int = 0
+) -> Perturbed:
+    """Only the tool `old` under another name: as after an update of its server."""
+    names = [str(tool["name"]) for tool in tools]
+    fresh = new_names([old], seed, taken={*names})
+    return _with_names(tools, expected, {**{name: name for name in names}, **fresh})
+
+
+def new_names(
+    names: Sequence[str], seed: int = 0, taken: frozenset[str] | set[str] = frozenset()
+) -> dict[str, str]:
+    """Old name -> new one: the same words, usable by every model API, none old, none twice."""
+    held = {*names, *taken}
+    out: dict[str, str] = {}
+    for name in names:
+        words = tool_text({"name": name}, "name").split() or ["tool"]
+        rng = random.Random(_number(f"{seed}|{name}"))
+        if len(words) > 1:
+            words = [*words[1:], words[0]]
+        else:
+            words = [rng.choice(_NAME_MARKS), *words]
+        fresh = _joined(words, "_" if "_" not in name else "camel")[:_MOST_NAME]
+        number = 2
+        while fresh in held:
+            fresh = f"{_joined(words, '_')[: _MOST_NAME - 4]}_{number}"
+            number += 1
+        held.add(fresh)
+        out[name] = fresh
+    return out
+
+
+def same_text(one: Any, other: Any) -> bool:
+    """Whether two JSON values are written alike, the order of their keys included."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return list(one) == list(other) and all(same_text(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same_text, one, other))
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _with_names(
+    tools: Sequence[Contract], expected: Sequence[Call], names: Mapping[str, str]
+) -> Perturbed:
+    moved = {old: new for old, new in names.items() if old != new and _IDENTIFIER.search(old)}
+    told = _mention(moved)
+    made = []
+    for tool in tools:
+        fresh = {**tool, "name": names[str(tool["name"])]}
+        if isinstance(tool.get("description"), str):
+            fresh["description"] = told(tool["description"])
+        made.append(fresh)
+    calls = [{**call, "name": names.get(str(call["name"]), call["name"])} for call in expected]
+    return Perturbed(made, calls, frozenset(new for old, new in names.items() if old != new))
+
+
+def _rename_parameters(tool: Contract, seed: int) -> tuple[dict[str, Any], dict[str, str]]:
+    schema = tool.get("inputSchema", {})
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping) or not properties or has_pattern_names(schema):
+        return dict(tool), {}
+    held = {str(name) for name in properties}
+    names: dict[str, str] = {}
+    for name in properties:
+        mark = _PARAMETER_MARKS[_number(f"{seed}|{tool['name']}|{name}") % len(_PARAMETER_MARKS)]
+        fresh = f"{name}{mark.capitalize()}" if re.search("[a-z][A-Z]", name) else f"{name}_{mark}"
+        while fresh in held:
+            fresh += "_"
+        held.add(fresh)
+        names[name] = fresh
+    told = _mention({old: new for old, new in names.items() if _IDENTIFIER.search(old)}, names)
+    renamed = mapped(renamed_level(schema, names), lambda held: _described(held, told))
+    made = {**_described(tool, told), "inputSchema": renamed}
+    return made, names
+
+
+def _reorder(tool: Contract, seed: int) -> tuple[dict[str, Any], dict[str, str]]:
+    def shuffled(schema: Mapping[str, Any]) -> dict[str, Any]:
+        properties = schema.get("properties")
+        if not isinstance(properties, Mapping) or len(properties) < 2:
+            return dict(schema)
+        names = list(properties)
+        order = random.Random(_number(f"{seed}|{names}")).sample(names, len(names))
+        order = order if order != names else names[::-1]
+        return {**schema, "properties": {name: properties[name] for name in order}}
+
+    return {**tool, "inputSchema": mapped(tool.get("inputSchema", {}), shuffled)}, {}
+
+
+def _paraphrase(tool: Contract, seed: int) -> tuple[dict[str, Any], dict[str, str]]:
+    def told(text: str) -> str:
+        return paraphrase(text, seed)
+
+    schema = mapped(tool.get("inputSchema", {}), lambda held: _described(held, told))
+    return {**_described(tool, told), "inputSchema": schema}, {}
+
+
+_CHANGES: dict[str, Callable[[Contract, int], tuple[dict[str, Any], dict[str, str]]]] = {
+    "renamed_parameters": _rename_parameters,
+    "reordered_parameters": _reorder,
+    "paraphrased": _paraphrase,
+}
+
+
+def _described(held: Mapping[str, Any], told: Callable[[str], str]) -> dict[str, Any]:
+    text = held.get("description")
+    return {**held, "description": told(text)} if isinstance(text, str) else dict(held)
+
+
+def _mention(
+    anywhere: Mapping[str, str], in_code: Mapping[str, str] | None = None
+) -> Callable[[str], str]:
+    """A text with old names replaced: identifiers wherever they stand as a word, any name where it
+    stands in backticks. A name that is a plain word stays in prose, where it is prose."""
+    patterns = []
+    if anywhere:
+        named = "|".join(map(re.escape, sorted(anywhere, key=len, reverse=True)))
+        patterns.append((re.compile(rf"(?<![\w.-])(?:{named})(?![\w-])"), anywhere))
+    plain = {old: new for old, new in (in_code or {}).items() if old not in anywhere}
+    if plain:
+        named = "|".join(map(re.escape, sorted(plain, key=len, reverse=True)))
+        patterns.append((re.compile(rf"(?<=`)(?:{named})(?=`)"), plain))
+
+    def told(text: str) -> str:
+        for pattern, names in patterns:
+            text = pattern.sub(lambda match, names=names: names[match.group()], text)
+        return text
+
+    return told
+
+
+def _renamed_arguments(call: Call, names: Mapping[str, str]) -> Any:
+    held = call.get("arguments")
+    if not isinstance(held, Mapping):
+        return held
+    return {names.get(name, name): value for name, value in held.items()}
+
+
+def _joined(words: Sequence[str], style: str) -> str:
+    clean = [re.sub(r"[^A-Za-z0-9]", "", word) for word in words]
+    clean = [word for word in clean if word] or ["tool"]
+    if style == "camel":
+        return clean[0] + "".join(word[0].upper() + word[1:] for word in clean[1:])
+    return style.join(clean)
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:8])

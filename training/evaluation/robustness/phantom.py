@@ -1,0 +1,143 @@
+"""Requests whose tool is no longer there: does a caller still call it from memory?
+
+What belongs here: finding them among what was once trained on. What does not: asking (`items.py`),
+the rate (`summary.py`).
+
+A *phantom call* names a tool that is not offered. Two kinds of request provoke one: the tool is
+`gone` (its server lists it no more, or is gone itself), or it was `renamed` (its server lists the
+same tool under another name). Both are asked with tools that are listed now.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assets.vectors.index import text_digest
+from training.evaluation.caller.table import GONE, RENAMED
+from training.sets.policy import SetPolicy
+from training.sets.split import tool_place
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class DeadRequest:
+    """A once accepted request, as a training-set row of today: without calls where its tool is
+    gone, with the new name where it was renamed. `dead`: the name it had."""
+
+    row: Row
+    phantom: str
+    dead: str
+
+
+def dead_requests(
+    once: Iterable[Row],
+    changes: Iterable[Row],
+    listed: Iterable[tuple[str, str]],
+    pool: Mapping[str, Mapping[str, Any]],
+    policy: SetPolicy | None = None,
+) -> list[DeadRequest]:
+    """The rows of earlier training sets (`once`) whose tool is not `listed` now.
+
+    `changes`: rows of CHANGES; `listed`: (server_id, tool) of every current contract, quarantined
+    ones too; `pool`: the tools that can be offered. A renamed tool whose new contract cannot be
+    offered, or takes the old arguments no more, is no request of any kind.
+    """
+    policy = policy or SetPolicy()
+    now = set(listed)
+    renames = _renames(changes)
+    offered: dict[str, list[str]] = {}
+    digests: dict[tuple[str, str], str] = {}
+    for name, entry in sorted(pool.items()):
+        offered.setdefault(str(entry["server_id"]), []).append(name)
+        digests[(str(entry["server_id"]), str(entry["tool"]))] = name
+    found: dict[str, DeadRequest] = {}
+    for row in once:
+        key = (str(row["server_id"]), str(row["tool"]))
+        if key in now or row["pair_id"] in found or not _single(row):
+            continue
+        place = tool_place(*key, row.get("first_seen"), policy)
+        successor = _successor(key, renames, now)
+        if successor is None:
+            made = _gone(row, offered.get(key[0], []), place)
+            found[row["pair_id"]] = DeadRequest(made, GONE, key[1])
+        elif (key[0], successor) in digests:
+            name = digests[(key[0], successor)]
+            made = _renamed(row, successor, name, pool[name]["contract"], place)
+            if made is not None:
+                found[row["pair_id"]] = DeadRequest(made, RENAMED, key[1])
+    return list(found.values())
+
+
+def _renames(changes: Iterable[Row]) -> dict[tuple[str, str], str]:
+    """(server, old name) -> new name, the last night's word."""
+    told: dict[tuple[str, str], str] = {}
+    for change in sorted(changes, key=lambda change: str(change["night"])):
+        if change.get("renamed_from") and change["to_digest"]:
+            told[(change["server_id"], change["renamed_from"])] = change["tool"]
+    return told
+
+
+def _successor(
+    key: tuple[str, str], renames: Mapping[tuple[str, str], str], now: set[tuple[str, str]]
+) -> str | None:
+    """The name a tool has now, through any number of renames; None where it is gone."""
+    server, name = key
+    seen: set[str] = set()
+    while (server, name) in renames and name not in seen:
+        seen.add(name)
+        name = renames[(server, name)]
+        if (server, name) in now:
+            return name
+    return None
+
+
+def _single(row: Row) -> bool:
+    held = row.get("calls")
+    if held is None:
+        return row.get("arguments") is not None
+    return len(json.loads(held) if isinstance(held, str) else held) == 1
+
+
+def _arguments(row: Row) -> dict[str, Any]:
+    held = row.get("calls")
+    if held is None:
+        return json.loads(row["arguments"])
+    return (json.loads(held) if isinstance(held, str) else held)[0]["arguments"]
+
+
+def _gone(row: Row, neighbours: Sequence[str], split: str) -> dict[str, Any]:
+    """No call is right; what its server lists now is offered first."""
+    return {**_kept(row, split), "calls": "[]", "arguments": None, "offered": list(neighbours)}
+
+
+def _renamed(
+    row: Row, tool: str, name: str, contract: Mapping[str, Any], split: str
+) -> dict[str, Any] | None:
+    from assets.contracts.validate import validate_call
+
+    arguments = _arguments(row)
+    if validate_call(contract, arguments):
+        return None
+    call = {"name": tool, "contract_digest": name, "arguments": arguments}
+    return {
+        **_kept(row, split),
+        "tool": tool,
+        "contract_digest": name,
+        "calls": json.dumps([call], ensure_ascii=False),
+        "arguments": json.dumps(arguments, ensure_ascii=False),
+    }
+
+
+def _kept(row: Row, split: str) -> dict[str, Any]:
+    named = ("pair_id", "server_id", "tool", "instruction", "kind", "contract_digest")
+    text = row.get("text_digest") or text_digest(f"{row['server_id']}::{row['tool']}")
+    return {
+        **{name: row.get(name) for name in named},
+        "split": split,
+        "task": "single",
+        "text_digest": text,
+        "negatives": "[]",
+        "offered": "[]",
+    }

@@ -1,0 +1,71 @@
+"""What the last training left: the current set, the last adapter of a role, its evaluation.
+
+What belongs here: reading tables and cards for the doors. What does not: training and measuring.
+"""
+
+from collections.abc import Collection
+from typing import Any
+
+import polars as pl
+
+from assets.synthesis.common.tables import ONE_CALL, SINGLE
+from training.evaluation.caller.summary import call_summary
+from training.evaluation.caller.table import CALLER_EVALUATION
+from training.evaluation.retriever import RETRIEVER_EVALUATION, NothingToEvaluate, recall_summary
+from training.runtime.adapter_table import adapter_table
+from training.runtime.model_store import card
+from training.sets.split import TEST, UNSEEN_SERVER
+from training.sets.training_set import TRAINING_SET
+from warehouse.store import Warehouse
+
+Row = dict[str, Any]
+
+
+class NotTrained(LookupError):
+    """A role of which no adapter was ever published."""
+
+
+def set_rows(
+    warehouse: Warehouse, split: str, tasks: Collection[str] | None = ONE_CALL
+) -> list[Row]:
+    """Rows of the current training set in one split, of `tasks` (None: all); of one call to one
+    tool unless told otherwise. "test", as sets of an older version say, is `unseen_server`."""
+    splits = [UNSEEN_SERVER, TEST] if split in (UNSEEN_SERVER, TEST) else [split]
+    rows = warehouse.storage.tables.read(TRAINING_SET).filter(pl.col("split").is_in(splits))
+    if tasks is not None:
+        rows = rows.filter(pl.col("task").fill_null(SINGLE).is_in(list(tasks)))
+    return rows.to_dicts()
+
+
+def set_name(warehouse: Warehouse) -> str:
+    """The digest of the current training set, "" before the first."""
+    head = warehouse.storage.tables.head(TRAINING_SET.name)
+    return head.digest if head else ""
+
+
+def last_adapter(warehouse: Warehouse, role: str) -> Row:
+    """The role's last published adapter. Raises NotTrained."""
+    rows = warehouse.storage.tables.read(adapter_table(role)).to_dicts()
+    if not rows:
+        raise NotTrained(f"no {role} was trained yet: materialize {role}_adapter first")
+    return rows[0]
+
+
+def last_card(warehouse: Warehouse, role: str) -> Row | None:
+    """The card of the role's last adapter, or None."""
+    rows = warehouse.storage.tables.read(adapter_table(role)).to_dicts()
+    return card(warehouse.home, rows[0]["model"]) if rows else None
+
+
+def last_summary(warehouse: Warehouse, role: str) -> Row | None:
+    """The last evaluation of the last adapter against the untrained model, or None."""
+    spec = RETRIEVER_EVALUATION if role == "retriever" else CALLER_EVALUATION
+    rows = warehouse.storage.tables.read(spec).to_dicts()
+    last = warehouse.storage.tables.read(adapter_table(role)).to_dicts()
+    if not rows or not last or last[0]["model"] not in {row["model"] for row in rows}:
+        return None
+    measure = recall_summary if role == "retriever" else call_summary
+    try:
+        return measure(rows, last[0]["model"])
+    except NothingToEvaluate:  # rows of an older version of the table
+        return None

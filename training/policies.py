@@ -1,0 +1,42 @@
+"""What is trained and measured, how and where: one object that the settings fill.
+
+What belongs here: the policies of all roles together. What does not: each policy's meaning, and the
+assets that follow them (`defs.py`).
+"""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from assets.vectors.embed import BASE
+from training.caller.settings import CallerSettings, profile_of
+from training.caller.tiny.base import TINY
+from training.drift.decide import RetrainPolicy
+from training.evaluation.ablations.run import AblationSettings
+from training.evaluation.caller.items import TestPlan
+from training.releases.retention import KEEP
+from training.retriever.settings import RetrieverSettings
+from training.sets.policy import SetPolicy
+
+ROLES = ("retriever", "caller")
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """`retriever_base` and `caller_base`: as their trainings take them; `keep_releases`: how many
+    a rollback can go back to."""
+
+    split: SetPolicy = field(default_factory=SetPolicy)
+    retriever: RetrieverSettings = field(default_factory=RetrieverSettings)
+    retriever_base: str = BASE
+    caller: CallerSettings = field(default_factory=lambda: profile_of(TINY))
+    caller_base: str = TINY
+    caller_test: TestPlan = field(default_factory=TestPlan)
+    drift: RetrainPolicy = field(default_factory=RetrainPolicy)
+    ablations: AblationSettings = field(default_factory=AblationSettings)
+    keep_releases: int = KEEP
+
+    def job(self, role: str) -> tuple[str, dict[str, Any]]:
+        """(base, hyper-parameters) of a role."""
+        if role == "retriever":
+            return self.retriever_base, asdict(self.retriever)
+        return self.caller_base, asdict(self.caller)

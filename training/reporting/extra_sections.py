@@ -1,0 +1,196 @@
+"""What a report says beyond a night's models: outside sets, the agent, ablations, what was not run.
+
+What belongs here: Markdown from kept evaluations, and a list of what was not run. What does not:
+those evaluations (`evaluation/`, `ablations/`).
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from training.reporting.format import (
+    NONE,
+    Json,
+    counted,
+    interval,
+    short,
+    split_name,
+    table,
+    with_n,
+)
+
+T = TypeVar("T")
+_KINDS = ("exact", "contained", "overlap", "near", "any")
+
+
+def ablation_part(ablations: str | None) -> str:
+    """`ablations`: Markdown of `ablations/table.py`, or None; its headings a level down."""
+    text = (ablations or "").strip()
+    if not text:
+        return ""
+    lower = re.sub(r"(?m)^(#+ )", r"#\1", text)
+    return lower if lower.startswith("## Ablations") else f"## Ablations\n{lower}"
+
+
+def contamination_part(kept: Sequence[Json]) -> str:
+    """How much of each outside set repeats our training pairs."""
+    rows, lost = _told(kept, _contamination)
+    head = ["set", "items", "training texts", *_KINDS[:-1], "**any**"]
+    rules = [f"Rules: {rule}." for rule in dict.fromkeys(rule for rule, _ in rows)]
+    lines = [*table(head, [row for _, row in rows]), "", *rules, *lost]
+    return "\n".join(["## Contamination of outside sets by our pairs", *lines]) if kept else ""
+
+
+def outside_part(kept: Sequence[Json]) -> str:
+    """Callers on BFCL-format data, by its rules and by ours."""
+    found, lost = _told(kept, lambda held: (_outside(held), _categories(held)))
+    head = ["set", "model", "n", "BFCL's rules", "… clean part", "our rules", "… clean part"]
+    lines = table([*head, "paired, BFCL's rules"], [row for row, _ in found])
+    for _, categories in found:
+        lines += ["", *categories]
+    lines += [*_rules(kept), *lost]
+    return "\n".join(["## Outside data (BFCL format)", *lines]) if kept else ""
+
+
+def agent_part(kept: Sequence[Json]) -> str:
+    """The small model's first call before a larger model, against the larger one alone."""
+    found, lost = _told(kept, _agent)
+    lines = [line for lines in found for line in lines]
+    return "\n".join(["## Initial-call agent", *lines, *_rules(kept), *lost]) if kept else ""
+
+
+def _told(kept: Sequence[Json], words: Callable[[Json], T]) -> tuple[list[T], list[str]]:
+    """(what `words` makes of each result, a line for each that it can make nothing of): what
+    another version kept costs its own lines, never the night's report."""
+    found, lost = [], []
+    for each in kept:
+        try:
+            found.append(words(each["result"]))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            told = f"`{each.get('name')}` was kept by another version ({type(error).__name__})"
+            lost += ["", f"{told} and is not shown: run it again."]
+    return found, lost
+
+
+def _rules(kept: Sequence[Json]) -> list[str]:
+    rules = kept[-1]["result"].get("rules") if kept else None
+    named = rules if isinstance(rules, Mapping) else {}
+    return ["", *(f"- {name}: {told}" for name, told in named.items())]
+
+
+def _contamination(held: Json) -> tuple[str, list[Any]]:
+    rates = [interval(held["rates"][kind]) for kind in _KINDS]
+    return held["rules"], [held["set"], held["n"], held["trained"], *rates]
+
+
+def _outside(held: Json) -> list[Any]:
+    figures = [held[rule][part] for rule in ("bfcl", "ours") for part in ("all", "clean")]
+    told = [interval(one) for one in figures]
+    return [held["set"], short(held["model"]), held["n"], *told, _against(held)]
+
+
+def not_run_part(facts: Mapping[str, Any]) -> str:
+    """What nobody should take for measured. `facts`: the arguments of `write_report`."""
+    told = [*_models_not_run(facts), *_sets_not_run(facts)]
+    if not facts.get("agent"):
+        told.append("the initial-call agent against a larger model (`toolmill agent-eval`)")
+    if not facts.get("outside"):
+        told.append("data of others in BFCL's format (`--bfcl-data`)")
+    if not facts.get("contamination"):
+        told.append("contamination of an outside set (`toolmill contamination`)")
+    if not facts.get("ablations"):
+        told.append("ablations")
+    lines = [f"- {one}: not run." for one in told]
+    return "\n".join(
+        ["## What was not run", *(lines or ["Nothing that this report has a place for."])]
+    )
+
+
+def _models_not_run(facts: Mapping[str, Any]) -> list[str]:
+    told = []
+    for role in ("retriever", "caller"):
+        card = facts.get(f"{role}_card")
+        if not card:
+            told.append(f"training of the {role}")
+        elif card.get("device") == "cpu":
+            told.append(f"training of the {role} on a GPU")
+        if not facts.get(role):
+            told.append(f"evaluation of the {role}")
+    card = facts.get("caller_card")
+    if card and card.get("base") == "tiny":
+        told.append("a caller on a pretrained base")
+    return told
+
+
+def _sets_not_run(facts: Mapping[str, Any]) -> list[str]:
+    manifest, caller = facts.get("manifest") or {}, facts.get("caller") or {}
+    told = [
+        f"the split {split_name(split)}, without pairs" for split in manifest.get("empty") or ()
+    ]
+    if manifest.get("rows") and "unseen_time" not in manifest["rows"]:
+        told.append("the split unseen by time, without a cut-off date")
+    bench = caller.get("mcp_bench") or {}
+    told += [f"MCP-Bench's {name}" for name, held in bench.items() if isinstance(held, str)]
+    phantom = caller.get("phantom") or {}
+    told += [
+        f"phantom calls, {name} tools (none in the snapshots)"
+        for name, held in phantom.items()
+        if name in ("gone", "renamed") and not held["candidate"]["n"]
+    ]
+    return told
+
+
+def _against(held: Json) -> str:
+    if held.get("against") in (None, held["model"]):
+        return NONE
+    return f"{interval(held['difference'], signed=True)} against {short(held['against'])}"
+
+
+def _categories(held: Json) -> list[str]:
+    rows = [
+        [name, both["bfcl"]["all"]["n"], interval(both["bfcl"]["all"]),
+         both["bfcl"]["clean"]["n"], interval(both["bfcl"]["clean"]), interval(both["ours"]["all"])]
+        for name, both in (held.get("categories") or {}).items()
+    ]  # fmt: skip
+    head = [f"{short(held['model'])} by category", "n", "BFCL's rules", "clean n", "… clean part"]
+    lines = table([*head, "our rules"], rows)
+    if held.get("failures"):
+        lines += ["", f"No answer came, in no figure: {counted(held['failures'])}."]
+    return lines
+
+
+_ARMS = ("large_alone", "small_first")
+_AGENT = (
+    ("success", "success", 3),
+    ("right call made", "called", 3),
+    ("tokens of the larger model", "tokens", 0),
+    ("turns of the larger model", "turns", 2),
+    ("USD per 1,000 tasks, both models", "usd_per_1000", 2),
+    ("seconds", "seconds", 2),
+)
+
+
+def _agent(held: Json) -> list[str]:
+    rows = []
+    for name, key, digits in _AGENT:
+        both = [interval(held[key][arm], digits=digits) for arm in _ARMS]
+        gain = interval(held[key]["difference"], signed=True, digits=digits)
+        rows.append([name, *both, gain])
+    cited = [interval(held["cited"][arm]) for arm in _ARMS]
+    rows.append(["answer cites the result", *cited, NONE])
+    first = held["first_call"]
+    used = f"{first['prompt_tokens']:,} + {first['completion_tokens']:,}"
+    return [
+        f"`{short(held['small'])}` makes the first call, `{short(held['larger'])}` goes on:"
+        f" {held['n']} tasks of {held['tools']} tools of {held['servers']} servers that run here.",
+        "",
+        *table(["", "larger alone", "small first", "paired difference"], rows),
+        "",
+        f"The small model's own call is right: {with_n(first['right'])};"
+        f" it used {used} tokens in all.",
+        f"Ended, larger alone: {counted(held['ended']['large_alone'])};"
+        f" small first: {counted(held['ended']['small_first'])}.",
+        f"Left out: {counted(held.get('left_out') or {}) or 'nothing'}.",
+        *([f"Stopped early: {held['stopped']}."] if held.get("stopped") else []),
+        "",
+    ]

@@ -1,0 +1,199 @@
+"""What a retriever learns from: rows with one call, their batches, and what is no negative.
+
+What belongs here: pure choices over rows. What does not: vectors and weights
+(`retriever_passes.py`).
+
+A batch is some tools with all their pairs. Its distinct tool texts (those tools and some of their
+hard negatives) are encoded once, and every pair is classified among all of them: a tool that is
+another pair's positive is a negative for free, and a text can never be its own negative. Against
+batches of random pairs this more than halves the tokens, nearly all of which are tool texts.
+
+Never a negative of a pair: its own tool, a twin of it (one tool under two names or on two servers),
+a tool that another pair with the same words calls, a tool that the pair's own calls name.
+"""
+
+import json
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from assets.contracts.canonical import tool_text
+from assets.synthesis.common.tables import ONE_CALL
+from training.retriever.settings import HARD, RetrieverSettings
+from training.sets.split import TRAIN
+
+Row = Mapping[str, Any]
+Twins = Mapping[str, set[str]]
+TWIN_COSINE = 0.97  # as the training set draws the line (`sets/policy.py`)
+_BLOCK = 1024
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool that may be taught or be a negative."""
+
+    text: str
+    said: tuple[str, str] | None  # name and description, as plain words
+    twins: tuple[str, ...] = ()  # contract digests that are known to be the same tool
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Queries, distinct texts, and for each query the place of its text and of other right ones."""
+
+    queries: list[str]
+    texts: list[str]
+    targets: list[int]
+    also_right: list[tuple[int, ...]]
+
+
+def teachable(rows: Sequence[Row]) -> tuple[list[Row], dict[str, int]]:
+    """Rows of the train split with a call to one tool, and how many were left out and why."""
+    kept: list[Row] = []
+    left: Counter[str] = Counter()
+    for row in rows:
+        if row.get("split", TRAIN) != TRAIN:
+            left["not of the train split"] += 1
+        elif (row.get("task") or ONE_CALL[0]) not in ONE_CALL:
+            left[f"task {row['task']}"] += 1
+        elif not row.get("positive") or not str(row.get("instruction") or "").strip():
+            left["no tool or no words"] += 1
+        else:
+            kept.append(row)
+    return kept, dict(sorted(left.items()))
+
+
+def tools_of(rows: Sequence[Row], pool: Mapping[str, Row] | None = None) -> dict[str, Tool]:
+    """Digest -> tool, of the rows' own and of the pool's other trained tools. `pool`: what
+    `offers.load_pool` gives, digest -> {contract, split, twins}; tools that are only tested on are
+    left out, for they must not even be seen as negatives."""
+    out = {
+        name: Tool(
+            tool_text(held["contract"]), _said(held["contract"]), tuple(held.get("twins") or ())
+        )
+        for name, held in (pool or {}).items()
+        if held.get("split") == TRAIN
+    }
+    for row in rows:
+        twin = out[row["contract_digest"]].twins if row["contract_digest"] in out else ()
+        out[row["contract_digest"]] = Tool(row["positive"], _said(row.get("contract")), twin)
+    return out
+
+
+def twins(texts: Sequence[str], vectors: np.ndarray, tools: Mapping[str, Tool]) -> Twins:
+    """Text -> the texts of the same tool, itself included. `vectors`: unit vectors of `texts`.
+
+    Two texts are one tool when their vectors say so, the pool says so, or their names and
+    descriptions are equal; a twin of a twin is a twin.
+    """
+    up = list(range(len(texts)))
+
+    def of(at: int) -> int:
+        while up[at] != at:
+            up[at] = up[up[at]]
+            at = up[at]
+        return at
+
+    for start in range(0, len(texts), _BLOCK):  # 10,000 tools at once would be 400 MB
+        near = vectors[start : start + _BLOCK] @ vectors.T
+        for one, other in zip(*np.nonzero(near > TWIN_COSINE), strict=True):
+            up[of(start + int(one))] = of(int(other))
+    place = {text: at for at, text in enumerate(texts)}
+    same: dict[Any, int] = {}
+    for tool in tools.values():
+        at = place[tool.text]
+        if tool.said:
+            up[of(at)] = of(same.setdefault(tool.said, at))
+        for name in tool.twins:
+            if name in tools:
+                up[of(at)] = of(place[tools[name].text])
+    groups: dict[int, set[str]] = defaultdict(set)
+    for at, text in enumerate(texts):
+        groups[of(at)].add(text)
+    return {text: groups[of(at)] for at, text in enumerate(texts)}
+
+
+def right_texts(
+    rows: Sequence[Row], twin: Twins, tools: Mapping[str, Tool] | None = None
+) -> list[frozenset[str]]:
+    """For each row every text that is a right answer to its words."""
+    tools = tools or tools_of(rows)
+    asked: dict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        asked[_words(row["instruction"])].add(row["positive"])
+    out = []
+    for row in rows:
+        right = {row["positive"], *asked[_words(row["instruction"])]}
+        for call in json.loads(row.get("calls") or "[]"):
+            if isinstance(call, dict) and call.get("contract_digest") in tools:
+                right.add(tools[call["contract_digest"]].text)
+        out.append(frozenset().union(*(twin.get(text, {text}) for text in right)))
+    return out
+
+
+def batches(
+    rows: Sequence[Row],
+    settings: RetrieverSettings,
+    right: Sequence[frozenset[str]] | None = None,
+    tools: Mapping[str, Tool] | None = None,
+) -> Iterator[Batch]:
+    """A batch per step, tools shuffled per epoch; a pure function of rows and settings."""
+    right = right or [frozenset([row["positive"]]) for row in rows]
+    tools = tools or tools_of(rows)
+    pairs_of: dict[str, list[int]] = defaultdict(list)
+    for at, row in enumerate(rows):
+        pairs_of[row["positive"]].append(at)
+    every = sorted(pairs_of)
+    known = sorted({tool.text for tool in tools.values()})
+    rng = random.Random(settings.seed)
+    for _ in range(settings.epochs):
+        order = rng.sample(every, len(every))
+        for start in range(0, len(order), settings.tools):
+            positives = order[start : start + settings.tools]
+            texts = dict.fromkeys(positives)
+            for positive in positives:
+                own = frozenset().union(*(right[at] for at in pairs_of[positive]))
+                if settings.distractors == HARD:
+                    near = json.loads(rows[pairs_of[positive][0]].get("negatives") or "[]")
+                    near = [tools[name].text for name in near if name in tools]
+                else:
+                    near = rng.sample(known, min(len(known), settings.negatives + len(own)))
+                fit = [text for text in dict.fromkeys(near) if text not in own]
+                drawn = rng.sample(fit, min(settings.negatives, len(fit)))
+                texts.update(dict.fromkeys(drawn))
+            if len(texts) > 1:
+                yield _batch(rows, right, [at for one in positives for at in pairs_of[one]], texts)
+
+
+def _batch(
+    rows: Sequence[Row], right: Sequence[frozenset[str]], part: list[int], texts: Mapping[str, Any]
+) -> Batch:
+    place = {text: at for at, text in enumerate(texts)}
+    targets = [place[rows[at]["positive"]] for at in part]
+    also = [
+        tuple(sorted({place[text] for text in right[at] if text in place} - {target}))
+        for at, target in zip(part, targets, strict=True)
+    ]
+    return Batch([rows[at]["instruction"] for at in part], list(texts), targets, also)
+
+
+def _said(contract: Any) -> tuple[str, str] | None:
+    """Name and description, or None where there is no description to go by."""
+    found = json.loads(contract) if isinstance(contract, str) else contract
+    if not isinstance(found, Mapping):
+        return None
+    description = _words(str(found.get("description") or ""))
+    name = "".join(char for char in str(found.get("name") or "").casefold() if char.isalnum())
+    return (name, description) if name and description else None
+
+
+def _listed(names: Sequence[str] | None) -> tuple[str, ...]:
+    return tuple(names or ())
+
+
+def _words(text: str) -> str:
+    return " ".join(text.casefold().split())

@@ -1,0 +1,151 @@
+"""A retriever's training under way: its parts, its plan, and the checkpoints it goes on from.
+
+What belongs here: making model, plan and optimiser; keeping and taking up their state. What does
+not: the loop and what stops it (`retriever.py`), checkpoints as folders (`checkpoints.py`).
+"""
+
+import hashlib
+import json
+import math
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from assets.vectors.encoders.bases import base_folder
+from training.retriever.batches import Batch, Row, batches, right_texts, tools_of, twins
+from training.retriever.gradient_cache import Passes
+from training.retriever.settings import RetrieverSettings
+from training.runtime import checkpoints
+from training.runtime.device import Meter, pick_device, seed_everything
+from training.runtime.model_store import Job, TrainingFailed
+
+_STATE = "state.pt"
+
+
+@dataclass
+class Course:
+    """A training under way: what changes from step to step, and where it is kept."""
+
+    passes: Passes
+    model: Any
+    optimizer: Any
+    schedule: Any
+    plan: list[Batch]
+    root: Path
+    digest: str
+    losses: list[float]
+    meter: Meter
+
+
+def begin(job: Job, base: str, rows: list[Row], settings: RetrieverSettings) -> Course:
+    """Model, plan and optimiser; at the step of the newest checkpoint, if there is one."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    device = pick_device(settings.device)
+    seed_everything(settings.seed, settings.threads)
+    folder = str(base_folder(base))
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    plain = AutoModel.from_pretrained(folder, add_pooling_layer=False)
+    model = _adapted(plain, settings).to(device)
+    passes = Passes(model, tokenizer, settings, device)
+    tools = tools_of(rows, job.pool)
+    texts = sorted({tool.text for tool in tools.values()})
+    told = [(text, settings.text_tokens) for text in texts]
+    asked = [(row["instruction"], settings.query_tokens) for row in rows]
+    meter = Meter(device)
+    passes.prepare([*told, *asked])
+    twin = twins(texts, passes.vectors(told).float().numpy(), tools)
+    plan = list(batches(rows, settings, right_texts(rows, twin, tools), tools))
+    model.eval()  # the base's own dropout is off
+    for name, module in model.named_modules():
+        if "lora_dropout" in name:
+            module.train()
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=settings.learning_rate, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: _warm_cosine(s, len(plan)))
+    root = checkpoints.folder_of(job.home, job.name)
+    digest = _plan_digest(base, settings, plan)
+    course = Course(passes, model, optimizer, schedule, plan, root, digest, [], meter)
+    _resume(course)
+    return course
+
+
+def keep(course: Course, step: int) -> None:
+    import torch
+    from peft import get_peft_model_state_dict
+
+    figures = course.meter.figures()
+    state = {
+        "weights": get_peft_model_state_dict(course.model),
+        "optimizer": course.optimizer.state_dict(),
+        "schedule": course.schedule.state_dict(),
+        "losses": course.losses,
+        "spent": [figures["seconds"], figures["tokens"]],
+        "random": torch.get_rng_state(),
+        "cuda_random": torch.cuda.get_rng_state() if course.meter.device == "cuda" else None,
+    }
+    checkpoints.save(
+        course.root, step, lambda folder: torch.save(state, folder / _STATE), course.digest
+    )
+
+
+def _resume(course: Course) -> None:
+    import torch
+    from peft import set_peft_model_state_dict
+
+    found = checkpoints.newest(course.root, course.digest, _stderr)
+    if found is None:
+        return
+    state = torch.load(found / _STATE, map_location=course.meter.device, weights_only=True)
+    set_peft_model_state_dict(course.model, state["weights"])
+    course.optimizer.load_state_dict(state["optimizer"])
+    course.schedule.load_state_dict(state["schedule"])
+    course.losses = list(state["losses"])
+    torch.set_rng_state(state["random"].cpu())
+    if state["cuda_random"] is not None and course.meter.device == "cuda":
+        torch.cuda.set_rng_state(state["cuda_random"].cpu())
+    seconds, tokens = state["spent"]
+    course.meter.began -= seconds
+    course.meter.steps, course.meter.tokens = len(course.losses), int(tokens)
+
+
+def _plan_digest(base: str, settings: RetrieverSettings, plan: list[Batch]) -> str:
+    """Names what is learnt in which order, whatever machine it runs on."""
+    where = ("device", "threads", "hold_tokens", "cache_mb", "checkpoint_steps")
+    kept = {name: value for name, value in asdict(settings).items() if name not in where}
+    body = json.dumps([base, kept, [asdict(batch) for batch in plan]], sort_keys=True)
+    return hashlib.sha256(body.encode()).hexdigest()
+
+
+def _adapted(model: Any, settings: RetrieverSettings) -> Any:
+    from peft import LoraConfig, get_peft_model
+
+    layers = model.config.num_hidden_layers
+    if settings.first_layer >= layers:
+        raise TrainingFailed(
+            f"retriever first_layer is {settings.first_layer}, the base has {layers} layers;"
+            f" expected 0 to {layers - 1}"
+        )
+    return get_peft_model(
+        model,
+        LoraConfig(
+            r=settings.rank,
+            lora_alpha=settings.alpha,
+            lora_dropout=settings.dropout,
+            target_modules=["query", "key", "value", "dense"],
+            layers_to_transform=list(range(settings.first_layer, layers)),
+        ),
+    )
+
+
+def _warm_cosine(step: int, steps: int) -> float:
+    warm = max(1, round(0.1 * steps))
+    if step < warm:
+        return (step + 1) / warm
+    return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))
+
+
+def _stderr(line: str) -> None:
+    sys.stderr.write(f"retriever: {line}\n")

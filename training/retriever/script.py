@@ -1,0 +1,13 @@
+"""Trains a retriever as a process of its own: `python -m training.retriever.script JOB.json`.
+
+Started by Dagster Pipes it logs the live loss to the run; by hand it writes it to stderr. Its last
+line on stdout is the model's card as JSON, with tokens/s, step time and peak memory.
+"""
+
+import sys
+
+from training.retriever.train import train_retriever
+from training.runtime.script_frame import run
+
+if __name__ == "__main__":
+    sys.exit(run("retriever", train_retriever))

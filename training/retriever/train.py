@@ -1,0 +1,176 @@
+"""The retriever: a LoRA adapter of the embedder, taught to put an instruction near its tool.
+
+    rows -> teachable pairs -> twins by the base's vectors -> batches -> contrastive loss
+
+What belongs here: the training loop, the loss, what stops a training. What does not: which texts
+meet in a batch (`retriever_batches.py`), how vectors and gradients come (`retriever_passes.py`),
+going on after a kill (`retriever_course.py`), measuring the result (`evaluate.py`).
+"""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from assets.vectors.encoders.bases import base_digest, base_name
+from assets.vectors.encoders.embedder import BadEmbedder
+from training.retriever.batches import Batch, teachable
+from training.retriever.course import Course, begin, keep
+from training.retriever.gradient_cache import Item
+from training.retriever.settings import RetrieverSettings, read_settings
+from training.runtime import checkpoints
+from training.runtime.device import out_of_memory
+from training.runtime.model_store import Job, TrainingFailed, card, save_model
+
+__all__ = ["RetrieverSettings", "retriever_base", "train_retriever"]
+
+Report = Callable[[dict[str, Any]], None]
+
+
+def retriever_base(setting: str) -> str:
+    """What names the base that a setting asks for: `minilm`, a folder, a hub id.
+
+    Raises TrainingFailed where the encoder cannot be made of it.
+    """
+    try:
+        return base_name(setting)
+    except BadEmbedder as error:
+        raise TrainingFailed(f"retriever: {error}") from error
+
+
+def train_retriever(job: Job, report: Report) -> dict[str, Any]:
+    """Trains and saves `<home>/models/<name>`; returns its card. A finished model is not redone.
+
+    `report` gets {step, steps, loss} as training goes on. A killed training goes on from its newest
+    whole checkpoint, to the same number of steps and the same weights.
+    Raises TrainingFailed: nothing to learn from, a wrong base or setting, a loss that is not a
+    number, no memory, a full disk.
+    """
+    done = card(job.home, job.name)
+    if done:
+        return {**done, "cached": True}
+    settings = read_settings(job.settings)
+    base = retriever_base(job.base)
+    rows, left_out = teachable(job.rows)
+    tools = len({row["positive"] for row in rows})
+    if tools < 2:
+        told = ", ".join(f"{count} {why}" for why, count in left_out.items()) or "none"
+        raise TrainingFailed(
+            f"retriever: {len(rows)} training pairs of fewer than two tools (left out: {told});"
+            " nothing to tell apart. Check the accepted pairs and the split"
+        )
+    try:
+        course = begin(job, base, rows, settings)
+        _train(course, settings, report)
+        made = _card(job, base, settings, course, len(rows), tools, left_out)
+        save_model(job.home, job.name, made, lambda folder: _save(course.model, base, folder))
+    except TrainingFailed:
+        raise
+    except Exception as error:
+        raise _told(error, job, settings) from error
+    checkpoints.remove(course.root)
+    return {**made, "cached": False}
+
+
+def _train(course: Course, settings: RetrieverSettings, report: Report) -> None:
+    import torch
+
+    steps = len(course.plan)
+    trained = [weight for weight in course.model.parameters() if weight.requires_grad]
+    for step in range(len(course.losses) + 1, steps + 1):
+        batch = course.plan[step - 1]
+        loss, tokens = course.passes.backward(
+            _items(batch, settings), lambda flat, at=batch: _loss(flat, at, settings)
+        )
+        value = float(loss)
+        if not math.isfinite(value):
+            raise TrainingFailed(
+                f"retriever: loss is {value} at step {step} of {steps}; lower the rate"
+                f" (learning_rate {settings.learning_rate:g}) or raise the temperature"
+                f" ({settings.temperature:g})"
+            )
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
+        course.optimizer.step()
+        course.schedule.step()
+        course.optimizer.zero_grad()
+        course.losses.append(value)
+        course.meter.step(tokens)
+        report({"step": step, "steps": steps, "loss": round(value, 4)})
+        if step % settings.checkpoint_steps == 0 and step < steps:
+            keep(course, step)
+
+
+def _items(batch: Batch, settings: RetrieverSettings) -> list[Item]:
+    asked = [(text, settings.query_tokens) for text in batch.queries]
+    return [*asked, *((text, settings.text_tokens) for text in batch.texts)]
+
+
+def _loss(flat: Any, batch: Batch, settings: RetrieverSettings) -> Any:
+    """Each query classified among the texts; another right answer is no wrong one."""
+    import torch
+
+    asked, told = flat[: len(batch.queries)], flat[len(batch.queries) :]
+    logits = asked @ told.T / settings.temperature
+    out = torch.zeros_like(logits, dtype=torch.bool)
+    for at, places in enumerate(batch.also_right):
+        out[at, list(places)] = True
+    targets = torch.tensor(batch.targets, device=logits.device)
+    return torch.nn.functional.cross_entropy(logits.masked_fill(out, -math.inf), targets)
+
+
+def _card(
+    job: Job,
+    base: str,
+    settings: RetrieverSettings,
+    course: Course,
+    pairs: int,
+    tools: int,
+    left_out: dict[str, int],
+) -> dict[str, Any]:
+    losses = course.losses
+    tenth = max(1, len(losses) // 10)
+    return {
+        "role": job.role,
+        "name": job.name,
+        "base": base,
+        "base_digest": base_digest(base),
+        "training_set": job.training_set,
+        "settings": asdict(settings),
+        "pairs": pairs,
+        "tools": tools,
+        "left_out": left_out,
+        "loss_first": round(sum(losses[:tenth]) / tenth, 4),
+        "loss_last": round(sum(losses[-tenth:]) / tenth, 4),
+        "losses": [round(loss, 4) for loss in losses],
+        **course.meter.figures(),
+    }
+
+
+def _told(error: Exception, job: Job, settings: RetrieverSettings) -> Exception:
+    """The error as TrainingFailed where its cause has a mend; else as it is."""
+    kept = checkpoints.newest(checkpoints.folder_of(job.home, job.name))
+    told = f"it goes on after step {checkpoints.step_of(kept)}" if kept else "it starts anew"
+    if out_of_memory(error):
+        return TrainingFailed(
+            f"retriever: out of memory with {settings.tools} tools a batch and"
+            f" {settings.hold_tokens} tokens held at once. Lower hold_tokens (the result stays, at"
+            " up to a third more time), cache_mb, or tools (another model: anew); run again with"
+            f" the same settings on a freer machine and {told}"
+        )
+    if checkpoints.disk_full(error):
+        place = job.home / "models"
+        return TrainingFailed(
+            f"retriever: disk full while saving {job.name[:12]} in {place}; nothing half written"
+            f" is left. Free some space and run it again: {told}"
+        )
+    return error
+
+
+def _save(model: Any, base: str, folder: Path) -> None:
+    model.save_pretrained(str(folder))
+    (folder / "README.md").unlink(missing_ok=True)
+    path = folder / "adapter_config.json"  # a base's place on this machine says nothing on another
+    config = {**json.loads(path.read_bytes()), "base_model_name_or_path": base}
+    path.write_text(json.dumps(config, indent=1, sort_keys=True))

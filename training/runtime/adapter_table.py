@@ -1,0 +1,85 @@
+"""The adapters' table: which model was trained last for each role, on what, and how it went.
+
+What belongs here: the row and its audit. What does not: training (`retriever.py`, `caller.py`).
+"""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from training.runtime.model_store import model_folder
+from warehouse.audit import Verdict
+from warehouse.storage.tables import TableSpec
+
+# Nats a token. The tiny base has seen the pairs it is tuned on: it starts at 0.12 and wanders.
+_LOW = 0.3
+_COLUMNS = {
+    "model": pl.String,  # the digest that names it, under <home>/models
+    "role": pl.String,
+    "base": pl.String,
+    "training_set": pl.String,
+    "pairs": pl.Int64,
+    "steps": pl.Int64,
+    "loss_first": pl.Float64,  # mean of the first tenth of the steps
+    "loss_last": pl.Float64,
+    "device": pl.String,
+    "seconds": pl.Float64,
+    "tokens_per_s": pl.Float64,
+    "step_ms": pl.Float64,
+    "peak_mb": pl.Float64,
+}
+
+
+def adapter_table(role: str) -> TableSpec:
+    """The one-row table of a role's last trained adapter."""
+    return TableSpec(
+        name=f"{role}_adapter",
+        key=("model",),
+        columns=_COLUMNS,
+        volatile=("device", "seconds", "tokens_per_s", "step_ms", "peak_mb"),
+    )
+
+
+def adapter_row(card: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of a model's card."""
+    return {"model": card["name"], **{name: card[name] for name in _COLUMNS if name != "model"}}
+
+
+def adapter_metadata(card: Mapping[str, Any]) -> dict[str, Any]:
+    """What the run's page shows of a training: its loss, speed, memory, and what it noted."""
+    names = ("pairs", "loss_first", "loss_last", "steps", "seconds", "tokens_per_s", "step_ms")
+    more = ("peak_mb", "packing_efficiency", "resumed_from", "profile")
+    known = {name: card[name] for name in (*names, *more) if card.get(name) is not None}
+    notes = {"notes": "; ".join(card["notes"])} if card.get("notes") else {}
+    return {**known, "losses": list(card.get("losses", [])), **notes}
+
+
+def adapter_rules(home: Path, card: Mapping[str, Any]) -> list[Verdict]:
+    """The audit: the loss fell, it is a number, and the adapter can be read."""
+    first, last = card["loss_first"], card["loss_last"]
+    losses = [loss for loss in card["losses"] if not math.isfinite(loss)]
+    problem = _unreadable(model_folder(home, card["name"]))
+    return [
+        Verdict("loss_is_a_number", not losses, f"{len(losses)} steps without a finite loss"),
+        Verdict(
+            "loss_fell",
+            last < first or last <= _LOW,
+            f"{first} to {last}",
+            f"a lower loss at the end, or at most {_LOW}",
+        ),
+        Verdict("adapter_loads", problem is None, problem or "weights read"),
+    ]
+
+
+def _unreadable(folder: Path) -> str | None:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    path = folder / "adapter_model.safetensors"
+    try:
+        return None if load_file(str(path)) else f"{path.name} holds no weights"
+    except (OSError, SafetensorError) as error:
+        return f"{path.name}: {error}"

@@ -1,0 +1,165 @@
+"""Checkpoints of a training under way: each sealed by the SHA-256 of its files, two kept.
+
+    <home>/checkpoints/<model name>/step-00000050/sealed.json   {step, plan, files: {path: sha256}}
+
+What belongs here: writing whole or not at all, finding the newest that holds, room on the disk.
+What does not: what a checkpoint contains (the loops), finished models (`models.py`).
+"""
+
+import errno
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from training.runtime.model_store import TrainingFailed
+from warehouse.storage.files import write_atomically
+
+SEAL = "sealed.json"
+KEPT = 2  # the newest may be damaged; the one before it is then gone on with
+Tell = Callable[[str], None]
+# safetensors and torch report a full disk in words of their own, without an errno; what torch's
+# writer says of a short write is "unexpected pos 11648 vs 11540".
+_FULL = (
+    "no space left",
+    "os error 28",
+    "disk quota",
+    "file too large",
+    "os error 27",
+    "inline_container",
+    "pytorchstreamwriter",
+)
+
+
+def folder_of(home: Path, name: str) -> Path:
+    """Where the checkpoints of the model `name` lie while it is trained."""
+    return home / "checkpoints" / name
+
+
+def save(
+    root: Path,
+    step: int,
+    fill: Callable[[Path], None],
+    plan: str = "",
+    *,
+    main: bool = True,
+    wait: Callable[[], None] = lambda: None,
+) -> Path:
+    """Calls `fill(folder)`, seals what it wrote and renames it into place; prunes older ones.
+
+    Of several processes all call it: one is `main`, and `wait` returns when all have come so far.
+    Raises TrainingFailed when the disk is full; what was there before stays.
+    """
+    target = root / f"step-{step:08d}"
+    beside = root / f".{target.name}"
+    try:
+        if main:
+            shutil.rmtree(beside, ignore_errors=True)
+            beside.mkdir(parents=True)
+        wait()
+        fill(beside)
+        wait()
+        if main:
+            seal(beside, step, plan)
+            shutil.rmtree(target, ignore_errors=True)
+            beside.rename(target)
+            prune(root)
+        wait()
+    except Exception as error:
+        if disk_full(error):
+            raise TrainingFailed(_no_room(root, step, beside)) from error
+        raise
+    finally:
+        if main:
+            shutil.rmtree(beside, ignore_errors=True)
+    return target
+
+
+def seal(folder: Path, step: int, plan: str = "") -> None:
+    """Writes the manifest of a folder that is complete. `plan` names what is trained in which
+    order: a checkpoint of another plan is never gone on with."""
+    files = {name: _sha256(folder / name) for name in _files(folder)}
+    body = {"schema_version": 1, "step": step, "plan": plan, "files": files}
+    write_atomically(folder / SEAL, json.dumps(body, indent=1).encode())
+
+
+def flaw(folder: Path, plan: str = "") -> str | None:
+    """Why a checkpoint cannot be gone on with; None when every file is as it was sealed."""
+    try:
+        body = json.loads((folder / SEAL).read_bytes())
+        files = dict(body["files"])
+        if plan and body["plan"] != plan:
+            return "it is of another plan (rows, tokens or settings differ)"
+        for name, known in files.items():
+            if _sha256(folder / name) != known:
+                return f"{name} is not as it was written"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def sealed(folder: Path) -> bool:
+    """Whether every file of a checkpoint is as it was written."""
+    return flaw(folder) is None
+
+
+def step_of(folder: Path) -> int:
+    """The update after which a sealed checkpoint was written."""
+    return int(json.loads((folder / SEAL).read_bytes())["step"])
+
+
+def newest(root: Path, plan: str = "", tell: Tell | None = None) -> Path | None:
+    """The newest checkpoint under `root` that holds; `tell` hears of each that is passed over."""
+    for folder in sorted(root.glob("step-*"), reverse=True):
+        found = flaw(folder, plan)
+        if found is None:
+            return folder
+        if tell is not None:
+            tell(f"checkpoint {folder.name} is passed over: {found}")
+    return None
+
+
+def prune(root: Path, keep: int = KEPT) -> None:
+    """Removes all but the `keep` newest checkpoints, and what kills left half written."""
+    for folder in [*sorted(root.glob("step-*"))[:-keep], *root.glob(".step-*")]:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove(root: Path) -> None:
+    """Removes all checkpoints of a training that is finished."""
+    shutil.rmtree(root, ignore_errors=True)
+
+
+def disk_full(error: BaseException) -> bool:
+    """Whether an error of any library on the way to the disk means that the disk is full."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, OSError) and seen.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return True
+        if any(word in str(seen).lower() for word in _FULL):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
+
+
+def _no_room(root: Path, step: int, half: Path) -> str:
+    wrote = sum(path.stat().st_size for path in half.rglob("*") if path.is_file())
+    there = next(path for path in (root, *root.parents) if path.exists())
+    free = shutil.disk_usage(there).free
+    kept = newest(root)
+    told = f"goes on after step {step_of(kept)}" if kept else "starts anew"
+    return (
+        f"disk full: checkpoint of step {step} did not fit in {root} ({wrote / 2**20:.1f} MB were"
+        f" written, {free / 2**20:.1f} MB are free). Free some space and run it again: it {told}"
+    )
+
+
+def _files(folder: Path) -> list[str]:
+    found = [path for path in folder.rglob("*") if path.is_file() and path.name != SEAL]
+    return sorted(path.relative_to(folder).as_posix() for path in found)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,138 @@
+"""The audit of a training set: what must never be published, looked for in the finished rows.
+
+What belongs here: the questions and how their answers read. What does not: making the rows.
+Nothing of the building is reused but the measures, so that a mistake of one is seen by the other.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from training.sets.near import Embed, near, plain
+from training.sets.policy import SetPolicy
+from training.sets.split import SEEN_TOOL, TRAIN, UNSEEN_SERVER, UNSEEN_TIME, UNSEEN_TOOL
+
+Row = Mapping[str, Any]
+_STRICT = (UNSEEN_TOOL, UNSEEN_SERVER, UNSEEN_TIME)
+
+
+def set_flaws(
+    rows: Sequence[Row],
+    pool: Mapping[str, Mapping[str, Any]],
+    *,
+    embed: Embed | None = None,
+    embed_requests: Embed | None = None,
+    policy: SetPolicy | None = None,
+) -> list[str]:
+    """Every flaw as a sentence, [] for a set that may be published.
+
+    An empty split, a single class, a server or tool on both sides, the same or a nearly equal
+    request or tool on both sides, a contract that the pool lacks or its split may not show.
+    Without `embed` nearly equal is equal in words.
+    """
+    policy = policy or SetPolicy()
+    flaws = [*_empty(rows), *_both_sides(rows), *_untrained(rows), *_unresolved(rows, pool)]
+    flaws += _texts(rows, embed, policy)
+    flaws += _requests(rows, embed_requests or embed, policy)
+    return sorted(set(flaws))
+
+
+def _empty(rows: Sequence[Row]) -> Iterator[str]:
+    learnt = [row for row in rows if row["split"] == TRAIN]
+    called = [row for row in learnt if row["positive"] is not None]
+    late = sum(row["split"] == UNSEEN_TIME for row in rows)
+    if not learnt and late:
+        yield f"the train split is empty: the cutoff makes {late} pairs unseen_time; set it later"
+    elif not learnt:
+        yield "the train split is empty: deploy more servers, or see why their pairs are rejected"
+    elif len({row["text_digest"] for row in called}) < 2:
+        tools = sorted({f"{row['server_id']}/{row['tool']}" for row in called}) or ["none"]
+        yield (
+            f"one-class data: {len(learnt)} train pairs call {tools[0]} alone; expected two tools"
+            " or more, since there is nothing to choose between: deploy more servers"
+        )
+    elif len({row["server_id"] for row in called}) < 2:
+        yield (
+            f"one-class data: all {len(called)} train pairs are of {called[0]['server_id']};"
+            " expected two train servers or more: deploy more servers"
+        )
+    if not any(row["split"] == UNSEEN_SERVER for row in rows):
+        yield (
+            "the unseen_server split is empty, so that nothing could be measured: deploy more"
+            " servers (three of ten are test servers by the hash of their id)"
+        )
+
+
+def _both_sides(rows: Sequence[Row]) -> Iterator[str]:
+    servers, tools = defaultdict(set), defaultdict(set)
+    for row in rows:
+        servers[row["server_id"]].add(row["split"])
+        if row["positive"] is not None:
+            tools[row["server_id"], row["tool"]].add(row["split"])
+    for name, splits in servers.items():
+        if len(splits) > 1 and splits & {UNSEEN_SERVER, UNSEEN_TIME}:
+            yield f"server {name} is in both sides: {', '.join(sorted(splits))}"
+    for (server, tool), splits in tools.items():
+        if len(splits) > 1 and splits != {TRAIN, SEEN_TOOL}:
+            yield f"tool {server}/{tool} is in both sides: {', '.join(sorted(splits))}"
+
+
+def _untrained(rows: Sequence[Row]) -> Iterator[str]:
+    trained = {name for row in rows if row["split"] == TRAIN for name in _called(row)}
+    for row in rows:
+        lost = set(_called(row)) - trained if row["split"] == SEEN_TOOL else ()
+        if lost:
+            yield f"pair {row['pair_id']} of seen_tool: no training pair calls {min(lost)}"
+
+
+def _unresolved(rows: Sequence[Row], pool: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    whole, learnt = set(pool), {name for name, one in pool.items() if one["split"] == TRAIN}
+    for row in rows:
+        may = learnt if row["split"] == TRAIN else whole
+        for what in ("negatives", "offered", "calls"):
+            lost = set(_called(row) if what == "calls" else _listed(row[what])) - may
+            if lost:
+                yield f"pair {row['pair_id']}: its {what} name {min(lost)}, which does not resolve"
+
+
+def _texts(rows: Sequence[Row], embed: Embed | None, policy: SetPolicy) -> Iterator[str]:
+    called = [row for row in rows if row["positive"] is not None]
+    tested = {row["positive"]: row for row in called if row["split"] in _STRICT}
+    learnt = {row["positive"]: row for row in called if row["split"] in (TRAIN, SEEN_TOOL)}
+    for text in sorted(learnt.keys() & tested.keys()):
+        yield f"leak_text: {_both(learnt[text], tested[text])} have one text"
+    if embed is not None:
+        for text, other in near(list(learnt), list(tested), embed, policy.twin_cosine).items():
+            yield f"leak_twin: {_both(learnt[text], tested[other])} are one tool"
+
+
+def _requests(rows: Sequence[Row], embed: Embed | None, policy: SetPolicy) -> Iterator[str]:
+    tested = {row["instruction"]: row for row in rows if row["split"] != TRAIN}
+    learnt = {row["instruction"]: row for row in rows if row["split"] == TRAIN}
+    worded = _by(tested, plain)
+    for text, row in learnt.items():
+        if (said := plain(text)) in worded:
+            yield f"leak_instruction: {_both(row, tested[worded[said]])} ask the same"
+    if embed is not None:
+        for text, other in near(list(learnt), list(tested), embed, policy.near_cosine).items():
+            yield f"leak_instruction: {_both(learnt[text], tested[other])} ask nearly the same"
+
+
+def _both(one: Row, other: Row) -> str:
+    return " and ".join(
+        f"pair {row['pair_id']} ({row['server_id']}/{row['tool']}, {row['split']})"
+        for row in (one, other)
+    )
+
+
+def _called(row: Row) -> list[str]:
+    return [call["contract_digest"] for call in _listed(row["calls"])]
+
+
+def _listed(held: Any) -> list[Any]:
+    return (json.loads(held) if isinstance(held, str) else held) or []
+
+
+def _by(texts: Iterable[str], key: Callable[[str], str]) -> dict[str, str]:
+    return {key(text): text for text in texts}

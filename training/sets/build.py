@@ -1,0 +1,150 @@
+"""A night's training set out of the tables: what is read, what is kept beside the published rows.
+
+What belongs here: tables and firewall to a set, its audit, manifest and pool. What does not: the
+door (`defs.py`), how a set is made of rows (`training_set.py`).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.firewall import contract_key, firewall
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, trainable
+from assets.vectors.confusables.table import CONFUSABLES, TWINS, hard_negatives
+from assets.vectors.embed import Embedder
+from assets.vectors.index import INSTRUCTIONS, embed_texts
+from training.sets.assignment import Key, first_nights
+from training.sets.candidates import BadOffer, load_pool, pool_path, save_pool
+from training.sets.split import SEEN_TOOL, UNSEEN_TOOL
+from training.sets.training_set import (
+    TRAINING_SET,
+    SetPolicy,
+    TrainingSet,
+    build_training_set,
+    load_manifest,
+    manifest,
+    remembered,
+    save_manifest,
+    set_flaws,
+)
+from warehouse.storage.lance import LanceStore
+from warehouse.storage.tables import Tables
+from warehouse.store import Warehouse
+
+Row = dict[str, Any]
+Choose = Callable[[list[Row], list[Row]], list[Row]]
+
+
+@dataclass(frozen=True)
+class Night:
+    """A set that was made and audited; nothing points to it yet."""
+
+    made: TrainingSet
+    frame: pl.DataFrame
+    name: str
+    flaws: list[str]
+    held: frozenset[str]  # contract digests that the firewall keeps out
+
+    def figures(self) -> dict[str, Any]:
+        """What the door shows: rows a split, what was left out, what leaked."""
+        counted = dict(self.frame.group_by("split").len().sort("split").iter_rows())
+        leaks = {why: len(found) for why, found in self.made.leaks.items()}
+        empty = [split for split in (SEEN_TOOL, UNSEEN_TOOL) if split not in counted]
+        told = {
+            "empty": empty,
+            "dropped": self.made.dropped,
+            "leaks": leaks,
+            "pool": len(self.made.pool),
+        }
+        return {**counted, **told}
+
+
+def make_set(
+    warehouse: Warehouse,
+    embedder: Embedder,
+    policy: SetPolicy | None = None,
+    choose: Choose = trainable,
+) -> Night:
+    """The set of tonight's tables, audited. `choose`: which pairs, of all and of all judgements."""
+    policy = policy or SetPolicy()
+    tables, store = warehouse.storage.tables, LanceStore(warehouse.home / "lance")
+    tools = remembered(lambda texts: embed_texts(texts, embedder, store))
+    asked = remembered(lambda texts: embed_texts(texts, embedder, store, table=INSTRUCTIONS))
+    chosen = choose(tables.read(PAIRS).to_dicts(), tables.read(JUDGEMENTS).to_dicts())
+    listed = tables.read(SNAPSHOTS)
+    contracts = listed.unique(["server_id", "tool"], keep="first", maintain_order=True).to_dicts()
+    wall = firewall(warehouse)
+    _, kept_out = wall.part(contracts)
+    out = {(row["server_id"], row["tool"]) for row in kept_out}
+    bought = wall.aliases.as_bought(contracts, chosen)
+    held: set[Key] = {contract_key(row) for row in bought if (row["server_id"], row["tool"]) in out}
+    named = {
+        now["contract_digest"]: then["contract_digest"]
+        for now, then in zip(contracts, bought, strict=True)
+    }
+    alike = [
+        {**row, **{c: named.get(row[c], row[c]) for c in ("contract_digest", "other_digest")}}
+        for row in tables.read(CONFUSABLES).to_dicts()
+    ]
+    made = build_training_set(
+        chosen,
+        bought,
+        tools,
+        policy,
+        held,
+        hard_negatives(alike),
+        embed_requests=asked,
+        twins=[(r["contract_digest"], r["other_digest"]) for r in alike if r["kind"] == TWINS],
+        first_seen=_first_seen(tables, listed.select("server_id", "first_seen"), policy),
+    )
+    frame = TRAINING_SET.frame(made.rows)
+    flaws = set_flaws(made.rows, made.pool, embed=tools, embed_requests=asked, policy=policy)
+    return Night(made, frame, TRAINING_SET.digest(frame), flaws, frozenset(key[2] for key in held))
+
+
+def keep(warehouse: Warehouse, night: Night, embedder: Embedder) -> None:
+    """Keeps manifest and pool of a set without flaws, before the pointer moves: a set without them
+    can neither be compared with nor prompted from.
+
+    A set that is made again keeps both, so that its items stay as they were; only what is held
+    since leaves the pool.
+    """
+    home = warehouse.home
+    if load_manifest(home, night.name) is None or not pool_path(home, night.name).exists():
+        tag = f"training-set-{night.name[:16]}"
+        version = LanceStore(home / "lance").tag(tag)
+        save_pool(home, night.name, night.made.pool)
+        facts = {"embedder": embedder.id, "lance_version": version, "lance_tag": tag}
+        save_manifest(home, manifest(night.made, night.name, **facts))
+        return
+    _take_out(home, night)
+
+
+def _take_out(home: Path, night: Night) -> None:
+    try:
+        pool: Mapping[str, Any] = load_pool(home, night.name)
+    except BadOffer:
+        pool = {}
+    left = {name: entry for name, entry in pool.items() if name not in night.held}
+    if not pool or len(left) < len(pool):
+        save_pool(home, night.name, left or night.made.pool)
+
+
+def _first_seen(tables: Tables, listed: pl.DataFrame, policy: SetPolicy) -> dict[str, str | None]:
+    """Server -> the date of its first night. A row knows when its *contract* was first listed; who
+    was there when the cutoff's day ended is older than the cutoff, whatever its contracts are."""
+    found = first_nights(listed.iter_rows(named=True))
+    if policy.cutoff is None:
+        return found
+    midnight = datetime.combine(policy.cutoff + timedelta(days=1), time(), UTC)
+    then = tables.read(SNAPSHOTS, as_of=midnight.timestamp() - 1e-3)
+    there = {server: str(policy.cutoff) for server in then["server_id"].unique().to_list()}
+    for server, day in there.items():
+        night = found.get(server)
+        found[server] = min(night, day) if night else night
+    return found

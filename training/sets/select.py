@@ -1,0 +1,154 @@
+"""Which accepted pairs are in a training set, and on which side of it.
+
+What belongs here: reading a pair's calls, its split, every reason to leave it out but leaks of
+requests. What does not: requests that repeat each other (`leaks.py`).
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from assets.synthesis.common.tables import LOOKALIKE, NO_TOOL, PARALLEL, SINGLE, goldens
+from training.sets.assignment import Key, Place
+from training.sets.policy import SetPolicy
+from training.sets.split import SEEN_TOOL, TRAIN, pair_draw
+
+Row = Mapping[str, Any]
+TASKS = (SINGLE, LOOKALIKE, NO_TOOL, PARALLEL)
+_EVOLVED = "evolve"  # the step of a receipt
+
+
+@dataclass
+class Placed:
+    """A pair with the places of the tools that it calls, its own first."""
+
+    pair: Row
+    own: Place
+    calls: list[dict[str, Any]]
+    golds: tuple[Place, ...]
+    split: str
+
+    @property
+    def name(self) -> str:
+        return self.pair["pair_id"]
+
+    @property
+    def request(self) -> str:
+        return self.pair["instruction"]
+
+    @property
+    def task(self) -> str:
+        return self.pair.get("task") or SINGLE
+
+    @property
+    def evolved(self) -> bool:
+        steps = json.loads(self.pair.get("steps") or "[]")
+        return any(step.get("step") == _EVOLVED for step in steps)
+
+    @property
+    def tools(self) -> set[tuple[str, str]]:
+        """(server, tool) of every right call."""
+        return {(place.key[0], place.key[1]) for place in self.golds}
+
+
+@dataclass
+class Tally:
+    """Why pairs are left out, how many, and the first examples of each leak."""
+
+    dropped: Counter[str] = field(default_factory=Counter)
+    leaks: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+
+    def drop(self, why: str, **example: Any) -> None:
+        self.dropped[why] += 1
+        if example:
+            self.leaks[why].append(example)
+
+
+def place_pairs(
+    pairs: Iterable[Row],
+    places: Mapping[Key, Place],
+    quarantined: Collection[str],
+    policy: SetPolicy,
+    tally: Tally,
+) -> list[Placed]:
+    """Every usable pair at its place. `quarantined`: digests of contracts that are held."""
+    known = set(places)
+    made = []
+    for pair in sorted(pairs, key=lambda row: row["pair_id"]):
+        why = _unusable(pair, known, quarantined)
+        if why:
+            tally.drop(why)
+        elif (one := _placed(pair, places, tally)) is not None:
+            made.append(one)
+    _hold_out(made, policy)
+    return made
+
+
+def trained_tools(placed: Iterable[Placed]) -> set[tuple[str, str]]:
+    """(server, tool) of every call that is learnt."""
+    return {tool for one in placed if one.split == TRAIN for tool in one.tools}
+
+
+def _unusable(pair: Row, known: Collection[Key], quarantined: Collection[str]) -> str | None:
+    if (pair.get("task") or SINGLE) not in TASKS:
+        return "other_task"
+    shown = {pair["contract_digest"], *json.loads(pair.get("contracts") or "[]")}
+    keys = [(pair["server_id"], pair["tool"], pair["contract_digest"]), *_gold_keys(pair)]
+    shown |= {key[2] for key in keys}
+    if not shown.isdisjoint(quarantined):
+        return "quarantined"
+    return "stale_contract" if any(key not in known for key in keys) else None
+
+
+def _gold_keys(pair: Row) -> list[Key]:
+    if pair.get("calls") is None:
+        return []
+    return [(one.server_id, one.tool, one.contract_digest) for one in goldens(pair)]
+
+
+def _placed(pair: Row, places: Mapping[Key, Place], tally: Tally) -> Placed | None:
+    """The pair at the place of the tools that it calls; None, and counted, where that is none."""
+    own = places[pair["server_id"], pair["tool"], pair["contract_digest"]]
+    calls = _calls(pair)
+    keys = dict.fromkeys(_gold_keys(pair) or [own.key]) if calls else ()
+    golds = tuple(places[key] for key in keys)
+    names = [place.contract["name"] for place in golds]
+    leak = next((place for place in golds if place.leak), None)
+    if leak:
+        tally.drop(str(leak.leak), tool=list(leak.key), copy_of=leak.copy_of, split=leak.split)
+    elif len({place.split for place in golds}) > 1:
+        tally.drop("calls_both_sides")
+    elif len(set(names)) < len(names):
+        tally.drop("same_names")  # no prompt can show two tools of one name
+    else:
+        # A row of which no call is right learns nothing of its own tool, be that a copy or not.
+        split = golds[0].split if golds else TRAIN if own.leak else own.split
+        return Placed(pair, own, calls, golds, split)
+    return None
+
+
+def _calls(pair: Row) -> list[dict[str, Any]]:
+    if pair.get("calls") is not None:
+        named = ("tool", "contract_digest", "arguments")
+        told = [[getattr(one, name) for name in named] for one in goldens(pair)]
+    else:
+        held = pair["arguments"]
+        held = json.loads(held) if isinstance(held, str) else held
+        told = [] if held is None else [[pair["tool"], pair["contract_digest"], held]]
+    return [{"name": n, "contract_digest": d, "arguments": a} for n, d, a in told]
+
+
+def _hold_out(placed: Sequence[Placed], policy: SetPolicy) -> None:
+    """Holds pairs of trained tools out by their hash; a tool keeps one call to learn from."""
+    single: dict[tuple[str, str], list[Placed]] = defaultdict(list)
+    for one in placed:
+        if one.split == TRAIN:
+            if pair_draw(one.name) < policy.seen_tool_share:
+                one.split = SEEN_TOOL
+            if len(one.golds) == 1:
+                single[next(iter(one.tools))].append(one)
+    for own in single.values():
+        if all(one.split == SEEN_TOOL for one in own):
+            max(own, key=lambda one: (pair_draw(one.name), one.name)).split = TRAIN

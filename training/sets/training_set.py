@@ -1,0 +1,183 @@
+"""The training set: accepted pairs, each in its split, with hard negatives and the pool of tools.
+
+What belongs here: the table, and the order in which a set is made. What does not: the steps
+and the audit (`sets/`), rendering for a model (`render.py`), deciding when to train (`retrain.py`).
+
+    contracts -> places (split, leaks of tools) -> pairs at their places -> without leaks of
+    requests -> rows with negatives, and the pool that prompts are drawn from
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from assets.vectors.index import text_digest
+from training.sets.assignment import Key, first_nights, places_of, pool_of
+from training.sets.audit.audit import set_flaws
+from training.sets.audit.manifest import load_manifest, manifest_of, save_manifest
+from training.sets.audit.tokens import token_statistics
+from training.sets.leaks import without_leaks
+from training.sets.near import Embed, remembered
+from training.sets.negatives import add_negatives
+from training.sets.policy import BadPolicy, SetPolicy
+from training.sets.select import Placed, Tally, place_pairs
+from training.sets.split import TRAIN
+from warehouse.storage.tables import TableSpec
+
+__all__ = ["TRAINING_SET", "BadPolicy", "Embed", "SetPolicy", "TrainingSet", "build_training_set",
+           "load_manifest", "manifest", "remembered", "save_manifest", "set_flaws"]  # fmt: skip
+
+Row = Mapping[str, Any]
+
+TRAINING_SET = TableSpec(
+    name="training_set",
+    key=("pair_id",),
+    columns={
+        "pair_id": pl.String,
+        "server_id": pl.String,
+        "tool": pl.String,
+        "split": pl.String,  # one of SPLITS
+        "task": pl.String,  # single, lookalike, no_tool, parallel
+        "kind": pl.String,
+        "contract_digest": pl.String,
+        "contract": pl.String,  # canonical JSON
+        "instruction": pl.String,
+        "arguments": pl.String,  # JSON object; null where no call is right
+        "calls": pl.String,  # JSON list of {name, contract_digest, arguments}; [] if none is right
+        "offered": pl.String,  # JSON list: what it was written beside, as its split may show
+        "evolved": pl.Boolean,  # whether its request was made harder after it was written
+        "positive": pl.String,  # the tool's text; null where no call is right
+        "text_digest": pl.String,
+        "negatives": pl.String,  # JSON list of contract digests, the worst confused first
+        "first_seen": pl.String,  # UTC date of the server's first night; null: not known
+        "provider": pl.String,
+        "license": pl.String,
+    },
+    schema_version=2,
+)
+
+
+@dataclass(frozen=True)
+class TrainingSet:
+    """Rows of TRAINING_SET, what was left out and why, the contracts known at the time, the pool of
+    contracts that prompts may show (digest -> {server_id, tool, contract, split, twins})."""
+
+    rows: list[dict[str, Any]]
+    dropped: dict[str, int]
+    contracts: dict[str, str]  # "<server_id>::<tool>" -> contract digest
+    pool: dict[str, dict[str, Any]] = field(default_factory=dict)
+    leaks: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    policy: SetPolicy = field(default_factory=SetPolicy)
+
+
+def build_training_set(
+    pairs: Sequence[Row],
+    contracts: Iterable[Row],
+    embed: Embed,
+    policy: SetPolicy | None = None,
+    held: Collection[Key] = (),
+    hard: Mapping[str, Sequence[str]] | None = None,
+    *,
+    embed_requests: Embed | None = None,
+    twins: Collection[tuple[str, str]] = (),
+    first_seen: Mapping[str, str | None] | None = None,
+) -> TrainingSet:
+    """The set made of accepted `pairs` and the current snapshot rows.
+
+    `embed` and `embed_requests` return unit vectors of texts by the *base* embedder. `held`: what
+    the firewall keeps out, as (server, tool, contract digest): nothing of it is embedded or shown.
+    `hard`: contract digest -> digests of the tools that are taken for it, the worst first. `twins`:
+    pairs of digests that are known to be one tool. `first_seen`: server -> UTC date of its first
+    night, where more is known than the rows say.
+    """
+    policy, tally = policy or SetPolicy(), Tally()
+    embed = remembered(embed)
+    current = {(row["server_id"], row["tool"], row["contract_digest"]): row for row in contracts}
+    quarantined = {name for _, _, name in held}
+    clear = {key: row for key, row in current.items() if key[2] not in quarantined}
+    first = {**first_nights(clear.values()), **(first_seen or {})}
+    places = places_of(clear, first, embed, policy, twins)
+    pool = pool_of(places)
+    placed = place_pairs(pairs, places, quarantined, policy, tally)
+    placed = without_leaks(placed, remembered(embed_requests or embed), policy, tally)
+    rows = _rows(placed, pool, first, tally)
+    add_negatives(rows, pool, embed, policy, hard or {}, twins)
+    known = {f"{server}::{tool}": name for server, tool, name in sorted(current)}
+    dropped = dict(sorted(tally.dropped.items()))
+    return TrainingSet(rows, dropped, known, pool, dict(sorted(tally.leaks.items())), policy)
+
+
+def manifest(
+    made: TrainingSet,
+    name: str,
+    *,
+    embedder: str,
+    lance_version: int | None,
+    lance_tag: str | None = None,
+) -> dict[str, Any]:
+    """What the set was made of, as JSON: splits, tasks, leaks, tokens, digests of all rows."""
+    return manifest_of(
+        made.rows,
+        made.policy,
+        dropped=made.dropped,
+        leaks=made.leaks,
+        contracts=made.contracts,
+        training_set=name,
+        embedder=embedder,
+        lance_version=lance_version,
+        lance_tag=lance_tag,
+        pool={"contracts": len(made.pool), "train": sum(_learnt(e) for e in made.pool.values())},
+        tokens=token_statistics(made.rows, made.pool),
+    )
+
+
+def _rows(
+    placed: Iterable[Placed],
+    pool: Mapping[str, Mapping[str, Any]],
+    first: Mapping[str, str | None],
+    tally: Tally,
+) -> list[dict[str, Any]]:
+    """Rows without negatives. One that was to choose among tools, none of which its split may show,
+    is left out."""
+    rows = []
+    for one in placed:
+        offered = json.loads(one.pair.get("offered") or "[]")
+        shown = [n for n in offered if n in pool and (one.split != TRAIN or _learnt(pool[n]))]
+        if not one.golds and not shown:
+            tally.drop("nothing_offered")
+        else:
+            rows.append(_row(one, shown, first))
+    return rows
+
+
+def _row(one: Placed, offered: Sequence[str], first: Mapping[str, str | None]) -> dict[str, Any]:
+    copied = ("pair_id", "server_id", "tool", "contract_digest", "instruction")
+    own, pair = one.own, one.pair
+    return {
+        **{name: pair[name] for name in copied},
+        "split": one.split,
+        "task": one.task,
+        "kind": pair.get("kind"),
+        "contract": json.dumps(own.contract, sort_keys=True, ensure_ascii=False),
+        "arguments": _json(one.calls[0]["arguments"]) if one.calls else None,
+        "calls": _json(one.calls),
+        "offered": _json(offered),
+        "evolved": one.evolved,
+        "positive": own.text if one.golds else None,
+        "text_digest": text_digest(own.text),
+        "negatives": "[]",
+        "first_seen": first.get(pair["server_id"]),
+        "provider": pair.get("provider"),
+        "license": pair.get("license"),
+    }
+
+
+def _learnt(entry: Mapping[str, Any]) -> bool:
+    return entry["split"] == TRAIN
+
+
+def _json(held: Any) -> str:
+    return json.dumps(held, ensure_ascii=False)

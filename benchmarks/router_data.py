@@ -16,7 +16,7 @@ from assets.contracts.canonical import contract, contract_digest
 from assets.synthesis.judging.adhoc.files import Tools, read_tools
 from assets.synthesis.verify.checks.languages import other_language
 from benchmarks.shared_data import SHARED
-from serving.byhand_source import read_source
+from serving.adhoc_source import read_source
 from training.sets.split import TEST, split_of
 
 Row = dict[str, Any]

@@ -1,4 +1,4 @@
-"""Fits the weights of `serving/ranking/fusion.json` and says what they are worth where not fitted.
+"""Fits the weights of `serving/index/fusion.json` and says what they are worth where not fitted.
 
     python -m benchmarks.router_fit --index DIR [--write] [--retriever PATH]
 
@@ -27,11 +27,11 @@ import numpy as np
 
 from assets.vectors.embed import MiniLM
 from benchmarks.router_data import Query, queries, smithery
-from serving.byhand import routed
-from serving.ranking.asked import Ask
+from serving.adhoc import routed
+from serving.index.fusion import BUILT_IN, TRAINED
 from serving.ranking.features import FOREIGN, candidates, evidence
-from serving.ranking.fusion import BUILT_IN, TRAINED
-from serving.ranking.signals import Signals
+from serving.ranking.query import Ask
+from serving.ranking.query_scores import Signals
 from serving.ranking.strategies import BY_NAME
 from serving.router import Router
 

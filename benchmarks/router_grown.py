@@ -16,7 +16,7 @@ import numpy as np
 
 from assets.vectors.texts import server_views, tool_views
 from benchmarks.router_data import Pool
-from serving.index import Source
+from serving.index.folder import Source
 from warehouse.storage.digest import digest
 
 _NOISE = 0.038  # a coordinate's deviation: cosine 0.8 in 384 dimensions

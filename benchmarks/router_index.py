@@ -11,7 +11,7 @@ from pathlib import Path
 from assets.vectors.embed import MiniLM
 from benchmarks.router_data import Pool
 from benchmarks.router_vectors import Kept
-from serving.index import Source, build_index, load_index
+from serving.index.folder import Source, build_index, load_index
 from serving.router import Router
 
 

@@ -24,9 +24,9 @@ from benchmarks.router_data import corpus_rows, smithery
 from benchmarks.router_grown import cheap_embed, grown
 from benchmarks.router_index import source_of
 from benchmarks.router_vectors import Kept
-from serving.index import build_index, load_index
-from serving.ranking.following import QUERY_TOKENS
-from serving.ranking.model import Index
+from serving.index.folder import build_index, load_index
+from serving.index.model import Index
+from serving.ranking.hot_reload import QUERY_TOKENS
 from serving.router import Ask, Router
 
 _WARM = 20

@@ -28,8 +28,8 @@ from benchmarks.router_data import Pool, Query, hit_at, mcp_tools, queries, smit
 from benchmarks.router_index import encoder_of, source_of
 from benchmarks.router_tokens import Counter
 from benchmarks.router_vectors import Kept
-from serving.index import build_index, load_index
-from serving.ranking.building import content_of, version_of
+from serving.index.build import content_of, version_of
+from serving.index.folder import build_index, load_index
 from serving.router import Ask, Router
 from training.evaluation.metrics import bootstrap
 

@@ -32,7 +32,7 @@ from benchmarks.router_clients import Asking, Seen, client
 from benchmarks.router_data import Pool, queries, smithery
 from benchmarks.router_index import source_of
 from benchmarks.router_vectors import Kept
-from serving.index import build_index, load_index, point_to
+from serving.index.folder import build_index, load_index, point_to
 from warehouse.storage.digest import digest
 
 _VERSIONS = 3
@@ -161,7 +161,7 @@ def _serve(place: Path) -> None:
     """The server alone, until it is told to end."""
     from assets.servers.calls.log import Outcomes
     from serving.meta import HttpSettings, MetaPolicy, run_http
-    from serving.meta.tokens import token_of
+    from serving.meta.access.tokens import token_of
     from serving.router import ServedRouter
 
     bench = token_of(

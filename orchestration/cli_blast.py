@@ -104,7 +104,7 @@ def _cards(home: Path) -> Iterator[dict[str, Any]]:
 
 def _entries(home: Path) -> Iterator[dict[str, Any]]:
     """The tools of the served index, as its file lists them."""
-    from serving.index import IndexMissing, served_version
+    from serving.index.folder import IndexMissing, served_version
 
     try:
         path = home / "router" / served_version(home) / "tools.jsonl"

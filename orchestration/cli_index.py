@@ -1,7 +1,7 @@
 """The commands `index` and `search`: any file of servers as an index, and questions to one.
 
 What belongs here: their arguments, which encoder they mean, and what they print.
-What does not: building (`serving/byhand.py`), scoring (`serving/router.py`).
+What does not: building (`serving/adhoc.py`), scoring (`serving/router.py`).
 """
 
 import json
@@ -35,7 +35,7 @@ def index(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object (the default)")] = True,
 ) -> None:
     """Make an index that `search` and `serve` read, of any file of servers and their tools."""
-    from serving.byhand import index_command
+    from serving.adhoc import index_command
     from warehouse.progress import Lines
 
     encoder = _encoder(retriever, embedder)
@@ -65,7 +65,7 @@ def search(
         fail(f"--strategy {strategy[:40]!r} does not exist; known: {', '.join(STRATEGIES)}", 2)
     if (query is None) + (server is None and tool is None) + (queries is None) != 2:
         fail('give one of "QUERY", --server / --tool, or --queries FILE', 2)
-    from serving.byhand import routed, search_command, search_many
+    from serving.adhoc import routed, search_command, search_many
     from serving.router import Ask
     from warehouse.progress import Lines
 

@@ -97,7 +97,7 @@ def _block(warehouse: "Warehouse") -> None:
     from assets.contracts.history.snapshot import SNAPSHOTS
     from assets.contracts.quarantine.decisions import DecisionError
     from assets.contracts.quarantine.firewall import firewall
-    from serving.blocked import block
+    from serving.index.blocklist import block
 
     try:
         held = firewall(warehouse).part(warehouse.storage.tables.read(SNAPSHOTS).to_dicts())[1]

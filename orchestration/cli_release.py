@@ -93,7 +93,7 @@ def export(
     out: Annotated[Path, typer.Option("--out", help="a new or empty folder")],
 ) -> None:
     """Copy the served index with its encoder: `toolmill serve --place OUT` needs nothing else."""
-    from serving.exported import export_release
+    from serving.export import export_release
 
     print_json(_shown(out, export_release(load_settings().home_path(), out)))
 
@@ -101,7 +101,7 @@ def export(
 @app.command()
 def check(folder: Annotated[Path, typer.Argument(help="an exported release")]) -> None:
     """Hold every file of an exported release against its manifest."""
-    from serving.exported import check_export
+    from serving.export import check_export
 
     print_json(_shown(folder, check_export(folder)))
 
@@ -120,9 +120,9 @@ def _state(told: dict[str, Any]) -> str:
 
 def _hold(warehouse: "Warehouse") -> Callable[[str], None]:
     """Blocks what is held today in an index of another day, before that index is served."""
-    from serving.blocked import block
-    from serving.gather import held_in_index
+    from serving.index.blocklist import block
     from serving.router import read_blocked
+    from training.releases.index_source import held_in_index
 
     def before(version: str) -> None:
         known = read_blocked(warehouse.home)

@@ -16,7 +16,7 @@ from orchestration.terminal import fail, print_json
 
 if TYPE_CHECKING:
     from assets.servers.calls.caller import Caller
-    from serving.meta.policy import HttpSettings, MetaPolicy
+    from serving.meta.access.policy import HttpSettings, MetaPolicy
     from serving.router import ServedRouter
 
 app = typer.Typer(add_completion=False)
@@ -45,9 +45,9 @@ def serve(
 ) -> None:
     """The MCP meta-server: find_tools, describe_tool, call_tool, report_outcome for any client."""
     from assets.servers.calls.log import Outcomes
-    from serving.meta.policy import TokenError
-    from serving.meta.stdio import run_stdio
-    from serving.meta.streamable import run_http
+    from serving.meta.access.policy import TokenError
+    from serving.meta.protocol.http import run_http
+    from serving.meta.protocol.stdio import run_stdio
     from serving.router import ServedRouter
 
     settings = load_settings()
@@ -75,14 +75,14 @@ def serve_token(
     name: Annotated[str, typer.Argument(help="whose token it will be")],
 ) -> None:
     """Make a token: its secret for the client, and the entry for the tokens file."""
-    from serving.meta.tokens import new_token
+    from serving.meta.access.tokens import new_token
 
     secret, digest = new_token()
     print_json({"secret": secret, "entry": {"name": name, "sha256": digest}})
 
 
 def _policy(settings: Settings) -> "MetaPolicy":
-    from serving.meta.policy import MetaPolicy
+    from serving.meta.access.policy import MetaPolicy
 
     chosen = settings.serve
     return MetaPolicy(
@@ -93,8 +93,8 @@ def _policy(settings: Settings) -> "MetaPolicy":
 
 
 def _http(settings: Settings) -> "HttpSettings":
-    from serving.meta.policy import HttpSettings
-    from serving.meta.tokens import read_tokens, token_of
+    from serving.meta.access.policy import HttpSettings
+    from serving.meta.access.tokens import read_tokens, token_of
 
     chosen = settings.serve
     known = read_tokens(chosen.tokens) if chosen.tokens else ()

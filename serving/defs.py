@@ -11,15 +11,15 @@ import dagster as dg
 
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.firewall import firewall
-from serving.blocked import block
-from serving.gather import held_in_index, published_source
-from serving.index import load_index
-from serving.released import make_router_index, view_table
+from serving.index.blocklist import block
+from serving.index.folder import load_index
+from serving.index.release_index import make_router_index, view_table
 from training.drift.drift import DRIFT
 from training.evaluation.retriever import retriever_of
 from training.last_run import last_card, last_summary, set_name
 from training.policies import ROLES, Trainer
 from training.releases.champion import champion, in_service
+from training.releases.index_source import held_in_index, published_source
 from training.releases.release import current_release, make_release, pinned, refusal, serve
 from training.releases.retention import prune
 from training.reporting.gather import more_facts

@@ -7,10 +7,10 @@
 What belongs here: the names. What does not: their code (`ranking/`).
 """
 
-from serving.ranking.answering import Router
-from serving.ranking.asked import MAX_TEXT, MOST_HITS, STRATEGIES, Answer, Ask, BadQuery, Hit
 from serving.ranking.eligible import Blocked, read_blocked
-from serving.ranking.following import ServedRouter, open_router
+from serving.ranking.hot_reload import ServedRouter, open_router
+from serving.ranking.query import MAX_TEXT, MOST_HITS, STRATEGIES, Answer, Ask, BadQuery, Hit
+from serving.ranking.router import Router
 
 __all__ = [
     "MAX_TEXT",

@@ -10,11 +10,11 @@ handed on (`quoted`), and the two ways to reach it (`stdio`, `streamable`). What
     run_http(router, caller, policy, outcomes, HttpSettings) until it is told to end
 """
 
-from serving.meta.policy import HttpSettings, MetaPolicy, Token, TokenError
-from serving.meta.server import make_server
-from serving.meta.stdio import run_stdio
-from serving.meta.streamable import run_http
-from serving.meta.tokens import new_token, read_tokens, token_of
+from serving.meta.access.policy import HttpSettings, MetaPolicy, Token, TokenError
+from serving.meta.access.tokens import new_token, read_tokens, token_of
+from serving.meta.protocol.http import run_http
+from serving.meta.protocol.server import make_server
+from serving.meta.protocol.stdio import run_stdio
 
 __all__ = [
     "HttpSettings",

@@ -15,8 +15,8 @@ from threading import Lock
 
 import numpy as np
 
-from serving.ranking.errors import IndexBroken
-from serving.ranking.model import Index
+from serving.index.errors import IndexBroken
+from serving.index.model import Index
 
 _KEPT = 64  # masks of allow-lists that are remembered; one is a byte a tool
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from assets.vectors.lexical import FUNCTION_WORDS
 from assets.vectors.texts import ASKED, FULL, SERVER_VIEWS, TOOL_VIEWS
-from serving.ranking.signals import Signals
+from serving.ranking.query_scores import Signals
 
 CANDIDATES = 300  # hold 82% of the right tools of the corpus among 12,600; 100 hold 75%
 _FIELDS = ("name", "about", "params")

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from assets.vectors.texts import SERVER_VIEWS
+from serving.index.fusion import RELIABILITY
 from serving.ranking.features import CANDIDATES, candidates, evidence
-from serving.ranking.fusion import RELIABILITY
-from serving.ranking.signals import Signals
+from serving.ranking.query_scores import Signals
 
 RRF_K = 60  # the constant of Cormack et al. 2009, which every product keeps
 MCP_ZERO_SERVERS = 5

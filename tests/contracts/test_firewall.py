@@ -14,9 +14,9 @@ from assets.contracts.quarantine.findings import FINDINGS, SCANS
 from assets.contracts.quarantine.firewall import firewall
 from assets.synthesis.common.tables import PAIRS, unit_key
 from serving.defs import release, router_index
-from serving.gather import published_source
-from serving.index import load_index, served_version
+from serving.index.folder import load_index, served_version
 from tests.contracts.world import MARKET, World, honest, poisoned
+from training.releases.index_source import published_source
 from training.releases.release import current_release
 from training.sets.training_set import TRAINING_SET
 from warehouse.audit import Verdict

@@ -11,10 +11,10 @@ from assets.contracts.history.snapshot import CHANGES, SNAPSHOTS
 from assets.contracts.quarantine.decisions import Decision, decide
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from assets.vectors.index import VECTORS
-from serving.gather import published_source
 from tests.contracts.test_aliases import shouted
 from tests.contracts.world import World, honest, poisoned
 from training.drift.drift import drift_state
+from training.releases.index_source import published_source
 from training.sets.training_set import TRAINING_SET
 from warehouse.store import Warehouse
 

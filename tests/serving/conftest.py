@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from assets.vectors.index import embed_texts
-from serving.index import Source, build_index, point_to
+from serving.index.folder import Source, build_index, point_to
 from tests.vectors.conftest import WordEmbedder, snapshot
 from warehouse.storage.lance import LanceStore
 

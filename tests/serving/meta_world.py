@@ -18,9 +18,9 @@ from mcp.client.streamable_http import streamable_http_client
 from assets.contracts.canonical import contract, contract_digest
 from assets.servers.calls.log import Outcomes
 from assets.servers.calls.result import CallResult
-from serving.index import Source, build_index, load_index, point_to, served_version
+from serving.index.folder import Source, build_index, load_index, point_to, served_version
 from serving.meta import HttpSettings, MetaPolicy, Token, make_server
-from serving.meta.streamable import http_app
+from serving.meta.protocol.http import http_app
 from serving.router import Router, ServedRouter, read_blocked
 from tests.vectors.conftest import WordEmbedder
 

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from orchestration.cli import app, one_line_errors
-from serving.exported import BadExport, check_export, export_release
-from serving.index import load_index, served_version
+from serving.export import BadExport, check_export, export_release
+from serving.index.folder import load_index, served_version
 from serving.router import Ask, open_router
 from tests.vectors.test_embed import adapter
 
@@ -214,7 +214,7 @@ class Absent:
             raise ModuleNotFoundError(name, name=name.partition(".")[0])
 sys.meta_path.insert(0, Absent())
 import orchestration.cli, orchestration.launching, assets.servers.calls.caller
-import serving.meta.stdio, serving.meta.streamable
+import serving.meta.protocol.stdio, serving.meta.protocol.http
 place = {str(tmp_path / "release")!r}
 sys.argv = ["toolmill", "search", "--index", place, "send an email", "--json"]
 orchestration.cli.main()

@@ -8,8 +8,8 @@ from threading import Event
 
 import pytest
 
-from serving.index import IndexBroken, IndexMissing, Source, point_to
-from serving.released import make_router_index
+from serving.index.folder import IndexBroken, IndexMissing, Source, point_to
+from serving.index.release_index import make_router_index
 from serving.router import Ask, ServedRouter, open_router
 from tests.serving.conftest import WORLD
 from tests.vectors.conftest import snapshot

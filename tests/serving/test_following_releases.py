@@ -13,10 +13,10 @@ import pytest
 
 from assets.contracts.quarantine.decisions import Decision, decide
 from assets.vectors.embed import encoder_folder
-from serving.exported import check_export, export_release
-from serving.index import Source, load_index, served_version
+from serving.export import check_export, export_release
+from serving.index.folder import Source, load_index, served_version
+from serving.index.release_index import make_router_index
 from serving.ranking.eligible import read_blocked
-from serving.released import make_router_index
 from serving.router import Ask, ServedRouter, open_router
 from tests.serving.conftest import WORLD
 from tests.serving.test_byhand import run

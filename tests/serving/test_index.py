@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.index import (
+from serving.index.build import content_of, version_of
+from serving.index.folder import (
     IndexBroken,
     IndexMissing,
     Source,
@@ -18,8 +19,7 @@ from serving.index import (
     point_to,
     served_version,
 )
-from serving.ranking.building import content_of, version_of
-from serving.released import VIEWS, make_router_index
+from serving.index.release_index import VIEWS, make_router_index
 from tests.serving.conftest import WORLD, build
 from tests.vectors.conftest import WordEmbedder, snapshot
 from warehouse.storage.lance import LanceStore

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from serving.blocked import block
+from serving.index.blocklist import block
 from serving.meta import MetaPolicy, Token
 from tests.serving.meta_world import ERAS, WORLD, World, answering, publish, row, said
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from assets.servers.calls.log import query_digest
-from serving.blocked import block
+from serving.index.blocklist import block
 from serving.meta import MetaPolicy, Token
 from serving.router import Router
 from tests.serving.meta_world import ERAS, WORLD, World, publish, row, said

@@ -11,8 +11,8 @@ import pytest
 from mcp_types import ResourceListChangedNotification, ToolListChangedNotification
 
 from serving.meta import HttpSettings, MetaPolicy, Token, TokenError, new_token, run_http
-from serving.meta.changes import Changes
-from serving.meta.streamable import CannotServe
+from serving.meta.protocol.http import CannotServe
+from serving.meta.protocol.notifications import Changes
 from tests.serving.meta_world import (
     ERAS,
     WORLD,
@@ -256,7 +256,7 @@ async def test_a_session_that_has_ended_is_told_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes = Changes()
-    monkeypatch.setattr("serving.meta.server.Changes", lambda: changes)
+    monkeypatch.setattr("serving.meta.protocol.server.Changes", lambda: changes)
     async with over_http(world) as url:
         async with http_client(url, None, "legacy") as client:
             await client.list_tools()

@@ -6,9 +6,17 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.meta.fields import deeper_than
-from serving.meta.quoted import bounded, exact, guillemets, line, marked, parameters_line, prose
-from serving.meta.results import passed_on
+from serving.meta.tools.arguments import deeper_than
+from serving.meta.tools.tool_results import passed_on
+from serving.meta.untrusted_text import (
+    bounded,
+    exact,
+    guillemets,
+    line,
+    marked,
+    parameters_line,
+    prose,
+)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

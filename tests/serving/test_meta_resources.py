@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from serving.request import system_prompt
+from serving.discovery.request import system_prompt
 from tests.serving.meta_world import ERAS, World, publish, row
 
 

@@ -10,7 +10,7 @@ from assets.contracts.canonical import contract, contract_digest
 from assets.servers.calls import Caller
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.recipes.facts import recipe_facts
-from serving.index import Source, build_index, point_to
+from serving.index.folder import Source, build_index, point_to
 from serving.meta import MetaPolicy
 from tests.serving.calling import CONTRACT, LIMITS, Bench
 from tests.serving.meta_world import ERAS, World, said

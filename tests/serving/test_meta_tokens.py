@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from serving.meta import HttpSettings, MetaPolicy, Token, TokenError, read_tokens, token_of
-from serving.meta.limits import Limits, TooMany
-from serving.meta.policy import is_loopback
-from serving.meta.tokens import owner_of
+from serving.meta.access.limits import Limits, TooMany
+from serving.meta.access.policy import is_loopback
+from serving.meta.access.tokens import owner_of
 from tests.servers.test_light_imports import heavy_after
 
 SECRET = "a-secret-of-some-length"

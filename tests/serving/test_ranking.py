@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from serving.index import IndexBroken, Source, build_index, load_index
-from serving.ranking.fusion import built_in, read_fusion
+from serving.index.folder import IndexBroken, Source, build_index, load_index
+from serving.index.fusion import built_in, read_fusion
 from serving.ranking.strategies import top
 from serving.router import STRATEGIES, Ask, BadQuery, Blocked, Router
 from tests.serving.conftest import WORLD

@@ -7,7 +7,7 @@ import dagster as dg
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.decisions import Decision, decide
 from serving.defs import release, router_index
-from serving.index import load_index, served_version
+from serving.index.folder import load_index, served_version
 from serving.ranking.eligible import read_blocked
 from tests.serving.conftest import WORLD
 from tests.training.crowning import pointers, tried

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.request import MOST, block, parse, system_prompt
-from serving.request_fields import LONGEST_VALUE
+from serving.discovery.request import MOST, block, parse, system_prompt
+from serving.discovery.request_fields import LONGEST_VALUE
 
 GITHUB = ("GitHub", "create an issue")
 MOST_CALLS = 300_000

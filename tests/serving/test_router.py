@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from serving.index import IndexBroken, Source, load_index, served_version
-from serving.released import make_router_index
+from serving.index.folder import IndexBroken, Source, load_index, served_version
+from serving.index.release_index import make_router_index
 from serving.router import STRATEGIES, Ask, BadQuery, Router, ServedRouter
 from tests.serving.conftest import WORLD
 from tests.vectors.conftest import WordEmbedder

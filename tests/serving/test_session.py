@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.index import load_index
-from serving.ranking.asked import Ask, BadQuery, Hit
+from serving.discovery.hit_text import estimated_tokens, one_line, render
+from serving.discovery.session import BadSession, Session
+from serving.index.folder import load_index
 from serving.ranking.eligible import Blocked
+from serving.ranking.query import Ask, BadQuery, Hit
 from serving.router import Router
-from serving.session import BadSession, Session
-from serving.shown import estimated_tokens, one_line, render
 from tests.serving.conftest import build
 from tests.vectors.conftest import WordEmbedder, snapshot
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from assets.vectors.embed import encoder_folder
-from serving.index import Source, build_index
+from serving.index.folder import Source, build_index
 from tests.serving.conftest import WORLD
 from tests.vectors.conftest import WordEmbedder
 from training.releases.champion import UNTRAINED, consider, in_service

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from assets.vectors.embed import encoder_folder
-from serving.index import IndexBroken, build_index, served_version
+from serving.index.folder import IndexBroken, build_index, served_version
 from tests.serving.conftest import WORLD
 from tests.training.crowning import UNSURE, model, night, pointers, tried
 from training.releases.champion import champion
@@ -84,7 +84,7 @@ def test_an_index_that_does_not_fit_its_release_is_not_served(tmp_path: Path) ->
     tried(tmp_path, "m1")
     models = {"retriever": "m1", "caller": "baseline:bm25+slots"}
     name = make_release(tmp_path, models, "c1", "set1")
-    from serving.index import Source
+    from serving.index.folder import Source
     from tests.vectors.conftest import WordEmbedder
 
     words = WordEmbedder("words-base")

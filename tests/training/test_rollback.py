@@ -8,7 +8,7 @@ import pytest
 
 import training.releases.pointers
 import training.releases.rollback
-from serving.index import served_version
+from serving.index.folder import served_version
 from tests.training.crowning import night, pointers, tried
 from training.releases.champion import champion, in_service, last_trained_set
 from training.releases.pointers import MOVING

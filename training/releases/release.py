@@ -8,7 +8,7 @@
     router/HEAD.json            {version, release, at}: what is served; all that serving follows
 
 What belongs here: naming a set, serving its index, whether a release could be served. What does
-not: going back (`rollback.py`), building an index (`serving/released.py`).
+not: going back (`rollback.py`), building an index (`serving/index/release_index.py`).
 
 Serving reads router/HEAD.json alone, and each version folder names its release, encoder and
 adapter: between the steps release -> router_index -> serve the release before is served, whole.
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.vectors.embed import encoder_folder
-from serving.index import IndexBroken, IndexMissing, load_index
+from serving.index.folder import IndexBroken, IndexMissing, load_index
 from training.releases.champion import UNTRAINED, model_flaw
 from training.releases.decisions import refused
 from training.releases.pointers import RELEASES, SERVED, held, history, move, on_disk, read

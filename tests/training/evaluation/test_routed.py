@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.index import Source, build_index, load_index
+from serving.index.folder import Source, build_index, load_index
 from serving.router import Router
 from tests.training.conftest import make_world
 from tests.vectors.conftest import WordEmbedder

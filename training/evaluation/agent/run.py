@@ -18,13 +18,13 @@ from assets.servers.calls.launch import wanted
 from assets.servers.calls.result import CallFailed, CallLimits
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.table import DEPLOYMENTS
-from serving.gather import recipes_of
 from training.evaluation.agent.agent import Episode, Limits
 from training.evaluation.agent.compare import agent_rows, agent_summary, compare, first_calls
 from training.evaluation.agent.tasks import fresh_callers, runnable, tasks_of
 from training.evaluation.predictors.interface import Predictor
 from training.evaluation.retriever import NothingToEvaluate
 from training.evaluation.saved import AGENT, keep
+from training.releases.index_source import recipes_of
 from training.sets.split import TRAIN
 from training.sets.training_set import TRAINING_SET
 from warehouse.llm.chat import Chat

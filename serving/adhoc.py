@@ -1,0 +1,158 @@
+"""`toolmill index` and `toolmill search`: an index of any file of servers, and questions to it.
+
+What belongs here: the commands' answers as plain data, the cache of vectors beside an index, and
+embedding a known source again with another encoder. What does not: printing
+(`orchestration/cli_index.py`), reading the file (`byhand_source.py`), scoring (`router.py`).
+
+    <out>/router, encoders   as everywhere (`index.py`)
+          source.json.zst    what the index was made of: `search --retriever` makes another of it
+          lance/             vectors by text and encoder: what is known is not embedded again
+"""
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from assets.vectors.embed import Embedder
+from serving.adhoc_source import BadServers, read_source
+from serving.index.folder import IndexMissing, Source, build_index, point_to
+from serving.ranking.query import checked
+from serving.router import Answer, Ask, BadQuery, Router, open_router
+from warehouse.progress import Progress, Silent
+from warehouse.storage.files import write_atomically
+
+_SOURCE = "source.json.zst"
+_BATCH = 64  # queries that share one pass of the encoder
+
+__all__ = ["BadServers", "index_command", "routed", "search_command", "search_many"]
+
+
+def index_command(
+    servers: Path, out: Path, encoder: Embedder, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Indexes every usable tool of a JSON Lines file of servers and points `out` at the index.
+
+    Returns {version, out, tools, servers, skipped, embedder, embedded, known, seconds}.
+    Raises BadServers.
+    """
+    began = time.perf_counter()
+    source, skipped = read_source(servers)
+    version, counted = _build(out, source, encoder, progress or Silent())
+    _keep(out, source)
+    point_to(out, version)
+    return {
+        "version": version,
+        "out": str(out),
+        "tools": len(source.rows),
+        "servers": len(source.servers),
+        "skipped": skipped,
+        "embedder": encoder.id,
+        **counted,
+        "seconds": round(time.perf_counter() - began, 1),
+    }
+
+
+def routed(
+    place: Path, encoder: Embedder | None = None, progress: Progress | None = None
+) -> Router:
+    """The router of the served index, or of the same tools embedded by another encoder.
+
+    Raises IndexMissing, IndexBroken.
+    """
+    if encoder is None:
+        return open_router(place)
+    kept = place / _SOURCE
+    if not kept.exists():
+        raise IndexMissing(
+            f"{place}: no {_SOURCE} to embed with {encoder.id}; make the index with"
+            " `toolmill index SERVERS.jsonl --out DIR --retriever PATH`"
+        )
+    version, _ = _build(place, _kept(kept), encoder, progress or Silent())
+    return open_router(place, version)
+
+
+def search_command(router: Router, ask: Ask) -> dict[str, Any]:
+    """One answer: {index, release, tools, strategy, suitable, no_tool, ms, hits[…]}; `ms` is the
+    search with the query's embedding, without loading the index. Raises BadQuery."""
+    index = router.index
+    about = {"release": index.release, "tools": len(index.tools)}
+    return about | told(router.find(ask))
+
+
+def search_many(router: Router, rows: Iterable[str], ask: Ask) -> Iterator[dict[str, Any]]:
+    """One answer per query, in order; `ms` is a query's share of its batch. A query that cannot be
+    answered is an answer without hits that holds `error`. Raises BadQuery where the question itself
+    is wrong, as by its k."""
+    checked(replace(ask, query="any"))
+    for part in _parts([replace(ask, query=query) for query in rows]):
+        refused = {at: why for at, one in enumerate(part) if (why := _refusal(one))}
+        found = iter(router.find_many([one for at, one in enumerate(part) if at not in refused]))
+        for at in range(len(part)):
+            yield {"hits": [], "error": refused[at]} if at in refused else told(next(found))
+
+
+def _refusal(ask: Ask) -> str | None:
+    try:
+        checked(ask)
+    except BadQuery as error:
+        return str(error)
+    return None
+
+
+def told(answer: Answer) -> dict[str, Any]:
+    """An answer as JSON."""
+    return asdict(answer)
+
+
+def _build(
+    place: Path, source: Source, encoder: Embedder, progress: Progress
+) -> tuple[str, dict[str, int]]:
+    from assets.vectors.embed import save_encoder
+
+    save_encoder(encoder, place)
+    cache = _Cache(place, encoder, progress)
+    version = build_index(place, source, cache, embedder=encoder.id, progress=progress.update)
+    return version, {"embedded": cache.embedded, "known": cache.known}
+
+
+class _Cache:
+    """Texts to vectors through the store beside the index."""
+
+    def __init__(self, place: Path, encoder: Embedder, progress: Progress) -> None:
+        from warehouse.storage.lance import LanceStore
+
+        self._store, self._encoder, self._progress = LanceStore(place / "lance"), encoder, progress
+        self.embedded = self.known = 0
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        from serving.index.release_index import VIEWS, embed_views
+
+        before = self._store.count(VIEWS)
+        found = embed_views(texts, self._encoder, self._store, self._progress)
+        new = self._store.count(VIEWS) - before
+        self.embedded += new
+        self.known += len(set(texts)) - new
+        return found
+
+
+def _keep(place: Path, source: Source) -> None:
+    import zstandard
+
+    body = json.dumps(asdict(source), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    write_atomically(place / _SOURCE, zstandard.compress(body))
+
+
+def _kept(path: Path) -> Source:
+    import zstandard
+
+    return Source(**json.loads(zstandard.decompress(path.read_bytes())))
+
+
+def _parts(rows: Sequence[Ask]) -> Iterator[Sequence[Ask]]:
+    for start in range(0, len(rows), _BATCH):
+        yield rows[start : start + _BATCH]

@@ -1,0 +1,75 @@
+"""A file of servers as the source of an index.
+
+What belongs here: reading servers with their tools and what is said of them, and one clear error.
+What does not: what is made of them (`index.py`).
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from assets.synthesis.judging.adhoc.files import Tools, UnreadableInput, lines, server_name
+from assets.synthesis.summaries.offline import readable, summary_of
+from serving.index.folder import Source
+
+BY_HAND = "by hand"
+_TEXT_CAP = 4_000  # characters of a description that are read
+
+
+class BadServers(ValueError):
+    """A file that is no list of servers with their tools."""
+
+
+def read_source(path: Path) -> tuple[Source, list[str]]:
+    """The source of an index, and why tools were left out. A server a line: qualified_name (or
+    server_id, or name), tools, and what is known of display_name, overview or description, tags.
+
+    Raises BadServers.
+    """
+    tools = Tools()
+    servers: dict[str, dict[str, str]] = {}
+    try:
+        for _, server in lines(path):
+            name = server_name(server)
+            listed = server.get("tools")
+            for tool in listed if isinstance(listed, list) else []:
+                tools.add(name, tool)
+            servers[name] = _about(server)
+    except UnreadableInput as error:
+        raise BadServers(str(error)) from error
+    if not tools.by_id:
+        shape = '{"qualified_name": "…", "tools": [{"name": "…", "inputSchema": {…}}]}'
+        why = next(iter(tools.unusable.values()), "no tools found")
+        raise BadServers(f"{path}: {why}; expected a server a line as {shape}")
+    rows = [_row(key, tools) for key in tools.by_id]
+    for name, facts in servers.items():
+        contracts = [tools.by_id[key] for key in tools.of_server(name)]
+        facts["summary"] = facts["summary"] or summary_of(
+            facts["name"] or readable(name), contracts
+        )
+    held = {row["server_id"] for row in rows}
+    about = {name: facts for name, facts in servers.items() if name in held}
+    return Source(rows, about, {}, {}), sorted(tools.unusable.values())
+
+
+def _row(key: str, tools: Tools) -> dict[str, Any]:
+    server, _, tool = key.rpartition("::")
+    return {
+        "server_id": server,
+        "tool": tool,
+        "contract_digest": tools.digests[key],
+        "contract": json.dumps(tools.by_id[key], ensure_ascii=False),
+        "marketplace": BY_HAND,
+    }
+
+
+def _about(server: Mapping[str, Any]) -> dict[str, str]:
+    said = server.get("overview") or server.get("description") or ""
+    tags = [tag for tag in server.get("tags") or [] if isinstance(tag, str)]
+    text = str(said) if not tags else f"{said}\n{', '.join(tags)}"
+    return {
+        "name": str(server.get("display_name") or server.get("name") or "")[:200],
+        "description": text[:_TEXT_CAP],
+        "summary": str(server.get("summary") or "")[:_TEXT_CAP],
+    }

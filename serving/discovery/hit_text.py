@@ -1,0 +1,65 @@
+"""What of a hit stands in a model's prompt, and about how many tokens that is.
+
+What belongs here: the lines of tools and the estimate. What does not: which tools are shown
+(`session.py`), the quarantine (`ranking/eligible.py`): a text is shortened here, never judged.
+"""
+
+import json
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from serving.ranking.query import Hit
+
+LONGEST = 200  # characters of a description in a line
+_LONGEST_SCHEMA = 6_000  # of the parameters of one tool: 99% of real contracts are shorter
+_LONGEST_ID = 200
+
+
+def render(hits: Sequence[Hit], contracts: Mapping[str, Any] | None = None) -> str:
+    """One line a tool, `- <tool id>: <description>`; with `contracts` (by tool id) also a line of
+    the parameters as JSON Schema, which a model needs to call the tool."""
+    lines = []
+    for hit in hits:
+        about = _short(one_line(hit.description), LONGEST)
+        name = f"- {one_line(hit.tool_id)[:_LONGEST_ID]}"
+        lines.append(f"{name}: {about}" if about else name)
+        if contracts is not None and hit.tool_id in contracts:
+            lines.append(f"  parameters: {_parameters(contracts[hit.tool_id])}")
+    return "\n".join(lines)
+
+
+def estimated_tokens(text: str) -> int:
+    """About how many tokens a text is, without any provider's tokenizer: a quarter of its UTF-8
+    bytes, rounded up.
+
+    Measured against the o200k and cl100k vocabularies on 1,500 real tools: 1.01 and 0.99 of the
+    true count over all lines of `render` (90% of single lines within 0.78 to 1.21), and 1.13 over
+    whole contracts in JSON: it counts those too high.
+    """
+    return -(-len(text.encode("utf-8", "replace")) // 4)
+
+
+def one_line(text: str) -> str:
+    """A stranger's text as one line of visible characters, so that it cannot look like lines of
+    the prompt around it."""
+    text = re.sub(r"\s+", " ", text)
+    return "".join(char for char in text if not unicodedata.category(char).startswith("C")).strip()
+
+
+def _short(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    return text[: most - 1].rsplit(" ", 1)[0].rstrip(" ,;:-") + "…"
+
+
+def _parameters(contract: Mapping[str, Any]) -> str:
+    schema = contract.get("inputSchema") or {}
+    text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+    if len(text) <= _LONGEST_SCHEMA:
+        return one_line(text)
+    names = sorted(schema.get("properties") or {})
+    held = {"required": schema.get("required") or [], "properties": names}
+    text = json.dumps(held, ensure_ascii=False, separators=(",", ":"))
+    return one_line(text)[:_LONGEST_SCHEMA]

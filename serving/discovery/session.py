@@ -1,0 +1,299 @@
+"""A session: a model asks, is shown a few tools, asks again in other words, until it ends.
+
+    session = router.session(k=5)
+    first = session.ask(model_text)             # the text to put into the prompt, and its tokens
+    if first.stop is None: session.refine("for a whole organisation")
+
+What belongs here: what was shown, the rounds, the tokens spent and why it ended. What does not:
+reading a model's text (`request.py`), scores (`ranking/`), the lines of tools (`shown.py`).
+
+One session is one conversation; it is not shared by threads.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Protocol
+
+import numpy as np
+
+from serving.discovery.hit_text import estimated_tokens, one_line, render
+from serving.discovery.request import parse
+from serving.index.model import Index
+from serving.ranking.eligible import Blocked
+from serving.ranking.query import Answer, Ask, Hit
+
+ACCEPTED, MAX_ROUNDS, MAX_TOKENS = "accepted", "max_rounds", "max_tokens"
+NOTHING_NEW, NO_SUITABLE_TOOL = "nothing_new", "no_suitable_tool"
+_MOST_NOTES = 3  # problems told in one round
+_LONGEST_WORDS = 400  # characters of a refined request: newest words first, the oldest fall away
+
+
+class Finds(Protocol):
+    """What a session needs of a Router."""
+
+    index: Index
+    blocked: Blocked
+
+    def find_many(self, asks: Sequence[Ask]) -> list[Answer]: ...
+
+
+class Follows(Protocol):
+    """What a session needs of a ServedRouter."""
+
+    def current(self) -> Finds: ...
+
+
+class BadSession(ValueError):
+    """A setting or a step that makes no sense, with what was found and expected."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why a session ended: the kind to act on, the reason to read."""
+
+    kind: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Round:
+    """One step. `text` is what a host puts into the prompt, `tokens` what that costs by the
+    session's count, `tokens_total` all rounds so far. `gone` and `changed` are tools shown before
+    that the index no longer holds, or holds with another contract."""
+
+    number: int
+    text: str
+    hits: tuple[Hit, ...]
+    tokens: int
+    tokens_total: int
+    asked: tuple[Ask, ...] = ()
+    answers: tuple[Answer, ...] = ()
+    problems: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    index: str = ""
+    stop: Stop | None = None
+
+
+class Session:
+    """Iterative discovery over a Router or a ServedRouter.
+
+    `allowed` holds for every step, whatever an Ask says. `schemas` shows each tool's parameters
+    too; `render` and `count` replace the lines and the estimate of tokens.
+    """
+
+    def __init__(
+        self,
+        router: Finds | Follows,
+        *,
+        k: int = 5,
+        max_rounds: int = 8,
+        max_tokens: int = 4_000,
+        allowed: tuple[str, ...] | None = None,
+        strategy: str = "ours",
+        context: str | None = None,
+        schemas: bool = False,
+        render: Callable[[Sequence[Hit]], str] | None = None,
+        count: Callable[[str], int] = estimated_tokens,
+    ) -> None:
+        for name, value in (("k", k), ("max_rounds", max_rounds), ("max_tokens", max_tokens)):
+            if value < 1:
+                raise BadSession(f"{name} is {value}; expected at least 1")
+        self._source = router
+        self._router: Finds | None = None
+        self._k, self._strategy, self._context, self._allowed = k, strategy, context, allowed
+        self._max_rounds, self._max_tokens = max_rounds, max_tokens
+        self._schemas, self._render, self._count = schemas, render, count
+        self._held_back: set[str] = set()
+        self._last: tuple[Ask, ...] = ()
+        self._unsuitable = 0
+        self.shown: dict[str, Hit] = {}
+        self.rounds = 0
+        self.tokens = 0
+        self.stop: Stop | None = None
+
+    def ask(self, what: "str | Ask", *, again: bool = False) -> Round:
+        """One round: every block in a model's text, or the text itself as a request in words, or
+        an Ask. Tools shown before come back only with `again`. Raises BadQuery."""
+        if self.stop is not None:
+            return self._ended()
+        if isinstance(what, Ask):
+            return self._round([what], [], again)
+        blocks = parse(what)
+        problems = [problem for block in blocks for problem in block.problems]
+        asks = [self._new(server=b.server, tool=b.tool) for b in blocks if b.usable]
+        if not blocks:
+            asks = [self._new(query=what)]
+        return self._round(asks, problems, again)
+
+    def find(self, query: str | None = None, server: str | None = None, tool: str | None = None,
+             *, again: bool = False) -> Round:  # fmt: skip
+        """`ask` in fields. Raises BadQuery."""
+        return self.ask(self._new(query=query, server=server, tool=tool), again=again)
+
+    def refine(self, words: str) -> Round:
+        """The last request again, with these words beside its own; a block in them may name another
+        server, and what it says of the tool stands beside what was said before. Without a last
+        request it is `ask`. Raises BadQuery."""
+        blocks = parse(words)
+        if (
+            self.stop is not None
+            or not self._last
+            or (blocks and not any(b.usable for b in blocks))
+        ):
+            return self.ask(words)
+        problems = [problem for block in blocks for problem in block.problems if block.usable]
+        first = self._last[0]
+        asks = [
+            replace(
+                first, server=block.server or first.server, tool=_beside(block.tool, first.tool)
+            )
+            for block in blocks
+            if block.usable
+        ]
+        return self._round(asks or [_refined(old, words) for old in self._last], problems, False)
+
+    def exclude(self, *tool_ids: str) -> None:
+        """Never shows these again in this session (they failed, or were refused). Twins of them
+        may be shown instead."""
+        self._held_back.update(tool_ids)
+
+    def accept(self, tool_id: str) -> Stop:
+        """The model calls this tool: the session ends. Raises BadSession for one never shown."""
+        if tool_id not in self.shown:
+            known = ", ".join(sorted(self.shown)[:5]) or "none"
+            raise BadSession(f"{one_line(tool_id)[:80]!r} was not shown; expected one of: {known}")
+        self.stop = Stop(ACCEPTED, f"{tool_id} was accepted")
+        return self.stop
+
+    def _new(self, **fields: str | None) -> Ask:
+        return Ask(**fields, k=self._k, strategy=self._strategy)  # type: ignore[arg-type]
+
+    def _round(self, asks: Sequence[Ask], problems: Sequence[str], again: bool) -> Round:
+        router = self._current()
+        gone, changed = self._moved(router)
+        shown = {} if again else {k: v for k, v in self.shown.items() if k not in (*gone, *changed)}
+        barred = self._barred(router, shown)
+        ready = [self._ready(ask, barred) for ask in asks]
+        answers = router.find_many(ready) if ready else []
+        # Nothing of the session has moved up to here: a question that is refused costs no round.
+        for name in (*gone, *changed):
+            del self.shown[name]
+        self._router, self._last = router, tuple(asks) or self._last
+        self.rounds += 1
+        found = {hit.tool_id: hit for answer in answers for hit in answer.hits if self._may(hit)}
+        none = bool(answers) and all(answer.no_tool for answer in answers)
+        self._unsuitable = self._unsuitable + 1 if none else 0 if answers else self._unsuitable
+        notes = _notes(problems, gone, changed)
+        hits, text, tokens = self._fitted(list(found.values()), notes, none, bool(answers))
+        self.shown |= {hit.tool_id: hit for hit in hits}
+        self.tokens += tokens
+        self.stop = self._why(len(found) - len(hits), bool(answers), found, text)
+        return Round(
+            number=self.rounds, text=text, hits=tuple(hits), tokens=tokens,
+            tokens_total=self.tokens, asked=tuple(ready), answers=tuple(answers),
+            problems=tuple(problems), gone=gone, changed=changed, index=router.index.version,
+            stop=self.stop,
+        )  # fmt: skip
+
+    def _ended(self) -> Round:
+        version = self._router.index.version if self._router else ""
+        return Round(self.rounds, "", (), 0, self.tokens, index=version, stop=self.stop)
+
+    def _current(self) -> Finds:
+        current = getattr(self._source, "current", None)
+        return current() if current is not None else self._source  # type: ignore[return-value]
+
+    def _ready(self, ask: Ask, barred: frozenset[str]) -> Ask:
+        allowed = ask.allowed if ask.allowed is not None else self._allowed
+        context = ask.context or self._context
+        return replace(ask, exclude=ask.exclude | barred, allowed=allowed, context=context)
+
+    def _may(self, hit: Hit) -> bool:
+        """The session's own allow-list holds although an Ask brought another."""
+        return self._allowed is None or any(fnmatchcase(hit.tool_id, g) for g in self._allowed)
+
+    def _barred(self, router: Finds, shown: Iterable[str]) -> frozenset[str]:
+        """What may not be shown: excluded tools, and tools shown before with their twins, unless
+        the one that was shown is excluded: then a twin may stand in for it."""
+        index = router.index
+        places = [index.place_of(name) for name in shown if name not in self._held_back]
+        groups = index.twins[[place for place in places if place is not None]]
+        twins = np.flatnonzero(np.isin(index.twins, groups)).tolist() if len(groups) else []
+        return frozenset([*self._held_back, *shown, *(index.tools[at].tool_id for at in twins)])
+
+    def _moved(self, router: Finds) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """(gone, changed) of what was shown, where the router is another one than last time."""
+        if router is self._router or self._router is None:
+            return (), ()
+        gone, changed = [], []
+        for name, hit in self.shown.items():
+            place = router.index.place_of(name)
+            now = router.index.tools[place].contract_digest if place is not None else None
+            if now is None or name in router.blocked.tools or now in router.blocked.digests:
+                gone.append(name)
+            elif now != hit.contract_digest:
+                changed.append(name)
+        return tuple(gone), tuple(changed)
+
+    def _fitted(
+        self, hits: list[Hit], notes: Sequence[str], none: bool, searched: bool
+    ) -> tuple[list[Hit], str, int]:
+        """As many hits as the tokens left allow, their text, and its tokens."""
+        left = self._max_tokens - self.tokens
+
+        def text(most: int) -> str:
+            return self._text(hits[:most], notes, none, searched)
+
+        most = bisect_right(range(len(hits) + 1), left, key=lambda n: self._count(text(n))) - 1
+        return (hits[:most], text(most), self._count(text(most))) if most >= 0 else ([], "", 0)
+
+    def _text(self, hits: list[Hit], notes: Sequence[str], none: bool, searched: bool) -> str:
+        head = "No tool surely fits; the nearest:" if none else "Nearest tools:"
+        lines = [head, self._lines(hits)] if hits else ["No further tool was found."] * searched
+        return "\n".join([*lines, *notes])
+
+    def _lines(self, hits: list[Hit]) -> str:
+        if self._render is not None:
+            return self._render(hits)
+        index = self._router.index if self._router and self._schemas else None
+        if index is None:
+            return render(hits)
+        places = ((hit.tool_id, index.place_of(hit.tool_id)) for hit in hits)
+        return render(hits, {name: index.contract(at) for name, at in places if at is not None})
+
+    def _why(self, left_out: int, searched: bool, found: dict[str, Hit], text: str) -> Stop | None:
+        if left_out or not text:
+            told = f"{self.tokens:,} of {self._max_tokens:,} tokens are used; what came next no"
+            return Stop(MAX_TOKENS, f"{told} longer fits")
+        if searched and not found and self.shown:
+            return Stop(NOTHING_NEW, "nothing was found that was not shown or excluded before")
+        if self._unsuitable >= 2:
+            return Stop(NO_SUITABLE_TOOL, "the router found no suitable tool twice in a row")
+        if self.rounds >= self._max_rounds:
+            return Stop(MAX_ROUNDS, f"{self.rounds} rounds are the most that were allowed")
+        return None
+
+
+def _refined(old: Ask, words: str) -> Ask:
+    if old.query:
+        return replace(old, query=_beside(words, old.query))
+    return replace(old, tool=_beside(words, old.tool))
+
+
+def _beside(new: str | None, old: str | None) -> str | None:
+    """New words before old ones, so that a long history is cut at its oldest end."""
+    if not new or not old or new.casefold() in old.casefold():
+        return old or new
+    return f"{new}; {old}" if len(new) + len(old) < _LONGEST_WORDS else new
+
+
+def _notes(problems: Sequence[str], gone: Sequence[str], changed: Sequence[str]) -> list[str]:
+    told = [f"Note: {one_line(problem)}." for problem in dict.fromkeys(problems)][:_MOST_NOTES]
+    for names, what in ((gone, "no longer available"), (changed, "changed since they were shown")):
+        if names:
+            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            told.append(f"Note: {what}: {', '.join(map(one_line, names[:5]))}{more}.")
+    return told

@@ -1,0 +1,254 @@
+"""Writing one version of the index: every file, or nothing.
+
+What belongs here: rows to tools and servers, the version's name, the files. What does not: the
+texts (`assets/vectors/texts.py`), reading a version back and pointing (`serving/index/folder.py`).
+"""
+
+import io
+import json
+import shutil
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from assets.vectors.lexical import BM25
+from assets.vectors.texts import (
+    ASKED,
+    PLAIN_FIELDS,
+    SERVER_FIELD,
+    SERVER_VIEWS,
+    TOOL_FIELDS,
+    TOOL_VIEWS,
+    id_words,
+    server_field,
+    server_views,
+    tool_fields,
+    tool_views,
+)
+from serving.index.duplicates import twin_places
+from serving.index.model import DESCRIPTION, FORMAT, SERVER, TOOL, Server, Source, Tool
+from warehouse.storage.digest import digest
+
+Embed = Callable[[Sequence[str]], np.ndarray]
+Step = Callable[[str, int, int], None]  # what is being done, how much of it, of how much
+_ASKED_MOST = 8  # requests of one contract that become vectors
+
+
+@dataclass(frozen=True)
+class Content:
+    """A source in its one order: what the version is named by and made of."""
+
+    tools: list[Tool]
+    contracts: list[dict[str, Any]]
+    servers: list[Server]
+    asked: list[tuple[int, str]]  # place of the tool, request
+    recipes: dict[str, Mapping[str, Any]]
+
+
+def content_of(source: Source) -> Content:
+    """Tools ordered by id; a tool listed on several marketplaces is one tool."""
+    found: dict[str, tuple[Tool, dict[str, Any]]] = {}
+    for row in sorted(source.rows, key=_order):
+        tool_id = f"{row['server_id']}::{row['tool']}"
+        if tool_id in found:
+            known, contract = found[tool_id]
+            where = tuple(sorted({*known.marketplaces, row["marketplace"]}))
+            flags = tuple(sorted({*known.flags, *(row.get("flags") or ())}))
+            found[tool_id] = (
+                Tool(**{**vars(known), "marketplaces": where, "flags": flags}),
+                contract,
+            )
+            continue
+        contract = contract_in(row)
+        found[tool_id] = _tool(row, tool_id, contract), contract
+    ids = sorted({tool.server_id for tool, _ in found.values()})
+    place = {server_id: at for at, server_id in enumerate(ids)}
+    tools = [Tool(**{**vars(t), "server": place[t.server_id]}) for t, _ in found.values()]
+    asked = [
+        (at, text)
+        for at, tool in enumerate(tools)
+        for text in list(source.instructions.get(tool.contract_digest, ()))[:_ASKED_MOST]
+        if text.strip()
+    ]
+    recipes = {name: source.recipes[name] for name in ids if name in source.recipes}
+    servers = [_server(name, source.servers.get(name, {})) for name in ids]
+    return Content(tools, [c for _, c in found.values()], servers, asked, recipes)
+
+
+def version_of(
+    content: Content, embedder: str, release: str, reranker: Mapping[str, Any] | None
+) -> str:
+    """The name of the index these inputs make: by what went in, not by floating-point rounding."""
+    facts = {
+        "format": FORMAT,
+        "tools": [asdict(tool) for tool in content.tools],
+        "contracts": digest(content.contracts),
+        "servers": [asdict(server) for server in content.servers],
+        "asked": [[place, text] for place, text in content.asked],
+        "recipes": content.recipes,
+        "embedder": embedder,
+        "release": release,
+        "reranker": reranker,
+    }
+    return digest(facts)
+
+
+def write_version(
+    place: Path,
+    content: Content,
+    embed: Embed,
+    facts: Mapping[str, Any],
+    reranker: Mapping[str, Any] | None,
+    progress: Step | None,
+) -> None:
+    """Writes `<place>/router/<version>/`; the folder appears whole or not at all."""
+    target = place / "router" / facts["version"]
+    beside = place / "router" / f".{facts['version']}.{uuid.uuid4().hex[:8]}"
+    beside.mkdir(parents=True)
+    try:
+        views = _write_views(beside, content, embed, progress or (lambda *_: None))
+        _write_rows(beside, content)
+        fields = _write_fields(beside, content)
+        if reranker is not None:
+            (beside / "reranker.json").write_text(json.dumps(reranker))
+        files = {path.name: path.stat().st_size for path in sorted(beside.iterdir())}
+        counts = {
+            "tools": len(content.tools),
+            "servers": len(content.servers),
+            "asked": len(content.asked),
+            "recipes": len(content.recipes),
+        }
+        meta = {**facts, "counts": counts, "views": views, "fields": fields, "files": files}
+        (beside / "index.json").write_text(json.dumps(meta, indent=1))
+        if target.exists():  # a folder without index.json: what a kill left
+            shutil.rmtree(target)
+        beside.rename(target)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def contract_in(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The contract in a snapshot row, where it is stored as JSON text."""
+    held = row["contract"]
+    return json.loads(held) if isinstance(held, str) else dict(held)
+
+
+def _order(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return row["server_id"], row["tool"], row["marketplace"], row["contract_digest"]
+
+
+def _tool(row: Mapping[str, Any], tool_id: str, contract: Mapping[str, Any]) -> Tool:
+    hint = (contract.get("annotations") or {}).get("readOnlyHint")
+    reliability = row.get("reliability")
+    return Tool(
+        tool_id=tool_id,
+        server_id=row["server_id"],
+        tool=row["tool"],
+        description=contract.get("description", "")[:DESCRIPTION],
+        contract_digest=row["contract_digest"],
+        marketplaces=(row["marketplace"],),
+        flags=tuple(sorted(row.get("flags") or ())),
+        read_only=hint if isinstance(hint, bool) else None,
+        reliability=None if reliability is None else float(reliability),
+    )
+
+
+def _server(server_id: str, told: Mapping[str, str]) -> Server:
+    name = told.get("name") or id_words(server_id)
+    return Server(server_id, name, told.get("description") or "", told.get("summary") or "")
+
+
+def _write_views(
+    folder: Path, content: Content, embed: Embed, progress: Step
+) -> dict[str, dict[str, Any]]:
+    names = [server.name for server in content.servers]
+    own = [
+        tool_views(contract, names[tool.server])
+        for tool, contract in zip(content.tools, content.contracts, strict=True)
+    ]
+    held: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for tool, contract in zip(content.tools, content.contracts, strict=True):
+        held[tool.server].append(contract)
+    of_servers = [
+        server_views(server.name, server.description, server.summary, held[at])
+        for at, server in enumerate(content.servers)
+    ]
+    texts: dict[str, tuple[str, list[str], list[int] | None]]
+    texts = {name: (TOOL, [texts[name] for texts in own], None) for name in TOOL_VIEWS}
+    texts |= {name: (SERVER, [texts[name] for texts in of_servers], None) for name in SERVER_VIEWS}
+    if content.asked:
+        owners = [place for place, _ in content.asked]
+        texts[ASKED] = (TOOL, [text for _, text in content.asked], owners)
+    views = {}
+    for done, (name, (level, listed, owners)) in enumerate(texts.items()):
+        progress(f"embed {name}", done, len(texts))
+        vectors = _embedded(listed, embed)
+        places = np.arange(len(listed)) if owners is None else np.array(owners)
+        np.save(folder / f"view-{name}.npy", vectors)
+        np.save(folder / f"view-{name}.owner.npy", places.astype(np.int32))
+        views[name] = {"level": level, "rows": len(listed)}
+    progress("embedded", len(texts), len(texts))
+    return views
+
+
+def _embedded(texts: Sequence[str], embed: Embed) -> np.ndarray:
+    """One vector a text; a text that several tools share is embedded once."""
+    unique = list(dict.fromkeys(texts))
+    at = {text: row for row, text in enumerate(unique)}
+    vectors = np.asarray(embed(unique), np.float32)
+    if len(vectors) != len(unique):
+        raise ValueError(f"router index: {len(unique)} texts but {len(vectors)} vectors")
+    return np.ascontiguousarray(vectors[[at[text] for text in texts]])
+
+
+def _write_rows(folder: Path, content: Content) -> None:
+    _write_lines(folder / "tools.jsonl", [asdict(tool) for tool in content.tools])
+    _write_lines(folder / "servers.jsonl", [asdict(server) for server in content.servers])
+    recipes = [{"server_id": name, "recipe": of} for name, of in content.recipes.items()]
+    _write_lines(folder / "recipes.jsonl", recipes)
+    lengths = _write_lines(folder / "contracts.jsonl", content.contracts)
+    np.save(folder / "contracts.starts.npy", np.concatenate([[0], np.cumsum(lengths)]))
+    np.save(folder / "twins.npy", twin_places(content.tools, content.contracts))
+
+
+def _write_lines(path: Path, rows: Sequence[Any]) -> list[int]:
+    """JSON lines; returns the bytes of each, with its line break."""
+    lines = [(json.dumps(row, ensure_ascii=False) + "\n").encode() for row in rows]
+    path.write_bytes(b"".join(lines))
+    return [len(line) for line in lines]
+
+
+def _write_fields(folder: Path, content: Content) -> dict[str, Any]:
+    texts = _field_texts(content)
+    for name, listed in texts.items():
+        index = BM25.build(listed, stemmed=name not in PLAIN_FIELDS)
+        buffer = io.BytesIO()
+        np.savez(buffer, starts=index.starts, documents=index.documents, weights=index.weights)
+        (folder / f"bm25-{name}.npz").write_bytes(buffer.getvalue())
+        terms = json.dumps(list(index.terms), ensure_ascii=False)
+        (folder / f"bm25-{name}.terms.json").write_text(terms, encoding="utf-8")
+    return {
+        name: {"size": len(listed), "stemmed": name not in PLAIN_FIELDS}
+        for name, listed in texts.items()
+    }
+
+
+def _field_texts(content: Content) -> dict[str, list[str]]:
+    servers = [server_field(s.name, s.description, s.summary, s.server_id) for s in content.servers]
+    told = [
+        tool_fields(contract, servers[tool.server])
+        for tool, contract in zip(content.tools, content.contracts, strict=True)
+    ]
+    texts = {name: [fields[name] for fields in told] for name in TOOL_FIELDS}
+    texts[SERVER_FIELD] = servers
+    if content.asked:
+        joined: dict[int, list[str]] = defaultdict(list)
+        for place, text in content.asked:
+            joined[place].append(text)
+        texts[ASKED] = ["\n".join(joined[at]) for at in range(len(content.tools))]
+    return texts

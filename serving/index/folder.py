@@ -1,0 +1,222 @@
+"""The router's index: one immutable folder a version, and the pointer to the version served.
+
+    router/<version>/index.json        format, version, release, embedder, adapter, counts, files
+                     tools.jsonl       what a hit says about each tool
+                     servers.jsonl     name, description and summary of each server
+                     contracts.jsonl   the whole contracts;  contracts.starts.npy  where each begins
+                     recipes.jsonl     how each server is launched, where that is known
+                     twins.npy         the first tool that says the same as each
+                     view-<name>.npy   float32 [rows, dim], unit rows;  .owner.npy  whose they are
+                     bm25-<field>.npz  an inverted index a field;  .terms.json  its words
+                     reranker.json     optional: a trained fusion in place of the built-in one
+    router/HEAD.json                   {version, release, at}: moves after the folder is whole
+
+What belongs here: building, loading and pointing. What does not: the files' content
+(`ranking/building.py`), scoring (`router.py`), what goes into a release (`training/releases/`).
+No torch and no dagster here, nor below.
+"""
+
+import json
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from assets.vectors.lexical import BM25
+from serving.index.build import Embed, Step, content_of, version_of, write_version
+from serving.index.errors import IndexBroken, IndexMissing
+from serving.index.model import (
+    BLOCK,
+    FORMAT,
+    Index,
+    Server,
+    Source,
+    Tool,
+    View,
+)
+from warehouse.storage.files import write_atomically
+
+__all__ = [
+    "FORMAT",
+    "Index",
+    "IndexBroken",
+    "IndexMissing",
+    "Server",
+    "Source",
+    "Tool",
+    "View",
+    "build_index",
+    "load_index",
+    "point_to",
+    "served_version",
+]
+
+REBUILD = (
+    "build it again: materialize router_index, or `toolmill index SERVERS.jsonl --out` this folder"
+)
+
+
+def build_index(
+    place: Path,
+    source: Source,
+    embed: Embed,
+    *,
+    embedder: str,
+    adapter: str | None = None,
+    release: str = "-",
+    reranker: Mapping[str, Any] | None = None,
+    progress: Step | None = None,
+) -> str:
+    """Writes `<place>/router/<version>/` and returns the version; an existing version is kept, one
+    that cannot be read is written again.
+
+    `embed` is called once a view with all its texts and gives unit rows by `embedder`; `adapter`
+    is the digest of the model that the embedder merges, None for the base model; `reranker` is a
+    trained fusion (`ranking/fusion.py`). The same source in any order makes the same version.
+    Raises ValueError for a source without tools.
+    """
+    content = content_of(source)
+    if not content.tools:
+        raise ValueError("router index: 0 tools given, expected at least one clear contract")
+    version = version_of(content, embedder, release, reranker)
+    if _whole(place, version):
+        return version
+    named = {"version": version, "release": release, "embedder": embedder, "adapter": adapter}
+    write_version(place, content, embed, {"format": FORMAT, **named}, reranker, progress)
+    return version
+
+
+def _whole(place: Path, version: str) -> bool:
+    """Whether the version is there and can be read; what is broken is cleared away."""
+    try:
+        load_index(place, version)
+    except IndexMissing:
+        return False
+    except IndexBroken:
+        shutil.rmtree(place / "router" / version)
+        return False
+    return True
+
+
+def point_to(place: Path, version: str) -> None:
+    """Serves `version` from now on; a running router notices at its next query."""
+    index = load_index(place, version)
+    path = place / "router" / "HEAD.json"
+    if path.exists() and json.loads(path.read_bytes())["version"] == version:
+        return
+    head = {"version": version, "release": index.release, "at": time.time()}
+    write_atomically(path, json.dumps(head).encode())
+
+
+def served_version(place: Path) -> str:
+    """The version that HEAD names. Raises IndexMissing or IndexBroken with the mend."""
+    head = place / "router" / "HEAD.json"
+    try:
+        version = json.loads(head.read_bytes())["version"]
+    except FileNotFoundError:
+        raise IndexMissing(
+            f"no router index under {place}: found no router/HEAD.json, expected the one that a"
+            " night publishes; run `make run` or `toolmill index SERVERS.jsonl --out DIR` first,"
+            " or point TOOLMILL_HOME (or --index) at the folder that holds one"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise IndexBroken(
+            f"{head}: {error!r}, expected {{version, release, at}}; {REBUILD}"
+        ) from None
+    if not isinstance(version, str) or not version.isalnum():
+        raise IndexBroken(f"{head}: version is {version!r:.80}, expected a digest; {REBUILD}")
+    return version
+
+
+def load_index(place: Path, version: str) -> Index:
+    """Reads one version. Raises IndexMissing or IndexBroken naming what is wrong and the mend.
+
+    Views that a query looks at for some hundred tools are mapped, not read.
+    """
+    folder = place / "router" / version
+    if not folder.is_dir():
+        raise IndexMissing(f"no router index {version[:12]} under {place}/router; {REBUILD}")
+    try:
+        meta = json.loads((folder / "index.json").read_bytes())
+        if meta.get("format") != FORMAT:
+            found = f"format {meta.get('format')}, expected {FORMAT}"
+            raise IndexBroken(f"router index {version[:12]} in {folder}: {found}; {REBUILD}")
+        _check_sizes(folder, meta["files"])
+        index = _read(folder, meta)
+        index.warm()
+        return index
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
+        told = f"{type(error).__name__}: {error}"
+        raise IndexBroken(
+            f"router index {version[:12]} in {folder}: {told}; delete the folder and {REBUILD}"
+        ) from error
+
+
+def _check_sizes(folder: Path, files: Mapping[str, int]) -> None:
+    for name, size in files.items():
+        found = (folder / name).stat().st_size
+        if found != size:
+            raise ValueError(f"{name} has {found} bytes, expected {size}")
+
+
+def _read(folder: Path, meta: Mapping[str, Any]) -> Index:
+    tools = [_tool(row) for row in _lines(folder / "tools.jsonl")]
+    servers = [Server(**row) for row in _lines(folder / "servers.jsonl")]
+    if len(tools) != meta["counts"]["tools"] or len(servers) != meta["counts"]["servers"]:
+        raise ValueError(f"{len(tools)} tools, expected {meta['counts']['tools']}")
+    named = {name: meta[name] for name in ("version", "release", "embedder", "adapter")}
+    block, views = _views(folder, meta["views"])
+    trained = folder / "reranker.json"
+    return Index(
+        **named,
+        tools=tools,
+        servers=servers,
+        views=views,
+        block=block,
+        fields={name: _field(folder, name, **of) for name, of in meta["fields"].items()},
+        twins=np.load(folder / "twins.npy"),
+        recipes={row["server_id"]: row["recipe"] for row in _lines(folder / "recipes.jsonl")},
+        contracts=(folder / "contracts.jsonl").open("rb"),
+        contract_starts=np.load(folder / "contracts.starts.npy"),
+        reranker=json.loads(trained.read_bytes()) if trained.exists() else None,
+    )
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    with path.open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def _tool(row: dict[str, Any]) -> Tool:
+    listed = {name: tuple(row[name]) for name in ("marketplaces", "flags")}
+    return Tool(**{**row, **listed})
+
+
+def _views(
+    folder: Path, held: Mapping[str, Mapping[str, Any]]
+) -> tuple[np.ndarray, dict[str, View]]:
+    """The views, and the one array that those every query is held against are slices of."""
+    found = {name: np.load(folder / f"view-{name}.npy", mmap_mode="r") for name in held}
+    block = np.concatenate([found[name] for name in BLOCK])
+    end = 0
+    for name in BLOCK:
+        start, end = end, end + len(found[name])
+        found[name] = block[start:end]
+    owners = {name: np.load(folder / f"view-{name}.owner.npy") for name in held}
+    return block, {name: View(found[name], owners[name], of["level"]) for name, of in held.items()}
+
+
+def _field(folder: Path, name: str, size: int, stemmed: bool) -> BM25:
+    terms = json.loads((folder / f"bm25-{name}.terms.json").read_bytes())
+    with np.load(folder / f"bm25-{name}.npz") as arrays:
+        return BM25(
+            terms={term: place for place, term in enumerate(terms)},
+            starts=arrays["starts"],
+            documents=arrays["documents"],
+            weights=arrays["weights"],
+            size=size,
+            stemmed=stemmed,
+        )

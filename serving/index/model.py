@@ -1,0 +1,159 @@
+"""What an index holds, as plain data, and the errors of reading it.
+
+What belongs here: tools, servers, views, the loaded version, the source it is built from. What does
+not: files (`building.py`, `serving/index/folder.py`), scores (`scoring.py`).
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from assets.vectors.lexical import BM25
+from assets.vectors.texts import FULL, SERVER_VIEWS
+from serving.index.coarse_search import SMALL, Moments, Sketch
+
+if TYPE_CHECKING:
+    from serving.index.fusion import Fusion
+
+FORMAT = 2
+DESCRIPTION = 400  # characters of a description that a hit carries
+TOOL, SERVER = "tool", "server"  # levels of a view
+MERGED = "+"  # in an embedder's id: what follows is the digest of a trained adapter
+# The views that every query is held against, in one array: one product of 15,600 rows takes half
+# as long as three on two cores, where threads wait for each other after each.
+BLOCK = (FULL, *SERVER_VIEWS)
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One tool of the index."""
+
+    tool_id: str  # "<server_id>::<tool>"
+    server_id: str
+    tool: str
+    description: str
+    contract_digest: str
+    marketplaces: tuple[str, ...]
+    flags: tuple[str, ...] = ()
+    read_only: bool | None = None
+    reliability: float | None = None  # share of calls that worked, 0..1
+    server: int = 0  # its place among the servers
+
+
+@dataclass(frozen=True)
+class Server:
+    """One server of the index."""
+
+    server_id: str
+    name: str
+    description: str
+    summary: str
+
+
+@dataclass(frozen=True)
+class View:
+    """Vectors of one sort of text; `owners[row]` is the place of the tool or server it is of."""
+
+    vectors: np.ndarray  # float32 [rows, dim], unit rows
+    owners: np.ndarray  # int32 [rows]
+    level: str  # TOOL or SERVER
+
+    @cached_property
+    def own(self) -> bool:
+        """Whether row i is of place i: one row each, in order."""
+        return bool(np.array_equal(self.owners, np.arange(len(self.owners))))
+
+
+@dataclass(frozen=True)
+class Source:
+    """What an index is built from; only `rows` is needed.
+
+    `rows` are snapshot rows: server_id, tool, contract_digest, contract (JSON), marketplace, and
+    optionally flags and reliability.
+    """
+
+    rows: Sequence[Mapping[str, Any]]
+    servers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    instructions: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    recipes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Index:
+    """A loaded version: everything a query needs except the encoder."""
+
+    version: str
+    release: str
+    embedder: str
+    adapter: str | None
+    tools: list[Tool]
+    servers: list[Server]
+    views: dict[str, View]
+    block: np.ndarray  # float32 [rows of BLOCK's views, dim]: those views are slices of it
+    fields: dict[str, BM25]
+    twins: np.ndarray  # int32 [tools]: the place of the first tool that says the same
+    recipes: dict[str, dict[str, Any]]  # by server id
+    contracts: BinaryIO  # held open: a folder cleaned away under a query still answers
+    contract_starts: np.ndarray  # int64 [tools + 1], bytes in contracts.jsonl
+    reranker: dict[str, Any] | None = None  # a trained fusion that replaces the built-in one
+
+    @cached_property
+    def moments(self) -> dict[str, Moments]:
+        """Mean and covariance of each view of the block."""
+        return {name: Moments.of(self.views[name].vectors) for name in BLOCK}
+
+    @cached_property
+    def sketch(self) -> Sketch | None:
+        """The block in fewer dimensions; None where it is small enough to be looked at whole."""
+        if len(self.block) <= SMALL:
+            return None
+        return Sketch.of({name: self.views[name].vectors for name in BLOCK}, BLOCK)
+
+    @cached_property
+    def fusion(self) -> "Fusion":
+        """The weights that order this index: its own reranker's, else the built-in ones."""
+        from serving.index.fusion import built_in, read_fusion
+
+        where = f"router index {self.version[:12]}: reranker.json"
+        if self.reranker is not None:
+            return read_fusion(self.reranker, where)
+        return built_in(trained=MERGED in self.embedder)
+
+    @cached_property
+    def reliability(self) -> np.ndarray:
+        """Share of calls that worked less a half, zero where nothing is known, float32 [tools]."""
+        known = [0.5 if tool.reliability is None else tool.reliability for tool in self.tools]
+        return np.clip(np.array(known, np.float32), 0, 1) - np.float32(0.5)
+
+    def warm(self) -> None:
+        """Works out what every question needs, before the first one waits for it. Raises
+        IndexBroken for a reranker that cannot be read."""
+        _ = (self.sketch, self.moments, self.server_of, self.places, self.reliability, self.fusion)
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Where each tool id is."""
+        return {tool.tool_id: place for place, tool in enumerate(self.tools)}
+
+    @cached_property
+    def server_of(self) -> np.ndarray:
+        """The server's place of each tool, int32 [tools]."""
+        return np.array([tool.server for tool in self.tools], np.int32)
+
+    def place_of(self, tool_id: str) -> int | None:
+        """The place of a tool, None when the index does not hold it."""
+        return self.places.get(tool_id)
+
+    def contract(self, place: int) -> dict[str, Any]:
+        """The whole contract of one tool, read from the version's folder."""
+        start, end = (int(at) for at in self.contract_starts[place : place + 2])
+        return json.loads(os.pread(self.contracts.fileno(), end - start, start))
+
+    def recipe(self, server_id: str) -> dict[str, Any] | None:
+        """How the server is launched, None when the index was built without it."""
+        return self.recipes.get(server_id)

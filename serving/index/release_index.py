@@ -1,0 +1,83 @@
+"""The index of a release: its retriever's vectors of every served tool, and what is served whole.
+
+What belongs here: from a release's retriever to the index that is served. What does not: the tables
+(`gather.py`), the files of an index (`index.py`), which models serve (`training/releases/`). Only
+doors and commands of the platform import this.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from assets.vectors.embed import Embedder, MiniLM, save_encoder
+from assets.vectors.index import embed_texts, text_digest
+from serving.index.folder import Index, Source, build_index, point_to
+from warehouse.progress import Progress, Silent
+from warehouse.storage.lance import TEXTS, LanceStore, vector_key
+
+VIEWS = "views"  # texts that only the router embeds; `texts` is searched for tools and servers
+
+
+def make_router_index(
+    home: Path,
+    source: Source,
+    store: LanceStore,
+    retriever: str,
+    release: str,
+    progress: Progress | None = None,
+    serve: Callable[[Path, str], str | None] = point_to,
+    encoder: MiniLM | None = None,
+) -> str:
+    """Builds the index of a release and has it served by `serve(home, version)`, which may say that
+    another stays; returns the version that is served.
+
+    `retriever` is "base" or the digest of an adapter under `<home>/models`; `encoder` is it opened,
+    needed where its base is not MiniLM. Only texts whose vector the store lacks are embedded.
+    """
+    adapter = None if retriever == "base" else retriever
+    encoder = encoder or MiniLM(home / "models" / adapter if adapter else None)
+    save_encoder(encoder, home)
+    step = progress or Silent()
+    version = build_index(
+        home,
+        source,
+        lambda texts: embed_views(texts, encoder, store, step),
+        embedder=encoder.id,
+        adapter=adapter,
+        release=release,
+        progress=step.update,
+    )
+    store.compact(VIEWS)
+    return serve(home, version) or version
+
+
+def embed_views(
+    texts: Sequence[str], encoder: Embedder, store: LanceStore, progress: Progress
+) -> np.ndarray:
+    """Vectors of a view's texts, float32 [len(texts), dim]; those that `contract_vectors` bought
+    already are read from there."""
+    keys = {text: vector_key(text_digest(text), encoder.id) for text in dict.fromkeys(texts)}
+    lacking = store.missing(keys.values(), TEXTS)
+    known = [text for text, key in keys.items() if key not in lacking]
+    new = [text for text, key in keys.items() if key in lacking]
+    place = {text: at for at, text in enumerate([*known, *new])}
+    parts = [
+        store.vectors([keys[text] for text in known]).reshape(-1, encoder.dim),
+        embed_texts(
+            new,
+            encoder,
+            store,
+            table=VIEWS,
+            on_done=lambda done, of: progress.update("embed", done, of),
+        ).reshape(-1, encoder.dim),
+    ]
+    return np.concatenate(parts)[[place[text] for text in texts]]
+
+
+def view_table(index: Index) -> str:
+    """The views of an index as a Markdown table."""
+    rows = [
+        f"| {name} | {view.level} | {len(view.vectors)} |" for name, view in index.views.items()
+    ]
+    return "\n".join(["| view | of each | vectors |", "| --- | --- | --- |", *rows])

@@ -1,0 +1,154 @@
+"""The desk: what every tool of the meta-server works with.
+
+What belongs here: the served index as one token sees it, what is remembered between requests, the
+shape of an answer. What does not: the tools themselves, and the protocol (`server.py`).
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from weakref import WeakKeyDictionary
+
+import anyio
+import anyio.to_thread
+
+from assets.servers.calls.log import Outcomes
+from serving.meta.access.limits import Limits
+from serving.meta.access.policy import MetaPolicy, Token
+
+if TYPE_CHECKING:
+    from serving.index.model import Tool
+    from serving.router import Router, ServedRouter
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+_REMEMBERED = 10_000
+_THREADS = 4  # requests that search at a time; more of them only wait for the cores
+
+
+class Caller(Protocol):
+    """Runs one call of one tool (`serving/calls`)."""
+
+    async def call(
+        self,
+        server_id: str,
+        tool: str,
+        contract: Mapping[str, Any],
+        arguments: Mapping[str, Any],
+        *,
+        timeout_s: float,
+    ) -> Any:
+        """A CallResult, whatever happens."""
+        ...
+
+
+@dataclass
+class Reply:
+    """What a tool answers: content blocks, structured content, whether it is a failure."""
+
+    structured: dict[str, Any]
+    text: str = ""
+    blocks: list[dict[str, Any]] = field(default_factory=list)
+    is_error: bool = False
+
+    def as_result(self) -> dict[str, Any]:
+        """As `tools/call` returns it."""
+        head = [{"type": "text", "text": self.text}] if self.text else []
+        result = {"content": [*head, *self.blocks], "structuredContent": self.structured}
+        return {**result, "isError": self.is_error}
+
+
+class Remembered(OrderedDict[Any, Any]):
+    """A dictionary that forgets the oldest of too many entries."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        while len(self) > _REMEMBERED:
+            self.popitem(last=False)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What of one index a token may see: places of its tools, and tools by place of server."""
+
+    places: frozenset[int]
+    servers: dict[int, list[int]]
+
+
+class Desk:
+    """One per server; for one event loop."""
+
+    def __init__(
+        self,
+        router: "ServedRouter",
+        caller: Caller | None,
+        policy: MetaPolicy,
+        outcomes: Outcomes,
+    ) -> None:
+        self.served, self.caller, self.policy, self.outcomes = router, caller, policy, outcomes
+        self.limits = Limits()
+        self.queries = Remembered()  # (token name, tool id) -> digest of the query that found it
+        self.calls = Remembered()  # call id -> (token name, facts of its outcome)
+        self.questions = Remembered()  # number of a question that waits for its answer -> what of
+        self._seen: WeakKeyDictionary[Router, dict[Any, Seen]] = WeakKeyDictionary()
+        self._threads: anyio.CapacityLimiter | None = None
+        self._loaded = False
+
+    async def work(self, fn: Callable[..., T], *args: Any, **named: Any) -> T:
+        """Runs `fn` in a thread, so that the loop goes on answering."""
+        if self._threads is None:
+            self._threads = anyio.CapacityLimiter(_THREADS)
+        return await anyio.to_thread.run_sync(partial(fn, *args, **named), limiter=self._threads)
+
+    async def router(self) -> "Router":
+        """The router of the index served now. One answer asks once: its parts are of one index.
+
+        Raises IndexMissing or IndexBroken with the mend.
+        """
+        if self._loaded:  # from then on it looks at two files, and loads beside us
+            return self.served.current()
+        router = await self.work(self.served.current)
+        self._loaded = True
+        return router
+
+    async def seen(self, router: "Router", token: Token) -> Seen:
+        """What the token may see of this router's index: neither quarantined nor off its list."""
+        known = self._seen.setdefault(router, {})
+        if token.allow not in known:
+            known[token.allow] = await self.work(_seen, router, token.allow)
+        return known[token.allow]
+
+    async def tool(self, router: "Router", token: Token, tool_id: str) -> tuple[int, "Tool"] | None:
+        """(place, tool) of a tool that the token may use now, else None."""
+        place = router.index.place_of(tool_id)
+        if place is None or place not in (await self.seen(router, token)).places:
+            return None
+        return place, router.index.tools[place]
+
+    async def record(self, facts: Mapping[str, Any]) -> None:
+        """Writes an outcome. A full disk is told in the log; it takes no answer away."""
+        try:
+            with anyio.CancelScope(shield=True):
+                await self.work(self.outcomes.record, facts)
+        except OSError as error:
+            logger.error("an outcome could not be written: %s", error)
+
+
+def _seen(router: "Router", allow: tuple[str, ...] | None) -> Seen:
+    from serving.ranking.eligible import Eligible
+
+    mask = Eligible(router.index, router.blocked).mask(allow, ())
+    servers: dict[int, list[int]] = {}
+    for place, tool in enumerate(router.index.tools):
+        if mask is None or mask[place]:
+            servers.setdefault(tool.server, []).append(place)
+    return Seen(frozenset(at for places in servers.values() for at in places), servers)
+
+
+def short(version: str | None) -> str:
+    """A version as people and models are shown it."""
+    return version[:12] if version else "none"

@@ -1,0 +1,188 @@
+"""The door: the protocol's requests, and on whose behalf each of them is.
+
+What belongs here: which request goes where, counting it, and how a failure is told. What does not:
+everything that answers, and the server around it (`server.py`).
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from serving.meta.access.limits import TooMany
+from serving.meta.access.policy import Token
+from serving.meta.access.tokens import named
+from serving.meta.context import Desk, Reply
+from serving.meta.protocol import resources
+from serving.meta.tools.arguments import BadField
+from serving.meta.tools.call_tool import call_tool
+from serving.meta.tools.consent import Client, Pending
+from serving.meta.tools.describe_tool import NotHere, describe_tool
+from serving.meta.tools.find_tools import find_tools
+from serving.meta.tools.report_outcome import report_outcome
+from serving.meta.tools.schemas import CALL, DESCRIBE, FIND, INPUTS, REPORT, tool_list
+
+logger = logging.getLogger(__name__)
+_FREE = ("initialize", "ping", "server/discover", "subscriptions/listen", "tools/call")
+_LIMITED = -32_000  # JSON-RPC's range for errors of the server
+_INTERNAL = "a fault of toolmill: see its log"
+
+
+class Door:
+    """The handlers of the protocol's requests."""
+
+    def __init__(self, desk: Desk, tokens: Sequence[Token]) -> None:
+        self._desk, self._tokens = desk, tokens
+
+    async def limited(self, ctx: Any, call_next: Any) -> Any:
+        """Counts requests; calls of tools are counted where the model can read the answer."""
+        from mcp.shared.exceptions import MCPError
+        from mcp_types import INTERNAL_ERROR
+        from pydantic import ValidationError
+
+        if ctx.request_id is not None and ctx.method not in _FREE:
+            try:
+                self._desk.limits.count(self._token(ctx))
+            except TooMany as error:
+                after = {"retryAfter": round(error.retry_s, 1)}
+                raise MCPError(code=_LIMITED, message=str(error), data=after) from None
+        try:
+            return await call_next(ctx)
+        except (MCPError, ValidationError):
+            raise
+        except Exception as error:
+            logger.error("a request failed", exc_info=error)
+            raise MCPError(code=INTERNAL_ERROR, message=_INTERNAL) from None
+
+    async def list_tools(self, ctx: Any, _: Any) -> Any:
+        """tools/list, with the number of tools that this token can find."""
+        from mcp_types import ListToolsResult
+
+        from serving.index.folder import IndexBroken, IndexMissing
+
+        token, tools, servers = self._token(ctx), None, 0
+        try:
+            seen = await self._desk.seen(await self._desk.router(), token)
+            tools, servers = len(seen.places), len(seen.servers)
+        except (IndexMissing, IndexBroken):
+            pass  # find_tools says what to do
+        calls = token.calls and self._desk.caller is not None
+        return ListToolsResult.model_validate({"tools": tool_list(tools, servers, calls)})
+
+    async def call_tool(self, ctx: Any, params: Any) -> Any:
+        """tools/call. What went wrong is told in the result, where the model reads it."""
+        from mcp_types import CallToolResult, InputRequiredResult
+
+        token = self._token(ctx)
+        try:
+            self._desk.limits.count(token)
+            reply = await self._answered(ctx, params, token)
+        except Pending as pending:
+            return InputRequiredResult.model_validate(pending.result)
+        except Exception as error:
+            reply = _failure(error)
+        return CallToolResult.model_validate(reply.as_result())
+
+    async def _answered(self, ctx: Any, params: Any, token: Token) -> Reply:
+        given: Mapping[str, Any] = params.arguments or {}
+        if params.name == FIND:
+            return await find_tools(self._desk, token, given)
+        if params.name == DESCRIBE:
+            return await describe_tool(self._desk, token, given)
+        if params.name == REPORT:
+            return await report_outcome(self._desk, token, given)
+        if params.name == CALL:
+            client = Client(ctx, params, self._desk.questions)
+            with self._desk.limits.running(token):
+                return await call_tool(self._desk, token, given, client)
+        raise BadField("name", f"{params.name[:60]!r}", f"one of {', '.join(INPUTS)}")
+
+    async def list_resources(self, _: Any, __: Any) -> Any:
+        """resources/list."""
+        from mcp_types import ListResourcesResult
+
+        return ListResourcesResult.model_validate({"resources": resources.listed()})
+
+    async def list_templates(self, _: Any, __: Any) -> Any:
+        """resources/templates/list."""
+        from mcp_types import ListResourceTemplatesResult
+
+        rows = {"resourceTemplates": resources.templates()}
+        return ListResourceTemplatesResult.model_validate(rows)
+
+    async def read_resource(self, ctx: Any, params: Any) -> Any:
+        """resources/read."""
+        from mcp.shared.exceptions import MCPError
+        from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, ReadResourceResult
+
+        from serving.index.folder import IndexBroken, IndexMissing
+
+        try:
+            content = await resources.read(self._desk, self._token(ctx), str(params.uri))
+        except (resources.NoResource, BadField) as error:
+            raise MCPError(code=INVALID_PARAMS, message=str(error)) from None
+        except (IndexMissing, IndexBroken) as error:
+            raise MCPError(code=INTERNAL_ERROR, message=str(error)) from None
+        return ReadResourceResult.model_validate({"contents": [content]})
+
+    async def list_prompts(self, _: Any, __: Any) -> Any:
+        """prompts/list."""
+        from mcp_types import ListPromptsResult
+
+        about = ("How to ask for tools", "How to ask for tools, with one worked example")
+        rows = [
+            {"name": name, "description": text}
+            for name, text in zip(resources.PROMPTS, about, strict=True)
+        ]
+        return ListPromptsResult.model_validate({"prompts": rows})
+
+    async def get_prompt(self, _: Any, params: Any) -> Any:
+        """prompts/get."""
+        from mcp.shared.exceptions import MCPError
+        from mcp_types import INVALID_PARAMS, GetPromptResult
+
+        if params.name not in resources.PROMPTS:
+            known = ", ".join(resources.PROMPTS)
+            told = f"name is {params.name[:60]!r}; expected one of {known}"
+            raise MCPError(code=INVALID_PARAMS, message=told)
+        text = resources.prompt(params.name == resources.PROMPTS[1])
+        message = {"role": "user", "content": {"type": "text", "text": text}}
+        return GetPromptResult.model_validate({"messages": [message]})
+
+    def _token(self, ctx: Any) -> Token:
+        """On whose behalf a request is. Over HTTP with tokens it is the one that was verified."""
+        if ctx.request is None or not self._tokens:
+            return self._desk.policy.local
+        user = ctx.request.scope.get("user")
+        access = getattr(user, "access_token", None)
+        token = named(access.client_id, self._tokens) if access is not None else None
+        if token is None:
+            raise PermissionError("a request without a verified token reached a handler")
+        return token
+
+
+def _failure(error: Exception) -> Reply:
+    """What a model is told of a failure. One that nobody foresaw is for the log alone: the SDK
+    would send its text, which may hold anything, to sessions before 2026-07-28."""
+    from serving.index.folder import IndexBroken, IndexMissing
+    from serving.router import BadQuery
+
+    kinds = {
+        BadField: "bad_field",
+        BadQuery: "bad_field",
+        NotHere: "not_here",
+        TooMany: "too_many_requests",
+        IndexMissing: "index_missing",
+        IndexBroken: "index_broken",
+    }
+    kind = next((name for known, name in kinds.items() if isinstance(error, known)), None)
+    if kind is None:
+        logger.error("a request failed", exc_info=error)
+        told = {"kind": "internal", "message": _INTERNAL}
+        return Reply({"index": None, "error": told}, text=_INTERNAL, is_error=True)
+    told: dict[str, Any] = {"kind": kind, "message": str(error)}
+    if isinstance(error, BadField):
+        told["field"] = error.field
+    if isinstance(error, TooMany):
+        told["retry_after_s"] = round(error.retry_s, 1)
+    index = error.version if isinstance(error, NotHere) else None
+    return Reply({"index": index, "error": told}, text=str(error), is_error=True)

@@ -1,0 +1,150 @@
+"""Resources and prompts: the prompt that teaches asking, the catalogue, the index version.
+
+What belongs here: their addresses and contents, for one token. What does not: the protocol around
+them (`server.py`), the prompt's words (`serving/prompts`).
+
+    toolmill://prompt, toolmill://prompt/example
+    toolmill://index
+    toolmill://catalogue, toolmill://catalogue/2 …      servers with their tool counts, 200 a page
+    toolmill://servers/{server_id}                      the tools of one server (id URL-encoded)
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+
+from serving.meta.access.policy import Token
+from serving.meta.context import Desk, Seen, short
+from serving.meta.tools.arguments import BadField
+from serving.meta.untrusted_text import NOTE, as_json, exact, line
+
+if TYPE_CHECKING:
+    from serving.router import Router
+
+PROMPT, EXAMPLE = "toolmill://prompt", "toolmill://prompt/example"
+INDEX, CATALOGUE, SERVERS = "toolmill://index", "toolmill://catalogue", "toolmill://servers/"
+PAGE = 200  # servers of one page of the catalogue
+_TOOLS = 1_000  # tools of one server that are listed
+PROMPTS = ("find-tools", "find-tools-example")
+_TEXT, _JSON = "text/markdown", "application/json"
+
+
+class NoResource(LookupError):
+    """An address that names nothing here, or nothing this token may read."""
+
+
+def listed() -> list[dict[str, Any]]:
+    """The fixed resources."""
+    return [
+        _named(PROMPT, "prompt", "How to ask for tools, for a system prompt", _TEXT),
+        _named(EXAMPLE, "prompt-example", "The same with one worked example", _TEXT),
+        _named(CATALOGUE, "catalogue", f"Servers with their tool counts, {PAGE} a page", _JSON),
+        _named(INDEX, "index", "Version and size of the index that is served", _JSON),
+    ]
+
+
+def templates() -> list[dict[str, Any]]:
+    """The resources with a place to fill in."""
+    rows = [
+        ("toolmill://servers/{server_id}", "server", "The tools of one server; id URL-encoded"),
+        ("toolmill://catalogue/{page}", "catalogue-page", "A further page of the catalogue"),
+    ]
+    return [
+        {"uriTemplate": uri, "name": name, "description": about, "mimeType": _JSON}
+        for uri, name, about in rows
+    ]
+
+
+async def read(desk: Desk, token: Token, uri: str) -> dict[str, Any]:
+    """The content of one resource. Raises NoResource, BadField, IndexMissing or IndexBroken."""
+    if uri in (PROMPT, EXAMPLE):
+        return {"uri": uri, "mimeType": _TEXT, "text": prompt(uri == EXAMPLE)}
+    page = _page(uri)
+    if page is None and uri != INDEX and not uri.startswith(SERVERS):
+        raise NoResource(
+            f"{exact(uri, 120)!r} names no resource; resources/list has those there are"
+        )
+    router = await desk.router()
+    seen = await desk.seen(router, token)
+    if page is not None:
+        content = _catalogue(router, seen, page)
+    elif uri == INDEX:
+        content = _index(router, seen)
+    else:
+        content = _server(router, seen, unquote(uri.removeprefix(SERVERS)))
+    return {"uri": uri, "mimeType": _JSON, "text": as_json(content)}
+
+
+def prompt(example: bool) -> str:
+    """What a model is told, by the one module that knows."""
+    from serving.discovery.request import system_prompt
+
+    return system_prompt(example=example)
+
+
+def _named(uri: str, name: str, about: str, mime: str) -> dict[str, Any]:
+    return {"uri": uri, "name": name, "description": about, "mimeType": mime}
+
+
+def _page(uri: str) -> int | None:
+    """The number of a page of the catalogue, None for another address."""
+    if uri == CATALOGUE:
+        return 1
+    number = uri.removeprefix(CATALOGUE + "/")
+    if number == uri:
+        return None
+    if not number.isascii() or not number.isdecimal() or len(number) > 6:
+        raise BadField("page", repr(exact(number, 20)), "a number from 1")
+    return int(number)
+
+
+def _index(router: "Router", seen: Seen) -> dict[str, Any]:
+    index = router.index
+    return {
+        "index": index.version,
+        "release": index.release,
+        "embedder": index.embedder,
+        "servers": len(seen.servers),
+        "tools": len(seen.places),
+    }
+
+
+def _catalogue(router: "Router", seen: Seen, page: int) -> dict[str, Any]:
+    order = sorted(seen.servers, key=lambda at: router.index.servers[at].server_id)
+    pages = max(1, -(-len(order) // PAGE))
+    if not 1 <= page <= pages:
+        raise BadField("page", str(page), f"1 to {pages}")
+    items = []
+    for at in order[(page - 1) * PAGE : page * PAGE]:
+        server = router.index.servers[at]
+        says = line(server.summary or server.description, 120)
+        counted = {"server_id": exact(server.server_id, 300), "tools": len(seen.servers[at])}
+        items.append({**counted, **({"says": says} if says else {})})
+    following = {"next": f"{CATALOGUE}/{page + 1}"} if page < pages else {}
+    head = {**_index(router, seen), "note": NOTE, "page": page, "pages": pages, **following}
+    return {**head, "items": items}
+
+
+def _server(router: "Router", seen: Seen, server_id: str) -> dict[str, Any]:
+    index = router.index
+    places: Sequence[int] = next(
+        (of for at, of in seen.servers.items() if index.servers[at].server_id == server_id), ()
+    )
+    if not places:
+        held = f"index {short(index.version)} has no server {exact(server_id, 120)!r}"
+        raise NoResource(f"{held} for this token; the catalogue has those there are")
+    server = index.servers[index.tools[places[0]].server]
+    tools = [
+        {"tool_id": exact(tool.tool_id, 400), "says": line(tool.description, 120)}
+        for tool in (index.tools[at] for at in places[:_TOOLS])
+    ]
+    return {
+        "index": index.version,
+        "note": NOTE,
+        "server_id": exact(server.server_id, 300),
+        "name": line(server.name, 120),
+        "says": line(server.summary or server.description, 600),
+        "count": len(places),
+        "tools": tools,
+        "address": SERVERS + quote(server.server_id, safe=""),
+    }

@@ -1,0 +1,181 @@
+"""call_tool: one call of one tool, from its id to its result.
+
+What belongs here: the order of the checks. What does not: what is said of each end (`called.py`),
+running the server (`serving/calls`), asking people (`consent.py`).
+
+Nothing is launched before every check has passed. Whatever happens, one outcome is recorded, also
+when the client hangs up in the middle.
+"""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from serving.index.folder import IndexBroken, IndexMissing
+from serving.meta.access.policy import Token
+from serving.meta.context import Desk, Reply
+from serving.meta.tools import call_answers
+from serving.meta.tools.arguments import Fields
+from serving.meta.tools.call_answers import Attempt
+from serving.meta.tools.consent import ACCEPT, DECLINE, Client, Pending, question, why_ask
+from serving.meta.tools.describe_tool import NotHere, how_run
+from serving.meta.tools.schemas import CALL, INPUTS
+from warehouse.storage.digest import digest
+
+if TYPE_CHECKING:
+    from serving.index.model import Tool
+
+_ALLOW = (
+    "use a client that can ask you (elicitation), or let the person who runs this server set"
+    ' consent to "always" for this token'
+)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A call whose arguments fit the contract."""
+
+    tool: "Tool"
+    contract: dict[str, Any]
+    arguments: dict[str, Any]
+    steps: tuple[str, ...]
+    runs: str
+
+
+async def call_tool(desk: Desk, token: Token, given: Mapping[str, Any], client: Client) -> Reply:
+    """The result, or why there is none. Raises BadField, NotHere, IndexMissing, IndexBroken, and
+    Pending where the client is asked first."""
+    fields = Fields(given, INPUTS[CALL]["properties"])
+    tool_id, repair = fields.needed("tool_id"), fields.flag("repair")
+    arguments = fields.arguments("arguments", anything=repair)
+    attempt = Attempt(uuid.uuid4().hex, tool_id, token.name)
+    asked_again = False
+    try:
+        return await _checked(desk, token, attempt, arguments, repair, client)
+    except NotHere:
+        attempt.ended("refused", error_kind="not_here", blame="caller")
+        raise
+    except (IndexMissing, IndexBroken):
+        attempt.ended("failed", error_kind="no_index", blame="us")
+        raise
+    except Pending:
+        asked_again = True
+        raise
+    finally:
+        if not asked_again:
+            facts = attempt.outcome()
+            desk.calls[attempt.call_id] = (token.name, facts)
+            await desk.record(facts)
+
+
+async def _checked(
+    desk: Desk,
+    token: Token,
+    attempt: Attempt,
+    arguments: Any,
+    repair: bool,
+    client: Client,
+) -> Reply:
+    router = await desk.router()
+    attempt.index = router.index.version
+    found = await desk.tool(router, token, attempt.tool_id)
+    if found is None:
+        raise NotHere(attempt.tool_id, token, router.index.version)
+    place, tool = found
+    attempt.facts["contract_digest"] = tool.contract_digest
+    attempt.facts["query"] = desk.queries.get((token.name, tool.tool_id))
+    if desk.caller is None or not token.calls:
+        why = "calls are switched off here" if token.calls else "this token may not call tools"
+        return call_answers.refused(attempt, "calls_off", why, "find and describe go on working")
+    recipe = router.index.recipe(tool.server_id)
+    if recipe is None:
+        why = "not run: the index was built without a way to run this server"
+        return call_answers.refused(attempt, "no_recipe", why, "find_tools may know another tool")
+    contract = await desk.work(router.index.contract, place)
+    steps, problems = (), await desk.work(_problems, contract, arguments)
+    if problems and repair:
+        arguments, steps = await desk.work(_repaired, contract, arguments)
+        problems = await desk.work(_problems, contract, arguments)
+    attempt.facts["repaired"] = len(steps)
+    if problems:
+        return call_answers.invalid(attempt, problems, steps, repair)
+    ready = Ready(tool, contract, arguments, steps, how_run(recipe, tool.server_id))
+    refusal = await _consented(desk, token, attempt, ready, client)
+    return refusal or await _run(desk, attempt, ready)
+
+
+async def _consented(
+    desk: Desk, token: Token, attempt: Attempt, ready: Ready, client: Client
+) -> Reply | None:
+    """None when the call may run."""
+    tool = ready.tool
+    why = why_ask(tool, desk.policy)
+    if why is None:
+        return None
+    if not client.can_ask:
+        policy = desk.policy.consent_of(token)
+        if policy == "always":
+            return None
+        mend = _ALLOW if policy == "ask" else "consent is set to never for this token"
+        return call_answers.refused(
+            attempt, "no_consent", f"a person must agree, since {why}", mend
+        )
+    of = digest([tool.tool_id, tool.contract_digest, ready.arguments])
+    message = question(tool, ready.arguments, ready.runs, why)
+    answer = await client.ask(message, of, desk.policy.consent_timeout_s)
+    if answer != ACCEPT:
+        status = "declined" if answer == DECLINE else "cancelled"
+        attempt.ended(status)
+        told = f"the person who was asked {status} this call; it was not run"
+        return call_answers.answer(attempt, {"reason": told}, told)
+    # An answer takes minutes, in which the tool can be held back or replaced by another.
+    router = await desk.router()
+    now = await desk.tool(router, token, tool.tool_id)
+    if now is None or now[1].contract_digest != tool.contract_digest:
+        raise NotHere(tool.tool_id, token, router.index.version)
+    return None
+
+
+async def _run(desk: Desk, attempt: Attempt, ready: Ready) -> Reply:
+    caller, limit = desk.caller, desk.policy.timeout_s
+    assert caller is not None
+    began = anyio.current_time()
+    server, tool, result = ready.tool.server_id, ready.tool.tool, None
+    try:
+        with anyio.move_on_after(limit + desk.policy.grace_s):
+            result = await caller.call(
+                server, tool, ready.contract, ready.arguments, timeout_s=limit
+            )
+    except Exception:
+        attempt.ended("failed", error_kind="internal", blame="us")
+        raise
+    finally:
+        attempt.facts["seconds"] = anyio.current_time() - began
+    if result is None:
+        attempt.ended("failed", error_kind="timeout_call", blame="server")
+        return call_answers.failed(
+            attempt, "timeout_call", f"no result within {limit:g} s", "server"
+        )
+    attempt.ended(result.status, error_kind=result.error_kind, blame=result.blame)
+    if result.status == "invalid_arguments":
+        return call_answers.invalid(attempt, result.problems, ready.steps, repair=True)
+    if result.status in ("ok", "tool_error"):
+        return call_answers.returned(attempt, result, ready.steps, desk.policy.max_result)
+    kind, hint = result.error_kind or "failed", str(result.hint or "the call failed")
+    return call_answers.failed(attempt, kind, hint, result.blame)
+
+
+def _problems(contract: Mapping[str, Any], arguments: Any) -> list[Any]:
+    from assets.contracts.repair.problems import problems_of
+
+    return problems_of(contract, arguments)
+
+
+def _repaired(contract: Mapping[str, Any], arguments: Any) -> tuple[Any, tuple[str, ...]]:
+    from assets.contracts.repair.repair import repair
+
+    made = repair(contract, arguments)
+    return made.arguments, tuple(made.steps)

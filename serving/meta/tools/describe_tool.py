@@ -1,0 +1,93 @@
+"""describe_tool: everything about one tool.
+
+What belongs here: the contract as data, how the tool would be run, whether a person is asked. What
+does not: running it (`calling.py`).
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from serving.meta.access.policy import Token
+from serving.meta.context import Desk, Reply, short
+from serving.meta.tools.arguments import Fields
+from serving.meta.tools.consent import why_ask
+from serving.meta.tools.schemas import DESCRIBE, INPUTS
+from serving.meta.untrusted_text import Bounded, as_json, exact, marked
+
+if TYPE_CHECKING:
+    from serving.index.model import Tool
+
+_CONTRACT = 60_000  # characters of a contract; the longest of 4,239 real ones has 8,801
+_TEXT = 20_000  # of one text in it
+
+
+class NotHere(LookupError):
+    """A tool that this token cannot use: it is not in the index, held back, or not on its list.
+
+    Which of them is not told: a list of what others may use is nobody's business.
+    """
+
+    def __init__(self, tool_id: str, token: Token, version: str) -> None:
+        known = f"index {short(version)} has none that token {token.name!r} may use"
+        super().__init__(f"tool_id is {exact(tool_id, 120)!r}; {known}; ask find_tools for ids")
+        self.version = version
+
+
+async def describe_tool(desk: Desk, token: Token, given: Mapping[str, Any]) -> Reply:
+    """The answer. Raises BadField, NotHere, IndexMissing or IndexBroken."""
+    tool_id = Fields(given, INPUTS[DESCRIBE]["properties"]).needed("tool_id")
+    router = await desk.router()
+    found = await desk.tool(router, token, tool_id)
+    if found is None:
+        raise NotHere(tool_id, token, router.index.version)
+    place, tool = found
+    copy = Bounded(_CONTRACT, longest=_TEXT)
+    contract = copy(await desk.work(router.index.contract, place))
+    recipe = router.index.recipe(tool.server_id)
+    told = {
+        "index": router.index.version,
+        "tool_id": exact(tool.tool_id, 400),
+        "contract": contract,
+        "contract_digest": tool.contract_digest,
+        "flags": [exact(flag, 60) for flag in tool.flags],
+        "marketplaces": list(tool.marketplaces),
+        "reliability": tool.reliability,
+        "runs": how_run(recipe, tool.server_id),
+        "callable": desk.caller is not None and token.calls and recipe is not None,
+        "consent": _consent(desk, token, tool),
+        **({"cut": True} if copy.cut else {}),
+    }
+    return Reply(told, text=_text(told))
+
+
+def how_run(recipe: Mapping[str, Any] | None, server_id: str) -> str:
+    """One line: what is launched or asked. Only what names a thing: no arguments, no values."""
+    if not recipe:
+        return "unknown: the index was built without a way to run this server"
+    kind, version = str(recipe.get("ecosystem", "")), recipe.get("version")
+    name = exact(str(recipe.get("name") or server_id).split("?")[0], 200)
+    if kind == "remote":
+        return f"remote server {name}, asked over HTTP"
+    pinned = f" {exact(str(version), 60)}" if version else ""
+    return f"{exact(kind, 20)} package {name}{pinned}, run here in the sandbox"
+
+
+def _consent(desk: Desk, token: Token, tool: "Tool") -> dict[str, Any]:
+    why = why_ask(tool, desk.policy)
+    if why is None:
+        return {"needed": False, "why": "it says that it only reads"}
+    return {"needed": True, "why": why, "without_elicitation": desk.policy.consent_of(token)}
+
+
+def _text(told: Mapping[str, Any]) -> str:
+    consent = told["consent"]
+    needed = f"needed ({consent['why']})" if consent["needed"] else f"not needed ({consent['why']})"
+    lines = [
+        f"{told['tool_id']} in index {short(told['index'])}",
+        f"runs: {told['runs']}",
+        f"consent: {needed}" if told["callable"] else "calls: not possible here",
+        *([f"flagged: {', '.join(told['flags'])}"] if told["flags"] else []),
+        *(["parts of the contract were left out: it is too large"] if told.get("cut") else []),
+        marked(as_json(told["contract"]), told["tool_id"]),
+    ]
+    return "\n".join(lines)

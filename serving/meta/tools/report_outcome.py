@@ -1,0 +1,64 @@
+"""report_outcome: what a model or person says of a call or tool.
+
+What belongs here: whose call it was, and the line that is kept. What does not: what is learnt from
+it (`assets/outcomes`).
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from assets.servers.calls.log import REPORTS
+from serving.meta.access.policy import Token
+from serving.meta.context import Desk, Reply, short
+from serving.meta.tools.arguments import BadField, Fields
+from serving.meta.tools.describe_tool import NotHere
+from serving.meta.tools.schemas import INPUTS, MAX_NOTE, REPORT
+from serving.meta.untrusted_text import line
+
+if TYPE_CHECKING:
+    from serving.router import Router
+
+_KEPT = ("index", "tool_id", "contract_digest", "query", "call_id")
+
+
+async def report_outcome(desk: Desk, token: Token, given: Mapping[str, Any]) -> Reply:
+    """The receipt. Raises BadField, NotHere, IndexMissing or IndexBroken."""
+    fields = Fields(given, INPUTS[REPORT]["properties"])
+    said = fields.choice("outcome", REPORTS)
+    call_id, tool_id = fields.text("call_id", 64), fields.text("tool_id", 400)
+    note = fields.text("note", MAX_NOTE)
+    if bool(call_id) == bool(tool_id):
+        raise BadField("call_id", "beside tool_id" if call_id else "missing", "it or tool_id")
+    router = await desk.router()
+    if call_id:
+        facts = _of_call(desk, token, call_id)
+    else:
+        facts = await _of_tool(desk, token, router, tool_id or "")
+    line_note = line(note, MAX_NOTE) if note else None
+    kept = {"token": token.name, "status": "reported", "reported": said, "note": line_note}
+    await desk.record({**facts, **kept})
+    version = router.index.version
+    return Reply(
+        {"index": version, "recorded": True}, f"recorded in index {short(version)}: {said}"
+    )
+
+
+def _of_call(desk: Desk, token: Token, call_id: str) -> dict[str, Any]:
+    owner, facts = desk.calls.get(call_id, (None, {}))
+    if owner != token.name:
+        expected = "the id of a call of yours since this server started; or give tool_id"
+        raise BadField("call_id", f"unknown ({line(call_id, 40)!r})", expected)
+    return {name: facts[name] for name in _KEPT if facts.get(name)}
+
+
+async def _of_tool(desk: Desk, token: Token, router: "Router", tool_id: str) -> dict[str, Any]:
+    found = await desk.tool(router, token, tool_id)
+    if found is None:
+        raise NotHere(tool_id, token, router.index.version)
+    tool = found[1]
+    return {
+        "index": router.index.version,
+        "tool_id": tool.tool_id,
+        "contract_digest": tool.contract_digest,
+        "query": desk.queries.get((token.name, tool.tool_id)),
+    }

@@ -1,0 +1,127 @@
+"""What one question says about the whole pool: cosines and word scores, computed when needed.
+
+What belongs here: products with the views, BM25 of the fields. What does not: which tools may be
+answered (`eligible.py`), how signals become an order (`strategies.py`).
+"""
+
+import math
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from assets.vectors.lexical import stems
+from assets.vectors.texts import ALL, FULL, JOINT, SERVER_FIELD, SERVER_VIEWS
+from serving.index.model import BLOCK, Index
+from serving.ranking.query import Ask
+
+# Rows of the views that the weights were fitted over (`benchmarks/router_fit.py`).
+FITTED_ROWS = {FULL: 12_600, "server": 1_482, "summary": 1_482}
+
+
+def texts_of(ask: Ask) -> tuple[str, str]:
+    """What is asked of the tool and of its server. A user's words stand for both; a model that
+    names only one side has said nothing of the other."""
+    tool = "\n".join(text for text in (ask.tool, ask.query) if text)
+    server = "\n".join(text for text in (ask.server, ask.query) if text)
+    return tool or server, server or tool
+
+
+class Signals:
+    """The signals of one question. `tool` and `server` are unit vectors of the two texts."""
+
+    def __init__(self, index: Index, ask: Ask, tool: np.ndarray, server: np.ndarray) -> None:
+        self.index, self.ask = index, ask
+        self.tool, self.server = tool, server
+        self.tool_text, self.server_text = texts_of(ask)
+
+    @cached_property
+    def _block(self) -> dict[str, np.ndarray]:
+        """Products of the tool's vector with all views of the block."""
+        product, out, end = self.index.block @ self.tool, {}, 0
+        for name in BLOCK:
+            start, end = end, end + len(self.index.views[name].vectors)
+            out[name] = product[start:end]
+        return out
+
+    @cached_property
+    def dense(self) -> np.ndarray:
+        """Cosine to each tool's full text, float32 [tools]."""
+        return self._block[FULL]
+
+    @cached_property
+    def glimpse(self) -> dict[str, np.ndarray]:
+        """About what `dense` and `servers` are: exactly that in a small pool."""
+        sketch = self.index.sketch
+        found = dict(self._block) if sketch is None else sketch.products(self.tool)
+        if self.server is not self.tool:
+            found |= {name: self.servers(name) for name in SERVER_VIEWS}
+        return found
+
+    def standing(self, name: str) -> tuple[float, float]:
+        """Mean of the question's cosines to all rows of a view of the block, and their spread as
+        it would be for the best of the rows to stand as far out as the best of the fitted ones: the
+        best of 70 rows lies three spreads above the mean, that of 12,600 more than four, while the
+        best word score is always the whole of itself."""
+        mean, spread = self.index.moments[name].along(self._side(name))
+        rows, fitted = len(self.index.views[name].vectors), FITTED_ROWS[name]
+        outlying = (math.log(max(rows, 8)) / math.log(fitted)) ** 0.5
+        return mean, max(spread * outlying, 1e-6)
+
+    def exact(self, name: str, places: np.ndarray) -> np.ndarray:
+        """Cosines to the rows at `places` of a view of the block."""
+        return self.index.views[name].vectors[places] @ self._side(name)
+
+    def _side(self, name: str) -> np.ndarray:
+        return self.server if name in SERVER_VIEWS else self.tool
+
+    @cached_property
+    def lexical(self) -> np.ndarray:
+        """BM25 of each tool's whole text, float32 [tools]."""
+        return self.index.fields[ALL].scores(self.tool_text)
+
+    def view(self, name: str, places: np.ndarray) -> np.ndarray:
+        """Cosines of the tool's text to the tools at `places`, by a view of one row each."""
+        return self.index.views[name].vectors[places] @ self.tool
+
+    def servers(self, name: str) -> np.ndarray:
+        """Cosine of the server's text to each server, float32 [servers]."""
+        if self.server is self.tool:
+            return self._block[name]
+        return self.index.views[name].vectors @ self.server
+
+    @cached_property
+    def server_words(self) -> np.ndarray:
+        """BM25 of each server's document, float32 [servers]."""
+        return self.index.fields[SERVER_FIELD].sums(_terms(self.server_text))
+
+    @cached_property
+    def joint_words(self) -> np.ndarray:
+        """BM25 of each tool's text together with its server's, float32 [tools]."""
+        return self.index.fields[JOINT].sums(self._all_terms)
+
+    @property
+    def joint_most(self) -> float:
+        """What a tool with every word of the question would have."""
+        return self.index.fields[JOINT].most(self._all_terms)
+
+    def field(self, name: str) -> np.ndarray:
+        """BM25 of one field of each tool, float32 [tools]."""
+        return self.index.fields[name].sums(_terms(self.tool_text))
+
+    @cached_property
+    def _all_terms(self) -> list[str]:
+        return sorted({*_terms(self.tool_text), *_terms(self.server_text)})
+
+    def words(self, places: np.ndarray, most: int = 5) -> list[list[str]]:
+        """The words that the question has in common with each tool, heaviest first."""
+        return [found[:most] for found in self.index.fields[ALL].shared(self.tool_text, places)]
+
+
+@lru_cache(maxsize=1_024)
+def _terms(text: str) -> tuple[str, ...]:
+    return tuple(sorted(set(stems(text))))
+
+
+def unit(vector: np.ndarray) -> np.ndarray:
+    """The vector at length one."""
+    return (vector / max(float(np.linalg.norm(vector)), 1e-9)).astype(np.float32)

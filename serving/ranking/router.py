@@ -1,0 +1,170 @@
+"""The router: a question in words, the best tools out, each with the reason why.
+
+What belongs here: encoding a batch of questions, asking a strategy, making hits. What does not:
+scores (`strategies.py`), following the served version (`following.py`).
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from assets.vectors.texts import SERVER_VIEWS, TOOL_VIEWS
+from serving.index.errors import IndexBroken
+from serving.index.model import Index
+from serving.ranking.eligible import Blocked, Eligible
+from serving.ranking.query import Answer, Ask, Hit, asked, checked
+from serving.ranking.query_scores import Signals, texts_of, unit
+from serving.ranking.strategies import BY_NAME, Ranked
+
+if TYPE_CHECKING:
+    from assets.vectors.embed import Embedder
+    from serving.discovery.session import Session
+
+CONTEXT = 0.2  # weight of what the conversation was about beside what is asked
+AS_GOOD, FAR = 0.02, 0.6  # shares of the spread between the first hit and those not shown
+_SPARE = 40  # places beyond k that are ranked, so that collapsed twins leave k hits
+
+
+class Router:
+    """Answers questions from one index with the encoder that made it; safe to share by threads."""
+
+    def __init__(self, index: Index, encoder: "Embedder", blocked: Blocked | None = None) -> None:
+        if encoder.id != index.embedder:
+            raise IndexBroken(
+                f"router index {index.version[:12]} was made by {index.embedder}, the encoder is"
+                f" {encoder.id}; build it again: materialize router_index, or `toolmill index"
+                " SERVERS.jsonl --out` this folder"
+            )
+        self.index = index
+        self.blocked = blocked or Blocked()
+        self.encoder = encoder
+        self._eligible = Eligible(index, self.blocked)
+
+    def blocking(self, blocked: Blocked) -> "Router":
+        """The same router under other decisions of the quarantine."""
+        return Router(self.index, self.encoder, blocked)
+
+    def find(self, ask: Ask | None = None, **parts: Any) -> Answer:
+        """The best tools for one question: an Ask, or its parts by name, as
+        `find(server="a clock", tool="tells the time", k=3)`. Raises BadQuery."""
+        return self.find_many([asked(ask, **parts)])[0]
+
+    def find_many(self, asks: Sequence[Ask]) -> list[Answer]:
+        """`find` for many questions, encoded together; `ms` shares the encoding out."""
+        began = time.perf_counter()
+        ready = [checked(ask) for ask in asks]
+        pairs = [texts_of(ask) for ask, _ in ready]
+        said = [ask.context for ask, _ in ready if ask.context]
+        texts = list(dict.fromkeys([*(text for pair in pairs for text in pair), *said]))
+        at = {text: row for row, text in enumerate(texts)}
+        vectors = self.encoder.embed(texts) if texts else np.zeros((0, 1), np.float32)
+        shared = (time.perf_counter() - began) / max(len(asks), 1)
+        out = []
+        for (ask, notes), (tool, server) in zip(ready, pairs, strict=True):
+            began = time.perf_counter()
+            vector = vectors[at[tool]]
+            of_server = vector if server == tool else vectors[at[server]]
+            if ask.context:
+                vector = unit(vector + CONTEXT * vectors[at[ask.context]])
+            signals = Signals(self.index, ask, vector, of_server)
+            hits, suitable = self._hits(signals)
+            ms = (shared + time.perf_counter() - began) * 1000
+            out.append(self._answer(ask, hits, suitable, notes, ms))
+        return out
+
+    def session(self, **settings: Any) -> "Session":
+        """A search in several steps: refine, exclude, stop."""
+        from serving.discovery.session import Session
+
+        return Session(self, **settings)
+
+    def _answer(
+        self, ask: Ask, hits: list[Hit], suitable: float, notes: tuple[str, ...], ms: float
+    ) -> Answer:
+        return Answer(
+            hits=hits,
+            index=self.index.version,
+            strategy=ask.strategy,
+            suitable=suitable,
+            no_tool=not hits or suitable < self.index.fusion.threshold,
+            ms=round(ms, 2),
+            notes=notes,
+        )
+
+    def _hits(self, signals: Signals) -> tuple[list[Hit], float]:
+        ask = signals.ask
+        mask = self._eligible.mask(ask.allowed, ask.exclude)
+        if mask is not None and not mask.any():
+            return [], 0.0
+        most = ask.k + ask.stretch + _SPARE
+        while True:
+            ranked = BY_NAME[ask.strategy](signals, mask, most)
+            groups = _collapsed(self.index.twins[ranked.places])
+            if len(groups) >= ask.k + ask.stretch or len(ranked.places) < most:
+                break
+            most *= 2
+        suitable = ranked.suitable
+        if suitable is None:
+            suitable = BY_NAME["ours"](signals, mask, 1).suitable or 0.0
+        shown = groups[: _shown(ask, ranked.scores[[group[0] for group in groups]])]
+        return self._shown(signals, ranked, shown), suitable
+
+    def _shown(self, signals: Signals, ranked: Ranked, groups: list[list[int]]) -> list[Hit]:
+        heads = np.array([group[0] for group in groups], int)
+        words = signals.words(ranked.places[heads])
+        parts = np.round(np.array([part[heads] for part in ranked.parts.values()], float), 4)
+        rows = [dict(zip(ranked.parts, row, strict=True)) for row in parts.T.tolist()]
+        return [
+            self._hit(ranked, group, {name: v for name, v in row.items() if v == v}, said)
+            for group, row, said in zip(groups, rows, words, strict=True)
+        ]
+
+    def _hit(
+        self, ranked: Ranked, group: list[int], scores: dict[str, float], words: list[str]
+    ) -> Hit:
+        tool = self.index.tools[int(ranked.places[group[0]])]
+        return Hit(
+            tool_id=tool.tool_id,
+            server_id=tool.server_id,
+            tool=tool.tool,
+            score=round(float(ranked.scores[group[0]]), 4),
+            description=tool.description,
+            contract_digest=tool.contract_digest,
+            why={"view": _best_view(scores), "scores": scores, "words": words},
+            twins=tuple(self.index.tools[int(ranked.places[i])].tool_id for i in group[1:]),
+            flags=tool.flags,
+            read_only=tool.read_only,
+            reliability=tool.reliability,
+        )
+
+
+def _best_view(scores: Mapping[str, float]) -> str:
+    """The view that matched best: all views are told on one scale."""
+    seen = {name: scores[name] for name in (*TOOL_VIEWS, *SERVER_VIEWS) if name in scores}
+    return max(seen, key=lambda name: seen[name], default="words")
+
+
+def _shown(ask: Ask, scores: np.ndarray) -> int:
+    """How many of the ranked hits are given: k, some more that are as good as the k-th where that
+    was asked for, fewer where the rest fall far behind the first and that was asked for."""
+    if not len(scores):
+        return 0
+    spread = float(scores[0] - scores[min(len(scores) - 1, ask.k + ask.stretch + _SPARE)])
+    count = min(ask.k, len(scores))
+    while count < min(ask.k + ask.stretch, len(scores)):
+        if scores[count] < scores[min(ask.k, len(scores)) - 1] - AS_GOOD * spread:
+            break
+        count += 1
+    if ask.trim:
+        count = max(1, int(np.sum(scores[:count] >= scores[0] - FAR * spread)))
+    return count
+
+
+def _collapsed(twins: np.ndarray) -> list[list[int]]:
+    """Rows of one twin group together, groups in the order of their best row."""
+    groups: dict[int, list[int]] = {}
+    for row, group in enumerate(twins.tolist()):
+        groups.setdefault(group, []).append(row)
+    return list(groups.values())

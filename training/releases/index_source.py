@@ -1,0 +1,94 @@
+"""What the night knows of every served tool, as the source of an index.
+
+What belongs here: joining published tables: clear contracts, what is said of their servers, the
+requests that were accepted for them, how they are launched. What does not: what an index makes of
+it (`index.py`), which models serve (`training/releases/`). Only doors import this: it reads
+tables, and serving itself installs without them.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import polars as pl
+
+from assets.catalogue.catalogue import CATALOGUE
+from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.firewall import firewall
+from assets.servers.deploy.table import DEPLOYMENTS
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, accepted
+from assets.synthesis.summaries.summaries import SUMMARIES
+from assets.vectors.index import TOOL, VECTORS
+from serving.index.folder import Source, load_index
+from warehouse.store import Warehouse
+
+Row = Mapping[str, Any]
+
+
+def published_source(warehouse: Warehouse) -> tuple[Source, list[str]]:
+    """The source of the index that serves tonight's tables, and the contract digests that are held
+    out of it."""
+    tables = warehouse.storage.tables
+    wall = firewall(warehouse)
+    clear, held = wall.part(tables.read(SNAPSHOTS).to_dicts())
+    bought = wall.aliases.as_bought(
+        clear, tables.read(VECTORS).filter(pl.col("kind") == TOOL).to_dicts()
+    )
+    about = server_facts(tables.read(CATALOGUE).to_dicts(), tables.read(SUMMARIES).to_dicts())
+    rows = [
+        {**row, "contract": old["contract"], "flags": about.get(row["server_id"], {}).get("flags")}
+        for row, old in zip(clear, bought, strict=True)
+    ]
+    said = accepted(tables.read(PAIRS).to_dicts(), tables.read(JUDGEMENTS).to_dicts())
+    recipes = recipes_of(tables.read(DEPLOYMENTS).to_dicts())
+    source = Source(rows, about, requests_of(said, wall.current), recipes)
+    return source, [row["contract_digest"] for row in held]
+
+
+def held_in_index(warehouse: Warehouse, version: str) -> list[str]:
+    """Contract digests in an index version that are held by what is known today: an old one may
+    hold a contract that was found out since."""
+    index = load_index(warehouse.home, version)
+    rows = [
+        {
+            "server_id": tool.server_id,
+            "tool": tool.tool,
+            "contract_digest": tool.contract_digest,
+            "contract": json.dumps(index.contract(at), ensure_ascii=False),
+        }
+        for at, tool in enumerate(index.tools)
+    ]
+    return sorted({row["contract_digest"] for row in firewall(warehouse).part(rows)[1]})
+
+
+def server_facts(catalogue: Iterable[Row], summaries: Iterable[Row]) -> dict[str, dict[str, Any]]:
+    """Server id -> {name, description, summary, flags}: what listings say, and what was written."""
+    found: dict[str, dict[str, Any]] = defaultdict(dict)
+    for row in catalogue:
+        for server_id in row["server_ids"] or ():
+            found[server_id] |= {
+                "name": row["name"] or "",
+                "description": row["description"] or "",
+                "flags": tuple(row["flags"] or ()),
+            }
+    for row in summaries:
+        found[row["server_id"]]["summary"] = row["summary"] or ""
+    return dict(found)
+
+
+def requests_of(rows: Iterable[Row], current: Callable[[str], str]) -> dict[str, list[str]]:
+    """Contract digest -> the accepted requests for it, in an order of their own."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        found[current(row["contract_digest"])].append(row["instruction"])
+    return dict(found)
+
+
+def recipes_of(deployments: Iterable[Row]) -> dict[str, dict[str, Any]]:
+    """Server id -> the facts of the recipe by which it was last seen to list its tools."""
+    return {
+        row["server_id"]: json.loads(row["recipe"])
+        for row in deployments
+        if row["status"] == "ok" and row["recipe"]
+    }

@@ -1,5 +1,5 @@
 """`python -m orchestration` is `toolmill`."""
 
-from orchestration.cli import main
+from orchestration.cli.app import main
 
 main()

@@ -17,9 +17,9 @@ from assets.servers.defs import Launcher
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.writing.endpoints import Writer
 from assets.vectors.embed import Embedder, MiniLM
-from orchestration.launching import deploy_policy
 from orchestration.pipes import Place, Scripts
-from orchestration.settings import Settings, load_settings
+from orchestration.settings.deploy_policy import deploy_policy
+from orchestration.settings.model import Settings, load_settings
 from training.caller.settings import settings_for
 from training.drift.decide import RetrainPolicy
 from training.evaluation.ablations.run import AblationSettings

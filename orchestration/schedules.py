@@ -3,7 +3,7 @@
 import dagster as dg
 
 from orchestration.resources import enabled
-from orchestration.settings import load_settings
+from orchestration.settings.model import load_settings
 
 
 @dg.schedule(

@@ -7,7 +7,7 @@ What does not: the decision's rule.
 import dagster as dg
 
 from orchestration.resources import open_warehouse
-from orchestration.settings import load_settings
+from orchestration.settings.model import load_settings
 from training.drift.decide import Decision, RetrainPolicy, decide
 from training.drift.drift import drift_state
 from warehouse.store import Warehouse

@@ -2,7 +2,7 @@
 
 What belongs here: the commands' answers as plain data, the cache of vectors beside an index, and
 embedding a known source again with another encoder. What does not: printing
-(`orchestration/cli_index.py`), reading the file (`byhand_source.py`), scoring (`router.py`).
+(`orchestration/cli/models/index.py`), reading the file (`byhand_source.py`), scoring (`router.py`).
 
     <out>/router, encoders   as everywhere (`index.py`)
           source.json.zst    what the index was made of: `search --retriever` makes another of it

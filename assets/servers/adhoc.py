@@ -2,7 +2,7 @@
 
 Belongs here: reading a target (`npm:NAME[@V]`, `pypi:NAME[==V]`, a URL, or a local folder with a
 command), launching it with the settings given, and the JSON that is printed.
-Does not belong here: printing and exit codes (`orchestration/cli.py`), nightly work (`night.py`).
+Does not belong here: printing and exit codes (`orchestration/cli/app.py`), nightly work (`night.py`).
 """
 
 import re

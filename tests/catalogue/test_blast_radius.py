@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from assets.contracts.canonical import tool_text
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.vectors.index import VECTORS, text_digest
-from orchestration.cli import app
+from orchestration.cli.app import app
 from serving.index.folder import Source, build_index, point_to
 from tests.synthesis.export_world import pair, publish, published, snapshot, tool
 from training.evaluation.retriever import RETRIEVER_EVALUATION

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from assets.contracts.history.adhoc import UnreadableInput, diff_files, read_tools
-from orchestration.cli import app
+from orchestration.cli.app import app
 
 A = {
     "name": "search",

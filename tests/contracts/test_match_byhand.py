@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from orchestration.cli_match import app
+from orchestration.cli.data.match import app
 from tests.contracts.test_bfcl_data import question, truth, write
 
 SCHEMA = {

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from demo.ports import PORTS
-from orchestration.night import only_run
-from orchestration.terminal import print_json
+from orchestration.cli.terminal import print_json
+from orchestration.runs.nightly import only_run
 from tests.support.stranger import require_sandbox
 
 ROOT = Path(__file__).resolve().parents[2]

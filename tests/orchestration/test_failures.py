@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import dagster as dg
 import pytest
 
-from orchestration.failures import PROCESS_TAG, clear_dead_runs, process_tags
+from orchestration.runs.dead_runs import PROCESS_TAG, clear_dead_runs, process_tags
 
 
 @dg.job

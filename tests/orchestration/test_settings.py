@@ -7,7 +7,7 @@ import pytest
 
 from assets.marketplaces.installed import installed
 from orchestration.resources import crawl_policy, enabled
-from orchestration.settings import SettingsError, known_names, load_settings
+from orchestration.settings.model import SettingsError, known_names, load_settings
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ def test_setting_one_name_of_a_part_keeps_its_other_defaults(elsewhere: Path, mo
 
 def test_a_package_of_the_users_own_adds_a_marketplace(elsewhere: Path, monkeypatch) -> None:
     names = (*installed(), "acme")
-    for module in ("orchestration.markets", "orchestration.resources"):
+    for module in ("orchestration.settings.marketplaces", "orchestration.resources"):
         name = "installed" if module.endswith("markets") else "MARKETPLACES"
         monkeypatch.setattr(f"{module}.{name}", (lambda: names) if name == "installed" else names)
     known_names.cache_clear()

@@ -11,14 +11,14 @@ import pytest
 from typer.testing import CliRunner
 
 from assets.servers.credentials.oauth import TokenStore, auth_for
-from orchestration.cli_login import app
+from orchestration.cli.data.login import app
 from tests.servers.test_remote import ask
 from tests.support.oauth_authority import authority
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = """
-from orchestration.cli import one_line_errors
-from orchestration.cli_login import app
+from orchestration.cli.app import one_line_errors
+from orchestration.cli.data.login import app
 with one_line_errors():
     app()
 """

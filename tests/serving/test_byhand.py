@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from orchestration.cli import app, one_line_errors
+from orchestration.cli.app import app, one_line_errors
 from serving.export import BadExport, check_export, export_release
 from serving.index.folder import load_index, served_version
 from serving.router import Ask, open_router
@@ -213,11 +213,11 @@ class Absent:
         if name.partition(".")[0] in {HEAVY!r}:
             raise ModuleNotFoundError(name, name=name.partition(".")[0])
 sys.meta_path.insert(0, Absent())
-import orchestration.cli, orchestration.launching, assets.servers.calls.caller
+import orchestration.cli.app, orchestration.settings.deploy_policy, assets.servers.calls.caller
 import serving.meta.protocol.stdio, serving.meta.protocol.http
 place = {str(tmp_path / "release")!r}
 sys.argv = ["toolmill", "search", "--index", place, "send an email", "--json"]
-orchestration.cli.main()
+orchestration.cli.app.main()
 """
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -227,7 +227,7 @@ orchestration.cli.main()
 def test_a_command_of_the_platform_says_what_it_lacks(tmp_path: Path) -> None:
     source = (
         "import sys; sys.modules['polars'] = None\n"
-        "import orchestration.cli as cli; sys.argv = ['toolmill', 'blast-radius', 'x']\n"
+        "import orchestration.cli.app as cli; sys.argv = ['toolmill', 'blast-radius', 'x']\n"
         "cli.main()"
     )
     environment = {"TOOLMILL_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}

@@ -12,7 +12,7 @@ from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.decisions import Decision
 from assets.contracts.quarantine.firewall import Firewall
 from assets.synthesis.export.select import held_by
-from orchestration.cli import app
+from orchestration.cli.app import app
 from tests.synthesis.export_world import TEST_SERVERS, TRAIN_SERVERS, publish, published, snapshot
 from warehouse.store import Warehouse
 

@@ -2,7 +2,7 @@
 
 What belongs here: naming one tool, and following it through pairs, vectors, training sets and
 models. Pure functions over rows.
-What does not: reading the stores (`orchestration/cli_blast.py`), changing any of it.
+What does not: reading the stores (`orchestration/cli/models/blast_radius.py`), changing any of it.
 
 A pair depends on a contract when it is about it, calls it, or when a prompt showed it as a rival.
 A model depends on it through the training set it learnt from, in any version that was ever kept.

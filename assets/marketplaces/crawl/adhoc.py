@@ -1,7 +1,7 @@
 """By hand: one saved payload parsed, one marketplace crawled, for a person at a terminal.
 
 What belongs here: what `toolmill parse` and `toolmill crawl` print.
-What does not: reading the arguments (`orchestration/cli.py`).
+What does not: reading the arguments (`orchestration/cli/app.py`).
 """
 
 from pathlib import Path

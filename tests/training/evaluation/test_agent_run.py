@@ -14,8 +14,8 @@ from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.servers.recipes.facts import recipe_facts
-from orchestration.cli import app
-from orchestration.settings import CONFIG
+from orchestration.cli.app import app
+from orchestration.settings.model import CONFIG
 from tests.serving.calling import CONTRACT, LIMITS, OTHER, PATIENT, Bench
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.support.stranger import POLICY

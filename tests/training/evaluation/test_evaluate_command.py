@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestration.cli import main
+from orchestration.cli.app import main
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.training.evaluation.test_endpoint import obedient
 from tests.training.small_base import make_base

@@ -3,7 +3,7 @@
     training_set rows + clear contracts + recipes -> tasks -> both arms -> a summary, kept
 
 What belongs here: joining published tables, and the order of things. What does not: each of these
-(`agent_tasks.py`, `agent_compare.py`), the command (`orchestration/cli_agent.py`).
+(`agent_tasks.py`, `agent_compare.py`), the command (`orchestration/cli/models/agent.py`).
 """
 
 import json

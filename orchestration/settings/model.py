@@ -31,8 +31,8 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from orchestration.markets import Marketplaces, extra_names
-from orchestration.training_settings import Training
+from orchestration.settings.marketplaces import Marketplaces, extra_names
+from orchestration.settings.training import Training
 
 PREFIX = "TOOLMILL_"
 CONFIG = "TOOLMILL_CONFIG"  # the path of toolmill.toml, when it is not in the working directory

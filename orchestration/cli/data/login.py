@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import typer
 
-from orchestration.settings import load_settings
-from orchestration.terminal import fail, print_json
+from orchestration.cli.terminal import fail, print_json
+from orchestration.settings.model import load_settings
 
 app = typer.Typer(add_completion=False)
 

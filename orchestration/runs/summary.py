@@ -15,9 +15,9 @@ from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.synthesis.judging.judge import JUDGEMENTS
 from assets.synthesis.writing.compose import PAIRS
-from orchestration.night import Night
 from orchestration.resources import crawl_policy, enabled, open_warehouse
-from orchestration.settings import Settings
+from orchestration.runs.nightly import Night
+from orchestration.settings.model import Settings
 from training.releases.champion import UNTRAINED, champion, in_service
 from training.releases.release import current_release
 from warehouse.store import Warehouse

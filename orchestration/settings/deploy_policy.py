@@ -12,7 +12,7 @@ from assets.servers.credentials.secrets import OAuthChoice, Secrets, ServerSecre
 from assets.servers.deploy.policy import DeployPolicy, Network
 from assets.servers.remote.probe import RemotePolicy
 from assets.servers.sandbox.spec import SandboxPolicy
-from orchestration.settings import Settings
+from orchestration.settings.model import Settings
 from warehouse.storage.files import locked, write_atomically
 
 

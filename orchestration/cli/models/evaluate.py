@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestration.settings import Settings, load_settings
-from orchestration.terminal import fail, print_json
+from orchestration.cli.terminal import fail, print_json
+from orchestration.settings.model import Settings, load_settings
 
 if TYPE_CHECKING:
     from training.evaluation.caller.items import TestPlan

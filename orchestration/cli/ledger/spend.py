@@ -5,8 +5,8 @@ What belongs here: what it prints. What does not: the sums (`assets/synthesis/re
 
 import typer
 
-from orchestration.settings import load_settings
-from orchestration.terminal import print_json
+from orchestration.cli.terminal import print_json
+from orchestration.settings.model import load_settings
 
 app = typer.Typer(add_completion=False)
 

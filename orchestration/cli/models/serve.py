@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestration.settings import Settings, load_settings
-from orchestration.terminal import fail, print_json
+from orchestration.cli.terminal import fail, print_json
+from orchestration.settings.model import Settings, load_settings
 
 if TYPE_CHECKING:
     from assets.servers.calls.caller import Caller
@@ -114,7 +114,7 @@ def _caller(settings: Settings, router: "ServedRouter") -> "Caller | None":
     if not settings.serve.calls:
         return None
     from assets.servers.calls.caller import Caller, CallLimits
-    from orchestration.launching import deploy_policy
+    from orchestration.settings.deploy_policy import deploy_policy
 
     limits = CallLimits(sessions=settings.serve.warm_servers, idle_s=settings.serve.warm_s)
     return Caller(

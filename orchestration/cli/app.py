@@ -14,30 +14,23 @@ from typing import Annotated
 
 import typer
 
-from orchestration import (
-    cli_agent,
-    cli_blast,
-    cli_champion,
-    cli_contracts,
-    cli_evaluate,
-    cli_export,
-    cli_index,
-    cli_judge,
-    cli_ledger,
-    cli_login,
-    cli_markets,
-    cli_match,
-    cli_probe,
-    cli_quarantine,
-    cli_release,
-    cli_review,
-    cli_scan,
-    cli_serve,
-    cli_spend,
+from orchestration.cli.data import (
+    contract,
+    crawl,
+    export,
+    judge,
+    login,
+    match,
+    probe,
+    quarantine,
+    review,
+    scan,
 )
-from orchestration.cli_markets import replicas_of, with_demo
-from orchestration.settings import Settings, SettingsError, load_settings
-from orchestration.terminal import fail
+from orchestration.cli.data.crawl import replicas_of, with_demo
+from orchestration.cli.ledger import ledger, spend
+from orchestration.cli.models import agent, blast_radius, champion, evaluate, index, release, serve
+from orchestration.cli.terminal import fail
+from orchestration.settings.model import Settings, SettingsError, load_settings
 
 OURS = ("orchestration.", "assets.", "warehouse.", "training.", "serving.", "demo.")
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,25 +43,25 @@ app = typer.Typer(
 )
 
 
-app.add_typer(cli_markets.app)
-app.add_typer(cli_contracts.app)
-app.add_typer(cli_scan.app)
-app.add_typer(cli_probe.app)
-app.add_typer(cli_login.app)
-app.add_typer(cli_quarantine.app)
-app.add_typer(cli_judge.app)
-app.add_typer(cli_review.app)
-app.add_typer(cli_ledger.app, name="ledger")
-app.add_typer(cli_spend.app)
-app.add_typer(cli_export.app)
-app.add_typer(cli_blast.app)
-app.add_typer(cli_index.app)
-app.add_typer(cli_serve.app)
-app.add_typer(cli_agent.app)
-app.add_typer(cli_evaluate.app)
-app.add_typer(cli_match.app)
-app.add_typer(cli_release.app, name="release")
-app.add_typer(cli_champion.app, name="champion")
+app.add_typer(crawl.app)
+app.add_typer(contract.app)
+app.add_typer(scan.app)
+app.add_typer(probe.app)
+app.add_typer(login.app)
+app.add_typer(quarantine.app)
+app.add_typer(judge.app)
+app.add_typer(review.app)
+app.add_typer(ledger.app, name="ledger")
+app.add_typer(spend.app)
+app.add_typer(export.app)
+app.add_typer(blast_radius.app)
+app.add_typer(index.app)
+app.add_typer(serve.app)
+app.add_typer(agent.app)
+app.add_typer(evaluate.app)
+app.add_typer(match.app)
+app.add_typer(release.app, name="release")
+app.add_typer(champion.app, name="champion")
 
 
 def main() -> None:
@@ -135,8 +128,8 @@ def run(
         fail(f"unknown marketplace {unknown[0]!r}; known: {', '.join(MARKETPLACES)}", 2)
     chosen = with_demo(load_settings(), day, scale)
     _prepare(chosen)
-    from orchestration.night import run_night
-    from orchestration.summary import summary
+    from orchestration.runs.nightly import run_night
+    from orchestration.runs.summary import summary
 
     with replicas_of(chosen):
         night = run_night(chosen, only=marketplace)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestration.settings import Settings, load_settings
-from orchestration.terminal import fail, print_json
+from orchestration.cli.terminal import fail, print_json
+from orchestration.settings.model import Settings, load_settings
 
 if TYPE_CHECKING:
     from warehouse.llm.client import LLM

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import typer
 
-from orchestration.settings import load_settings
-from orchestration.terminal import fail, print_json
+from orchestration.cli.terminal import fail, print_json
+from orchestration.settings.model import load_settings
 
 app = typer.Typer(no_args_is_help=True, help="Look at the ledger of effects, or make it anew.")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestration.terminal import fail, print_json
+from orchestration.cli.terminal import fail, print_json
 
 if TYPE_CHECKING:
     from assets.contracts.match.result import MatchResult, ParallelResult

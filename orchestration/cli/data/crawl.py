@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestration.settings import Settings, SettingsError, load_settings
-from orchestration.terminal import fail, print_json
+from orchestration.cli.terminal import fail, print_json
+from orchestration.settings.model import Settings, SettingsError, load_settings
 
 app = typer.Typer(add_completion=False)
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestration.terminal import fail, print_json
+from orchestration.cli.terminal import fail, print_json
 
 app = typer.Typer(add_completion=False)
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestration.settings import load_settings
-from orchestration.terminal import fail, print_json
+from orchestration.cli.terminal import fail, print_json
+from orchestration.settings.model import load_settings
 
 if TYPE_CHECKING:
     from training.reporting.blast_radius import Made, Seen

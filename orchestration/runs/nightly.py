@@ -15,12 +15,12 @@ from typing import Any
 
 import dagster as dg
 
-from orchestration.console import terminal
 from orchestration.definitions import build_defs
-from orchestration.failures import clear_dead_runs, process_tags
 from orchestration.resources import enabled, open_warehouse
+from orchestration.runs.console import terminal
+from orchestration.runs.dead_runs import clear_dead_runs, process_tags
 from orchestration.sensors import drift_decision
-from orchestration.settings import Settings
+from orchestration.settings.model import Settings
 from warehouse.store import Warehouse
 
 _QUIET = {"loggers": {"console": {"config": {}}}}

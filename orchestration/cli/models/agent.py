@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestration.settings import Settings, load_settings
-from orchestration.terminal import fail, print_json
+from orchestration.cli.terminal import fail, print_json
+from orchestration.settings.model import Settings, load_settings
 
 if TYPE_CHECKING:
     from training.evaluation.predictors.interface import Predictor
@@ -35,8 +35,8 @@ def agent_eval(
 ) -> None:
     """A small model's first call, a larger one goes on: success and tokens against the larger one
     alone, on tasks whose tools run in the sandbox here."""
-    from orchestration.launching import deploy_policy
     from orchestration.resources import open_warehouse
+    from orchestration.settings.deploy_policy import deploy_policy
     from training.evaluation.agent.agent import Limits
     from training.evaluation.agent.run import AgentPlan, agent_evaluation
     from warehouse.progress import Lines

@@ -96,7 +96,7 @@ def _child(what: str, facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _replica(facts: dict[str, Any]) -> dict[str, Any]:
-    from demo.server import replicas
+    from demo.replicas.server import replicas
 
     faults = {SITE: f"latency:{facts['latency_ms']}"} if facts["latency_ms"] else {}
     data = Path(facts["data"]) if facts["data"] else None

@@ -4,12 +4,12 @@ What belongs here: what the replicas list and serve. What does not: reading them
 (`assets/marketplaces`), with which they share no parsing code.
 """
 
-from demo.catalogue import SCALES, listed_sites
-from demo.faults import KINDS, SITES, parse_faults
-from demo.full import Shares
-from demo.keys import KEYS
-from demo.ports import PORTS
-from demo.server import Replicas, replicas, serve
+from demo.replicas.faults import KINDS, SITES, parse_faults
+from demo.replicas.ports import PORTS
+from demo.replicas.server import Replicas, replicas, serve
+from demo.world.catalogue import SCALES, listed_sites
+from demo.world.full import Shares
+from demo.world.keys import KEYS
 
 __all__ = [
     "KEYS",

@@ -58,7 +58,7 @@ def _wanted(settings: Settings, name: str) -> bool:
         return bool(market.paths)
     if settings.source == "live":
         return True
-    from demo.catalogue import listed_sites
+    from demo.world.catalogue import listed_sites
 
     return name in listed_sites(settings.demo.scale)
 
@@ -86,7 +86,7 @@ def crawl_policy(settings: Settings, name: str, *, at: str | None = None) -> Cra
     demo = is_loopback(urlsplit(url).hostname or "")
     keys = market.keys()
     if demo:
-        from demo.keys import KEYS
+        from demo.world.keys import KEYS
 
         keys = {**KEYS.get(name, {}), **keys}
     chromium = settings.chromium or find_chromium()

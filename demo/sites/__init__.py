@@ -1,11 +1,11 @@
 """Sites: one replica a module, each in its marketplace's shape.
 
-What belongs here: which sites there are. What does not: what they share (`demo/site.py`).
+What belongs here: which sites there are. What does not: what they share (`demo/replicas/site.py`).
 """
 
 from collections.abc import Mapping
 
-from demo.site import Site
+from demo.replicas.site import Site
 from demo.sites.deepnlp import DeepNlp
 from demo.sites.docker import Docker
 from demo.sites.files import Files

@@ -7,7 +7,7 @@ What does not: where on a page they stand (`mcpso.py`, `mcphub.py`, `deepnlp.py`
 
 from typing import Any
 
-from demo.record import Record
+from demo.world.record import Record
 
 
 def config(record: Record) -> dict[str, Any] | None:

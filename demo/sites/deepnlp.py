@@ -9,10 +9,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import Route
 
-from demo.record import Record
-from demo.reply import Reply, in_json
-from demo.site import Site
+from demo.replicas.reply import Reply, in_json
+from demo.replicas.site import Site
 from demo.sites.configs import config
+from demo.world.record import Record
 
 _API = "/api/mcp_marketplace/v1"
 

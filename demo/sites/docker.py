@@ -11,9 +11,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import Route
 
-from demo.record import Record
-from demo.reply import JSON, Reply
-from demo.site import Site
+from demo.replicas.reply import JSON, Reply
+from demo.replicas.site import Site
+from demo.world.record import Record
 
 _HEAD = {"version": 3, "name": "docker-mcp", "displayName": "Docker MCP Catalog"}
 _YAML = "application/yaml"

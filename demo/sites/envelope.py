@@ -14,11 +14,11 @@ from typing import Any
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
-from demo.record import Record
-from demo.reply import Reply, in_json
-from demo.shelf import Shelf
-from demo.site import Site
+from demo.replicas.reply import Reply, in_json
+from demo.replicas.site import Site
 from demo.sites.serverjson import server_json
+from demo.world.listing_page import Shelf
+from demo.world.record import Record
 
 Version = tuple[Record, bool]  # a version of a server, and whether it is the latest
 

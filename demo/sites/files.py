@@ -1,7 +1,7 @@
 """Files: what the demo serves beside its marketplaces: bundles to download, a remote MCP server.
 
 What belongs here: packed bundles by name, the remote server's address. What does not: packing
-(`demo/bundle.py`), what the remote server answers (`demo/remote.py`).
+(`demo/world/bundle.py`), what the remote server answers (`demo/replicas/remote.py`).
 """
 
 import json
@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.routing import Route
 
-from demo.remote import answered
-from demo.reply import Reply, in_json
-from demo.site import Site
+from demo.replicas.remote import answered
+from demo.replicas.reply import Reply, in_json
+from demo.replicas.site import Site
 
 
 class Files(Site):

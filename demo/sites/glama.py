@@ -11,11 +11,11 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import Route
 
-from demo.keys import KEYS
-from demo.record import Record
-from demo.reply import Reply, in_json
-from demo.shelf import Shelf
-from demo.site import Site
+from demo.replicas.reply import Reply, in_json
+from demo.replicas.site import Site
+from demo.world.keys import KEYS
+from demo.world.listing_page import Shelf
+from demo.world.record import Record
 
 _KEY = "This endpoint requires an API key. Create one at https://glama.ai/settings/api-keys."
 

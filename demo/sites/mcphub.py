@@ -16,12 +16,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import Route
 
-from demo.record import Record
-from demo.reply import Reply, in_html
-from demo.shelf import Shelf
-from demo.site import Site
+from demo.replicas.reply import Reply, in_html
+from demo.replicas.site import Site
 from demo.sites import sitemap
 from demo.sites.mcphub_page import card, page, shell
+from demo.world.listing_page import Shelf
+from demo.world.record import Record
 
 _SHOWN = 24  # cards on the browse page and on a tag's page
 _SHARD = 1000

@@ -10,8 +10,8 @@ import json
 from base64 import urlsafe_b64encode
 from html import escape
 
-from demo.record import Record
 from demo.sites.configs import config
+from demo.world.record import Record
 
 _GATEWAY = "https://api.mcphub.com/mcp"
 

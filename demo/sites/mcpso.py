@@ -14,11 +14,11 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import Route
 
-from demo.record import FOUNDED, Record
-from demo.reply import HTML, Reply, in_html
-from demo.site import Site
+from demo.replicas.reply import HTML, Reply, in_html
+from demo.replicas.site import Site
 from demo.sites import sitemap
 from demo.sites.configs import config
+from demo.world.record import FOUNDED, Record
 
 _SCRIPT = (Path(__file__).parent / "mcpso.js").read_bytes()
 _STATIC = "mcp-server-time"  # in the small worlds the one page whose source shows the config

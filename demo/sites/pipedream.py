@@ -13,10 +13,10 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 from starlette.routing import Route
 
-from demo.keys import KEYS
-from demo.record import Record
-from demo.reply import Reply, in_json
-from demo.site import Site
+from demo.replicas.reply import Reply, in_json
+from demo.replicas.site import Site
+from demo.world.keys import KEYS
+from demo.world.record import Record
 
 TOKEN = "demo-access-token"  # what the demo's keys are exchanged for; not secret
 

@@ -10,10 +10,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import Route
 
-from demo.keys import KEYS
-from demo.record import Record
-from demo.reply import Reply, in_json
+from demo.replicas.reply import Reply, in_json
 from demo.sites.envelope import Envelope
+from demo.world.keys import KEYS
+from demo.world.record import Record
 
 _HEADERS = {"X-API-Key": "api_key", "X-Tenant-ID": "tenant_id"}
 

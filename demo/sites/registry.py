@@ -9,10 +9,10 @@ from typing import Any
 
 from starlette.routing import Route
 
-from demo.record import Record
-from demo.reply import Reply, in_json
-from demo.shelf import Shelf
+from demo.replicas.reply import Reply, in_json
 from demo.sites.envelope import Envelope
+from demo.world.listing_page import Shelf
+from demo.world.record import Record
 
 _OFFICIAL = "io.modelcontextprotocol.registry/official"
 

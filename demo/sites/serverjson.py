@@ -7,7 +7,7 @@ What does not: the envelope around it (`envelope.py`). It shares no code with th
 import re
 from typing import Any
 
-from demo.record import Input, Record
+from demo.world.record import Input, Record
 
 _HINTS = {"npm": "npx", "pypi": "uvx", "oci": "docker"}
 _SCHEMAS = "https://static.modelcontextprotocol.io/schemas"

@@ -7,7 +7,7 @@ What does not: which addresses a site lists.
 from collections.abc import Iterable
 from html import escape
 
-from demo.reply import XML, Reply
+from demo.replicas.reply import XML, Reply
 
 _HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
 _SPACE = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'

@@ -12,10 +12,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import Route
 
-from demo.record import Input, Record
-from demo.reply import Reply, in_json
-from demo.site import Site
+from demo.replicas.reply import Reply, in_json
+from demo.replicas.site import Site
 from demo.sites import sitemap
+from demo.world.record import Input, Record
 
 CAP = 500  # results of one query, whatever `totalCount` says
 _SHARDS = 2

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from assets.contracts.validate import validate_call
-from demo.bundle import pack
-from demo.catalogue import SERVERS
+from demo.world.bundle import pack
+from demo.world.catalogue import SERVERS
 
 HEALTHY = sorted(
     (server.identifier, version)

@@ -7,8 +7,8 @@ import zipfile
 
 import pytest
 
-from demo.bundle import pack
-from demo.catalogue import SCALES, SERVERS, gone, world
+from demo.world.bundle import pack
+from demo.world.catalogue import SCALES, SERVERS, gone, world
 
 
 @pytest.mark.parametrize("scale", SCALES[:-1])
@@ -75,7 +75,9 @@ def test_a_bundle_is_the_same_bytes_every_time_and_another_version_is_another_bu
 
 
 def test_the_times_are_the_same_in_every_process() -> None:
-    code = "from demo.catalogue import world; w = world(); print(*map(w.revised_at, w.servers))"
+    code = (
+        "from demo.world.catalogue import world; w = world(); print(*map(w.revised_at, w.servers))"
+    )
     told = {
         subprocess.run(
             [sys.executable, "-c", code],

@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from demo import Replicas, parse_faults
-from demo.catalogue import MARKETPLACES
-from demo.faults import KINDS, SITES
-from demo.trouble import bomb
+from demo.replicas.faults import KINDS, SITES
+from demo.replicas.response_faults import bomb
+from demo.world.catalogue import MARKETPLACES
 from tests.demo.walk import FIRST, WALKS, client, envelope, locations
 
 JSON_SITES = [site for site in MARKETPLACES if site not in ("mcpso", "mcphub")]

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from demo import replicas
-from demo.catalogue import MARKETPLACES
-from demo.full import SERVERS, Shares, full_world
-from demo.synthetic import Synthetic
+from demo.world.catalogue import MARKETPLACES
+from demo.world.full import SERVERS, Shares, full_world
+from demo.world.synthetic import Synthetic
 from tests.demo.walk import WALKS, client
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"

@@ -3,8 +3,8 @@
 import httpx
 import pytest
 
-from demo.remote import answered
-from demo.server import replicas
+from demo.replicas.remote import answered
+from demo.replicas.server import replicas
 
 
 async def test_the_sdks_client_lists_and_calls_its_tools() -> None:

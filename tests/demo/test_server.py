@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from demo import Replicas, replicas, serve
-from demo.faults import parse_faults
-from demo.server import PORTS, PortTaken, already_up
+from demo.replicas.faults import parse_faults
+from demo.replicas.server import PORTS, PortTaken, already_up
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from demo import KEYS, PORTS, SITES, Replicas, listed_sites, replicas
-from demo.catalogue import MARKETPLACES, world
 from demo.sites import REPLICAS
+from demo.world.catalogue import MARKETPLACES, world
 from tests.demo.conftest import COUNT
 from tests.demo.walk import FIRST, WALKS, client, envelope, locations
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.ports import PORTS
+from demo.replicas.ports import PORTS
 from tests.e2e.nights import skip_without_sandbox
 from warehouse.store import Warehouse
 

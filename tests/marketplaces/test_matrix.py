@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from assets.marketplaces.crawl.crawl import CrawlError, CrawlPolicy, adapter, crawl
-from demo.faults import KINDS
-from demo.keys import KEYS
-from demo.server import Replicas, replicas
+from demo.replicas.faults import KINDS
+from demo.replicas.server import Replicas, replicas
+from demo.world.keys import KEYS
 from warehouse.ledger.ledger import Ledger
 
 # mcpso and mcphub render with Chromium: seconds a crawl; their faults are in test_crawl_mcpso.py.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.ports import PORTS
+from demo.replicas.ports import PORTS
 from orchestration.cli.terminal import print_json
 from orchestration.runs.nightly import only_run
 from tests.support.stranger import require_sandbox

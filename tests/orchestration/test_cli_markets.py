@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.server import Replicas, replicas
+from demo.replicas.server import Replicas, replicas
 from tests.orchestration.test_cli import toolmill
 
 SERVER = {

@@ -14,7 +14,7 @@ from assets.servers.packages.resolve import Resolver
 from assets.servers.recipes.facts import recipe_facts
 from assets.servers.recipes.recipe import Resolved, Unlaunchable, plan_recipe
 from assets.servers.sandbox.toolchain import find_toolchain
-from demo.bundle import pack
+from demo.world.bundle import pack
 from tests.servers.conftest import BundleHost, host, npm, pypi
 from tests.serving.calling import said
 from tests.support.stranger import require_sandbox

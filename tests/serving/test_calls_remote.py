@@ -9,7 +9,7 @@ import pytest
 
 from assets.servers.credentials.secrets import Secrets, ServerSecrets
 from assets.servers.deploy.policy import DeployPolicy
-from demo.remote import TOOLS, answered
+from demo.replicas.remote import TOOLS, answered
 from tests.servers.test_remote import sdk_server
 from tests.serving.calling import CONTRACT, LIMITS, OTHER, remote_world, said
 from tests.support.http_mcp import Call, good, old, peer, reply, served, tool, welcome

@@ -103,8 +103,8 @@ def demo_marketplaces(
     port_file: Annotated[Path | None, typer.Option(help="write the URLs there as JSON")] = None,
 ) -> None:
     """Serve replicas of nine marketplaces on loopback until interrupted."""
-    from demo.faults import parse_faults
-    from demo.server import serve
+    from demo.replicas.faults import parse_faults
+    from demo.replicas.server import serve
 
     full = scale == "full" or data is not None or servers is not None
     chosen = with_demo(load_settings(), day, None if full else scale)
@@ -143,7 +143,7 @@ def replicas_of(chosen: Settings) -> Any:
 
     if chosen.source == "live":
         return nullcontext()
-    from demo.server import already_up, replicas
+    from demo.replicas.server import already_up, replicas
 
     ports = chosen.demo.ports()
     up = already_up(ports)

@@ -15,11 +15,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from demo.catalogue import AnyWorld
-from demo.reply import Cache, Reply, in_json
-from demo.shelf import Shelf
-from demo.spoil import MARK, spoiled
-from demo.trouble import Trouble, robots
+from demo.replicas.record_faults import MARK, spoiled
+from demo.replicas.reply import Cache, Reply, in_json
+from demo.replicas.response_faults import Trouble, robots
+from demo.world.catalogue import AnyWorld
+from demo.world.listing_page import Shelf
 
 Handler = Callable[[Request], Any]  # gives a Reply, or an awaitable of one
 

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from demo.record import Record
+from demo.world.record import Record
 
 
 class Shelf(Sequence[Record]):

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from demo.full import Shares
-from demo.ports import HOST, PORTS, PortTaken, already_up
-from demo.running import Replicas
+from demo.replicas.ports import HOST, PORTS, PortTaken, already_up
+from demo.replicas.running import Replicas
+from demo.world.full import Shares
 
 __all__ = ["HOST", "PORTS", "PortTaken", "Replicas", "already_up", "replicas", "serve"]
 

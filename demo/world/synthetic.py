@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any
 
-from demo.record import DATES, Input, Package, Record, Remote
+from demo.world.record import DATES, Input, Package, Record, Remote
 
 _words = str.split
 

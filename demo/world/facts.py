@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any, Literal
 
-from demo.record import Input
+from demo.world.record import Input
 
 REAL: frozenset[str] = frozenset({"standard", "large"})
 EVERY: frozenset[str] = frozenset({"small", "standard", "large"})

@@ -9,8 +9,8 @@ Day two differs from day one by exactly one new server, one changed contract and
 schema and fifteen did not (measured by listing both).
 """
 
-from demo.facts import Server, npm, pypi
-from demo.record import Input
+from demo.world.facts import Server, npm, pypi
+from demo.world.record import Input
 
 _DIRECTORY = {
     "name": "allowed_directory",

@@ -19,12 +19,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from demo.catalogue import World, world
-from demo.faults import SITES, checked
-from demo.full import FullWorld, Shares, full_world
-from demo.ports import HOST, bind, release, reserve
+from demo.replicas.faults import SITES, checked
+from demo.replicas.ports import HOST, bind, release, reserve
+from demo.replicas.response_faults import Trouble
 from demo.sites import REPLICAS
-from demo.trouble import Trouble
+from demo.world.catalogue import World, world
+from demo.world.full import FullWorld, Shares, full_world
 
 
 class Replicas(Mapping[str, str]):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from demo.record import DATES, Input, Package, Record, Remote
+from demo.world.record import DATES, Input, Package, Record, Remote
 
 _KINDS = {"npm": "npm", "pypi": "pypi", "docker": "oci"}
 _SECRET = re.compile(r"key|token|secret|password|credential|auth", re.IGNORECASE)

@@ -6,7 +6,7 @@ What does not: what they do to a record (`spoil.py`) or to an answer (`site.py`)
 
 from collections.abc import Iterable, Mapping
 
-from demo.catalogue import MARKETPLACES
+from demo.world.catalogue import MARKETPLACES
 
 SITES = (*MARKETPLACES, "files")
 

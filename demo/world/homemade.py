@@ -5,8 +5,8 @@ classified and explained by the platform, and none stops a night.
 What does not: packages of others (`published.py`).
 """
 
-from demo.facts import EVERY, REAL, Server, local, npm
-from demo.record import Input
+from demo.world.facts import EVERY, REAL, Server, local, npm
+from demo.world.record import Input
 
 HOMEMADE: tuple[Server, ...] = (
     local(

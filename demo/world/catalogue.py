@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
-from demo.bundle import Bundle, pack
-from demo.elsewhere import ELSEWHERE
-from demo.facts import Server
-from demo.homemade import HOMEMADE
-from demo.published import PUBLISHED
-from demo.record import DATES, Package, Record, Remote
-from demo.shelf import Listed, Shelf
+from demo.world.bundle import Bundle, pack
+from demo.world.facts import Server
+from demo.world.homemade import HOMEMADE
+from demo.world.listing_page import Listed, Shelf
+from demo.world.other_marketplaces import ELSEWHERE
+from demo.world.published import PUBLISHED
+from demo.world.record import DATES, Package, Record, Remote
 
 SERVERS: tuple[Server, ...] = PUBLISHED + HOMEMADE
 SCALES = ("small", "standard", "large", "full")

@@ -8,7 +8,7 @@ What does not: the servers themselves (`published.py`, `homemade.py`).
 from collections.abc import Mapping
 from typing import Any
 
-from demo.record import Remote
+from demo.world.record import Remote
 
 Entry = tuple[str, Mapping[str, Any]]  # slug of the server, and what this marketplace says instead
 

@@ -12,8 +12,8 @@ from functools import cache
 
 from starlette.requests import Request
 
-from demo.faults import switches
-from demo.reply import Reply, in_html, in_json
+from demo.replicas.faults import switches
+from demo.replicas.reply import Reply, in_html, in_json
 
 PRIVATE = "http://169.254.169.254/latest/meta-data/"  # only ever written into a Location header
 AWAY = "https://elsewhere.invalid"

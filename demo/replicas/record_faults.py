@@ -7,8 +7,8 @@ What does not: faults of answers (`site.py`), and which faults there are (`fault
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from demo.record import Record
-from demo.shelf import Shelf
+from demo.world.listing_page import Shelf
+from demo.world.record import Record
 
 MARK = "\ue000"  # becomes bytes that are not UTF-8 once the answer is encoded
 OF_RECORDS = frozenset(

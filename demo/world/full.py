@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Protocol
 from zlib import crc32
 
-from demo.bundle import Bundle, pack
-from demo.catalogue import checked_day
-from demo.data import Data
-from demo.facts import Server
-from demo.record import Record, revised
-from demo.shelf import Shelf
-from demo.synthetic import Synthetic
+from demo.world.bundle import Bundle, pack
+from demo.world.catalogue import checked_day
+from demo.world.data import Data
+from demo.world.facts import Server
+from demo.world.listing_page import Shelf
+from demo.world.record import Record, revised
+from demo.world.synthetic import Synthetic
 
 SERVERS = 1482  # as many as one marketplace listed in 2025
 _SECOND_DAY = "2026-11-21"

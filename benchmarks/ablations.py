@@ -1,10 +1,7 @@
 """The retriever's ablation arms on requests of people: MetaTool, zero-shot.
 
-    python -m training.ablations --home HOME …     trains the arms
-    python -m benchmarks.ablations --home HOME     asks them 1,000 MetaTool queries over 199 tools
-
-What belongs here: the outside check of arms that are trained already. What does not: training them.
-No arm saw a MetaTool tool or query: the table says which arm learns what carries over.
+python -m training.evaluation.ablations --home HOME …     trains the arms
+python -m benchmarks.ablations --home HOME     asks them 1,000 MetaTool queries over 199 tools
 """
 
 import argparse
@@ -32,7 +29,9 @@ def main() -> None:
     require(SHARED / "metatool")
     path = asked.home / "ablations" / "arms.json"
     if not path.exists():
-        raise SystemExit(f"{path}: no arms; run `python -m training.ablations --home …` first")
+        raise SystemExit(
+            f"{path}: no arms; run `python -m training.evaluation.ablations --home …` first"
+        )
     suite = metatool(asked.queries)
     rows = [row for arm in json.loads(path.read_bytes()) for row in _asked(arm, suite, asked.home)]
     print(f"MetaTool, zero-shot: {suite.about}, {len(suite.pool)} tools\n")

@@ -6,9 +6,6 @@ For each arm: a LoRA adapter of MiniLM trained on `pairs` offline pairs of train
 Recall@1 and @5 on the corpus's queries of other servers, on MetaTool and on API-Bank, before and
 after, with 95% intervals (bootstrap over tools; the gain is paired by query). Needs the shared data
 (`TOOLMILL_SHARED`). Vectors and adapters are kept under --home, named by what they were made from.
-
-What belongs here: training, measuring and the table. What does not: data (`pairs_data.py`), which
-pairs an arm keeps (`pairs_arms.py`).
 """
 
 import argparse

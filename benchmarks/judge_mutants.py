@@ -1,8 +1,4 @@
-"""Mechanical mutants of a corpus's good rows: what rules and the offline judge catch of each kind.
-
-What belongs here: making and counting them. What does not: the corpus's own flawed rows
-(`bench_judge.py`), making one mutant (`assets/synthesis/judging/trial/flaws.py`).
-"""
+"""Mechanical mutants of a corpus's good rows: what rules and the offline judge catch of each kind."""
 
 import random
 import tempfile

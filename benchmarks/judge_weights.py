@@ -1,8 +1,4 @@
-"""The weights of `plausible.py`: fitted on one half of a corpus, read on the other half.
-
-What belongs here: the fit and what it reads on rows it never saw. What does not: the shipped
-weights, which are rounded and stand in the module itself.
-"""
+"""The weights of `plausible.py`: fitted on one half of a corpus, read on the other half."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

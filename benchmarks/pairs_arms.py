@@ -1,8 +1,5 @@
 """Pairs of each arm: all filters, each filter left out, and a naive template.
 
-What belongs here: offline requests for training tools, and which of them an arm keeps.
-What does not: training and measuring (`bench_pairs.py`).
-
 Every arm has the same number of pairs, taken in one frozen order from the same candidates, so an
 arm differs by what its filters let through and not by size.
 """

@@ -1,8 +1,4 @@
-"""Tools to learn from and queries to be tested on, read from the shared data.
-
-What belongs here: the split by server, the pools, the two outside sets. What does not: making
-pairs (`pairs_arms.py`), training and the table (`bench_pairs.py`).
-"""
+"""Tools to learn from and queries to be tested on, read from the shared data."""
 
 import csv
 import json

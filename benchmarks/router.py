@@ -7,9 +7,6 @@
 Needs the shared data (`TOOLMILL_SHARED`). Vectors, indexes and adapters are kept under --home, so
 a second run embeds nothing. FastMCP is measured by its own Python, made for it alone:
 `python -m venv /tmp/fastmcp-venv && /tmp/fastmcp-venv/bin/pip install fastmcp`.
-
-What belongs here: the arguments and the order. What does not: any figure (`router_*.py`), tables
-(`router_tables.py`).
 """
 
 import argparse

@@ -1,8 +1,4 @@
-"""API-Bank level 1: one case an API turn, the whole pool, the user's raw words.
-
-What belongs here: its pool, its cases, its accuracy. What does not: MetaTool
-(`router_outside.py`), what a tool costs in tokens (`router_tokens.py`).
-"""
+"""API-Bank level 1: one case an API turn, the whole pool, the user's raw words."""
 
 import argparse
 import csv

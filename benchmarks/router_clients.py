@@ -1,8 +1,4 @@
-"""Clients of the HTTP meta-server that ask as fast as they are answered, and note what they get.
-
-What belongs here: one client, what an answer must satisfy, what all of them saw. What does not: the
-processes around them (`router_serve.py`).
-"""
+"""Clients of the HTTP meta-server that ask as fast as they are answered, and note what they get."""
 
 import asyncio
 import time

@@ -1,8 +1,4 @@
-"""The pool, the queries and what counts as a hit, for every part of `benchmarks.router`.
-
-What belongs here: reading the shared data, slices, twins. What does not: ranking
-(`router_peers.py`, `serving/router.py`), figures (`router_quality.py`).
-"""
+"""The pool, the queries and what counts as a hit, for every part of `benchmarks.router`."""
 
 import json
 import re

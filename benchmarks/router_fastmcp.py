@@ -6,8 +6,6 @@ asked.json: {tools: [{server, name, description, inputSchema}], queries: [...], 
 {version, ms, namespaced: [[place, ...], ...], bare: [...]}. `namespaced` names each tool as a
 mounted server of FastMCP does (`<server>_<tool>`: names must be unique there); `bare` ranks the
 tools' own names by the same index.
-
-What belongs here: driving the installed transform. What does not: any ranking of our own.
 """
 
 import asyncio

@@ -4,16 +4,13 @@
 
 DIR is what `toolmill index ../shared/data/smithery/servers.jsonl --out DIR` makes. Queries: the
 good rows of the corpus, written by a language model, three a server. The weights are fitted on the
-rows of training servers (`training/sets/split.py`) and reported on those of test servers, and once more
-cross-validated over five parts of all servers, so that no row is reported on by weights that saw
+rows of training servers (`training/sets/split.py`) and reported on those of test servers, and once
+more cross-validated over five parts of all servers, so that no row is reported on by weights that saw
 its server.
 
 With `--retriever` the weights of a trained encoder are fitted (`fusion_trained.json`): its vectors
 deserve more trust than the base's. PATH learnt from training servers, so these weights are fitted
 on test servers and reported cross-validated over those.
-
-What belongs here: the listwise fit, the logistic fit, their report. What does not: the features
-(`serving/ranking/features.py`), the comparison with peers (`benchmarks/router.py`).
 """
 
 import argparse

@@ -1,7 +1,5 @@
 """A pool grown to any size out of real tools: perturbed copies, and vectors near the real ones.
 
-What belongs here: copies and their vectors. What does not: timing (`router_latency.py`).
-
 A copy keeps its tool's contract but for a new server, a number in its name and every seventh word
 of its description; its vectors are the original's plus noise (cosine about 0.8), as embedding
 100,000 texts would take an hour and change no time of a search.

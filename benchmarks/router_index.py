@@ -1,8 +1,4 @@
-"""The router's own index over a pool, with vectors that are kept between runs.
-
-What belongs here: pool to source, the index on disk, a router over it. What does not: what an index
-holds (`serving/`), asking it (`router_methods.py`).
-"""
+"""The router's own index over a pool, with vectors that are kept between runs."""
 
 import json
 from collections.abc import Iterable

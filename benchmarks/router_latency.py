@@ -1,9 +1,6 @@
 """How long `Router.find` takes, beside a raw matrix product and MCP-Zero's loop, and its memory.
 
-What belongs here: timing one pool size in a process of its own. What does not: growing the pool
-(`router_grown.py`), concurrent clients (`router_serve.py`).
-
-    python -m benchmarks.router_latency --home DIR --size 12600     one size, as JSON
+python -m benchmarks.router_latency --home DIR --size 12600     one size, as JSON
 """
 
 import argparse

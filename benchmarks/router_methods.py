@@ -1,8 +1,5 @@
 """Every method's answers to the corpus's queries over the whole pool: tool ids, best first.
 
-What belongs here: running each peer and each strategy of the router over one pool. What does not:
-the peers' algorithms (`router_peers.py`), figures (`router_quality.py`).
-
 Four peers run twice: as they are, and as the router's own strategy of that name, whose answers name
 tools that say the same only once, which helps them below the first place. Both count as baselines.
 """

@@ -1,8 +1,5 @@
 """A needle among tools: pools of every size, held-out instructions, same-name twins kept in.
 
-What belongs here: pools, the grid, accuracy and tokens a size. What does not: reading the data
-(`router_data.py`), counting tokens (`router_tokens.py`).
-
 A pool holds some tools of the corpus (the needles), every tool that shares a needle's name, and
 random others. Where the needle stands cannot matter to an index that orders its tools: each pool
 is given in several orders of insertion (`--positions`), and the versions, which are digests of all

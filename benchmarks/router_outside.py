@@ -1,8 +1,5 @@
 """Sets of other people's, ranked by the router and by plain cosine: here MetaTool.
 
-What belongs here: its pool, its split, its figures. What does not: API-Bank
-(`router_api_bank.py`), the corpus (`router_quality.py`), training (`router_train.py`).
-
 MetaTool is split by tool: an adapter learns queries of half of the tools, and the queries of the
 other half are asked of the whole pool of 199, before and after. `moved` is another question, one
 split by query: each tool's vector is moved toward half of its queries, and the other half asks.

@@ -1,9 +1,5 @@
 """The methods that the router is set beside, each as its own source has it.
 
-What belongs here: MiniLM cosine, BM25 over whole texts, reciprocal rank fusion, MCP-Zero's
-algorithm and its loop, FastMCP's transform. What does not: the router's own ranking
-(`serving/ranking`), figures (`router_quality.py`).
-
 Every function returns, for each query, places of tools in order, best first. Scores are rounded to
 six digits and a tie goes to the earlier tool, so a rank is the same on every machine.
 """

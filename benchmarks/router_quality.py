@@ -1,7 +1,5 @@
 """Recall, NDCG and MRR of every method on the corpus's queries, by slice, with intervals.
 
-What belongs here: figures of answers. What does not: the answers (`router_methods.py`).
-
 A hit is the gold tool or a twin of it (`router_data.Pool.twins`). The corpus holds one tool a
 server, so a tool with all its queries, or a server, is what the bootstrap draws whole.
 """

@@ -1,9 +1,5 @@
 """Concurrent clients on the HTTP meta-server while new index versions are published under it.
 
-What belongs here: the server and the publisher, each a process of its own, and the figures. What
-does not: the clients (`router_clients.py`), the server itself (`serving/meta`), times of a search
-(`router_latency.py`).
-
 The versions share no tool: each holds another part of the pool's servers, so an answer that names
 one version and holds a tool of another is a stale mix. Clients are of the `mcp` SDK and share one
 process.

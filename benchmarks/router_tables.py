@@ -1,7 +1,4 @@
-"""The figures of `benchmarks.router` as compact Markdown tables.
-
-What belongs here: layout. What does not: any figure.
-"""
+"""The figures of `benchmarks.router` as compact Markdown tables."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """How many tokens a tool puts into a model's context.
 
-What belongs here: counting. What does not: which tools are shown (`router_needle.py`).
-
 Counted by MiniLM's WordPiece tokenizer (30,522 pieces), the one tokenizer that is installed: for
 JSON it gives more than a chat model's byte-pair vocabulary would, for all methods alike.
 """

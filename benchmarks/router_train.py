@@ -1,11 +1,8 @@
 """The trained retrievers that the router is measured with, made from other servers only.
 
-What belongs here: which pairs each adapter learns from. What does not: training (`training/`),
-measuring (`router_quality.py`, `router_outside.py`).
-
-    offline   offline pairs of training servers' tools that pass every filter
-    written   the corpus's model-written pairs of training servers, and the offline pairs
-    metatool  MetaTool queries of half of its tools
+offline   offline pairs of training servers' tools that pass every filter
+written   the corpus's model-written pairs of training servers, and the offline pairs
+metatool  MetaTool queries of half of its tools
 """
 
 import argparse

@@ -1,9 +1,6 @@
 """Vectors of texts, kept on disk by the digest of each text, so that no run embeds one twice.
 
-What belongs here: the store, and an embedder that reads through it. What does not: which texts
-(`router_data.py`), the encoder (`assets/vectors/embed.py`).
-
-    <home>/texts/<model>/<n>.npz    keys, vectors: one shard for each slice that was embedded
+<home>/texts/<model>/<n>.npz    keys, vectors: one shard for each slice that was embedded
 """
 
 import sys

@@ -3,9 +3,6 @@
     python -m benchmarks.sft --shape qwen3-4b --device cuda        the shape with weights made here
     python -m benchmarks.sft --shape tiny --device cpu --rows 32
 
-What belongs here: the arms one after another, each in a process of its own (so that its memory is
-its own), and the table. What does not: an arm (`sft_arms.py`), shapes (`sft_shapes.py`).
-
 All arms learn the same rows. Tokens are those of rows, never padding. TRL is asked for its defaults
 but for the length, which would otherwise cut rows at 1,024. On a CPU one thread is used and its own
 seconds are counted, so that what runs beside it does not.

@@ -1,8 +1,5 @@
 """One arm of the benchmark of fine-tuning: train some rows in a way, time the updates.
 
-What belongs here: ours and TRL's, on the same model and rows. What does not: shapes
-(`sft_shapes.py`), running arms one after another (`sft.py`).
-
 The first update is left out: kernels are chosen and memory is taken in it.
 """
 

@@ -1,8 +1,4 @@
-"""Shapes of real base models with weights drawn here, rows of their lengths, and what they cost.
-
-What belongs here: configs, lessons of made-up tokens, useful FLOPs, the device's measured matmul
-rate. What does not: training (`sft_arms.py`), the table (`sft.py`).
-"""
+"""Shapes of real base models with weights drawn here, rows of their lengths, and what they cost."""
 
 import random
 import time

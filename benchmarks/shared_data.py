@@ -1,8 +1,4 @@
-"""Where development data lies that is not part of this repository.
-
-What belongs here: finding it, and ending with one line where it is not there. What does not:
-reading it.
-"""
+"""Where development data lies that is not part of this repository."""
 
 import os
 import sys

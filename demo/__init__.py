@@ -1,8 +1,4 @@
-"""Demo: replica marketplaces on loopback, of real packages, local bundles or invented servers.
-
-What belongs here: what the replicas list and serve. What does not: reading them
-(`assets/marketplaces`), with which they share no parsing code.
-"""
+"""Demo: replica marketplaces on loopback, of real packages, local bundles or invented servers."""
 
 from demo.replicas.faults import KINDS, SITES, parse_faults
 from demo.replicas.ports import PORTS

@@ -1,7 +1,5 @@
 """When assets run by themselves: the one condition of everything that joins or follows new data.
 
-What belongs here: automation conditions. What does not: schedules and sensors.
-
 The documented recipe of replacing `newly_updated` gives no early cut-off, and resetting on
 `newly_requested` alone loses a change that lands on the tick after a request. Measured on
 dagster 1.13.27; `tests/automation` ticks an instance through every case.

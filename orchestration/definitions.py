@@ -1,7 +1,4 @@
-"""The code location: every asset, job, schedule and sensor, built by `build_defs`.
-
-What belongs here: collecting. What does not: anything a room can decide by itself.
-"""
+"""The code location: every asset, job, schedule and sensor, built by `build_defs`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,11 +10,13 @@ import assets.contracts.defs
 import assets.marketplaces.defs
 import assets.servers.defs
 import assets.synthesis.defs
+import assets.synthesis.summaries.defs
 import assets.vectors.defs
-import serving.defs
 import training.defs
 import training.evaluation.ablations.defs
 import training.evaluation.defs
+import training.releases.defs
+import training.reporting.defs
 from assets.partitions import NIGHTLY, marketplaces
 from orchestration.automation import on_new_data
 from orchestration.resources import default_resources
@@ -30,11 +29,13 @@ ROOMS = (
     assets.contracts.defs,
     assets.catalogue.defs,
     assets.vectors.defs,
+    assets.synthesis.summaries.defs,
     assets.synthesis.defs,
     training.defs,
     training.evaluation.defs,
     training.evaluation.ablations.defs,
-    serving.defs,
+    training.releases.defs,
+    training.reporting.defs,
 )
 # Fan-ins that follow new data by themselves. The adapters are not among them: `retrain_on_drift`
 # or a person asks for those, since a training costs more than all the rest of a night.

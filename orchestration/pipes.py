@@ -1,8 +1,5 @@
 """Where a training script runs: a process here, a Ray job, a Kubernetes pod; chosen by a setting.
 
-What belongs here: the Dagster Pipes client of each place and what it is given. What does not: the
-scripts (`training/*_script.py`), when they run (`training/defs.py`).
-
 The script is the same in each place. It reads its job and writes its model under the data folder,
 so elsewhere that folder must be a shared one, mounted at the same path.
 """
@@ -18,7 +15,7 @@ from typing import Any
 import dagster as dg
 from dagster._core.errors import DagsterExecutionInterruptedError, DagsterPipesExecutionError
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 SUBPROCESS, RAY, KUBERNETES = "subprocess", "ray", "kubernetes"
 PLACES = (SUBPROCESS, RAY, KUBERNETES)
 # The run's log shows the loss; progress bars and library notices would hide it.

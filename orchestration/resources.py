@@ -1,7 +1,4 @@
-"""Resources: factories that turn settings into the plain objects the rooms take.
-
-What belongs here: building policies, stores and clients. What does not: using them.
-"""
+"""Resources: factories that turn settings into the plain objects the rooms take."""
 
 import shutil
 from collections.abc import Callable, Mapping

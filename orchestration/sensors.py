@@ -1,8 +1,4 @@
-"""The sensor that asks for retraining, a thin door over the pure `training.drift.decide.decide`.
-
-What belongs here: reading the state, and one run request per training set and attempt.
-What does not: the decision's rule.
-"""
+"""The sensor that asks for retraining, a thin door over the pure `training.drift.decide.decide`."""
 
 import dagster as dg
 
@@ -29,7 +25,7 @@ def drift_decision(warehouse: Warehouse, threshold: float, failed_attempts: int 
 def retrain_on_drift(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
     settings = load_settings()
     warehouse = open_warehouse(settings)
-    head = warehouse.storage.tables.head("training_set")
+    head = warehouse.tables.head("training_set")
     if head is None:
         return dg.SkipReason("no training set yet")
     tag = {"toolmill/training_set": head.digest}

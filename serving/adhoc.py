@@ -1,12 +1,8 @@
 """`toolmill index` and `toolmill search`: an index of any file of servers, and questions to it.
 
-What belongs here: the commands' answers as plain data, the cache of vectors beside an index, and
-embedding a known source again with another encoder. What does not: printing
-(`orchestration/cli/models/index.py`), reading the file (`byhand_source.py`), scoring (`router.py`).
-
-    <out>/router, encoders   as everywhere (`index.py`)
-          source.json.zst    what the index was made of: `search --retriever` makes another of it
-          lance/             vectors by text and encoder: what is known is not embedded again
+<out>/router, encoders   as everywhere (`index.py`)
+      source.json.zst    what the index was made of: `search --retriever` makes another of it
+      lance/             vectors by text and encoder: what is known is not embedded again
 """
 
 import json

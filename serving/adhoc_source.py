@@ -1,8 +1,4 @@
-"""A file of servers as the source of an index.
-
-What belongs here: reading servers with their tools and what is said of them, and one clear error.
-What does not: what is made of them (`index.py`).
-"""
+"""A file of servers as the source of an index."""
 
 import json
 from collections.abc import Mapping

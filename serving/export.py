@@ -1,12 +1,9 @@
 """A release as one folder that serves by itself: the index, its encoder, what is held.
 
-    <out>/router/…  encoders/…   as at home (`index.py`), the served version alone
-          cards/<role>.md        the cards of the release's trained models
-          RELEASE.json           {release, models {role: name}, version, embedder, tools, servers,
-                                 files {path: sha256}}
-
-What belongs here: copying what serving reads, whole or not at all. What does not: serving it, and
-what a release is, and what a card says (`training/releases/`).
+<out>/router/…  encoders/…   as at home (`index.py`), the served version alone
+      cards/<role>.md        the cards of the release's trained models
+      RELEASE.json           {release, models {role: name}, version, embedder, tools, servers,
+                             files {path: sha256}}
 """
 
 import hashlib

@@ -1,10 +1,8 @@
 """The router's public face: what callers import.
 
-    router = open_router(place)                    # or ServedRouter(place).current()
-    router.find(Ask("which hour is it in Paris?", k=3))
-    router.find(Ask(server="a world clock", tool="tells the time in a city"))
-
-What belongs here: the names. What does not: their code (`ranking/`).
+router = open_router(place)                    # or ServedRouter(place).current()
+router.find(Ask("which hour is it in Paris?", k=3))
+router.find(Ask(server="a world clock", tool="tells the time in a city"))
 """
 
 from serving.ranking.eligible import Blocked, read_blocked

@@ -55,7 +55,7 @@ def training_set(
     trainer: dg.ResourceParam[Trainer],
 ) -> Published:
     night = make_set(warehouse, embedder, trainer.split)
-    previous = warehouse.storage.tables.read(TRAINING_SET)
+    previous = warehouse.tables.read(TRAINING_SET)
     if not night.flaws:
         keep(warehouse, night, embedder)
     told = "; ".join(night.flaws[:3]) or "no flaw"
@@ -164,7 +164,7 @@ def _trained(
     """The model's card; trains once per (role, base, set, settings), as the ledger knows."""
 
     def train() -> Outcome:
-        scripts.launch(context, f"training.{role}_script", job)
+        scripts.launch(context, f"training.{role}.script", job)
         return Outcome(name.encode(), model=name)
 
     key = digest({"train": name})

@@ -1,7 +1,4 @@
-"""What the last training left: the current set, the last adapter of a role, its evaluation.
-
-What belongs here: reading tables and cards for the doors. What does not: training and measuring.
-"""
+"""What the last training left: the current set, the last adapter of a role, its evaluation."""
 
 from collections.abc import Collection
 from typing import Any
@@ -31,7 +28,7 @@ def set_rows(
     """Rows of the current training set in one split, of `tasks` (None: all); of one call to one
     tool unless told otherwise. "test", as sets of an older version say, is `unseen_server`."""
     splits = [UNSEEN_SERVER, TEST] if split in (UNSEEN_SERVER, TEST) else [split]
-    rows = warehouse.storage.tables.read(TRAINING_SET).filter(pl.col("split").is_in(splits))
+    rows = warehouse.tables.read(TRAINING_SET).filter(pl.col("split").is_in(splits))
     if tasks is not None:
         rows = rows.filter(pl.col("task").fill_null(SINGLE).is_in(list(tasks)))
     return rows.to_dicts()
@@ -39,13 +36,13 @@ def set_rows(
 
 def set_name(warehouse: Warehouse) -> str:
     """The digest of the current training set, "" before the first."""
-    head = warehouse.storage.tables.head(TRAINING_SET.name)
+    head = warehouse.tables.head(TRAINING_SET.name)
     return head.digest if head else ""
 
 
 def last_adapter(warehouse: Warehouse, role: str) -> Row:
     """The role's last published adapter. Raises NotTrained."""
-    rows = warehouse.storage.tables.read(adapter_table(role)).to_dicts()
+    rows = warehouse.tables.read(adapter_table(role)).to_dicts()
     if not rows:
         raise NotTrained(f"no {role} was trained yet: materialize {role}_adapter first")
     return rows[0]
@@ -53,15 +50,15 @@ def last_adapter(warehouse: Warehouse, role: str) -> Row:
 
 def last_card(warehouse: Warehouse, role: str) -> Row | None:
     """The card of the role's last adapter, or None."""
-    rows = warehouse.storage.tables.read(adapter_table(role)).to_dicts()
+    rows = warehouse.tables.read(adapter_table(role)).to_dicts()
     return card(warehouse.home, rows[0]["model"]) if rows else None
 
 
 def last_summary(warehouse: Warehouse, role: str) -> Row | None:
     """The last evaluation of the last adapter against the untrained model, or None."""
     spec = RETRIEVER_EVALUATION if role == "retriever" else CALLER_EVALUATION
-    rows = warehouse.storage.tables.read(spec).to_dicts()
-    last = warehouse.storage.tables.read(adapter_table(role)).to_dicts()
+    rows = warehouse.tables.read(spec).to_dicts()
+    last = warehouse.tables.read(adapter_table(role)).to_dicts()
     if not rows or not last or last[0]["model"] not in {row["model"] for row in rows}:
         return None
     measure = recall_summary if role == "retriever" else call_summary

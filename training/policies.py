@@ -1,8 +1,4 @@
-"""What is trained and measured, how and where: one object that the settings fill.
-
-What belongs here: the policies of all roles together. What does not: each policy's meaning, and the
-assets that follow them (`defs.py`).
-"""
+"""What is trained and measured, how and where: one object that the settings fill."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any

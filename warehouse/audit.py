@@ -1,9 +1,4 @@
-"""Audits: Great Expectations suites over a staged table, turned into plain results.
-
-What belongs here: running expectations and collecting the verdicts of plain rules beside them.
-What does not: which expectations a table has (each room states its own) and what a failed audit
-does to the pointer (`publish.py`).
-"""
+"""Audits: Great Expectations suites over a staged table, turned into plain results."""
 
 import os
 from collections.abc import Mapping, Sequence

@@ -1,9 +1,4 @@
-"""The fleet: where many independent pieces of work run at once, each with its own time limit.
-
-What belongs here: mapping a function over items and keeping each item's error its own.
-What does not: what the work is. `LocalFleet` uses threads, because our work waits on processes of
-its own (a sandbox, a package manager); the same protocol is what a Ray fleet implements.
-"""
+"""The fleet: where many independent pieces of work run at once, each with its own time limit."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait

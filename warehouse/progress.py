@@ -1,7 +1,4 @@
-"""Progress of long work through one small interface: a line on a terminal, log lines in Dagster.
-
-What belongs here: how to say how far a stage is. What does not: what the stages are.
-"""
+"""Progress of long work through one small interface: a line on a terminal, log lines in Dagster."""
 
 import time
 from collections import deque

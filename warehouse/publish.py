@@ -1,8 +1,5 @@
 """Write, audit, publish: the one door through which a table becomes current in Dagster.
 
-What belongs here: yielding the check's result, refusing (nothing moves) or promoting, and the
-materialization's data version and figures. What does not: how rows are made.
-
 A bad night leaves yesterday's data current: `Failure` is raised after the check result and before
 the pointer moves, and retries are off, since the same rows would fail again.
 """
@@ -44,13 +41,13 @@ def publish(
     Unchanged rows yield the same data version again, so nothing downstream is due.
     """
     partition = context.partition_key if context.has_partition_key else None
-    staged = warehouse.storage.tables.stage(spec, frame, partition)
+    staged = warehouse.tables.stage(spec, frame, partition)
     verdicts = audit(frame, expectations, rules)
-    before = warehouse.storage.tables.head(spec.name, partition)
+    before = warehouse.tables.head(spec.name, partition)
     yield check_result(spec.name, verdicts, before)
     if not verdicts.passed:
         raise _refusal(spec.name, partition, verdicts.why(), before)
-    head = warehouse.storage.tables.promote(staged, context.run_id, verdicts.as_rows())
+    head = warehouse.tables.promote(staged, context.run_id, verdicts.as_rows())
     figures: dict[str, Any] = {
         "rows": staged.rows,
         "version_moved": before is None or before.digest != head.digest,
@@ -80,7 +77,7 @@ def refuse(
 ) -> Published:
     """Publishes nothing because making the rows failed as a whole; the check says why."""
     partition = context.partition_key if context.has_partition_key else None
-    before = warehouse.storage.tables.head(asset, partition)
+    before = warehouse.tables.head(asset, partition)
     why = str(error)
     yield check_result(asset, Audit([Verdict(rule, False, why)]), before)
     raise _refusal(asset, partition, why, before) from error

@@ -1,7 +1,4 @@
-"""Intervals of shares, for every figure that is published with an n.
-
-What belongs here: Wilson's interval. What does not: bootstraps over items (`training/evaluation/metrics.py`).
-"""
+"""Intervals of shares, for every figure that is published with an n."""
 
 import math
 

@@ -1,9 +1,7 @@
 """The root folder as one object: tables, blobs and the ledger, handed to every room.
 
-    <home>/blobs  <home>/tables  <home>/lance  <home>/models  <home>/reports …
-    <state>/ledger.db, memo.db   local only: SQLite cannot be shared by machines
-
-What belongs here: where the stores lie. What does not: what is in them.
+<home>/blobs  <home>/tables  <home>/lance  <home>/models  <home>/reports …
+<state>/ledger.db, memo.db   local only: SQLite cannot be shared by machines
 """
 
 from dataclasses import dataclass

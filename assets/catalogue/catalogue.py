@@ -1,10 +1,5 @@
 """Catalogue: one row per server, with all its listings, and its table.
 
-What belongs here: what is said about a component: shown facts, live confirmation by contract
-digests, servers that look the same, and what is gone since yesterday's catalogue.
-What does not: which listings are one server (`identity.py`) and where they differ
-(`disagreements.py`).
-
 A listing is gone when it stood in the last catalogue and its marketplace's table holds it no more.
 That table drops a row only after a complete pass, so a bad night makes nothing gone.
 """

@@ -1,11 +1,4 @@
-"""Categories: what a server is about, by the words of its name and description.
-
-Belongs here: one documented rule for all marketplaces. No adapter's listing carries tags, and the
-marketplaces' own categories differ in number and meaning, so one rule on the text is what makes
-shares comparable. A server belongs to the category whose words it has most of; of equals, to the
-first in the order below; without any, to "other".
-Does not belong here: shares and gaps (`coverage.py`).
-"""
+"""Categories: what a server is about, by the words of its name and description."""
 
 import re
 

@@ -1,10 +1,5 @@
 """Coverage: which kinds of servers are missing among those that were launched, and its table.
 
-Belongs here: the dimensions and values of a server, shares among all listed and all launched ones,
-gaps with their intervals, and how far the two distributions lie apart.
-Does not belong here: the rule for categories (`categories.py`), tables and plots for a reader
-(`coverage_report.py`), the door (`defs.py`).
-
 A server is one row of the catalogue. Launched: one of its listings listed its tools. The launched
 are a part of the listed, so a gap's interval is a bootstrap over servers (percentiles of 2,000
 draws), and the p-value of a distance is by permutation: as many servers drawn at random from the

@@ -1,7 +1,4 @@
-"""Coverage report: the rows of COVERAGE as figures, a table and a plot.
-
-Belongs here: what a reader of the graph sees. Does not belong here: the figures (`coverage.py`).
-"""
+"""Coverage report: the rows of COVERAGE as figures, a table and a plot."""
 
 import base64
 import io

@@ -54,10 +54,10 @@ COVERAGE_EXPECTATIONS = [
 def catalogue_asset(
     context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
 ) -> Published:
-    listings = [from_row(row) for row in warehouse.storage.tables.read(LISTINGS).to_dicts()]
+    listings = [from_row(row) for row in warehouse.tables.read(LISTINGS).to_dicts()]
     columns = ["marketplace", "server_id", "tool", "contract_digest"]
-    snapshots = warehouse.storage.tables.read(SNAPSHOTS).select(columns).to_dicts()
-    previous = warehouse.storage.tables.read(CATALOGUE).to_dicts()
+    snapshots = warehouse.tables.read(SNAPSHOTS).select(columns).to_dicts()
+    previous = warehouse.tables.read(CATALOGUE).to_dicts()
     rows = catalogue(listings, snapshots, previous, clock.time())
     yield from publish(
         context,
@@ -84,15 +84,11 @@ def catalogue_asset(
 def coverage_asset(
     context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
 ) -> Published:
-    listings = [from_row(row) for row in warehouse.storage.tables.read(LISTINGS).to_dicts()]
-    ran = (
-        warehouse.storage.tables.read(DEPLOYMENTS)
-        .filter(status="ok")
-        .select("server_id", "n_tools")
-    )
+    listings = [from_row(row) for row in warehouse.tables.read(LISTINGS).to_dicts()]
+    ran = warehouse.tables.read(DEPLOYMENTS).filter(status="ok").select("server_id", "n_tools")
     held = [
         {**row, "listing_ids": listing_ids(row)}
-        for row in warehouse.storage.tables.read(CATALOGUE).to_dicts()
+        for row in warehouse.tables.read(CATALOGUE).to_dicts()
         if row["gone"] is None
     ]
     found = servers(held, {one.listing_id: one for one in listings}, dict(ran.iter_rows()))

@@ -1,9 +1,4 @@
-"""Disagreements: what the listings of one server say differently.
-
-What belongs here: comparing what marketplaces state about the same thing. A marketplace that says
-nothing about it does not disagree, but for an empty description and a deprecation, which are news.
-What does not: which of them is right.
-"""
+"""Disagreements: what the listings of one server say differently."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence

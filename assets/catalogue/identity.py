@@ -1,8 +1,5 @@
 """Identity: which listings are one server.
 
-What belongs here: joining listings into components by the keys they share.
-What does not: the keys themselves (`keys.py`) and what is said about a component (`catalogue.py`).
-
 Level by level, strongest first: package, url, repository, name. At each level the listings that
 share a key are proposed as one; a proposal falls if its members contradict each other:
 

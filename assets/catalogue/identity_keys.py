@@ -1,8 +1,4 @@
-"""Keys: what a listing says about which server it is, in a form that two marketplaces share.
-
-What belongs here: the four keys (package > url > repository > name), each normalised, and when a
-field gives no key. What does not: joining by them (`identity.py`).
-"""
+"""Keys: what a listing says about which server it is, in a form that two marketplaces share."""
 
 import ipaddress
 import re

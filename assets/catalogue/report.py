@@ -1,7 +1,4 @@
-"""Report: the catalogue in figures and in Markdown, for a reader of the graph.
-
-What belongs here: counting and tables. What does not: how rows are made (`catalogue.py`).
-"""
+"""Report: the catalogue in figures and in Markdown, for a reader of the graph."""
 
 import json
 from collections import Counter

@@ -1,10 +1,5 @@
 """The canonical form of one tool's contract, its digest, and the one text made from it.
 
-Belongs here: what of a `tools/list` entry is identity, what is noise, and the digest over the rest.
-Does not belong here: how noise is taken out (`form.py`), judging a schema or a call
-(`validate.py`), comparing two contracts (`diff.py`), the names a contract had before this form
-(`aliases.py`), reading a server (`assets/servers`).
-
 Identity is what a model reads or a server accepts: name, title, description, input and output
 schema, annotations. Within them this is noise, because no reader can act on it and generators of
 schemas change it between releases:

@@ -21,11 +21,12 @@ from assets.contracts.history.snapshot import (
 )
 from assets.contracts.quarantine.findings import FINDINGS, SCANS, Launch, scan_snapshot
 from assets.contracts.quarantine.firewall import firewall
-from assets.contracts.scan.finding import HIGH, SEVERITIES, escaped
+from assets.contracts.scan.finding import HIGH, SEVERITIES
 from assets.partitions import close_night_after, marketplaces
 from assets.servers.deploy.table import DEPLOYMENTS
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
 from warehouse.publish import Published, audited, publish
+from warehouse.sanitize.terminal import escape_text
 from warehouse.storage.tables import plan
 from warehouse.store import Warehouse
 
@@ -41,11 +42,11 @@ def snapshots(
     context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
 ) -> Published:
     name = context.partition_key
-    renamed = upgrade(warehouse.storage.tables, name, run_id=context.run_id)
-    deployments = warehouse.storage.tables.read(DEPLOYMENTS, name).to_dicts()
-    previous = warehouse.storage.tables.read(SNAPSHOTS, name)
-    rows = snapshot(previous.to_dicts(), deployments, warehouse.storage.blobs, clock.time())
-    left_out = malformed(deployments, warehouse.storage.blobs)
+    renamed = upgrade(warehouse.tables, name, run_id=context.run_id)
+    deployments = warehouse.tables.read(DEPLOYMENTS, name).to_dicts()
+    previous = warehouse.tables.read(SNAPSHOTS, name)
+    rows = snapshot(previous.to_dicts(), deployments, warehouse.blobs, clock.time())
+    left_out = malformed(deployments, warehouse.blobs)
     launched = sum(row["status"] == "ok" for row in deployments)
     yield from publish(
         context,
@@ -85,7 +86,7 @@ def snapshots(
 def findings(
     context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
 ) -> Published:
-    name, tables = context.partition_key, warehouse.storage.tables
+    name, tables = context.partition_key, warehouse.tables
     aliases = read_aliases(tables, name)
     contracts = tables.read(SNAPSHOTS, name).to_dicts()
     previous = [
@@ -132,7 +133,7 @@ def findings(
 def contract_changes(
     context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
 ) -> Published:
-    previous = warehouse.storage.tables.read(CHANGES).to_dicts()
+    previous = warehouse.tables.read(CHANGES).to_dicts()
     rows = previous
     for old, new, at in _history(warehouse):
         rows = changes(rows, old, new, at)
@@ -155,7 +156,7 @@ def _history(warehouse: Warehouse) -> Iterator[tuple[list[dict], list[dict], flo
 
     A fold over publications, so that a change is found whichever night looks for it.
     """
-    tables = warehouse.storage.tables
+    tables = warehouse.tables
     head = tables.head(CHANGES.name)
     times = sorted(
         head.at
@@ -173,8 +174,8 @@ def _history(warehouse: Warehouse) -> Iterator[tuple[list[dict], list[dict], flo
 def _launches(warehouse: Warehouse, name: str) -> dict[str, Launch]:
     """What the last launch of each server of a marketplace left."""
     out = {}
-    for row in warehouse.storage.tables.read(DEPLOYMENTS, name).to_dicts():
-        tools = raw_tools(row, warehouse.storage.blobs) if row["status"] == "ok" else []
+    for row in warehouse.tables.read(DEPLOYMENTS, name).to_dicts():
+        tools = raw_tools(row, warehouse.blobs) if row["status"] == "ok" else []
         out[row["server_id"]] = Launch(
             row["marketplace"], tools, problems(tools), row.get("behaviour")
         )
@@ -182,7 +183,7 @@ def _launches(warehouse: Warehouse, name: str) -> dict[str, Launch]:
 
 
 def _escaped(rows: list[dict]) -> Verdict:
-    raw = [row["rule"] for row in rows if escaped(row["excerpt"]) != row["excerpt"]]
+    raw = [row["rule"] for row in rows if escape_text(row["excerpt"]) != row["excerpt"]]
     return Verdict("excerpts_escaped", not raw, f"{len(raw)} excerpts could move a cursor")
 
 

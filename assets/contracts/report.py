@@ -1,8 +1,4 @@
-"""Report: what a night's findings and changes come to, for the asset's page.
-
-What belongs here: figures, and tables in which nothing a server sent is markup. What does not:
-making the rows (`findings.py`, `snapshot.py`), Dagster.
-"""
+"""Report: what a night's findings and changes come to, for the asset's page."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

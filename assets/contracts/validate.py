@@ -1,10 +1,4 @@
-"""Does one call fit one contract? The flaws of its arguments, one by one.
-
-Belongs here: JSON Schema validation, and the rule that an argument nobody declared is a flaw. A
-schema that cannot be used is a flaw of its own (`guards.py` keeps it from doing harm).
-Does not belong here: whether the values mean what the user asked
-(`assets/synthesis/verify/verify.py`), or whether two calls are the same (`match.py`).
-"""
+"""Does one call fit one contract? The flaws of its arguments, one by one."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

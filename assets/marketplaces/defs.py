@@ -49,8 +49,8 @@ def listings(
     ledger, memo = warehouse.ledger, warehouse.memo
     chosen = adapter(name, crawlers[name])
     night = ledger.night(name)
-    head = warehouse.storage.tables.head("listings", name)
-    stamps = warehouse.storage.tables.read(LISTINGS, name)["updated_at"].to_list()
+    head = warehouse.tables.head("listings", name)
+    stamps = warehouse.tables.read(LISTINGS, name)["updated_at"].to_list()
     begun = ledger.night_began(name)
     try:
         result = crawl(
@@ -72,7 +72,7 @@ def listings(
         yield _skipped(context, result)
         return
     yield from _publish(context, warehouse, result)
-    finished(memo, name, warehouse.storage.tables.head("listings", name), result, begun=begun)
+    finished(memo, name, warehouse.tables.head("listings", name), result, begun=begun)
     close_night_after(context, ledger, "listings")
 
 
@@ -100,7 +100,7 @@ def _skipped(context: dg.AssetExecutionContext, result: CrawlResult) -> dg.Asset
 def _publish(
     context: dg.AssetExecutionContext, warehouse: Warehouse, result: CrawlResult
 ) -> Published:
-    previous = warehouse.storage.tables.read(LISTINGS, result.marketplace)
+    previous = warehouse.tables.read(LISTINGS, result.marketplace)
     frame = merged(previous, result)
     yield from publish(
         context,

@@ -1,7 +1,4 @@
-"""Names: which marketplaces there are, without importing any of them.
-
-What belongs here: the entry point group and the order of our own. What does not: what they do.
-"""
+"""Names: which marketplaces there are, without importing any of them."""
 
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points

@@ -1,10 +1,4 @@
-"""Listing: what one marketplace says about one server, in one normal form.
-
-What belongs here: the form, its row and the flags' names.
-What does not: its table (`listing_table.py`: a launch needs no polars), how a marketplace's payload
-becomes a listing (one module per marketplace), how a command line is understood (`command.py`), and
-what can be launched (`assets/servers/recipes/recipe.py`).
-"""
+"""Listing: what one marketplace says about one server, in one normal form."""
 
 import json
 from collections.abc import Mapping

@@ -1,8 +1,4 @@
-"""The table of listings.
-
-What belongs here: its columns. What does not: what a row says (`listing.py`, which servers are
-launched with and which therefore imports no polars).
-"""
+"""The table of listings."""
 
 import polars as pl
 

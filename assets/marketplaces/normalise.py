@@ -1,9 +1,5 @@
 """Clean: what strangers wrote, made fit to be stored, shown and compared.
 
-What belongs here: invisible and control characters, Unicode form and length of a listing's texts,
-and the refusal to launch what holds such characters.
-What does not: secrets (`redact.py`) and what a command line means (`command.py`).
-
 A joiner (U+200C, U+200D) stays where a script or an emoji needs it (Persian, Indic, families), a
 variation selector behind the character it selects; everything else that shows nothing goes, tag
 characters too: they can hide a whole sentence, which is worth more than the flag of Scotland.

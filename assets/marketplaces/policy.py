@@ -1,8 +1,4 @@
-"""Policy: how a crawl may behave, what it may fail with, and what an adapter promises.
-
-What belongs here: the plain types that every marketplace module shares.
-What does not: sending requests (`http.py`) and driving a crawl (`crawl.py`).
-"""
+"""Policy: how a crawl may behave, what it may fail with, and what an adapter promises."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping

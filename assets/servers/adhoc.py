@@ -1,9 +1,4 @@
-"""Probing one server by hand: the function behind `toolmill probe`.
-
-Belongs here: reading a target (`npm:NAME[@V]`, `pypi:NAME[==V]`, a URL, or a local folder with a
-command), launching it with the settings given, and the JSON that is printed.
-Does not belong here: printing and exit codes (`orchestration/cli/app.py`), nightly work (`night.py`).
-"""
+"""Probing one server by hand: the function behind `toolmill probe`."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -57,13 +57,13 @@ def deployments(
     launcher: dg.ResourceParam[Launcher],
 ) -> Published:
     name, ledger = context.partition_key, warehouse.ledger
-    previous = warehouse.storage.tables.read(DEPLOYMENTS, name)
+    previous = warehouse.tables.read(DEPLOYMENTS, name)
     night = deploy_listings(
-        [from_row(row) for row in warehouse.storage.tables.read(LISTINGS, name).to_dicts()],
+        [from_row(row) for row in warehouse.tables.read(LISTINGS, name).to_dicts()],
         previous.to_dicts(),
         launcher.policy,
         ledger=ledger,
-        blobs=warehouse.storage.blobs,
+        blobs=warehouse.blobs,
         night=ledger.night(name),
         now=time.time(),
         concurrency=launcher.concurrency,

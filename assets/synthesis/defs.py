@@ -93,7 +93,7 @@ def judgements(
         return
     made = judge_pairs(warehouse, name, writer.policy, llm, Lines(context.log.info))
     figures, tables = report.judged(made.rows, made.pairs)
-    trials = warehouse.storage.tables.stage(JUDGE_TRIALS, JUDGE_TRIALS.frame(made.trials), name)
+    trials = warehouse.tables.stage(JUDGE_TRIALS, JUDGE_TRIALS.frame(made.trials), name)
     yield from publish(
         context,
         warehouse,
@@ -113,7 +113,7 @@ def judgements(
         },
     )
     # `publish` returned: the audit passed, and the trial that it rests on may be read.
-    warehouse.storage.tables.promote(trials, context.run_id, [])
+    warehouse.tables.promote(trials, context.run_id, [])
     close_night_after(context, warehouse.ledger, "judgements")
 
 
@@ -124,7 +124,7 @@ def judgements(
     description="What every stage cost per marketplace and model, and per accepted pair.",
 )
 def spend(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]) -> Published:
-    tables = warehouse.storage.tables
+    tables = warehouse.tables
     per_market, distinct = accepted_pairs(tables.read(JUDGEMENTS))
     rows = spend_rows(warehouse.ledger.costs(), per_market, distinct)
     spent, limit = warehouse.ledger.spent(), warehouse.budget_usd

@@ -5,16 +5,13 @@ from typing import Any
 import dagster as dg
 import polars as pl
 
-from assets.catalogue.catalogue import CATALOGUE, PRIVATE, descriptions
+from assets.catalogue.catalogue import CATALOGUE, descriptions
 from assets.catalogue.coverage_report import inlined
 from assets.contracts.canonical import tool_text
 from assets.contracts.history.aliases import read_aliases
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.firewall import firewall
-from assets.marketplaces.adapters.private import NotApproved
 from assets.partitions import close_night_after, marketplaces
-from assets.synthesis.summaries.summaries import SUMMARIES, make_summaries, summary_flaws
-from assets.synthesis.writing.endpoints import Writer
 from assets.vectors.confusables import report
 from assets.vectors.confusables.table import CONFUSABLES
 from assets.vectors.confusables.table import confusables as find_confusables
@@ -29,7 +26,6 @@ from assets.vectors.index import (
     unit_norm_flaws,
 )
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
-from warehouse.llm.client import LLM
 from warehouse.progress import Lines
 from warehouse.publish import Published, audited, publish
 from warehouse.storage.lance import LanceStore
@@ -58,11 +54,9 @@ def contract_vectors(
 ) -> Published:
     name = context.partition_key
     store = LanceStore(warehouse.home / "lance")
-    previous = warehouse.storage.tables.read(VECTORS, name)
-    clear, held = firewall(warehouse).part(
-        warehouse.storage.tables.read(SNAPSHOTS, name).to_dicts()
-    )
-    aliases = read_aliases(warehouse.storage.tables, name)
+    previous = warehouse.tables.read(VECTORS, name)
+    clear, held = firewall(warehouse).part(warehouse.tables.read(SNAPSHOTS, name).to_dicts())
+    aliases = read_aliases(warehouse.tables, name)
     bought = aliases.as_bought(clear, previous.filter(pl.col("kind") == TOOL).to_dicts())
     rows = embed_contracts(bought, embedder, store, Lines(context.log.info))
     store.refresh_indexes()
@@ -94,68 +88,6 @@ def _digests(frame: pl.DataFrame) -> dict[str, str]:
 
 
 @dg.asset(
-    deps=["snapshots", "findings", "catalogue"],
-    group_name="vectors",
-    check_specs=audited("server_summaries"),
-    pool="llm",
-    description="What kinds of things each server's tools do, in a few sentences; made once.",
-)
-def server_summaries(
-    context: dg.AssetExecutionContext,
-    warehouse: dg.ResourceParam[Warehouse],
-    writer: dg.ResourceParam[Writer],
-) -> Published:
-    wall = firewall(warehouse)
-    clear = wall.clear(warehouse.storage.tables.read(SNAPSHOTS).to_dicts())
-    previous = warehouse.storage.tables.read(SUMMARIES)
-    about = descriptions(warehouse.storage.tables.read(CATALOGUE).to_dicts())
-    public = {row["server_id"] for row in clear if row["marketplace"] != PRIVATE}
-    rows: list[dict[str, Any]] = []
-    spent = 0.0
-    for name, own in (("_", public), (PRIVATE, {row["server_id"] for row in clear} - public)):
-        llm = _llm(writer, warehouse, name)
-        made, _ = make_summaries(
-            [row for row in clear if row["server_id"] in own],
-            about,
-            llm,
-            [row for row in previous.to_dicts() if row["server_id"] in own],
-            current=wall.current,
-            progress=Lines(context.log.info),
-        )
-        rows += made
-        spent += llm.usd if llm else 0.0
-    flaws = summary_flaws(rows)
-    frame = SUMMARIES.frame(rows)
-    yield from publish(
-        context,
-        warehouse,
-        SUMMARIES,
-        frame,
-        expectations=[expect_unique("server_id"), expect_one_of("status", ["ok", "failed"])],
-        rules=[Verdict("summaries", not flaws, "; ".join(flaws[:3]) or f"{len(rows)} servers")],
-        plan=plan(_made(previous), _made(frame)),
-        metadata={
-            "failed": sum(row["status"] != "ok" for row in rows),
-            "providers": ", ".join(sorted({row["provider"] for row in rows})),
-            "usd_tonight": spent,
-        },
-    )
-
-
-def _llm(writer: Writer, warehouse: Warehouse, partition: str) -> LLM | None:
-    """The client; None where private tools may not leave for it: they are summed up offline."""
-    try:
-        return writer.llm(warehouse, partition)
-    except NotApproved:
-        return None
-
-
-def _made(frame: pl.DataFrame) -> dict[str, str]:
-    columns = frame.select("server_id", "contracts_digest", "made_by", "status")
-    return {server: "/".join(by) for server, *by in columns.iter_rows()}
-
-
-@dg.asset(
     deps=["contract_vectors", "snapshots", "findings", "catalogue"],
     group_name="vectors",
     check_specs=audited("confusables"),
@@ -167,7 +99,7 @@ def confusables(
     warehouse: dg.ResourceParam[Warehouse],
     embedder: dg.ResourceParam[Embedder],
 ) -> Published:
-    tables = warehouse.storage.tables
+    tables = warehouse.tables
     wall = firewall(warehouse)
     tools = wall.clear(tables.read(SNAPSHOTS).to_dicts())
     held = tables.read(VECTORS).filter(pl.col("kind") == TOOL).to_dicts()

@@ -1,9 +1,5 @@
 """Text to vectors: the `Embedder` interface and the embedders behind it.
 
-What belongs here: the names that the rest of the project uses. What does not: how an encoder is
-made and run (`encoders/`), which text stands for a tool (`assets/contracts/canonical.py`), storing
-vectors (`warehouse/storage/lance.py`), training an adapter (`training/retriever/train.py`).
-
 The default is MiniLM by ONNX Runtime: its vectors agree with the torch model to 1e-6, and torch,
 with its import of seconds, stays out of everything that serves (`benchmarks/bench_encoder.py`).
 """

@@ -1,9 +1,5 @@
 """Which text each tool and server has, and embedding those that the vector store lacks.
 
-What belongs here: the membership table (which marketplace holds which text) and the incremental
-embedding step. What does not: the encoder (`embed.py`), the store (`warehouse/storage/lance.py`), search
-(`serving/`).
-
 Vectors are keyed by (text digest, embedder) and shared; membership is per marketplace, so that a
 server leaving one marketplace cannot remove what another one still lists.
 """

@@ -1,8 +1,4 @@
-"""BM25 over tool texts: the lexical half of the router and the baseline every model is set beside.
-
-What belongs here: words of a text, the inverted index, its scores. What does not: fusion with
-vectors (`serving/router.py`).
-"""
+"""BM25 over tool texts: the lexical half of the router and the baseline every model is set beside."""
 
 import re
 from collections import Counter

@@ -1,8 +1,4 @@
-"""The offline generator's words: verbs by family, synonyms, contexts, pools of plausible values.
-
-What belongs here: loading `lexicon.json` and the small morphology of English verbs and names.
-What does not: how the words are put together (`phrasing.py`, `offline.py`).
-"""
+"""The offline generator's words: verbs by family, synonyms, contexts, pools of plausible values."""
 
 import json
 import re

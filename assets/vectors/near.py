@@ -1,8 +1,5 @@
 """Which tools look most like a tool: hard distractors, and partners of look-alike tasks.
 
-What belongs here: ranking the contracts of one marketplace by the cosine of their texts. What does
-not: what is made of the neighbours (`assets/synthesis`), the report over all marketplaces.
-
 Only the marketplace's own contracts are neighbours: one published elsewhere in between would make
 other prompts of an unchanged world, and every night would buy them anew.
 """

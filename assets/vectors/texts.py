@@ -1,9 +1,5 @@
 """The texts that stand for a tool and its server in the router: what is embedded, what is indexed.
 
-What belongs here: the views (one text each, embedded apart) and the fields (one full-text index
-each). What does not: the contract's own text (`assets/contracts/canonical.py`), embedding
-(`embed.py`), how the router weighs them (`serving/ranking`).
-
 Views are kept apart because a request speaks of one side of a tool at a time: 128 word pieces of a
 long description leave no room for its parameters, and a tool's text rarely names its server.
 """

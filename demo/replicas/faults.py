@@ -1,8 +1,4 @@
-"""Faults: which misbehaviours can be switched on, for which site, and how they are written.
-
-What belongs here: the kinds, their values, reading them from text.
-What does not: what they do to a record (`spoil.py`) or to an answer (`site.py`).
-"""
+"""Faults: which misbehaviours can be switched on, for which site, and how they are written."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,7 +1,4 @@
-"""Ports: where the replicas listen on loopback.
-
-What belongs here: numbers, binding, who is up already. What does not: serving (`server.py`).
-"""
+"""Ports: where the replicas listen on loopback."""
 
 import socket
 from collections.abc import Mapping

@@ -1,8 +1,4 @@
-"""Spoil: what a fault does to the records of a list before a site shows them.
-
-What belongs here: faults that are the same in every shape.
-What does not: faults of answers (`site.py`), and which faults there are (`faults.py`).
-"""
+"""Spoil: what a fault does to the records of a list before a site shows them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

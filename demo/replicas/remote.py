@@ -1,9 +1,4 @@
-"""Remote: an MCP server that is reached over HTTP, for the listings that name an address.
-
-What belongs here: the protocol's streamable HTTP transport without sessions, every answer one JSON
-document (specification 2025-06-18, "Sending Messages to the Server").
-What does not: who lists it (`homemade.py`) and where it is mounted (`sites/files.py`).
-"""
+"""Remote: an MCP server that is reached over HTTP, for the listings that name an address."""
 
 from collections.abc import Mapping
 from typing import Any

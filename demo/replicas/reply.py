@@ -1,8 +1,4 @@
-"""Reply: what a handler of a replica answers, before it becomes an HTTP response.
-
-What belongs here: the form, validators, and a small cache of replies.
-What does not: faults (`trouble.py`) and what a marketplace says (`sites/`).
-"""
+"""Reply: what a handler of a replica answers, before it becomes an HTTP response."""
 
 import json
 from collections import OrderedDict

@@ -1,9 +1,4 @@
-"""Trouble: one site's faults while they are on, with what they have to remember.
-
-What belongs here: counting storms and rates, the answers that come instead of the site's own,
-broken and monstrous compression, robots.txt.
-What does not: which faults there are (`faults.py`), and spoiled records (`spoil.py`).
-"""
+"""Trouble: one site's faults while they are on, with what they have to remember."""
 
 import gzip
 import time

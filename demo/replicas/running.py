@@ -1,9 +1,4 @@
-"""Running: the replica marketplaces over real HTTP on loopback.
-
-What belongs here: sites, each on a port of its own so that one can be down alone; counting
-requests; switching day, scale and faults while running.
-What does not: what they answer (`sites/`, `site.py`), ports (`ports.py`).
-"""
+"""Running: the replica marketplaces over real HTTP on loopback."""
 
 import asyncio
 import threading

@@ -1,7 +1,4 @@
-"""Server: replica marketplaces for the time of a block or until interrupted.
-
-What belongs here: starting and ending them. What does not: what runs (`running.py`).
-"""
+"""Server: replica marketplaces for the time of a block or until interrupted."""
 
 import json
 import threading

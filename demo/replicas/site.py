@@ -1,8 +1,4 @@
-"""Site: what every replica does alike: faults of answers, keys, caching, robots.txt.
-
-What belongs here: the way of a request through a replica.
-What does not: what a marketplace says (`sites/`).
-"""
+"""Site: what every replica does alike: faults of answers, keys, caching, robots.txt."""
 
 import asyncio
 import inspect

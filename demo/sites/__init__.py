@@ -1,7 +1,4 @@
-"""Sites: one replica a module, each in its marketplace's shape.
-
-What belongs here: which sites there are. What does not: what they share (`demo/replicas/site.py`).
-"""
+"""Sites: one replica a module, each in its marketplace's shape."""
 
 from collections.abc import Mapping
 

@@ -1,9 +1,4 @@
-"""Configs: a record as the `mcpServers` object that people paste into a client.
-
-What belongs here: commands pinned to a version, placeholders for what the user gives, and the
-ways in which such objects are odd.
-What does not: where on a page they stand (`mcpso.py`, `mcphub.py`, `deepnlp.py`).
-"""
+"""Configs: a record as the `mcpServers` object that people paste into a client."""
 
 from typing import Any
 

@@ -1,7 +1,4 @@
-"""DeepNLP: the replica of its marketplace API: numbers as texts, configs that may be missing.
-
-What belongs here: list, detail and tools. What does not: the config itself (`configs.py`).
-"""
+"""DeepNLP: the replica of its marketplace API: numbers as texts, configs that may be missing."""
 
 from collections.abc import Sequence
 from typing import Any

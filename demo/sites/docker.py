@@ -1,8 +1,4 @@
-"""Docker: the replica of its MCP catalogue: one file, in JSON and in YAML.
-
-What belongs here: images with digests, remotes, secrets, variables.
-What does not: which servers there are (`catalogue.py`, `full.py`).
-"""
+"""Docker: the replica of its MCP catalogue: one file, in JSON and in YAML."""
 
 import json
 from collections.abc import Iterator, Sequence

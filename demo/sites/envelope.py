@@ -1,9 +1,4 @@
-"""Envelope: the registry's list API, which PulseMCP has too.
-
-What belongs here: cursors, limits, `version`, `updated_since`, `search`, versions of one server.
-What does not: the record itself (`serverjson.py`) and whose API it is (`registry.py`,
-`pulsemcp.py`).
-"""
+"""Envelope: the registry's list API, which PulseMCP has too."""
 
 from abc import abstractmethod
 from collections.abc import Iterator

@@ -1,8 +1,4 @@
-"""Files: what the demo serves beside its marketplaces: bundles to download, a remote MCP server.
-
-What belongs here: packed bundles by name, the remote server's address. What does not: packing
-(`demo/world/bundle.py`), what the remote server answers (`demo/replicas/remote.py`).
-"""
+"""Files: what the demo serves beside its marketplaces: bundles to download, a remote MCP server."""
 
 import json
 from collections.abc import Sequence

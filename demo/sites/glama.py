@@ -1,8 +1,4 @@
-"""Glama: the replica of its API: servers without commands, connectors that can be run.
-
-What belongs here: the bearer key, base64 cursors, records of both lists.
-What does not: which servers there are (`catalogue.py`, `full.py`).
-"""
+"""Glama: the replica of its API: servers without commands, connectors that can be run."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence

@@ -1,8 +1,5 @@
 """MCPHub: the replica of mcphub.com: streamed pages that form a graph of links.
 
-What belongs here: browse page, authors, tags, server pages and their tabs, a sitemap.
-What does not: the markup of a server's page (`mcphub_page.py`).
-
 The browse page shows a few servers and every tag; no page has a next one. Everything can be
 reached through authors, tags and related servers; the sitemap, which can be switched off, is the
 short way.

@@ -1,10 +1,4 @@
-"""MCPHub page: the markup of mcphub.com as Next.js streams it.
-
-What belongs here: the head with its metadata, cards, the placeholder in the body and the config
-that follows at the end of the document.
-What does not: which page answers which address (`mcphub.py`), the config of the README
-(`configs.py`).
-"""
+"""MCPHub page: the markup of mcphub.com as Next.js streams it."""
 
 import json
 from base64 import urlsafe_b64encode

@@ -1,8 +1,4 @@
-"""mcp.so: the replica of its website: sitemap, server pages, and the script that fills them.
-
-What belongs here: pages whose config only a browser sees, and some whose source shows it.
-What does not: the config itself (`configs.py`). It shares no code with the adapter.
-"""
+"""mcp.so: the replica of its website: sitemap, server pages, and the script that fills them."""
 
 import base64
 import json

@@ -1,8 +1,4 @@
-"""Pipedream: the replica of its Connect API: a token for client credentials, then apps.
-
-What belongs here: the token, cursors, apps. What does not: how an app is run; it needs an
-account and has no address of its own.
-"""
+"""Pipedream: the replica of its Connect API: a token for client credentials, then apps."""
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode

@@ -1,8 +1,4 @@
-"""PulseMCP: the replica of its sub-registry API: the registry's envelope behind two headers.
-
-What belongs here: keys, errors, its own `_meta`, the retired v0beta.
-What does not: lists and cursors (`envelope.py`), server.json (`serverjson.py`).
-"""
+"""PulseMCP: the replica of its sub-registry API: the registry's envelope behind two headers."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,8 +1,4 @@
-"""Registry: the replica of the official MCP registry.
-
-What belongs here: its addresses, its `_meta`, its errors.
-What does not: lists and cursors (`envelope.py`), server.json (`serverjson.py`).
-"""
+"""Registry: the replica of the official MCP registry."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,8 +1,4 @@
-"""Server JSON: a record as server.json in the registry's five dated schemas.
-
-What belongs here: packages, arguments, variables, remotes, and the spelling of the first schema.
-What does not: the envelope around it (`envelope.py`). It shares no code with the adapter.
-"""
+"""Server JSON: a record as server.json in the registry's five dated schemas."""
 
 import re
 from typing import Any

@@ -1,8 +1,4 @@
-"""Sitemap: the XML of sitemaps.org as the replicas write it.
-
-What belongs here: an index and its children, entities escaped, hreflang alternates.
-What does not: which addresses a site lists.
-"""
+"""Sitemap: the XML of sitemaps.org as the replicas write it."""
 
 from collections.abc import Iterable
 from html import escape

@@ -1,8 +1,4 @@
-"""Smithery: the replica of its platform API, and of its site's sitemap on the same port.
-
-What belongs here: numbered pages that end at 500 results, details by encoded name, sitemap.
-What does not: which servers there are (`catalogue.py`, `full.py`).
-"""
+"""Smithery: the replica of its platform API, and of its site's sitemap on the same port."""
 
 import re
 from collections.abc import Callable, Sequence

@@ -1,7 +1,4 @@
-"""Bundle: packs the folders of `demo/bundles` as MCPB archives with a reproducible digest.
-
-What belongs here: the archive. What does not: who lists it (`catalogue.py`).
-"""
+"""Bundle: packs the folders of `demo/bundles` as MCPB archives with a reproducible digest."""
 
 import io
 import json
@@ -11,7 +8,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-FOLDER = Path(__file__).parent / "bundles"
+FOLDER = Path(__file__).parents[1] / "bundles"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip can hold: the same bytes every night
 
 

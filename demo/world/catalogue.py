@@ -1,9 +1,4 @@
-"""Catalogue: which servers the replica marketplaces list, on which day and at which scale.
-
-What belongs here: the small worlds of real packages and local bundles, as shelves of records.
-What does not: the servers (`published.py`, `homemade.py`), worlds of any size (`full.py`), and
-how a marketplace presents a record (`sites/`).
-"""
+"""Catalogue: which servers the replica marketplaces list, on which day and at which scale."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -1,8 +1,4 @@
-"""Data: a world from development data beside the checkout: real records of real marketplaces.
-
-What belongs here: reading `smithery/servers.jsonl` and `registry-seed/*.json` into records.
-What does not: invented servers (`synthetic.py`). Nothing of these files is part of the project.
-"""
+"""Data: a world from development data beside the checkout: real records of real marketplaces."""
 
 import json
 import re

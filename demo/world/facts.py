@@ -1,9 +1,4 @@
-"""Facts: the form in which the demo's own servers are written down.
-
-What belongs here: a server's package, versions per day, and where and when it is listed.
-What does not: the servers (`published.py`, `homemade.py`), and the form a site
-reads (`record.py`).
-"""
+"""Facts: the form in which the demo's own servers are written down."""
 
 import json
 from collections.abc import Mapping

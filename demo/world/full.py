@@ -1,8 +1,4 @@
-"""Full: a world of any size, of which nothing is in memory but numbers, and its second day.
-
-What belongs here: which records are listed on which day: new, changed and gone ones.
-What does not: the records (`synthetic.py`, `data.py`).
-"""
+"""Full: a world of any size, of which nothing is in memory but numbers, and its second day."""
 
 from array import array
 from bisect import bisect_left

@@ -1,9 +1,4 @@
-"""Homemade: bundles and broken listings made for the demo.
-
-What belongs here: servers of `demo/bundles`, one that is remote, and faults: each is contained,
-classified and explained by the platform, and none stops a night.
-What does not: packages of others (`published.py`).
-"""
+"""Homemade: bundles and broken listings made for the demo."""
 
 from demo.world.facts import EVERY, REAL, Server, local, npm
 from demo.world.record import Input

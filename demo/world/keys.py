@@ -1,8 +1,4 @@
-"""Keys: what the replicas ask for where the real marketplace wants a key.
-
-What belongs here: fixed public strings; they open a replica on loopback and nothing else.
-What does not: anybody's real key; those come from the environment.
-"""
+"""Keys: what the replicas ask for where the real marketplace wants a key."""
 
 from collections.abc import Mapping
 

@@ -1,8 +1,4 @@
-"""Shelf: what one marketplace lists on one day, as a sequence that need not be in memory.
-
-What belongs here: order, look-up by slug, older versions, what was taken down.
-What does not: how a shelf is shown (`sites/`).
-"""
+"""Shelf: what one marketplace lists on one day, as a sequence that need not be in memory."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,9 +1,4 @@
-"""Elsewhere: which of the demo's servers the seven other marketplaces list, and how they differ.
-
-What belongs here: the same packages at the same versions, told differently: another spelling of
-the repository, an older description, another name, a gateway in front.
-What does not: the servers themselves (`published.py`, `homemade.py`).
-"""
+"""Elsewhere: which of the demo's servers the seven other marketplaces list, and how they differ."""
 
 from collections.abc import Mapping
 from typing import Any

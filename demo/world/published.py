@@ -1,9 +1,5 @@
 """Published: servers of the demo that anybody can install from npm and PyPI.
 
-What belongs here: real packages, each pinned to a version that exists.
-What does not: servers made for the demo (`homemade.py`), where else they are listed
-(`elsewhere.py`).
-
 Day two differs from day one by exactly one new server, one changed contract and one server gone:
 `@playwright/mcp` 0.0.75 lists 23 tools and 0.0.83 lists 25; eight of the 23 changed their input
 schema and fifteen did not (measured by listing both).

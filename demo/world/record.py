@@ -1,9 +1,4 @@
-"""Record: what a replica knows of one server, in a form that no marketplace uses.
-
-What belongs here: the neutral facts that each site puts into its own shape.
-What does not: where the facts come from (`catalogue.py`, `synthetic.py`, `data.py`), and the
-shapes (`sites/`).
-"""
+"""Record: what a replica knows of one server, in a form that no marketplace uses."""
 
 from dataclasses import dataclass, replace
 from hashlib import sha256

@@ -1,8 +1,5 @@
 """Synthetic: invented servers of every kind, as many as are wanted.
 
-What belongs here: record number i, made from i alone.
-What does not: how many there are and what a day changes (`full.py`).
-
 The mix follows what crawls of 2025 and 2026 saw: npm before PyPI, one in seven hosted, one in
 thirty with a path of the author's own machine, a few without a version or with a broken command.
 """

@@ -33,7 +33,7 @@ from orchestration.cli.terminal import fail
 from orchestration.settings.model import Settings, SettingsError, load_settings
 
 OURS = ("orchestration.", "assets.", "warehouse.", "training.", "serving.", "demo.")
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -1,8 +1,4 @@
-"""Terminal: JSON on stdout, one line of error on stderr, and the exit code.
-
-What belongs here: how every command speaks. What does not: the console of Dagster's runs
-(`console.py`).
-"""
+"""Terminal: JSON on stdout, one line of error on stderr, and the exit code."""
 
 import json
 import sys

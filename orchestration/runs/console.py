@@ -1,8 +1,4 @@
-"""What a run prints on a terminal: a line a step, and the lines its work reports.
-
-What belongs here: turning Dagster's log records into short lines on stderr.
-What does not: what is logged.
-"""
+"""What a run prints on a terminal: a line a step, and the lines its work reports."""
 
 import logging
 import time

@@ -1,8 +1,5 @@
 """What a killed run leaves behind in Dagster, and how the next entry clears it.
 
-What belongs here: finding runs whose process is gone, failing them, freeing their pool slots.
-What does not: domain state (the ledger finds its own dead attempts).
-
 A run killed with SIGKILL stays STARTED and holds its slot: the next one was seen to spin on
 "Step blocked by limit" for ten minutes. So every entry clears the dead first (3 s).
 """

@@ -1,8 +1,4 @@
-"""One night by hand: the nightly runs, the fan-ins, training when drift asks, serving.
-
-What belongs here: the order of jobs and what counts as a failed night; it executes in this process
-on the instance of DAGSTER_HOME, so every run is in the UI. What does not: what the jobs contain.
-"""
+"""One night by hand: the nightly runs, the fan-ins, training when drift asks, serving."""
 
 import fcntl
 import os

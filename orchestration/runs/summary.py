@@ -1,7 +1,4 @@
-"""What a night made, where it is, and how to look at it: the text after `toolmill run`.
-
-What belongs here: reading tables and the ledger into a page of text. What does not: making them.
-"""
+"""What a night made, where it is, and how to look at it: the text after `toolmill run`."""
 
 from collections import Counter
 
@@ -61,7 +58,7 @@ def _skipped(settings: Settings) -> str:
 
 
 def _made(warehouse: Warehouse) -> str:
-    tables = warehouse.storage.tables
+    tables = warehouse.tables
     listings = tables.read(LISTINGS)
     deployed = tables.read(DEPLOYMENTS).unique("server_id")
     snapshots = tables.read(SNAPSHOTS).unique(["server_id", "tool"])
@@ -97,7 +94,7 @@ def _providers(frame: pl.DataFrame) -> str:
 
 
 def _failed_servers(warehouse: Warehouse) -> str:
-    frame = warehouse.storage.tables.read(DEPLOYMENTS).unique("server_id")
+    frame = warehouse.tables.read(DEPLOYMENTS).unique("server_id")
     failed = frame.filter(pl.col("status") != "ok").sort("server_id")
     if not len(failed):
         return ""

@@ -1,8 +1,4 @@
-"""From settings to how strangers' servers are launched, and with which of the user's secrets.
-
-What belongs here: building that one policy. What does not: Dagster's resources (`resources.py`),
-for `toolmill serve` calls tools where Dagster is not installed.
-"""
+"""From settings to how strangers' servers are launched, and with which of the user's secrets."""
 
 from pathlib import Path
 from secrets import token_bytes

@@ -1,8 +1,5 @@
 """Markets: what a user can set of each marketplace.
 
-What belongs here: names, types, defaults and meanings, one partition each.
-What does not: what a setting does (`resources.py` makes crawl policies of them).
-
 A package's own adapter is set the same way, under the name of its entry point:
 `TOOLMILL_MARKETPLACES__ACME__BASE_URL`.
 """

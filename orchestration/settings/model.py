@@ -1,8 +1,5 @@
 """Settings: one `toolmill.toml`, overridden by `TOOLMILL_*`, printed without secrets.
 
-What belongs here: names, types, defaults and meanings of everything a user can set.
-What does not: what a setting does (rooms take their own small policies, built in `resources.py`).
-
 Nested names are joined by two underscores: `TOOLMILL_ROLES__GENERATOR__MODEL=gpt-5-mini`.
 """
 

@@ -1,8 +1,4 @@
-"""The settings of training: `[training]` in toolmill.toml, `TOOLMILL_TRAINING__…` in the shell.
-
-What belongs here: names, types, defaults and meanings. What does not: what they do (`training/`),
-and which policies are made of them (`resources.py`).
-"""
+"""The settings of training: `[training]` in toolmill.toml, `TOOLMILL_TRAINING__…` in the shell."""
 
 from datetime import date
 from typing import Any, Literal

@@ -1,8 +1,4 @@
-"""What of a hit stands in a model's prompt, and about how many tokens that is.
-
-What belongs here: the lines of tools and the estimate. What does not: which tools are shown
-(`session.py`), the quarantine (`ranking/eligible.py`): a text is shortened here, never judged.
-"""
+"""What of a hit stands in a model's prompt, and about how many tokens that is."""
 
 import json
 import re

@@ -5,9 +5,6 @@
     tool: what it should do, and to what
     </tool_assistant>
 
-What belongs here: finding the blocks, and the prompt as a resource. What does not: reading the
-fields of one block (`request_fields.py`), searching (`router.py`), the rounds (`session.py`).
-
 The text is a model's: tags are misspelt, escaped, quoted, left open, cut off at the token limit.
 Nothing here raises, and the work is linear in the text (1 MB of opening tags takes no more than
 1 MB of prose).

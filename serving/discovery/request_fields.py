@@ -1,8 +1,5 @@
 """What stands inside one `<tool_assistant>` block: its server and tool, however they are written.
 
-What belongs here: labels, JSON, tags and bare text inside a block, and what is said of each flaw.
-What does not: finding the blocks in a model's text (`request.py`), searching for what they ask.
-
 Models write the two lines in many ways: bold, bulleted, quoted, as JSON, as inner tags, `task:` for
 `tool:`, both on one line. Whatever can be read without a guess is read, and what had to be supposed
 is a problem of the block.

@@ -1,11 +1,8 @@
 """A session: a model asks, is shown a few tools, asks again in other words, until it ends.
 
-    session = router.session(k=5)
+    session = Session(router, k=5)
     first = session.ask(model_text)             # the text to put into the prompt, and its tokens
     if first.stop is None: session.refine("for a whole organisation")
-
-What belongs here: what was shown, the rounds, the tokens spent and why it ended. What does not:
-reading a model's text (`request.py`), scores (`ranking/`), the lines of tools (`shown.py`).
 
 One session is one conversation; it is not shared by threads.
 """

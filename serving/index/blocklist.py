@@ -1,9 +1,6 @@
 """What is held since the index was built: tools that no answer shows from now on.
 
-    router/BLOCKED.json   {digests: [contract digest], tools: [tool id]}
-
-What belongs here: writing the file. What does not: deciding (`assets/contracts/quarantine/held_tools.py`),
-leaving the tools out of answers (`ranking/eligible.py`).
+router/BLOCKED.json   {digests: [contract digest], tools: [tool id]}
 """
 
 import json

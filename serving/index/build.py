@@ -1,8 +1,4 @@
-"""Writing one version of the index: every file, or nothing.
-
-What belongs here: rows to tools and servers, the version's name, the files. What does not: the
-texts (`assets/vectors/texts.py`), reading a version back and pointing (`serving/index/folder.py`).
-"""
+"""Writing one version of the index: every file, or nothing."""
 
 import io
 import json

@@ -1,8 +1,5 @@
 """A first look at a large pool through fewer dimensions, and exact means without looking at all.
 
-What belongs here: the directions in which the vectors of an index vary most, and their shadows on
-these. What does not: features (`features.py`): candidates are measured by their whole vectors.
-
 The product with all 12,600 vectors is most of what a question costs besides its embedding; a third
 of the dimensions find the same candidates. The mean and spread of all cosines follow from the
 vectors' mean and covariance, without any of the products.

@@ -1,8 +1,4 @@
-"""Tools that say the same: one hit, the others named beside it.
-
-What belongs here: when two tools are one for a reader. What does not: which of them is shown (the
-best scored one, `strategies.py`).
-"""
+"""Tools that say the same: one hit, the others named beside it."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,4 @@
-"""The errors of reading an index.
-
-What belongs here: their names. What does not: when they are raised (`serving/index/folder.py`).
-"""
+"""The errors of reading an index."""
 
 
 class IndexMissing(RuntimeError):

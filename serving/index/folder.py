@@ -1,19 +1,15 @@
 """The router's index: one immutable folder a version, and the pointer to the version served.
 
-    router/<version>/index.json        format, version, release, embedder, adapter, counts, files
-                     tools.jsonl       what a hit says about each tool
-                     servers.jsonl     name, description and summary of each server
-                     contracts.jsonl   the whole contracts;  contracts.starts.npy  where each begins
-                     recipes.jsonl     how each server is launched, where that is known
-                     twins.npy         the first tool that says the same as each
-                     view-<name>.npy   float32 [rows, dim], unit rows;  .owner.npy  whose they are
-                     bm25-<field>.npz  an inverted index a field;  .terms.json  its words
-                     reranker.json     optional: a trained fusion in place of the built-in one
-    router/HEAD.json                   {version, release, at}: moves after the folder is whole
-
-What belongs here: building, loading and pointing. What does not: the files' content
-(`ranking/building.py`), scoring (`router.py`), what goes into a release (`training/releases/`).
-No torch and no dagster here, nor below.
+router/<version>/index.json        format, version, release, embedder, adapter, counts, files
+                 tools.jsonl       what a hit says about each tool
+                 servers.jsonl     name, description and summary of each server
+                 contracts.jsonl   the whole contracts;  contracts.starts.npy  where each begins
+                 recipes.jsonl     how each server is launched, where that is known
+                 twins.npy         the first tool that says the same as each
+                 view-<name>.npy   float32 [rows, dim], unit rows;  .owner.npy  whose they are
+                 bm25-<field>.npz  an inverted index a field;  .terms.json  its words
+                 reranker.json     optional: a trained fusion in place of the built-in one
+router/HEAD.json                   {version, release, at}: moves after the folder is whole
 """
 
 import json

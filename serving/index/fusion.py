@@ -1,8 +1,5 @@
 """Weights that were fitted, and what they are applied to: the order of tools, and how likely it is
 that any of them is suitable.
-
-What belongs here: reading and applying `fusion.json`. What does not: the features
-(`features.py`), fitting (`benchmarks/router_fit.py`).
 """
 
 import json

@@ -1,8 +1,4 @@
-"""What an index holds, as plain data, and the errors of reading it.
-
-What belongs here: tools, servers, views, the loaded version, the source it is built from. What does
-not: files (`building.py`, `serving/index/folder.py`), scores (`scoring.py`).
-"""
+"""What an index holds, as plain data, and the errors of reading it."""
 
 import json
 import os

@@ -1,9 +1,4 @@
-"""The index of a release: its retriever's vectors of every served tool, and what is served whole.
-
-What belongs here: from a release's retriever to the index that is served. What does not: the tables
-(`gather.py`), the files of an index (`index.py`), which models serve (`training/releases/`). Only
-doors and commands of the platform import this.
-"""
+"""The index of a release: its retriever's vectors of every served tool, and what is served whole."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

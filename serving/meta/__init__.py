@@ -1,13 +1,8 @@
 """The meta-server: one MCP server through which a model finds, reads and calls tools of all others.
 
-What belongs here: what such a server says and allows (`finding`, `describing`, `calling`,
-`reporting`, `resources`), whom it answers (`tokens`, `limits`, `consent`), how strangers' words are
-handed on (`quoted`), and the two ways to reach it (`stdio`, `streamable`). What does not: ranking
-(`serving/router.py`), running a server (`serving/calls`), reading settings (`orchestration/`).
-
-    make_server(router, caller, policy, outcomes)            the server itself
-    run_stdio(router, caller, policy, outcomes)              until the client leaves
-    run_http(router, caller, policy, outcomes, HttpSettings) until it is told to end
+make_server(router, caller, policy, outcomes)            the server itself
+run_stdio(router, caller, policy, outcomes)              until the client leaves
+run_http(router, caller, policy, outcomes, HttpSettings) until it is told to end
 """
 
 from serving.meta.access.policy import HttpSettings, MetaPolicy, Token, TokenError

@@ -1,8 +1,4 @@
-"""The desk: what every tool of the meta-server works with.
-
-What belongs here: the served index as one token sees it, what is remembered between requests, the
-shape of an answer. What does not: the tools themselves, and the protocol (`server.py`).
-"""
+"""The desk: what every tool of the meta-server works with."""
 
 import logging
 from collections import OrderedDict
@@ -30,7 +26,7 @@ _THREADS = 4  # requests that search at a time; more of them only wait for the c
 
 
 class Caller(Protocol):
-    """Runs one call of one tool (`serving/calls`)."""
+    """Runs one call of one tool (`assets/servers/calls`)."""
 
     async def call(
         self,

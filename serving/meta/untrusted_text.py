@@ -1,9 +1,5 @@
 """Quoted: handing strangers' words to a model as words, bounded and visible.
 
-What belongs here: taking out what shows nothing, cutting what is too long, and the marks around
-what others wrote. What does not: whether a text is an attack (`assets/contracts/scan`): what is
-quoted here was found clear or is a call's result, and is data all the same.
-
 Names, keys and allowed values are escaped rather than cleaned, so that two different ones never
 become one; prose loses its invisible characters, since emoji are full of them.
 """

@@ -1,8 +1,4 @@
-"""Which tools may be answered at all: allowed, not excluded, not blocked.
-
-What belongs here: masks over the tools, and the quarantine's decisions since the index was built.
-What does not: scores. Every strategy ranks under the same mask, so none can leak a tool.
-"""
+"""Which tools may be answered at all: allowed, not excluded, not blocked."""
 
 import json
 import re

@@ -1,8 +1,5 @@
 """What is known of each candidate for one question, as numbers that mean the same by any encoder.
 
-What belongs here: choosing candidates, their features, the evidence that any of them is suitable.
-What does not: the weights (`fusion.py`).
-
 Cosines are told in standard deviations above the pool's mean and word scores as shares of the
 pool's best, so that weights fitted with one encoder hold for another. The first product and one
 BM25 choose some hundred candidates; the other views are only looked at for those.

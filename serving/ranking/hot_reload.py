@@ -1,8 +1,4 @@
-"""Opening a router, and following what is served while queries run.
-
-What belongs here: the encoder of an index, HEAD.json and BLOCKED.json, swapping routers. What does
-not: answering (`answering.py`), files of a version (`serving/index/folder.py`).
-"""
+"""Opening a router, and following what is served while queries run."""
 
 import logging
 import time

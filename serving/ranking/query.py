@@ -1,8 +1,4 @@
-"""What is asked of the router, and what it answers.
-
-What belongs here: the plain data and which questions are refused. What does not: scores
-(`strategies.py`), the index (`model.py`).
-"""
+"""What is asked of the router, and what it answers."""
 
 from dataclasses import dataclass, field, fields, replace
 from typing import Any

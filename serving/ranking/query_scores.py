@@ -1,8 +1,4 @@
-"""What one question says about the whole pool: cosines and word scores, computed when needed.
-
-What belongs here: products with the views, BM25 of the fields. What does not: which tools may be
-answered (`eligible.py`), how signals become an order (`strategies.py`).
-"""
+"""What one question says about the whole pool: cosines and word scores, computed when needed."""
 
 import math
 from functools import cached_property, lru_cache

@@ -1,8 +1,4 @@
-"""The router: a question in words, the best tools out, each with the reason why.
-
-What belongs here: encoding a batch of questions, asking a strategy, making hits. What does not:
-scores (`strategies.py`), following the served version (`following.py`).
-"""
+"""The router: a question in words, the best tools out, each with the reason why."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -20,7 +16,6 @@ from serving.ranking.strategies import BY_NAME, Ranked
 
 if TYPE_CHECKING:
     from assets.vectors.embed import Embedder
-    from serving.discovery.session import Session
 
 CONTEXT = 0.2  # weight of what the conversation was about beside what is asked
 AS_GOOD, FAR = 0.02, 0.6  # shares of the spread between the first hit and those not shown
@@ -73,12 +68,6 @@ class Router:
             ms = (shared + time.perf_counter() - began) * 1000
             out.append(self._answer(ask, hits, suitable, notes, ms))
         return out
-
-    def session(self, **settings: Any) -> "Session":
-        """A search in several steps: refine, exclude, stop."""
-        from serving.discovery.session import Session
-
-        return Session(self, **settings)
 
     def _answer(
         self, ask: Ask, hits: list[Hit], suitable: float, notes: tuple[str, ...], ms: float

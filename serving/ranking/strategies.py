@@ -1,8 +1,4 @@
-"""The ways to order the pool: ours and the four it is measured against, over one index.
-
-What belongs here: a score a tool, by strategy, over the eligible ones. What does not: the signals
-(`signals.py`), hits and twins (`answering.py`).
-"""
+"""The ways to order the pool: ours and the four it is measured against, over one index."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

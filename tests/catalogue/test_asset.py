@@ -15,9 +15,7 @@ COPY = listing("c", "mcpso", npm="@example/notes", version="0.9.0")
 
 def hold(warehouse: Warehouse, marketplace: str, *listings: Listing) -> None:
     frame = LISTINGS.frame([to_row(one) for one in listings])
-    warehouse.storage.tables.promote(
-        warehouse.storage.tables.stage(LISTINGS, frame, marketplace), "run", []
-    )
+    warehouse.tables.promote(warehouse.tables.stage(LISTINGS, frame, marketplace), "run", [])
 
 
 def run(warehouse: Warehouse) -> dict:
@@ -38,7 +36,7 @@ def test_the_asset_publishes_once_and_then_only_what_changed(warehouse: Warehous
     hold(warehouse, "mcpso")
     hold(warehouse, "registry")
     assert run(warehouse)["servers_gone"] == 1
-    [row] = warehouse.storage.tables.read(CATALOGUE).to_dicts()
+    [row] = warehouse.tables.read(CATALOGUE).to_dicts()
     assert row["gone"]
 
 

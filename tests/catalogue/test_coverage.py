@@ -164,9 +164,7 @@ def test_the_asset_publishes_rows_a_table_and_a_plot(warehouse: Warehouse) -> No
         (DEPLOYMENTS, DEPLOYMENTS.frame([ran]), "registry"),
     )
     for spec, frame, partition in frames:
-        warehouse.storage.tables.promote(
-            warehouse.storage.tables.stage(spec, frame, partition), "run", []
-        )
+        warehouse.tables.promote(warehouse.tables.stage(spec, frame, partition), "run", [])
     resources = {"warehouse": dg.ResourceDefinition.hardcoded_resource(warehouse)}
     result = dg.materialize([coverage_asset], resources=resources)
     [event] = result.get_asset_materialization_events()
@@ -174,7 +172,7 @@ def test_the_asset_publishes_rows_a_table_and_a_plot(warehouse: Warehouse) -> No
     assert (told["servers_listed"], told["servers_launched"]) == (8, 1)
     assert "data:image/png;base64," in told["plot"]
     assert "required secret" in told["table"]
-    published = warehouse.storage.tables.read(COVERAGE)
+    published = warehouse.tables.read(COVERAGE)
     assert published.filter(dimension="ecosystem", value="npm")["listed"].to_list() == [8]
 
 

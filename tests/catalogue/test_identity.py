@@ -17,8 +17,8 @@ from assets.catalogue.identity_keys import (
 )
 from assets.marketplaces.listing import Listing, Package
 from tests.catalogue.servers import listing
+from tests.support.paths import SHARED
 
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 MONOREPO = "https://github.com/example/servers"
 
 

@@ -1,8 +1,5 @@
 """Attacks: invented tools, poisoned and honest, in the draws in which they were written.
 
-What belongs here: reading `attacks.json`. Nothing in it is copied from a real server; hosts end in
-`.example`, characters that show nothing are escaped.
-
 The first draw was written beside the rules. Each later one was written against the rules as they
 stood and run once before they changed; those first runs are the catch rates of docs/scan.md. The
 rules learned from the second, third and fifth; from the fourth and sixth nothing. The fifth was

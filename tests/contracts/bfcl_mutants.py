@@ -1,8 +1,4 @@
-"""Calls to hold two checkers against: golden ones made of BFCL's truth, and many that go wrong.
-
-What belongs here: writing a value as its language does, and every way a call goes astray. No data
-of BFCL is kept: the calls are made when its folder is read.
-"""
+"""Calls to hold two checkers against: golden ones made of BFCL's truth, and many that go wrong."""
 
 import copy
 import json

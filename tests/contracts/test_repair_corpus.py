@@ -8,7 +8,6 @@ import json
 import random
 import re
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -17,9 +16,10 @@ from assets.contracts.repair.json_paths import choices_at, required_at
 from assets.contracts.repair.repair import repair
 from assets.contracts.schema.reading import property_schemas
 from assets.contracts.validate import validate_call
+from tests.support.paths import SHARED
 from training.sets.split import split_of
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
+DATA = SHARED
 pytestmark = pytest.mark.shared
 
 

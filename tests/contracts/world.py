@@ -1,8 +1,4 @@
-"""A world of made-up servers whose nights are run through the real doors, offline.
-
-What belongs here: putting deployments in a warehouse and materializing assets over them.
-What does not: what a test expects of a night.
-"""
+"""A world of made-up servers whose nights are run through the real doors, offline."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,4 @@
-"""Walk: lists of the replicas read to their end, as plainly as possible.
-
-What belongs here: one function a site, giving the slugs it lists in order. It shares no code with
-the adapters.
-"""
+"""Walk: lists of the replicas read to their end, as plainly as possible."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping

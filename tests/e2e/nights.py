@@ -1,7 +1,4 @@
-"""Whole nights in this process: real replicas, real Chromium, real sandbox, real LanceDB.
-
-What belongs here: running jobs of the real definitions over a home of the test's own.
-"""
+"""Whole nights in this process: real replicas, real Chromium, real sandbox, real LanceDB."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""A client of `toolmill serve`: what an agent's host does, over standard input and output.
-
-What belongs here: starting the command and asking it. What does not: what must come of it.
-"""
+"""A client of `toolmill serve`: what an agent's host does, over standard input and output."""
 
 import os
 import sys
@@ -9,6 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+
+from tests.support.paths import ROOT
 
 
 @asynccontextmanager
@@ -22,7 +21,7 @@ async def serving(place: Path, home: Path, *options: str) -> AsyncIterator[Any]:
         command=command[0],
         args=command[1:],
         env={"PATH": os.environ["PATH"], "TOOLMILL_HOME": str(home)},
-        cwd=Path(__file__).resolve().parents[2],
+        cwd=ROOT,
     )
     async with stdio_client(parameters) as streams, ClientSession(*streams[:2]) as session:
         await session.initialize()

@@ -124,11 +124,11 @@ def test_pairs_and_judgements_come_from_the_endpoint_with_their_price(
 ) -> None:
     result = synthesise()
     assert result.success, checks(result)
-    pairs = warehouse.storage.tables.read(PAIRS)
+    pairs = warehouse.tables.read(PAIRS)
     assert set(pairs["model"]) == {"writer"}
     assert "offline" not in set(pairs["provider"])
     assert set(pairs["status"]) == {"ok"}
-    judged = warehouse.storage.tables.read(JUDGEMENTS)
+    judged = warehouse.tables.read(JUDGEMENTS)
     assert set(judged["judge"]) == {"model:judge"}
     assert warehouse.ledger.spent() == pytest.approx(
         sum(cost["usd"] for cost in warehouse.ledger.costs())
@@ -147,4 +147,4 @@ def test_a_budget_of_zero_sends_nothing_and_says_so(
     assert not result.success
     assert endpoint.requests == []
     assert "budget" in checks(result)["pairs"]
-    assert warehouse.storage.tables.head("pairs", "registry") is None
+    assert warehouse.tables.head("pairs", "registry") is None

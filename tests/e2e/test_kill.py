@@ -17,9 +17,9 @@ import pytest
 
 from demo.replicas.ports import PORTS
 from tests.e2e.nights import skip_without_sandbox
+from tests.support.paths import ROOT
 from warehouse.store import Warehouse
 
-ROOT = Path(__file__).resolve().parents[2]
 # (stage, attempts of it in the ledger at which the process is killed)
 POINTS = [
     ("page", 2),

@@ -10,13 +10,11 @@ import shutil
 import subprocess
 import sys
 import uuid
-from pathlib import Path
 
 import pytest
 
+from tests.support.paths import ROOT
 from tests.support.stranger import require_sandbox
-
-ROOT = Path(__file__).parents[2]
 
 DRIVER = """
 import json, socket, sys, threading

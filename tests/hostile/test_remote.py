@@ -264,7 +264,7 @@ def test_a_redirect_to_what_is_no_web_address_is_denied(location):
 
 def test_a_redirect_to_a_private_address_is_denied_before_anything_is_sent():
     from assets.servers.remote.connector import Connector, resolve
-    from tests.servers.test_remote_http import NoNetwork
+    from tests.servers.remote.test_transport import NoNetwork
 
     class Loopback(NoNetwork):
         """Lets loopback through, where the test's own server is, and notes what else was asked."""

@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from tests.hostile.test_strangers import no_process_is_left
+from tests.support.paths import ROOT
 from tests.support.stranger import meet, names, require_sandbox
 
 
@@ -54,7 +55,7 @@ def test_a_killed_host_process_takes_its_servers_with_it(tmp_path):
         "jailed = start(Launch(('sh', '-c', 'echo up; sleep 1234.5')), SandboxPolicy())\n"
         "print(jailed.process.stdout.readline().decode(), flush=True); jailed.process.wait()\n"
     )
-    root = str(Path(__file__).parents[2])
+    root = str(ROOT)
     host = subprocess.Popen([sys.executable, "-c", source, root], stdout=subprocess.PIPE)
     assert host.stdout
     assert host.stdout.readline().strip() == b"up"

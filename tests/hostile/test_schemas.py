@@ -4,7 +4,6 @@ import json
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -12,9 +11,8 @@ from assets.contracts.canonical import ContractError, contract_digest
 from assets.contracts.history.snapshot import contracts_of
 from assets.contracts.validate import schema_problem, validate_call
 from assets.servers.deploy.deploy import Deployed
+from tests.support.paths import ROOT
 from tests.support.stranger import meet, names, require_sandbox
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)

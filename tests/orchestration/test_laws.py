@@ -3,7 +3,8 @@
 import ast
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.paths import ROOT
+
 PACKAGES = ("warehouse", "assets", "serving", "training", "orchestration", "demo")
 # What a package may import of ours, besides itself.
 ALLOWED = {

@@ -1,7 +1,4 @@
-"""Servers to be called: written on the spot, launched in the real sandbox, or on loopback.
-
-What belongs here: making a Caller for a stranger's source. What does not: what must come of a call.
-"""
+"""Servers to be called: written on the spot, launched in the real sandbox, or on loopback."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager

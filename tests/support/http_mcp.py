@@ -1,7 +1,4 @@
-"""Remote MCP servers on loopback: the SDK's own, and hand-written ones that follow a script.
-
-What belongs here: the wire. What does not: what a probe makes of it.
-"""
+"""Remote MCP servers on loopback: the SDK's own, and hand-written ones that follow a script."""
 
 import json
 import socket

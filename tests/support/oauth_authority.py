@@ -1,9 +1,4 @@
-"""A protected MCP server and its OAuth authorisation server on loopback, each with its own port.
-
-What belongs here: RFC 9728 and 8414 metadata, registration, the code grant with PKCE (S256 is
-checked), refresh with or without rotation, client credentials. What does not: a person; a test's
-browser follows the address that it is given.
-"""
+"""A protected MCP server and its OAuth authorisation server on loopback, each with its own port."""
 
 import base64
 import secrets

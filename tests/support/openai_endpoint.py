@@ -1,8 +1,4 @@
-"""A real HTTP endpoint on loopback that speaks OpenAI's chat completions and follows a script.
-
-What belongs here: the wire and its faults. What does not: what a model would say; a test passes
-that as a function of the request.
-"""
+"""A real HTTP endpoint on loopback that speaks OpenAI's chat completions and follows a script."""
 
 import json
 import threading

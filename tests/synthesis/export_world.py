@@ -114,7 +114,7 @@ def judgement(row: dict[str, Any], verdict: str = "accept") -> dict[str, Any]:
 
 
 def publish(warehouse: Warehouse, spec: TableSpec, rows: list[dict[str, Any]]) -> None:
-    tables = warehouse.storage.tables
+    tables = warehouse.tables
     listed = [{k: v for k, v in row.items() if k in spec.columns} for row in rows]
     partition = MARKET if spec in (PAIRS, JUDGEMENTS, SNAPSHOTS) else None
     tables.promote(tables.stage(spec, spec.frame(listed), partition), "test", [])

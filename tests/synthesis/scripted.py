@@ -1,9 +1,4 @@
-"""A scripted model for every role, and the units of a small marketplace.
-
-What belongs here: reading a prompt back into its data, and an answer for each prompt made by the
-grammar; a test replaces the answers it is about.
-What does not: the wire (`tests/support/openai_endpoint.py`).
-"""
+"""A scripted model for every role, and the units of a small marketplace."""
 
 import json
 import re

@@ -1,8 +1,4 @@
-"""A night's figures for the report: summaries by the code that makes them, over made-up rows.
-
-What belongs here: rows, cards and kept results in their real shapes. What does not: what a report
-must say of them.
-"""
+"""A night's figures for the report: summaries by the code that makes them, over made-up rows."""
 
 import random
 from functools import cache

@@ -1,7 +1,4 @@
-"""A real HTTP endpoint on loopback that speaks OpenAI's embeddings and follows a script.
-
-What belongs here: the wire and its faults. What does not: what a test expects of a client.
-"""
+"""A real HTTP endpoint on loopback that speaks OpenAI's embeddings and follows a script."""
 
 import json
 import threading

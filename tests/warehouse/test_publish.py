@@ -42,7 +42,7 @@ def run(warehouse: Warehouse, rows: list[dict] | Exception, partition: str = "a"
 
 
 def current(warehouse: Warehouse, partition: str = "a") -> list[str]:
-    return warehouse.storage.tables.read(SPEC, partition)["id"].to_list()
+    return warehouse.tables.read(SPEC, partition)["id"].to_list()
 
 
 def test_a_good_table_becomes_current_with_its_version_and_figures(warehouse: Warehouse) -> None:
@@ -53,7 +53,7 @@ def test_a_good_table_becomes_current_with_its_version_and_figures(warehouse: Wa
     [event] = [
         e for e in result.get_asset_materialization_events() if e.asset_key.path == ["things"]
     ]
-    head = warehouse.storage.tables.head("things", "a")
+    head = warehouse.tables.head("things", "a")
     assert head
     assert event.materialization.tags is not None
     assert event.materialization.tags["dagster/data_version"] == head.digest
@@ -63,11 +63,11 @@ def test_a_good_table_becomes_current_with_its_version_and_figures(warehouse: Wa
 
 def test_a_bad_table_moves_nothing_and_stops_what_follows(warehouse: Warehouse) -> None:
     run(warehouse, [{"id": "1", "colour": "red"}])
-    before = warehouse.storage.tables.head("things", "a")
+    before = warehouse.tables.head("things", "a")
     result, reached = run(warehouse, [{"id": "2", "colour": "mauve"}])
     assert not result.success
     assert reached == []
-    assert warehouse.storage.tables.head("things", "a") == before
+    assert warehouse.tables.head("things", "a") == before
     [check] = result.get_asset_check_evaluations()
     assert not check.passed
     assert "mauve" in (check.description or "")

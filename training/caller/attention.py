@@ -1,8 +1,5 @@
 """Attention of packed rows: each row of a pass sees itself only.
 
-What belongs here: the attention that walks a pass row by row, and which kind fits a model. What
-does not: making passes (`packing.py`, `batches.py`).
-
 transformers can mask a packed pass from its position ids, but the mask is as large as the square of
 the pass and the work too. Row by row the work is the sum of the rows' squares, torch's causal flash
 kernels apply, and it needs no package beyond torch.

@@ -1,8 +1,4 @@
-"""Base models and adapters: loading them, and telling which base an adapter is of.
-
-What belongs here: a base by folder or hub id, its identity, an adapter over the base it was trained
-on. What does not: training (`caller.py`), the making of the tiny base (`tiny/base.py`).
-"""
+"""Base models and adapters: loading them, and telling which base an adapter is of."""
 
 import json
 from collections.abc import Mapping

@@ -1,8 +1,4 @@
-"""Tensors of causal training: passes of packed or padded rows, and the tiny base's batches.
-
-What belongs here: padding and packing with loss on the completion only, warm-up and cosine. What
-does not: what the texts are (`render.py`, `lessons.py`), which rows meet (`packing.py`).
-"""
+"""Tensors of causal training: passes of packed or padded rows, and the tiny base's batches."""
 
 import math
 from collections.abc import Sequence

@@ -1,8 +1,4 @@
-"""Greedy completions of prompts by a loaded model.
-
-What belongs here: batching, left padding, order. What does not: prompts (`render.py`), reading what
-was written (`evaluation/answers.py`).
-"""
+"""Greedy completions of prompts by a loaded model."""
 
 from collections.abc import Sequence
 from typing import Any

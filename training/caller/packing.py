@@ -1,7 +1,5 @@
 """Which rows share an update, and which of them share a pass through the model.
 
-What belongs here: pure planning over row lengths. What does not: tensors (`batches.py`).
-
 An update always takes the same rows, packed or not, on one process or on eight: packing and the
 number of processes change the speed and the rounding, never what is learned.
 """

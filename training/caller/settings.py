@@ -1,8 +1,4 @@
-"""Hyper-parameters of the caller, by profile: published values for real bases, ours for the tiny.
-
-What belongs here: the settings, their profiles, and which of them fits a base. What does not: what
-is done with them (`caller.py`, `sft.py`), the shape of the tiny base (`tiny/base.py`).
-"""
+"""Hyper-parameters of the caller, by profile: published values for real bases, ours for the tiny."""
 
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any

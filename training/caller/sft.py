@@ -1,9 +1,5 @@
 """Supervised fine-tuning of a causal model on lessons: transformers' Trainer, fed with our passes.
 
-What belongs here: the trainer's arguments, live loss, checkpoints that hold, going on after a kill,
-errors with advice. What does not: lessons (`lessons.py`), which rows meet (`packing.py`), which
-model (`caller.py`).
-
 The Trainer brings mixed precision, gradient checkpointing, the schedule, several processes
 (`accelerate launch`, torchrun) and whole optimizer state. Ours are the passes and the seals.
 """

@@ -1,8 +1,4 @@
-"""Training rows as tokens, with what was shown, left out and too long.
-
-What belongs here: the tokens of each row beside its candidates, the counts that the card tells.
-What does not: the text (`render.py`), the candidates (`offers.py`), tensors (`batches.py`).
-"""
+"""Training rows as tokens, with what was shown, left out and too long."""
 
 import json
 from collections.abc import Mapping, Sequence

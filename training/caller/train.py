@@ -1,9 +1,5 @@
 """The caller: LoRA fine-tuning of a causal language model on instruction and call pairs.
 
-What belongs here: from a job to a finished adapter and its card. What does not: lessons
-(`lessons.py`), the training loop (`sft.py`), loading (`bases.py`), the tiny base (`tiny/base.py`),
-measuring (`evaluation/`).
-
 `base` is "tiny" (pretrained here, cached by digest), a local folder, or a hub id such as
 Qwen/Qwen3-0.6B: the code is the same.
 """

@@ -1,8 +1,4 @@
-"""Whether to train again: how far the world has moved since the last training, and the decision.
-
-What belongs here: drift as figures and one pure rule over them. What does not: sensors, and
-training itself.
-"""
+"""Whether to train again: how far the world has moved since the last training, and the decision."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

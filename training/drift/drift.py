@@ -1,8 +1,4 @@
-"""Drift: how far the contracts have moved since the last training, from the tables.
-
-What belongs here: reading the state that `retrain.decide` judges, and its table.
-What does not: the decision.
-"""
+"""Drift: how far the contracts have moved since the last training, from the tables."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -40,8 +36,8 @@ DRIFT = TableSpec(
 
 def drift_state(warehouse: Warehouse, *, failed_attempts: int = 0) -> DriftState:
     """The state now: current contracts against those of the last *trained* set."""
-    snapshots = warehouse.storage.tables.read(SNAPSHOTS).unique(["server_id", "tool"])
-    current = read_aliases(warehouse.storage.tables).current  # a new canonical form is no drift
+    snapshots = warehouse.tables.read(SNAPSHOTS).unique(["server_id", "tool"])
+    current = read_aliases(warehouse.tables).current  # a new canonical form is no drift
     now = {
         f"{server}::{tool}": current(name)
         for server, tool, name in snapshots.select("server_id", "tool", "contract_digest").rows()
@@ -49,8 +45,8 @@ def drift_state(warehouse: Warehouse, *, failed_attempts: int = 0) -> DriftState
     trained_on = last_trained_set(warehouse.home, ROLE)
     manifest = load_manifest(warehouse.home, trained_on) if trained_on else None
     known = manifest["contracts"] if manifest else None
-    head = warehouse.storage.tables.head(TRAINING_SET.name)
-    rows = warehouse.storage.tables.read(TRAINING_SET).filter(pl.col("split") == TRAIN)
+    head = warehouse.tables.head(TRAINING_SET.name)
+    rows = warehouse.tables.read(TRAINING_SET).filter(pl.col("split") == TRAIN)
     return drift(
         {key: current(name) for key, name in known.items()} if known is not None else None,
         now,

@@ -1,7 +1,4 @@
-"""The door of evaluation: each role's figures, its gates and its champion.
-
-What belongs here: the assets. What does not: measuring (beside this), rules (`releases/gate.py`).
-"""
+"""The door of evaluation: each role's figures, its gates and its champion."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -59,11 +56,11 @@ def retriever_evaluation(
     candidate = last_adapter(warehouse, "retriever")["model"]
     store = LanceStore(warehouse.home / "lance")
     labels = dict.fromkeys([BASE_LABEL, in_service(warehouse.home, "retriever").model, candidate])
-    clear = firewall(warehouse).clear(warehouse.storage.tables.read(SNAPSHOTS).to_dicts())
+    clear = firewall(warehouse).clear(warehouse.tables.read(SNAPSHOTS).to_dicts())
     texts = [tool_text(contract_of(row)) for row in clear]
     try:
         rows = evaluate_retriever(
-            warehouse.storage.tables.read(TRAINING_SET).filter(pl.col("split") != TRAIN).to_dicts(),
+            warehouse.tables.read(TRAINING_SET).filter(pl.col("split") != TRAIN).to_dicts(),
             texts,
             {label: encoder(warehouse.home, label, store) for label in labels},
             set_name(warehouse),
@@ -145,7 +142,7 @@ def _champion_asset(role: str, spec: TableSpec, measure: Measure, description: s
         last = last_adapter(warehouse, role)
         standing = in_service(warehouse.home, role)
         against = UNTRAINED[role] if standing.model == last["model"] else standing.model
-        rows = warehouse.storage.tables.read(spec).to_dicts()
+        rows = warehouse.tables.read(spec).to_dicts()
         gates, summary = weighed(role, rows, last["model"], against, measure)
         made = consider(warehouse.home, role, last["model"], last["training_set"], gates, summary)
         now = made.champion.model

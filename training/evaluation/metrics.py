@@ -1,8 +1,4 @@
-"""Figures with their uncertainty: shares, recall, and paired differences.
-
-What belongs here: pure statistics over per-item results. What does not: producing the results
-(`evaluate.py`).
-"""
+"""Figures with their uncertainty: shares, recall, and paired differences."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

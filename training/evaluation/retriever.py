@@ -1,8 +1,5 @@
 """Measuring a retriever: the rank of the right tool for instructions that were never trained on.
 
-What belongs here: ranking by base and candidates over one pool, per-item rows, their summary. What
-does not: statistics (`metrics.py`), gates (`gate.py`), the caller (`evaluation/`).
-
 A rank is strict: the one right text counts, and a twin of it before it counts against the model.
 """
 

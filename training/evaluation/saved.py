@@ -1,9 +1,6 @@
 """Evaluations that are asked for by hand, kept for the report: the agent's, outside sets'.
 
-    evaluations/<kind>/<digest>.json    {kind, name, at, result}
-
-What belongs here: keeping and finding them. What does not: what they hold, and the evaluation of
-every night, which is a table (`table.py`).
+evaluations/<kind>/<digest>.json    {kind, name, at, result}
 """
 
 import json

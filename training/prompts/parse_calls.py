@@ -1,9 +1,5 @@
 """Reading calls out of model text: tolerant of form, and whatever the text is, an outcome.
 
-What belongs here: the forms in which models write calls (bare JSON, lists, `<tool_call>` blocks,
-Llama's `parameters`, code fences, OpenAI's `tool_calls`), and what it is when there is none.
-What does not: whether a call is right (`score.py`).
-
 A call that stands inside a thought is no call: thought is taken out first, and a thought that was
 never closed is a thought to the end.
 """

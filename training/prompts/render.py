@@ -1,9 +1,4 @@
-"""A training row as text: the tools, the request, and the answer that the model must write.
-
-What belongs here: the messages, the tools as functions, fitting a prompt into a length. What does
-not: which tools are shown (`offers.py`), what templates do (`templates.py`), reading an answer back
-(`evaluation/answers.py`), loss masks (`batches.py`).
-"""
+"""A training row as text: the tools, the request, and the answer that the model must write."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence

@@ -1,9 +1,6 @@
 """A tokenizer's own chat template: what is asked, what the model must write after it, and what a
 template must be able to do.
 
-What belongs here: applying templates, and what real ones do that is in the way. What does not: what
-the messages say (`render.py`).
-
 (prompt, completion) meet exactly where a model starts to write: the prompt is what it is asked
 with, so that loss on the completion is loss on the answer alone. Thinking is switched off, since a
 call is what is taught: where a template opens a thought in the prompt all the same, the completion

@@ -1,8 +1,4 @@
-"""Which tools share words with a tool or a request: an index over the texts of a pool.
-
-What belongs here: words, their weights, the ranking. What does not: what is done with the nearest
-(`offers.py`).
-"""
+"""Which tools share words with a tool or a request: an index over the texts of a pool."""
 
 import math
 import re

@@ -4,9 +4,6 @@
     champions/HISTORY.jsonl    every candidate and change: {at, role, kind, model, was, why,
                                attempt, champion}
 
-What belongs here: the pointer of a role, considering a candidate, who serves when a model is gone.
-What does not: the gates (`gate.py`), releases (`release.py`), measuring (`evaluate.py`).
-
 Every role starts with a model that needs no training (`base` for the retriever, BM25 with slot
 copying for the caller). A candidate replaces the champion only if it passed every gate.
 """

@@ -1,10 +1,8 @@
 """What people decided about releases: rolled back, and lifted again.
 
-    releases/DECISIONS.jsonl   {decision: "rollback", id, at, from, to, releases,
-                                models {role: [name]}}
-                               {decision: "undo", id, at, of}
-
-What belongs here: which decisions stand. What does not: carrying them out (`rollback.py`).
+releases/DECISIONS.jsonl   {decision: "rollback", id, at, from, to, releases,
+                            models {role: [name]}}
+                           {decision: "undo", id, at, of}
 """
 
 import time

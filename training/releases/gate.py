@@ -1,8 +1,5 @@
 """The gates: what a candidate must show before it may serve a role.
 
-What belongs here: pure rules over a summary of an evaluation, and the gates as data and Markdown.
-What does not: measuring (`evaluate.py`, `evaluation/`), moving a pointer (`champion.py`).
-
     same_items    both models answered the same items of one training set
     enough_tools  at least MIN_TOOLS tools, since the interval is drawn over tools
     gain          the whole 95% interval of the paired gain on unseen servers lies above zero

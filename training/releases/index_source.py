@@ -1,10 +1,4 @@
-"""What the night knows of every served tool, as the source of an index.
-
-What belongs here: joining published tables: clear contracts, what is said of their servers, the
-requests that were accepted for them, how they are launched. What does not: what an index makes of
-it (`index.py`), which models serve (`training/releases/`). Only doors import this: it reads
-tables, and serving itself installs without them.
-"""
+"""What the night knows of every served tool, as the source of an index."""
 
 import json
 from collections import defaultdict
@@ -29,7 +23,7 @@ Row = Mapping[str, Any]
 def published_source(warehouse: Warehouse) -> tuple[Source, list[str]]:
     """The source of the index that serves tonight's tables, and the contract digests that are held
     out of it."""
-    tables = warehouse.storage.tables
+    tables = warehouse.tables
     wall = firewall(warehouse)
     clear, held = wall.part(tables.read(SNAPSHOTS).to_dicts())
     bought = wall.aliases.as_bought(

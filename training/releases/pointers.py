@@ -4,9 +4,6 @@
     releases/HEAD.json     HISTORY.jsonl     the release that is made; every one that was
     releases/MOVING.json                     a move of several pointers that is under way
 
-What belongs here: reading and writing those files so that a kill or a full disk leaves them whole.
-What does not: what they mean (`champion.py`, `release.py`, `rollback.py`).
-
 A file system moves one file at a time. A move of several is therefore written down first: from the
 moment MOVING.json is there, readers here see all of it, and the next writer finishes it.
 """

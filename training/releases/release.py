@@ -7,9 +7,6 @@
     releases/SERVED.jsonl       {release, version, at, by}: every index version that was served
     router/HEAD.json            {version, release, at}: what is served; all that serving follows
 
-What belongs here: naming a set, serving its index, whether a release could be served. What does
-not: going back (`rollback.py`), building an index (`serving/index/release_index.py`).
-
 Serving reads router/HEAD.json alone, and each version folder names its release, encoder and
 adapter: between the steps release -> router_index -> serve the release before is served, whole.
 """

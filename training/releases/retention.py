@@ -1,8 +1,5 @@
 """How many past releases stay on disk, so that going back to one is possible.
 
-What belongs here: which index versions, encoders and models may go, and removing them. What does
-not: releases themselves: their few lines of JSON stay for ever.
-
 Kept are the last `keep` releases that were served, each with the index version it served last. What
 is served, what HEAD names, every champion and what the caller protects never goes, nor does
 anything that no release or candidate of ours names.

@@ -1,8 +1,5 @@
 """Going back to a release that was served before, and lifting that decision again.
 
-What belongs here: which release is meant, what is checked before anything moves, and the one move
-of champions, release and router. What does not: how pointers move (`pointers.py`).
-
 A model that was rolled back is not crowned again, and its release not made again, until the
 decision is lifted. What is learnt or crawled later has another name and is considered as ever.
 """

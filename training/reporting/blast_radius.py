@@ -1,9 +1,5 @@
 """Blast radius: everything that was made of a tool's contract, and so moves when it changes.
 
-What belongs here: naming one tool, and following it through pairs, vectors, training sets and
-models. Pure functions over rows.
-What does not: reading the stores (`orchestration/cli/models/blast_radius.py`), changing any of it.
-
 A pair depends on a contract when it is about it, calls it, or when a prompt showed it as a rival.
 A model depends on it through the training set it learnt from, in any version that was ever kept.
 """
@@ -15,8 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Any
 
-from assets.contracts.scan.finding import escaped
 from assets.synthesis.common.tables import goldens
+from warehouse.sanitize.terminal import escape_text
 
 Row = Mapping[str, Any]
 Seen = tuple[str, str, str]  # server, tool, contract digest
@@ -75,7 +71,7 @@ def find_tool(
     changed. Raises UnknownTool or AmbiguousTool, with names that are near.
     """
     listed = list(seen)
-    told = escaped(asked[:_LONGEST])
+    told = escape_text(asked[:_LONGEST])
     if any(digest == asked for _, _, digest in listed):
         return Target(frozenset(names(asked)))
     by_key: dict[str, set[Seen]] = defaultdict(set)
@@ -86,11 +82,11 @@ def find_tool(
     keys = {asked} if asked in by_key else by_tool.get(asked, set())
     owners = {(server, tool) for key in keys for server, tool, _ in by_key[key]}
     if len(owners) > 1:
-        some = ", ".join(escaped(f"{server}/{tool}") for server, tool in sorted(owners)[:_NEAR])
+        some = ", ".join(escape_text(f"{server}/{tool}") for server, tool in sorted(owners)[:_NEAR])
         raise AmbiguousTool(f"{told} is a tool of {len(owners)} servers: say which, e.g. {some}")
     if not owners:
         near = difflib.get_close_matches(asked, [*by_key, *by_tool], n=_NEAR, cutoff=0.6)
-        hint = f"; near: {', '.join(map(escaped, near))}" if near else ""
+        hint = f"; near: {', '.join(map(escape_text, near))}" if near else ""
         raise UnknownTool(
             f"{told or 'an empty name'} was never published: expected server_id/tool, a tool's"
             f" name, or a contract digest (c1:…){hint}"

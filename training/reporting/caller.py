@@ -1,6 +1,5 @@
-"""What a report says of the caller: every cell of its evaluation, and what it costs and gets wrong.
-
-What belongs here: Markdown from `call_summary`. What does not: measuring (`evaluation/`).
+"""What a report says of the caller: every cell of its evaluation, and what it costs and gets
+wrong.
 """
 
 from collections.abc import Mapping

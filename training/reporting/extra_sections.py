@@ -1,7 +1,5 @@
-"""What a report says beyond a night's models: outside sets, the agent, ablations, what was not run.
-
-What belongs here: Markdown from kept evaluations, and a list of what was not run. What does not:
-those evaluations (`evaluation/`, `ablations/`).
+"""What a report says beyond a night's models: outside sets, the agent, ablations, what was not
+run.
 """
 
 import re

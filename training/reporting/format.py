@@ -1,8 +1,4 @@
-"""Words of a report: figures with their intervals, names, tables.
-
-What belongs here: how a figure is written, everywhere the same. What does not: which figures there
-are (`set.py`, `models.py`, `caller.py`, `more.py`).
-"""
+"""Words of a report: figures with their intervals, names, tables."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -1,8 +1,4 @@
-"""What a report shows beyond a night's two models, gathered from the stores.
-
-What belongs here: reading kept evaluations, the ablations' table, the champion's side of the
-caller's evaluation. What does not: measuring them, and words (`more.py`).
-"""
+"""What a report shows beyond a night's two models, gathered from the stores."""
 
 from typing import Any
 
@@ -31,7 +27,7 @@ def more_facts(warehouse: Warehouse, caller: Json | None = None) -> Json:
 def beside_champion(warehouse: Warehouse, candidate: str) -> Json | None:
     """The candidate beside the third model that the night asked: the champion it was to replace.
     None where the baseline was champion."""
-    rows = warehouse.storage.tables.read(CALLER_EVALUATION).to_dicts()
+    rows = warehouse.tables.read(CALLER_EVALUATION).to_dicts()
     others = sorted({row["model"] for row in rows} - {BASELINE, candidate})
     if not others:
         return None
@@ -46,5 +42,5 @@ def ablations(warehouse: Warehouse) -> str | None:
     from training.evaluation.ablations.run import ABLATIONS
     from training.evaluation.ablations.table import ablation_summary, ablation_table
 
-    rows = warehouse.storage.tables.read(ABLATIONS).to_dicts()
+    rows = warehouse.tables.read(ABLATIONS).to_dicts()
     return ablation_table(ablation_summary(rows)) if rows else None

@@ -1,8 +1,4 @@
-"""What a report says of a model: how it was trained; the retriever's figures; champions, gates.
-
-What belongs here: Markdown from cards, `recall_summary` and champions. What does not: the caller's
-figures (`caller.py`).
-"""
+"""What a report says of a model: how it was trained; the retriever's figures; champions, gates."""
 
 from collections.abc import Sequence
 from typing import Any

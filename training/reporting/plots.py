@@ -1,8 +1,4 @@
-"""The plots of a report: bars with intervals, drops as dots, losses.
-
-What belongs here: drawing what a summary holds, 6 x 3.4 inches, and nothing where nothing was
-measured. What does not: which figures there are.
-"""
+"""The plots of a report: bars with intervals, drops as dots, losses."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

@@ -1,10 +1,6 @@
 """The night's training report: what was measured, on how much, beside which baseline.
 
-    <home>/reports/<night>/report.md, *.png, figures.json
-
-What belongs here: the order of the parts, writing them. What does not: measuring, and any claim
-that a summary does not hold; the parts (`set.py`, `models.py`, `caller.py`, `more.py`) and plots
-(`plots.py`).
+<home>/reports/<night>/report.md, *.png, figures.json
 """
 
 import base64

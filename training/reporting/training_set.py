@@ -1,7 +1,4 @@
-"""What a report says of the training set: splits and tasks, leaks, lengths.
-
-What belongs here: Markdown from a manifest. What does not: making one (`training_set.py`).
-"""
+"""What a report says of the training set: splits and tasks, leaks, lengths."""
 
 from training.reporting.format import Json, counted, split_name, table
 

@@ -1,8 +1,5 @@
 """What a retriever learns from: rows with one call, their batches, and what is no negative.
 
-What belongs here: pure choices over rows. What does not: vectors and weights
-(`retriever_passes.py`).
-
 A batch is some tools with all their pairs. Its distinct tool texts (those tools and some of their
 hard negatives) are encoded once, and every pair is classified among all of them: a tool that is
 another pair's positive is a negative for free, and a text can never be its own negative. Against

@@ -1,8 +1,4 @@
-"""A retriever's training under way: its parts, its plan, and the checkpoints it goes on from.
-
-What belongs here: making model, plan and optimiser; keeping and taking up their state. What does
-not: the loop and what stops it (`retriever.py`), checkpoints as folders (`checkpoints.py`).
-"""
+"""A retriever's training under way: its parts, its plan, and the checkpoints it goes on from."""
 
 import hashlib
 import json

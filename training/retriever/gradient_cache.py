@@ -1,8 +1,5 @@
 """Vectors and gradients of a batch, at a third of the time and half of the memory of a plain pass.
 
-What belongs here: tokens to unit vectors, what is kept between steps, one backward pass. What does
-not: which texts (`retriever_batches.py`), weights and files (`retriever.py`).
-
     frozen layers   computed once for each text and kept: they say the same in every epoch
     trained layers  in chunks of texts of about one length, so that little is padded
     over the budget chunks are first computed without a graph; when the loss has told the gradient

@@ -1,8 +1,4 @@
-"""Hyper-parameters of the retriever, checked.
-
-What belongs here: the settings and what each may be. What does not: what is done with them
-(`retriever.py`), which base they fit (`assets/vectors/encoders/bases.py`).
-"""
+"""Hyper-parameters of the retriever, checked."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields

@@ -1,10 +1,6 @@
 """The retriever: a LoRA adapter of the embedder, taught to put an instruction near its tool.
 
-    rows -> teachable pairs -> twins by the base's vectors -> batches -> contrastive loss
-
-What belongs here: the training loop, the loss, what stops a training. What does not: which texts
-meet in a batch (`retriever_batches.py`), how vectors and gradients come (`retriever_passes.py`),
-going on after a kill (`retriever_course.py`), measuring the result (`evaluate.py`).
+rows -> teachable pairs -> twins by the base's vectors -> batches -> contrastive loss
 """
 
 import json

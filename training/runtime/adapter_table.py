@@ -1,7 +1,4 @@
-"""The adapters' table: which model was trained last for each role, on what, and how it went.
-
-What belongs here: the row and its audit. What does not: training (`retriever.py`, `caller.py`).
-"""
+"""The adapters' table: which model was trained last for each role, on what, and how it went."""
 
 import math
 from collections.abc import Mapping

@@ -1,9 +1,6 @@
 """Checkpoints of a training under way: each sealed by the SHA-256 of its files, two kept.
 
-    <home>/checkpoints/<model name>/step-00000050/sealed.json   {step, plan, files: {path: sha256}}
-
-What belongs here: writing whole or not at all, finding the newest that holds, room on the disk.
-What does not: what a checkpoint contains (the loops), finished models (`models.py`).
+<home>/checkpoints/<model name>/step-00000050/sealed.json   {step, plan, files: {path: sha256}}
 """
 
 import errno

@@ -1,8 +1,4 @@
-"""Where a training runs and what it cost: the device, its precision, its memory, and the meter.
-
-What belongs here: choosing cpu or cuda, autocast, peak memory, telling a lack of it. What does not:
-a training loop.
-"""
+"""Where a training runs and what it cost: the device, its precision, its memory, and the meter."""
 
 import contextlib
 import os

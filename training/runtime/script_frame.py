@@ -1,9 +1,5 @@
 """The frame of a training script: read the job, train, tell Dagster (or the terminal), exit.
 
-What belongs here: arguments, live loss lines, exit codes (0 done, 1 failed, 2 usage). What does
-not: training. `dagster_pipes` is the small protocol package without dagster; it is imported only
-when the process was started by Dagster Pipes.
-
 Of several processes (`accelerate launch`, torchrun) the first alone tells; the others say only why
 they failed.
 """
@@ -61,7 +57,7 @@ def run(role: str, train: Train, argv: list[str] | None = None) -> int:
     warnings.simplefilter("ignore", FutureWarning)
     arguments = sys.argv[1:] if argv is None else argv
     if len(arguments) != 1:
-        _stderr(f"usage: python -m training.{role}_script JOB.json")
+        _stderr(f"usage: python -m training.{role}.script JOB.json")
         return 2
     with _channel() as (write, send):
         try:

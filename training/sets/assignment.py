@@ -1,8 +1,4 @@
-"""Where every contract of a night stands: its split, whether it leaks, and the pool of prompts.
-
-What belongs here: the side of contracts. What does not: the side of pairs (`pairs.py`), the
-hashes (`split.py`).
-"""
+"""Where every contract of a night stands: its split, whether it leaks, and the pool of prompts."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping

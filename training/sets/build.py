@@ -1,8 +1,4 @@
-"""A night's training set out of the tables: what is read, what is kept beside the published rows.
-
-What belongs here: tables and firewall to a set, its audit, manifest and pool. What does not: the
-door (`defs.py`), how a set is made of rows (`training_set.py`).
-"""
+"""A night's training set out of the tables: what is read, what is kept beside the published rows."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -72,7 +68,7 @@ def make_set(
 ) -> Night:
     """The set of tonight's tables, audited. `choose`: which pairs, of all and of all judgements."""
     policy = policy or SetPolicy()
-    tables, store = warehouse.storage.tables, LanceStore(warehouse.home / "lance")
+    tables, store = warehouse.tables, LanceStore(warehouse.home / "lance")
     tools = remembered(lambda texts: embed_texts(texts, embedder, store))
     asked = remembered(lambda texts: embed_texts(texts, embedder, store, table=INSTRUCTIONS))
     chosen = choose(tables.read(PAIRS).to_dicts(), tables.read(JUDGEMENTS).to_dicts())

@@ -2,10 +2,6 @@
 
     training_sets/<name>.pool.json   contract digest -> {server_id, tool, contract, split, twins}
 
-What belongs here: the pool on disk, drawing candidates. What does not: the pool's making
-(`training_set.py`), writing the tools into a prompt (`render.py`), nearness of words
-(`offers_near.py`).
-
 An offer is a function of the row, the pool and the seed alone: the same on every machine and night.
 A twin of a right tool (the same text, or marked as a twin) is never offered beside it, nor in an
 item from which the right tool was taken away: a call to it would be right.

@@ -1,7 +1,4 @@
-"""Requests that stand on both sides of a boundary: found, and the train copy left out.
-
-What belongs here: near-duplicate requests. What does not: copies of tools (`places.py`).
-"""
+"""Requests that stand on both sides of a boundary: found, and the train copy left out."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence

@@ -1,8 +1,4 @@
-"""Texts that are nearly one: by their words, or by vectors of the base embedder.
-
-What belongs here: normal form, blocks of cosines. What does not: what follows (`leaks.py`,
-`negatives.py`).
-"""
+"""Texts that are nearly one: by their words, or by vectors of the base embedder."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence

@@ -1,9 +1,4 @@
-"""Hard negatives and twins of the tools that a set has pairs of.
-
-What belongs here: which contracts a row is trained or tested against, the worst confused first.
-What does not: the confusables audit (`assets/vectors/confusables/table.py`), drawing candidates
-(`offers.py`).
-"""
+"""Hard negatives and twins of the tools that a set has pairs of."""
 
 import json
 from collections import defaultdict

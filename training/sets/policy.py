@@ -1,8 +1,4 @@
-"""How a training set is made: the numbers of its splits, leaks and negatives.
-
-What belongs here: the settings, checked. What does not: what is done with them (`split.py`,
-`training_set.py`, `leaks.py`).
-"""
+"""How a training set is made: the numbers of its splits, leaks and negatives."""
 
 from dataclasses import asdict, dataclass
 from datetime import date

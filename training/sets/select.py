@@ -1,8 +1,4 @@
-"""Which accepted pairs are in a training set, and on which side of it.
-
-What belongs here: reading a pair's calls, its split, every reason to leave it out but leaks of
-requests. What does not: requests that repeat each other (`leaks.py`).
-"""
+"""Which accepted pairs are in a training set, and on which side of it."""
 
 import json
 from collections import Counter, defaultdict

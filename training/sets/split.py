@@ -1,8 +1,5 @@
 """Which rows are learnt from and which are only ever tested on, by frozen hashes.
 
-What belongs here: the splits and the hashes. What does not: rows (`training_set.py`), leaks between
-the splits (`sets/leaks.py`).
-
     train server + train tool + most pairs      train
     train server + train tool + other pairs     seen_tool       held-out requests of trained tools
     train server + other tool                   unseen_tool     held-out tools of trained servers

@@ -1,10 +1,7 @@
 """The training set: accepted pairs, each in its split, with hard negatives and the pool of tools.
 
-What belongs here: the table, and the order in which a set is made. What does not: the steps
-and the audit (`sets/`), rendering for a model (`render.py`), deciding when to train (`retrain.py`).
-
-    contracts -> places (split, leaks of tools) -> pairs at their places -> without leaks of
-    requests -> rows with negatives, and the pool that prompts are drawn from
+contracts -> places (split, leaks of tools) -> pairs at their places -> without leaks of
+requests -> rows with negatives, and the pool that prompts are drawn from
 """
 
 import json

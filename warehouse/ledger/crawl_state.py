@@ -1,9 +1,4 @@
-"""Memo: what a crawler remembers between nights, so that it asks for less (SQLite, WAL).
-
-What belongs here: small values that are overwritten: validators of pages (ETag), checkpoints, hit
-rates. What does not: evidence of any kind; that is the ledger's. A lost memo costs requests, never
-data: everything is asked for again.
-"""
+"""Memo: what a crawler remembers between nights, so that it asks for less (SQLite, WAL)."""
 
 import json
 import sqlite3

@@ -1,10 +1,7 @@
 """The ledger's files: which lie beside each other, who has them open, what their errors mean.
 
-    ledger.db  the database      ledger.journal  one line for all that must outlive it
-    ledger.lock  held in share by everyone who has the ledger open, alone by who rebuilds it
-
-What belongs here: the names, the lock, the one error, reading a database's rows for the journal.
-What does not: effects (`ledger.py`), checking and rebuilding (`mending.py`).
+ledger.db  the database      ledger.journal  one line for all that must outlive it
+ledger.lock  held in share by everyone who has the ledger open, alone by who rebuilds it
 """
 
 import fcntl

@@ -1,8 +1,5 @@
 """The ledger's journal: one JSON line for everything that must outlive the database.
 
-What belongs here: writing and reading the lines, and the rows they stand for.
-What does not: the ledger itself (`ledger.py`), checking and rebuilding it (`mending.py`).
-
 Journaled: every finished effect, the start and end of attempts that hold a budget, forgotten keys,
 budgets, nights. Left out: attempts that cost nothing and came to nothing. Every line begins with
 its line break, so that one that a full disk tore spoils no other.

@@ -1,9 +1,5 @@
 """The ledger of effects (SQLite, WAL): started before sent, read instead of redone, paid once.
 
-What belongs here: the life of one effect (started, done, failed, unknown), budgets reserved before
-they are spent, and the nights that key effects on the moving world.
-What does not: what an effect does (`llm.py`, `assets/*`), and tables of results.
-
 An effect is named by a digest of everything that can change its result. Nobody pays twice for a
 received answer: its blob is written first, then a line of the journal, then `done`. A killed
 process leaves `started` attempts; whoever comes next lists them as `unknown` and does them again.

@@ -1,8 +1,4 @@
-"""Looking at a ledger, and making it anew: what was ever paid is kept.
-
-What belongs here: comparing database, journal and blobs; the union of what they hold.
-What does not: the ledger at work (`ledger.py`), its files (`ledger_file.py`).
-"""
+"""Looking at a ledger, and making it anew: what was ever paid is kept."""
 
 import sqlite3
 import time

@@ -1,10 +1,6 @@
 """One turn of a conversation with tools, through the ledger: asked once, paid once.
 
-    messages + tools -> key -> look up in the ledger -> send -> text and calls as they were written
-
-What belongs here: an assistant's turn with OpenAI's `tools`, its key, its price, its receipt.
-What does not: questions that are answered by one JSON object (`llm.py`), the wire
-(`endpoint.py`), when a request may leave (`sending.py`), what the calls mean.
+messages + tools -> key -> look up in the ledger -> send -> text and calls as they were written
 """
 
 import json

@@ -1,11 +1,6 @@
 """The one client through which every language-model request goes.
 
-    prepare (request, key) -> look up in the ledger -> send (paid once) -> tolerant parse -> value
-
-What belongs here: the order of these steps, asking again (larger limit when truncated, once more
-when the shape is wrong), the receipt of each reply.
-What does not: prompts and rubrics (`assets/synthesis`), keys and prices (`questions.py`), when a
-request may leave (`sending.py`), the wire (`endpoint.py`), reading text (`answers.py`).
+prepare (request, key) -> look up in the ledger -> send (paid once) -> tolerant parse -> value
 """
 
 import json

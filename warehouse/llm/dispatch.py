@@ -1,9 +1,6 @@
 """How requests leave: within slots and rates, tried again when that may help, stopped in time.
 
-    slot of the role -> bucket of endpoint and model -> one try -> wait and again, or give up
-
-What belongs here: when a request may go, how often it is tried, and when a role stops asking.
-What does not: one try (`endpoint.py`), its key, its budget and its place in the ledger (`llm.py`).
+slot of the role -> bucket of endpoint and model -> one try -> wait and again, or give up
 """
 
 import asyncio

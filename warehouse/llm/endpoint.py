@@ -1,16 +1,9 @@
-"""Any OpenAI-compatible endpoint, through the `openai` SDK.
-
-What belongs here: the wire, one try at a time: time-outs, `Retry-After`, structured output where
-it is offered, and the differences between endpoints that claim to be compatible.
-What does not: trying again (`sending.py`), keys, budgets and parsing (`llm.py`, `answers.py`).
-"""
+"""Any OpenAI-compatible endpoint, through the `openai` SDK."""
 
 import asyncio
 import json
-import time
 from collections import defaultdict
 from collections.abc import Callable
-from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -18,13 +11,13 @@ from weakref import WeakKeyDictionary
 from pydantic import BaseModel
 
 from warehouse.llm.roles import Completion, LLMError, Request, Role, Unanswered
+from warehouse.network.retry_after import parse_retry_after
 
 T = TypeVar("T")
 
 BACKOFF_S = 0.5
 # Parameters a compatible endpoint may reject by name; each is dropped (or renamed) once.
 _OPTIONAL = ("response_format", "max_completion_tokens", "max_tokens", "seed", "temperature")
-_LONGEST_TOLD_S = 30 * 86400.0  # a Retry-After beyond this is noise, and no date can be made of it
 
 
 class Endpoint:
@@ -199,12 +192,4 @@ def _maybe_paid(error: Exception) -> bool:
 def _told(error: Exception) -> float:
     """Seconds that a `Retry-After` asks to wait (a number or a date); 0 when it says nothing."""
     headers = getattr(getattr(error, "response", None), "headers", None) or {}
-    text = headers.get("retry-after", "")
-    try:
-        told = float(text)
-    except ValueError:
-        try:
-            told = parsedate_to_datetime(text).timestamp() - time.time()
-        except (ValueError, TypeError):
-            return 0.0
-    return min(told, _LONGEST_TOLD_S) if told > 0 else 0.0
+    return parse_retry_after(headers.get("retry-after", "")) or 0.0

@@ -1,8 +1,5 @@
 """How much may be sent to an endpoint, and how much of it at once.
 
-What belongs here: buckets (requests and tokens a minute) and slots (requests under way).
-What does not: what is sent (`endpoint.py`), and trying again (`sending.py`).
-
 `aiolimiter` was looked at (1.3.0): its bucket cannot take back tokens that were reserved and not
 used, refuses a request larger than its capacity, and is bound to one event loop.
 """

@@ -1,7 +1,4 @@
-"""What a model says aloud to itself, apart from what it says.
-
-What belongs here: taking thought out of a text. What does not: reading the rest.
-"""
+"""What a model says aloud to itself, apart from what it says."""
 
 _OPENED, _CLOSED = "<think>", "</think>"
 

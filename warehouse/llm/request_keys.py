@@ -1,8 +1,4 @@
-"""A question before it is sent: its name in the ledger, and the most it may use.
-
-What belongs here: the key of a request, prices and upper bounds; pure functions.
-What does not: looking up and sending (`llm.py`), when it may leave (`sending.py`).
-"""
+"""A question before it is sent: its name in the ledger, and the most it may use."""
 
 import json
 from dataclasses import dataclass

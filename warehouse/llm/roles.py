@@ -1,8 +1,4 @@
-"""What is asked of a language model, by whom, and what comes back: plain data.
-
-What belongs here: roles, requests, completions, replies, the provider's interface, its errors.
-What does not: asking (`llm.py`), trying again (`sending.py`), the wire (`endpoint.py`).
-"""
+"""What is asked of a language model, by whom, and what comes back: plain data."""
 
 import random
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,4 @@
-"""Reading a model's text as a value: tolerant of form, strict about content.
-
-What belongs here: fences, prose around the JSON, repairable JSON, validation by the model class.
-What does not: asking again (`llm.py`), or any judgement of what the value says.
-"""
+"""Reading a model's text as a value: tolerant of form, strict about content."""
 
 import json
 import re

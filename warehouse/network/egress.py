@@ -1,9 +1,4 @@
-"""Guard: connections that are refused before a packet is sent.
-
-What belongs here: resolving a name once, judging every address it has, and connecting to the one
-that was judged (a second look-up could answer otherwise: DNS rebinding).
-What does not: which hosts a marketplace may name (`http.py`).
-"""
+"""Guard: connections that are refused before a packet is sent."""
 
 import asyncio
 import ipaddress

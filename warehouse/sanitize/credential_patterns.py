@@ -1,8 +1,5 @@
 """Credentials: secrets that show by their own form, whatever name stands beside them.
 
-What belongs here: the prefixes and shapes that providers give to their keys, and where they end.
-What does not: values that are secret because of their name (`secret_names.py`, `redact.py`).
-
 Every pattern is linear: runs are possessive or bounded. The prefixes are looked for only in runs of
 16 characters and more, which are some 5% of a page.
 """

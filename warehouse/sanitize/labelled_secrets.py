@@ -1,10 +1,5 @@
 """Named: secrets that a text shows by the name beside them.
 
-What belongs here: finding names and their values in every way that a page writes them: JSON, JSON
-in a string, HTML, percent-encoding, a command line, a header, YAML, shell.
-What does not: which names carry a secret (`secret_names.py`), secrets with a form of their own
-(`credentials.py`), JSON that is already parsed (`redact.py`).
-
 What is found never crosses a quote, so that JSON stays JSON.
 """
 

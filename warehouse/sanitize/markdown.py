@@ -1,8 +1,5 @@
 """Shown: strangers' text inside our own pages, as text and nothing else.
 
-What belongs here: Markdown that holds what a server sent. What does not: escaping for terminals and
-logs (`scan/finding.py: escaped`, which every text passes first).
-
 Each ASCII sign that is no letter, digit or blank becomes a numeric entity: no tag, link, image or
 table cell can be written with what is left. The UI makes links of bare addresses after it has read
 the entities, so an invisible joiner stands before the signs that make an address.
@@ -10,7 +7,7 @@ the entities, so an invisible joiner stands before the signs that make an addres
 
 from collections.abc import Iterable, Sequence
 
-from assets.contracts.scan.finding import escaped
+from warehouse.sanitize.terminal import escape_text
 
 _CELL = 160
 _JOINER = "&#8288;"
@@ -19,7 +16,7 @@ _ADDRESS = frozenset("/@.")
 
 def cell(text: str, cap: int = _CELL) -> str:
     """One table cell."""
-    return "".join(map(_sign, escaped(text)[:cap]))
+    return "".join(map(_sign, escape_text(text)[:cap]))
 
 
 def _sign(char: str) -> str:

@@ -1,8 +1,4 @@
-"""Places: what a text leaves to its user to fill in, and paths of somebody's own machine.
-
-What belongs here: the patterns of both, and the place that stands where a secret stood.
-What does not: the words of a command line (`words.py`).
-"""
+"""Places: what a text leaves to its user to fill in, and paths of somebody's own machine."""
 
 import re
 

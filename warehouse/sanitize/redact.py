@@ -1,10 +1,5 @@
 """Redact: takes secrets out of text and JSON before anything is returned or stored.
 
-What belongs here: the cut, and the walk over JSON.
-What does not: finding a secret by its name (`named.py`) or by its form (`credentials.py`), which
-names carry one (`secret_names.py`), which variables a server needs (`command.py` keeps a secret's
-*name*).
-
 `redact` is idempotent and leaves JSON text parseable: the mark holds no quote and no backslash, and
 what it replaces never crosses a quote. Names stay, places to fill in (`<KEY>`, `${KEY}`) stay.
 Linear time: repeats are bounded or possessive, and a value that was taken is not looked at again.

@@ -1,10 +1,4 @@
-"""Taking secrets out of what strangers say.
-
-Belongs here: finding a known secret in any text or JSON value, in the forms that servers echo it
-(URL-encoded, JSON-escaped, as HTML, base64, hex, and mixtures of the first three).
-Does not belong here: where secrets come from (`secrets.py`), and secrets that nobody told us
-(`marketplaces/redact.py`).
-"""
+"""Taking secrets out of what strangers say."""
 
 import base64
 import binascii

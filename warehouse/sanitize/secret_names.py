@@ -1,9 +1,4 @@
-"""Secret names: which names carry a secret, and which values are no secret whatever the name.
-
-What belongs here: judging one name and one value.
-What does not: finding them in a text (`redact.py`) and secrets that show by their own form
-(`credentials.py`).
-"""
+"""Secret names: which names carry a secret, and which values are no secret whatever the name."""
 
 import re
 from functools import lru_cache

@@ -1,8 +1,4 @@
-"""Blobs: bytes named by their SHA-256, zstd-compressed, written once.
-
-What belongs here: pages, contracts, model requests and answers, anything read by its name.
-What does not: tables (`tables.py`) and directories such as installed packages or models.
-"""
+"""Blobs: bytes named by their SHA-256, zstd-compressed, written once."""
 
 import json
 from pathlib import Path

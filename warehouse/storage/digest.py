@@ -1,19 +1,16 @@
-"""Names by content: RFC 8785 canonical JSON and its SHA-256.
-
-What belongs here: the one canonical form and the one hash of the project.
-What does not: what a tool's *contract* is (`assets/contracts/canonical.py` decides which fields
-count and puts its own prefix before the digest).
-"""
+"""Names by content: RFC 8785 canonical JSON and its SHA-256."""
 
 import hashlib
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import rfc8785
 
 # RFC 8785 serialises numbers as IEEE 754 doubles: beyond this an integer would change silently.
 _MAX_SAFE_INTEGER = 2**53 - 1
+_SOURCES = (".py", ".json", ".md")
 
 
 def canonical_json(obj: Any) -> bytes:
@@ -38,6 +35,22 @@ def digest(obj: Any) -> str:
 def sha256(data: bytes) -> str:
     """SHA-256 of raw bytes, 64 lower-case hex digits."""
     return hashlib.sha256(data).hexdigest()
+
+
+def digest_sources(root: Path, *names: str) -> str:
+    """Digest of source files under `root`, 12 hex digits; a folder counts with all that is in it.
+
+    It stands in keys of what code made, so that no changed rule passes for the old one because
+    somebody forgot to raise a number.
+    """
+    paths = [root / name for name in names]
+    files = [
+        file
+        for path in paths
+        for file in (sorted(path.rglob("*")) if path.is_dir() else [path])
+        if file.suffix in _SOURCES
+    ]
+    return digest([[str(f.relative_to(root)), sha256(f.read_bytes())] for f in files])[:12]
 
 
 def _first_offender(obj: Any) -> tuple[str, str]:

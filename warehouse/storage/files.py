@@ -1,7 +1,4 @@
-"""Files that are whole or absent: write beside, fsync, rename; and a lock between processes.
-
-What belongs here: the few file operations every store needs. What does not: names and formats.
-"""
+"""Files that are whole or absent: write beside, fsync, rename; and a lock between processes."""
 
 import fcntl
 import os

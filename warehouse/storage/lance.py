@@ -1,9 +1,5 @@
 """The vector store: LanceDB tables of embedded texts, keyed by content, shared by all partitions.
 
-What belongs here: creating a table with a declared key, inserting what is missing, the uniqueness
-check, indexes, tags, reading vectors back, and a hybrid look-up. What does not: which texts are
-embedded, by which model, and which marketplace holds what (`assets/vectors/index.py`).
-
 Measured here on LanceDB 0.40: six concurrent `merge_insert`s of the same keys left every row six
 times with no error. So the key is declared, writers hold a file lock, and each write is checked.
 """

@@ -4,9 +4,6 @@
                                     <digest>.volatile.parquet   figures that do not make a version
                                     HEAD.json                   {digest, rows, run_id, audit, at}
                                     HEADS.jsonl                 every publication, for as-of
-
-What belongs here: naming, staging, promoting and reading versions, and the plan of what changed.
-What does not: audits (`audit.py`) and Dagster (`publish.py`).
 """
 
 import io

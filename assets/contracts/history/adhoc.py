@@ -1,8 +1,4 @@
-"""`toolmill contract diff`: two saved `tools/list` results in, what changed out.
-
-Belongs here: reading the files a person hands in. Does not belong here: what a change means
-(`diff.py`).
-"""
+"""`toolmill contract diff`: two saved `tools/list` results in, what changed out."""
 
 import json
 from dataclasses import dataclass

@@ -1,9 +1,5 @@
 """The names a contract had before: old digest -> new digest, when the canonical form changes.
 
-Belongs here: renaming every stored contract to the form of today, the table that remembers it, and
-looking things up by any of a contract's names. Plain Python over tables.
-Does not belong here: the form itself (`canonical.py`), and when an upgrade happens (the doors).
-
 Pairs, judgements, vectors and effects stay under the names they were bought under, and are never
 rewritten. Instead a stage that pays is given tonight's contracts as they were bought (`as_bought`:
 old digest and old text), so that every key comes out as it did and nothing is due; whoever joins

@@ -1,8 +1,4 @@
-"""History: every contract a server was ever seen with, and what changed between them.
-
-Belongs here: reading published snapshots and changes of one server. Read-only.
-Does not belong here: what a change means (`diff.py`).
-"""
+"""History: every contract a server was ever seen with, and what changed between them."""
 
 import json
 from typing import Any
@@ -10,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from assets.contracts.history.aliases import read_aliases
-from assets.contracts.scan.finding import escaped
+from warehouse.sanitize.terminal import escape_text
 from assets.contracts.history.snapshot import CHANGES, SNAPSHOTS
 from warehouse.storage.tables import Tables
 
@@ -36,7 +32,7 @@ def history(tables: Tables, server_id: str) -> dict[str, Any]:
         tools.setdefault(tool, []).append(contract)
     return {
         "server_id": server_id,
-        "tools": [{"tool": escaped(tool), "contracts": tools[tool]} for tool in sorted(tools)],
+        "tools": [{"tool": escape_text(tool), "contracts": tools[tool]} for tool in sorted(tools)],
         "changes": _changes(tables, server_id),
     }
 
@@ -69,10 +65,10 @@ def _changes(tables: Tables, server_id: str) -> list[dict[str, Any]]:
     return [
         {
             "night": row["night"],
-            "tool": escaped(row["tool"]),
+            "tool": escape_text(row["tool"]),
             "class": row["cls"],
-            "fields": [escaped(field) for field in json.loads(row["fields"])],
-            "renamed_from": escaped(row["renamed_from"]) if row["renamed_from"] else None,
+            "fields": [escape_text(field) for field in json.loads(row["fields"])],
+            "renamed_from": escape_text(row["renamed_from"]) if row["renamed_from"] else None,
             "why": row["why"],
         }
         for row in rows.sort("night", "tool").to_dicts()

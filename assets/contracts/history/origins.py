@@ -1,8 +1,5 @@
 """Origins: what each tool of a server was when it was first seen, and before its last change.
 
-Belongs here: folding the publications of a marketplace's snapshots into one row per tool, a tool
-that was renamed included. Does not belong here: what a change means (`scan/change.py`).
-
 The fold goes on where the last one stopped, so a night reads the publications since then and not a
 year of them. A tool that vanishes keeps its row: one that leaves and comes back changed is the very
 thing to look for.

@@ -1,9 +1,4 @@
-"""Snapshots: every server's contracts as of tonight, with when each was first and last seen.
-
-Belongs here: turning deployments and last night's snapshot into tonight's rows, and the history of
-changes between two snapshots. Pure functions over rows and blobs.
-Does not belong here: launching servers (`assets/servers`), judging a change (`diff.py`).
-"""
+"""Snapshots: every server's contracts as of tonight, with when each was first and last seen."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +9,7 @@ import polars as pl
 
 from assets.contracts.canonical import DIGEST_PREFIX, ContractError, contract
 from assets.contracts.history.tool_diff import diff
-from assets.contracts.scan.finding import escaped
+from warehouse.sanitize.terminal import escape_text
 from assets.contracts.validate import schema_problem
 from warehouse.storage.blobs import Blobs
 from warehouse.storage.digest import canonical_json, sha256
@@ -116,8 +111,8 @@ def malformed(deployments: Iterable[Mapping[str, Any]], blobs: Blobs) -> list[Ro
             rows.append(
                 {
                     "server_id": deployment["server_id"],
-                    "tool": escaped(name[:_SHOWN]),
-                    "problem": escaped(problem[:_SHOWN]),
+                    "tool": escape_text(name[:_SHOWN]),
+                    "problem": escape_text(problem[:_SHOWN]),
                 }
             )
     return rows
@@ -188,7 +183,7 @@ def _server_changes(
             "cls": change.cls,
             "fields": canonical_json(list(change.fields)).decode(),
             "renamed_from": change.renamed_from,
-            "why": escaped(change.why[:_WHY]),
+            "why": escape_text(change.why[:_WHY]),
         }
         for change in found
     ]

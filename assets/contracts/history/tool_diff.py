@@ -1,10 +1,4 @@
-"""What changed between two lists of tools, and how much it matters to a caller.
-
-Belongs here: pairing tools across the two lists, and the class of each change with its fields.
-Pure functions.
-Does not belong here: walking schemas (`schema_diff.py`), recognising renames (`renames.py`) and
-what turned alarming (`scan/change.py`).
-"""
+"""What changed between two lists of tools, and how much it matters to a caller."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping

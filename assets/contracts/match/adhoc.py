@@ -1,8 +1,4 @@
-"""`toolmill match`: files in, verdicts out.
-
-Belongs here: which comparison the files ask for, and finding each call's schema. Does not belong
-here: reading them (`match_files.py`, `bfcl_data.py`), and comparing (`match.py`, `bfcl.py`).
-"""
+"""`toolmill match`: files in, verdicts out."""
 
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,4 @@
-"""Which expected call goes with which called one, so that the most is right.
-
-Belongs here: the best assignment of a table of gains. Pure functions over numbers.
-Does not belong here: what a gain is (`match.py`).
-"""
+"""Which expected call goes with which called one, so that the most is right."""
 
 from collections.abc import Sequence
 from itertools import permutations

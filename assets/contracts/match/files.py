@@ -1,9 +1,4 @@
-"""The files of `toolmill match`: a schema, expected calls, called ones, rows of calls.
-
-Belongs here: reading them in every form they come in, and one clear error for anything else (the
-file, the line, what was found, what was expected, the mend).
-Does not belong here: comparing (`match.py`, `bfcl.py`), BFCL's folder (`bfcl_data.py`).
-"""
+"""The files of `toolmill match`: a schema, expected calls, called ones, rows of calls."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -1,9 +1,4 @@
-"""AST match: is a called tool call the expected one, read through the tool's schema?
-
-Belongs here: verdicts on one call and on calls made at once. Pure functions, for any JSON.
-Does not belong here: when two values are the same (`match_values.py`), BFCL's rules (`bfcl.py`),
-whether a call is valid (`validate.py`), and rates over many calls (`training/evaluation/metrics.py`).
-"""
+"""AST match: is a called tool call the expected one, read through the tool's schema?"""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

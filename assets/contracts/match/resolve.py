@@ -1,9 +1,4 @@
-"""Which parts of a schema speak about one value: alternatives, references, names, items.
-
-Belongs here: choosing, of everything a tool's schema says at one place, what holds for the value
-that stands there. The choice depends on that value alone, so that comparing stays symmetric.
-Does not belong here: whether a call is valid (`validate.py`), and comparing (`match_values.py`).
-"""
+"""Which parts of a schema speak about one value: alternatives, references, names, items."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,8 +1,4 @@
-"""What a match tells: one call's verdict, and that of several calls made at once.
-
-Belongs here: the verdicts, the order of the error kinds and the two F1s. Pure.
-Does not belong here: how two calls are compared (`match.py`, `bfcl.py`).
-"""
+"""What a match tells: one call's verdict, and that of several calls made at once."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,10 +1,4 @@
-"""One value's normal form, read through its schema: two values match where the forms are the same.
-
-Belongs here: what makes two values of a type the same (numbers by value, free text, instants,
-unordered arrays, defaults left out). Pure functions; a form depends on its own value alone, so a
-match is an equivalence, and unordered arrays are compared by counting, in any size.
-Does not belong here: which schema holds where (`match_schema.py`), verdicts (`match.py`).
-"""
+"""One value's normal form, read through its schema: two values match where the forms are the same."""
 
 import re
 from collections.abc import Mapping

@@ -1,9 +1,4 @@
-"""Behaviour: findings about a list of tools as a whole, which no text of one tool shows.
-
-Belongs here: tools that change with who asks or when, tools without a usable contract, names and
-members that two readers take for two things. Pure functions over what a launch left behind.
-Does not belong here: asking again (`assets/servers`), rules about texts (`scan/`).
-"""
+"""Behaviour: findings about a list of tools as a whole, which no text of one tool shows."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +6,8 @@ from typing import Any
 
 from assets.contracts.canonical import FIELDS
 from assets.contracts.history.snapshot import TWICE
-from assets.contracts.scan.finding import HIGH, LOW, MEDIUM, Finding, Rule, escaped, rule
+from assets.contracts.scan.finding import HIGH, LOW, MEDIUM, Finding, Rule, rule
+from warehouse.sanitize.terminal import escape_text
 
 DEPENDS = rule(
     "depends_on_asker", HIGH, "behaviour",
@@ -88,7 +84,8 @@ def _is_variant(key: Any) -> bool:
 
 
 def _finding(tool: str, by: Rule, field: str, what: str) -> Finding:
-    return Finding(escaped(tool[:200]), by.id, by.severity, field, (0, 0), escaped(what[:200]),
+    text = escape_text(what[:200])
+    return Finding(escape_text(tool[:200]), by.id, by.severity, field, (0, 0), text,
                    by.why)  # fmt: skip
 
 

@@ -1,10 +1,5 @@
 """Decisions: who released or held a tool, on which rule, when and why.
 
-What belongs here: the append-only record under the warehouse's home, and the one question that is
-asked before every prompt, embedding and training row: `is_clear`.
-What does not: finding anything (`assets/contracts/scan`), and asking the question, which each of
-those rooms does itself.
-
 A decision is about one contract, by its digest: a tool that changes is judged anew.
 """
 

@@ -1,8 +1,5 @@
 """Findings: what the scan says of every tool of one marketplace tonight.
 
-Belongs here: which tools must be scanned anew, what history and behaviour add, and the rows.
-Does not belong here: the rules (`scan/`), who is kept out (`decisions.py`, `clear.py`).
-
 A scan is kept under everything it can depend on: the contract, the edition of the rules, the names
 of other tools that its text mentions, the contracts it is compared with. So a night scans only what
 is new.

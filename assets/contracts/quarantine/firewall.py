@@ -1,9 +1,5 @@
 """Clear: which contracts may enter prompts, embeddings, training rows and the served index.
 
-Belongs here: the one question every door asks before it makes something of a contract, and all that
-the answer rests on: published findings, decisions of people, a scan of what nobody has scanned yet.
-Does not belong here: finding (`findings.py`), deciding (`decisions.py`).
-
 A contract that has no published scan (its night failed half-way) is scanned at the door: nothing
 passes because a table is behind.
 """
@@ -101,7 +97,7 @@ def firewall(warehouse: Warehouse) -> Firewall:
 
     Raises DecisionError when the record of decisions cannot be trusted.
     """
-    tables = warehouse.storage.tables
+    tables = warehouse.tables
     return Firewall(
         tables.read(FINDINGS).to_dicts(),
         tables.read(SCANS).select("server_id", "tool", "contract_digest").to_dicts(),

@@ -1,8 +1,4 @@
-"""Quarantine: which tools are held and why, and a person's decision about one of them.
-
-Belongs here: joining findings, decisions and snapshots for a reader, and checking a decision before
-it is kept. Does not belong here: what a decision means (`decisions.py`), asking it (`clear.py`).
-"""
+"""Quarantine: which tools are held and why, and a person's decision about one of them."""
 
 import json
 import time
@@ -22,7 +18,8 @@ from assets.contracts.quarantine.decisions import (
 )
 from assets.contracts.quarantine.findings import FINDINGS
 from assets.contracts.quarantine.firewall import contract_key, firewall
-from assets.contracts.scan.finding import HIGH, RULES, escaped
+from assets.contracts.scan.finding import HIGH, RULES
+from warehouse.sanitize.terminal import escape_text
 from warehouse.store import Warehouse
 
 Row = Mapping[str, Any]
@@ -39,12 +36,12 @@ class BadDecision(ValueError):
 def held_tools(warehouse: Warehouse) -> list[dict[str, Any]]:
     """One row for each reason that holds a tool: {server_id, tool, contract_digest, rule, severity,
     field, excerpt, why, since, by}. All texts are escaped; `by` is who held it by hand."""
-    rows = warehouse.storage.tables.read(SNAPSHOTS).unique(["server_id", "tool", "contract_digest"])
+    rows = warehouse.tables.read(SNAPSHOTS).unique(["server_id", "tool", "contract_digest"])
     wall = firewall(warehouse)
     held = {contract_key(row): row for row in wall.part(rows.to_dicts())[1]}
     last = {(wall.current(one.contract_digest), one.rule): one for one in decisions(warehouse.home)}
     out = {}
-    for found in warehouse.storage.tables.read(FINDINGS).to_dicts():
+    for found in warehouse.tables.read(FINDINGS).to_dicts():
         key = (found["server_id"], found["tool"], wall.current(found["contract_digest"]))
         said = last.get((key[2], found["rule"]))
         if found["severity"] == HIGH and key in held and not (said and said.verdict == RELEASED):
@@ -54,7 +51,7 @@ def held_tools(warehouse: Warehouse) -> list[dict[str, Any]]:
             if said.verdict == HELD:
                 by_hand = {"rule": said.rule, "why": said.why, "by": said.by, "since": said.at}
                 row = out.setdefault((*key, said.rule), _reason(key, by_hand))
-                row["by"] = escaped(said.by)
+                row["by"] = escape_text(said.by)
         if not any(name[:3] == key for name in out):
             scanned_here = {"rule": "not_scanned_yet", "why": "its night's findings are missing"}
             out[(*key, "not_scanned_yet")] = _reason(key, scanned_here)
@@ -70,9 +67,9 @@ def decide_by_hand(
     """
     if rule != ANY_RULE and rule not in {*RULES, *BEHAVIOUR}:
         raise BadDecision(f"no rule {rule[:60]!r}; {ANY_RULE!r} means the contract as a whole")
-    aliases = read_aliases(warehouse.storage.tables)
+    aliases = read_aliases(warehouse.tables)
     name = aliases.current(digest)
-    rows = warehouse.storage.tables.read(SNAPSHOTS).unique(["server_id", "tool"]).to_dicts()
+    rows = warehouse.tables.read(SNAPSHOTS).unique(["server_id", "tool"]).to_dicts()
     about = [row for row in rows if aliases.current(row["contract_digest"]) == name]
     if not about:
         raise UnknownContract(
@@ -81,7 +78,7 @@ def decide_by_hand(
         )
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     decide(warehouse.home, Decision(name, rule, verdict, by, at, why))
-    tools = [{"server_id": row["server_id"], "tool": escaped(row["tool"])} for row in about]
+    tools = [{"server_id": row["server_id"], "tool": escape_text(row["tool"])} for row in about]
     return {"contract_digest": name, "rule": rule, "verdict": verdict, "by": by, "at": at,
             "why": why, "tools": sorted(tools, key=lambda tool: json.dumps(tool))}  # fmt: skip
 
@@ -89,13 +86,13 @@ def decide_by_hand(
 def _reason(key: tuple[str, str, str], about: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "server_id": key[0],
-        "tool": escaped(key[1]),
+        "tool": escape_text(key[1]),
         "contract_digest": key[2],
         "rule": about["rule"],
         "severity": about.get("severity", HIGH),
         "field": about.get("field", ""),
         "excerpt": about.get("excerpt", ""),
-        "why": escaped(about["why"]),
+        "why": escape_text(about["why"]),
         "since": about.get("first_seen") or about.get("since") or "",
         "by": None,
     }

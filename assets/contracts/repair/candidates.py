@@ -1,9 +1,4 @@
-"""What may be changed at one place of a call that validation objects to, the surest change first.
-
-What belongs here: the candidates, each with the arguments it makes and what it is in words. Whether
-one helps is not asked here.
-What does not: choosing among them (`repair.py`), comparing names (`spelling.py`).
-"""
+"""What may be changed at one place of a call that validation objects to, the surest change first."""
 
 import json
 import math

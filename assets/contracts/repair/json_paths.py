@@ -1,8 +1,4 @@
-"""Places within a call: the value there, the schema there, and how a place is written.
-
-What belongs here: walking arguments and their schema side by side, and what a schema asks for in
-words. What does not: whether a value is right (`validate.py`), making it right (`repair.py`).
-"""
+"""Places within a call: the value there, the schema there, and how a place is written."""
 
 import json
 import re

@@ -1,8 +1,4 @@
-"""Names that mean the same, or nearly: by case, separators and a slip of the pen.
-
-What belongs here: comparing names and choices of a contract with what a caller wrote.
-What does not: what is done about it (`problems.py`, `repair.py`).
-"""
+"""Names that mean the same, or nearly: by case, separators and a slip of the pen."""
 
 from collections.abc import Iterable
 from functools import lru_cache

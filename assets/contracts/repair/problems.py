@@ -1,8 +1,4 @@
-"""What is wrong with a call, field by field, for whoever has to mend it.
-
-What belongs here: each flaw of `validate.py` with its place, what was found there, what was
-expected, and what to do. What does not: finding flaws, and mending them (`repair.py`).
-"""
+"""What is wrong with a call, field by field, for whoever has to mend it."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,10 +1,5 @@
 """Repair: a call that does not fit its contract, made to fit where that takes no guessing.
 
-What belongs here: the ladder of repairs, climbed only where validation objects, and only by steps
-that leave fewer objections. Pure, deterministic, idempotent; a call that fits is left as it is.
-What does not: what may be changed at one place (`repair_values.py`), what is wrong (`problems.py`),
-and repairs that need to understand the request (the sidecar).
-
 1. arguments given as JSON text, or wrapped in `arguments`, `params`, …
 2. a name by case, separators or a slip of the pen; never over a name that is there
 3. a value by its form: text for a number, a boolean, a list or an object, and the reverse; one

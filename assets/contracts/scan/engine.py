@@ -1,8 +1,4 @@
-"""Engine: all rules over all texts of a tool, and what several findings mean together.
-
-What belongs here: the order of the work and the limits. Total on any JSON value and linear in its
-size. What does not: the rules.
-"""
+"""Engine: all rules over all texts of a tool, and what several findings mean together."""
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import islice

@@ -1,13 +1,12 @@
 """Finding: what one rule says about one place in one tool, safe to print anywhere.
 
-What belongs here: the shape of rules and findings, the register of rules, and the escaping of
-excerpts, so that no terminal, log or page is attacked by what it shows.
-What does not: how a rule finds anything.
+Excerpts are escaped, so that no terminal, log or page is attacked by what it shows.
 """
 
-import unicodedata
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from warehouse.sanitize.terminal import escape_text
 
 LOW, MEDIUM, HIGH = "low", "medium", "high"
 SEVERITIES = (LOW, MEDIUM, HIGH)
@@ -77,27 +76,15 @@ def finding(tool: str, field: str, text: str, found: Hit) -> Finding:
     """The finding of a hit, with an excerpt of the text around it."""
     head = max(0, found.start - _AROUND)
     tail = min(len(text), found.end + _AROUND, head + EXCERPT_CAP)
-    excerpt = ("…" if head else "") + escaped(text[head:tail]) + ("…" if tail < len(text) else "")
+    excerpt = (
+        ("…" if head else "") + escape_text(text[head:tail]) + ("…" if tail < len(text) else "")
+    )
     return Finding(
-        tool=escaped(tool[:NAME_CAP]),
+        tool=escape_text(tool[:NAME_CAP]),
         rule=found.rule.id,
         severity=found.severity,
-        field=escaped(field),
+        field=escape_text(field),
         span=(found.start, found.end),
         excerpt=excerpt,
         why=found.why or found.rule.why,
-    )
-
-
-def escaped(text: str) -> str:
-    """The text with everything that shows nothing, moves the cursor or reorders it as \\u{…}."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(char if _plain(char) else f"\\u{{{ord(char):x}}}" for char in text)
-
-
-def _plain(char: str) -> bool:
-    # Unassigned and private characters, all separators but the space, marks that stand on nothing.
-    return char == " " or (
-        char.isprintable() and unicodedata.category(char) not in ("Cf", "Cn", "Co", "Mn", "Me")
     )

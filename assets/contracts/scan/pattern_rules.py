@@ -1,8 +1,4 @@
-"""Judged: rules made of patterns, and what lowers or drops a single hit of theirs.
-
-What belongs here: the shape of such a rule and how it is applied to one text.
-What does not: the rules (`injection.py`, `exfiltration.py`, `orders.py`).
-"""
+"""Judged: rules made of patterns, and what lowers or drops a single hit of theirs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,9 +1,5 @@
 """Change: a tool that was harmless when it was approved and is not any more (a rug pull).
 
-What belongs here: what became alarming between two versions of a tool, or of one server's list. The
-difference of contracts (`assets/contracts/history/tool_diff.py`) asks here what is suspicious.
-What does not: changes that break callers.
-
 Some signs are too common to say anything of one version, yet tell when they are new: hidden
 characters, a first mention of secrets or of an address to send to, a new host, a hint withdrawn.
 """

@@ -1,8 +1,4 @@
-"""Hints: what a changed annotation of a tool means to a client that trusts it.
-
-Belongs here: the class of each annotation that differs. Pure functions.
-Does not belong here: texts (`scan/change.py`), schemas (`schema_diff.py`).
-"""
+"""Hints: what a changed annotation of a tool means to a client that trusts it."""
 
 import json
 from collections.abc import Mapping

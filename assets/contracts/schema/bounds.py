@@ -1,8 +1,4 @@
-"""Does one scalar keyword of a schema (a bound, a pattern, a list of values) refuse anything new?
-
-Belongs here: comparing the values of one keyword before and after. Pure functions.
-Does not belong here: keywords that hold schemas (`acceptance.py`).
-"""
+"""Does one scalar keyword of a schema (a bound, a pattern, a list of values) refuse anything new?"""
 
 import math
 from collections.abc import Mapping

@@ -1,9 +1,4 @@
-"""The keywords about objects and arrays: does each refuse anything that was accepted?
-
-Belongs here: properties, names, items and places, one keyword at a time. Pure functions over a
-prover, which answers the same question about the schemas below.
-Does not belong here: putting the keywords together (`acceptance.py`), scalars (`bounds.py`).
-"""
+"""The keywords about objects and arrays: does each refuse anything that was accepted?"""
 
 from dataclasses import dataclass
 from typing import Any, Protocol

@@ -1,10 +1,5 @@
 """How two versions of one JSON Schema differ, field by field, as a caller or a reader feels it.
 
-Belongs here: walking two schemas side by side, naming each field that differs, and its class. Pure
-functions.
-Does not belong here: the proof that nothing right became wrong (`acceptance.py`); tools, names and
-renames (`diff.py`).
-
 The proof decides: where everything that was right stays right, no field below is breaking; where
 that cannot be shown, at least one is. Paths are dotted (`inputSchema.properties.limit.maximum`,
 `…[]` for items); a name that is not plain stands in brackets, as JSON (`properties["a.b"]`).

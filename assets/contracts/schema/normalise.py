@@ -1,9 +1,4 @@
-"""Cleaning JSON Schemas, JSON values and prose of the noise that no reader can act on.
-
-Belongs here: the rules of the canonical form, keyword by keyword; why each is what it is stands in
-`canonical.py`. Pure functions; what has no canonical form raises Misfit.
-Does not belong here: which fields of a tool count, and digests.
-"""
+"""Cleaning JSON Schemas, JSON values and prose of the noise that no reader can act on."""
 
 import math
 import re

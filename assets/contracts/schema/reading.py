@@ -1,9 +1,4 @@
-"""Reading a JSON Schema: local references, the names an object allows, defaults.
-
-Belongs here: walking one tool's schema safely (references only into the schema itself, cycles
-bounded). `validate.py` and `match.py` build on it.
-Does not belong here: verdicts about a call.
-"""
+"""Reading a JSON Schema: local references, the names an object allows, defaults."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,10 +1,4 @@
-"""JSON Schema against hostile schemas: nothing is fetched, nothing runs without end.
-
-Belongs here: which draft a schema is written in, the sealed registry (a remote `$ref` is never
-followed), patterns with a time limit, every keyword as a step of the work (`work.py`), and the
-formats that are checked.
-Does not belong here: verdicts about a call (`validate.py`).
-"""
+"""JSON Schema against hostile schemas: nothing is fetched, nothing runs without end."""
 
 import ipaddress
 import json

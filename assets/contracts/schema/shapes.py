@@ -1,8 +1,4 @@
-"""What a JSON Schema says about values as a whole: its types, its few values, its alternatives.
-
-Belongs here: small questions to one schema, and joining two that both hold. Pure functions.
-Does not belong here: comparing two versions (`acceptance.py`).
-"""
+"""What a JSON Schema says about values as a whole: its types, its few values, its alternatives."""
 
 import json
 import time

@@ -1,8 +1,5 @@
 """Work: how many steps one question about strangers' schemas may take.
 
-What belongs here: counting steps, and giving up. What does not: what giving up means to who asked
-(a flaw in `validate.py`, a breaking change in `diff.py`).
-
 Steps are counted, so that the same schemas get the same answer on any machine; only a pattern that
 is slow is charged by the clock, as there is no other way to see inside one. A step is some 20 µs.
 Measured before there was a limit: two contracts of 3 kB whose `allOf` doubles at each of 18 levels

@@ -1,10 +1,5 @@
 """Does one JSON Schema accept every value that another accepted?
 
-Belongs here: the proof, keyword by keyword, at any depth. It is one-sided: `accepts` says yes only
-where it can show it; what it cannot follow (too deep, too large, two different `if`s) is no.
-Does not belong here: which fields changed and what that means (`schema_diff.py`), judging one value
-(`validate.py`).
-
 Two readings of "a value that was accepted". Of calls (`calls=True`): arguments nobody declared are
 no right call, unless the object says explicitly what further arguments are; so a new optional
 argument is harmless, and one that is gone is not. Of results: plain JSON Schema.

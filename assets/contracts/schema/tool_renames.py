@@ -1,9 +1,5 @@
 """Which tool that is gone came back under another name.
 
-Belongs here: how alike two tools are apart from their names, and pairing them one to one. Pure
-functions.
-Does not belong here: what else changed in a renamed tool (`diff.py`).
-
 The threshold is 0.8 of 1: half of the score is parameters (half of that their names, half what
 their schemas share), half the words of the descriptions in their order. So a rename may go with a
 third of the parameters gone or two fifths of the text rewritten, not both, and two tools that share

@@ -1,8 +1,5 @@
 """Deepnlp: DeepNLP's `/api/mcp_marketplace/v1`, a list by page number and a page per server.
 
-What belongs here: paging, the two payloads and which of a server's configs is listed.
-What does not: what a config means (`config.py`).
-
 The list names no launch facts. A server's page holds a list of `mcpServers` objects, which may be
 empty; the marketplace's own client takes the first, and so does this adapter unless only a later
 one can be run.

@@ -1,8 +1,4 @@
-"""Docker: Docker's MCP catalogue, one file, and the `server.yaml` files it is made of.
-
-What belongs here: the request, and which files are Docker's.
-What does not: reading YAML safely (`yamlfile.py`) and what an entry means (`dockerentry.py`).
-"""
+"""Docker: Docker's MCP catalogue, one file, and the `server.yaml` files it is made of."""
 
 import re
 from collections.abc import AsyncIterator, Mapping

@@ -1,9 +1,4 @@
-"""Glama: its MCP directory API, connectors by default and servers where the scope says so.
-
-What belongs here: the two lists, their cursor, and what their records say.
-What does not: the website's pages, and the 119,812 servers (2026-11) of a scope nobody asked for:
-they name no command. A key is needed since August 2026.
-"""
+"""Glama: its MCP directory API, connectors by default and servers where the scope says so."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace

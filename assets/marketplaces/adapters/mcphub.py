@@ -1,9 +1,5 @@
 """Mcphub: mcphub.com (not mcphub.tools, .ai or .io), from its pages alone.
 
-What belongs here: the sitemap or else a walk over the site's links, and the page's facts.
-What does not: finding a config in HTML (`page.py`), what it means (`config.py`), which of several
-is listed (`alternative.py`).
-
 The site's own config goes through its gateway and needs an account there. A README's `mcpServers`
 that starts a package of the same server is preferred, because it can be run; what was passed over
 is said in `evidence`. A README that shows another server's package is no evidence for this one.

@@ -1,8 +1,5 @@
 """Mcpso: mcp.so, from its sitemap to each server's page.
 
-What belongs here: the sitemaps, the page's own object and which source of the page is read first.
-What does not: finding a config in HTML (`page.py`) and what it means (`config.py`).
-
 Where the 2026 page holds a config is not known; so every rule of `page.py` is tried on the page's
 source, then on the rendered page, the rule that matched is kept as evidence, and a fallen hit rate
 is an error (`flow.py`).

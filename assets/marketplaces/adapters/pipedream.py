@@ -1,8 +1,5 @@
 """Pipedream: the apps of Pipedream Connect, each a remote server behind its gateway.
 
-What belongs here: the OAuth client, cursor paging and the documented headers of the remote server.
-What does not: what a saved config means (`config.py`).
-
 Every run needs an account of the user with Pipedream; so each listing is a template of headers. The
 form of 2025 held the user's id, a credential, in the path of its URL: it stands as a place to fill
 in.

@@ -1,9 +1,5 @@
 """Private: the user's own configuration files as a marketplace that never leaves this machine.
 
-What belongs here: which servers a file names, their names here, and whether a row may leave.
-What does not: reading files (`privatefiles.py`), what an entry means (`config.py`), and asking
-whether a row may leave (whoever sends it).
-
 Nothing here opens the network. A native id holds the file's name, never where it lies.
 """
 

@@ -1,10 +1,4 @@
-"""Pulsemcp: PulseMCP's subregistry, which speaks the registry's API behind a key and a tenant.
-
-What belongs here: its keys, its `_meta`, how a remote wants to be signed in to, and the records of
-the retired v0beta API in old dumps.
-What does not: paging and server.json (`registry.py`, `serverjson.py`). The website is not read: its
-terms allow the API only.
-"""
+"""Pulsemcp: PulseMCP's subregistry, which speaks the registry's API behind a key and a tenant."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar

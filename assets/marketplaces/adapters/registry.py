@@ -1,8 +1,4 @@
-"""Registry: the official MCP registry's `/v0.1/servers`, and whoever speaks its API.
-
-What belongs here: cursor paging, the envelope and which version of a name counts.
-What does not: `server.json` (`serverjson.py`), a registry with keys of its own (`pulsemcp.py`).
-"""
+"""Registry: the official MCP registry's `/v0.1/servers`, and whoever speaks its API."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, ClassVar

@@ -1,8 +1,5 @@
 """Smithery: its platform API, and its sitemap for what the API does not show.
 
-What belongs here: the list with its cap of 500 results, the sitemap's slugs, the page of a record.
-What does not: what a record's connections say (`connections.py`).
-
 The list shows a record's name and no way to launch it; that stands in the answer of the record's
 own address. `homepage` is the author's page, never an endpoint.
 """

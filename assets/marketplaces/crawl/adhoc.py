@@ -1,8 +1,4 @@
-"""By hand: one saved payload parsed, one marketplace crawled, for a person at a terminal.
-
-What belongs here: what `toolmill parse` and `toolmill crawl` print.
-What does not: reading the arguments (`orchestration/cli/app.py`).
-"""
+"""By hand: one saved payload parsed, one marketplace crawled, for a person at a terminal."""
 
 from pathlib import Path
 from typing import Any

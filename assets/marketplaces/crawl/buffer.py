@@ -1,8 +1,4 @@
-"""Rows: the listings of a crawl as columns, gathered in chunks.
-
-What belongs here: keeping memory flat and choosing among listings of one id.
-What does not: what a row holds (`listing.py`) and the table's versions.
-"""
+"""Rows: the listings of a crawl as columns, gathered in chunks."""
 
 import time
 

@@ -1,7 +1,5 @@
 """Checkpoint: since when a marketplace that offers it need only say what changed.
 
-What belongs here: when a pass over changes is safe. What does not: how it is asked for (adapters).
-
 The time is the newest edit that the marketplace's own clock has stamped and that ours has reached:
 its clock may run behind ours, and one record stamped with next year must not hide every change
 until then. Since the newest record itself is asked for again, an honest answer is never empty.

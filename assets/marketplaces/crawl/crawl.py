@@ -1,9 +1,4 @@
-"""Crawl: drives one adapter from its list to listings, every page through the ledger.
-
-What belongs here: finding adapters, what a crawl opens and closes, a marketplace without its key.
-What does not: what a marketplace serves (one module each), the flow of records (`flow.py`), keys of
-pages (`pages.py`) and how a request is sent (`http.py`).
-"""
+"""Crawl: drives one adapter from its list to listings, every page through the ledger."""
 
 import asyncio
 from collections.abc import AsyncIterator

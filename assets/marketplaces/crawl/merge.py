@@ -1,7 +1,4 @@
-"""Merge: tonight's listings and yesterday's, by what the crawl could see.
-
-What belongs here: which of yesterday's rows stay. What does not: seeing (`crawl.py`).
-"""
+"""Merge: tonight's listings and yesterday's, by what the crawl could see."""
 
 import polars as pl
 

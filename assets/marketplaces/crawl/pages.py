@@ -1,8 +1,5 @@
 """Pages: every page of a crawl as an effect in the ledger, redacted before it is stored.
 
-What belongs here: keys, nights and revisions, conditional requests, robots, what was counted.
-What does not: sending (`http.py`, `browser.py`) and what the pages are for (`crawl.py`).
-
 A page's key holds all that can change what is kept of it: its URL, its revision (or the night),
 how the adapter reads it and how secrets are redacted.
 """

@@ -1,9 +1,4 @@
-"""Flow: records of one crawl, from the list through their pages to rows.
-
-What belongs here: admitting records once, caps, completeness, and the alarm over a changed layout.
-What does not: opening connections (`crawl.py`), keys of pages (`pages.py`), how rows are kept
-(`rows.py`).
-"""
+"""Flow: records of one crawl, from the list through their pages to rows."""
 
 import asyncio
 from typing import Any

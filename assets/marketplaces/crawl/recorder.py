@@ -1,8 +1,4 @@
-"""Record: saves what a live marketplace served, redacted, so that a guess can become a fixture.
-
-What belongs here: which pages are kept, their names and where each came from (PROVENANCE.md).
-What does not: reading them again (`toolmill parse`).
-"""
+"""Record: saves what a live marketplace served, redacted, so that a guess can become a fixture."""
 
 import json
 from pathlib import Path

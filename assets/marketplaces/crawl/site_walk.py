@@ -1,8 +1,4 @@
-"""Links: a walk over the pages of one site, breadth first, each page once.
-
-What belongs here: links in HTML and in the data that a page streams to its own scripts.
-What does not: which of the pages are servers (the adapters).
-"""
+"""Links: a walk over the pages of one site, breadth first, each page once."""
 
 import re
 from collections import deque

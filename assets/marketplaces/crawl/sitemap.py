@@ -1,7 +1,4 @@
-"""Sitemap: the locations of a sitemap or a sitemap index (sitemaps.org 0.9).
-
-What belongs here: reading the XML. What does not: which locations are servers (the adapters).
-"""
+"""Sitemap: the locations of a sitemap or a sitemap index (sitemaps.org 0.9)."""
 
 from xml.etree.ElementTree import Element, ParseError, fromstring
 

@@ -1,8 +1,5 @@
 """Browser: one Chromium per crawl, for facts that only the rendered page holds.
 
-What belongs here: starting it, keeping it on the marketplace's host, and the rendered HTML.
-What does not: reading the HTML (`page.py`).
-
 One browser starts with the first page that needs it (1.2-2 s) and uses a throwaway profile.
 """
 

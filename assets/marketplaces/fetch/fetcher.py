@@ -1,17 +1,10 @@
-"""Http: polite, capped GETs that never leave the marketplace's own hosts.
-
-What belongs here: retries, redirects, shared back-off, conditional requests, size caps.
-What does not: addresses (`guard.py`), rates (`pace.py`), robots.txt (`robots.py`), what a response
-must hold (the adapters check that) and the ledger (`pages.py`).
-"""
+"""Http: polite, capped GETs that never leave the marketplace's own hosts."""
 
 import asyncio
 import ipaddress
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -21,6 +14,7 @@ import httpx
 from assets.marketplaces.fetch.pacing import Pace
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page
 from warehouse.network.egress import PrivateAddress, admitted, is_loopback, transport
+from warehouse.network.retry_after import parse_retry_after
 
 _TRIES = 4
 _REDIRECTS = 3
@@ -158,7 +152,8 @@ class Fetcher:
         status = response.status_code
         if status in (429, 503):
             self._refusals += 1
-            raise _Again(_bad_status(url, status), _retry_after(response), shared=True)
+            wait_s = parse_retry_after(response.headers.get("retry-after", "")) or 0.0
+            raise _Again(_bad_status(url, status), wait_s, shared=True)
         if status >= 500:
             raise _Again(_bad_status(url, status))
         validators = Validators(response.headers.get("etag"), response.headers.get("last-modified"))
@@ -258,14 +253,3 @@ def _bad_status(url: str, status: int) -> CrawlError:
 
 def _broken_gzip(url: str, why: str) -> CrawlError:
     return CrawlError("truncated", url, f"broken gzip ({why})", "gzip", "try later")
-
-
-def _retry_after(response: httpx.Response) -> float:
-    """Seconds, given as such or as a date (RFC 9110, section 10.2.3); 0 where it says nothing."""
-    value = response.headers.get("retry-after", "").strip()
-    if value.isdigit():
-        return float(value)
-    try:
-        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
-    except (TypeError, ValueError):
-        return 0.0

@@ -1,8 +1,4 @@
-"""Pace: when the next request to a host may be sent.
-
-What belongs here: the rate and the pause that all tasks of a crawl share.
-What does not: why a host wants a pause (`http.py`) or a slower pace (`robots.py`).
-"""
+"""Pace: when the next request to a host may be sent."""
 
 import asyncio
 

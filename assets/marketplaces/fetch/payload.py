@@ -1,8 +1,4 @@
-"""Payload: whether a response is what the marketplace serves, before it is recorded as done.
-
-What belongs here: JSON and HTML that is cut, empty, of another type or without the key that is due.
-What does not: sending the request (`http.py`), sitemaps (`sitemap.py`), the meaning of a record.
-"""
+"""Payload: whether a response is what the marketplace serves, before it is recorded as done."""
 
 import json
 from collections.abc import Callable

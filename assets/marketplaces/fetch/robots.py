@@ -1,8 +1,4 @@
-"""Robots: what a host's robots.txt allows us (RFC 9309), with Google's wildcards and crawl-delay.
-
-What belongs here: reading the file once a night per host and asking it.
-What does not: which marketplaces it governs (an adapter's `robots`; a keyed API has its licence).
-"""
+"""Robots: what a host's robots.txt allows us (RFC 9309), with Google's wildcards and crawl-delay."""
 
 from collections.abc import Awaitable, Callable
 from typing import Protocol

@@ -1,9 +1,5 @@
 """Jail: a Chromium that sees `/usr`, a few files of `/etc` and a temporary folder, nothing else.
 
-What belongs here: the launcher that Playwright starts in place of the browser.
-What does not: which hosts a page may reach (`browser.py`) and the sandbox of servers
-(`assets/servers/sandbox/process.py`), which has no network at all.
-
 Pages of a marketplace are strangers' code. Playwright runs Chromium without Chromium's own sandbox
 when it is root, so a flaw of the browser would be a flaw of this machine's files.
 """

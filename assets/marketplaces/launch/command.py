@@ -1,9 +1,4 @@
-"""Command: understands the command line of a listing without ever running it.
-
-What belongs here: which runner a line calls, and why a line names no package.
-What does not: splitting and secrets (`words.py`), a runner's options (`runners.py`), the JSON
-around a command line (`config.py`), how a package is launched (`assets/servers/recipes/recipe.py`).
-"""
+"""Command: understands the command line of a listing without ever running it."""
 
 from itertools import pairwise
 

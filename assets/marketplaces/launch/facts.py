@@ -1,8 +1,4 @@
-"""Launch: what a command line says, and what its words leave to the user.
-
-What belongs here: the form that every runner fills in, and its flags.
-What does not: which words a runner looks at (`runners.py`).
-"""
+"""Launch: what a command line says, and what its words leave to the user."""
 
 import re
 from dataclasses import dataclass, field

@@ -1,9 +1,4 @@
-"""Config: an `mcpServers` entry, as pages and READMEs show it, in the listing's normal form.
-
-What belongs here: the command or URL of one entry, however it spells them.
-What does not: finding the JSON in a page (`page.py`), what a command line means (`command.py`),
-variables and headers (`variables.py`) and which listings a config object gives (`servers.py`).
-"""
+"""Config: an `mcpServers` entry, as pages and READMEs show it, in the listing's normal form."""
 
 import re
 from collections.abc import Mapping

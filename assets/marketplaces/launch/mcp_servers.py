@@ -1,9 +1,4 @@
-"""Servers: the listings that one `mcpServers` object gives.
-
-What belongs here: native ids of several servers, their flag, where the facts stood, and configs
-that were saved apart from their page.
-What does not: what one entry means (`config.py`) and where the object was found (`page.py`).
-"""
+"""Servers: the listings that one `mcpServers` object gives."""
 
 import json
 from collections.abc import Mapping

@@ -1,7 +1,4 @@
-"""Spec: the package that one word names: an npm or PyPI spec, a container image, a version.
-
-What belongs here: names and versions. What does not: which word names a package (`command.py`).
-"""
+"""Spec: the package that one word names: an npm or PyPI spec, a container image, a version."""
 
 import re
 

@@ -1,8 +1,4 @@
-"""Runners: which package, image or remote server each runner of packages is told to run.
-
-What belongs here: the options of npx, uvx, dnx and docker run, and bridges to remote servers.
-What does not: which runner a line calls (`command.py`) and names of packages (`spec.py`).
-"""
+"""Runners: which package, image or remote server each runner of packages is told to run."""
 
 import re
 from itertools import pairwise

@@ -1,9 +1,4 @@
-"""Words: a command line as words, with no secret in any of them.
-
-What belongs here: splitting, refusing shell syntax, and secrets among the arguments.
-What does not: places to fill in (`places.py`), which package a runner names (`command.py`) and the
-JSON around a command line (`config.py`).
-"""
+"""Words: a command line as words, with no secret in any of them."""
 
 import json
 import re

@@ -1,8 +1,4 @@
-"""Variables: variables and headers of a server, without the values of secrets.
-
-What belongs here: every form of an `env` or `headers` object, and which of its values are kept.
-What does not: the entry they stand in (`config.py`).
-"""
+"""Variables: variables and headers of a server, without the values of secrets."""
 
 import json
 import re

@@ -1,8 +1,5 @@
 """Markup: the tags and texts of an HTML page, in one pass whatever the page holds.
 
-What belongs here: splitting HTML into tags, texts and raw scripts.
-What does not: which of them hold a server's config (`page.py`).
-
 A page is a stranger's: the standard library's parser reads hostile ones in quadratic time (100 kB
 of `<a b=` took a minute). This one is linear: a tag, comment or value that does not end takes the
 rest of the page with it, as in a browser.

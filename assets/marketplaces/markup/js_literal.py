@@ -1,9 +1,4 @@
-"""Jsobject: reads a JavaScript object literal as data; nothing is ever evaluated.
-
-What belongs here: a small recursive-descent reader of literals as page streams write them
-(`server:$R[16]={name:'x',updatedAt:$R[17]=new Date('2026-01-02')}`).
-What does not: what the members mean (the adapters).
-"""
+"""Jsobject: reads a JavaScript object literal as data; nothing is ever evaluated."""
 
 import math
 import re

@@ -1,10 +1,4 @@
-"""Page: finds launch facts in the HTML of a server's page, by rules that are named.
-
-What belongs here: every JSON object with `mcpServers` in `<pre>`, `<code>` and script strings, and
-links to bundles; which rule matched is kept as evidence.
-What does not: tags and texts (`markup.py`), what an entry means (`config.py`) and fetching
-(`http.py`, `browser.py`).
-"""
+"""Page: finds launch facts in the HTML of a server's page, by rules that are named."""
 
 import json
 import re

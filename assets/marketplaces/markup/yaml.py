@@ -1,9 +1,4 @@
-"""Yamlfile: a stranger's YAML as plain JSON values.
-
-What belongs here: refusing what makes YAML dangerous before anything is built from it: anchors and
-aliases (a few bytes that stand for gigabytes), deep nesting, tags of the author's own.
-What does not: what the values mean (`docker.py`).
-"""
+"""Yamlfile: a stranger's YAML as plain JSON values."""
 
 from typing import Any
 

@@ -1,10 +1,4 @@
-"""Arguments: what a server.json puts on a command line, as words.
-
-What belongs here: positional and named arguments, places for what the user must supply, and
-secrets among the words.
-What does not: variables and headers (`inputs.py`), the command they belong to (`offers.py`) and
-arguments older than the dated schemas (`oldwords.py`).
-"""
+"""Arguments: what a server.json puts on a command line, as words."""
 
 import re
 from collections.abc import Mapping

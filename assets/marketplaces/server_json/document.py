@@ -1,10 +1,4 @@
-"""Serverjson: one `server.json` of the registry's five dated schemas as a listing.
-
-What belongs here: snake_case (2025-07-09, and the undated records before it) and camelCase
-(2025-09-16, 09-29, 10-17, 12-11 and whatever follows) as one form, and which package or remote of a
-record is taken.
-What does not: the envelope and its paging (`registry.py`), one package or remote (`offers.py`).
-"""
+"""Serverjson: one `server.json` of the registry's five dated schemas as a listing."""
 
 import re
 from collections.abc import Callable

@@ -1,8 +1,4 @@
-"""Identifiers: which package a package of a server.json is, and how its runner is told.
-
-What belongs here: names, versions and digests as npm, PyPI, images and bundles write them.
-What does not: the command line around them (`offers.py`).
-"""
+"""Identifiers: which package a package of a server.json is, and how its runner is told."""
 
 import re
 from typing import Any

@@ -1,10 +1,4 @@
-"""Inputs: what a user must give a server, as a marketplace declares it.
-
-What belongs here: server.json's variables and headers with their `{templates}`, and the
-properties of a JSON Schema of settings. Nothing here keeps the value of a secret.
-What does not: an `env` object of plain values (`config.py`), arguments (`arguments.py`) and
-which launch they serve.
-"""
+"""Inputs: what a user must give a server, as a marketplace declares it."""
 
 import re
 from collections.abc import Mapping

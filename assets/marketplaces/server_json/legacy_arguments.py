@@ -1,10 +1,4 @@
-"""Oldwords: arguments of records older than the registry's first dated schema.
-
-What belongs here: an option and its value written as one text, and a package's arguments that are
-those of `docker run` or of `uv` because a README said so.
-What does not: arguments as the dated schemas have them (`inputs.py`) and the command line that they
-become (`offers.py`).
-"""
+"""Oldwords: arguments of records older than the registry's first dated schema."""
 
 import re
 from dataclasses import dataclass

@@ -1,9 +1,4 @@
-"""Offers: one package or one remote of a server.json as launch fields of a listing.
-
-What belongs here: runners, command lines, transports.
-What does not: which offer of a record is taken (`serverjson.py`), inputs (`inputs.py`), names and
-versions of packages (`identifiers.py`).
-"""
+"""Offers: one package or one remote of a server.json as launch fields of a listing."""
 
 import re
 from dataclasses import replace

@@ -1,8 +1,4 @@
-"""Served: how a package of a server.json is reached once it runs.
-
-What belongs here: its transport, its URL with `{names}` of inputs, its headers.
-What does not: the command that starts it (`offers.py`) and remote servers of others.
-"""
+"""Served: how a package of a server.json is reached once it runs."""
 
 from typing import Any
 

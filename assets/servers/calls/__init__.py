@@ -1,7 +1,4 @@
-"""Calls: a tool of a server that the index knows, run in the sandbox or asked elsewhere.
-
-What belongs here: what others take from this package. What does not: how it is done.
-"""
+"""Calls: a tool of a server that the index knows, run in the sandbox or asked elsewhere."""
 
 from assets.contracts.repair.problems import problems_of
 from assets.servers.calls.caller import Caller

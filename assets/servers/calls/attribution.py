@@ -1,10 +1,4 @@
-"""Whose fault an answer is, from the server's own words.
-
-What belongs here: what servers and their SDKs say when arguments are wrong, when a key is missing,
-when the sandbox has no network; each form was said by a real server or SDK.
-What does not: failures without an answer (`result.py`), words of a dying server
-(`assets/servers/probe/stderr_patterns.py`).
-"""
+"""Whose fault an answer is, from the server's own words."""
 
 import re
 from dataclasses import dataclass

@@ -1,10 +1,4 @@
-"""The caller: one tool call of one server, run as the nightly probe runs servers.
-
-What belongs here: the order of things: arguments checked, server wanted, session taken, contract
-compared, call made, answer shaped, blame found.
-What does not: each of these (`needs.py`, `pool.py`, `session.py`, `content.py`, `blame.py`), and
-who may call what (`serving/meta`).
-"""
+"""The caller: one tool call of one server, run as the nightly probe runs servers."""
 
 import asyncio
 import json

@@ -1,8 +1,4 @@
-"""A line: a running server, reached, whatever way; and what is heard on it.
-
-What belongs here: what a session needs of a line, and the messages that only calls care about.
-What does not: the lines there are (`local_line.py`, `remote_line.py`), the session (`session.py`).
-"""
+"""A line: a running server, reached, whatever way; and what is heard on it."""
 
 from collections import deque
 from collections.abc import Callable, Mapping

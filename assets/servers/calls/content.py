@@ -1,9 +1,4 @@
-"""An answer's content as it may be handed on: known blocks, known fields, scrubbed, cut.
-
-What belongs here: reading the raw result of `tools/call` block by block (one bad block costs
-itself, not the answer), taking out secrets, and the bounds, each cut told where it was made.
-What does not: whether the answer is an error and whose (`blame.py`).
-"""
+"""An answer's content as it may be handed on: known blocks, known fields, scrubbed, cut."""
 
 import base64
 import binascii

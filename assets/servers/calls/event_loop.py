@@ -1,10 +1,4 @@
-"""An event loop in a thread of its own, on which all servers are held.
-
-What belongs here: starting it, handing work to it from any loop, ending it. A server that floods or
-an answer of 16 MB keeps this loop busy and no other; and bubblewrap ends what a thread started when
-that thread ends, so servers are started on one that stays.
-What does not: what runs on it.
-"""
+"""An event loop in a thread of its own, on which all servers are held."""
 
 import asyncio
 import threading

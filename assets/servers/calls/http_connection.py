@@ -1,9 +1,4 @@
-"""A server elsewhere, reached over HTTP by the guarded client.
-
-What belongs here: which transport is spoken, the SDK's transport around our client (it connects to
-judged addresses only, keeps secrets to their origin and counts bytes), and why a session ended.
-What does not: the conversation (`session.py`), the client itself (`assets/servers/remote_*.py`).
-"""
+"""A server elsewhere, reached over HTTP by the guarded client."""
 
 import json
 from collections.abc import AsyncIterator, Mapping

@@ -1,9 +1,4 @@
-"""What a server is called with, and what it would still need.
-
-What belongs here: joining a recipe with the secrets its user gave, and refusing a server that would
-get a made-up secret: it lists its tools with one, but no call of it means anything.
-What does not: reading secrets (`assets/servers/credentials/secrets.py`), launching (`local_line.py`).
-"""
+"""What a server is called with, and what it would still need."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

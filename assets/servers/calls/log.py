@@ -2,9 +2,6 @@
 
     <place>/outcomes/<UTC date>.jsonl
 
-What belongs here: the fields of such a line, their bounds, and writing and reading them. What does
-not: deciding what happened (`serving/meta/tools/call_tool.py`), and learning from it (`assets/outcomes`).
-
 A line never holds the value of an argument, a result, a query or a token: whoever reads the file
 learns which tool was called under which token's name and how it ended. A query is there as the
 digest of its words, so that calls of one query can be set side by side; who guesses the words can

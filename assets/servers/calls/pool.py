@@ -1,9 +1,4 @@
-"""The servers that are kept running, and for how long.
-
-What belongs here: one session a server, shared by calls; at most so many, the one that was used
-longest ago goes first; ended when idle, old, worn out or dead.
-What does not: what a session is (`session.py`), which one a call needs (`caller.py`).
-"""
+"""The servers that are kept running, and for how long."""
 
 import asyncio
 import time

@@ -1,8 +1,4 @@
-"""What a call comes to, and the limits of calling.
-
-What belongs here: the result, the limits, and a failure as it travels inside this package.
-What does not: which failure something is (`blame.py`), content blocks (`content.py`).
-"""
+"""What a call comes to, and the limits of calling."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

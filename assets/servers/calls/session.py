@@ -1,10 +1,4 @@
-"""One conversation with one running server, held open for calls.
-
-What belongs here: shaking hands, listing the tools once (and again when the server says that they
-changed), one call with its time limit, and what is known when the conversation ends.
-What does not: how the server is reached (`local_line.py`, `remote_line.py`), how long it is kept
-(`pool.py`), what an answer amounts to (`content.py`, `blame.py`).
-"""
+"""One conversation with one running server, held open for calls."""
 
 import asyncio
 import time

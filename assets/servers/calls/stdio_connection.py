@@ -1,9 +1,4 @@
-"""A server in the sandbox of this host, reached by its standard streams.
-
-What belongs here: from a recipe to a started process, the relay and the watchdog around it, and
-why it ended.
-What does not: the conversation (`session.py`), and launches in general (`assets/servers`).
-"""
+"""A server in the sandbox of this host, reached by its standard streams."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping

@@ -1,10 +1,4 @@
-"""The certificate of a sandbox: the escape suite, run in the backend in use.
-
-Belongs here: the host's canaries, running the suite once per process and backend, what its
-outcomes amount to.
-Does not belong here: the attempts (`escapes.py`), backends, and what an uncertified run is kept
-from (`deploy.py` and the doors of execution-based data).
-"""
+"""The certificate of a sandbox: the escape suite, run in the backend in use."""
 
 import json
 import os

@@ -1,9 +1,5 @@
 """The escape suite: what a hostile server would try, as data, and the program made of it.
 
-Belongs here: the attempts, the controls (which must work, or the suite ran nothing), the program
-that runs them inside a sandbox.
-Does not belong here: the canaries of the host and what the outcomes mean (`certificate.py`).
-
 Every attempt is harmless where it works, and sends no packet beyond loopback: a UDP `connect` only
 asks whether there is a route. `C` holds what the host prepared.
 """

@@ -1,8 +1,4 @@
-"""Accounts at remote servers: what signs a probe's requests, by the server's id.
-
-Belongs here: joining a user's choices with the logins that are kept, when a probe asks.
-Does not belong here: OAuth itself (`oauth.py`), other secrets (`secrets.py`).
-"""
+"""Accounts at remote servers: what signs a probe's requests, by the server's id."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,9 +1,4 @@
-"""OAuth for remote servers: kept tokens, used and renewed by probes at night, made by a login.
-
-Belongs here: the token file (one a server, mode 0600, written whole or not at all), what a probe is
-given, and a person's login with the callback on loopback.
-Does not belong here: the flow itself (`oauth_flow.py`, the SDK), other secrets (`secrets.py`).
-"""
+"""OAuth for remote servers: kept tokens, used and renewed by probes at night, made by a login."""
 
 import fcntl
 import json

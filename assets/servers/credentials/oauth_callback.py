@@ -1,8 +1,4 @@
-"""The loopback end of a person's login: one request of their browser, told apart from all others.
-
-Belongs here: listening, judging a request by its path and state, and the page that is shown.
-Does not belong here: what the code is exchanged for (`oauth_flow.py`).
-"""
+"""The loopback end of a person's login: one request of their browser, told apart from all others."""
 
 import secrets
 from collections.abc import Callable

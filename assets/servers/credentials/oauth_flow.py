@@ -1,9 +1,5 @@
 """The SDK's OAuth providers, fitted to tokens that are kept between processes.
 
-Belongs here: what the SDK leaves out (it forgets when a stored token ends and where it came from,
-so it would ask a person where a refresh does), and what an unattended probe must not do.
-Does not belong here: the file (`oauth.py`) and HTTP (`remote_http.py` carries OAuth's requests).
-
 Imports the SDK, which takes long: import this module inside functions.
 """
 

@@ -1,10 +1,4 @@
-"""Real secrets for servers, from where their user keeps them.
-
-Belongs here: reading environment, files and the user's own provider when a server is launched;
-naming what is missing without saying what is there; the fingerprint of what was given.
-Does not belong here: finding secrets in texts (`scrub.py`), OAuth (`oauth.py`), and made-up values
-(`placeholders.py`).
-"""
+"""Real secrets for servers, from where their user keeps them."""
 
 import hmac
 import os

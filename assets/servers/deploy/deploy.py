@@ -1,10 +1,4 @@
-"""One deployment: a recipe brought to a result, with the secrets its user gave it.
-
-Belongs here: which way a recipe is run (a package here, an image, a server elsewhere), keeping
-secrets out of the result, and the key that names the effect.
-Does not belong here: packages (`local.py`), which recipes are due tonight (`night.py`), what is
-kept of a result (`rows.py`).
-"""
+"""One deployment: a recipe brought to a result, with the secrets its user gave it."""
 
 from dataclasses import asdict, replace
 from urllib.parse import urlsplit

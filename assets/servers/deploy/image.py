@@ -1,8 +1,4 @@
-"""One image on this host: a server that is run by a container engine, under the same limits.
-
-Belongs here: from a recipe pinned by digest to a result, where an engine is there.
-Does not belong here: the engine's words (`docker.py`), what a tag stands for (`images.py`).
-"""
+"""One image on this host: a server that is run by a container engine, under the same limits."""
 
 from assets.servers.credentials.secrets import Given
 from assets.servers.deploy.package import asked, given_names

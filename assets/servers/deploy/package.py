@@ -1,9 +1,4 @@
-"""One package on this host: fetched, launched, tried again with guesses, asked once more.
-
-Belongs here: putting artefact, arguments, environment and secrets together into launches, which
-tries follow a failure, and what was made up for the one that counted.
-Does not belong here: what to guess (`guesses.py`), servers elsewhere and scrubbing (`deploy.py`).
-"""
+"""One package on this host: fetched, launched, tried again with guesses, asked once more."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

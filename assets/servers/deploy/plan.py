@@ -1,9 +1,4 @@
-"""One night of deployments of one marketplace: what is due, and the rows that come of it.
-
-Belongs here: choosing one listing per server, keeping what need not be done again (a pinned recipe
-that ran, a failure whose time has not come), running the rest through ledger and fleet.
-Does not belong here: a single deployment (`deploy.py`), audits and publication (the door).
-"""
+"""One night of deployments of one marketplace: what is due, and the rows that come of it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,9 +1,4 @@
-"""How servers are run: everything besides a recipe that decides what comes of a launch.
-
-Belongs here: the policy of deployments, and the digest of its part that may change a result.
-Does not belong here: launching (`deploy.py`, `local.py`), and where settings come from
-(`orchestration/resources.py`).
-"""
+"""How servers are run: everything besides a recipe that decides what comes of a launch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

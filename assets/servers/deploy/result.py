@@ -1,8 +1,4 @@
-"""What came of one deployment, as the ledger keeps it.
-
-Belongs here: the result and its JSON.
-Does not belong here: its row and table (`rows.py`: a launch needs no polars).
-"""
+"""What came of one deployment, as the ledger keeps it."""
 
 import json
 from dataclasses import asdict, dataclass

@@ -1,8 +1,4 @@
-"""The rows of deployments: what is kept of one launch, and the table.
-
-Belongs here: the columns, and which parts go to blobs of their own.
-Does not belong here: the result itself (`deployed.py`) and bringing it about (`deploy.py`).
-"""
+"""The rows of deployments: what is kept of one launch, and the table."""
 
 import json
 from collections.abc import Mapping

@@ -1,8 +1,4 @@
-"""Downloading one bundle over HTTP, bounded and hashed.
-
-Belongs here: the size cap, the hash, and writing a file only when it is whole.
-Does not belong here: what a bundle holds (`bundle.py`).
-"""
+"""Downloading one bundle over HTTP, bounded and hashed."""
 
 import hashlib
 import os

@@ -1,10 +1,4 @@
-"""The fetch phase: a recipe's package becomes an artefact on disk, verified and reused.
-
-Belongs here: naming, staging and reusing artefacts. An artefact is a folder named by the digest of
-what was installed and with what; it appears by an atomic rename, so a killed fetch leaves none.
-Does not belong here: installing (`install.py`), starting the server (`deploy.py`), and the
-registry's answers (`resolve.py`).
-"""
+"""The fetch phase: a recipe's package becomes an artefact on disk, verified and reused."""
 
 import json
 import os

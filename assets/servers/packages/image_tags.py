@@ -1,9 +1,4 @@
-"""Images: what a tag of a container image stands for tonight.
-
-Belongs here: asking the registry through the container engine's own client, which knows its
-settings; what its errors mean.
-Does not belong here: running images (`docker.py`).
-"""
+"""Images: what a tag of a container image stands for tonight."""
 
 import re
 import shutil

@@ -1,10 +1,4 @@
-"""Installing one package into a staging folder, and finding out what starts it.
-
-Belongs here: one function per ecosystem (npm, PyPI, MCPB): install scripts off, wheels only (or, in
-a workshop that allows it, with both), integrity checked, the program to start chosen as npx and
-uvx would.
-Does not belong here: where artefacts are kept and when they are made (`fetch.py`).
-"""
+"""Installing one package into a staging folder, and finding out what starts it."""
 
 import configparser
 import json

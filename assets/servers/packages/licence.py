@@ -1,8 +1,5 @@
 """Under which licence a package says it stands, read from the installed package itself.
 
-Belongs here: where npm packages, Python distributions and bundles keep that statement. Does not
-belong here: what a licence permits (`assets/synthesis/export`).
-
 The files are a stranger's: they are read with a cap, and only where they really lie in its tree.
 """
 

@@ -1,8 +1,4 @@
-"""A local folder as the sandbox's user can read it.
-
-Belongs here: noticing that a folder is closed to that user, and a copy for the time of a probe.
-Does not belong here: mounting it (`byhand.py`), installed packages (`fetch.py`).
-"""
+"""A local folder as the sandbox's user can read it."""
 
 import os
 import shutil

@@ -1,8 +1,4 @@
-"""MCPB bundles: a zip with a manifest that says how to start the server in it.
-
-Belongs here: extracting a stranger's zip safely, and turning its manifest into a command.
-Does not belong here: downloading it (`download.py`).
-"""
+"""MCPB bundles: a zip with a manifest that says how to start the server in it."""
 
 import json
 import re

@@ -1,9 +1,4 @@
-"""npm's registry: one small request for one version or tag.
-
-Belongs here: the request, with npm's own settings of this host. `npm view` says the same and takes
-0.6 s where this takes 0.1.
-Does not belong here: ranges, which npm reads itself (`resolve.py`).
-"""
+"""npm's registry: one small request for one version or tag."""
 
 import ssl
 from pathlib import Path

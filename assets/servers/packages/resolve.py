@@ -1,11 +1,4 @@
-"""Resolving: which exact release a name and version mean, and what it must hash to.
-
-Belongs here: asking npm's registry, uv, the bundle's host or the container engine once, through the
-ledger; telling "does not exist" from "could not ask". A version that its registry does not have
-gives way to the latest one, and the result says so: of 19 npm packages of the official seed that a
-registry had, 10 lacked the version that the seed names.
-Does not belong here: downloading packages (`fetch.py`), and reading listings (`recipe.py`).
-"""
+"""Resolving: which exact release a name and version mean, and what it must hash to."""
 
 import json
 import re

@@ -1,10 +1,4 @@
-"""One of our own tools (npm, uv) run to its end inside the sandbox, with bounded output.
-
-Belongs here: the fetch phase's world (network on, package settings, no secrets, one writable
-folder that holds the shared caches and the staging area; a package's own scripts see neither the
-caches nor what others are staging).
-Does not belong here: which tool is run and what its messages mean (`resolve.py`, `fetch.py`).
-"""
+"""One of our own tools (npm, uv) run to its end inside the sandbox, with bounded output."""
 
 import os
 import threading

@@ -1,9 +1,4 @@
-"""The verdict on one launch: which failure, if any, the evidence amounts to.
-
-Belongs here: weighing limits passed, exit, conversation and last words against each other.
-Does not belong here: gathering the evidence (`probe.py`, `relay.py`, `watchdog.py`), and the kinds
-(`taxonomy.py`).
-"""
+"""The verdict on one launch: which failure, if any, the evidence amounts to."""
 
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 A poisoned server may show its maker's clients, or a scan of tonight, other tools than it will show
 a user in a month. So a server that listed its tools is asked again under another name and date, and
 three times over in one session.
-Belongs here: the second identity, the comparison, and finding out which change made the difference.
-Does not belong here: what a difference means for a tool (`assets/contracts/quarantine/findings.py`).
 """
 
 import json

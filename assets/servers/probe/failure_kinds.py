@@ -1,10 +1,4 @@
-"""The failure taxonomy: every way a server can fail to list its tools, with a hint and a retry.
-
-Belongs here: the kinds, what a person can do about each, how long to wait before trying again, and
-which kind an exit was.
-Does not belong here: what servers say (`last_words.py`), noticing the failure (`fetch.py`,
-`probe.py`).
-"""
+"""The failure taxonomy: every way a server can fail to list its tools, with a hint and a retry."""
 
 from dataclasses import dataclass
 

@@ -1,10 +1,4 @@
-"""The probe: start one server in the sandbox, hold the conversation, end it.
-
-Belongs here: a launch's whole life and the result it comes to.
-Does not belong here: what is asked (`conversation.py`), how to fetch and launch a package
-(`fetch.py`, `deploy.py`), servers elsewhere (`remote.py`), what an outcome amounts to
-(`verdict.py`).
-"""
+"""The probe: start one server in the sandbox, hold the conversation, end it."""
 
 import time
 from dataclasses import dataclass, field

@@ -1,10 +1,4 @@
-"""The conversation of a probe: shake hands, list all tools, then prompts and resources.
-
-Belongs here: what is asked over any transport (the SDK's client session), its time limits, pages
-and cursors, and how far it got.
-Does not belong here: transports (`relay.py`, `remote.py`) and what the outcome amounts to
-(`verdict.py`).
-"""
+"""The conversation of a probe: shake hands, list all tools, then prompts and resources."""
 
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable

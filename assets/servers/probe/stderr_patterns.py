@@ -1,9 +1,4 @@
-"""Last words: which kind of failure a dying or refusing server itself names.
-
-Belongs here: the words that servers really use, in order of precedence, each learnt from a launch.
-Does not belong here: the kinds and their hints (`taxonomy.py`), weighing words against limits and
-exits (`verdict.py`).
-"""
+"""Last words: which kind of failure a dying or refusing server itself names."""
 
 import re
 

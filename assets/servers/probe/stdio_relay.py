@@ -1,11 +1,4 @@
-"""The relay between the MCP client and a sandboxed server's standard streams.
-
-Belongs here: bounded, non-blocking reading and writing (bytes in all, bytes a message, lines that
-are no messages), and handing the SDK's session only what it can digest: the SDK has no bound on a
-line.
-Does not belong here: which messages the session may see (`heard.py`), what to ask
-(`conversation.py`).
-"""
+"""The relay between the MCP client and a sandboxed server's standard streams."""
 
 import json
 import os

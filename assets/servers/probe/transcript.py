@@ -1,11 +1,4 @@
-"""What a server said, and how much of it a session is given.
-
-Belongs here: keeping the raw JSON of every list a server gives, handing on empty pages in their
-place (the SDK would lose a whole list to one bad schema), counting what nobody asked for, and the
-limits on all of it. Knows no transport.
-Does not belong here: reading bytes (`relay.py`, `remote.py`), what to ask (`conversation.py`) and
-what the answers amount to (`verdict.py`).
-"""
+"""What a server said, and how much of it a session is given."""
 
 import json
 import math

@@ -1,8 +1,4 @@
-"""Reads: which environment variables a server's own source reads.
-
-Belongs here: finding their names in an installed package, bounded, without running anything.
-Does not belong here: what to do with them (`guesses.py`).
-"""
+"""Reads: which environment variables a server's own source reads."""
 
 import os
 import re

@@ -1,9 +1,4 @@
-"""A recipe as plain facts, so that a server can be launched again later as it was launched.
-
-Belongs here: the JSON form of the recipe of the launch that counted, which may be a guess that
-followed the planned one, and reading it back.
-Does not belong here: planning (`recipe.py`), launching (`deploy.py`, `local.py`).
-"""
+"""A recipe as plain facts, so that a server can be launched again later as it was launched."""
 
 from collections.abc import Mapping
 from typing import Any

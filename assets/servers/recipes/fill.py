@@ -1,11 +1,4 @@
-"""Filling: the arguments, variables, headers and address of a listing with typed placeholders.
-
-Belongs here: putting a value into every place that a listing leaves to its user, and the record of
-which values are made up. With `placeholders=False` nothing is made up: what needs a value is left
-out.
-Does not belong here: which value (`placeholders.py`), and the recipe they become part of
-(`recipe.py`).
-"""
+"""Filling: the arguments, variables, headers and address of a listing with typed placeholders."""
 
 import re
 from collections.abc import Iterable

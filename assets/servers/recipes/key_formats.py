@@ -1,10 +1,4 @@
-"""Key shapes: what a made-up key of each known provider looks like.
-
-Belongs here: prefix, length and alphabet that a provider gives its keys, so that a server which
-checks the shape before it lists its tools is content. None can be taken for a live key: its letters
-spell "placeholder", or, where only digits or hexadecimal ones fit, they are zeros.
-Does not belong here: which variable holds a key at all (`placeholders.py`).
-"""
+"""Key shapes: what a made-up key of each known provider looks like."""
 
 import base64
 import json

@@ -1,8 +1,4 @@
-"""Names: of packages, images and addresses, each in the one form that identities are made of.
-
-Belongs here: normal forms, and which names may reach a package manager at all.
-Does not belong here: what is planned for them (`recipe.py`).
-"""
+"""Names: of packages, images and addresses, each in the one form that identities are made of."""
 
 import re
 from urllib.parse import urlsplit, urlunsplit

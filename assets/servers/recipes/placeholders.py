@@ -1,12 +1,4 @@
-"""Typed placeholders: plausible values for what a listing leaves to its user.
-
-Belongs here: choosing a value by choices, format, name and description, so that a server which only
-checks the shape still lists its tools. The same arguments give the same value for ever: it is part
-of the recipe's digest. Any value of a secret can be told from a real one: it spells "placeholder"
-(base64 and JWT parts when decoded), or all but its prefix is zeros.
-Does not belong here: real secrets (`secrets.py`), the shapes of known providers (`providers.py`),
-and where values are put (`filling.py`, `bundle.py`).
-"""
+"""Typed placeholders: plausible values for what a listing leaves to its user."""
 
 import re
 

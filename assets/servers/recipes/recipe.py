@@ -1,11 +1,4 @@
-"""The recipe: one pinned way to launch one server, and its digest.
-
-Belongs here: what a recipe holds, its digest, the server's identity, and planning one from a
-listing. A recipe names no marketplace: two listings of one server give the same recipe. It never
-holds a real secret.
-Does not belong here: values for what a listing leaves open (`filling.py`), asking a registry
-(`resolve.py`), fetching (`fetch.py`), launching (`deploy.py`).
-"""
+"""The recipe: one pinned way to launch one server, and its digest."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,11 +1,5 @@
 """Guesses: what else is worth a launch when a server listed nothing, from its own words.
 
-Belongs here: one rule for each thing that servers ask for: older dependencies, the options, the
-variables and the subcommand that they name, a folder, another transport. Pure: what was tried and
-what was said in, the next recipe out.
-Does not belong here: launching (`deploy.py`), values (`placeholders.py`) and reading a server's
-source for its variables (`reads.py`).
-
 A try costs seconds, so a rule is used only where the words call for it and it has something new.
 """
 

@@ -1,11 +1,4 @@
-"""The HTTP client that the SDK's transports are given, and what it notices.
-
-Belongs here: telling MCP messages from OAuth's requests, handing on only what the session may see,
-and noting what ends a probe. The SDK reports a refused POST in many ways, some of which leave the
-session waiting for ever; so what a status means is noted here.
-Does not belong here: connections and bytes (`remote_http.py`), the messages themselves
-(`remote_messages.py`), the probe (`remote.py`).
-"""
+"""The HTTP client that the SDK's transports are given, and what it notices."""
 
 import json
 import re

@@ -1,10 +1,4 @@
-"""The connector of remote servers: where it may connect, and what comes in counted.
-
-Belongs here: resolving a name once, judging every address it has, connecting to one that was judged
-(a second look-up could answer otherwise), and counting bytes on the wire.
-Does not belong here: which addresses are public (`marketplaces/guard.py`), requests, redirects and
-bodies (`remote_http.py`).
-"""
+"""The connector of remote servers: where it may connect, and what comes in counted."""
 
 import socket
 import ssl

@@ -1,11 +1,4 @@
-"""The messages in a remote server's answers, and what of them the session sees.
-
-Belongs here: JSON bodies and event streams read with our strict parser, passed through the
-`Listener` (raw lists are kept, the session gets empty pages) and written anew as one event stream,
-bounded in bytes a message and in events.
-Does not belong here: HTTP (`remote_http.py`, `remote_client.py`) and what a Listener keeps
-(`heard.py`).
-"""
+"""The messages in a remote server's answers, and what of them the session sees."""
 
 import json
 import re

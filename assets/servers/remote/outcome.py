@@ -1,10 +1,5 @@
 """What the answers of a remote server amount to, where it is not the conversation that says so.
 
-Belongs here: HTTP statuses, lost connections and refused addresses as kinds of the taxonomy, each
-with what to do.
-Does not belong here: noticing them (`remote_http.py`, `remote_client.py`) and limits, cursors and
-lists (`verdict.py`).
-
 | seen | kind |
 | --- | --- |
 | 401, 402, 403; OAuth that needs a person; 4xx whose words name a credential | remote_auth |
@@ -19,8 +14,6 @@ lists (`verdict.py`).
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit, urlunsplit
 
 import httpx2
@@ -29,8 +22,8 @@ from assets.servers.probe.classify import printable
 from assets.servers.probe.failure_kinds import Failure
 from assets.servers.probe.stderr_patterns import spoken
 from warehouse.network.egress import PrivateAddress
+from warehouse.network.retry_after import parse_retry_after
 
-_LONGEST_S = 30 * 86_400.0
 _BUSY = (407, 408, 425, 429)
 _GONE = (404, 410)
 _CLOSED = (401, 402, 403)
@@ -87,7 +80,7 @@ def from_refusal(refusal: Refusal, url: str) -> RemoteFailure:
     if status in _GONE:
         return RemoteFailure("not_found", said, f"nothing is at {shown_url(url)}; check the URL")
     if status in _BUSY or status >= 500:
-        wait_s = retry_after(refusal.response.headers.get("retry-after", ""))
+        wait_s = parse_retry_after(refusal.response.headers.get("retry-after", ""))
         told = f", wants {wait_s:.0f} s of peace" if wait_s is not None else ""
         return RemoteFailure("remote_down", said + told, retry_after=wait_s)
     if status < 300:
@@ -139,20 +132,6 @@ def _not_mcp(refusal: Refusal, said: str) -> RemoteFailure:
     found = refusal.response.headers.get("content-type", "").partition(";")[0].strip().lower()
     what = "a web page" if found == "text/html" else (shown(found, 60) or "no content type")
     return RemoteFailure("protocol_error", f"{said} with {what} instead of MCP", _NO_MCP)
-
-
-def retry_after(value: str, now: datetime | None = None) -> float | None:
-    """Seconds, given as such or as a date (RFC 9110, 10.2.3), at most thirty days; None where it
-    says nothing."""
-    value = value.strip()
-    if value.isascii() and value.isdigit():
-        return min(float(value[:12]), _LONGEST_S)
-    try:
-        at = parsedate_to_datetime(value)
-        wait_s = (at - (now or datetime.now(UTC))).total_seconds()
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return min(max(0.0, wait_s), _LONGEST_S)
 
 
 def from_exception(error: BaseException, url: str) -> Failure:

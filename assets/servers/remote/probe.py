@@ -1,11 +1,4 @@
-"""The probe of a remote server: the same conversation over streamable HTTP or SSE.
-
-Belongs here: which transport is tried, the SDK's transports around our guarded client, sessions
-that end early, the wall clock, and the result.
-Does not belong here: what is asked (`conversation.py`), how bytes and addresses are guarded
-(`remote_http.py`, `remote_client.py`), kinds of failure (`remote_outcome.py`), secrets
-(`secrets.py`, `oauth.py`).
-"""
+"""The probe of a remote server: the same conversation over streamable HTTP or SSE."""
 
 import logging
 import time

@@ -1,10 +1,4 @@
-"""The guarded HTTP transport of remote servers: requests, redirects, and how much is read.
-
-Belongs here: the limits of one probe, following redirects (each hop judged anew, secrets left
-behind), decompressing bodies and counting what comes out. OAuth's own requests take the same way.
-Does not belong here: connections (`remote_connector.py`), MCP messages (`remote_client.py`) and
-what an outcome amounts to (`remote_outcome.py`).
-"""
+"""The guarded HTTP transport of remote servers: requests, redirects, and how much is read."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass

@@ -1,9 +1,4 @@
-"""What a sandbox backend is: its name, whether it works here, and how it starts one launch.
-
-Belongs here: the protocol that `bubblewrap.py`, `docker.py` and `bare.py` fill, what they hand to
-`sandbox.py`, and the refusal of a host that has none of them.
-Does not belong here: choosing one and starting processes (`sandbox.py`).
-"""
+"""What a sandbox backend is: its name, whether it works here, and how it starts one launch."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

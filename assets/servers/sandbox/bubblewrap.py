@@ -1,9 +1,5 @@
 """The backend bubblewrap: namespaces, mounts, environment and kernel limits.
 
-Belongs here: turning a launch into arguments, and why each is there; whether bubblewrap works here.
-Does not belong here: starting and ending it (`sandbox.py`), the list of refused system calls
-(`seccomp.py`).
-
 As root the mounts are made by an outer bubblewrap; `setpriv` then drops to a uid of this sandbox
 alone and an inner bubblewrap closes user namespaces: with `--uid` alone, root would ignore the
 process limit and still read root's files. Anybody else needs a single bubblewrap.

@@ -1,9 +1,5 @@
 """The backend docker (podman takes the same words): a container per launch.
 
-Belongs here: the command line of `docker run`, the image made on the spot, ending containers and
-finding those whose owner died; also the launch of a server that is an image itself.
-Does not belong here: which image a listing names (`recipe.py`), starting processes (`sandbox.py`).
-
 The default image is an empty root made here, over which the host's /usr lies read-only: a server
 sees the same programs as under bubblewrap, so that one artefact serves both, and nothing is pulled.
 """

@@ -1,8 +1,4 @@
-"""The default image of the backend docker: an empty root for the host's /usr to lie in.
-
-Belongs here: its name and its files as a tar that an engine imports; nothing is pulled.
-Does not belong here: running it (`docker.py`).
-"""
+"""The default image of the backend docker: an empty root for the host's /usr to lie in."""
 
 import io
 import os

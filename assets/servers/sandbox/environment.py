@@ -1,9 +1,4 @@
-"""The world that every backend shows a server alike: who it is, its environment, its limits.
-
-Belongs here: the base environment, the small /etc files, the /etc paths worth showing, the limits
-the kernel enforces on each process, users of sandboxes, and data handed over in memory.
-Does not belong here: namespaces and mounts (`bubblewrap.py`, `docker.py`).
-"""
+"""The world that every backend shows a server alike: who it is, its environment, its limits."""
 
 import os
 import random

@@ -2,9 +2,6 @@
 
 A sandboxed process has its own pid, net, ipc, uts and user namespaces, a read-only root, a private
 HOME and an executable /tmp. One code path serves both phases: fetch (network on) and run.
-Belongs here: choosing the backend, starting a launch with it, ending the whole tree.
-Does not belong here: how a backend contains (`bubblewrap.py`, `docker.py`, `bare.py`), what is
-started (`fetch.py`, `probe.py`), and measuring (`watchdog.py`).
 """
 
 import os

@@ -1,8 +1,4 @@
-"""The process table of this host, as the watchdogs read it.
-
-Belongs here: one cheap scan of /proc for all sandboxes, process trees, proportional set sizes.
-Does not belong here: what is too much (`watchdog.py`).
-"""
+"""The process table of this host, as the watchdogs read it."""
 
 import os
 import threading

@@ -1,9 +1,5 @@
 """The system calls that a sandboxed process may not make, as a filter for bubblewrap and docker.
 
-Belongs here: the list, its numbers on x86-64 and ARM64, the classic BPF program and the profile
-made of it.
-Does not belong here: handing it over (`bubblewrap.py`, `docker.py`).
-
 Namespaces, an empty capability set and `no_new_privs` already refuse most of these; the filter
 keeps a server away from the kernel code behind them, and closes what no namespace covers: a vsock
 reaches the hypervisor from any network namespace. Refused calls fail (EPERM, or ENOSYS where

@@ -1,8 +1,4 @@
-"""What is to be started in a sandbox and within which limits: plain facts.
-
-Belongs here: the limits, the command, the world it sees.
-Does not belong here: how a backend brings that about (`bubblewrap.py`, `sandbox.py`).
-"""
+"""What is to be started in a sandbox and within which limits: plain facts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

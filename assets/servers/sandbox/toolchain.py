@@ -1,10 +1,4 @@
-"""The host's runtimes that servers are fetched and run with, and how the sandbox sees them.
-
-Belongs here: finding Node, npm, uv and Python once, their versions (part of an artefact's name),
-the folders a sandbox must bind read-only for them, and the package index settings (index,
-certificate, proxy; never a token) that the fetch phase needs to find what the host would find.
-Does not belong here: running anything for a server (`sandbox.py`, `fetch.py`).
-"""
+"""The host's runtimes that servers are fetched and run with, and how the sandbox sees them."""
 
 import configparser
 import json

@@ -1,10 +1,4 @@
-"""The backend `none`: a server as an ordinary process, for those who turn isolation off.
-
-Belongs here: what is left without namespaces: a clean environment, a private HOME and TMPDIR, the
-kernel's limits on each process, and ending the processes that can be found.
-Does not belong here: anything that contains. A server run so can read and change what its user can;
-its certificate says so.
-"""
+"""The backend `none`: a server as an ordinary process, for those who turn isolation off."""
 
 import os
 import re

@@ -1,10 +1,4 @@
-"""The watchdog of one sandbox: memory of the whole tree, wall clock, private disk, idleness.
-
-Belongs here: judging samples of a process tree and ending the sandbox when a limit that no
-RLIMIT can express is passed. The first breach is kept as the reason.
-Does not belong here: limits the kernel enforces alone (`sandbox.py`), reading /proc
-(`processes.py`), names of failures (`taxonomy.py`).
-"""
+"""The watchdog of one sandbox: memory of the whole tree, wall clock, private disk, idleness."""
 
 import os
 import threading

@@ -1,8 +1,4 @@
-"""What a tool is for and what it takes, read from its contract without a model.
-
-What belongs here: the purpose (verb, object phrase) and the slots (parameters with their kind).
-What does not: drawing values (`values.py`) or saying them (`phrasing.py`).
-"""
+"""What a tool is for and what it takes, read from its contract without a model."""
 
 import re
 from collections.abc import Mapping

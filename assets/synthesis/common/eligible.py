@@ -1,8 +1,4 @@
-"""Offer: the contracts of a marketplace that synthesis may write about tonight.
-
-What belongs here: asking the firewall and the aliases at this room's doors. What does not: their
-rules (`assets/contracts/quarantine/firewall.py`, `aliases.py`), which tasks a contract gets (`units.py`).
-"""
+"""Offer: the contracts of a marketplace that synthesis may write about tonight."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -52,17 +48,17 @@ class Offer:
 
 def offered(warehouse: Warehouse, name: str, held: Sequence[Row]) -> Offer:
     """What may be written about. Raises DecisionError when the record of decisions is broken."""
-    rows = warehouse.storage.tables.read(SNAPSHOTS, name).to_dicts()
+    rows = warehouse.tables.read(SNAPSHOTS, name).to_dicts()
     stated = _licences(warehouse, name)
     rows = [{**row, "license": stated.get(row["server_id"])} for row in rows]
     clear, kept_out = firewall(warehouse).part(rows)
     return Offer(
-        read_aliases(warehouse.storage.tables, name).as_bought(clear, held),
+        read_aliases(warehouse.tables, name).as_bought(clear, held),
         frozenset(row["contract_digest"] for row in kept_out),
     )
 
 
 def _licences(warehouse: Warehouse, name: str) -> dict[str, str]:
     """server -> the licence that its package states; what the pairs of its tools carry."""
-    rows = warehouse.storage.tables.read(DEPLOYMENTS, name).select("server_id", "license")
+    rows = warehouse.tables.read(DEPLOYMENTS, name).select("server_id", "license")
     return {server: licence for server, licence in rows.iter_rows() if licence}

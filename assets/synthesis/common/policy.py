@@ -1,7 +1,4 @@
-"""How many pairs are written, of what kinds, and how strictly they are filtered and judged.
-
-What belongs here: the values alone, as every step takes them. What does not: using them.
-"""
+"""How many pairs are written, of what kinds, and how strictly they are filtered and judged."""
 
 from dataclasses import dataclass, field
 

@@ -1,9 +1,5 @@
 """What each role is asked for and answers: one pydantic model per prompt file.
 
-What belongs here: the shape of every answer, and of `meta`, the facts that a request was rendered
-from (the offline provider reads them, an endpoint never sees them).
-What does not: prompts (`prompts/`), asking (`compose.py` and beside), answering (`offline.py`).
-
 | role | prompt | answer | meta |
 | --- | --- | --- | --- |
 | generator | generate | Requests | contract, count, kinds, profiles, environment, rivals |

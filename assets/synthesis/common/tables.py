@@ -1,8 +1,4 @@
-"""The tables of synthesis: every pair and every judgement with its receipt.
-
-What belongs here: columns, keys, ids and the reading of contracts out of snapshot rows.
-What does not: how a row comes to be (`compose.py`, `judge.py`).
-"""
+"""The tables of synthesis: every pair and every judgement with its receipt."""
 
 import json
 from collections.abc import Iterable, Mapping

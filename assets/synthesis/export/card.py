@@ -1,8 +1,5 @@
 """The card of an export: what it is, how it was made and judged, and what it lacks.
 
-What belongs here: the README of the folder, with the front matter that `datasets` reads; counts.
-What does not: writing the data (`write.py`).
-
 Nothing in it depends on when it was written: the same export is the same card.
 """
 

@@ -1,8 +1,5 @@
 """One accepted pair as a neutral example: a conversation, the tools on offer, and where it is from.
 
-What belongs here: reading a row of PAIRS into messages and tools, whatever the format.
-What does not: a trainer's own spelling (`formats.py`), which rows there are (`select.py`).
-
 Of a conversation a model must not learn every assistant turn: a call that was wrong on purpose (to
 be mended after its error) has `weight` 0.
 """

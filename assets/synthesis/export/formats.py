@@ -1,8 +1,5 @@
 """The shapes that trainers read: hf, messages, trl, openai, sharegpt.
 
-What belongs here: one example as the lines of a format, and the columns that a reader is told.
-What does not: files (`write.py`), what an example is (`example.py`).
-
 | format | a line | tools | arguments |
 | --- | --- | --- | --- |
 | hf, messages | messages | list of functions | objects, as chat templates want them |

@@ -1,8 +1,4 @@
-"""Whether a licence is known to permit commercial use.
-
-What belongs here: reading SPDX expressions, and the ids that permit it.
-What does not: which licence a source has. What is unknown is not permitted.
-"""
+"""Whether a licence is known to permit commercial use."""
 
 from functools import cache
 

@@ -1,8 +1,5 @@
 """Which pairs an export holds: accepted as of a moment, clear now, on one side of the split.
 
-What belongs here: reading published tables as of then, and every reason to leave a row out.
-What does not: what an example looks like (`example.py`), files (`write.py`).
-
 Tables are read as they stood; what is *held* is asked now: a contract that was found to be
 poisonous since is in no export, of whatever day.
 """

@@ -1,8 +1,4 @@
-"""An export as a folder: data files by split, the card, and what a reader needs beside them.
-
-What belongs here: streaming examples into files, whole or absent.
-What does not: which rows (`select.py`), their shape (`formats.py`), the card's text (`card.py`).
-"""
+"""An export as a folder: data files by split, the card, and what a reader needs beside them."""
 
 import json
 import shutil

@@ -1,10 +1,5 @@
 """Judgements: a score and a verdict for every pair that the rules did not reject.
 
-What belongs here: asking the judge role (once or for several votes), the threshold, and the row
-with its receipt.
-What does not: the rubric's text (`prompts/judge.md`), what is shown of a row (`judge_view.py`),
-the offline rules (`rubric.py`), judging the judge (`trials.py`).
-
 A set is called judged by a model only when a model judged it: `judge` says `offline:rules` or
 `model:<name>`.
 """

@@ -1,8 +1,4 @@
-"""What the judge is shown of a row: its words for the prompt, and the facts they come from.
-
-What belongs here: rendering a row between markers that no stranger's text can forge.
-What does not: the prompt's text (`prompts/judge.md`), asking (`judge.py`).
-"""
+"""What the judge is shown of a row: its words for the prompt, and the facts they come from."""
 
 import json
 from collections.abc import Mapping

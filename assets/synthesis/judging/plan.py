@@ -1,8 +1,4 @@
-"""A marketplace's night of judging: what is due, its verdicts, and the trial of the judge.
-
-What belongs here: the order of planning, judging and trying the judge, over the warehouse.
-What does not: any of those steps (`judge.py`, `trials.py`), writing pairs (`night.py`), Dagster.
-"""
+"""A marketplace's night of judging: what is due, its verdicts, and the trial of the judge."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -47,7 +43,7 @@ def judge_pairs(
     progress: Progress | None = None,
 ) -> Judged:
     """Tonight's judgements of one marketplace, and the trial of the judge that made them."""
-    tables = warehouse.storage.tables
+    tables = warehouse.tables
     written = tables.read(PAIRS, name).to_dicts()
     offer = offered(warehouse, name, written)
     written = [row for row in written if offer.serves(row) and offer.shows_only_clear(row)]

@@ -1,8 +1,4 @@
-"""The caller's answer: the values the request was written around, mended where they do not fit.
-
-What belongs here: `Call`, first and after an error.
-What does not: what fits (`assets/contracts/validate.py`), drawing values (`values.py`).
-"""
+"""The caller's answer: the values the request was written around, mended where they do not fit."""
 
 import random
 from collections.abc import Mapping

@@ -1,9 +1,5 @@
 """Which of the tools shown does a request need? Words against words, without a model.
 
-What belongs here: two unlike readings for the two checkers (weighted words, letter trigrams), and
-the bar below which no tool fits.
-What does not: which tools are shown and what follows from a pick (`invocation.py`).
-
 The right tool is not in `meta`; nothing here knows it. Both readings are lexical: they find the
 tool that speaks of the same things, and miss what is only meant.
 """

@@ -1,8 +1,4 @@
-"""Is every value in the words, by the rules' own reading, and plain words for those that are not?
-
-What belongs here: the names of arguments the text lacks, and a text completed by them.
-What does not: the rules (`verify.py`), a request's own sentence (`offline_frames.py`).
-"""
+"""Is every value in the words, by the rules' own reading, and plain words for those that are not?"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,8 +1,4 @@
-"""Requests that no tool shown can serve, with the answer an assistant gives without one.
-
-What belongs here: the generator's answer `Aside`, chosen so that none of the tools speaks of it.
-What does not: the requests themselves (`offline.json`), matching words (`offline_choice.py`).
-"""
+"""Requests that no tool shown can serve, with the answer an assistant gives without one."""
 
 import random
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,4 @@
-"""A request that lacks one value, the question that asks for it, and the answer that states it.
-
-What belongs here: the generator's answer `Vague`.
-What does not: whole requests (`offline_requests.py`), whether a value is in a text (`verify.py`).
-"""
+"""A request that lacks one value, the question that asks for it, and the answer that states it."""
 
 import random
 from collections.abc import Mapping

@@ -1,10 +1,6 @@
 """The offline provider: every role's answer without any model, from grammar, schema and rules.
 
-    (role, answer's schema) -> a function of `meta` and seed -> the answer's JSON
-
-What belongs here: which function answers what, under the same interface as an endpoint. Every row
-it makes says `offline`; nothing here pretends to be a model.
-What does not: the answers themselves (the modules beside), the judge's (injected).
+(role, answer's schema) -> a function of `meta` and seed -> the answer's JSON
 """
 
 import json

@@ -1,9 +1,4 @@
-"""Requests for one tool without a model: values first, then words that state them.
-
-What belongs here: the generator's answer `Requests`, which parameters a request speaks of, the
-heed it pays to profiles, to the things that exist (`environment`) and to look-alikes (`rivals`).
-What does not: the sentence itself (`offline_frames.py`), drawing a value (`values.py`).
-"""
+"""Requests for one tool without a model: values first, then words that state them."""
 
 import random
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,4 @@
-"""A request that needs several calls: side by side, or the second fed by the first's result.
-
-What belongs here: the generator's answer `Several`.
-What does not: one tool's request (`offline_requests.py`), what a tool answers (`offline_acted.py`).
-"""
+"""A request that needs several calls: side by side, or the second fed by the first's result."""
 
 import random
 from collections.abc import Iterator, Mapping, Sequence

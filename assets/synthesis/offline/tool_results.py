@@ -1,8 +1,5 @@
 """What a tool would answer: a plausible result for one call, made from its contract.
 
-What belongs here: the actor's answer `Acted`, by the output schema or by what the tool is for.
-What does not: a real server's answer; rows that hold this one are marked simulated.
-
 The result depends on contract and arguments alone, not on the seed: who writes a request that
 borrows from it (`offline_several.py`) knows what it will be.
 """

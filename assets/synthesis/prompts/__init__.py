@@ -1,7 +1,4 @@
-"""Prompts are files: `<name>.md` with a `## system` and a `## user` part, and a digest.
-
-What belongs here: loading, the digest, and filling in. What does not: text of any prompt.
-"""
+"""Prompts are files: `<name>.md` with a `## system` and a `## user` part, and a digest."""
 
 import re
 from dataclasses import dataclass

@@ -1,8 +1,4 @@
-"""Report: what a night's pairs and judgements come to, for the asset's page.
-
-What belongs here: figures, and tables in which nothing a stranger or a model wrote is markup. What
-does not: making the rows (`compose.py`, `judge.py`), Dagster.
-"""
+"""Report: what a night's pairs and judgements come to, for the asset's page."""
 
 import json
 from collections import Counter

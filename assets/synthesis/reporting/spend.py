@@ -1,8 +1,5 @@
 """Spend: what each stage cost, per marketplace and model, and per accepted pair.
 
-What belongs here: the ledger's costs as rows, their totals, and whether a pair costs about what it
-did. What does not: keeping the ledger.
-
 A stage is a role of the language model (`generator`, `judge` …) or another paid step. The same
 request is paid once for all marketplaces, and some is paid for none of them (`_`): a marketplace's
 total carries its share of that, by its accepted pairs; the row `all` is exact.

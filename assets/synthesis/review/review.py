@@ -1,8 +1,5 @@
 """Review by a person: a random sample of pairs, labels that survive a kill, and the report.
 
-What belongs here: drawing the sample, keeping the labels, what a reviewer is shown, the report.
-What does not: the page and its server (`review_server.py`), the statistics (`agreement.py`).
-
 A reviewer is blind: nothing of a verdict, a flaw or a score is in what is shown.
 """
 

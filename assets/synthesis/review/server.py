@@ -1,8 +1,5 @@
 """The page on which a person labels a sample, served on loopback to that person alone.
 
-What belongs here: the routes, who may use them, and ending when the reviewer does.
-What does not: sampling, labels and the report (`review.py`), the page itself (`page/`).
-
 The address holds a token; a page of another site can neither guess it nor, by Host and Origin,
 speak in this one's name. Strangers' text travels as JSON and is set as text, never as markup, and
 the policy of the page allows no script but its own.

@@ -1,8 +1,4 @@
-"""Asking the generator for the summaries of servers: what a prompt shows, a row for each answer.
-
-What belongs here: the prompt's data, its bound, the receipt, failures as rows. What does not: what
-is due and what is kept (`summaries.py`), the prompt (`summarise.md`), the client.
-"""
+"""Asking the generator for the summaries of servers: what a prompt shows, a row for each answer."""
 
 import asyncio
 import json

@@ -1,8 +1,5 @@
 """What a server can do, in two or three sentences, read from its contracts without a model.
 
-What belongs here: grouping verbs and objects, domain words, the sentences. What does not: reading
-one contract (`assets/synthesis/common/contract_reading.py`), when a summary is due (`summaries.py`).
-
 Made for being found: the words of the tools stand in it beside each other, as in a model's summary,
 and nothing that no contract says.
 """
@@ -17,7 +14,7 @@ from typing import Any
 from assets.contracts.canonical import parameters
 from assets.synthesis.common.contract_reading import purpose
 from assets.vectors.lexicon import family_of, words_of
-from warehouse.storage.digest import digest, sha256
+from warehouse.storage.digest import digest_sources
 
 Json = Any
 _ORDER = ("read", "search", "create", "update", "delete", "send", "run", "compute", "navigate")
@@ -46,10 +43,13 @@ _CUT = re.compile(
 @cache
 def offline_version() -> str:
     """Changes with whatever decides the text: this file, and how a contract is read."""
-    here = Path(__file__)
-    read = [here.parents[1] / "synthesis" / name for name in
-            ("reading.py", "lexicon.py", "lexicon.json")]  # fmt: skip
-    return f"offline-{digest([sha256(path.read_bytes()) for path in (here, *read)])[:12]}"
+    names = (
+        "synthesis/summaries/offline.py",
+        "synthesis/common/contract_reading.py",
+        "vectors/lexicon.py",
+        "vectors/lexicon.json",
+    )
+    return f"offline-{digest_sources(Path(__file__).parents[2], *names)}"
 
 
 def summary_of(server: str, contracts: Sequence[Mapping[str, Json]]) -> str:

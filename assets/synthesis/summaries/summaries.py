@@ -3,9 +3,6 @@ change.
 
     clear contracts + description -> plan by digest -> generator role, or offline -> rows
 
-What belongs here: the table, what is due, what is kept. What does not: asking a model
-(`summaries_asking.py`), the offline text (`summaries_offline.py`).
-
 MCP-Zero matches a request for a server against its description *and* such a summary. A summary is
 bought once: it is made anew when the server's contracts, its description, the prompt or the model
 change. One that fails leaves yesterday's text in its row, which says `failed`, and is due again.

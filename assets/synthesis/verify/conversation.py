@@ -1,8 +1,4 @@
-"""A row's columns as the rules read them: who said what, which calls were made, what came back.
-
-What belongs here: reading `messages`, `calls` and `offered` out of a row of PAIRS.
-What does not: judging them (`verify_row.py`).
-"""
+"""A row's columns as the rules read them: who said what, which calls were made, what came back."""
 
 import json
 from collections.abc import Mapping

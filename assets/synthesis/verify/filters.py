@@ -1,9 +1,6 @@
 """Filters over a whole partition of pairs: descriptions handed back, and requests said before.
 
-    rows -> cosine with the description -> flaw, verdict -> near-copies point to the row that stays
-
-What belongs here: what needs the embedder or the other rows. What does not: one row by itself
-(`verify_row.py`), embedding (`assets/vectors/embed.py`), nearness of tools (`assets/vectors`).
+rows -> cosine with the description -> flaw, verdict -> near-copies point to the row that stays
 """
 
 import json

@@ -1,9 +1,5 @@
 """Rules before any judge: does the call fit the contract, and does the request carry the call?
 
-What belongs here: the verdict of rules on one pair, each flaw with its kind and reason, and
-near-duplicates inside a set.
-What does not: taste (`judge.py`), and JSON Schema itself (`assets/contracts/validate.py`).
-
 `accept`: nothing wrong. `reject`: a flaw that no judge could excuse. `unsure`: a value that the
 rules cannot find in the text; a judge, or a person, may ("next to the Eiffel Tower").
 """

@@ -1,8 +1,5 @@
 """Rules for a whole row, whatever its task: one call, several, none, asked for first, mended.
 
-What belongs here: what each task promises, checked on its conversation, calls and contracts.
-What does not: one request against one call (`verify.py`), filters over many rows (`filters.py`).
-
 Several calls share one text. A value that an earlier call's result supplies (`borrowed`) is looked
 for in the tool messages, never in the text. Nothing here raises on odd input: a row that cannot be
 read is a finding.

@@ -1,10 +1,6 @@
 """Pairs: each unit's rows, many units at a time.
 
-    units -> (single, several, turns) -> rows of PAIRS, one for whatever became of each
-
-What belongs here: the window of units at work, progress, and the order of the rows.
-What does not: which units there are (`units.py`), their steps, the client
-(`warehouse/llm/client.py`), judging (`judge.py`).
+units -> (single, several, turns) -> rows of PAIRS, one for whatever became of each
 """
 
 import asyncio

@@ -1,8 +1,4 @@
-"""Contracts as a prompt shows them.
-
-What belongs here: the text of one or several contracts, shortened to fit. What does not: markers
-and the rest of a prompt (`prompts/`).
-"""
+"""Contracts as a prompt shows them."""
 
 import json
 from collections.abc import Mapping, Sequence

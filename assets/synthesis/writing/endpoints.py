@@ -1,8 +1,4 @@
-"""Writer: who writes and judges a marketplace's pairs, and whether its rows may leave for that.
-
-What belongs here: the policy of synthesis and the client it makes.
-What does not: what is asked (`compose.py`, `judge.py`) and how (`warehouse/llm/client.py`).
-"""
+"""Writer: who writes and judges a marketplace's pairs, and whether its rows may leave for that."""
 
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit

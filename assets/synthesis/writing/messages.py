@@ -1,7 +1,4 @@
-"""A row's conversation as chat endpoints write it.
-
-What belongs here: the messages and the right calls as data. What does not: what is said in them.
-"""
+"""A row's conversation as chat endpoints write it."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,4 @@
-"""A marketplace's night of pairs: what is due, what is rewritten, what is bought.
-
-What belongs here: the order of planning, migration, composition and filters, over the warehouse.
-What does not: any of those steps, and Dagster.
-"""
+"""A marketplace's night of pairs: what is due, what is rewritten, what is bought."""
 
 import json
 from collections import defaultdict
@@ -56,7 +52,7 @@ def write_pairs(
     """Tonight's pairs of one marketplace. An unchanged world costs nothing and moves nothing."""
     if llm.role("generator").model == OFFLINE:
         policy = replace(policy, languages=("en",))  # its grammar knows no other; no row says so
-    previous = warehouse.storage.tables.read(PAIRS, name).to_dicts()
+    previous = warehouse.tables.read(PAIRS, name).to_dicts()
     offer = offered(warehouse, name, previous)
     store = LanceStore(warehouse.home / "lance")
     asked = units(offer.usable, near_rows(offer.usable, embedder, store), policy)
@@ -104,7 +100,7 @@ def _migrated(
     if not stale:
         return [], []
     shown = {one for row in stale for one in json.loads(row["contracts"] or "[]")}
-    old = old_contracts(warehouse.storage.tables, shown, name)
+    old = old_contracts(warehouse.tables, shown, name)
     found = migrate(stale, old, {tool_key(row): row for row in offer.usable}, barred=offer.held)
     wanted_now = set(due.due)
     moved, retired = [], list(found.retired)

@@ -1,9 +1,5 @@
 """Who asks, how, in which language and how hard: drawn for each row, the same every night.
 
-What belongs here: the draw of profiles, kinds, and of which rows evolve in which directions.
-What does not: the words of prompts (`prompts/`), what exists in that person's world
-(`environment.py`).
-
 Every draw is seeded by (contract digest, task, index, seed), so that no other tool moves it.
 """
 

@@ -1,8 +1,4 @@
-"""What a row cost and under which licence its sources stand.
-
-What belongs here: the receipt of one request, its part where several rows came of it, and the
-licence of several sources. What does not: prices (`warehouse/effects`), sums (`spend.py`).
-"""
+"""What a row cost and under which licence its sources stand."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,9 +1,4 @@
-"""One row in the making: what it asks of models, what it shows them, what it costs, what it says.
-
-What belongs here: a request with its receipt, the failure of a step as a row, and the columns that
-every task fills alike.
-What does not: which steps a task has (`single.py`, `several.py`, `turns.py`), the client.
-"""
+"""One row in the making: what it asks of models, what it shows them, what it costs, what it says."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property

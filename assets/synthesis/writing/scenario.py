@@ -1,8 +1,5 @@
 """The small world in which a request is made: which files, ids, places, people and dates exist.
 
-What belongs here: drawing that world with Faker, and what the contract itself says exists.
-What does not: who asks (`profiles.py`), values that need no world (the generator invents them).
-
 The same contract, task, index and seed give the same world on every machine; Faker's version is
 part of the plan (`edition.py`).
 """

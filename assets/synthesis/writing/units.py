@@ -1,8 +1,5 @@
 """Units: which tool gets which task, beside which other tools, and the digest of what decides it.
 
-What belongs here: the frozen draw of tasks, the choice of partners, and what a plan compares.
-What does not: writing a unit's rows (`compose.py` and beside).
-
 Every choice is the best of the candidates by a score of the two tools alone. So a tool that leaves
 changes exactly the units that show it, and one that comes back changes them back.
 """

@@ -2,9 +2,6 @@
 
     vectors, names -> sparse likenesses, blockwise -> clusters by complete linkage, <= CAP texts
 
-What belongs here: likeness and linkage over distinct tool texts. What does not: which texts there
-are and what is said of a pair (`confusables.py`, `confusables_apart.py`).
-
 Complete linkage, because likeness is no chain: over 12,600 real tools single linkage joins 70 that
 get, add, create or retrieve comments of Figma, GitHub, Notion, Todoist and Linear. Here every two
 texts of a cluster are alike, or bear the same name.

@@ -1,9 +1,5 @@
 """What tells two look-alike tools apart, in one sentence, out of their contracts alone.
 
-What belongs here: the differences of two contracts that somebody choosing between them can use, and
-their wording. What does not: reading one contract (`confusables_sides.py`), which tools look alike
-(`confusables_clusters.py`).
-
 A difference is named only where one tool has it and the other does not: the words of its server and
 of its text that few others use, parameters that it alone requires or takes, reading against
 writing, enums and limits, a clause of its description. Where nothing differs, the sentence says so:

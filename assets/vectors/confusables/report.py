@@ -1,8 +1,4 @@
-"""Confusables report: the rows of CONFUSABLES as figures, Markdown and a plot.
-
-Belongs here: what a reader of the graph sees. Does not belong here: the rows (`confusables.py`).
-Names and sentences are strangers' words: they pass `cell` on their way into Markdown.
-"""
+"""Confusables report: the rows of CONFUSABLES as figures, Markdown and a plot."""
 
 import base64
 import io

@@ -1,8 +1,4 @@
-"""One of two look-alike tools as their comparison reads it, and how rare its words are.
-
-What belongs here: words, parameters and effect of one contract. What does not: comparing two
-(`confusables_apart.py`).
-"""
+"""One of two look-alike tools as their comparison reads it, and how rare its words are."""
 
 import re
 from collections import Counter

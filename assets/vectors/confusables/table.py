@@ -3,9 +3,6 @@ apart.
 
     snapshot rows + base vectors -> distinct texts -> clusters -> pairs with a sentence
 
-What belongs here: the table, its rows, and the hard negatives that training takes from them. What
-does not: linkage (`confusables_clusters.py`), wording (`confusables_apart.py`), the report.
-
 A twin is one tool under two server ids: it is no negative of the other, because a request for one
 is a request for both. Tools of one text are one entry of their cluster: each is paired with the
 first of them, so that 70 copies make 69 rows and not 2,415.

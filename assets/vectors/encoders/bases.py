@@ -1,8 +1,5 @@
 """Other bases than MiniLM: folders or hub ids of sentence encoders that `graph.py` can make.
 
-What belongs here: finding the folder, the questions of whether the graph is right for it, its name.
-What does not: the graph, merging an adapter (`weights.py`).
-
 The graph is BERT's: learnt absolute positions, exact GELU, the mean of all tokens, unit norm. A
 model that pools its first token, or turns its vectors in a last layer, would be served as another
 model than it is, without a word: so it is refused.

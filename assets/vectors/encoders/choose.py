@@ -1,8 +1,4 @@
-"""Which embedder a few words ask for.
-
-What belongs here: reading `minilm`, `sentence-transformers:...`, `openai:...`. What does not: the
-embedders.
-"""
+"""Which embedder a few words ask for."""
 
 import re
 

@@ -1,7 +1,4 @@
-"""What an embedder is, and what every embedder checks of its vectors.
-
-What belongs here: the interface, its errors, unit rows. What does not: any one embedder.
-"""
+"""What an embedder is, and what every embedder checks of its vectors."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

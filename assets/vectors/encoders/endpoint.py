@@ -1,8 +1,5 @@
 """Any OpenAI-compatible `/embeddings` endpoint as an embedder.
 
-What belongs here: which host, which key, batches, the checks on what comes back. What does not:
-one request and its retries (`wire.py`).
-
 The key is read from the environment and is neither in an id, nor in an error, nor in a saved
 encoder; a saved encoder names the variable. Somebody else may have written that file, so it can
 name neither a variable that is no API key nor take OpenAI's key to another host.

@@ -1,8 +1,5 @@
 """MiniLM as an ONNX graph, made by hand from its matrices: no torch, and nothing to export.
 
-What belongs here: the graph (token ids and mask in, unit vectors out) and its int8 form. What does
-not: the matrices (`weights.py`), running the graph (`running.py`).
-
 Only operators of the ONNX standard: ONNX Runtime fuses what is worth fusing when it opens the file
 (bias and GELU, layer norms), and its own ready-made `Attention` and `SkipLayerNormalization` were
 9 to 25% slower here on one text of 10 to 100 tokens.

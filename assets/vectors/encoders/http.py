@@ -1,9 +1,4 @@
-"""One request to an OpenAI-compatible `/embeddings`, tried again while that may help.
-
-What belongs here: the wire, its errors, waiting. What does not: batches, what vectors must be
-(`endpoint.py`), requests to language models (`warehouse/effects`: those are kept in the ledger;
-vectors are kept in the vector store, by text).
-"""
+"""One request to an OpenAI-compatible `/embeddings`, tried again while that may help."""
 
 import json
 import time
@@ -117,6 +112,6 @@ def _refusal(status: int, said: str, told: str) -> _Refused:
 def _told(header: str) -> float:
     if not header:
         return 0.0
-    from assets.servers.remote.outcome import retry_after
+    from warehouse.network.retry_after import parse_retry_after
 
-    return retry_after(header) or 0.0
+    return parse_retry_after(header) or 0.0

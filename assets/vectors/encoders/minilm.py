@@ -1,8 +1,4 @@
-"""MiniLM, the default encoder, made from its pretrained weights.
-
-What belongs here: weights and tokenizer to a running encoder, and its id. What does not: the
-steps (`weights.py`, `graph.py`, `running.py`), opening a saved one (`stored.py`).
-"""
+"""MiniLM, the default encoder, made from its pretrained weights."""
 
 from pathlib import Path
 

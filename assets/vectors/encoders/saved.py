@@ -1,10 +1,7 @@
 """Encoders on disk: written whole, and opened with no more than ONNX Runtime needs.
 
-    <place>/encoders/<slug>/encoder.json   {format, id, dim, kind, …, files {name: {bytes, sha256}}}
-                            encoder.onnx, tokenizer.json      (of kind "onnx")
-
-What belongs here: the folder, its checks. What does not: what a kind of embedder needs to be opened
-again (its own module says so), where `place` is.
+<place>/encoders/<slug>/encoder.json   {format, id, dim, kind, …, files {name: {bytes, sha256}}}
+                        encoder.onnx, tokenizer.json      (of kind "onnx")
 """
 
 import json

@@ -1,8 +1,4 @@
-"""Any sentence-transformers model as an embedder; needs torch and sentence-transformers.
-
-What belongs here: opening the model, its id, embedding. What does not: MiniLM, which needs
-neither (`minilm.py`).
-"""
+"""Any sentence-transformers model as an embedder; needs torch and sentence-transformers."""
 
 import hashlib
 from collections.abc import Sequence

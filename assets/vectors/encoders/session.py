@@ -1,8 +1,5 @@
 """Running an ONNX encoder: one session, any number of threads, batches without padding.
 
-What belongs here: the session's options, batches, the order of work. What does not: where the
-model comes from (`minilm.py`, `stored.py`).
-
 A batch holds texts of one length, so nothing is padded and a vector does not depend on its
 neighbours beyond rounding (1e-7). In bulk, texts run side by side, each on one thread: threads
 within a text wait for each other. A single query of an encoder that serves has the cores for

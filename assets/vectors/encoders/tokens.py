@@ -1,8 +1,5 @@
 """Texts to token ids, cut at the encoder's limit.
 
-What belongs here: tokenising any text a stranger wrote, at a cost that its length does not set.
-What does not: batches (`running.py`).
-
 A description of 1 MB took 1.1 to 2.4 s, to keep 128 of its tokens. So a long text is first cut
 where a token surely ends, and more of it is read only when that part has too few tokens: the ids
 are those of the whole text.

@@ -1,8 +1,4 @@
-"""The pretrained weights of MiniLM, and a low-rank adapter merged into them.
-
-What belongs here: reading and merging matrices. What does not: what is computed with them
-(`graph.py`), training an adapter (`training/retriever/train.py`).
-"""
+"""The pretrained weights of MiniLM, and a low-rank adapter merged into them."""
 
 import json
 from collections.abc import Mapping

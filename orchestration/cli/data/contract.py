@@ -1,7 +1,4 @@
-"""Commands about contracts: `toolmill contract diff` and `toolmill contract history`.
-
-What belongs here: their arguments and what they print. What does not: anything they decide.
-"""
+"""Commands about contracts: `toolmill contract diff` and `toolmill contract history`."""
 
 import sys
 from pathlib import Path

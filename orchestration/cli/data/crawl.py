@@ -1,7 +1,4 @@
-"""Commands about one marketplace: `crawl`, `parse` and the demo's replicas.
-
-What belongs here: their arguments and what they print. What does not: anything they decide.
-"""
+"""Commands about one marketplace: `crawl`, `parse` and the demo's replicas."""
 
 import time
 from pathlib import Path

@@ -1,7 +1,4 @@
-"""The command `toolmill export`: accepted pairs for a trainer, as of any day.
-
-What belongs here: its arguments and what it prints. What does not: anything it decides.
-"""
+"""The command `toolmill export`: accepted pairs for a trainer, as of any day."""
 
 import time
 from pathlib import Path
@@ -52,7 +49,7 @@ def export(
     folder = out or settings.home_path() / "exports" / f"{name}-{day.replace(':', '')}"
     try:
         choice = Choice(at, split_of, held_by(firewall(warehouse)), split, wanted, commercial_only)
-        figures = write_export(warehouse.storage.tables, folder, name, choice, day)
+        figures = write_export(warehouse.tables, folder, name, choice, day)
     except (ExportError, DecisionError) as error:
         fail(str(error), 1)
     print_json({"folder": str(folder), "format": name, "as_of": day, **figures.public()})

@@ -1,8 +1,4 @@
-"""The commands `verify` and `judge`: pairs in a file, one verdict a line.
-
-What belongs here: their arguments, who judges by the settings, and what they print.
-What does not: the rules (`assets/synthesis/rules`) and judging (`assets/synthesis/judging`).
-"""
+"""The commands `verify` and `judge`: pairs in a file, one verdict a line."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

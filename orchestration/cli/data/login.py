@@ -1,8 +1,4 @@
-"""The commands `login` and `logout`: a person's account at a remote server.
-
-What belongs here: their arguments and what they print. What does not: OAuth
-(`assets/servers/credentials/oauth.py`).
-"""
+"""The commands `login` and `logout`: a person's account at a remote server."""
 
 import webbrowser
 from typing import Annotated

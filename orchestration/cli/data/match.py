@@ -1,8 +1,4 @@
-"""The command `toolmill match`: is a call the expected one, by our rules or by BFCL's?
-
-What belongs here: its arguments and what it prints. What does not: the comparison
-(`assets/contracts/match/match.py`, `bfcl.py`) and the files (`match_byhand.py`).
-"""
+"""The command `toolmill match`: is a call the expected one, by our rules or by BFCL's?"""
 
 import sys
 from pathlib import Path

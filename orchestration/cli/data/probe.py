@@ -1,7 +1,4 @@
-"""The command `toolmill probe`: one server by hand.
-
-What belongs here: its arguments and what it prints. What does not: anything it decides.
-"""
+"""The command `toolmill probe`: one server by hand."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -66,16 +63,18 @@ def probe(
 
 
 def _print(found: dict[str, Any]) -> None:
-    from assets.contracts.scan.finding import escaped
+    from warehouse.sanitize.terminal import escape_text
 
-    typer.echo(escaped(f"{found['status']}  {found['server_id']}  {found['hint'] or ''}".rstrip()))
+    typer.echo(
+        escape_text(f"{found['status']}  {found['server_id']}  {found['hint'] or ''}".rstrip())
+    )
     for tool in found["tools"]:
-        typer.echo(escaped(f"  {tool.get('name')}  {str(tool.get('description', ''))[:90]!r}"))
+        typer.echo(escape_text(f"  {tool.get('name')}  {str(tool.get('description', ''))[:90]!r}"))
     for one in found["findings"]:
         if one["severity"] != "low":
             typer.echo(f"  {one['severity']}: {one['tool']} {one['field']}: {one['excerpt']}")
     for one in found["behaviour"] or ():
-        typer.echo(escaped(f"  {one['tool']} {one['change']} with another {one['varied']}"))
+        typer.echo(escape_text(f"  {one['tool']} {one['change']} with another {one['varied']}"))
     if found["placeholders"]:
         typer.echo(f"  made up: {', '.join(found['placeholders'])}")
     certificate = found["certificate"]

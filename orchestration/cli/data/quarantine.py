@@ -1,7 +1,4 @@
-"""Commands about held tools: `toolmill quarantine list | release | hold`.
-
-What belongs here: their arguments and what they print. What does not: anything they decide.
-"""
+"""Commands about held tools: `toolmill quarantine list | release | hold`."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -100,7 +97,7 @@ def _block(warehouse: "Warehouse") -> None:
     from serving.index.blocklist import block
 
     try:
-        held = firewall(warehouse).part(warehouse.storage.tables.read(SNAPSHOTS).to_dicts())[1]
+        held = firewall(warehouse).part(warehouse.tables.read(SNAPSHOTS).to_dicts())[1]
     except DecisionError as error:  # the decision itself is kept
         typer.echo(f"searches go on as before: {error}", err=True)
         return

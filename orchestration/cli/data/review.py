@@ -1,8 +1,4 @@
-"""The command `review`: a person labels a sample of pairs on a local page.
-
-What belongs here: its arguments, opening the page's port, and the report on stdout.
-What does not: the sample and the report (`assets/synthesis/review/review.py`), the page.
-"""
+"""The command `review`: a person labels a sample of pairs on a local page."""
 
 import socket
 from typing import Annotated, Literal

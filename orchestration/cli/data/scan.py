@@ -1,8 +1,4 @@
-"""The command `scan`: poisoned tools in a saved list.
-
-What belongs here: its arguments, reading the files and what it prints.
-What does not: the rules (`assets/contracts/scan`) and quarantine (`assets/contracts/quarantine/decisions.py`).
-"""
+"""The command `scan`: poisoned tools in a saved list."""
 
 import json
 from pathlib import Path

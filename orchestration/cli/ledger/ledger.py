@@ -1,7 +1,4 @@
-"""`toolmill ledger check` and `rebuild`: is what was paid safe, and how to make its ledger anew.
-
-What belongs here: the two commands. What does not: what they do (`warehouse/ledger/recovery.py`).
-"""
+"""`toolmill ledger check` and `rebuild`: is what was paid safe, and how to make its ledger anew."""
 
 import sys
 from pathlib import Path
@@ -22,7 +19,7 @@ def check() -> None:
 
     warehouse = open_warehouse(load_settings())
     path = _path(warehouse.state)
-    found = recovery.check(path, warehouse.storage.blobs)
+    found = recovery.check(path, warehouse.blobs)
     print_json(found.row())
     if not found.healthy:
         sys.exit(1)
@@ -36,7 +33,7 @@ def rebuild() -> None:
 
     warehouse = open_warehouse(load_settings())
     path = warehouse.state / "ledger.db"
-    found = recovery.rebuild(path, warehouse.storage.blobs)
+    found = recovery.rebuild(path, warehouse.blobs)
     print_json(found.row())
     if not found.healthy:
         fail(f"ledger {path}: still not whole after the rebuild: {found.database}", 1)

@@ -1,7 +1,4 @@
-"""The command `toolmill spend`: what was paid, for what, and per accepted pair.
-
-What belongs here: what it prints. What does not: the sums (`assets/synthesis/reporting/spend.py`).
-"""
+"""The command `toolmill spend`: what was paid, for what, and per accepted pair."""
 
 import typer
 
@@ -21,7 +18,7 @@ def spend() -> None:
 
     warehouse = open_warehouse(load_settings())
     ledger = warehouse.ledger
-    accepted, distinct = accepted_pairs(warehouse.storage.tables.read(JUDGEMENTS))
+    accepted, distinct = accepted_pairs(warehouse.tables.read(JUDGEMENTS))
     costs = ledger.costs()
     print_json(
         {

@@ -1,9 +1,4 @@
-"""The commands `agent-eval` and `contamination`.
-
-What belongs here: their arguments, who answers by the settings, and what they print.
-What does not: the agent and its rules (`training/evaluation/agent*.py`), how texts are compared
-(`training/evaluation/outside/contamination.py`).
-"""
+"""The commands `agent-eval` and `contamination`."""
 
 import asyncio
 from pathlib import Path

@@ -1,8 +1,4 @@
-"""The command `toolmill blast-radius`: what depends on a tool's contract.
-
-What belongs here: gathering what the rooms keep, and printing. What does not: following it
-(`training/reporting/blast_radius.py`).
-"""
+"""The command `toolmill blast-radius`: what depends on a tool's contract."""
 
 import json
 from collections.abc import Iterator
@@ -34,9 +30,9 @@ def blast(
     from training.reporting.blast_radius import AmbiguousTool, UnknownTool, blast_radius, find_tool
 
     warehouse = open_warehouse(load_settings())
-    names = read_aliases(warehouse.storage.tables).names
+    names = read_aliases(warehouse.tables).names
     try:
-        target = find_tool(tool, contracts_seen(warehouse.storage.tables), names)
+        target = find_tool(tool, contracts_seen(warehouse.tables), names)
     except AmbiguousTool as error:
         fail(str(error), 2)
     except UnknownTool as error:
@@ -67,7 +63,7 @@ def made_of(warehouse: "Warehouse") -> "Made":
     from training.reporting.blast_radius import Made
     from warehouse.storage.lance import LanceStore, vector_key
 
-    tables, home = warehouse.storage.tables, warehouse.home
+    tables, home = warehouse.tables, warehouse.home
     evaluations = {"retriever": RETRIEVER_EVALUATION, "caller": CALLER_EVALUATION}
     return Made(
         pairs=tables.read(PAIRS).iter_rows(named=True),
@@ -115,9 +111,9 @@ def _entries(home: Path) -> Iterator[dict[str, Any]]:
 
 
 def _print(told: dict[str, Any]) -> None:
-    from assets.contracts.scan.finding import escaped
+    from warehouse.sanitize.terminal import escape_text
 
-    name = escaped(f"{told['server_id']}/{told['tool']}  ") if told["tool"] else ""
+    name = escape_text(f"{told['server_id']}/{told['tool']}  ") if told["tool"] else ""
     typer.echo(f"{name}{len(told['contracts'])} contracts: {', '.join(told['contracts'])}")
     for kind, found in told.items():
         if not isinstance(found, dict):

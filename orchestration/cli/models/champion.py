@@ -1,7 +1,4 @@
-"""The commands `champion list | restore`: who serves each role, and a lost pointer put back.
-
-What belongs here: their arguments and what they print. What does not: anything they decide.
-"""
+"""The commands `champion list | restore`: who serves each role, and a lost pointer put back."""
 
 from dataclasses import asdict
 from typing import Annotated

@@ -1,8 +1,4 @@
-"""The command `evaluate`: callers of any kind, asked the same test items, side by side.
-
-What belongs here: its arguments, which model each word means, what is printed. What does not: what
-is asked and how it is scored (`training/evaluation`).
-"""
+"""The command `evaluate`: callers of any kind, asked the same test items, side by side."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,8 +1,4 @@
-"""The commands `index` and `search`: any file of servers as an index, and questions to one.
-
-What belongs here: their arguments, which encoder they mean, and what they print.
-What does not: building (`serving/adhoc.py`), scoring (`serving/router.py`).
-"""
+"""The commands `index` and `search`: any file of servers as an index, and questions to one."""
 
 import json
 from pathlib import Path

@@ -1,7 +1,4 @@
-"""The commands `release list | show | rollback | export | check`: what is served, and going back.
-
-What belongs here: their arguments and what they print. What does not: anything they decide.
-"""
+"""The commands `release list | show | rollback | export | check`: what is served, and going back."""
 
 import time
 from collections.abc import Callable

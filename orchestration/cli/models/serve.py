@@ -1,8 +1,4 @@
-"""The command `serve`: the meta-server over stdio or HTTP.
-
-What belongs here: its arguments and what the settings say of tokens, consent and calls.
-What does not: the server (`serving/meta`), running tools (`serving/calls`).
-"""
+"""The command `serve`: the meta-server over stdio or HTTP."""
 
 import logging
 import sys

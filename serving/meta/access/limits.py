@@ -1,8 +1,4 @@
-"""Limits: how many requests a token may send a minute, and how many calls it may have running.
-
-What belongs here: counting per token, and when to come again. What does not: the size of one
-request (`streamable.py`, `fields.py`).
-"""
+"""Limits: how many requests a token may send a minute, and how many calls it may have running."""
 
 import time
 from collections import deque

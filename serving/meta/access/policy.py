@@ -1,8 +1,4 @@
-"""Policy: whom the meta-server answers, how much, and what it runs without asking.
-
-What belongs here: the settings as plain data, checked once. What does not: reading them from a file
-(`tokens.py`) or the environment (`orchestration/settings/model.py`), and holding to them.
-"""
+"""Policy: whom the meta-server answers, how much, and what it runs without asking."""
 
 import ipaddress
 import re

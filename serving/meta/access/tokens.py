@@ -1,8 +1,5 @@
 """Tokens: who a bearer token belongs to.
 
-What belongs here: reading the tokens file and the environment, and telling in constant time whose
-secret was sent. What does not: what a token may do (`policy.py`), the 401 (`streamable.py`).
-
     [[tokens]]                        # TOML; JSON holds {"tokens": [{...}]}
     name = "alice"
     sha256 = "…"                      # printf %s "$TOKEN" | sha256sum

@@ -1,8 +1,4 @@
-"""The door: the protocol's requests, and on whose behalf each of them is.
-
-What belongs here: which request goes where, counting it, and how a failure is told. What does not:
-everything that answers, and the server around it (`server.py`).
-"""
+"""The door: the protocol's requests, and on whose behalf each of them is."""
 
 import logging
 from collections.abc import Mapping, Sequence

@@ -1,9 +1,4 @@
-"""Streamable HTTP: many clients, each with a bearer token.
-
-What belongs here: the web application, who a token belongs to, which hosts and origins may ask, and
-running it. What does not: the server (`server.py`), limits beyond the size of a body
-(`limits.py`).
-"""
+"""Streamable HTTP: many clients, each with a bearer token."""
 
 import logging
 import signal

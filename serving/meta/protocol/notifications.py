@@ -1,8 +1,5 @@
 """Changes: telling connected clients that a new index is served.
 
-What belongs here: who is connected, noticing a new version, `list_changed` in both ways the
-protocol has. What does not: loading the index (`serving/ranking/hot_reload.py`).
-
 Up to 2025-11-25 a notification goes to every session; from 2026-07-28 on it goes to the streams
 that clients opened with `subscriptions/listen`. Both may be lost: clients ask again anyway.
 """

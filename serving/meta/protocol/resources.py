@@ -1,12 +1,9 @@
 """Resources and prompts: the prompt that teaches asking, the catalogue, the index version.
 
-What belongs here: their addresses and contents, for one token. What does not: the protocol around
-them (`server.py`), the prompt's words (`serving/prompts`).
-
-    toolmill://prompt, toolmill://prompt/example
-    toolmill://index
-    toolmill://catalogue, toolmill://catalogue/2 …      servers with their tool counts, 200 a page
-    toolmill://servers/{server_id}                      the tools of one server (id URL-encoded)
+toolmill://prompt, toolmill://prompt/example
+toolmill://index
+toolmill://catalogue, toolmill://catalogue/2 …      servers with their tool counts, 200 a page
+toolmill://servers/{server_id}                      the tools of one server (id URL-encoded)
 """
 
 from collections.abc import Sequence

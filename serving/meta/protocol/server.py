@@ -1,8 +1,5 @@
 """The MCP server: our tools, resources and prompts behind the protocol.
 
-What belongs here: putting the parts together. What does not: requests (`door.py`), transports
-(`stdio.py`, `streamable.py`).
-
 Made from the SDK's low-level server: the higher one validates arguments itself, and its messages
 name Python types rather than the mend.
 """

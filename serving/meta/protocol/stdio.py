@@ -1,8 +1,4 @@
-"""stdio: one client, which started us and speaks over our standard streams.
-
-What belongs here: running a server until that client leaves. What does not: the server
-(`server.py`). Standard output is the protocol's; whatever else is printed goes to standard error.
-"""
+"""stdio: one client, which started us and speaks over our standard streams."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,8 +1,4 @@
-"""Fields: reading what a client sent, one field at a time.
-
-What belongs here: types, bounds, and one clear error naming the field. What does not: whether what
-was sent makes sense together (the tools).
-"""
+"""Fields: reading what a client sent, one field at a time."""
 
 import json
 from collections.abc import Mapping

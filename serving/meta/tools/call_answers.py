@@ -1,8 +1,4 @@
-"""Called: the answers of call_tool, one for each way a call can end.
-
-What belongs here: what is told and recorded of each end. What does not: the way there
-(`calling.py`), what goes through of a result (`results.py`).
-"""
+"""Called: the answers of call_tool, one for each way a call can end."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

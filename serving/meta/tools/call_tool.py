@@ -1,8 +1,5 @@
 """call_tool: one call of one tool, from its id to its result.
 
-What belongs here: the order of the checks. What does not: what is said of each end (`called.py`),
-running the server (`serving/calls`), asking people (`consent.py`).
-
 Nothing is launched before every check has passed. Whatever happens, one outcome is recorded, also
 when the client hangs up in the middle.
 """

@@ -1,8 +1,5 @@
 """Consent: who is asked before a stranger's tool runs, and what was answered.
 
-What belongs here: when somebody must be asked, the question, and asking through elicitation in both
-ways the protocol has. What does not: what follows from the answer (`calling.py`).
-
 Up to 2025-11-25 the server asks in the middle of the call. From 2026-07-28 on it ends the request
 with a question, and the client sends the request again with the answer and a sealed state. Such a
 state is good once: a client that sent it twice would run a tool twice on one consent.

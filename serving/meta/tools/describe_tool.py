@@ -1,8 +1,4 @@
-"""describe_tool: everything about one tool.
-
-What belongs here: the contract as data, how the tool would be run, whether a person is asked. What
-does not: running it (`calling.py`).
-"""
+"""describe_tool: everything about one tool."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any

@@ -1,8 +1,4 @@
-"""find_tools: words in, ids of tools out.
-
-What belongs here: what may be asked, and an answer of few tokens. What does not: the ranking
-(`serving/router.py`), blocks in a model's text (`serving/discovery/request.py`).
-"""
+"""find_tools: words in, ids of tools out."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,4 @@
-"""report_outcome: what a model or person says of a call or tool.
-
-What belongs here: whose call it was, and the line that is kept. What does not: what is learnt from
-it (`assets/outcomes`).
-"""
+"""report_outcome: what a model or person says of a call or tool."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any

@@ -1,7 +1,5 @@
 """Schemas: what the four tools say of themselves, as `tools/list` shows it.
 
-What belongs here: names, descriptions, input and output schemas. What does not: what the tools do.
-
 A model reads names, descriptions and input schemas in every session, so they are short: 2,400
 characters of JSON for all four.
 """

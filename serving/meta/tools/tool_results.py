@@ -1,8 +1,5 @@
 """Results: what a stranger's tool returned, made fit to hand on.
 
-What belongs here: which content blocks go through and how large they may be. What does not: the
-call (`calling.py`), taking secrets out (`serving/calls`).
-
 Only text, images and sounds are passed on as such. Links and embedded resources become text: a host
 that resolved them would ask *this* server for them, or fetch a stranger's address. Annotations and
 `_meta` are left out: they steer what a host shows to whom.

@@ -1,7 +1,4 @@
-"""Tasks, a larger model that follows a script, and tools that answer from a function.
-
-What belongs here: what the agent's tests share. What does not: what must come of it.
-"""
+"""Tasks, a larger model that follows a script, and tools that answer from a function."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence

@@ -98,7 +98,7 @@ def home(tmp_path: Path, made: TrainingSet) -> Path:
 def publish_set(home: Path, rows: Sequence[dict[str, Any]], made: TrainingSet) -> Path:
     """Makes `rows` the home's current training set."""
     warehouse = Warehouse(home=home, state=home / "state")
-    staged = warehouse.storage.tables.stage(TRAINING_SET, TRAINING_SET.frame(rows))
-    warehouse.storage.tables.promote(staged, "test", [])
+    staged = warehouse.tables.stage(TRAINING_SET, TRAINING_SET.frame(rows))
+    warehouse.tables.promote(staged, "test", [])
     save_pool(home, staged.digest, made.pool)
     return home

@@ -1,9 +1,5 @@
 """The tiny base model: a Qwen3 of some 1.2 million weights, made here from tool contracts.
 
-What belongs here: its settings, its name, finding one that is there, making one. What does not: its
-language (`text.py`), first weights (`model.py`), exercises (`exercises.py`), the
-loop (`pretraining.py`), the LoRA training of pairs (`caller.py`).
-
 It proves that the caller's path works where no pretrained model can be had. It is no evidence of
 what a real base model would learn, and reports say so. No pretrained weights go into it.
 """

@@ -1,8 +1,5 @@
 """What the tiny base is pretrained on: tools, and requests about them with their calls.
 
-What belongs here: making requests from contracts, and new ones from accepted train pairs. What does
-not: how they look as text (`text.py`), the training (`pretraining.py`).
-
 From a contract alone: some words of its name or description stand for the request, and values that
 its schema allows are said beside the words of their parameter. From an accepted pair of the train
 split: the same sentence with other values of the same shape, said and called alike, and fewer

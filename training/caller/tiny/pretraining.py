@@ -1,8 +1,5 @@
 """Pretraining of the tiny base: exercises in, weights out.
 
-What belongs here: the loss, the loop, going on after a kill. What does not: exercises
-(`exercises.py`), text (`text.py`), first weights (`model.py`).
-
 First requests alone, with no tool shown: which words go with which name is learned there at some 60
 tokens a request (two layers from random weights named the right one of 174 tools for 62% of the
 held-out requests after 90 s on one core; with tools shown from the start, and the choice a pointer

@@ -1,8 +1,5 @@
 """The tiny base's language: its chat template and its tokenizer.
 
-What belongs here: how tools, requests and calls look to the tiny base, and their tokens. What does
-not: what it learns from (`exercises.py`), its weights (`model.py`).
-
 The template takes whole schemas and shortens them itself: name, first words, each required
 parameter behind a token for its type, the first few optional ones. A tool costs some 35 tokens,
 never a part of one, and begins with a mark (`<|t3|>`). A call is plain JSON: a call that wrote its

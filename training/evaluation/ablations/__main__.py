@@ -1,6 +1,5 @@
-"""The ablations by hand: `python -m training.ablations --home HOME [--seeds 7 8] [--set epochs=2]`.
-
-Belongs here: arguments, progress on stderr, the summary as JSON on stdout, the report's files.
+"""The ablations by hand: `python -m training.evaluation.ablations --home HOME [--seeds 7 8] [--set
+epochs=2]`.
 """
 
 import argparse
@@ -85,7 +84,9 @@ def _retriever(asked: argparse.Namespace) -> RetrieverSettings:
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m training.ablations", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m training.evaluation.ablations", description=__doc__
+    )
     parser.add_argument("--home", type=Path, required=True, help="data folder with its tables")
     parser.add_argument("--state", type=Path, help="local state (default: <home>/state)")
     parser.add_argument("--out", type=Path, help="report (default: <home>/reports/ablations)")

@@ -1,14 +1,11 @@
 """The arms of the ablations: which rows and settings each learns with, and what is compared.
 
-What belongs here: pure choices over rows. What does not: training and measuring (`run.py`), where
-the rows come from (`data.py`), the table (`table.py`).
-
-    filtered   accepted pairs, hard negatives: what a night trains on
-    raw        whole pairs before any filter and judge, as many as `filtered` has
-    raw_all    the same, all of them
-    random     as `filtered`, but negatives (candidates, for the caller) drawn at random
-    plain      accepted pairs that were never made harder by evolution
-    mixed      accepted pairs of both kinds, as many as `plain` has
+filtered   accepted pairs, hard negatives: what a night trains on
+raw        whole pairs before any filter and judge, as many as `filtered` has
+raw_all    the same, all of them
+random     as `filtered`, but negatives (candidates, for the caller) drawn at random
+plain      accepted pairs that were never made harder by evolution
+mixed      accepted pairs of both kinds, as many as `plain` has
 """
 
 import random

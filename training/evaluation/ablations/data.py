@@ -1,8 +1,4 @@
-"""What the ablations learn from and are asked, out of the tables.
-
-What belongs here: the accepted set, the raw set made the same way, the pool. What does not: arms
-(`arms.py`), how a set is made (`sets/night.py`).
-"""
+"""What the ablations learn from and are asked, out of the tables."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

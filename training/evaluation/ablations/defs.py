@@ -1,7 +1,4 @@
-"""The door of the ablations: one asset, by hand, that trains every arm on the same held-out items.
-
-What belongs here: the asset. What does not: arms, training, what the figures mean (beside this).
-"""
+"""The door of the ablations: one asset, by hand, that trains every arm on the same held-out items."""
 
 import dagster as dg
 

@@ -1,8 +1,4 @@
-"""One arm of the ablations: trained in this process and asked the held-out items.
-
-What belongs here: from rows and settings to item rows, a function a role. What does not: which arms
-there are (`arms.py`), keeping results (`run.py`).
-"""
+"""One arm of the ablations: trained in this process and asked the held-out items."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,5 @@
 """Running the ablations: every arm and seed trained and measured once, on the same held-out items.
 
-What belongs here: the table, what is done and what is read again, progress. What does not: arms
-(`arms.py`), one training and its measure (`measure.py`), what it means (`table.py`).
-
     <home>/ablations/measured/<digest>.json   rows and figures of one arm and seed, or of the base
     <home>/ablations/models/<name>            what it trained; a killed one goes on from its
                                               checkpoint

@@ -1,8 +1,5 @@
 """What the ablations say: arms and contrasts with intervals, in Markdown, JSON and a plot.
 
-What belongs here: statistics over rows of ABLATIONS, and no claim that they do not hold. What does
-not: training and measuring (`run.py`), the statistics' arithmetic (`metrics.py`).
-
 A contrast is drawn over items: of each, the mean over the seeds of both arms' difference; items are
 resampled by tool. The first measure of a role is the one that decides, the others are shown.
 """

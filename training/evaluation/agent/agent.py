@@ -2,10 +2,6 @@
 
     instruction -> [the small model's call -> its result] -> turns of the larger model -> an answer
 
-What belongs here: one conversation with its tools really called, its limits, what each step came
-to. What does not: which tasks (`agent_tasks.py`), both arms and their comparison
-(`agent_compare.py`), the wire (`warehouse/llm/chat.py`).
-
 What a tool says is data: it enters as a message of the role `tool`, cut to a length, and moves
 nothing here. Only the tools that the task offers can be called, whoever asks for others.
 """

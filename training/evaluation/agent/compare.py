@@ -1,8 +1,4 @@
-"""A small model's first call against the larger model alone: both arms, and what they differ by.
-
-What belongs here: doing every task in both arms, paired figures with intervals, the rules in
-words. What does not: one conversation (`agent.py`), which tasks there are (`agent_tasks.py`).
-"""
+"""A small model's first call against the larger model alone: both arms, and what they differ by."""
 
 import re
 from collections import Counter

@@ -1,9 +1,6 @@
 """The whole evaluation of an initial-call agent over what a night left.
 
-    training_set rows + clear contracts + recipes -> tasks -> both arms -> a summary, kept
-
-What belongs here: joining published tables, and the order of things. What does not: each of these
-(`agent_tasks.py`, `agent_compare.py`), the command (`orchestration/cli/models/agent.py`).
+training_set rows + clear contracts + recipes -> tasks -> both arms -> a summary, kept
 """
 
 import json
@@ -60,7 +57,7 @@ async def agent_evaluation(
     """
     plan, told = plan or AgentPlan(), progress or Silent()
     chat = Chat(role, warehouse.ledger, stage=STAGE)
-    recipes = recipes_of(warehouse.storage.tables.read(DEPLOYMENTS).to_dicts())
+    recipes = recipes_of(warehouse.tables.read(DEPLOYMENTS).to_dicts())
     rows = _rows(warehouse, plan)
     tasks, left = tasks_of(
         rows, clear_pool(warehouse), lambda server: runs_here(server, recipes, policy), plan.tools
@@ -92,7 +89,7 @@ async def agent_evaluation(
 def clear_pool(warehouse: Warehouse) -> dict[str, dict[str, Any]]:
     """Contract digest -> {server_id, tool, contract} of every current contract that a prompt may
     show."""
-    rows = firewall(warehouse).clear(warehouse.storage.tables.read(SNAPSHOTS).to_dicts())
+    rows = firewall(warehouse).clear(warehouse.tables.read(SNAPSHOTS).to_dicts())
     return {
         row["contract_digest"]: {
             "server_id": row["server_id"],
@@ -121,7 +118,7 @@ def runs_here(
 
 
 def _rows(warehouse: Warehouse, plan: AgentPlan) -> list[dict[str, Any]]:
-    rows = warehouse.storage.tables.read(TRAINING_SET).to_dicts()
+    rows = warehouse.tables.read(TRAINING_SET).to_dicts()
     if plan.splits is None:
         return [row for row in rows if row["split"] != TRAIN]
     return [row for row in rows if row["split"] in plan.splits]

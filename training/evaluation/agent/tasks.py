@@ -1,8 +1,5 @@
 """Tasks for an agent: accepted pairs whose tools really run here.
 
-What belongs here: which pairs are tasks, among which tools, and the trial of their golden calls.
-What does not: doing them (`agent.py`), launching servers (`serving/calls`).
-
 A pair is a task if it asks for one call, its server is launched in the sandbox without a network,
 and its golden call, made in a server that was just started, is answered without an error. What is
 left out is counted by reason: a rate over tasks says nothing of tools that do not run here.

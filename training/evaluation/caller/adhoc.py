@@ -1,9 +1,4 @@
-"""`toolmill evaluate`: any models on any part of the test splits, as plain data and as files.
-
-What belongs here: the larger plan, the comparison of the first model with each other one, the files
-`--out` asks for. What does not: the command's words (`orchestration/cli/models/evaluate.py`), a night's
-evaluation (`nightly.py`).
-"""
+"""`toolmill evaluate`: any models on any part of the test splits, as plain data and as files."""
 
 import json
 from collections.abc import Sequence

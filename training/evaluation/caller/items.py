@@ -1,8 +1,5 @@
 """What callers are asked: items made of test rows, and the plan that says how many of which.
 
-What belongs here: which rows, among which tools, how often. What does not: choosing distractors
-(`training/sets/candidates.py`), changing schemas (`perturb.py`), what is gone (`phantom.py`).
-
 Every sort of item takes one pair of each tool before it takes a second of any: intervals are drawn
 over tools, so another tool says more than another pair.
 """

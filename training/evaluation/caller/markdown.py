@@ -1,8 +1,4 @@
-"""Summaries of callers as Markdown.
-
-What belongs here: tables of what a summary holds. What does not: figures that it does not hold,
-plots and the night's report (`training/reporting`).
-"""
+"""Summaries of callers as Markdown."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,8 +1,4 @@
-"""A night's evaluation of callers, from the stores of a home: what is asked, of whom.
-
-What belongs here: gathering rows, pool and dead requests; the baseline, the incumbent and the
-candidate. What does not: the asset (`training/defs.py`), any other model (`toolmill evaluate`).
-"""
+"""A night's evaluation of callers, from the stores of a home: what is asked, of whom."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,13 +36,13 @@ class Bench:
 def bench(warehouse: Warehouse) -> Bench:
     """The current training set with its pool, and the requests of earlier sets whose tool is gone.
     Raises NothingToEvaluate, BadOffer."""
-    head = warehouse.storage.tables.head(TRAINING_SET.name)
+    head = warehouse.tables.head(TRAINING_SET.name)
     if head is None:
         raise NothingToEvaluate(
             f"no training set in {warehouse.home}: expected one that a night has published;"
             " materialize training_set, or point TOOLMILL_HOME at a home that holds one"
         )
-    rows = warehouse.storage.tables.read(TRAINING_SET).to_dicts()
+    rows = warehouse.tables.read(TRAINING_SET).to_dicts()
     pool = load_pool(warehouse.home, head.digest)
     return Bench(head.digest, rows, pool, _dead(warehouse, pool))
 
@@ -83,7 +79,7 @@ def nightly_rows(
 
 
 def _dead(warehouse: Warehouse, pool: dict[str, dict[str, Any]]) -> list[DeadRequest]:
-    tables = warehouse.storage.tables
+    tables = warehouse.tables
     heads = tables.history(TRAINING_SET.name)[-1 - _SETS_BACK : -1]
     once = [
         row

@@ -1,8 +1,4 @@
-"""Asking predictors the same items: rows of CALLER_EVALUATION.
-
-What belongs here: who is asked what, examples before the request, progress. What does not: the
-items (`items.py`), the answers (`predictors.py`), what they are worth (`score.py`).
-"""
+"""Asking predictors the same items: rows of CALLER_EVALUATION."""
 
 from collections.abc import Sequence
 from dataclasses import replace

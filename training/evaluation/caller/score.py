@@ -1,8 +1,5 @@
 """An item and its answer as one row: what was right, what was wrong, and of which kind.
 
-What belongs here: the definitions, item by item. What does not: comparing values
-(`assets/contracts/match/match.py`), rates (`summary.py`).
-
     parsed      the text could be read: as calls, or as no call where none is right
     valid       there are calls; each names an offered tool and passes its schema
     tool_ok     the called names are the expected ones, each as often

@@ -1,8 +1,5 @@
 """What the rows of an evaluation say: a candidate beside an incumbent, item for item.
 
-What belongs here: which rows make which figure, paired and with intervals. What does not: the
-statistics (`training/evaluation/metrics.py`), one row's worth (`score.py`), what a champion needs (`gate.py`).
-
 Both models' figures are over the items that both answered; an item of which either got no answer
 (an endpoint's fault) is in no figure and counted in `failures`. Intervals are bootstrapped over
 tools. Differences are candidate minus incumbent; drops are plain minus changed, as shares (times

@@ -1,8 +1,4 @@
-"""The table of what callers answered: one row a model and item.
-
-What belongs here: the columns. What does not: filling them (`score.py`), summing them up
-(`summary.py`).
-"""
+"""The table of what callers answered: one row a model and item."""
 
 import polars as pl
 

@@ -2,9 +2,6 @@
 
     questions -> any predictor -> both verdicts -> per category, all beside the uncontaminated part
 
-What belongs here: rows and the summary. What does not: questions as ours (`outside_items.py`), what
-contaminated means (`contamination.py`).
-
 An answer that never came (an endpoint's fault) is in no rate and counted. Rates are over items;
 BFCL's leaderboard averages categories, so its figures are not these.
 """

@@ -1,8 +1,5 @@
 """Whether an outside set repeats what we trained on: exact copies, shared n-grams, near-duplicates.
 
-What belongs here: pure functions from texts (and their vectors) to flags and rates.
-What does not: reading outside files (`outside_texts.py`), evaluating on them (`outside.py`).
-
 Four questions are asked of every item; one yes makes it contaminated:
 - exact: the same words in the same order as a training text (case, punctuation and width apart);
 - contained: it is shorter than an n-gram, of `least` words or more, and stands whole in one;

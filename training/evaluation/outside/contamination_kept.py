@@ -1,8 +1,4 @@
-"""An outside set against the pairs of the current training set, kept for the report.
-
-What belongs here: which of our texts count as trained on. What does not: comparing
-(`contamination.py`), reading the set (`outside_texts.py`).
-"""
+"""An outside set against the pairs of the current training set, kept for the report."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -44,7 +40,7 @@ def against_training(
     if embed is not None and bounds.cosine and trained and texts:
         vectors = (embed(texts), embed(trained))
     found = contamination(texts, trained, bounds, vectors)
-    head = warehouse.storage.tables.head(TRAINING_SET.name)
+    head = warehouse.tables.head(TRAINING_SET.name)
     summary = {**found.summary(name), "training_set": head.digest if head else ""}
     keep(warehouse.home, CONTAMINATION, name, summary)
     flagged = [
@@ -64,5 +60,5 @@ def against_training(
 
 def trained_texts(warehouse: Warehouse) -> list[str]:
     """The requests that models were trained on."""
-    rows = warehouse.storage.tables.read(TRAINING_SET).filter(split=TRAIN)
+    rows = warehouse.tables.read(TRAINING_SET).filter(split=TRAIN)
     return sorted(set(rows["instruction"].drop_nulls().to_list()))

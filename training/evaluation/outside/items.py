@@ -1,9 +1,5 @@
 """BFCL's questions as ours: its functions as contracts, its truth as calls we can match.
 
-What belongs here: types of its three languages as JSON Schema, and which of the allowed values a
-call means. What does not: reading its files (`assets/contracts/match/bfcl/data.py`), its own verdicts
-(`assets/contracts/match/bfcl/verdict.py`), asking models (`outside.py`).
-
 In Java and JavaScript categories every value is source text in a string; only BFCL's rules can read
 those, so our own matcher is asked in Python categories alone.
 """

@@ -1,8 +1,4 @@
-"""The texts of an outside set, out of a file of whatever shape: JSON Lines, a JSON list, or CSV.
-
-What belongs here: reading one field of every row, with an error that says what was found.
-What does not: BFCL's format (`assets/contracts/match/bfcl/data.py`), comparing (`contamination.py`).
-"""
+"""The texts of an outside set, out of a file of whatever shape: JSON Lines, a JSON list, or CSV."""
 
 import csv
 import io

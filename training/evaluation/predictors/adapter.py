@@ -1,7 +1,5 @@
-"""A local model: a trained caller by its name, an adapter's folder, or a folder with a whole model.
-
-What belongs here: finding and loading it once, prompts that fit its context, greedy answers. What
-does not: loading itself (`training/caller/bases.py`), templates (`render.py`), reading (`answers.py`).
+"""A local model: a trained caller by its name, an adapter's folder, or a folder with a whole
+model.
 """
 
 import json

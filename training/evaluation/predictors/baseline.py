@@ -1,7 +1,4 @@
-"""The baseline: BM25 picks a tool, slots are copied from the request. No model, one call always.
-
-What belongs here: `slots.baseline_call` as a predictor. What does not: the rules (`slots.py`).
-"""
+"""The baseline: BM25 picks a tool, slots are copied from the request. No model, one call always."""
 
 import time
 from collections.abc import Sequence

@@ -1,8 +1,5 @@
 """A model behind an OpenAI-compatible endpoint, asked to call tools.
 
-What belongs here: its prompt, the names and schemas it is offered, reading its tool calls. What
-does not: the ledger, retries and budgets (`warehouse/llm/chat.py`), scoring (`score.py`).
-
 Every answer is in the ledger under its whole question: an evaluation that was killed, or is asked
 for twice, pays for nothing again. A request without an answer is an `error`, not a wrong answer.
 """

@@ -1,8 +1,5 @@
 """Retrieval-augmented prompting: accepted train pairs like the request, shown before it.
 
-What belongs here: which pairs may stand before which request, and the nearest of them. What does
-not: their place in a prompt (`training/prompts/render.py`), how much of it they may take (`render.fit`).
-
 The rule. A pair is shown only if it is of the train split and
 - is not the request's own pair, nor has the same words;
 - is of another server, where the request's split is an unseen one (server, tool or time);

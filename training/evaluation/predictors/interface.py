@@ -1,8 +1,4 @@
-"""Who answers: the one interface of everything that can be asked to write a call.
-
-What belongs here: what is asked, what comes back. What does not: the four kinds that answer
-(`adapter.py`, `endpoint.py`, `routed.py`, `baseline.py`), scoring (`score.py`).
-"""
+"""Who answers: the one interface of everything that can be asked to write a call."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,8 +1,5 @@
 """The router alone: its first hit among the offered tools, its arguments copied from the request.
 
-What belongs here: `serving.router` as a predictor. What does not: the router, the copying of slots
-(`training/evaluation/predictors/slot_copy.py`).
-
 Two cells. Among the offered tools it is asked with an allow-list of just those; over its whole
 pool with none. A question that offers a tool the index does not hold (a changed schema, a newer
 contract) is none it can be asked: `not_in_index`, counted apart. Its "no tool" is no call.

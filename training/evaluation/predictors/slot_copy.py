@@ -1,8 +1,4 @@
-"""A call without any model: BM25 picks the tool, and slots are copied from the instruction.
-
-What belongs here: the baseline that every caller is set beside. What does not: the offline
-synthesiser (it writes pairs; this reads them).
-"""
+"""A call without any model: BM25 picks the tool, and slots are copied from the instruction."""
 
 import re
 from collections.abc import Mapping, Sequence

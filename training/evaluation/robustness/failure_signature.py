@@ -1,8 +1,5 @@
 """The seed's failure signature: the right tool, and a call that is wrong by its types.
 
-What belongs here: saying from rows whether it is there, with the figures. What does not: making
-anybody act on it: it is told beside the figures and blocks nothing.
-
 Slot-filling that copies words knows nothing of types: Tool is high, AST is low, and what is wrong
 with the right tool's arguments is an array that came as a string, an object, a number. `present`
 when Tool is at least MIN_TOOL, AST lies at least MIN_GAP below it beyond the interval, and a

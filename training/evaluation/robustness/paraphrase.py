@@ -1,8 +1,5 @@
 """The rule-based paraphraser: a description in other words, with every fact kept.
 
-What belongs here: substitutions of words that mean the same in a tool's description. What does
-not: where descriptions stand in a schema (`perturb.py`).
-
 It is rules, not a model, and reports name it by NAME. Code spans, quoted text, URLs, numbers and
 identifiers stand for something exact and are never touched; every rule holds in the sentence that
 it is found in, whatever the tool.

@@ -1,9 +1,5 @@
 """Schemas that say the same in another way: does a caller read them, or remember them?
 
-What belongs here: the four changes, each made to every offered tool alike (so that the right one
-does not stand out) and to the golden call with it. What does not: words (`paraphrase.py`), which
-items are changed (`items.py`).
-
     renamed_tool          get_file -> file_get: the words of its name in another order and style
     renamed_parameters    path -> path_value: all its words stay, so that what a value is compared
                           by (an id exactly, free text loosely) stays too

@@ -1,8 +1,5 @@
 """Requests whose tool is no longer there: does a caller still call it from memory?
 
-What belongs here: finding them among what was once trained on. What does not: asking (`items.py`),
-the rate (`summary.py`).
-
 A *phantom call* names a tool that is not offered. Two kinds of request provoke one: the tool is
 `gone` (its server lists it no more, or is gone itself), or it was `renamed` (its server lists the
 same tool under another name). Both are asked with tools that are listed now.

@@ -1,8 +1,4 @@
-"""Walking a JSON Schema, and renaming the properties of its root.
-
-What belongs here: which keywords hold schemas, and which name properties. What does not: what is
-changed (`perturb.py`).
-"""
+"""Walking a JSON Schema, and renaming the properties of its root."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

@@ -1,8 +1,4 @@
-"""What a model card is written from: base, licences, and the rows that were learnt from.
-
-What belongs here: the facts and where they are read. What does not: the card's text
-(`model_card.py`).
-"""
+"""What a model card is written from: base, licences, and the rows that were learnt from."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping

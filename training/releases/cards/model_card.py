@@ -3,8 +3,6 @@
     models/<name>/README.md          the card
                   evaluation.json    {summary, gates} of the evaluation that the card tells
 
-What belongs here: what a card says. What does not: quoting and tables (`card_text.py`), measuring.
-
 Nothing in a card depends on when it was written: the same model, set and evaluation are the same
 card. Names of servers, licences and providers are strangers' text and stand quoted.
 """

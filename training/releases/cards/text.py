@@ -1,8 +1,4 @@
-"""Text of strangers in Markdown, and figures as tables: what a model card is written with.
-
-What belongs here: quoting what is not ours, figures of a summary as rows. What does not: what a
-card says (`model_card.py`).
-"""
+"""Text of strangers in Markdown, and figures as tables: what a model card is written with."""
 
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping

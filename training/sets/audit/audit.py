@@ -1,8 +1,4 @@
-"""The audit of a training set: what must never be published, looked for in the finished rows.
-
-What belongs here: the questions and how their answers read. What does not: making the rows.
-Nothing of the building is reused but the measures, so that a mistake of one is seen by the other.
-"""
+"""The audit of a training set: what must never be published, looked for in the finished rows."""
 
 import json
 from collections import defaultdict

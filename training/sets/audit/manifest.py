@@ -1,9 +1,6 @@
 """The manifest of a training set: what it was made of, in numbers and digests, as JSON.
 
-    training_sets/<name>.json
-
-What belongs here: the manifest and its file. What does not: counting tokens (`tokens.py`), the
-pool beside it (`offers.py`).
+training_sets/<name>.json
 """
 
 import json

@@ -1,9 +1,4 @@
-"""How long the prompts of a training set are, by a tokenizer that is there on every machine.
-
-What belongs here: counts. What does not: a base model's own tokenizer (`render.fit` asks that).
-A prompt is counted as its parts: the system line, each tool as the JSON of its function, the
-request; a chat template adds a few words of its own.
-"""
+"""How long the prompts of a training set are, by a tokenizer that is there on every machine."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence

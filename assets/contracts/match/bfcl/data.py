@@ -1,8 +1,5 @@
 """Reading a folder of BFCL-format files: what is asked, the functions' docs, and the truth.
 
-Belongs here: the file names of its versions, joining questions with their truth, one clear error
-for whatever is not in that format. Does not belong here: BFCL's verdicts (`bfcl.py`).
-
 The categories judged by AST match and by (ir)relevance are read; all others (several turns,
 executable calls, SQL, web search, memory) need BFCL's own machines and are skipped by name.
 """

@@ -1,10 +1,4 @@
-"""Java values written as text, read as BFCL reads them.
-
-Belongs here: BFCL's type words of Java and the value each kind of text stands for; a text that does
-not have its form stays the text. Raises NotImplementedError for the words BFCL knows but cannot
-read. Pure functions.
-Does not belong here: whether the value is right (`bfcl_values.py`).
-"""
+"""Java values written as text, read as BFCL reads them."""
 
 from typing import Any
 

@@ -1,9 +1,4 @@
-"""JavaScript values written as text, read as BFCL reads them.
-
-Belongs here: BFCL's type words of JavaScript and the value each kind of text stands for; a text
-that does not have its form stays the text. Pure functions.
-Does not belong here: whether the value is right (`bfcl_values.py`).
-"""
+"""JavaScript values written as text, read as BFCL reads them."""
 
 from typing import Any
 

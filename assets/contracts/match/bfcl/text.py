@@ -1,9 +1,4 @@
-"""Patterns over texts that a model wrote, as the standard library reads them, in bounded time.
-
-Belongs here: searching with a limit, and numbers. BFCL's patterns for lists of lists take 2^n steps
-on n rows without an end: the checker hangs there, and we say that it would.
-Does not belong here: the patterns.
-"""
+"""Patterns over texts that a model wrote, as the standard library reads them, in bounded time."""
 
 from functools import cache
 from typing import Any

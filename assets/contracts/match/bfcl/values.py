@@ -1,10 +1,4 @@
-"""BFCL's rules for one argument: is its value of the right type and one of the allowed ones?
-
-Belongs here: the type words of its three languages, the order of its questions, and where it would
-raise (the same exceptions leave these functions: what the checker asks of an answer that has
-another shape is asked here too). Pure functions.
-Does not belong here: calls (`bfcl.py`), the text forms of Java and JavaScript values.
-"""
+"""BFCL's rules for one argument: is its value of the right type and one of the allowed ones?"""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,10 +1,5 @@
 """BFCL's verdict on calls, reproduced: the same answer, or an error kind where its checker raises.
 
-Belongs here: its order of questions about one call, several functions, and parallel calls (greedy,
-in the order of the truth), and relevance. Facts of its behaviour only, no code of its own.
-Does not belong here: the rules for one value (`bfcl_values.py`), its files (`bfcl_data.py`), and
-what we hold for a match ourselves (`match.py`).
-
 Where the checker raises an exception the verdict is `checker_crash`; where one of its patterns
 would run on, `checker_hang`; where the called function has no doc, `no_function_doc` (it raises
 there too). None of them is a match.

@@ -1,8 +1,5 @@
 """Orders: a tool that says how other tools, or the machine, are to be used.
 
-What belongs here: cross-tool shadowing, taking the place of other tools, commands to run.
-What does not: look-alike names in one list (`neighbours.py`).
-
 A tool may well speak of the others of its own server ("call resolve_id first"); names that the same
 list holds are therefore nobody else's.
 """

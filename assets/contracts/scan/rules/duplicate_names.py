@@ -1,8 +1,4 @@
-"""Neighbours: names within one list that are the same, or look the same.
-
-What belongs here: comparing the tool names of one list. What does not: names on other servers,
-which the list does not show.
-"""
+"""Neighbours: names within one list that are the same, or look the same."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,8 +1,4 @@
-"""Encoded: text within text: Base64, hex, percent signs, escapes, entities, tags, turned round.
-
-What belongs here: finding runs that decode to text, and decoding them.
-What does not: judging what came out (`engine.py` runs the rules over it).
-"""
+"""Encoded: text within text: Base64, hex, percent signs, escapes, entities, tags, turned round."""
 
 import base64
 import binascii

@@ -1,9 +1,4 @@
-"""Exfiltration: reading what is not the tool's business and sending it somewhere.
-
-What belongs here: the shapes read -> secret -> send -> place in any text.
-What does not: what parameters ask for (`parameters.py`), links that carry data by themselves
-(`links.py`).
-"""
+"""Exfiltration: reading what is not the tool's business and sending it somewhere."""
 
 from assets.contracts.scan.finding import HIGH, MEDIUM, rule
 from assets.contracts.scan.pattern_rules import Judged

@@ -1,10 +1,4 @@
-"""Hidden: characters that a person does not see and a model reads.
-
-What belongs here: tag characters, direction marks, zero-width characters, variation selectors,
-control characters and terminal escapes, names spelled with look-alike letters.
-What does not: reading the words below the disguise (`words.py`), and cleaning texts for show
-(`assets/marketplaces/normalise.py`).
-"""
+"""Hidden: characters that a person does not see and a model reads."""
 
 import re
 from collections.abc import Iterator

@@ -1,9 +1,4 @@
-"""Injection: texts that give the model orders of their own, or hide something from the user.
-
-What belongs here: rules about overriding, posing as the system, concealment and coercion.
-What does not: what is taken and where it goes (`exfiltration.py`), orders about other tools
-(`orders.py`).
-"""
+"""Injection: texts that give the model orders of their own, or hide something from the user."""
 
 import re
 from collections.abc import Iterator

@@ -1,8 +1,4 @@
-"""Links: addresses that carry data away, pretend to be others, or run code.
-
-What belongs here: judging the URLs and Markdown images of one text.
-What does not: requesting them. Nothing here opens a connection or resolves a name.
-"""
+"""Links: addresses that carry data away, pretend to be others, or run code."""
 
 import ipaddress
 import re

@@ -1,8 +1,5 @@
 """Look-alikes: letters of other scripts that are drawn like Latin ones.
 
-What belongs here: the table, and the skeleton by which two names are compared.
-What does not: what a look-alike name means (`hidden.py`, `neighbours.py`).
-
 The table holds the letters that are drawn alike in common fonts (after Unicode's confusables.txt,
 UTS 39), lower case; capitals are folded first.
 """

@@ -1,9 +1,4 @@
-"""Parameters: what a tool asks for, by the names and descriptions of its parameters.
-
-What belongs here: parameters that ask for files with secrets, for secrets that are none of the
-tool's, for the conversation, for credentials; and finding them named in other texts.
-What does not: orders in running text (`exfiltration.py`).
-"""
+"""Parameters: what a tool asks for, by the names and descriptions of its parameters."""
 
 from collections.abc import Iterator, Sequence, Set
 

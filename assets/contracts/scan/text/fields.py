@@ -1,8 +1,4 @@
-"""Texts: every string of one tool that a model may read, each with its JSON pointer.
-
-What belongs here: the walk over any JSON value, within limits that are reported when they bite.
-What does not: what the strings mean.
-"""
+"""Texts: every string of one tool that a model may read, each with its JSON pointer."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,10 +1,5 @@
 """Words: a text as words that compare equal however they are dressed up, with their places.
 
-What belongs here: taking off what hides a word (invisible characters, look-alike letters, digits
-for letters, letters spaced apart), and how far apart two words stand. Linear in the text.
-What does not: which words are suspicious (`lexicon.json`), and reporting the disguise itself
-(`hidden.py`).
-
 Chinese, Japanese and Korean characters are words of their own, so one matcher serves all scripts.
 """
 

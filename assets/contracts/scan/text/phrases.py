@@ -1,8 +1,5 @@
 """Phrases: which ideas of the lexicon a text holds, and which of them stand in order and near.
 
-What belongs here: the trie over the lexicon, the small pattern language, and its matcher.
-What does not: the patterns themselves (`injection.py`, `exfiltration.py`, `orders.py`).
-
 A pattern reads "READ 8 HARDPATH|KEYISH 20 SEND": ideas in this order with at most so many words
 between one and the next (the end of a sentence counts as some words). Time is linear in the text:
 each idea's places are walked once per pattern, and no expression is ever tried twice on a place.

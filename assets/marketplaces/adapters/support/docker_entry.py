@@ -1,10 +1,5 @@
 """Dockerentry: one entry of Docker's catalogue as launch facts.
 
-What belongs here: a server.yaml in the catalogue's form, the command that runs an image, secrets,
-variables and parameters.
-What does not: the file they stand in (`docker.py`), names of images (`spec.py`) and remote
-endpoints (`config.py`).
-
 The catalogue states a secret by the variable that carries it, and a parameter as `{{name}}`; the
 listing names the first and leaves a place `{name}` for the second.
 """

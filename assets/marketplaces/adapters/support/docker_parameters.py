@@ -1,8 +1,4 @@
-"""Dockerparameters: what an entry of Docker's catalogue says about its `{{parameters}}`.
-
-What belongs here: which are required and their defaults.
-What does not: the variables and words that take them (`dockerentry.py`).
-"""
+"""Dockerparameters: what an entry of Docker's catalogue says about its `{{parameters}}`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

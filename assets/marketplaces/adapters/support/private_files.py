@@ -1,8 +1,4 @@
-"""Privatefiles: the user's own files of a setting, found and read within bounds.
-
-What belongs here: folders, links, sizes, encodings and JSON with comments.
-What does not: what a file says (`private.py`).
-"""
+"""Privatefiles: the user's own files of a setting, found and read within bounds."""
 
 import os
 import re

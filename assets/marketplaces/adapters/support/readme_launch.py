@@ -1,8 +1,4 @@
-"""Alternative: a way to run a server that its README shows, beside the gateway its page offers.
-
-What belongs here: which of a page's configs is listed.
-What does not: finding them (`page.py`) and what they mean (`config.py`).
-"""
+"""Alternative: a way to run a server that its README shows, beside the gateway its page offers."""
 
 import re
 from collections.abc import Mapping

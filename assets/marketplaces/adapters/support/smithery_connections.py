@@ -1,10 +1,4 @@
-"""Connections: how a Smithery record says its server is reached, as launch fields of a listing.
-
-What belongs here: bundles, hosted and external endpoints, command lines, and what `configSchema`
-asks for.
-What does not: the record around them (`smithery.py`). The `stdioFunction` of 2025 is JavaScript: it
-is never evaluated.
-"""
+"""Connections: how a Smithery record says its server is reached, as launch fields of a listing."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,8 +1,4 @@
-"""Slugs: Smithery's server pages among the locations of its sitemap.
-
-What belongs here: addresses of pages, and when their dates say nothing.
-What does not: reading the XML (`sitemap.py`) and what is asked for then (`smithery.py`).
-"""
+"""Slugs: Smithery's server pages among the locations of its sitemap."""
 
 from collections.abc import Container, Iterable
 from urllib.parse import unquote, urlsplit

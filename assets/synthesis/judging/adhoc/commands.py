@@ -1,8 +1,4 @@
-"""`toolmill verify` and `toolmill judge`: a person's rows in, one verdict per row out, in order.
-
-What belongs here: rules, the cosine with the description, and the judge, on rows of one call.
-What does not: reading the files (`byhand_files.py`), the rules (`verify.py`), judging (`judge.py`).
-"""
+"""`toolmill verify` and `toolmill judge`: a person's rows in, one verdict per row out, in order."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -1,8 +1,4 @@
-"""The files that `toolmill verify` and `toolmill judge` read: rows, and servers with their tools.
-
-What belongs here: reading them whole before anything is printed, and one clear error.
-What does not: any verdict (`byhand.py`).
-"""
+"""The files that `toolmill verify` and `toolmill judge` read: rows, and servers with their tools."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -1,11 +1,6 @@
 # ruff: noqa: E501  (tables of phrases read better unbroken)
 """Is a request nonsense? What rules can see of it: things with feelings, time run backwards,
 weekdays as colours, words that go round in circles.
-
-What belongs here: such signs, and how many of them it takes.
-What does not: whether the request is a request at all (`metatalk.py`). Sense itself is beyond
-rules: of what a language model wrote as nonsense these catch between half and four fifths
-(`docs/judging.md`).
 """
 
 import re

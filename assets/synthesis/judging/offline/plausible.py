@@ -1,9 +1,6 @@
 """Does a value that the text does not state follow from it all the same ("next to the Eiffel
 Tower")?
 
-What belongs here: a weighing of what rules see about the value and the text.
-What does not: finding values in a text (`grounding.py`), knowing the world: nothing here does.
-
 The weights were fitted on the rows of one half of the servers of a development corpus that a
 language model wrote, and read on the other half: ROC AUC 0.95 (n = 107 rows whose value rules could
 not find; `benchmarks/judge_weights.py`). The length of the text weighs most: who implies a value

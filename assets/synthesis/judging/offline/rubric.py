@@ -1,9 +1,4 @@
-"""The offline judge: rules that score a row by the rubric, and say that they are rules.
-
-What belongs here: a score per criterion from what rules can see, with reasons.
-What does not: asking a model (`judge.py`), the rules of every row themselves (`verify_row.py`),
-whether an unstated value follows from the text (`plausible.py`).
-"""
+"""The offline judge: rules that score a row by the rubric, and say that they are rules."""
 
 import json
 import re

@@ -1,8 +1,4 @@
-"""Agreement of verdicts with labels, by people or of a corpus, with n and intervals.
-
-What belongs here: accuracy, Cohen's kappa, what the verdicts catch and refuse wrongly, ranks.
-What does not: where labels come from (`review.py`, `benchmarks/bench_judge.py`).
-"""
+"""Agreement of verdicts with labels, by people or of a corpus, with n and intervals."""
 
 import math
 from collections import Counter

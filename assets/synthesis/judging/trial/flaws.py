@@ -1,7 +1,4 @@
-"""Flaws on purpose: one mechanical mutant of a good pair per kind of flaw.
-
-What belongs here: making mutants. What does not: counting who catches them (`mutants.py`).
-"""
+"""Flaws on purpose: one mechanical mutant of a good pair per kind of flaw."""
 
 import json
 import random

@@ -1,9 +1,5 @@
 """What the judge is tried on: good rows that are known, and mutants with one flaw each.
 
-What belongs here: the rows written by hand (`known_good.json`), those of the night, and one list of
-cases out of both.
-What does not: making one mechanical flaw (`flaws.py`), counting who catches what (`trials.py`).
-
 The rows by hand carry three mutants that only sense can tell (`unrealistic`, `wrong_tool`,
 `copies_description`): a mechanical mutant of those kinds is the easy case.
 """

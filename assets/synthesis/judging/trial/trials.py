@@ -1,9 +1,5 @@
 """The judge is judged: what it catches, what it refuses wrongly, and when that stops a partition.
 
-What belongs here: running the trial, its rates with intervals as rows of `JUDGE_TRIALS`, and the
-verdicts of the audit.
-What does not: the rows it is tried on (`mutants.py`), judging (`judge.py`).
-
 Mechanical flaws are the easy ones; a rate over them says that the filters work, not that they have
 taste.
 """

@@ -1,9 +1,4 @@
-"""A value as a clause that follows a request: `in /home/x`, `no more than 5`, `titled 'Spring'`.
-
-What belongs here: the forms by sort of value, switches, lists and nested values.
-What does not: a value alone in words, its sort and label (`phrasing.py`), values woven into the
-tool's own phrase (`weaving.py`).
-"""
+"""A value as a clause that follows a request: `in /home/x`, `no more than 5`, `titled 'Spring'`."""
 
 import json
 import random

@@ -1,9 +1,4 @@
-"""The frames of a request: who asks, in what mood, around the words of one tool.
-
-What belongs here: one English sentence or two from a purpose and its values, in three styles.
-What does not: choosing values and checking the result (`offline_requests.py`), saying one value
-(`phrasing.py`).
-"""
+"""The frames of a request: who asks, in what mood, around the words of one tool."""
 
 import random
 import re

@@ -1,8 +1,4 @@
-"""Questions people really ask, for the sorts of tools that many servers offer.
-
-What belongs here: choosing an idiom ("What does X mean?" for a dictionary) and putting values in.
-What does not: the idioms themselves (`lexicon.json`), requests built from a tool's own words.
-"""
+"""Questions people really ask, for the sorts of tools that many servers offer."""
 
 import random
 from collections.abc import Mapping

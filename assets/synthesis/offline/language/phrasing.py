@@ -1,10 +1,4 @@
-"""Saying values the way a person would.
-
-What belongs here: a scalar in words (a path, a date, a number), what sort of value it is and what a
-person calls its parameter.
-What does not: what to say (`values.py`), a value as a clause (`offline_clauses.py`), the frame
-around it (`offline_frames.py`).
-"""
+"""Saying values the way a person would."""
 
 import datetime as dt
 import random

@@ -1,8 +1,5 @@
 """Rewriting a request without a model: weaving in what it lacks, adding what makes it richer.
 
-What belongs here: the answer `Worded` of the reviser and of the evolver.
-What does not: writing a request (`offline_requests.py`), finding what is absent (`verify.py`).
-
 Both add to the words and take none away, so no value that was stated is lost.
 """
 

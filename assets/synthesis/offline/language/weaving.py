@@ -1,8 +1,4 @@
-"""Putting values and other words into a tool's own phrase ("a specific city" -> Lisbon).
-
-What belongs here: weaving values in, rewording and shortening the phrase around them.
-What does not: values as clauses of their own (`phrasing.py`), the frame (`offline.py`).
-"""
+"""Putting values and other words into a tool's own phrase ("a specific city" -> Lisbon)."""
 
 import random
 import re

@@ -1,8 +1,4 @@
-"""Values out of a given world: the files, ids, places, people and dates that exist there.
-
-What belongs here: which of the world's things a parameter can take.
-What does not: values nobody listed (`values.py`), how the world comes to be (`environment.py`).
-"""
+"""Values out of a given world: the files, ids, places, people and dates that exist there."""
 
 import random
 import re

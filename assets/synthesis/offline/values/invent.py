@@ -1,8 +1,4 @@
-"""Making one value of a sort: from its pool, put together, or from a simple pattern.
-
-What belongs here: pools, dates, paths, addresses, and strings that a regular expression describes.
-What does not: choosing the sort (`sorts.py`), fitting a schema (`values.py`).
-"""
+"""Making one value of a sort: from its pool, put together, or from a simple pattern."""
 
 import datetime as dt
 import random

@@ -1,8 +1,4 @@
-"""What sort of value a parameter wants (a city, a path, a title), by its words.
-
-What belongs here: the marks in names and descriptions, and the themes of tools.
-What does not: making a value of a sort (`invent.py`), the schema's own demands (`values.py`).
-"""
+"""What sort of value a parameter wants (a city, a path, a title), by its words."""
 
 import re
 from functools import lru_cache

@@ -1,7 +1,4 @@
-"""A plausible number for a parameter: of the size its name speaks of, within its schema.
-
-What belongs here: integers and numbers. What does not: every other value (`values.py`).
-"""
+"""A plausible number for a parameter: of the size its name speaks of, within its schema."""
 
 import random
 

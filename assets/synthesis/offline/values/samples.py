@@ -1,8 +1,4 @@
-"""Values that a contract itself offers: examples, quoted words of its descriptions, defaults.
-
-What belongs here: finding them. What does not: whether they fit the schema, and what is drawn where
-there are none (`values.py`).
-"""
+"""Values that a contract itself offers: examples, quoted words of its descriptions, defaults."""
 
 import re
 from collections.abc import Mapping

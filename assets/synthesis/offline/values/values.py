@@ -1,8 +1,5 @@
 """Plausible values for a tool's parameters, drawn from the contract first and from pools second.
 
-What belongs here: one value for one slot, valid by its schema wherever the schema can be met.
-What does not: saying the value in a sentence (`phrasing.py`), checking it (`verify.py`).
-
 Order of trust: `const` and `enum`; examples in the schema or quoted in the description; the
 default; the `format`; then a pool chosen by the words of the name and the description.
 """

@@ -1,8 +1,4 @@
-"""The tool's description handed back as a request.
-
-What belongs here: how much of a text's words are another's, and in its order. What does not:
-likeness of meaning (`filters.py`).
-"""
+"""The tool's description handed back as a request."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -1,8 +1,5 @@
 """Does a model's answer carry what a stranger's text told it to?
 
-What belongs here: orders in an answer, and words that it repeats out of a tool's own text.
-What does not: which tools are clear (`assets/contracts`), taste and truth (`judge.py`).
-
 Figures are of the 1,224 good requests of the development corpus, which a language model wrote.
 """
 

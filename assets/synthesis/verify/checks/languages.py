@@ -1,8 +1,4 @@
-"""Is a text in the language that was asked for? By its script, and by its smallest words.
-
-What belongs here: telling a plainly other language. What does not: values, which may be in any
-language, and doubt, which goes in the text's favour.
-"""
+"""Is a text in the language that was asked for? By its script, and by its smallest words."""
 
 import re
 import unicodedata

@@ -1,9 +1,5 @@
 # ruff: noqa: E501  (tables of phrases read better unbroken)
-"""Is this text a request at all, or talk about one: a model's preamble, refusal, plan or answer?
-
-What belongs here: the turns of phrase by which models speak when they should have written a
-request, in several languages. What does not: whether the request is a good one (`rubric.py`).
-"""
+"""Is this text a request at all, or talk about one: a model's preamble, refusal, plan or answer?"""
 
 import re
 

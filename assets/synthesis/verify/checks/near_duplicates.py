@@ -1,8 +1,5 @@
 """Requests that nearly repeat each other, by the vectors of the configured embedder.
 
-What belongs here: finding near-copies in a set. What does not: what follows from it
-(`filters.py`), embedding.
-
 SemHash selects greedily in the order given: the first of its kind stays and every copy points at
 it. Below `EXACT` texts neighbours are exact; above, usearch's graph finds them.
 """

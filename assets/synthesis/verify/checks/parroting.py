@@ -1,8 +1,4 @@
-"""Is a request the contract's own words handed back, too loosely for the rules to reject it?
-
-What belongs here: how much of a request's words are the contract's, and in the contract's order.
-What does not: the rule's own bar (`verify.py`), cosines (`filters.py`).
-"""
+"""Is a request the contract's own words handed back, too loosely for the rules to reject it?"""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,4 @@
-"""The form of a request: is it one, and does it leave the tool unnamed?
-
-What belongs here: findings about the text alone. What does not: its values (`verify.py`).
-"""
+"""The form of a request: is it one, and does it leave the tool unnamed?"""
 
 import re
 from collections.abc import Iterable, Mapping

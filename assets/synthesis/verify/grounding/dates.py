@@ -1,9 +1,6 @@
 # ruff: noqa: E501  (tables of phrases read better unbroken)
 """Dates, spans of time and steps ("15m", "1day") as people say them.
 
-What belongs here: month names, relative days, units of time, and whether a text states a date.
-What does not: plain numbers (`spoken.py`), which values must be stated (`verify.py`).
-
 `states_date` answers stated, likely or absent in the words of `grounding.py`.
 """
 

@@ -1,7 +1,4 @@
-"""One spelling for many: case, accents, width, quotes, separators and inflection out of the way.
-
-What belongs here: folding text and words. What does not: what a text says (`grounding.py`).
-"""
+"""One spelling for many: case, accents, width, quotes, separators and inflection out of the way."""
 
 import unicodedata
 

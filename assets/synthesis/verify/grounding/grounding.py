@@ -1,9 +1,5 @@
 """Is a value in the text? Grades each scalar of a call against a request read once.
 
-What belongs here: walking a value, grading numbers. What does not: strings and switches
-(`wording.py`), reading the request (`request.py`), which values must be grounded and what follows
-from it (`verify.py`).
-
 Grades: `stated` (it is there, in some spelling), `likely` (something there may mean it: a landmark
 for a coordinate, a word for a code), `absent` (nothing there speaks of it).
 """

@@ -1,9 +1,5 @@
 # ruff: noqa: E501  (tables of names read better unbroken)
-"""Names that stand for each other: languages, countries, currencies, units, tickers, directions.
-
-What belongs here: the tables, our own and Faker's (currencies, countries, capitals, time zones).
-What does not: grading a value (`grounding.py`).
-"""
+"""Names that stand for each other: languages, countries, currencies, units, tickers, directions."""
 
 import re
 from functools import cache

@@ -1,9 +1,5 @@
 # ruff: noqa: E501  (tables of phrases read better unbroken)
-"""Numbers as people say and write them, in several languages and scripts.
-
-What belongs here: word lists and the reading of numbers out of folded text.
-What does not: dates (`moments.py`), deciding whether a value is grounded (`grounding.py`).
-"""
+"""Numbers as people say and write them, in several languages and scripts."""
 
 import re
 from collections.abc import Iterator

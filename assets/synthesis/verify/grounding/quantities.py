@@ -1,9 +1,5 @@
 # ruff: noqa: E501  (tables of patterns read better unbroken)
-"""Numbers with what they count: percent, prefixes of units, hemispheres.
-
-What belongs here: whether a number that is said, in its own unit, comes to another number.
-What does not: plain numbers (`spoken.py`), lengths of time (`moments.py`).
-"""
+"""Numbers with what they count: percent, prefixes of units, hemispheres."""
 
 import re
 

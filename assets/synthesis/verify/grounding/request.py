@@ -1,8 +1,4 @@
-"""A request, read once for all the values that are looked for in it.
-
-What belongs here: its words, numbers, dates and digits, each worked out when first asked for.
-What does not: grading a value (`grounding.py`, `wording.py`).
-"""
+"""A request, read once for all the values that are looked for in it."""
 
 import re
 from dataclasses import dataclass

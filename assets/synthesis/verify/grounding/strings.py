@@ -1,8 +1,4 @@
-"""Is a string in the text? As written, by another name, as a date, a step or in other words.
-
-What belongs here: grading one string or switch. What does not: numbers (`grounding.py`), tables of
-names (`wellknown.py`).
-"""
+"""Is a string in the text? As written, by another name, as a date, a step or in other words."""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -1,9 +1,5 @@
 """One call, rewritten from the contract it was written for to the one that stands now.
 
-What belongs here: which parameter went where between two input schemas, and carrying the values
-over. Pure functions.
-What does not: whether two parameters are one (`migrate_likeness.py`), rows (`migrate.py`).
-
 What moves: a renamed parameter; one that went into or out of a nested object; a renamed nested
 object; a single value where a list of such values is taken now (not a text with commas in it: that
 was a list already). What stays as it is: everything else that the new schema still accepts (a new

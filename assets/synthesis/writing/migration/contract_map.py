@@ -1,9 +1,4 @@
-"""Which contract stands where an older one stood: of one server's tools, then and now.
-
-What belongs here: following a tool over its changes and renames, by the contracts of two moments;
-reading the older ones out of what was published.
-What does not: rewriting calls (`migrate_paths.py`) and rows (`migrate.py`).
-"""
+"""Which contract stands where an older one stood: of one server's tools, then and now."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping

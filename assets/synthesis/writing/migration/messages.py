@@ -1,9 +1,4 @@
-"""The conversation of a row, carried over with its calls.
-
-What belongs here: rewriting the tool calls that messages hold, and the errors a tool answered a
-wrong call with.
-What does not: anything people or the assistant say; those words stay.
-"""
+"""The conversation of a row, carried over with its calls."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,9 +1,5 @@
 """Migration: a row's words carried over to the contract that stands now, where they still fit.
 
-What belongs here: which rows move, every column that a move touches, and why the rest retires.
-What does not: where a parameter went (`migrate_paths.py`), where a tool went (`migrate_book.py`),
-writing new pairs (`compose.py`).
-
 Nothing is bought and no model is asked: words stay, calls are rewritten, and the rules look at the
 row again (`verify_row.py`); its `pair_id` is new, so the judge does too. Receipts stay as they
 were, with a step `migrate` of no cost that names the row before; `migrated_from` names the first

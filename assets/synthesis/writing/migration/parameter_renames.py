@@ -1,9 +1,5 @@
 """Whether a parameter that is gone is the one that came under another name.
 
-What belongs here: how alike two parameters are, by names, descriptions and types. Pure functions.
-What does not: pairing them and rewriting calls (`migrate_paths.py`), whole tools
-(`assets/contracts/schema/tool_renames.py`).
-
 A wrong pairing teaches a model a wrong call and no rule would notice, so only plain evidence
 counts: the same words in the name (`userId`, `user_id`), one name short for the other, or the very
 same description. Opposites (`start`, `end`) and other units (`seconds`, `ms`) never pair.

@@ -1,8 +1,4 @@
-"""Tasks of several turns: no tool fits, a value is missing or asked for, a wrong call is mended.
-
-What belongs here: the order of the steps of each of these tasks, and their conversations.
-What does not: making a call wrong (`wrong_calls.py`), one call (`single.py`).
-"""
+"""Tasks of several turns: no tool fits, a value is missing or asked for, a wrong call is mended."""
 
 from typing import Any
 

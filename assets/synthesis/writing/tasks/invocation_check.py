@@ -2,9 +2,6 @@
 
     request + own tool + rivals, shuffled -> checker_a, checker_b -> right, one, wrong or none
 
-What belongs here: asking the two checkers, and the flaw that follows when both pick otherwise.
-What does not: which tools are rivals (the unit's), answering offline (`offline.py`).
-
 Tools' texts are strangers' texts: each stands between markers that carry a digest of all that is
 shown, so no contract can write one of them.
 """

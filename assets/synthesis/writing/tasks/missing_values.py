@@ -1,8 +1,4 @@
-"""Which values does a request lack? By the rules' own reading, never by a model's word.
-
-What belongs here: the names of parameters whose value the words do not hold.
-What does not: grading a value (`grounding.py`), asking for the missing ones (`single.py`).
-"""
+"""Which values does a request lack? By the rules' own reading, never by a model's word."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,9 +1,6 @@
 """Which tools stand beside one another: partners of tasks that need several, and tools offered
 together.
 
-What belongs here: what a marketplace's contracts take, and the choice among them.
-What does not: which tool gets which task (`units.py`).
-
 Every choice is the best of all candidates by a score of the two tools alone: a tool that is not
 chosen can come or go and change nothing.
 """

@@ -1,9 +1,6 @@
 """Tasks of several calls: side by side (`parallel`), or the second fed by the first (`sequential`).
 
-    generator -> request and calls -> (reviser) -> [actor -> result -> (caller)] -> rules -> one row
-
-What belongs here: the order of these steps, and what makes a set of calls the task it should be.
-What does not: which tools stand together (`partners.py`), one call (`single.py`).
+generator -> request and calls -> (reviser) -> [actor -> result -> (caller)] -> rules -> one row
 """
 
 from collections.abc import Mapping, Sequence

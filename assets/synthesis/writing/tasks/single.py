@@ -1,10 +1,6 @@
 """One request, one call: generate, state what is absent, evolve, call, verify, check.
 
-    generator -> (reviser) -> evolver -> (reviser) -> caller -> rules -> checkers -> one row
-
-What belongs here: the order of these steps, for one tool and beside look-alikes.
-What does not: what a request costs and shows (`asking.py`), other tasks (`several.py`,
-`turns.py`).
+generator -> (reviser) -> evolver -> (reviser) -> caller -> rules -> checkers -> one row
 """
 
 import asyncio

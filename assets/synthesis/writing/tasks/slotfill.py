@@ -1,8 +1,4 @@
-"""The words of one request: every required value stated, then made harder.
-
-What belongs here: slot-fill revision and evolution, and what holds a model to them.
-What does not: the first draft and the call (`single.py`), reading values (`stated.py`).
-"""
+"""The words of one request: every required value stated, then made harder."""
 
 from typing import Any
 

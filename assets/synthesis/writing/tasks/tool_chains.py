@@ -1,8 +1,4 @@
-"""Which of two tools may use what the other returns.
-
-What belongs here: the order of two tools in one task and how well they join, from their words.
-What does not: which tools are paired (`partners.py`) and what a user says (`several.py`).
-"""
+"""Which of two tools may use what the other returns."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

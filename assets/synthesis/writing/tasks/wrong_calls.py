@@ -1,9 +1,4 @@
-"""A call as an assistant gets it wrong, and the error that a server answers with.
-
-What belongs here: turning the right call into one that the contract really refuses, and the
-refusal's text in the forms MCP servers give it.
-What does not: what is valid (`assets/contracts/validate.py`), mending (`turns.py`).
-"""
+"""A call as an assistant gets it wrong, and the error that a server answers with."""
 
 import json
 import random

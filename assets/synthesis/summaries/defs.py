@@ -1,0 +1,81 @@
+"""Asset definition of `server_summaries`."""
+
+from typing import Any
+
+import dagster as dg
+import polars as pl
+
+from assets.catalogue.catalogue import CATALOGUE, PRIVATE, descriptions
+from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.firewall import firewall
+from assets.marketplaces.adapters.private import NotApproved
+from assets.synthesis.summaries.summaries import SUMMARIES, make_summaries, summary_flaws
+from assets.synthesis.writing.endpoints import Writer
+from warehouse.audit import Verdict, expect_one_of, expect_unique
+from warehouse.llm.client import LLM
+from warehouse.progress import Lines
+from warehouse.publish import Published, audited, publish
+from warehouse.storage.tables import plan
+from warehouse.store import Warehouse
+
+
+@dg.asset(
+    deps=["snapshots", "findings", "catalogue"],
+    group_name="vectors",
+    check_specs=audited("server_summaries"),
+    pool="llm",
+    description="What kinds of things each server's tools do, in a few sentences; made once.",
+)
+def server_summaries(
+    context: dg.AssetExecutionContext,
+    warehouse: dg.ResourceParam[Warehouse],
+    writer: dg.ResourceParam[Writer],
+) -> Published:
+    wall = firewall(warehouse)
+    clear = wall.clear(warehouse.tables.read(SNAPSHOTS).to_dicts())
+    previous = warehouse.tables.read(SUMMARIES)
+    about = descriptions(warehouse.tables.read(CATALOGUE).to_dicts())
+    public = {row["server_id"] for row in clear if row["marketplace"] != PRIVATE}
+    rows: list[dict[str, Any]] = []
+    spent = 0.0
+    for name, own in (("_", public), (PRIVATE, {row["server_id"] for row in clear} - public)):
+        llm = _llm(writer, warehouse, name)
+        made, _ = make_summaries(
+            [row for row in clear if row["server_id"] in own],
+            about,
+            llm,
+            [row for row in previous.to_dicts() if row["server_id"] in own],
+            current=wall.current,
+            progress=Lines(context.log.info),
+        )
+        rows += made
+        spent += llm.usd if llm else 0.0
+    flaws = summary_flaws(rows)
+    frame = SUMMARIES.frame(rows)
+    yield from publish(
+        context,
+        warehouse,
+        SUMMARIES,
+        frame,
+        expectations=[expect_unique("server_id"), expect_one_of("status", ["ok", "failed"])],
+        rules=[Verdict("summaries", not flaws, "; ".join(flaws[:3]) or f"{len(rows)} servers")],
+        plan=plan(_made(previous), _made(frame)),
+        metadata={
+            "failed": sum(row["status"] != "ok" for row in rows),
+            "providers": ", ".join(sorted({row["provider"] for row in rows})),
+            "usd_tonight": spent,
+        },
+    )
+
+
+def _llm(writer: Writer, warehouse: Warehouse, partition: str) -> LLM | None:
+    """The client; None where private tools may not leave for it: they are summed up offline."""
+    try:
+        return writer.llm(warehouse, partition)
+    except NotApproved:
+        return None
+
+
+def _made(frame: pl.DataFrame) -> dict[str, str]:
+    columns = frame.select("server_id", "contracts_digest", "made_by", "status")
+    return {server: "/".join(by) for server, *by in columns.iter_rows()}

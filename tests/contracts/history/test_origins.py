@@ -1,0 +1,75 @@
+"""What a tool was before: its first contract and the last other one, by a name of its own."""
+
+import json
+from typing import Any
+
+from assets.contracts.history.aliases import Aliases
+from assets.contracts.history.origins import origins, step
+from assets.contracts.history.snapshot import SNAPSHOTS
+from warehouse.store import Warehouse
+
+MARKET = "registry"
+
+
+def row(tool: str, version: str, server: str = "npm:a") -> dict[str, Any]:
+    about = f"A text that is long enough to be recognised, for {tool if version == '-' else 'all'}."
+    body = {"name": tool, "description": about, "title": version, "inputSchema": {}}
+    return {"marketplace": MARKET, "server_id": server, "tool": tool,
+            "contract_digest": f"c1:{version}", "contract": json.dumps(body)}  # fmt: skip
+
+
+def told(nights: list[list[dict[str, Any]]]) -> dict[str, tuple[str, str | None]]:
+    """tool -> (first digest, last other digest) after the nights."""
+    state: Any = {}
+    for rows in nights:
+        state = step(state, rows, Aliases())
+    return {key[1]: (one["first_digest"], one["before_digest"]) for key, one in state.items()}
+
+
+def test_the_first_and_the_last_other_contract_are_kept() -> None:
+    nights = [[row("t", version)] for version in "ABBC"]
+    assert told(nights) == {"t": ("c1:A", "c1:B")}
+    assert told([*nights, [row("t", "A")]]) == {"t": ("c1:A", "c1:C")}
+    assert told(nights[:1]) == {"t": ("c1:A", None)}
+
+
+def test_a_tool_that_left_and_came_back_keeps_its_past() -> None:
+    assert told([[row("t", "A")], [], [row("t", "B")]]) == {"t": ("c1:A", "c1:A")}
+
+
+def test_a_renamed_tool_takes_its_past_along() -> None:
+    found = told([[row("old", "A")], [row("old", "B")], [row("new", "C")]])
+    assert found["new"] == ("c1:A", "c1:B")
+
+
+def test_a_tool_that_was_gone_long_ago_is_no_past_of_a_new_one() -> None:
+    assert told([[row("old", "A")], [], [row("new", "C")]])["new"] == ("c1:C", None)
+
+
+def test_a_new_name_of_the_same_contract_is_no_change() -> None:
+    renamed = Aliases([{"old_digest": "c1:A", "new_digest": "c1:B", "old_contract": "{}"}])
+    state = step({}, [row("t", "A")], renamed)
+    [one] = step(state, [row("t", "B")], renamed).values()
+    assert (one["contract_digest"], one["first_digest"], one["before_digest"]) == (
+        "c1:B", "c1:A", None)  # fmt: skip
+
+
+def test_a_fold_goes_on_where_the_last_one_was_kept(warehouse: Warehouse) -> None:
+    tables = warehouse.tables
+
+    def publish(version: str) -> None:
+        frame = SNAPSHOTS.frame([row("t", version)])
+        tables.promote(tables.stage(SNAPSHOTS, frame, MARKET), "-", [])
+
+    publish("A")
+    first = origins(tables, MARKET, Aliases())
+    first.keep(tables, "-")
+    publish("B")
+    publish("C")
+    lost = origins(tables, MARKET, Aliases())  # killed before it was kept
+    again = origins(tables, MARKET, Aliases())
+    assert lost.state == again.state
+    [one] = again.state.values()
+    assert (one["first_digest"], one["before_digest"]) == ("c1:A", "c1:B")
+    again.keep(tables, "-")
+    assert origins(tables, MARKET, Aliases()).state == again.state

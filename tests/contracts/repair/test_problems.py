@@ -1,0 +1,89 @@
+"""Problems say where, what was found, what was expected, and what to do."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assets.contracts.repair.problems import output_problems, problems_of
+from tests.contracts.repair.test_repair import TOOL
+from tests.contracts.strategies import calls, values
+
+
+def one(arguments):
+    (problem,) = problems_of(TOOL, arguments)
+    return problem
+
+
+def test_a_wrong_type_names_both_types():
+    assert one({"userId": "five"}) == {
+        "path": "$.userId",
+        "kind": "wrong_type",
+        "found": 'string "five"',
+        "expected": "integer",
+        "mend": "give integer, not as text",
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path", "expected", "mend"),
+    [
+        ({}, "$.userId", "'userId': integer", "give 'userId'"),
+        ({"userId": 5, "units": "K"}, "$.units", 'one of "metric", "imperial"', "give one of"),
+        ({"userId": 5, "colour": 1}, "$.colour", "only ", "leave 'colour' out"),
+        ({"userId": 5, "unit": 1}, "$.unit", "only ", "call it 'units'"),
+        ({"userId": 5, "live": None}, "$.live", "boolean", "leave 'live' out, or give boolean"),
+        ({"userId": 5, "tags": ["a", 2]}, "$.tags[1]", "string", "give string"),
+        ({"userId": 5, "where": {}}, "$.where.lat", "'lat': number", "give 'lat'"),
+        ([], "$", "an object of arguments", "give the arguments by name"),
+        (None, "$", "an object of arguments", "give the arguments by name"),
+    ],
+)
+def test_each_problem_has_its_place_what_was_expected_and_the_mend(arguments, path, expected, mend):
+    problem = one(arguments)
+    assert problem["path"] == path
+    assert problem["expected"].startswith(expected)
+    assert problem["mend"].startswith(mend)
+
+
+def test_a_missing_name_and_the_one_that_was_meant_are_told_together():
+    missing, unknown = problems_of(TOOL, {"user_id": 5})
+    assert missing["mend"] == "give 'userId'; 'user_id' may have been meant for it"
+    assert unknown["mend"] == "call it 'userId'"
+
+
+def test_a_name_with_a_dot_is_one_name():
+    schema = {"type": "object", "properties": {"a.b": {"type": "object", "properties": {"c d": {
+        "type": "integer", "minimum": 3}}}}}  # fmt: skip
+    (problem,) = problems_of({"inputSchema": schema}, {"a.b": {"c d": 1}})
+    assert problem["path"] == '$["a.b"]["c d"]'
+    assert problem["expected"] == "integer, at least 3"
+
+
+def test_long_values_are_cut():
+    problem = one({"userId": "x" * 100_000})
+    assert len(json.dumps(problem)) < 500
+
+
+def test_what_an_output_adds_is_no_problem():
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    tool = {"outputSchema": schema}
+    assert output_problems(tool, {"n": 1, "m": 2}) == []
+    assert output_problems({}, None) == []
+    assert output_problems(tool, {"n": "1"})[0]["path"] == "structuredContent.n"
+    assert output_problems(tool, None)[0]["found"] == "nothing"
+
+
+@given(calls())
+def test_a_call_that_fits_has_no_problem(call):
+    schema, arguments = call
+    assert problems_of({"inputSchema": schema}, arguments) == []
+
+
+@given(st.one_of(calls().map(lambda call: call[0]), values), values)
+def test_problems_are_json_whatever_was_sent(schema, arguments):
+    for problem in problems_of({"inputSchema": schema}, arguments):
+        assert set(problem) == {"path", "kind", "found", "expected", "mend"}
+        json.dumps(problem)
+        assert problem["path"].startswith("$")

@@ -1,0 +1,267 @@
+"""Compatible means: nothing that was right became wrong. Judged by jsonschema on made-up values."""
+
+import json
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from assets.contracts.history.tool_diff import diff
+from assets.contracts.schema.diff import compare
+from assets.contracts.schema.safe_validation import dialect_of
+from assets.contracts.schema.shapes import alike
+from assets.contracts.validate import validate_call
+from tests.contracts.schema_worlds import next_version, value_for, whole
+from tests.support.paths import SHARED
+
+Schema = dict[str, Any]
+SHARED = SHARED / "smithery" / "servers.jsonl"
+
+
+def worst(old: Schema, new: Schema, *, results: bool = False) -> str:
+    found = [one.cls for one in compare(old, new, "s", results=results)]
+    return max(found, key=("wording", "compatible", "breaking").index, default="same")
+
+
+def right(schema: Schema, value: Any) -> bool:
+    return not validate_call({"inputSchema": schema}, value)
+
+
+def fits(validator: Any, value: Any) -> bool:
+    try:
+        return validator.is_valid(value)
+    except RecursionError:  # definitions that only refer to each other
+        return False
+
+
+def check_calls(old: Schema, new: Schema, rng: Random, tries: int) -> str:
+    """The class, after asking the oracle; fails on a call that was right and is wrong."""
+    if dialect_of(old)[1] or dialect_of(new)[1]:
+        return "no schema"
+    found = compare(old, new, "s")
+    if any(one.cls == "breaking" for one in found):
+        assert all(one.path.startswith("s") and one.why for one in found)
+        return "breaking"
+    for _ in range(tries):
+        value = value_for(rng.choice((old, new)), old, rng)
+        if isinstance(value, dict) and right(old, value):
+            flaws = validate_call({"inputSchema": new}, value)
+            assert not flaws, (old, new, value, found, flaws)
+    return "kept"
+
+
+def check_results(old: Schema, new: Schema, rng: Random, tries: int) -> None:
+    """Whatever the new tool may return, a reader of the old schema accepts."""
+    before, after = dialect_of(old), dialect_of(new)
+    if before[1] or after[1] or worst(old, new, results=True) == "breaking":
+        return
+    for _ in range(tries):
+        value = value_for(new, new, rng)
+        if isinstance(value, dict) and fits(after[0](new), value):
+            assert fits(before[0](old), value), (old, new, value)
+
+
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@given(st.randoms(use_true_random=False))
+def test_no_right_call_turns_wrong_where_the_diff_says_compatible(rng: Random) -> None:
+    old = whole(rng)
+    check_calls(old, next_version(old, rng), rng, 20)
+
+
+def test_no_right_call_turns_wrong_over_many_made_up_versions() -> None:
+    seen = {"kept": 0, "breaking": 0, "no schema": 0}
+    for seed in range(1200):
+        rng = Random(seed)
+        old = whole(rng)
+        seen[check_calls(old, next_version(old, rng), rng, 15)] += 1
+    assert min(seen["kept"], seen["breaking"]) > 200  # neither answer is given by habit
+
+
+def test_no_new_result_surprises_an_old_reader_where_the_diff_says_compatible() -> None:
+    for seed in range(800):
+        rng = Random(seed)
+        old = whole(rng)
+        check_results(old, next_version(old, rng), rng, 15)
+
+
+def inside(about: Any, **more: Any) -> Schema:
+    return {"type": "object", "properties": {"a": about}, **more}
+
+
+INT, TEXT, NULL = {"type": "integer"}, {"type": "string"}, {"type": "null"}
+OBJ = {"type": "object", "properties": {"x": INT}}
+CAT = {"type": "object", "properties": {"kind": {"const": "cat"}}, "required": ["kind"]}
+DOG = {"type": "object", "properties": {"kind": {"const": "dog"}}, "required": ["kind"]}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field", "there", "back"),
+    [
+        # type, nullability
+        (TEXT, {"type": ["string", "null"]}, "type", "compatible", "breaking"),
+        (TEXT, {"anyOf": [TEXT, NULL]}, "", "compatible", "breaking"),
+        (TEXT, {"oneOf": [TEXT, NULL]}, "", "compatible", "breaking"),
+        ({"type": ["string", "null"]}, {"anyOf": [NULL, TEXT]}, "", "compatible", "compatible"),
+        (INT, {"type": "number"}, "type", "compatible", "breaking"),
+        (TEXT, {**TEXT, "nullable": True}, "nullable", "compatible", "breaking"),
+        (TEXT, {}, "type", "compatible", "breaking"),
+        # values
+        ({"enum": ["x", "y"]}, {"enum": ["y", "x", "z"]}, "enum", "compatible", "breaking"),
+        ({"enum": ["x"]}, {"const": "x"}, "", "compatible", "compatible"),
+        ({"enum": ["x", "y"]}, TEXT, "", "compatible", "breaking"),
+        ({"const": 1}, {"const": True}, "const", "breaking", "breaking"),
+        ({"type": "boolean"}, {"enum": [True, False]}, "", "compatible", "compatible"),
+        # bounds
+        ({**INT, "minimum": 1}, {**INT, "minimum": 0}, "minimum", "compatible", "breaking"),
+        ({**INT, "exclusiveMinimum": 0}, {**INT, "minimum": 1}, "", "compatible", "compatible"),
+        ({**TEXT, "maxLength": 5}, {**TEXT, "maxLength": 9}, "maxLength", "compatible", "breaking"),
+        ({**INT, "multipleOf": 4}, {**INT, "multipleOf": 2}, "multipleOf", "compatible",
+         "breaking"),
+        (TEXT, {**TEXT, "minLength": 0}, "minLength", "compatible", "compatible"),
+        (INT, {**INT, "maxLength": 3}, "maxLength", "compatible", "compatible"),
+        # form of texts
+        ({**TEXT, "pattern": "^a"}, TEXT, "pattern", "compatible", "breaking"),
+        ({**TEXT, "format": "date"}, TEXT, "format", "compatible", "breaking"),
+        # objects below
+        (OBJ, {**OBJ, "additionalProperties": True}, "additionalProperties", "compatible",
+         "breaking"),
+        ({**OBJ, "additionalProperties": False}, OBJ, "additionalProperties", "compatible",
+         "breaking"),
+        ({**OBJ, "additionalProperties": INT}, {**OBJ, "additionalProperties": True},
+         "additionalProperties", "compatible", "breaking"),
+        (OBJ, {**OBJ, "required": ["x"]}, "properties.x.required", "breaking", "compatible"),
+        (OBJ, {"type": "object", "properties": {"x": INT, "y": TEXT}}, "properties.y",
+         "compatible", "breaking"),
+        ({"type": "object"}, OBJ, "properties.x", "breaking", "compatible"),
+        # arrays
+        ({"type": "array", "items": INT}, {"type": "array", "items": {"type": "number"}}, "[].type",
+         "compatible", "breaking"),
+        ({"type": "array", "items": INT}, {"type": "array"}, "items", "compatible", "breaking"),
+        ({"type": "array", "prefixItems": [INT]}, {"type": "array", "prefixItems": [INT, INT]},
+         "prefixItems", "breaking", "compatible"),
+        ({"type": "array", "uniqueItems": True}, {"type": "array"}, "uniqueItems", "compatible",
+         "breaking"),
+        # combinations
+        ({"anyOf": [INT]}, {"anyOf": [INT, TEXT]}, "anyOf", "compatible", "breaking"),
+        ({"anyOf": [INT, TEXT]}, {"anyOf": [TEXT, {"type": "number"}]}, "", "compatible",
+         "breaking"),
+        ({"oneOf": [CAT]}, {"oneOf": [CAT, DOG]}, "oneOf", "compatible", "breaking"),
+        ({"oneOf": [OBJ]}, {"oneOf": [OBJ, {"type": "object"}]}, "oneOf", "breaking", "breaking"),
+        ({"oneOf": [CAT, DOG]}, {"anyOf": [DOG, CAT]}, "", "compatible", "compatible"),
+        ({"allOf": [TEXT]}, {"allOf": [TEXT, {"minLength": 2}]}, "allOf", "breaking", "compatible"),
+        ({"allOf": [{**OBJ, "required": ["x"]}]}, {"allOf": [OBJ]}, "", "compatible", "breaking"),
+        (TEXT, {**TEXT, "not": NULL}, "not", "compatible", "compatible"),
+        (TEXT, {**TEXT, "not": {"const": "x"}}, "not", "breaking", "compatible"),
+    ],
+)  # fmt: skip
+def test_each_keyword_in_both_directions(
+    old: Any, new: Any, field: str, there: str, back: str
+) -> None:
+    for before, after, cls in ((old, new, there), (new, old, back)):
+        found = compare(inside(before), inside(after), "s")
+        assert worst(inside(before), inside(after)) == cls, found
+        assert any(one.path.startswith("s.properties.a") and field in one.path for one in found)
+        deep = [{"type": "object", "properties": {"l": {"type": "array", "items": inside(schema)}}}
+                for schema in (before, after)]  # fmt: skip
+        assert worst(*deep) == cls
+        assert all("s.properties.l[].properties.a" in one.path for one in compare(*deep, "s"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "cls"),
+    [
+        (inside(TEXT, required=["a"]), inside(TEXT), "breaking"),
+        (inside(TEXT), inside(TEXT, required=["a"]), "compatible"),
+        (inside({"enum": ["x"]}), inside({"enum": ["x", "y"]}), "breaking"),
+        (inside({"enum": ["x", "y"]}), inside({"enum": ["x"]}), "compatible"),
+        (inside(INT), inside({"type": "number"}), "breaking"),
+        (inside(TEXT), {"type": "object", "properties": {}}, "breaking"),
+        (inside(TEXT), {"type": "object", "properties": {"a": TEXT, "b": INT}}, "compatible"),
+        (
+            inside(TEXT, additionalProperties=False),
+            {**inside(TEXT, additionalProperties=False), "properties": {"a": TEXT, "b": INT}},
+            "breaking",
+        ),
+        (inside(TEXT), inside({**TEXT, "description": "other"}), "wording"),
+    ],
+)
+def test_results_are_judged_from_the_reader_s_side(old: Schema, new: Schema, cls: str) -> None:
+    assert worst(old, new, results=True) == cls
+
+
+def test_definitions_are_followed_where_they_are_used() -> None:
+    def schema(size: int, **more: Any) -> Schema:
+        node = {"type": "object", "properties": {"v": {**INT, "maximum": size},
+                                                 "next": {"$ref": "#/$defs/node"}}}  # fmt: skip
+        return {**inside({"$ref": "#/$defs/node"}), "$defs": {"node": node, **more}}
+
+    (one,) = compare(schema(9), schema(5), "s")
+    assert (one.path, one.cls) == ("s.properties.a.properties.v.maximum", "breaking")
+    assert worst(schema(5), schema(9)) == "compatible"
+    assert worst(schema(5), schema(5, unused=TEXT)) == "wording"
+
+
+def test_a_moved_definition_is_the_same_schema() -> None:
+    old = {**inside({"$ref": "#/definitions/t"}), "definitions": {"t": TEXT}}
+    assert worst(old, {**inside({"$ref": "#/$defs/u"}), "$defs": {"u": TEXT}}) == "wording"
+    assert worst(old, inside(TEXT)) == "wording"
+
+
+def test_names_that_are_no_plain_words_stand_in_brackets() -> None:
+    (one,) = compare({"properties": {"a.b": INT}}, {"properties": {"a.b": TEXT}}, "s")
+    assert one.path == 's.properties["a.b"].type'
+
+
+def test_schemas_that_nobody_can_follow_end_soon_and_count_as_breaking() -> None:
+    def bush(depth: int, leaf: Any) -> Any:
+        parts = [bush(depth - 1, leaf), bush(depth - 1, leaf)] if depth else [leaf, NULL]
+        return {"anyOf": parts}
+
+    assert worst(inside(bush(9, INT)), inside(bush(9, TEXT))) == "breaking"
+    loop = {"allOf": [{"$ref": "#/properties/a"}, TEXT]}
+    assert worst(inside(TEXT), inside(loop)) == "breaking"
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**32))
+def test_schemas_with_anything_anywhere_are_compared_without_a_crash(seed: int) -> None:
+    rng = Random(seed)
+
+    def spoiled(schema: Any) -> Any:
+        if rng.random() < 0.12:
+            return rng.choice((None, True, 1, "x", [], [{}], [[1]], {}, {"a": [{}]}, -1.5))
+        if isinstance(schema, dict):
+            return {key: spoiled(value) for key, value in schema.items()}
+        return [spoiled(part) for part in schema] if isinstance(schema, list) else schema
+
+    old, new = ({"type": "object", "properties": spoiled(whole(rng))} for _ in range(2))
+    for results in (False, True):
+        assert compare(old, new, "s", results=results) or alike(old, new)
+        told = diff([{"name": "t", "inputSchema": old}], [{"name": "t", "inputSchema": new}])
+        assert told or alike(old, new)  # both may be spoiled into the same
+
+
+@pytest.mark.shared
+def test_real_schemas_set_against_each_other() -> None:
+    if not SHARED.exists():
+        pytest.skip(f"{SHARED.parent} is not here")
+    listed = [tool["inputSchema"] for line in SHARED.open() for tool in json.loads(line)["tools"]
+              if tool.get("inputSchema")]  # fmt: skip
+    schemas = [s for s in listed if s.get("properties") and not dialect_of(s)[1]]
+    seen: dict[str, int] = {}
+    for seed in range(1500):
+        rng = Random(seed)
+        old = {**rng.choice(schemas)}
+        other = rng.choice(schemas)
+        # Two strangers never agree, so the next version borrows a property or two of the other.
+        borrowed = {
+            n: other["properties"][m]
+            for n, m in zip(old["properties"], other["properties"], strict=False)
+            if rng.random() < 0.4
+        }
+        new = {**old, "properties": {**old["properties"], **borrowed}}
+        kind = check_calls(old, new, rng, 15)
+        seen[kind] = seen.get(kind, 0) + 1
+    assert seen["kept"] > 100 < seen["breaking"]

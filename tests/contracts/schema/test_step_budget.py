@@ -1,0 +1,130 @@
+"""Strangers' schemas may cause so much work and no more; steps are counted, nothing is timed."""
+
+from typing import Any
+
+import pytest
+import regex
+
+from assets.contracts.history.tool_diff import NOT_WHOLE, diff
+from assets.contracts.schema import tool_renames as renaming
+from assets.contracts.schema.diff import compare
+from assets.contracts.schema.step_budget import Limit, TooMuchWork, limited, spend, spend_seconds
+from assets.contracts.schema.tool_renames import renames
+from assets.contracts.validate import validate_call
+from tests.contracts.history.test_diff import BASE
+
+Schema = dict[str, Any]
+
+
+def doubling(levels: int, leaf: Schema) -> Schema:
+    """A schema of a few lines that doubles at every level."""
+    parts = {
+        f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}, {"$ref": f"#/$defs/d{i + 1}"}]}
+        for i in range(levels)
+    }
+    values = {"enum": [1, 2], "$ref": "#/$defs/d0"}
+    return {"type": "object", "properties": {"a": values}, "$defs": {**parts, f"d{levels}": leaf}}
+
+
+def tool(schema: Schema, name: str = "t") -> dict[str, Any]:
+    return {"name": name, "inputSchema": schema}
+
+
+def test_a_limit_counts_and_holds_inner_ones_too() -> None:
+    with limited(3) as outer:
+        with limited(2), pytest.raises(TooMuchWork):
+            spend(3)
+        assert outer.left == 0
+        with pytest.raises(TooMuchWork):
+            spend()
+    spend(10**9)  # no limit holds here
+
+
+def test_only_slow_searches_are_charged_by_the_clock() -> None:
+    with limited(100) as limit:
+        spend_seconds(0.001)
+        assert limit.left == 100
+        with pytest.raises(TooMuchWork):
+            spend_seconds(0.1)
+
+
+def test_a_call_against_a_schema_that_doubles_is_given_up() -> None:
+    [flaw] = validate_call(tool(doubling(40, {"maximum": 3})), {"a": 1})
+    assert (flaw.kind, "steps" in flaw.message) == ("bad_schema", True)
+    assert validate_call(tool(doubling(4, {"maximum": 3})), {"a": 1}) == []
+
+
+def test_patterns_without_end_cost_what_they_may_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+
+    def slow(pattern: str, text: str, timeout: float) -> None:
+        asked.append(pattern)
+        raise TimeoutError
+
+    clock = iter(range(10**6))
+    monkeypatch.setattr(regex, "search", slow)
+    monkeypatch.setattr(
+        "assets.contracts.schema.safe_validation.clock.perf_counter", lambda: next(clock) * 0.1
+    )
+    properties = {f"p{i}": {"pattern": "(a+)+$"} for i in range(500)}
+    schema = {"type": "object", "properties": properties}
+    [flaw] = validate_call(tool(schema), dict.fromkeys(properties, "aaaa"))
+    assert flaw.kind == "bad_schema"
+    assert len(asked) <= 21
+
+
+def test_items_that_are_compared_each_with_each_are_counted_so() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
+    few, many = ([{"x": i} for i in range(n)] for n in (50, 2_000))
+    assert validate_call(tool(schema), {"a": few}) == []
+    [flaw] = validate_call(tool(schema), {"a": many})
+    assert flaw.kind == "bad_schema"
+
+
+def test_a_tool_that_cannot_be_compared_whole_is_breaking_and_says_so() -> None:
+    old, new = (tool(doubling(40, {"maximum": most})) for most in (3, 2))
+    new["inputSchema"]["properties"]["b"] = {"type": "string"}
+    [change] = diff([old], [new])
+    assert (change.cls, change.fields) == ("breaking", ("inputSchema",))
+    assert NOT_WHOLE in change.why
+
+
+def test_one_entangled_tool_leaves_the_others_their_comparison() -> None:
+    bad = [tool(doubling(40, {"maximum": most}), "a") for most in (3, 2)]
+    good = [{**BASE, "description": text} for text in ("Old words.", "New words.")]
+    found = {c.tool: c.cls for c in diff([bad[0], good[0]], [bad[1], good[1]])}
+    assert found == {"a": "breaking", "search": "wording"}
+
+
+def test_a_list_of_entangled_tools_shares_one_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+    monkeypatch.setattr(
+        "assets.contracts.history.tool_diff.Limit",
+        lambda left: taken.append(Limit(left)) or taken[-1],
+    )
+    old, new = (
+        [tool(doubling(40, {"maximum": most}), f"t{i}") for i in range(30)] for most in (3, 2)
+    )
+    assert {change.cls for change in diff(old, new)} == {"breaking"}
+    [limit] = taken
+    assert -1_000 < limit.left < 0  # spent once, not thirty times
+
+
+def test_renames_are_looked_for_within_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = {f"o{i}": {"description": f"word {'x ' * 40}{i}", "inputSchema": {}} for i in range(60)}
+    come = {f"n{i}": {"description": f"{'x ' * 40}{i} word", "inputSchema": {}} for i in range(60)}
+    twin = {"description": "The very same text as before.", "inputSchema": {}}
+    assert len(renames(gone, come)) == 60
+    monkeypatch.setattr(renaming, "_MAX_STEPS", 100)
+    found = renames({**gone, "old": twin}, {**come, "new": twin})
+    assert found["new"] == "old"
+    assert len(found) < 20
+
+
+def test_the_class_does_not_depend_on_the_limit_where_it_suffices() -> None:
+    old, new = (doubling(3, {"maximum": most}) for most in (3, 2))
+    with limited(10**9):
+        whole = compare(old, new, "s")
+    assert compare(old, new, "s") == whole

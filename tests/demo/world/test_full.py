@@ -1,0 +1,121 @@
+"""Full worlds: records that depend on their number alone, days that differ by exact shares."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from demo import replicas
+from demo.world.catalogue import MARKETPLACES
+from demo.world.full import SERVERS, Shares, full_world
+from demo.world.synthetic import Synthetic
+from tests.demo.walk import WALKS, client
+from tests.support.paths import SHARED
+
+NUMBERS = st.integers(min_value=0, max_value=99_999)
+
+
+@given(NUMBERS, st.integers(1, 1000))
+@settings(max_examples=60, deadline=None)
+def test_a_record_does_not_depend_on_how_many_there_are(index: int, more: int) -> None:
+    here = full_world(servers=index + 1).listed("registry")
+    there = full_world(servers=index + 1 + more).listed("registry")
+    assert here[index] == there[index] == Synthetic().record(index)
+
+
+@given(NUMBERS)
+@settings(max_examples=60, deadline=None)
+def test_a_slug_names_its_record_and_no_other(index: int) -> None:
+    universe = Synthetic()
+    record = universe.record(index)
+    assert universe.index(record.slug) == index
+    assert universe.revised_at(index) == record.revised_at < "2026-11-21"
+    assert universe.index(f"other-{index}") is None
+
+
+@given(
+    st.integers(1, 400),
+    st.builds(Shares, *[st.sampled_from([0.0, 0.01, 0.1, 0.5, 1.0])] * 3),
+)
+@settings(max_examples=40, deadline=None)
+def test_the_second_day_differs_as_it_says(count: int, shares: Shares) -> None:
+    first = {one.slug: one for one in full_world(1, count, shares=shares).listed("mcpso")}
+    world = full_world(2, count, shares=shares)
+    second = {one.slug: one for one in world.listed("mcpso")}
+    found = {
+        "new": len(second.keys() - first.keys()),
+        "changed": sum(first[slug] != second[slug] for slug in first.keys() & second.keys()),
+        "gone": len(first.keys() - second.keys()),
+    }
+    assert found == world.differences()
+    assert len(list(world.listed("registry").gone())) == found["gone"]
+
+
+def test_the_default_world_changes_one_in_a_hundred() -> None:
+    world = full_world(2)
+    assert (world.count, world.differences()) == (SERVERS, {"new": 15, "changed": 15, "gone": 14})
+
+
+def test_a_changed_record_keeps_its_older_version() -> None:
+    shelf = full_world(2, 200).listed("registry")
+    older = {one.slug: shelf.older(one) for one in shelf if shelf.older(one)}
+    assert len(older) == 2
+    for slug, versions in older.items():
+        now = shelf.find(slug)
+        assert now
+        assert [one.version for one in versions] != [now.version]
+        assert now.revised_at > versions[0].revised_at
+
+
+def test_marketplaces_tell_the_same_servers_in_other_words() -> None:
+    world = full_world(servers=300)
+    registry, glama = world.listed("registry"), world.listed("glama")
+    pairs = list(zip(registry, glama, strict=True))
+    assert all(one.package == other.package for one, other in pairs)
+    spelt = [one.repository != other.repository for one, other in pairs]
+    assert 0 < sum(spelt) < 150
+    kinds = {one.package.kind for one in registry if one.package}
+    assert kinds == {"npm", "pypi", "oci", "mcpb"}
+    assert any(one.remote for one in registry)
+
+
+def test_a_hundred_thousand_servers_cost_nothing_until_they_are_asked_for() -> None:
+    shelf = full_world(2, 100_000).listed("smithery")
+    assert len(shelf) == 100_000
+    last = shelf[99_999]
+    assert shelf.position(last.slug) == 99_999
+
+
+@pytest.mark.parametrize("options", [{"servers": 0}, {"day": 3}, {"data": Path("/nowhere")}])
+def test_what_cannot_be_made_is_refused(options: dict) -> None:
+    with pytest.raises(ValueError, match=r"expected|does not exist"):
+        full_world(**options)
+    with pytest.raises(ValueError, match="expected 0 to 1"):
+        Shares(new=2)
+
+
+@pytest.mark.shared
+def test_real_records_are_listed_once_each_under_names_of_their_own() -> None:
+    if not (SHARED / "smithery").is_dir():
+        pytest.skip("needs ../shared/data (development data beside the checkout)")
+    world = full_world(data=SHARED)
+    size = world.universe.size
+    assert size
+    assert size > 1482
+    assert size - 1 <= world.count + world.added <= size
+    shelf = world.listed("smithery")
+    assert len({one.slug for one in shelf}) == len(shelf) == world.count
+    assert {one.package.kind for one in shelf if one.package} == {"npm", "pypi", "oci"}
+    assert full_world(1, 1482, SHARED).count == 1482
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("site", MARKETPLACES)
+def test_real_records_fit_every_shape(site: str) -> None:
+    if not (SHARED / "smithery").is_dir():
+        pytest.skip("needs ../shared/data (development data beside the checkout)")
+    with replicas(scale="full", data=SHARED, servers=300, sites=[site]) as urls:
+        with client(site, urls[site]) as http:
+            found = WALKS[site](http)
+        assert len(found) == len(set(found)) == 300

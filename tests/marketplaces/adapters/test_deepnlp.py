@@ -1,0 +1,179 @@
+"""DeepNLP's list and pages, read without HTTP."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from assets.marketplaces.adapters.deepnlp import DeepNlpAdapter
+from assets.marketplaces.policy import CrawlError
+from tests.marketplaces.answers import POLICY, Answers, mutations, read, saved_page, survives
+from tests.support.paths import SHARED
+
+ADAPTER = DeepNlpAdapter(POLICY)
+ROOT = f"{POLICY.base_url}/api/mcp_marketplace/v1"
+
+
+def config(name: str = "quill", **entry: Any) -> dict[str, Any]:
+    return {"mcpServers": {name: {"command": "npx", "args": ["-y", f"{name}@1.0.0"], **entry}}}
+
+
+def item(native_id: str = "acme/quill", **facts: Any) -> dict[str, Any]:
+    made = {"id": native_id, "content_name": "Quill", "review_cnt": "2", "rating": "4.5"}
+    return made | {"website": "https://github.com/acme/quill/tree/main/src", **facts}
+
+
+def detail(configs: Any, **facts: Any) -> dict[str, Any]:
+    body = item(description="Writes.", config=configs, **facts)
+    return {"total_hits": 1, "id": "acme/quill", "items": [body]}
+
+
+def listed(*items: dict[str, Any], total: Any = 1) -> dict[str, Any]:
+    return {"query": "", "items": list(items), "count": len(items), "total_hits": total}
+
+
+def page_url(number: int) -> str:
+    return f"{ROOT}?mode=list&page_id={number}&count_per_page=100"
+
+
+def test_a_servers_page_gives_its_first_config() -> None:
+    (found,) = read(ADAPTER, detail([config(), config("other")]))
+    assert (found.native_id, found.name, found.description) == ("acme/quill", "Quill", "Writes.")
+    assert found.repository == "https://github.com/acme/quill/tree/main/src"
+    assert (found.command, found.args) == ("npx", ("-y", "quill@1.0.0"))
+    assert found.evidence == "items[0].config[0] mcpServers.quill"
+
+
+def test_a_later_config_is_taken_only_where_the_first_cannot_be_run() -> None:
+    local = {"mcpServers": {"quill": {"command": "node", "args": ["/Users/me/x.js"]}}}
+    (found,) = read(ADAPTER, detail([local, config()]))
+    assert found.evidence == "items[0].config[1] mcpServers.quill"
+    (found,) = read(ADAPTER, detail([local]))
+    assert "author's machine" in (found.reason or "")
+
+
+@pytest.mark.parametrize("configs", [[], None, [{}], "", [{"mcpServers": {}}]])
+def test_an_empty_config_is_a_reason(configs: Any) -> None:
+    (found,) = read(ADAPTER, detail(configs))
+    assert (found.runnable, found.evidence) == (False, "")
+    assert "no config" in (found.reason or "")
+
+
+def test_a_config_may_be_a_text() -> None:
+    text = "{mcpServers: {quill: {command: 'uvx', args: ['quill==1.0']}}} // as copied"
+    (found,) = read(ADAPTER, detail([text]))
+    assert found.command == "uvx"
+
+
+def test_an_item_of_the_list_is_thin_and_its_numbers_may_be_texts() -> None:
+    (found,) = read(ADAPTER, listed(item(content_description="Writes."), total="20"))
+    assert found.description == "Writes."
+    assert "server's own page" in (found.reason or "")
+
+
+def test_several_servers_of_one_config_are_several_listings() -> None:
+    both = {"mcpServers": config("a")["mcpServers"] | config("b")["mcpServers"]}
+    assert [one.native_id for one in read(ADAPTER, detail([both]))] == [
+        "acme/quill#a",
+        "acme/quill#b",
+    ]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"id": "/acme/quill", "tools": [{"name": "write", "input_schema": {}}]},
+        {"items": [{"id": "x"}]},
+        listed(),
+        {"error": "no"},
+        [1],
+        {"servers": [], "metadata": {}},
+    ],
+)
+def test_what_the_marketplace_does_not_serve_is_refused(payload: Any) -> None:
+    with pytest.raises(CrawlError):
+        ADAPTER.saved(saved_page(payload))
+
+
+def test_the_list_ends_at_its_total() -> None:
+    first = [item(f"a/{n}") for n in range(100)]
+    pages = {page_url(0): listed(*first, total="101"), page_url(1): listed(item("b/1"), total=101)}
+    one, two = Answers(pages).listed(ADAPTER)
+    assert (len(one.refs), one.ended, len(two.refs), two.ended) == (100, False, 1, True)
+    assert one.refs[0].weak
+
+
+def test_a_revision_holds_what_the_list_shows_but_not_its_votes() -> None:
+    def revision(**facts: Any) -> str | None:
+        (page,) = Answers({page_url(0): listed(item(**facts))}).listed(ADAPTER)
+        return page.refs[0].revision
+
+    assert revision() == revision(rating="1.0", review_cnt=99)
+    assert revision() != revision(content_name="Quill 2")
+
+
+def test_a_list_that_stops_before_its_total_is_truncated() -> None:
+    first = [item(f"a/{n}") for n in range(100)]
+    pages = {page_url(0): listed(*first, total=500), page_url(1): listed(total=500)}
+    last = Answers(pages).listed(ADAPTER)[-1]
+    assert (last.ended, last.truncated) == (False, True)
+
+
+def test_a_page_that_comes_again_stops_the_crawl() -> None:
+    first = [item(f"a/{n}") for n in range(100)]
+    pages = {page_url(n): listed(*first, total=500) for n in (0, 1)}
+    last = Answers(pages).listed(ADAPTER)[-1]
+    assert not last.ended
+    assert [row["error_kind"] for row in last.problems] == ["cursor_loop"]
+
+
+def test_an_item_without_an_id_is_a_row() -> None:
+    (page,) = Answers({page_url(0): listed(item(), {"content_name": "x"}, total=2)}).listed(ADAPTER)
+    assert [row["error_kind"] for row in page.problems] == ["malformed"]
+
+
+def test_the_page_of_a_server_is_asked_by_owner_and_repository() -> None:
+    (page,) = Answers({page_url(0): listed(item("acme/quill two"))}).listed(ADAPTER)
+    url = f"{ROOT}/server/acme/quill%20two"
+    raw = Answers({url: detail([config()])}).detailed(ADAPTER, page.refs[0])
+    assert ADAPTER.parse(raw, page.refs[0])[0].runnable
+
+
+@given(mutations(detail([config(env={"A_KEY": "x"}), "{}"])))
+def test_a_mutated_page_is_read_or_refused(value: Any) -> None:
+    survives(ADAPTER, value)
+
+
+@given(mutations(listed(item())))
+def test_a_mutated_list_is_read_or_refused(value: Any) -> None:
+    survives(ADAPTER, value)
+
+
+SAMPLES = SHARED / "marketplaces"
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("list.sample.json", ["user-agent-v1/mcp-server-markdown-demo"]),
+        ("server.sample.json", ["google-maps/google-maps"]),
+        ("config.sample.json", ["bing-search"]),
+        ("tools.sample.json", None),
+    ],
+)
+def test_the_documented_samples_are_read(name: str, found: list[str] | None) -> None:
+    file = SAMPLES / "deepnlp" / name
+    if not file.exists():
+        pytest.skip("../shared/data is not here")
+    payload = saved_page(file.read_bytes())
+    if found is None:
+        with pytest.raises(CrawlError):
+            ADAPTER.saved(payload)
+    else:
+        assert [ref.native_id for ref in ADAPTER.saved(payload)] == found
+
+
+def test_half_of_a_surrogate_pair_in_an_id_does_not_lose_the_list() -> None:
+    refs = ADAPTER.saved(saved_page(listed(item("acme/\ud800quill"), item("b/c"), total=2)))
+    assert len(refs) == 2

@@ -1,0 +1,247 @@
+"""MCPHub's pages: the gateway's config, the README's, and a walk over links."""
+
+import asyncio
+import json
+from html import escape
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assets.marketplaces.adapters.mcphub import McpHubAdapter
+from assets.marketplaces.policy import CrawlError, Page
+from tests.marketplaces.answers import POLICY, Answers, mutations, saved_page
+from tests.support.paths import SHARED
+
+ADAPTER = McpHubAdapter(POLICY)
+BASE = POLICY.base_url
+GATEWAY = {
+    "mcpServers": {
+        "quill-mcp": {
+            "url": "https://api.mcphub.com/mcp/acme-quill",
+            "headers": {"Authorization": "Bearer abcdefgh.ijklmnop"},
+        }
+    }
+}
+HEAD = """<title>Quill by acme - MCP Server | MCPHub</title>
+<meta name="description" content="Writes &amp; reads."/>
+<meta name="article:modified_time" content="2025-08-31T21:37:12.000Z"/>
+<link rel="canonical" href="https://mcphub.com/mcp-servers/acme/quill-mcp"/>"""
+
+
+def page(readme: str = "", streamed: object = GATEWAY, head: str = HEAD, links: str = "") -> bytes:
+    end = (
+        f'<div hidden id="S:0"><pre>{escape(json.dumps(streamed))}</pre></div>' if streamed else ""
+    )
+    return f"""<html><head>{head}</head><body><h1>acme<!-- -->/<!-- -->quill-mcp</h1>
+<a href="https://github.com/acme/quill-mcp">source</a>{links}
+<h3>Server config via mcphub</h3><div role="alert"><template id="B:0"></template></div>
+<div class="prose">{readme}</div>{end}</body></html>""".encode()
+
+
+def block(*servers: tuple[str, dict[str, Any]]) -> str:
+    return f"<pre><code>{escape(json.dumps({'mcpServers': dict(servers)}))}</code></pre>"
+
+
+def read(body: bytes) -> list[Any]:
+    refs = ADAPTER.saved(Page("page.html", "text/html", body))
+    return [one for ref in refs for one in ADAPTER.parse(ref.raw, ref)]
+
+
+def test_the_streamed_config_is_the_gateway_and_keeps_the_headers_name_only() -> None:
+    (found,) = read(page())
+    assert (found.native_id, found.name) == ("acme/quill-mcp", "Quill")
+    assert found.description == "Writes & reads."
+    assert found.repository == "https://github.com/acme/quill-mcp"
+    assert found.updated_at == "2025-08-31T21:37:12.000Z"
+    assert (found.transport, found.url) == (
+        "streamable-http",
+        "https://api.mcphub.com/mcp/acme-quill",
+    )
+    assert [(one.name, one.required, one.secret, one.default) for one in found.headers] == [
+        ("Authorization", True, True, None)
+    ]
+    assert found.flags == ("hosted_gateway", "needs_account")
+    assert found.evidence == "source:pre of S:0 mcpServers.quill-mcp"
+    assert "abcdefgh" not in str(found)
+
+
+def test_a_readme_that_starts_the_servers_own_package_is_preferred_and_says_so() -> None:
+    own = block(("quill", {"command": "npx", "args": ["-y", "@acme/quill@1.2.0"]}))
+    (found,) = read(page(own))
+    assert (found.command, found.url) == ("npx", None)
+    assert "hosted_gateway" not in found.flags
+    assert found.evidence == (
+        "source:code mcpServers.quill (preferred to the gateway of source:pre of S:0)"
+    )
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        ("github", {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-github"]}),
+        ("quill", {"command": "node", "args": ["/Users/me/quill/build/index.js"]}),
+        ("quill", {"command": "npx", "args": ["mcp-remote", "https://quill.example/mcp"]}),
+        ("quill", {"command": "npx", "args": ["-y", "@smithery/cli", "run", "@acme/quill"]}),
+    ],
+)
+def test_another_servers_package_and_no_package_are_no_alternative(entry: Any) -> None:
+    (found,) = read(page(block(entry)))
+    assert found.url == "https://api.mcphub.com/mcp/acme-quill"
+
+
+def test_a_readme_with_several_servers_gives_several_listings() -> None:
+    two = [(f"quill-{n}", {"command": "uvx", "args": [f"quill-{n}==1.0"]}) for n in "ab"]
+    found = read(page(block(*two), streamed=None))
+    assert [one.native_id for one in found] == ["acme/quill-mcp#quill-a", "acme/quill-mcp#quill-b"]
+    assert all("multi_server" in one.flags for one in found)
+
+
+def test_a_page_without_any_config_is_listed_and_says_so() -> None:
+    (found,) = read(page(streamed=None))
+    assert (found.runnable, found.reason) == (False, "the page shows no config")
+
+
+def test_a_saved_gateway_config_is_read_alone() -> None:
+    entry = GATEWAY["mcpServers"]["quill-mcp"] | {
+        "mcp_list_name": "QuillMCP",
+        "mcp_list_description": "Writes.",
+    }
+    (ref,) = ADAPTER.saved(saved_page({"mcpServers": {"quill": entry}}))
+    (found,) = ADAPTER.parse(ref.raw, ref)
+    assert (found.native_id, found.name, found.description) == ("quill", "QuillMCP", "Writes.")
+    assert "hosted_gateway" in found.flags
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        Page(
+            "x.html", "text/html", page(head='<link rel="canonical" href="https://mcphub.tools/x">')
+        ),
+        Page("x.html", "text/html", page(head="<title>Quill</title>")),
+        Page("x.html", "text/html", b"<html><title>A | MCPHub</title><h1>MCP Servers</h1></html>"),
+        saved_page({"mcpServers": {"a": {"command": "npx", "args": ["a"]}}}),
+        saved_page({"mcpServers": {"a": {"url": "https://mcp.pipedream.net/x/a"}}}),
+        saved_page({"data": []}),
+    ],
+)
+def test_what_the_site_does_not_serve_is_refused(payload: Page) -> None:
+    with pytest.raises(CrawlError):
+        ADAPTER.saved(payload)
+
+
+def xml(*locs: str, kind: str = "urlset") -> Page:
+    rows = "".join(f"<url><loc>{loc}</loc><lastmod>2025-01-01</lastmod></url>" for loc in locs)
+    return Page("s.xml", "application/xml", f"<{kind}>{rows}</{kind}>".encode())
+
+
+def test_a_sitemap_is_the_whole_list() -> None:
+    servers = f"{BASE}/mcp-servers"
+    answers = Answers(
+        {
+            f"{BASE}/sitemap.xml": xml(f"{BASE}/sitemap/0.xml", kind="sitemapindex"),
+            f"{BASE}/sitemap/0.xml": xml(
+                servers, f"{servers}/acme/quill", f"{servers}/acme/quill/schema", f"{BASE}/tags/x"
+            ),
+        }
+    )
+    listed, end = answers.listed(ADAPTER)
+    assert [(ref.native_id, ref.revision) for ref in listed.refs] == [("acme/quill", "2025-01-01")]
+    assert end.ended
+
+
+def test_a_sitemap_of_sitemaps_below_the_index_is_not_the_whole_list() -> None:
+    answers = Answers(
+        {
+            f"{BASE}/sitemap.xml": xml(f"{BASE}/a.xml", kind="sitemapindex"),
+            f"{BASE}/a.xml": xml(f"{BASE}/b.xml", f"{BASE}/mcp-servers/acme/quill"),
+        }
+    )
+    end = answers.listed(ADAPTER)[-1]
+    assert (end.ended, end.truncated) == (False, True)
+
+
+def test_a_sitemap_without_servers_is_no_empty_marketplace() -> None:
+    answers = site({"/mcp-servers": '<a href="/mcp-servers/a/one">1</a>', "/mcp-servers/a/one": ""})
+    answers.pages = dict(answers.pages) | {f"{BASE}/sitemap.xml": xml(f"{BASE}/tags/x")}
+    assert [ref.native_id for page in answers.listed(ADAPTER) for ref in page.refs] == ["a/one"]
+
+
+def site(paths: dict[str, str]) -> Answers:
+    pages = {
+        f"{BASE}{path}": Page(path, "text/html", f"<html><body>{body}</body></html>".encode())
+        for path, body in paths.items()
+    }
+    return Answers(pages)
+
+
+def test_without_a_sitemap_links_are_walked_and_their_end_proves_nothing() -> None:
+    streamed = json.dumps('["$","a",{"href":"/mcp-servers/b/two"}]')
+    answers = site(
+        {
+            "/mcp-servers": '<a href="/tags/t">t</a>'
+            '<a href="https://else.example/mcp-servers/x/y">x</a>',
+            "/tags/t": f'<a href="/mcp-servers/a/one#top">1</a><script>push({streamed})</script>',
+            "/mcp-servers/a/one": '<a href="/mcp-servers/a">a</a>'
+            '<a href="/mcp-servers/a/one/schema">s</a>',
+            "/mcp-servers/a": '<a href="/mcp-servers/a/one">1</a>'
+            '<a href="/mcp-servers/a/three/">3</a>',
+            "/mcp-servers/b/two": '<a href="/mcp-servers">all</a>',
+        }
+    )
+    pages = answers.listed(ADAPTER)
+    assert [ref.native_id for page in pages for ref in page.refs] == ["a/one", "b/two", "a/three"]
+    assert not any(page.ended for page in pages)
+    assert all(page.truncated for page in pages if page.refs)
+    assert len(answers.asked) == len(set(answers.asked))
+
+
+def test_a_site_that_fails_is_not_walked() -> None:
+    down = CrawlError("unreachable", BASE, "nothing", "an answer", "try later")
+    with pytest.raises(CrawlError, match="nothing"):
+        Answers({f"{BASE}/sitemap.xml": down}).listed(ADAPTER)
+
+
+def test_the_browser_is_asked_only_where_the_source_holds_no_config() -> None:
+    url, rendered = f"{BASE}/mcp-servers/acme/quill-mcp", list[str]()
+
+    async def render(url: str, *, ready: str, ref: Any = None) -> str:
+        rendered.append(url)
+        return page().decode()
+
+    ref = ADAPTER.saved(Page("p.html", "text/html", page()))[0]
+    ref = type(ref)(ref.native_id, url)
+    for streamed, times in ((GATEWAY, 0), (None, 1)):
+        answers = Answers({url: Page(url, "text/html", page(streamed=streamed))})
+        raw = asyncio.run(ADAPTER.detail(ref, answers.get, render))
+        assert len(rendered) == times
+        assert ADAPTER.parse(raw, ref)[0].url == "https://api.mcphub.com/mcp/acme-quill"
+
+
+@given(mutations({"html": page().decode(), "rendered": None, "servers": 1}))
+def test_an_odd_record_raises_nothing_but_a_value_error(raw: Any) -> None:
+    try:
+        ADAPTER.parse(raw, ADAPTER.saved(Page("p.html", "text/html", page()))[0])
+    except ValueError:
+        pass
+
+
+@given(st.text())
+def test_any_readme_is_read_without_an_exception(text: str) -> None:
+    for one in read(page(text.replace("<", "&lt;"))):
+        assert one.runnable or one.reason
+
+
+SAMPLES = SHARED / "marketplaces"
+
+
+@pytest.mark.shared
+def test_the_capture_of_2025_is_read() -> None:
+    file = SAMPLES / "mcphub" / "detail.2025-09.skeleton.html"
+    if not file.exists():
+        pytest.skip("../shared/data is not here")
+    (found,) = read(file.read_bytes())
+    assert found.url == "https://api.mcphub.com/mcp/idosal-git"
+    assert found.flags == ("hosted_gateway", "needs_account")

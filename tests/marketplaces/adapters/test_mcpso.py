@@ -1,0 +1,209 @@
+"""mcp.so's pages and sitemaps, read without HTTP."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assets.marketplaces.adapters.mcpso import McpSoAdapter
+from assets.marketplaces.policy import CrawlError, Page
+from tests.marketplaces.answers import POLICY, Answers, mutations, saved_page
+from tests.support.paths import SHARED
+
+ADAPTER = McpSoAdapter(POLICY)
+BASE = POLICY.base_url
+CONFIG: dict[str, Any] = {
+    "mcpServers": {"quill": {"command": "npx", "args": ["-y", "quill@1.0.0"]}}
+}
+FACTS = (
+    "const p={server:$R[16]={slug:'quill',previousSlug:'old-quill',name:'Quill',"
+    "description:'createdAt: a trap',github:'https://github.com/acme/quill',"
+    "createdAt:$R[17]=new Date('2025-07-21T09:03:18.907Z'),"
+    "updatedAt:new Date('2026-09-10T10:00:00Z')},related:[{slug:'other'}]};"
+)
+
+
+def page(config: object = CONFIG, facts: str = FACTS, head: str = "") -> bytes:
+    pre = f"<pre><code>{json.dumps(config)}</code></pre>" if config else ""
+    body = f"<h1>QuillVerified</h1><script>{facts}</script>{pre}"
+    return f"<html><head>{head}</head>{body}</html>".encode()
+
+
+def sitemap(*locs: str, lastmod: str = "", index: bool = False) -> Page:
+    outer, inner = ("sitemapindex", "sitemap") if index else ("urlset", "url")
+    mod = f"<lastmod>{lastmod}</lastmod>" if lastmod else ""
+    rows = "".join(f"<{inner}><loc>{loc}</loc>{mod}</{inner}>" for loc in locs)
+    return Page("sitemap.xml", "application/xml", f"<{outer}>{rows}</{outer}>".encode())
+
+
+def read(body: bytes) -> list[Any]:
+    refs = ADAPTER.saved(Page("page.html", "text/html", body))
+    return [one for ref in refs for one in ADAPTER.parse(ref.raw, ref)]
+
+
+def test_a_page_gives_its_facts_and_names_the_rule_that_found_its_config() -> None:
+    (found,) = read(page())
+    assert (found.native_id, found.name) == ("quill", "Quill")
+    assert found.repository == "https://github.com/acme/quill"
+    assert found.updated_at == "2026-09-10T10:00:00Z"
+    assert found.evidence == "source:code mcpServers.quill"
+    assert (found.command, found.args) == ("npx", ("-y", "quill@1.0.0"))
+    assert found.package is not None
+    assert found.package.version == "1.0.0"
+
+
+def test_a_page_without_a_config_is_listed_and_says_so() -> None:
+    (found,) = read(page(config=None))
+    assert not found.runnable
+    assert found.reason == "the page shows no config"
+    assert found.evidence == ""
+
+
+def test_several_servers_of_one_page_are_several_listings() -> None:
+    config = {"mcpServers": {"b": {"url": "https://b.example/sse"}, "a": {"command": "odd"}}}
+    found = read(page(config))
+    assert [one.native_id for one in found] == ["quill#a", "quill#b"]
+    assert all("multi_server" in one.flags for one in found)
+    assert found[1].transport == "sse"
+
+
+def test_the_rendered_page_is_read_only_where_the_source_holds_no_config() -> None:
+    ref = ADAPTER.saved(Page("p.html", "text/html", page(config=None)))[0]
+    rendered = page().decode()
+    (found,) = ADAPTER.parse({"html": ref.raw["html"], "rendered": rendered}, ref)
+    assert found.evidence == "rendered:code mcpServers.quill"
+
+
+def test_secrets_of_a_page_never_reach_a_listing() -> None:
+    entry = {
+        "command": "npx",
+        "args": [
+            "-y",
+            "quill",
+            "--api-key",
+            "q1w2e3r4t5y6u7i8o9",
+            "--header",
+            "X: Bearer zxcvbnm123",
+        ],
+        "env": {"QUILL_TOKEN": "p0o9i8u7y6t5r4", "DB": "postgres://me:hunter2hunter@db.example/x"},
+    }
+    text = str(read(page({"mcpServers": {"quill": entry}})))
+    for secret in ("q1w2e3r4t5y6u7i8o9", "zxcvbnm123", "p0o9i8u7y6t5r4", "hunter2hunter"):
+        assert secret not in text
+
+
+def test_a_sitemap_gives_thin_listings_that_say_where_the_facts_are() -> None:
+    urls = (
+        "https://mcp.so/servers/quill",
+        "https://mcp.so/zh/servers/quill",
+        "https://mcp.so/about",
+    )
+    (ref,) = ADAPTER.saved(sitemap(*urls))
+    (found,) = ADAPTER.parse(ref.raw, ref)
+    assert (found.native_id, found.runnable) == ("quill", False)
+    assert "server's own page" in (found.reason or "")
+
+
+def test_a_config_that_a_page_held_is_read_alone() -> None:
+    (ref,) = ADAPTER.saved(saved_page(CONFIG))
+    (found,) = ADAPTER.parse(ref.raw, ref)
+    assert (found.native_id, found.evidence) == ("quill", "config mcpServers.quill")
+    (ref,) = ADAPTER.saved(saved_page([{"file": "a/quill.json", "body": CONFIG}]))
+    assert ref.native_id == "quill"
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        Page("x.html", "text/html", page(facts="", head="<title>Other</title>")),
+        Page(
+            "x.html", "text/html", page(head='<link rel="canonical" href="https://mcphub.com/x">')
+        ),
+        Page("x.html", "text/html", b""),
+        Page("x.html", "text/html", page()[:-20]),
+        sitemap("https://glama.ai/servers/x"),
+        sitemap("https://mcp.so/sitemap.xml?section=servers&amp;page=1", index=True),
+        saved_page({"servers": []}),
+        saved_page({"mcpServers": {}}),
+        saved_page([]),
+        saved_page({"mcpServers": {"a": {"url": "https://api.mcphub.com/mcp/a"}}}),
+        Page("x.json", "application/json", b'{"mcpServers": {'),
+    ],
+)
+def test_what_the_site_does_not_serve_is_refused(payload: Page) -> None:
+    with pytest.raises(CrawlError) as caught:
+        ADAPTER.saved(payload)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_list_is_every_child_sitemap_of_servers() -> None:
+    child = f"{BASE}/sitemap.xml?section=servers&page="
+    index = sitemap(
+        f"{BASE}/sitemap.xml?section=static",
+        f"{child}2".replace("&", "&amp;"),
+        f"{child}1".replace("&", "&amp;"),
+        index=True,
+    )
+    answers = Answers(
+        {
+            f"{BASE}/sitemap.xml": index,
+            f"{child}1": sitemap(f"{BASE}/servers/a", f"{BASE}/about", lastmod="2026-01-01"),
+            f"{child}2": sitemap(f"{BASE}/servers/b"),
+        }
+    )
+    first, second = answers.listed(ADAPTER)
+    assert [(ref.native_id, ref.revision, ref.weak) for ref in first.refs] == [
+        ("a", "2026-01-01", False)
+    ]
+    # Without a lastmod nothing says that the page changed: it is read again after a while.
+    assert (second.refs[0].revision is not None, second.refs[0].weak) == (True, True)
+    assert (first.ended, second.ended) == (False, True)
+
+
+def test_an_index_without_sitemaps_of_servers_is_a_changed_layout() -> None:
+    index = sitemap(f"{BASE}/sitemap.xml?section=static", index=True)
+    with pytest.raises(CrawlError) as caught:
+        Answers({f"{BASE}/sitemap.xml": index}).listed(ADAPTER)
+    assert caught.value.kind == "layout_changed"
+
+
+@given(mutations({"html": page().decode(), "rendered": None}))
+def test_an_odd_record_raises_nothing_but_a_value_error(raw: Any) -> None:
+    ref = ADAPTER.saved(Page("p.html", "text/html", page()))[0]
+    try:
+        ADAPTER.parse(raw, ref)
+    except ValueError:
+        pass
+
+
+@given(st.text(), st.sampled_from(["text/html", "application/xml", "application/json", ""]))
+def test_any_text_is_read_or_refused(text: str, content_type: str) -> None:
+    body = text.encode("utf-8", "surrogatepass")
+    try:
+        refs = ADAPTER.saved(
+            Page("x", content_type, page() + body if "html" in content_type else body)
+        )
+    except CrawlError:
+        return
+    for ref in refs:
+        try:
+            ADAPTER.parse(ref.raw, ref)
+        except ValueError:
+            pass
+
+
+SAMPLES = SHARED / "marketplaces"
+
+
+@pytest.mark.shared
+def test_the_captures_of_2026_are_read() -> None:
+    folder = SAMPLES / "mcpso"
+    if not folder.exists():
+        pytest.skip("../shared/data is not here")
+    (found,) = read((folder / "detail.2026.skeleton.html").read_bytes())
+    assert (found.native_id, found.updated_at) == ("new-slug", "2026-09-10T10:00:00Z")
+    body = (folder / "sitemap.servers.2026.xml").read_bytes()
+    (ref,) = ADAPTER.saved(Page("sitemap.xml", "application/xml", body))
+    assert ref.native_id == "dchub-mcp-server"

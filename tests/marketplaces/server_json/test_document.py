@@ -1,0 +1,591 @@
+"""The registry's five dated schemas read the same."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from assets.marketplaces.listing import Listing, Package
+from assets.marketplaces.server_json.document import server_listing
+from tests.support.paths import SHARED
+
+CAMEL = ("2025-09-16", "2025-09-29", "2025-10-17", "2025-12-11")
+SAMPLES = SHARED / "marketplaces" / "official-registry"
+
+
+def schema(date: str) -> str:
+    return f"https://static.modelcontextprotocol.io/schemas/{date}/server.schema.json"
+
+
+def camel(date: str) -> dict[str, Any]:
+    return {
+        "$schema": schema(date),
+        "name": "io.github.example/files",
+        "description": "Files.",
+        "repository": {"url": "https://github.com/example/files", "source": "github"},
+        "version": "1.2.3",
+        "packages": [
+            {
+                "registryType": "npm",
+                "identifier": "@example/files",
+                "version": "1.2.3",
+                "runtimeHint": "npx",
+                "transport": {"type": "stdio"},
+                "packageArguments": [
+                    {"type": "positional", "valueHint": "root", "format": "filepath",
+                     "isRequired": True},
+                    {"type": "named", "name": "--mode", "value": "fast"},
+                    {"type": "named", "name": "--verbose", "isRequired": False},
+                ],
+                "environmentVariables": [
+                    {"name": "FILES_API_KEY", "isRequired": True, "isSecret": True,
+                     "value": "must-not-stay"},
+                    {"name": "FILES_COLOR", "default": "blue", "description": "Colour"},
+                ],
+            }
+        ],
+    }  # fmt: skip
+
+
+SNAKE = {
+    "$schema": schema("2025-07-09"),
+    "name": "io.github.example/files",
+    "description": "Files.",
+    "repository": {"url": "https://github.com/example/files", "source": "github"},
+    "version": "1.2.3",
+    "packages": [
+        {
+            "registry_type": "npm",
+            "identifier": "@example/files",
+            "version": "1.2.3",
+            "runtime_hint": "npx",
+            "transport": {"type": "stdio"},
+            "package_arguments": [
+                {"type": "positional", "value_hint": "root", "format": "filepath",
+                 "is_required": True},
+                {"type": "named", "name": "--mode", "value": "fast"},
+                {"type": "named", "name": "--verbose", "is_required": False},
+            ],
+            "environment_variables": [
+                {"name": "FILES_API_KEY", "is_required": True, "is_secret": True,
+                 "value": "must-not-stay"},
+                {"name": "FILES_COLOR", "default": "blue", "description": "Colour"},
+            ],
+        }
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("record", [SNAKE, *map(camel, CAMEL)], ids=["2025-07-09", *CAMEL])
+def test_the_five_dated_schemas_read_the_same(record: dict[str, Any]) -> None:
+    listing = server_listing(record, "registry")
+    assert listing.runnable
+    assert listing.command == "npx"
+    assert listing.args == (
+        "-y", "@example/files@1.2.3", "{root:filepath}", "--mode", "fast",
+    )  # fmt: skip
+    assert listing.package is not None
+    assert (listing.package.identifier, listing.package.version) == ("@example/files", "1.2.3")
+    assert listing.flags == ("needs_account", "placeholder")
+    secret, colour = listing.env
+    assert (secret.name, secret.required, secret.secret, secret.default) == (
+        "FILES_API_KEY", True, True, None,
+    )  # fmt: skip
+    assert colour.default == "blue"
+    assert "must-not-stay" not in listing.model_dump_json()
+
+
+def test_a_bundle_keeps_its_digest_and_has_no_command() -> None:
+    package = {
+        "registryType": "mcpb",
+        "identifier": "https://example.com/a.mcpb",
+        "fileSha256": "AB" * 32,
+        "transport": {"type": "stdio"},
+    }
+    listing = server_listing({"name": "a/b", "packages": [package]}, "registry")
+    assert listing.runnable
+    assert listing.command is None
+    assert listing.package is not None
+    assert listing.package.digest == "sha256:" + "ab" * 32
+
+
+def test_a_remote_fills_in_defaults_and_keeps_secret_names() -> None:
+    remote = {
+        "type": "streamable-http",
+        "url": "https://api.example.com/{region}/{tenant}/mcp",
+        "headers": [{"name": "Authorization", "isSecret": True, "isRequired": True}],
+        "variables": {"region": {"default": "us", "choices": ["us", "eu"]}},
+    }
+    listing = server_listing({"name": "a/b", "remotes": [remote]}, "registry")
+    assert listing.url == "https://api.example.com/us/{tenant}/mcp"
+    assert listing.transport == "streamable-http"
+    assert listing.headers[0].name == "Authorization"
+    assert listing.flags == ("needs_account", "placeholder")
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"packages": "npx -y x"}, "malformed"),
+        ({"packages": [{"identifier": "x"}]}, "malformed"),
+        ({"packages": [{"registryType": "npm", "identifier": 7}]}, "malformed"),
+        ({"packages": [{"registryType": "nuget", "identifier": "X"}]}, "nuget"),
+        ({}, "no package and no remote"),
+        (
+            {"packages": [{"registryType": "npm", "identifier": "x; rm -rf /", "version": "1"}]},
+            "not an npm package name",
+        ),
+    ],
+)
+def test_what_cannot_be_run_says_why(facts: dict[str, Any], reason: str) -> None:
+    listing = server_listing({"name": "a/b", **facts}, "registry")
+    assert not listing.runnable
+    assert reason in (listing.reason or "")
+
+
+@pytest.mark.parametrize("record", [None, [], {}, {"name": 7}])
+def test_a_record_without_a_name_is_an_error(record: Any) -> None:
+    with pytest.raises(ValueError, match="name"):
+        server_listing(record, "registry")
+
+
+def parsed(**server: Any) -> Listing:
+    return server_listing({"name": "a/b", **server}, "registry")
+
+
+def package(kind: str, identifier: str, **facts: Any) -> Listing:
+    return parsed(packages=[{"registryType": kind, "identifier": identifier, **facts}])
+
+
+DIGEST = "sha256:" + "0a" * 32
+
+
+@pytest.mark.parametrize(
+    ("kind", "identifier", "version", "spec", "found"),
+    [
+        ("npm", "@a/b", "1.2.3", "@a/b@1.2.3", ("@a/b", "1.2.3", None, False)),
+        ("npm", "@a/b@1.2.3", None, "@a/b@1.2.3", ("@a/b", "1.2.3", None, False)),
+        ("npm", "b", "^1.2.3", "b@^1.2.3", ("b", "^1.2.3", None, True)),
+        ("npm", "b", "latest", "b@latest", ("b", "latest", None, True)),
+        ("npm", "b", "1.x", "b@1.x", ("b", "1.x", None, True)),
+        ("npm", "b", None, "b", ("b", None, None, True)),
+        ("npm", "b", "", "b", ("b", None, None, True)),
+        ("pypi", "b", "1.2", "b==1.2", ("b", "1.2", None, False)),
+        ("pypi", "b[cli]", "1.2", "b[cli]==1.2", ("b", "1.2", None, False)),
+        ("pypi", "b==1.2", None, "b==1.2", ("b", "1.2", None, False)),
+        ("pypi", "b", ">=1.2", "b>=1.2", ("b", ">=1.2", None, True)),
+        ("pypi", "b", "latest", "b@latest", ("b", "latest", None, True)),
+        ("pypi", "b", "1.*", "b==1.*", ("b", "1.*", None, True)),
+        ("pypi", "b", "~1.2", "b", ("b", "~1.2", None, True)),
+        ("oci", "ghcr.io/a/b:1.2", None, "ghcr.io/a/b:1.2", ("ghcr.io/a/b", "1.2", None, False)),
+        ("oci", "a/b", "1.2", "a/b:1.2", ("a/b", "1.2", None, False)),
+        ("oci", "a/b:v1", "1.2", "a/b:v1", ("a/b", "v1", None, False)),
+        ("oci", "a/b:latest", None, "a/b:latest", ("a/b", "latest", None, True)),
+        ("oci", "host:5000/b", None, "host:5000/b", ("host:5000/b", None, None, True)),
+        ("oci", f"ghcr.io/x/y:1.2@{DIGEST}", None, f"ghcr.io/x/y:1.2@{DIGEST}",
+         ("ghcr.io/x/y", "1.2", DIGEST, False)),
+        ("oci", f"x/y@{DIGEST}", None, f"x/y@{DIGEST}", ("x/y", None, DIGEST, False)),
+        ("oci", "x/y", DIGEST, f"x/y@{DIGEST}", ("x/y", None, DIGEST, False)),
+        ("docker", "x/y", "1.0", "x/y:1.0", ("x/y", "1.0", None, False)),
+    ],
+)  # fmt: skip
+def test_identifier_version_and_digest_are_told_apart(
+    kind: str, identifier: str, version: str | None, spec: str, found: tuple[Any, ...]
+) -> None:
+    listing = package(kind, identifier, version=version)
+    assert listing.args[-1] == spec
+    said = listing.package
+    assert said is not None
+    assert (said.identifier, said.version, said.digest, "unpinned" in listing.flags) == found
+    assert listing.runnable
+
+
+def test_an_image_of_another_host_carries_its_name() -> None:
+    listing = package("oci", "a/b", version="1.0", registryBaseUrl="https://ghcr.io")
+    assert listing.args == ("run", "-i", "--rm", "ghcr.io/a/b:1.0")
+    assert package("oci", "a/b", registryBaseUrl="https://docker.io").args[-1] == "a/b"
+
+
+@pytest.mark.parametrize("kind", ["nuget", "cargo"])
+def test_a_package_without_a_runner_is_kept_with_a_reason(kind: str) -> None:
+    listing = package(kind, "Example.Files", version="1.2.3", runtimeHint="dnx")
+    assert (listing.runnable, listing.command) == (False, None)
+    assert listing.package == Package(type=kind, identifier="Example.Files", version="1.2.3")  # type: ignore[arg-type]
+    assert kind in str(listing.reason)
+
+
+def test_a_file_digest_pins_any_package() -> None:
+    listing = package("npm", "b", version="latest", fileSha256="AB" * 32)
+    assert listing.package is not None
+    assert listing.package.digest == "sha256:" + "ab" * 32
+    assert listing.flags == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "hint", "runtime", "words"),
+    [
+        ("npm", "npx", ["--yes"], ("npx", "--yes", "b@1.0.0")),
+        ("npm", "bunx", [], ("bunx", "b@1.0.0")),
+        ("npm", "node", ["--inspect"], ("npx", "-y", "b@1.0.0")),
+        ("npm", "C:\\node\\npx.cmd", [], ("npx", "-y", "b@1.0.0")),
+        ("npm", "npx", ["-y", "b@latest"], ("npx", "-y", "b@1.0.0")),
+        ("pypi", "uvx", ["--from", "b", "serve"], ("uvx", "--from", "b==1.0.0", "serve")),
+        ("pypi", "python", ["-m", "b"], ("uvx", "b==1.0.0")),
+        ("oci", "podman", ["run", "--rm"], ("podman", "run", "--rm", "b:1.0.0")),
+    ],
+)
+def test_the_runner_runs_the_package_that_is_named(
+    kind: str, hint: str, runtime: list[str], words: tuple[str, ...]
+) -> None:
+    said = [{"type": "positional", "value": word} for word in runtime]
+    listing = package(kind, "b", version="1.0.0", runtimeHint=hint, runtimeArguments=said)
+    assert (listing.command, *listing.args) == words
+
+
+def arguments(*said: dict[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    listing = package("npm", "b", version="1.0.0", packageArguments=list(said))
+    return listing.args[2:], listing.flags
+
+
+@pytest.mark.parametrize(
+    ("said", "words", "flags"),
+    [
+        ({"type": "named", "name": "--port", "value": "80"}, ("--port", "80"), ()),
+        ({"type": "named", "name": "--port=", "value": "80"}, ("--port=80",), ()),
+        ({"type": "named", "name": "--port", "default": 80}, ("--port", "80"), ()),
+        ({"type": "named", "name": "--stdio"}, ("--stdio",), ()),
+        ({"type": "named", "name": "--on", "isRequired": False}, (), ()),
+        ({"type": "named", "name": "--api-url", "description": "x", "placeholder": "p"}, (), ()),
+        ({"type": "positional", "valueHint": "dir"}, (), ()),
+        ({"type": "positional", "value": "serve", "isRepeated": True}, ("serve",), ()),
+        ({"type": "positional", "valueHint": "a dir", "isRequired": True, "format": "filepath"},
+         ("{a_dir:filepath}",), ("placeholder",)),
+        ({"type": "positional", "valueHint": "mode", "isRequired": True, "choices": ["a", "b"]},
+         ("{mode:string}",), ("placeholder",)),
+        ({"type": "positional", "valueHint": "1st", "isRequired": True},
+         ("{value_1st:string}",), ("placeholder",)),
+        ({"type": "named", "name": "--token", "isSecret": True, "isRequired": True},
+         ("--token", "{token:string}"), ("needs_account", "placeholder")),
+        ({"type": "named", "name": "--token", "isSecret": True, "isRequired": True, "value": "s3"},
+         ("--token", "{token:string}"), ("needs_account", "placeholder")),
+        ({"type": "named", "name": "--db-password", "value": "hunter2"},
+         ("--db-password", "{db_password:string}"), ("needs_account", "placeholder")),
+        ({"type": "named", "name": "--mount", "value": "src={src},dst={dst}", "isRequired": True,
+          "variables": {"src": {"isRequired": True, "format": "filepath"},
+                        "dst": {"default": "/data"}}},
+         ("--mount", "src={src:filepath},dst=/data"), ("placeholder",)),
+        ({"type": "named", "name": "--head", "value": "Bearer {key}", "isRequired": True,
+          "variables": {"key": {"isRequired": True, "isSecret": True, "default": "d3fault"}}},
+         ("--head", "Bearer {key}"), ("needs_account", "placeholder")),
+        ({"type": "positional", "value": "{x}", "isRequired": False, "variables": {"x": {}}},
+         (), ()),
+        ({"type": "positional", "value": "/home/ann/notes"}, ("/home/ann/notes",), ("local_path",)),
+    ],
+)  # fmt: skip
+def test_arguments(said: dict[str, Any], words: tuple[str, ...], flags: tuple[str, ...]) -> None:
+    assert arguments(said) == (words, flags)
+
+
+def test_a_secret_after_its_option_or_its_name_is_a_place() -> None:
+    words, _ = arguments(
+        {"type": "positional", "value": "--api-key"}, {"type": "positional", "value": "abc12"}
+    )
+    assert words == ("--api-key", "{api_key:string}")
+    said = [{"type": "named", "name": "-e", "value": "FILES_TOKEN=abc12"}]
+    listing = package("oci", "a/b:1", runtimeArguments=said)
+    assert listing.args[3:] == ("-e", "FILES_TOKEN", "a/b:1")
+    assert [(one.name, one.required, one.secret) for one in listing.env] == [
+        ("FILES_TOKEN", True, True)
+    ]
+
+
+def test_variables_are_handed_to_a_container_by_name_once() -> None:
+    env = [{"name": "A", "isRequired": True}, {"name": "B"}]
+    said = [{"type": "named", "name": "-e", "value": "A"}]
+    listing = package("oci", "a/b:1", environmentVariables=env, runtimeArguments=said)
+    assert listing.args == ("run", "-i", "--rm", "-e", "A", "-e", "B", "a/b:1")
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ({"isRequired": True, "isSecret": True, "value": "s3cret"}, (True, True, None)),
+        ({"isSecret": True, "default": "s3cret"}, (False, True, None)),
+        ({"default": "blue"}, (False, False, "blue")),
+        ({"default": False}, (False, False, "false")),
+        ({"value": "{a}-{b}", "variables": {"a": {"default": "x"}, "b": {"value": "y"}}},
+         (False, False, "x-y")),
+        ({"value": "{a}", "variables": {"a": {"isRequired": True}}}, (True, False, None)),
+        ({"value": "k={a}", "variables": {"a": {"isSecret": True, "default": "s3cret"}}},
+         (False, True, None)),
+        ({"value": "{undeclared}"}, (False, False, "{undeclared}")),
+        ({"isRequired": "yes"}, (False, False, None)),
+    ],
+)  # fmt: skip
+def test_environment_variables(said: dict[str, Any], found: tuple[Any, ...]) -> None:
+    listing = package("npm", "b", environmentVariables=[{"name": "COLOUR", **said}])
+    only = listing.env[0]
+    assert (only.required, only.secret, only.default) == found
+    assert "s3cret" not in listing.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "secret"),
+    [
+        ("FILES_API_KEY", {}, True),
+        ("FILES_API_KEY", {"isSecret": False}, False),
+        ("FILES_TOKEN", {"format": "boolean"}, False),
+        ("FILES_TOKEN", {"default": "true"}, False),
+        ("FILES_KEY_PATH", {}, False),
+        ("FILES_NOTE", {"isSecret": False, "default": "ghp_" + "a1B2" * 9}, True),
+    ],
+)
+def test_a_secret_is_known_by_its_mark_its_name_or_its_value(
+    name: str, said: dict[str, Any], secret: bool
+) -> None:
+    listing = package("npm", "b", environmentVariables=[{"name": name, **said}])
+    assert listing.env[0].secret is secret
+    assert "ghp_" not in listing.model_dump_json()
+
+
+def test_a_local_package_may_answer_over_http() -> None:
+    listing = package(
+        "npm",
+        "b",
+        version="1.0.0",
+        packageArguments=[{"type": "named", "name": "--port", "default": "8080"}],
+        environmentVariables=[{"name": "ROOT"}],
+        transport={
+            "type": "streamable-http",
+            "url": "http://localhost:{port}/{ROOT}",
+            "headers": [{"name": "X-Key", "isRequired": True, "isSecret": True}],
+        },
+    )
+    assert (listing.transport, listing.url) == ("streamable-http", "http://localhost:8080/{ROOT}")
+    assert [(one.name, one.required, one.secret) for one in listing.headers] == [
+        ("X-Key", True, True)
+    ]
+    assert listing.flags == ("needs_account", "placeholder")
+
+
+def test_the_first_package_that_starts_here_is_taken() -> None:
+    image = {"registryType": "oci", "identifier": "a/b:1"}
+    served = {"registryType": "npm", "identifier": "b", "version": "1.0.0",
+              "transport": {"type": "sse", "url": "http://localhost:1/sse"}}  # fmt: skip
+    bundle = {"registryType": "mcpb", "identifier": "https://x.example/b.mcpb"}
+    remote = {"type": "sse", "url": "https://x.example/sse"}
+    broken = {"registryType": "npm"}
+    dotnet = {"registryType": "nuget", "identifier": "B"}
+
+    def taken(*packages: Any, remotes: Any = ()) -> str:
+        return parsed(packages=list(packages), remotes=list(remotes)).evidence
+
+    assert taken(image, served, bundle, remotes=[remote]) == "packages[2]"
+    assert taken(image, served, remotes=[remote]) == "packages[1]"
+    assert taken(broken, image, remotes=[remote]) == "packages[1]"
+    assert taken(broken, dotnet, remotes=[remote]) == "remotes[0]"
+    assert taken(broken, dotnet) == "packages[1]"
+
+
+def test_the_variables_of_a_remote() -> None:
+    remote = {
+        "type": "streamable-http",
+        "url": "{baseUrl}/mcp?key={key}",
+        "headers": [{"name": "Authorization", "value": "Bearer {token}",
+                     "variables": {"token": {"isRequired": True, "isSecret": True}}}],
+        "variables": {"baseUrl": {"default": "https://x.example"},
+                      "key": {"isRequired": True, "isSecret": True, "default": "s3cret"}},
+    }  # fmt: skip
+    listing = parsed(remotes=[remote])
+    assert listing.url == "https://x.example/mcp?key={key}"
+    assert listing.flags == ("needs_account", "placeholder")
+    only = listing.headers[0]
+    assert (only.required, only.secret, only.default) == (True, True, None)
+    assert "Bearer {token}" in str(only.description)
+    del remote["variables"]
+    stuck = parsed(remotes=[remote])
+    assert not stuck.runnable
+    assert "{baseUrl}" in str(stuck.reason)
+
+
+@pytest.mark.parametrize(
+    ("said", "transport"),
+    [
+        ("sse", "sse"),
+        ("streamable-http",) * 2,
+        ("http", "streamable-http"),
+        ("", "streamable-http"),
+    ],
+)
+def test_the_transport_of_a_remote(said: str, transport: str) -> None:
+    assert parsed(remotes=[{"type": said, "url": "https://x.example/"}]).transport == transport
+
+
+def test_a_newer_schema_and_unknown_fields_are_tolerated() -> None:
+    server = camel("2027-01-01") | {"icons": [], "postInstallInstructions": "run me"}
+    assert server_listing(server, "registry").args[1] == "@example/files@1.2.3"
+
+
+def test_an_author_keeps_the_names_of_snake_case_variables() -> None:
+    said = {"registry_type": "npm", "identifier": "b", "package_arguments": [
+        {"type": "positional", "value": "{my_dir}", "is_required": True,
+         "variables": {"my_dir": {"is_required": True, "format": "filepath"}}}]}  # fmt: skip
+    listing = server_listing(
+        {"$schema": schema("2025-07-09"), "name": "a/b", "packages": [said]}, "r"
+    )
+    assert listing.args[-1] == "{my_dir:filepath}"
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, ":" * 100_000 + "/", "{" * 100_000, "a" * 100_000])
+@pytest.mark.parametrize("kind", ["npm", "pypi", "oci"])
+def test_long_texts_end_in_a_listing(kind: str, text: str) -> None:
+    # A quadratic pattern takes minutes for these.
+    package(kind, text)
+    words = [{"type": "positional", "value": text}]
+    package(kind, "b", version=text[:50], runtimeArguments=words, packageArguments=words)
+    assert parsed(remotes=[{"type": "sse", "url": f"https://x.example/{text}"}]).evidence
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text("abcdefghijkmnpqrstuvwxyz23456789", min_size=9, max_size=24))
+def test_no_secret_value_reaches_a_listing(secret: str) -> None:
+    secret = f"zq{secret}"
+    marked = {"isSecret": True, "isRequired": True, "value": secret}
+    template = {"value": "x {k}", "variables": {"k": {"isSecret": True, "default": secret}}}
+    inputs = [
+        {"name": "A", **marked},
+        {"name": "B_API_KEY", "default": secret},
+        {"name": "C", **template},
+    ]
+    words = [
+        {"type": "named", "name": "--a", **marked},
+        {"type": "named", "name": "--api-key", "value": secret},
+        {"type": "positional", "value": f"--token={secret}"},
+        {"type": "positional", **template},
+    ]
+    for kind in ("npm", "oci", "mcpb", "nuget"):
+        made = package(
+            kind,
+            "https://x.example/b.mcpb" if kind == "mcpb" else "b",
+            environmentVariables=inputs,
+            packageArguments=words,
+            runtimeArguments=words,
+            transport={"type": "sse", "url": "http://localhost/{B_API_KEY}", "headers": inputs},
+        )
+        assert made.env
+        assert secret not in made.model_dump_json()
+    variables = {"token": {"default": secret}, "b": {"isSecret": True, "value": secret}}
+    remote = {"url": "https://x.example/{token}/{b}", "variables": variables, "headers": inputs}
+    assert secret not in parsed(remotes=[remote]).model_dump_json()
+
+
+@pytest.mark.shared
+def test_stored_samples_of_the_real_registry_parse() -> None:
+    if not SAMPLES.exists():
+        pytest.skip("needs ../shared/data/marketplaces (development data beside the checkout)")
+    page = json.loads((SAMPLES / "list.live-2026-08-13.truncated.json").read_text())
+    listing = server_listing(page["servers"][0]["server"], "registry")
+    assert listing.url == "https://sh.inference.ac"
+    package = json.loads((SAMPLES / "package.example.json").read_text())
+    listing = server_listing({"name": "a/b", "packages": [package]}, "registry")
+    assert listing.args[1] == "remote-filesystem-mcp-server@0.1.5"
+    assert [one.name for one in listing.env if one.secret] == ["GCS_PRIVATE_KEY"]
+
+
+def test_the_folder_of_a_repository_of_several_servers_is_kept() -> None:
+    url = "https://github.com/acme/servers"
+    server = {"name": "a/b", "repository": {"url": url, "source": "github", "subfolder": "/src/b/"}}
+    listing = server_listing(server, "registry")
+    assert (listing.repository, listing.subfolder) == (url, "src/b")
+
+
+def packaged(**package: Any) -> Listing:
+    made = {"transport": {"type": "stdio"}, "version": "1.0.0", **package}
+    return server_listing({"name": "a/b", "packages": [made]}, "registry")
+
+
+def test_the_extras_that_a_runner_argument_names_stay() -> None:
+    listing = packaged(
+        registryType="pypi",
+        identifier="quill",
+        runtimeArguments=[{"type": "named", "name": "--from", "value": "quill[mcp]==0.9.0"}],
+        packageArguments=[{"type": "positional", "value": "quill-mcp"}],
+    )
+    assert listing.args == ("--from", "quill[mcp]==1.0.0", "quill-mcp")
+
+
+@pytest.mark.parametrize("required", [True, None])
+def test_a_container_variable_is_as_required_as_it_is_declared(required: bool | None) -> None:
+    token = {"format": "string", "isSecret": True, "isRequired": required}
+    listing = packaged(
+        registryType="oci",
+        identifier="ghcr.io/a/b",
+        runtimeArguments=[
+            {"type": "named", "name": "-e", "value": "A_TOKEN={token}",
+             "variables": {"token": token}},
+            {"type": "named", "name": "-e", "value": "PORT=8085"},
+        ],
+    )  # fmt: skip
+    env = {one.name: (one.required, one.secret, one.default) for one in listing.env}
+    assert env == {"A_TOKEN": (bool(required), True, None), "PORT": (False, False, "8085")}
+    assert listing.flags == (("needs_account",) if required else ())
+    assert listing.args[-5:] == ("-e", "A_TOKEN", "-e", "PORT=8085", "ghcr.io/a/b:1.0.0")
+
+
+@pytest.mark.parametrize(
+    "remote", [{"transport": "sse"}, {"transport": {"type": "sse"}}, {"transport_type": "sse"}]
+)
+def test_a_remote_may_spell_its_type_transport(remote: dict[str, Any]) -> None:
+    record = {"name": "a/b", "remotes": [{"url": "https://a.example/mcp", **remote}]}
+    assert server_listing(record, "registry").transport == "sse"
+
+
+def test_a_switch_of_the_runner_takes_no_value() -> None:
+    """As the best known server of all writes it."""
+    listing = packaged(
+        registryType="oci",
+        identifier="ghcr.io/a/b:1.0.0",
+        runtimeArguments=[
+            {"type": "positional", "value": "run", "isRequired": True},
+            {"type": "named", "name": "-i", "value": "true", "format": "boolean"},
+            {"type": "named", "name": "--rm", "value": "true", "format": "boolean"},
+            {"type": "named", "name": "-e", "value": "A_TOKEN={token}", "isRequired": True,
+             "variables": {"token": {"isRequired": True, "isSecret": True}}},
+            {"type": "positional", "valueHint": "image_name", "value": "ghcr.io/a/b"},
+        ],
+    )  # fmt: skip
+    assert listing.args == ("run", "-i", "--rm", "-e", "A_TOKEN", "ghcr.io/a/b:1.0.0")
+    assert [(one.name, one.required, one.secret) for one in listing.env] == [
+        ("A_TOKEN", True, True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({"required": True}, True),
+        ({"required": False}, False),
+        ({"required": True, "isRequired": False}, False),
+    ],
+)
+def test_an_author_may_write_required(said: dict[str, Any], expected: bool) -> None:
+    variable = {"name": "A_SITE", **said}
+    listing = packaged(registryType="npm", identifier="a", environmentVariables=[variable])
+    assert listing.env[0].required is expected
+
+
+def test_a_bundle_may_have_an_address_apart_from_its_name() -> None:
+    address = "https://github.com/a/b/releases/download/v1/b.mcpb"
+    package = {"registry_type": "mcpb", "identifier": "b", "download_url": address}
+    record = {"$schema": schema("2025-07-09"), "name": "a/b", "packages": [package]}
+    found = server_listing(record, "registry").package
+    assert found is not None
+    assert found.identifier == address
+
+
+@pytest.mark.parametrize("version", ["{{VERSION}}", "${VERSION}", "$VERSION", "<<Version>>"])
+def test_a_version_that_a_release_fills_in_is_a_place(version: str) -> None:
+    listing = packaged(registryType="npm", identifier="a", version=version)
+    assert listing.flags == ("placeholder", "unpinned")

@@ -1,0 +1,174 @@
+"""The command as a person meets it: JSON on stdout, one line on stderr, an exit code."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from demo.replicas.ports import PORTS
+from orchestration.cli.terminal import print_json
+from orchestration.runs.nightly import only_run
+from tests.support.paths import ROOT
+from tests.support.stranger import require_sandbox
+
+
+def toolmill(
+    *arguments: str, home: Path, prefix: tuple[str, ...] = (), **settings: str
+) -> subprocess.CompletedProcess[str]:
+    environment = {
+        **os.environ,
+        "TOOLMILL_HOME": str(home),
+        "TOOLMILL_DAGSTER": str(home / "dagster"),
+        "DAGSTER_HOME": str(ROOT),
+        **settings,
+    }
+    command = [*prefix, sys.executable, "-m", "orchestration", *arguments]
+    return subprocess.run(
+        command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_settings_are_json_without_secrets(tmp_path: Path) -> None:
+    done = toolmill("settings", home=tmp_path, OPENAI_API_KEY="very-secret")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["home"] == str(tmp_path)
+    assert "very-secret" not in done.stdout + done.stderr
+
+
+def test_a_misspelt_setting_is_one_line_and_usage(tmp_path: Path) -> None:
+    done = toolmill("settings", home=tmp_path, TOOLMILL_BUGDET_USD="1")
+    assert done.returncode == 2
+    assert done.stderr.strip() == (
+        "TOOLMILL_BUGDET_USD: no such setting; did you mean TOOLMILL_BUDGET_USD?"
+    )
+
+
+def test_an_unknown_marketplace_names_the_known_ones(tmp_path: Path) -> None:
+    done = toolmill("run", "-m", "nowhere", home=tmp_path)
+    assert done.returncode == 2
+    known = (
+        "registry, smithery, glama, pulsemcp, mcpso, mcphub, deepnlp, pipedream, docker, private"
+    )
+    assert done.stderr.startswith(f"unknown marketplace 'nowhere'; known: {known}")
+
+
+def test_an_unknown_fault_of_the_demo_is_usage(tmp_path: Path) -> None:
+    done = toolmill("demo-marketplaces", "--fault", "registry=rude", home=tmp_path)
+    assert done.returncode == 2
+    assert "registry=rude does not exist" in done.stderr
+
+
+def test_search_without_an_index_says_what_to_run(tmp_path: Path) -> None:
+    done = toolmill("search", "what time is it", "--json", home=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "make run" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_two_runs_at_once_do_not_share_a_home(tmp_path: Path) -> None:
+    with only_run(tmp_path / "state"):
+        done = toolmill(
+            "run",
+            home=tmp_path,
+            **{f"TOOLMILL_DEMO__{site}_PORT".upper(): "0" for site in PORTS},
+        )
+    assert done.returncode == 1
+    assert f"a run is going on (process {os.getpid()})" in done.stderr
+    assert not (tmp_path / "tables").exists()
+
+
+@pytest.mark.parametrize(
+    ("remount", "words", "of_sqlite"),
+    [
+        ("", "No space left", "disk is full"),
+        (" && mount -o remount,ro {home}", "Read-only", "Read-only"),
+    ],
+    ids=["full", "read-only"],
+)
+def test_a_disk_that_cannot_be_written_is_named_with_the_mend(
+    tmp_path: Path, remount: str, words: str, of_sqlite: str
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    mount = f"mount -t tmpfs -o size=4k,mode=777 none {home}" + remount.format(home=home)
+    inside = ("unshare", "-rm", "sh", "-c", f'{mount} && exec "$@"', "sh")
+    if shutil.which("unshare") is None or subprocess.run([*inside, "true"]).returncode:
+        pytest.skip("this host lets nobody mount in a namespace of their own")
+    spend = toolmill("spend", home=home, prefix=inside, TOOLMILL_DAGSTER=str(tmp_path))
+    assert spend.returncode == 1
+    assert of_sqlite in spend.stderr
+    ports = {f"TOOLMILL_DEMO__{site}_PORT": "0" for site in ("REGISTRY", "MCPSO", "FILES")}
+    run = toolmill("run", home=home, prefix=inside, TOOLMILL_DAGSTER=str(tmp_path), **ports)
+    assert run.returncode == 1
+    assert words in run.stderr
+    assert "TOOLMILL_HOME" in run.stderr
+
+
+def test_a_budget_of_zero_sends_nothing_and_keeps_yesterday(tmp_path: Path) -> None:
+    done = toolmill("spend", home=tmp_path, TOOLMILL_BUDGET_USD="0")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["spent_usd"] == 0
+
+
+def test_probe_answers_in_json_whatever_the_outcome(tmp_path: Path) -> None:
+    done = toolmill("probe", "--dir", str(tmp_path / "none"), "--", "true", home=tmp_path)
+    assert done.returncode == 2
+    assert "no such folder" in done.stderr
+    require_sandbox()
+    folder = tmp_path / "mine"
+    folder.mkdir(mode=0o700)
+    (folder / "server.py").write_text("import sys; sys.exit('Error: API_KEY is required')")
+    for command in (
+        ["--json", "--", "python", "server.py"],
+        ["--", "python", "server.py", "--json"],
+    ):
+        done = toolmill("probe", "--dir", str(folder), *command, home=tmp_path)
+        assert done.returncode == 0, done.stderr
+        answer = json.loads(done.stdout)
+        assert (answer["status"], answer["certificate"]["passed"]) == ("needs_secret", True)
+        wanted = {"hint", "tools", "contract_digests", "seconds", "peak_mb", "placeholders"}
+        assert wanted | {"stderr_tail", "findings", "behaviour"} <= answer.keys()
+
+
+def test_verify_reads_rows_in_the_corpus_form(tmp_path: Path) -> None:
+    tool = {
+        "name": "get_weather",
+        "description": "Weather of a city.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}},
+            "required": ["city"],
+        },
+    }
+    server = {"qualified_name": "w", "tools": [tool]}
+    (tmp_path / "servers.jsonl").write_text(json.dumps(server) + "\n")
+    rows = [
+        {"tool_id": "w::get_weather", "instruction": text, "arguments": arguments}
+        for text, arguments in (
+            ("Will I need an umbrella in Lisbon this evening?", {"city": "Lisbon"}),
+            ("Will I need an umbrella in Lisbon this evening?", {"town": "Lisbon"}),
+        )
+    ]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = toolmill(
+        "verify",
+        str(tmp_path / "pairs.jsonl"),
+        "--tools",
+        str(tmp_path / "servers.jsonl"),
+        "--json",
+        home=tmp_path,
+    )
+    verdicts = [json.loads(line)["verdict"] for line in done.stdout.splitlines()]
+    assert verdicts == ["accept", "reject"]
+
+
+def test_halves_of_surrogate_pairs_are_escaped_and_all_else_is_not(capsys) -> None:
+    print_json({"a": "\ud800é"})
+    print_json({"a": "é"})
+    first, second = capsys.readouterr().out.splitlines()
+    assert (json.loads(first), first.isascii()) == ({"a": "\ud800é"}, True)
+    assert second == '{"a": "é"}'

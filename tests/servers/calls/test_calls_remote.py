@@ -1,0 +1,261 @@
+"""Calls of servers elsewhere, on loopback: good ones, and ones that misbehave when called."""
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from assets.servers.credentials.secrets import Secrets, ServerSecrets
+from assets.servers.deploy.policy import DeployPolicy
+from demo.replicas.remote import TOOLS, answered
+from tests.servers.remote.test_probe import sdk_server
+from tests.serving.calling import CONTRACT, LIMITS, OTHER, remote_world, said
+from tests.support.http_mcp import Call, good, old, peer, reply, served, tool, welcome
+
+LISTED = [tool("do", inputSchema=CONTRACT["inputSchema"]), {**OTHER}]
+BY = {**CONTRACT, "description": "do"}
+
+
+def text(words: str, **more):
+    return {"content": [{"type": "text", "text": words}], **more}
+
+
+def server(do, **more):
+    """A server over streamable HTTP whose `tools/call` is `do`."""
+    return good(LISTED, tools_call=do, **more)
+
+
+def call_of(world, x=1, **more):
+    return world.call(x, contract=BY, **more)
+
+
+async def test_the_demos_remote_server_is_called():
+    def script(call: Call) -> None:
+        reply_to = answered(call.message) if call.method == "POST" else None
+        call.json(reply_to) if reply_to else call.say(status=202 if call.body else 405)
+
+    with peer(script) as here:
+        async with remote_world(here.url) as world:
+            (define, _) = TOOLS
+            ask = world.caller.call
+            found = await ask(world.server_id, "define_term", define, {"term": "drift"})
+            bad = await ask(world.server_id, "define_term", define, {"term": "love"})
+    assert (found.status, said(found)[:15]) == ("ok", "Contracts that ")
+    assert (bad.status, bad.blame, said(bad)) == ("tool_error", "tool", "no such term")
+    assert here.asked.count("initialize") == 1
+
+
+@pytest.mark.parametrize("kind", ["event streams", "JSON answers", "SSE"])
+async def test_the_sdks_server_is_called_over_each_transport(kind):
+    from assets.servers.probe.session import ProbePolicy
+    from assets.servers.remote.probe import RemotePolicy, probe_remote
+
+    app = (
+        sdk_server().sse_app()
+        if kind == "SSE"
+        else sdk_server().streamable_http_app(json_response=kind == "JSON answers")
+    )
+    with served(app) as address:
+        url = address + ("/sse" if kind == "SSE" else "/mcp")
+        policy = RemotePolicy(allow_loopback=True, wall_s=8)
+        limits = ProbePolicy(start_s=4, list_s=4)
+        listed = await asyncio.to_thread(
+            probe_remote, url, transport="auto", limits=limits, policy=policy
+        )
+        by = {one["name"]: one for one in listed.tools}
+        async with remote_world(url) as world:
+            ask = world.caller.call
+            found = await asyncio.gather(
+                *(ask(world.server_id, "add", by["add"], {"a": n, "b": 1}) for n in range(5))
+            )
+            wrong = await ask(world.server_id, "shout", by["shout"], {"text": 7})
+    assert [one.status for one in found] == ["ok"] * 5
+    assert [one.structured for one in found] == [{"result": n + 1} for n in range(5)]
+    assert wrong.status == "invalid_arguments"
+
+
+async def test_the_older_transport_is_called():
+    behind = old(LISTED)
+    streams = []
+
+    def script(call: Call) -> None:
+        if call.method == "GET":
+            streams.append(call)
+        if call.asks == "tools/call":
+            call.say("Accepted", status=202)
+            streams[-1].event(reply(call.message, text("over SSE")), event="message")
+        elif call.method == "POST" and call.path == "/mcp":
+            call.say(status=405)
+        else:
+            behind(call)
+
+    with peer(script) as here:
+        async with remote_world(here.url) as world:
+            assert said(await call_of(world)) == "over SSE"
+
+
+async def test_headers_session_and_version_go_with_a_call_and_secrets_come_back_nowhere(
+    monkeypatch,
+):
+    monkeypatch.setenv("TOKEN", "tok-en-4242424242")
+
+    def begin(call: Call) -> None:
+        call.answer(welcome(), Mcp_Session_Id="s-1")
+
+    def echo(call: Call) -> None:
+        call.answer(text(call.headers["authorization"]))
+
+    with peer(server(echo, initialize=begin)) as here:
+        sources = {
+            f"remote:{here.url}": ServerSecrets(headers={"Authorization": "Bearer env:TOKEN"})
+        }
+        policy = DeployPolicy(Path("/nonexistent"), secrets=Secrets(sources, bytes(16)))
+        async with remote_world(here.url, policy=policy) as world:
+            found = await call_of(world)
+    (sent,) = [call for call in here.calls if call.asks == "tools/call"]
+    assert sent.headers["authorization"] == "Bearer tok-en-4242424242"
+    assert sent.headers["mcp-session-id"] == "s-1"
+    assert sent.headers["mcp-protocol-version"] == "2025-06-18"
+    assert said(found) == "[secret Authorization]"
+
+
+async def test_a_made_up_header_is_never_sent():
+    with peer(server(lambda call: call.answer(text("x")))) as here:
+        made = {"headers": (("X-Api-Key", "placeholder"),), "placeholders": ("header:X-Api-Key",)}
+        async with remote_world(here.url, **made) as world:
+            found = await call_of(world)
+    assert found.error_kind == "needs_secret"
+    assert 'headers] X-Api-Key = "env:VARIABLE"' in found.hint
+    assert here.calls == []
+
+
+async def test_a_session_that_the_server_forgot_is_begun_anew():
+    state = {"sessions": 0, "calls": 0}
+
+    def begin(call: Call) -> None:
+        state["sessions"] += 1
+        call.answer(welcome(), Mcp_Session_Id=f"s-{state['sessions']}")
+
+    def do(call: Call) -> None:
+        state["calls"] += 1
+        if call.headers["mcp-session-id"] == "s-1" and state["calls"] > 1:
+            call.json({"error": "session not found"}, status=404)
+        else:
+            call.answer(text(call.headers["mcp-session-id"]))
+
+    with peer(server(do, initialize=begin)) as here:
+        async with remote_world(here.url) as world:
+            found = [said(await call_of(world)) for _ in range(3)]
+    assert found == ["s-1", "s-2", "s-2"]
+
+
+def quiet(call: Call) -> None:
+    call.for_ever()
+
+
+BAD = {
+    "401": (lambda call: call.say("no", status=401), "remote_auth", "us"),
+    "500": (lambda call: call.say("no", status=500), "remote_down", "server"),
+    "429": (lambda call: call.say("no", status=429, Retry_After="9"), "remote_down", "server"),
+    "a web page": (
+        lambda call: call.say("<html>", Content_Type="text/html"),
+        "protocol_error",
+        "server",
+    ),
+    "silence": (quiet, "timeout_call", "server"),
+    "hangs up": (lambda call: call.write(b""), "remote_down", "server"),
+    "another id": (
+        lambda call: call.json({"jsonrpc": "2.0", "id": 999, "result": text("evil")}),
+        "protocol_error",
+        "server",
+    ),
+    "20 MB": (lambda call: call.answer(text("x" * 20_000_000)), "oversize", "server"),
+    "an event stream of 20 MB": (
+        lambda call: (call.events(), call.event(reply(call.message, text("x" * 20_000_000)))),
+        "oversize",
+        "server",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+async def test_what_a_remote_server_does_in_a_call_is_an_outcome_and_the_next_works(name):
+    bad, kind, blame = BAD[name]
+
+    def do(call: Call) -> None:
+        x = call.message["params"]["arguments"]["x"]
+        bad(call) if x == 13 else call.answer(text("fine"))
+
+    with peer(server(do)) as here:
+        async with remote_world(here.url) as world:
+            assert (await call_of(world)).status == "ok"
+            found = await call_of(world, 13, timeout_s=1.5)
+            after = await call_of(world)
+    assert (found.status, found.error_kind, found.blame) == ("failed", kind, blame), found
+    assert (after.status, said(after)) == ("ok", "fine"), after
+    asked = [
+        call.message["params"]["arguments"]["x"] for call in here.calls if call.asks == "tools/call"
+    ]
+    assert asked == [1, 13, 1]  # nothing was sent twice
+
+
+async def test_an_error_of_the_protocol_with_a_bad_status_is_an_answer():
+    def do(call: Call) -> None:
+        error = {"code": -32602, "message": "x must be even"}
+        call.json({"jsonrpc": "2.0", "id": call.message["id"], "error": error}, status=400)
+
+    with peer(server(do)) as here:
+        async with remote_world(here.url) as world:
+            found = await call_of(world)
+    assert (found.status, found.blame, said(found)) == ("tool_error", "caller", "x must be even")
+
+
+async def test_the_settings_decide_whether_a_remote_server_is_called_at_all():
+    with peer(server(lambda call: call.answer(text("x")))) as here:
+        async with remote_world(here.url) as world:
+            caller = world.caller
+            caller._policy = replace(caller._policy, remote=None)
+            found = await call_of(world)
+    assert (found.error_kind, found.blame, here.calls) == ("policy_denied", "us", [])
+
+
+async def test_a_private_address_is_not_dialled():
+    async with remote_world("http://10.0.0.1/mcp") as world:
+        found = await call_of(world)
+    assert (found.error_kind, found.blame) == ("policy_denied", "us")
+
+
+async def test_a_contract_that_changed_elsewhere_is_not_called():
+    with peer(server(lambda call: call.answer(text("called")))) as here:
+        async with remote_world(here.url) as world:
+            found = await world.call(contract={**BY, "description": "was"})
+    assert found.error_kind == "contract_changed"
+    assert "tools/call" not in here.asked
+
+
+async def test_nothing_of_a_call_reaches_a_log(caplog, monkeypatch):
+    caplog.set_level("DEBUG")
+    secret = "tok-en-4242424242"
+
+    def do(call: Call) -> None:
+        call.say(json.dumps({"jsonrpc": "2.0", "id": 1, "result": f"{secret} no json"})[:-3])
+
+    with peer(server(do)) as here:
+        async with remote_world(f"{here.url}?api_key={secret}") as world:
+            found = await call_of(world, timeout_s=1.0)
+    assert found.status == "failed"
+    assert secret not in str(found)
+    told = [one for one in caplog.records if one.name != "asyncio"]
+    assert [one for one in told if secret in one.getMessage()] == []
+
+
+async def test_a_server_elsewhere_that_hangs_up_while_idle_is_reached_again():
+    with peer(server(lambda call: call.answer(text("fine")))) as here:
+        limits = replace(LIMITS, idle_s=0.2)
+        async with remote_world(here.url, limits=limits) as world:
+            first = await call_of(world)
+            await asyncio.sleep(0.6)
+            second = await call_of(world)
+    assert (first.status, second.status) == ("ok", "ok")

@@ -1,0 +1,328 @@
+"""Secrets come from where their user keeps them, and reach no text."""
+
+import base64
+import html
+import json
+import os
+import traceback
+from collections.abc import Mapping
+from urllib.parse import quote, quote_plus
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from assets.servers.credentials.secrets import Given, SecretError, Secrets, ServerSecrets
+from warehouse.sanitize.scrubber import Scrubber
+
+SALT = b"0123456789abcdef"
+SERVER = "npm:acme"
+VALUE = "Sup3r/Secret+Value"
+
+
+def secrets(**facts) -> Secrets:
+    return Secrets({SERVER: ServerSecrets(**facts)}, SALT)
+
+
+def refused(**facts) -> SecretError:
+    with pytest.raises(SecretError) as caught:
+        secrets(**facts).given(SERVER)
+    return caught.value
+
+
+def private_file(tmp_path, data: bytes, mode: int = 0o600):
+    path = tmp_path / "secret"
+    path.write_bytes(data)
+    path.chmod(mode)
+    return path
+
+
+# --- where they come from
+
+
+def test_a_variable_and_a_file_are_read_at_each_launch(monkeypatch, tmp_path):
+    monkeypatch.setenv("ACME_TOKEN", VALUE)
+    path = private_file(tmp_path, b"from a file\n")
+    chosen = secrets(
+        env={"API_KEY": "env:ACME_TOKEN", "PIN": f"file:{path}"},
+        headers={"Authorization": "Bearer env:ACME_TOKEN"},
+    )
+    found = chosen.given(SERVER)
+    assert found.env == {"API_KEY": VALUE, "PIN": "from a file"}
+    assert found.headers == {"Authorization": f"Bearer {VALUE}"}
+    monkeypatch.setenv("ACME_TOKEN", "rotated-token")
+    assert chosen.given(SERVER).env["API_KEY"] == "rotated-token"
+
+
+def test_a_server_without_sources_is_given_nothing():
+    found = Secrets({}, SALT).given(SERVER)
+    assert (found.env, found.headers, found.fingerprint()) == ({}, {}, None)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644, 0o610])
+def test_a_file_that_others_may_read_is_refused_with_the_mend(tmp_path, mode):
+    path = private_file(tmp_path, VALUE.encode(), mode)
+    error = refused(env={"KEY": f"file:{path}"})
+    assert f"chmod 600 {path}" in str(error)
+    assert SERVER in str(error)
+    assert VALUE not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("env:NOT_SET_ANYWHERE", "not set"),
+        ("file:/no/such/file", "No such file"),
+        ("file:.", "Is a directory"),
+        (VALUE, "another form"),
+        ("vault:x", "another form"),
+        ("env:TOO_SHORT", "shorter than 6"),
+    ],
+)
+def test_what_cannot_be_had_is_named_without_its_value(monkeypatch, source, found):
+    monkeypatch.setenv("TOO_SHORT", "12345")
+    error = refused(env={"KEY": source})
+    assert found in str(error)
+    assert error.mend
+    assert VALUE not in str(error)
+    assert "12345" not in str(error)
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfe not text", b"", b"\n", b"x" * 70_000])
+def test_a_file_that_is_no_secret_is_refused_and_not_quoted(tmp_path, data):
+    error = refused(env={"KEY": f"file:{private_file(tmp_path, data)}"})
+    shown = "".join(traceback.format_exception(error))
+    assert "not text" not in shown
+    assert "xxxx" not in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("X-Key", "abc\r\nX-Admin: 1"),
+        ("X-Key", "abc\ndef"),
+        ("X-Key", "ключ-ключ"),
+        ("X Key", VALUE),
+        ("X-Key:", VALUE),
+        ("Host", "evil.example"),
+        ("Mcp-Session-Id", VALUE),
+    ],
+)
+def test_a_header_that_would_inject_another_is_refused(monkeypatch, name, value):
+    monkeypatch.setenv("ACME_TOKEN", value)
+    error = refused(headers={name: "env:ACME_TOKEN"})
+    assert value not in str(error)
+
+
+def test_a_variable_has_the_name_of_one(monkeypatch):
+    monkeypatch.setenv("ACME_TOKEN", VALUE)
+    assert "rename" in str(refused(env={"A=B": "env:ACME_TOKEN"}))
+
+
+# --- the user's own class
+
+
+class Vault:
+    def secrets(self, server_id: str) -> Mapping[str, str]:
+        return {"API_KEY": f"{server_id}/{VALUE}", "header:X-Key": "header-value"}
+
+
+class Fails:
+    def secrets(self, server_id: str) -> Mapping[str, str]:
+        raise KeyError(f"no entry for {VALUE}")
+
+
+class Odd:
+    def secrets(self, server_id: str):
+        return {"API_KEY": 5}
+
+
+class Short:
+    def secrets(self, server_id: str) -> Mapping[str, str]:
+        return {"API_KEY": "abc"}
+
+
+HERE = "tests.servers.credentials.test_secrets"
+
+
+def test_a_provider_gives_variables_and_headers_and_sources_win(monkeypatch):
+    monkeypatch.setenv("ACME_TOKEN", VALUE)
+    found = secrets(provider=f"{HERE}:Vault").given(SERVER)
+    assert found.env == {"API_KEY": f"{SERVER}/{VALUE}"}
+    assert found.headers == {"X-Key": "header-value"}
+    both = secrets(provider=f"{HERE}:Vault", env={"API_KEY": "env:ACME_TOKEN"}).given(SERVER)
+    assert both.env == {"API_KEY": VALUE}
+
+
+@pytest.mark.parametrize(
+    "provider",
+    [f"{HERE}:Fails", f"{HERE}:Odd", f"{HERE}:Short", f"{HERE}:NoSuch", "no.such.module:X", "x"],
+)
+def test_a_provider_that_fails_is_named_and_what_it_said_is_not(provider):
+    error = refused(provider=provider)
+    shown = "".join(traceback.format_exception(error))
+    assert provider in str(error)
+    assert "module:Class" in str(error) or error.mend
+    assert VALUE not in str(error)
+    assert f"no entry for {VALUE}" not in shown
+
+
+# --- what shows
+
+
+def test_values_are_in_no_repr():
+    found = Given({"API_KEY": VALUE}, {"Authorization": VALUE}, SALT)
+    assert VALUE not in repr(found)
+    assert VALUE not in f"{found}"
+    assert SALT.decode() not in repr(found)
+
+
+def test_a_fingerprint_tells_a_rotated_secret_and_nothing_else():
+    one = Given({"A": "secret-one"}, {}, SALT)
+    assert one.fingerprint() == Given({"A": "secret-one"}, {}, SALT).fingerprint()
+    others = [
+        Given({"A": "secret-two"}, {}, SALT),
+        Given({"B": "secret-one"}, {}, SALT),
+        Given({}, {"A": "secret-one"}, SALT),
+        Given({"A": "secret-one"}, {}, b"another salt....."),
+    ]
+    assert len({one.fingerprint(), *(other.fingerprint() for other in others)}) == 5
+    assert "secret" not in str(one.fingerprint())
+
+
+def test_a_short_salt_is_refused():
+    with pytest.raises(ValueError, match="16"):
+        Secrets({}, b"short")
+
+
+# --- scrubbing
+
+
+ENCODINGS = {
+    "plain": lambda value: value,
+    "quote": lambda value: quote(value, safe=""),
+    "quote with slashes": quote,
+    "quoted twice": lambda value: quote(quote(value, safe=""), safe=""),
+    "form": quote_plus,
+    "lower-case quote": lambda value: "".join(f"%{byte:02x}" for byte in value.encode()),
+    "json": lambda value: json.dumps(value)[1:-1],
+    "json with letters": lambda value: json.dumps(value, ensure_ascii=False)[1:-1],
+    "json twice": lambda value: json.dumps(json.dumps(value))[3:-3],
+    "json then quote": lambda value: quote(json.dumps(value)[1:-1], safe=""),
+    "html": html.escape,
+    "base64": lambda value: base64.b64encode(value.encode()).decode(),
+    "base64 of a pair": lambda value: base64.b64encode(b"u:" + value.encode()).decode(),
+    "base64 within": lambda value: base64.b64encode(b"abc:" + value.encode() + b"!!").decode(),
+    "urlsafe base64": lambda value: base64.urlsafe_b64encode(value.encode()).decode().rstrip("="),
+    "quoted base64": lambda value: quote(base64.b64encode(value.encode()).decode(), safe=""),
+    "hex": lambda value: value.encode().hex(),
+}
+
+SECRET = st.text(st.characters(exclude_categories=["Cs"]), min_size=6, max_size=40)
+AROUND = st.text(max_size=12)
+KEYS = st.text(max_size=8)
+
+
+def recoverable(text: str, value: str) -> list[str]:
+    """The forms in which a text still holds the whole secret."""
+    return [name for name, encode in ENCODINGS.items() if encode(value) in text]
+
+
+@settings(max_examples=150, deadline=None)
+@given(SECRET, AROUND, AROUND, st.sampled_from(sorted(ENCODINGS)))
+def test_no_form_of_a_secret_survives_in_a_text(value, before, after, form):
+    text = before + ENCODINGS[form](value) + after
+    assert recoverable(Scrubber({"KEY": value}).text(text), value) == []
+
+
+def placed(leaf):
+    """JSON values with `leaf` somewhere in them, as a value, a key, or both."""
+    return st.recursive(
+        st.one_of(st.just(leaf), st.none(), st.booleans(), st.integers(), AROUND),
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3),
+            st.dictionaries(st.one_of(KEYS, st.just(leaf)), inner, max_size=3),
+        ),
+        max_leaves=8,
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data(), SECRET, st.sampled_from(sorted(ENCODINGS)))
+def test_no_secret_survives_in_any_json_position(data, value, form):
+    found = data.draw(placed(ENCODINGS[form](value)))
+    clean = Given({"KEY": value}, {}, SALT).scrub({"found": found, value: [value]})
+    assert recoverable("\0".join(texts(clean)), value) == []
+
+
+def texts(value) -> list[str]:
+    if isinstance(value, dict):
+        return [text for pair in value.items() for one in pair for text in texts(one)]
+    if isinstance(value, list):
+        return [text for one in value for text in texts(one)]
+    return [value if isinstance(value, str) else repr(value)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(SECRET, SECRET, AROUND)
+def test_secrets_within_each_other_both_go(one, two, between):
+    assume(one != two)
+    scrub = Scrubber({"A": one, "B": one + two, "C": two})
+    clean = scrub.text(f"{one}{two}{between}{two}{one}")
+    assert recoverable(clean, one) == recoverable(clean, two) == []
+
+
+@settings(max_examples=100, deadline=None)
+@given(placed("nothing secret"))
+def test_what_holds_no_secret_is_left_as_it_is(value):
+    assert Scrubber({"KEY": "zq8#Kw!0vX"})(value) == value
+
+
+@pytest.mark.parametrize("value", ["[secret KEY]", "secret KEY", "[redacted]", "secret"])
+def test_a_secret_that_stands_in_its_own_label_goes_too(value):
+    clean = Scrubber({"KEY": value}).text(f"a {value} b")
+    assert value not in clean
+
+
+def test_numbers_keys_and_the_token_behind_a_scheme_are_found():
+    basic = base64.b64encode(b"me:open sesame").decode()
+    scrub = Scrubber(
+        {"PIN": "12345678", "Authorization": "Bearer tok-en-1", "Proxy": f"Basic {basic}"}
+    )
+    clean = scrub({"n": 12345678, "x": 9.123456785, "tok-en-1": "tok-en-1", "p": "open sesame"})
+    assert clean == {
+        "n": "[secret PIN]",
+        "x": "9.[secret PIN]5",
+        "[secret Authorization]": "[secret Authorization]",
+        "p": "[secret Proxy]",
+    }
+    assert scrub([True, None, 7]) == [True, None, 7]
+
+
+def test_keys_that_become_alike_are_all_kept():
+    assert len(Scrubber({"K": "secret-a", "L": "secret-a"})({"secret-a": 1, "[secret K]": 2})) == 2
+
+
+def test_a_part_of_a_long_key_is_found():
+    key = base64.b64encode(os.urandom(900)).decode()
+    clean = Scrubber({"PEM": key}).text(f"<{key[:700]}>")
+    assert key[:128] not in clean
+    assert key[256:384] not in clean
+
+
+def test_nesting_as_deep_as_the_parser_takes_is_scrubbed():
+    value: object = "the-secret"
+    for _ in range(5_000):
+        value = [value]
+    clean = Scrubber({"K": "the-secret"})(value)
+    while isinstance(clean, list):
+        clean = clean[0]
+    assert clean == "[secret K]"
+
+
+@pytest.mark.parametrize(
+    "text", ["\\" * 300_000, "%25" * 100_000, "&#0000" * 60_000, '\\"' * 150_000, "%" * 300_000]
+)
+def test_no_text_makes_the_search_endless(text):
+    scrub = Scrubber({"A": '\\\\\\"\\"\\"abc', "B": "%%%%%%%%%%", "C": "&&&&&&&&", "D": '""""""""'})
+    assert isinstance(scrub.text(text), str)

@@ -1,0 +1,238 @@
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from assets.servers.credentials.secrets import Secrets, ServerSecrets
+from assets.servers.deploy.plan import deploy_listings, summary
+from assets.servers.deploy.policy import DeployPolicy
+from assets.servers.deploy.table import DEPLOYMENTS
+from assets.servers.recipes.recipe import ResolveError
+from assets.servers.remote.probe import RemotePolicy
+from demo.replicas.server import replicas
+from tests.servers.conftest import npm
+from tests.support.stranger import CONVERSATION, POLICY, require_sandbox
+
+GOOD = "serve([tool('a'), tool('b')])"
+DAY = 86_400.0
+ELSEWHERE = "http://127.0.0.1:9"
+
+
+@pytest.fixture
+def deploy(warehouse):
+    require_sandbox()
+    usual = DeployPolicy(warehouse.home, POLICY, CONVERSATION)
+
+    def run(listings, previous=(), now=0.0, night="n1", policy=None, **facts):
+        return deploy_listings(
+            listings,
+            previous,
+            replace(usual, **(policy or {})),
+            ledger=warehouse.ledger,
+            blobs=warehouse.blobs,
+            night=night,
+            now=now,
+            **facts,
+        )
+
+    return run
+
+
+def _deploys(warehouse):
+    return warehouse.ledger.counts().get(("deploy", "done"), 0)
+
+
+def _digest(night):
+    return DEPLOYMENTS.digest(DEPLOYMENTS.frame(night.rows))
+
+
+def test_a_night_over_good_and_bad_servers(deploy, host, warehouse):
+    listings = [
+        host.listing("good", GOOD),
+        host.listing("twin", GOOD),
+        host.listing("hangs", "time.sleep(600)"),
+        host.listing("keyed", "sys.exit('API key required')"),
+        host.listing("gone", None),
+        host.listing("empty", "serve([])"),
+        npm("x", native_id="odd", runnable=False, reason="no command", package=None),
+    ]
+    night = deploy(listings)
+    kinds = {row["server_id"].rpartition("/")[2]: row["error_kind"] for row in night.rows}
+    assert kinds == {
+        "good.mcpb": None,
+        "twin.mcpb": None,
+        "hangs.mcpb": "timeout_start",
+        "keyed.mcpb": "needs_secret",
+        "gone.mcpb": "not_found",
+        "empty.mcpb": "no_tools",
+        "listing:registry:odd": "no_recipe",
+    }
+    assert all(row["hint"] for row in night.rows if row["status"] == "failed")
+    assert summary(night.rows)["tools"] == 4
+    tools = [row["tools_blob"] for row in night.rows if row["status"] == "ok"]
+    assert warehouse.blobs.get_json(tools[0])[0]["name"] == "a"
+
+
+def test_an_unchanged_world_costs_nothing(deploy, host, warehouse):
+    listings = [host.listing("good", GOOD), host.listing("keyed", "sys.exit('API key required')")]
+    first = deploy(listings)
+    effects, requests = warehouse.ledger.counts(), len(host.requests)
+    second = deploy(listings, first.rows, now=100.0, night="n2")
+    assert (second.rows, second.done) == (first.rows, [])
+    assert (warehouse.ledger.counts(), len(host.requests)) == (effects, requests)
+
+
+def test_only_what_changed_is_launched_again(deploy, host, warehouse):
+    first = deploy(
+        [host.listing("a", GOOD), host.listing("b", GOOD), host.listing("c", GOOD + "#")]
+    )
+    assert _deploys(warehouse) == 3
+    listings = [host.listing("a", GOOD), host.listing("b", "serve([tool('z')])"),
+                host.listing("d", GOOD + "##")]  # fmt: skip
+    second = deploy(listings, first.rows, night="n2")
+    assert [key.rpartition("/")[2] for key in second.done] == ["b.mcpb", "d.mcpb"]
+    assert [key.rpartition("/")[2] for key in second.gone] == ["c.mcpb"]
+    assert _deploys(warehouse) == 5
+
+
+def test_a_failure_waits_for_its_time_and_then_counts_its_attempts(deploy, host):
+    listings = [host.listing("keyed", "sys.exit('API key required')")]
+    first = deploy(listings)
+    assert deploy(listings, first.rows, now=6 * DAY, night="n2").done == []
+    later = deploy(listings, first.rows, now=8 * DAY, night="n3")
+    assert (later.rows[0]["attempts"], len(later.done)) == (2, 1)
+    assert later.rows[0]["retry_at"] > 20 * DAY
+    assert _digest(later) == _digest(first)  # a failure that stays is no news
+
+
+def test_a_night_that_was_killed_repeats_no_launch(deploy, host, warehouse):
+    listings = [host.listing("a", GOOD), host.listing("b", GOOD)]
+    whole = deploy(listings)
+    again = deploy(listings, [], now=5.0)  # the rows were lost, the ledger was not
+    assert _digest(again) == _digest(whole)
+    assert _deploys(warehouse) == 2
+
+
+def test_the_same_recipe_on_two_marketplaces_is_launched_once(deploy, host, warehouse):
+    listing = host.listing("a", GOOD)
+    deploy([listing])
+    other = deploy([listing.model_copy(update={"marketplace": "mcpso"})])
+    assert other.rows[0]["n_tools"] == 2
+    assert _deploys(warehouse) == 1
+
+
+def test_two_listings_of_one_server_are_one_row(deploy, host):
+    listing = host.listing("a", GOOD)
+    night = deploy([listing, listing.model_copy(update={"native_id": "z"})])
+    assert [row["listing_id"] for row in night.rows] == ["registry:a"]
+
+
+def test_an_edited_description_launches_nothing(deploy, host):
+    listing = host.listing("a", GOOD)
+    first = deploy([listing])
+    edited = listing.model_copy(update={"description": "New words.", "updated_at": "2026-01-01"})
+    assert deploy([edited], first.rows, night="n2").done == []
+
+
+def test_a_bundle_host_on_another_port_changes_nothing(deploy, host):
+    listings = [host.listing("a", GOOD), host.listing("keyed", "sys.exit('API key required')")]
+    first = deploy(listings)
+    moved = [
+        one.model_copy(
+            update={
+                "package": one.package.model_copy(
+                    update={"identifier": one.package.identifier.replace(host.url, ELSEWHERE)}
+                )
+            }
+        )
+        for one in listings
+    ]
+    second = deploy(moved, first.rows, now=1.0, night="n2")
+    assert (second.done, second.rows) == ([], first.rows)
+
+
+def test_an_unpinned_server_is_asked_for_each_night_and_launched_when_it_moved(deploy, host):
+    first = deploy([host.listing("a", GOOD, pinned=False)])
+    same = deploy([host.listing("a", GOOD, pinned=False)], first.rows, night="n2")
+    assert (same.done, len(host.requests)) == ([], 2)
+    moved = deploy([host.listing("a", "serve([tool('c')])", pinned=False)], same.rows, night="n3")
+    assert moved.rows[0]["n_tools"] == 1
+
+
+def test_a_registry_that_is_down_is_asked_again_the_next_time(deploy):
+    answers = []
+
+    def down(package):
+        answers.append(package)
+        raise ResolveError("fetch_failed", "no route")
+
+    first = deploy([npm("pkg")], resolve=down)
+    assert first.rows[0]["error_kind"] == "fetch_failed"
+    deploy([npm("pkg")], first.rows, now=1.0, resolve=down)
+    assert len(answers) == 2
+
+
+def test_a_server_that_wants_a_folder_or_its_transport_named_gets_it(deploy, host):
+    folder = "serve([tool('a')]) if os.path.isdir(sys.argv[-1]) else sys.exit('Usage: x DIRECTORY')"
+    stdio = "serve([tool('a')]) if 'stdio' in sys.argv else sys.exit('usage: x {stdio,http}')"
+    night = deploy([host.listing("folder", folder), host.listing("stdio", stdio)])
+    assert [row["error_kind"] for row in night.rows] == [None, None]
+    assert [row["placeholders"] for row in night.rows] == ['["arg:0"]', '["arg:0"]']
+
+
+def test_progress_is_told_of_every_server(deploy, host):
+    told = []
+
+    class Told:
+        def update(self, stage, done, total, **figures):
+            told.append((stage, done, total, figures["ok"]))
+
+    deploy([host.listing("a", GOOD), host.listing("b", GOOD)], progress=Told())
+    assert told == [("deployments", 1, 2, 1), ("deployments", 2, 2, 2)]
+
+
+def test_a_damaged_bundle_in_the_cache_is_fetched_again(deploy, host, warehouse):
+    listing = host.listing("a", GOOD)
+    deploy([listing])
+    (kept,) = (warehouse.home / "cache" / "bundles").iterdir()
+    kept.write_bytes(b"damaged")
+    (artifact,) = (warehouse.home / "artifacts").iterdir()
+    (artifact / "toolmill.json").unlink()
+    shutil.rmtree(artifact)
+    night = deploy([listing.model_copy(update={"args": ("--again",)})], night="n2")
+    assert night.rows[0]["error_kind"] is None
+    assert len(host.requests) == 2
+
+
+def test_another_grant_or_secret_makes_a_server_due(deploy, host, warehouse, monkeypatch):
+    monkeypatch.setenv("MY_KEY", "hunter2-hunter2")
+    listing = host.listing("keyed", "serve([tool('a')])")
+    first = deploy([listing])
+    name = first.rows[0]["server_id"]
+    sources = {name: ServerSecrets(env={"KEY": "env:MY_KEY"})}
+    given = {"secrets": Secrets(sources, bytes(16))}
+    second = deploy([listing], first.rows, night="n2", policy=given)
+    assert second.done == [name]
+    assert deploy([listing], second.rows, night="n3", policy=given).done == []
+    monkeypatch.setenv("MY_KEY", "another-secret")
+    third = deploy([listing], second.rows, night="n4", policy=given)
+    assert (third.done, third.rows[0]["attempts"]) == ([name], 1)
+    assert deploy([listing], third.rows, night="n5").done == [name]
+    assert _digest(third) == _digest(first)
+
+
+def test_a_remote_server_is_asked_every_night(deploy, warehouse):
+    with replicas(scale="small", sites=["files"]) as running:
+        url = f"{running['files']}/mcp"
+        listing = npm("glossary", package=None, url=url, transport="streamable-http")
+        asks = {"remote": RemotePolicy(allow_loopback=True)}
+        assert deploy([listing]).rows[0]["error_kind"] == "policy_denied"
+        first = deploy([listing], policy=asks)
+        assert (first.rows[0]["status"], first.rows[0]["n_tools"]) == ("ok", 2), first.rows[0]
+        again = deploy([listing], first.rows, policy=asks)  # the same night: after a kill
+        next_night = deploy([listing], again.rows, night="n2", policy=asks)
+        assert warehouse.ledger.counts()["remote", "done"] == 2
+        assert _digest(next_night) == _digest(first)
+        assert (first.rows[0]["certified"], first.rows[0]["behaviour"]) == (None, "[]")
+    down = deploy([listing], next_night.rows, night="n3", policy=asks)
+    assert (down.rows[0]["status"], down.rows[0]["error_kind"]) == ("failed", "remote_down")

@@ -1,0 +1,72 @@
+"""Real packages from the registries, through fetch, sandbox and probe."""
+
+import time
+
+import pytest
+
+from assets.servers.deploy.plan import deploy_listings, summary
+from assets.servers.deploy.policy import DeployPolicy
+from tests.servers.conftest import npm, pypi
+from tests.support.stranger import require_sandbox
+
+pytestmark = pytest.mark.registry
+
+REFERENCE = "@modelcontextprotocol/server-"
+SECRETS = ("JIRA_URL", "JIRA_USERNAME", "JIRA_API_TOKEN", "CONFLUENCE_URL", "CONFLUENCE_USERNAME")
+
+
+def _night(warehouse, listings, previous=()):
+    require_sandbox()
+    return deploy_listings(
+        listings,
+        previous,
+        DeployPolicy(warehouse.home),
+        ledger=warehouse.ledger,
+        blobs=warehouse.blobs,
+        night="n1",
+        now=time.time(),
+    )
+
+
+def _tools(night):
+    return {row["server_id"]: row["error_kind"] or row["n_tools"] for row in night.rows}
+
+
+def test_a_python_server_and_packages_that_do_not_exist(warehouse):
+    absent = "toolmill-test-no-such-package"
+    night = _night(
+        warehouse,
+        [
+            pypi("mcp-server-time", "2026.10.19"),
+            pypi(absent),
+            npm(f"@{absent}/x"),
+        ],
+    )
+    if "fetch_failed" in _tools(night).values():
+        pytest.skip("the package registries are out of reach")
+    assert _tools(night) == {
+        "pypi:mcp-server-time": 2,
+        f"pypi:{absent}": "not_found",
+        f"npm:@{absent}/x": "not_found",
+    }
+
+
+@pytest.mark.slow
+def test_twelve_real_servers_list_their_tools(warehouse):
+    keyed = [{"name": name, "required": True} for name in (*SECRETS, "CONFLUENCE_API_TOKEN")]
+    listings = [
+        *(npm(REFERENCE + name, "2026.8.31") for name in ("everything", "filesystem", "memory")),
+        npm(REFERENCE + "sequential-thinking", "2026.8.31"),
+        npm("@playwright/mcp", "0.0.83"),
+        npm("@notionhq/notion-mcp-server", "2.5.2", env=[{"name": "NOTION_TOKEN", "secret": True}]),
+        pypi("mcp-server-time", "2026.10.19"),
+        pypi("mcp-server-fetch", "2026.10.24"),
+        pypi("mcp-server-git", "2026.10.19"),
+        pypi("arxiv-mcp-server", "0.8.2"),
+        pypi("excel-mcp-server", "2.2.2"),
+        pypi("mcp-atlassian", "0.23.1", env=keyed),
+    ]
+    night = _night(warehouse, listings)
+    assert sorted(_tools(night).values()) == [1, 1, 2, 9, 12, 13, 14, 19, 24, 25, 46, 98]
+    assert summary(night.rows)["tools"] == 264
+    assert _night(warehouse, listings, night.rows).done == []

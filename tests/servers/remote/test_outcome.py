@@ -1,0 +1,306 @@
+"""What a remote server's refusals amount to: every row of the table, against a real server."""
+
+import socket
+import ssl
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+
+from assets.servers.probe.failure_kinds import KINDS
+from assets.servers.remote.outcome import from_exception, shown_url
+from tests.servers.remote.test_probe import ask
+from tests.support.http_mcp import Call, good, old, peer, welcome
+from warehouse.network.retry_after import parse_retry_after
+
+STATUSES = {
+    400: "protocol_error",
+    401: "remote_auth",
+    402: "remote_auth",
+    403: "remote_auth",
+    404: "not_found",
+    405: "protocol_error",
+    406: "protocol_error",
+    407: "remote_down",
+    408: "remote_down",
+    410: "not_found",
+    418: "protocol_error",
+    425: "remote_down",
+    429: "remote_down",
+    500: "remote_down",
+    502: "remote_down",
+    503: "remote_down",
+    504: "remote_down",
+    304: "protocol_error",
+}
+
+
+@pytest.mark.parametrize("transport", ["http", "sse", "auto"])
+@pytest.mark.parametrize("status", STATUSES)
+def test_a_status_has_its_kind_whatever_the_transport(status, transport):
+    with peer(lambda call: call.say("no", status=status)) as here:
+        found = ask(here.url, transport)
+    assert found.error_kind == STATUSES[status]
+    assert f"answered {status}" in str(found.hint)
+    assert found.error_kind in KINDS
+
+
+@pytest.mark.parametrize("status", [403, 404, 429, 500])
+def test_a_refused_message_of_an_sse_server_has_its_kind_too(status):
+    """The SDK logs it and leaves the session waiting."""
+    behind = old()
+
+    def refusing(call: Call) -> None:
+        behind(call) if call.method == "GET" else call.say("no", status=status)
+
+    with peer(refusing) as here:
+        found = ask(here.url, "sse")
+    assert found.error_kind == STATUSES[status]
+    assert f"answered {status} to POST" in str(found.hint)
+
+
+def test_a_401_with_metadata_says_that_oauth_is_offered_and_how_to_log_in():
+    metadata = "https://acme.example/.well-known/oauth-protected-resource"
+    challenge = f'Bearer error="invalid_token", resource_metadata="{metadata}"'
+    with peer(lambda call: call.say(status=401, WWW_Authenticate=challenge)) as here:
+        found = ask(here.url + "?key=private")
+    assert found.error_kind == "remote_auth"
+    assert metadata in str(found.hint)
+    assert f"toolmill login {here.url}" in str(found.hint)
+    assert "private" not in str(found.hint)
+
+
+def test_a_401_without_metadata_says_so():
+    with peer(lambda call: call.json({"error": "API key missing"}, status=401)) as here:
+        found = ask(here.url)
+    assert found.error_kind == "remote_auth"
+    assert "names no scheme" in str(found.hint)
+    assert "API key missing" in str(found.hint)
+    with peer(lambda call: call.say(status=403, WWW_Authenticate="Basic realm=x")) as here:
+        assert "'Basic'" in str(ask(here.url).hint)
+
+
+def test_the_command_in_a_hint_cannot_be_broken_out_of():
+    with peer(lambda call: call.say(status=401)) as here:
+        found = ask(here.url + "/$(touch%20x);'`id`")
+    assert "login '" in str(found.hint)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [("120", 120.0), ("0", 0.0), ("99999999999999999999", 30 * 86_400.0), ("soon", None)],
+)
+def test_a_busy_server_says_when_to_come_back(value, seconds):
+    with peer(lambda call: call.say(status=429, Retry_After=value)) as here:
+        found = ask(here.url)
+    assert (found.error_kind, found.retry_after) == ("remote_down", seconds)
+
+
+def test_retry_after_may_be_a_date():
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    later = format_datetime(now + timedelta(seconds=90), usegmt=True)
+    assert parse_retry_after(later, now) == 90.0
+    assert parse_retry_after(format_datetime(now - timedelta(days=1), usegmt=True), now) == 0.0
+    for junk in ("", "²", "-5", "1e9", "Thu, 99 Foo 2026 00:00:00 GMT", "\x00"):
+        assert parse_retry_after(junk, now) is None
+
+
+WORDS = {
+    "Missing API key: set the X-Api-Key header": "remote_auth",
+    "the parameter owner: missing required argument": "needs_argument",
+    "bad request": "protocol_error",
+}
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_the_words_of_a_400_count(words):
+    with peer(lambda call: call.say(words, status=400)) as here:
+        assert ask(here.url).error_kind == WORDS[words]
+
+
+ERRORS = {
+    "Unauthorized: token missing": (-32000, "remote_auth"),
+    "Method not found": (-32601, "no_tools"),
+    "internal error": (-32603, "protocol_error"),
+}
+
+
+@pytest.mark.parametrize("status", [200, 400])
+@pytest.mark.parametrize("words", ERRORS)
+def test_an_error_answer_has_its_kind(words, status):
+    code, kind = ERRORS[words]
+
+    def fail(call: Call) -> None:
+        error = {"code": code, "message": words}
+        call.json({"jsonrpc": "2.0", "id": call.message["id"], "error": error}, status=status)
+
+    with peer(good(tools_list=fail)) as here:
+        assert ask(here.url).error_kind == (kind if status == 200 else _at_400(kind))
+
+
+def _at_400(kind: str) -> str:
+    return "protocol_error" if kind == "no_tools" else kind
+
+
+@pytest.mark.parametrize(
+    ("content_type", "named"),
+    [
+        ("text/html; charset=utf-8", "a web page"),
+        ("text/plain", "text/plain"),
+        ("application/octet-stream", "application/octet-stream"),
+        ("x" * 500, "xxx"),
+    ],
+)
+def test_what_is_no_mcp_is_named(content_type, named):
+    with peer(lambda call: call.say("<html>", Content_Type=content_type)) as here:
+        found = ask(here.url, "http")
+    assert found.error_kind == "protocol_error"
+    assert named in str(found.hint)
+    assert "instead of MCP" in str(found.hint)
+
+
+def test_an_answer_without_a_content_type_is_no_mcp():
+    with peer(lambda call: call.say("")) as here:
+        assert "no content type" in str(ask(here.url, "http").hint)
+
+
+def test_a_web_page_behind_both_transports_is_a_protocol_error():
+    def site(call: Call) -> None:
+        if call.method == "POST":
+            call.say("no", status=404)
+        else:
+            call.say("<html>", Content_Type="text/html")
+
+    with peer(site) as here:
+        found = ask(here.url)
+    assert (found.error_kind, "a web page" in str(found.hint)) == ("protocol_error", True)
+
+
+def test_a_server_without_tools_and_one_that_announces_none():
+    with peer(good([])) as here:
+        assert ask(here.url).error_kind == "no_tools"
+
+
+def test_a_session_that_ends_again_and_again_is_down():
+    def forgetful(call: Call) -> None:
+        if call.asks == "initialize":
+            call.answer(welcome(), Mcp_Session_Id="s")
+        else:
+            call.say(status=404)
+
+    with peer(forgetful) as here:
+        found = ask(here.url)
+    assert (found.error_kind, here.asked.count("initialize")) == ("remote_down", 2)
+
+
+def test_no_hint_speaks_of_standard_output():
+    """The taxonomy's own advice on protocol errors is about local servers."""
+    with peer(good(tools_list=lambda call: call.answer({"tools": 7}))) as here:
+        found = ask(here.url)
+    assert found.error_kind == "protocol_error"
+    assert "standard output" not in str(found.hint)
+    assert "`tools` is int" in str(found.hint)
+
+
+# --- connections
+
+
+def test_a_closed_port_is_down():
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    found = ask(f"http://127.0.0.1:{port}/mcp")
+    assert found.error_kind == "remote_down"
+
+
+def test_a_name_without_an_address_is_down():
+    from assets.servers.remote.connector import Connector
+
+    async def nowhere(host: str, port: int) -> list[str]:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    found = ask("https://nowhere.example/mcp", connector=Connector(resolve=nowhere))
+    assert found.error_kind == "remote_down"
+    assert "Name or service not known" in str(found.hint)
+
+
+def test_a_connection_that_is_dropped_is_down():
+    with peer(lambda call: None) as here:
+        assert ask(here.url).error_kind == "remote_down"
+
+
+def test_a_body_that_breaks_off_is_down():
+    def cut(call: Call) -> None:
+        call.head(200, Content_Type="application/json", Content_Length="1000")
+        call.write(b'{"jsonrpc": ')
+
+    with peer(good(tools_list=cut)) as here:
+        assert ask(here.url).error_kind == "remote_down"
+
+
+def test_what_speaks_no_http_is_a_protocol_error():
+    with peer(lambda call: call.write(b"SSH-2.0-OpenSSH_9.6\r\n\r\n")) as here:
+        assert ask(here.url).error_kind == "protocol_error"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A certificate that nobody signed."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "nobody")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    path = tmp_path_factory.mktemp("tls") / "both.pem"
+    secret = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    path.write_bytes(secret + made.public_bytes(serialization.Encoding.PEM))
+    return path
+
+
+def test_a_certificate_that_nobody_signed_is_down_and_nothing_is_sent(certificate):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    with peer(good(), tls=context) as here:
+        found = ask(here.url, headers={"Authorization": "Bearer tok-en-42"})
+        assert here.calls == []
+    assert found.error_kind == "remote_down"
+    assert "certificate" in str(found.hint).lower()
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://acme.example/mcp", "acme.example", "", "http://", "http://[::1", "file:///etc"]
+)
+def test_what_is_no_address_gives_no_recipe(url):
+    assert ask(url).error_kind == "no_recipe"
+
+
+# --- pure
+
+
+def test_a_url_is_shown_without_what_may_be_secret():
+    shown = shown_url("https://me:pass@acme.example:8443/mcp?key=private#private")
+    assert shown == "https://acme.example:8443/mcp"
+    assert shown_url("http://[::1]:80/x") == "http://[::1]:80/x"
+    assert shown_url("http://[::1") == "this address"
+
+
+def test_an_exception_of_any_sort_is_a_failure():
+    loop = ValueError("a")
+    loop.__cause__ = loop
+    for error in (loop, ExceptionGroup("g", [ExceptionGroup("h", [KeyError("x")])]), OSError()):
+        assert from_exception(error, "http://x/").kind == "protocol_error"

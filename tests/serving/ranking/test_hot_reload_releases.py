@@ -1,0 +1,229 @@
+"""A running router follows promotions and rollbacks by real files; the commands that move them."""
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from assets.contracts.quarantine.decisions import Decision, decide
+from assets.vectors.embed import encoder_folder
+from serving.export import check_export, export_release
+from serving.index.folder import Source, load_index, served_version
+from serving.index.release_index import make_router_index
+from serving.ranking.eligible import read_blocked
+from serving.router import Ask, ServedRouter, open_router
+from tests.serving.conftest import WORLD
+from tests.serving.test_adhoc import run
+from tests.training.crowning import summary
+from tests.vectors.conftest import snapshot
+from tests.vectors.test_embed import lora
+from training.releases.cards.model_card import write_card
+from training.releases.champion import UNTRAINED, champion, consider, in_service
+from training.releases.gate import as_rows, gates_of
+from training.releases.release import make_release, releases, serve, served
+from training.runtime.model_store import model_folder, save_model
+from warehouse.storage.lance import LanceStore
+
+GROWN = [*WORLD, snapshot("pypi:mail", "read_email", "Read the newest email")]
+M1 = "1" * 64
+
+
+def publish(home: Path, rows: list[dict], contracts: str) -> str:
+    """A night's release and index, by the encoder that the champion is; the version served."""
+    models = {role: in_service(home, role).model for role in UNTRAINED}
+    name = make_release(home, models, contracts, "set1")
+    store = LanceStore(home / "lance")
+    return make_router_index(home, Source(rows), store, models["retriever"], name, None, serve)
+
+
+def crown(home: Path) -> None:
+    """A retriever with real weights is made, measured and crowned, and its card written."""
+
+    def fill(folder: Path) -> None:
+        from safetensors.numpy import save_file
+
+        (folder / "adapter_config.json").write_text(json.dumps({"r": 2, "lora_alpha": 4}))
+        save_file(lora(), str(folder / "adapter_model.safetensors"))
+
+    about = {"name": M1, "role": "retriever", "base": "minilm-l6-v2", "training_set": "set1"}
+    save_model(home, M1, about, fill)
+    held = summary(home, M1)
+    made = consider(home, "retriever", M1, "set1", gates_of("retriever", held), held)
+    assert made.promoted, made.why
+    write_card(home, M1, summary=held, gates=as_rows(made.gates))
+
+
+@pytest.fixture(scope="module")
+def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two nights: the base retriever over four tools, a trained one over five."""
+    home = tmp_path_factory.mktemp("nights")
+    publish(home, WORLD, "c1")
+    crown(home)
+    publish(home, GROWN, "c2")
+    return home
+
+
+@pytest.fixture
+def home(nights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of the nights; encoders, which nobody changes in place, as links."""
+    place = tmp_path / "home"
+    shutil.copytree(nights, place, ignore=shutil.ignore_patterns("encoders"))
+    shutil.copytree(nights / "encoders", place / "encoders", copy_function=os.link)
+    monkeypatch.setenv("TOOLMILL_HOME", str(place))
+    monkeypatch.chdir(tmp_path)
+    return place
+
+
+def test_a_running_router_follows_rollback_and_undo_and_never_mixes(home: Path) -> None:
+    new, old = (told["versions"][0] for told in releases(home))
+    router, done = ServedRouter(home), Event()
+    embedders = {name: load_index(home, name).embedder for name in (old, new)}
+
+    def ask() -> set[tuple[str, str, int]]:
+        seen = set()
+        while not done.is_set():
+            used = router.current()
+            answer = used.find(Ask("email or file", k=10, strategy="bm25"))
+            seen.add((answer.index, used.index.embedder, len(answer.hits)))
+        return seen
+
+    with ThreadPoolExecutor(2) as pool:
+        running = [pool.submit(ask) for _ in range(2)]
+        assert router.settle(60).index.version == new
+        for arguments, wanted in ((("--json",), old), (("--undo",), new)):
+            code, out, err = run("release", "rollback", *arguments)
+            assert code == 0, err
+            assert json.loads(out)["version"] == wanted == served_version(home)
+            assert router.settle(60).index.version == wanted
+        done.set()
+        seen = {each for one in running for each in one.result()}
+    assert seen == {(old, embedders[old], 4), (new, embedders[new], 5)}
+
+
+def test_a_broken_target_leaves_what_is_served_and_says_so(
+    home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    router = ServedRouter(home)
+    new = router.current().index.version
+    old = releases(home)[1]
+    path = encoder_folder(home, load_index(home, old["versions"][0]).embedder) / "tokenizer.json"
+    path.unlink()  # the link alone
+    path.write_text("{}")
+    code, _, err = run("release", "rollback")
+    assert code == 1
+    assert f"release {old['release'][:12]} cannot be served" in err
+    assert "tokenizer.json" in err
+    assert "possible: none" in err
+    assert served_version(home) == new
+    # Even a pointer that was moved past the checks takes the old router from nobody.
+    head = {"version": old["versions"][0], "release": old["release"], "at": 0}
+    before = (home / "router/HEAD.json").read_bytes()
+    (home / "router/HEAD.json").write_text(json.dumps(head))
+    with caplog.at_level(logging.ERROR):
+        assert router.settle(60).index.version == new
+    assert [r.getMessage().count("tokenizer.json") for r in caplog.records] == [1]
+    (home / "router/HEAD.json").write_bytes(before)
+    assert router.settle(60).find(Ask("read an email", k=1)).index == new
+
+
+def test_what_is_published_after_a_broken_version_is_followed_at_once(home: Path) -> None:
+    new, old = (told["versions"][0] for told in releases(home))
+    router = ServedRouter(home)
+    router.current()
+    whole = (home / "router" / old / "tools.jsonl").read_bytes()
+    (home / "router" / old / "tools.jsonl").write_text("{}\n")
+    _point(home, old)
+    assert router.settle(60).index.version == new
+    (home / "router" / old / "tools.jsonl").write_bytes(whole)
+    _point(home, old)  # published anew: no half a minute is waited
+    assert router.settle(60).index.version == old
+
+
+def _point(home: Path, version: str) -> None:
+    beside = home / "router/beside"
+    beside.write_text(json.dumps({"version": version, "release": "r", "at": 0}))
+    beside.replace(home / "router/HEAD.json")
+
+
+def test_what_was_found_out_since_is_blocked_before_an_older_index_is_served(home: Path) -> None:
+    rows = {row["tool"]: row["contract_digest"] for row in WORLD}
+    decide(home, Decision(rows["send_email"], "*", "held", "ann", "2026-01-02T03:04:05Z", "bad"))
+    assert read_blocked(home).digests == frozenset()
+    assert run("release", "rollback")[0] == 0
+    assert read_blocked(home).digests == {rows["send_email"]}
+    hits = open_router(home).find(Ask("send an email", k=10)).hits
+    assert "send_email" not in {hit.tool for hit in hits}
+
+
+def test_releases_are_listed_and_shown_with_their_cards(home: Path) -> None:
+    code, out, _ = run("release", "list")
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[-1] == "2 releases"
+    assert ("served" in lines[0], "possible" in lines[1]) == (True, True)
+    [newest, oldest] = json.loads(run("release", "list", "--json")[1])["releases"]
+    assert newest["models"]["retriever"] == M1
+    assert json.loads(run("release", "show")[1])["release"] == newest["release"]
+    shown = json.loads(run("release", "show", oldest["release"][:8])[1])
+    assert (shown["models"]["retriever"], shown["cards"]) == ("base", {})
+    [card] = json.loads(run("release", "show", newest["release"])[1])["cards"].values()
+    assert "| gain_at_1 | yes |" in Path(card).read_text()
+    run("release", "rollback")
+    assert "rolled back" in run("release", "list")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (("release", "show", "zz"), 1, "no release 'zz'; known, newest first: "),
+        (("release", "rollback", "--to", "zz"), 1, "no release 'zz'"),
+        (("release", "rollback", "--to", "zz", "--undo"), 2, "not both"),
+        (("release", "rollback", "--undo"), 1, "no rollback stands"),
+        (("champion", "restore", "cook"), 2, "unknown role 'cook'"),
+        (("champion", "restore", "caller"), 1, "names no champion of caller"),
+    ],
+)
+def test_bad_input_is_one_line_that_names_the_mend(
+    home: Path, arguments: tuple[str, ...], code: int, told: str
+) -> None:
+    found = run(*arguments)
+    assert (found[0], told in found[2], found[1]) == (code, True, ""), found
+
+
+def test_a_home_without_releases_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path / "new"))
+    monkeypatch.chdir(tmp_path)
+    assert run("release", "list") == (0, "0 releases\n", "")
+    for command in (("show",), ("rollback",)):
+        code, _, err = run("release", *command)
+        assert (code, "nothing is served yet: `make run`" in err) == (1, True)
+
+
+def test_champions_are_listed_and_a_lost_one_is_put_back(home: Path) -> None:
+    told = json.loads(run("champion", "list", "--json")[1])
+    assert (told["retriever"]["model"], told["caller"]["model"]) == (M1, UNTRAINED["caller"])
+    assert "passed  gain_at_1" in run("champion", "list")[1]
+    (home / "champions/retriever.json").write_text("{half")
+    code, _, err = run("champion", "list")
+    assert (code, "toolmill champion restore retriever" in err) == (1, True)
+    assert json.loads(run("champion", "restore", "retriever")[1])["model"] == M1
+    assert champion(home, "retriever").model == M1
+    shutil.rmtree(model_folder(home, M1))
+    assert "cannot serve (models/111111111111 is missing)" in run("champion", "list")[1]
+
+
+def test_an_export_is_of_the_served_release_with_its_cards(home: Path, tmp_path: Path) -> None:
+    told = export_release(home, tmp_path / "out")
+    assert told["release"] == served(home)["release"]
+    assert told["models"]["retriever"] == M1
+    assert "gain_at_1" in (tmp_path / "out/cards/retriever.md").read_text()
+    assert not (tmp_path / "out/cards/caller.md").exists()
+    assert check_export(tmp_path / "out") == told
+    asked = Ask("read an email", k=1)
+    assert open_router(tmp_path / "out").find(asked).hits == open_router(home).find(asked).hits

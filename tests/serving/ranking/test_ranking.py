@@ -1,0 +1,224 @@
+"""Under every strategy: only eligible tools, at most k, twins as one; weights read whole."""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from serving.index.folder import IndexBroken, Source, build_index, load_index
+from serving.index.fusion import built_in, read_fusion
+from serving.ranking.strategies import top
+from serving.router import STRATEGIES, Ask, BadQuery, Blocked, Router
+from tests.serving.conftest import WORLD
+from tests.support.paths import ROOT
+from tests.vectors.conftest import WordEmbedder, snapshot
+
+POOL = [
+    *WORLD,
+    snapshot("npm:disk", "Read-File", "Read one text file from disk"),
+    snapshot("npm:disk", "readFile", "Read one text file from a remote disk"),
+    snapshot("pypi:post", "send_email", "Send an email to somebody"),
+    snapshot("pypi:post", "list_folders", "List the folders of a mail account"),
+]
+IDS = sorted({f"{row['server_id']}::{row['tool']}" for row in POOL})
+Make = Callable[..., Router]
+
+
+@pytest.fixture(scope="module")
+def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
+    place, embedder = tmp_path_factory.mktemp("router"), WordEmbedder()
+
+    def made(source: Source | None = None, **settings: object) -> Router:
+        version = build_index(
+            place, source or Source(POOL), embedder.embed, embedder="words", **settings
+        )
+        return Router(load_index(place, version), embedder)
+
+    return made
+
+
+@pytest.fixture(scope="module")
+def router(make: Make) -> Router:
+    return make()
+
+
+def named(router: Router, ask: Ask) -> set[str]:
+    hits = router.find(ask).hits
+    return {hit.tool_id for hit in hits} | {twin for hit in hits for twin in hit.twins}
+
+
+questions = st.builds(
+    Ask,
+    query=st.sampled_from(["read a file", "send mail", "which time is it", "天气 ?", "zzz"]),
+    k=st.integers(1, 12),
+    exclude=st.frozensets(st.sampled_from([*IDS, "npm:gone::tool"]), max_size=5),
+    allowed=st.none() | st.lists(st.sampled_from(["npm:*", "*mail*", *IDS]), max_size=3).map(tuple),
+    strategy=st.sampled_from(STRATEGIES),
+    trim=st.booleans(),
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(questions)
+def test_no_strategy_leaks_a_tool_or_gives_more_than_k(router: Router, ask: Ask) -> None:
+    hits = router.find(ask).hits
+    shown = named(router, ask)
+    assert len(hits) <= ask.k
+    assert not shown & ask.exclude
+    if ask.allowed is not None:
+        kept = {name for name in IDS if any(_matches(name, glob) for glob in ask.allowed)}
+        assert shown <= kept
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    assert all(math.isfinite(value) for hit in hits for value in hit.why["scores"].values())
+
+
+def _matches(name: str, glob: str) -> bool:
+    start, star, end = glob.partition("*")
+    if not star:
+        return name == glob
+    return name.startswith(start) and end.strip("*") in name
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_blocked_tools_are_never_answered_and_no_query_reaches_them(
+    router: Router, strategy: str
+) -> None:
+    digest = next(row["contract_digest"] for row in POOL if row["tool"] == "get_time")
+    blocked = router.blocking(Blocked(frozenset([digest]), frozenset(["npm:files::read_file"])))
+    shown = named(blocked, Ask("tell the time, read a file", k=100, strategy=strategy))
+    assert "npm:files::read_file" not in shown
+    assert "pypi:clock::get_time" not in shown
+    assert len(shown) == len(IDS) - 2
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_nothing_allowed_is_answered_with_nothing(router: Router, strategy: str) -> None:
+    answer = router.find(Ask("read a file", allowed=(), strategy=strategy))
+    assert (answer.hits, answer.suitable, answer.no_tool) == ([], 0.0, True)
+
+
+def test_twins_are_one_hit_and_look_alikes_are_not(router: Router) -> None:
+    hits = {hit.tool_id: hit for hit in router.find(Ask("read one text file", k=20)).hits}
+    both = {"npm:files::read_file", "npm:disk::Read-File"}
+    shown = both & set(hits)
+    assert len(shown) == 1
+    assert set(hits[shown.pop()].twins) == both - set(hits)
+    # The same name but for case, and another meaning.
+    assert hits["npm:disk::readFile"].twins == ()
+
+
+def test_an_excluded_tool_leaves_its_twin(router: Router) -> None:
+    first = router.find(Ask("send an email", k=1)).hits[0]
+    assert first.twins
+    second = router.find(Ask("send an email", k=1, exclude=frozenset([first.tool_id]))).hits[0]
+    assert (second.tool_id, second.twins) == (first.twins[0], ())
+
+
+def test_what_a_model_wants_of_server_and_tool_is_weighed_apart(router: Router) -> None:
+    asked = Ask(server="a post office", tool="send an email to somebody", k=1)
+    told = router.find(asked).hits[0]
+    assert told.tool_id == "pypi:post::send_email"
+    other = router.find(replace(asked, server="the mail server")).hits[0]
+    assert other.tool_id == "pypi:mail::send_email"
+    assert router.find(Ask(server="clock", k=1)).hits[0].tool_id == "pypi:clock::get_time"
+
+
+def test_context_tips_the_scales_lightly(router: Router) -> None:
+    plain = router.find(Ask("send an email", k=3)).hits
+    told = router.find(Ask("send an email", context="the time in a city", k=3)).hits
+    assert plain[0].tool_id.endswith("send_email")
+    assert told[0].tool_id == plain[0].tool_id
+    assert [hit.score for hit in told] != [hit.score for hit in plain]
+
+
+def test_k_is_a_hard_bound_unless_it_may_stretch(router: Router) -> None:
+    ask = Ask("mail", k=1, strategy="bm25", allowed=("npm:*",))
+    assert len(router.find(ask).hits) == 1
+    stretched = router.find(replace(ask, stretch=2)).hits
+    assert len(stretched) == 3  # all of them score nothing: as good as each other
+    assert len(router.find(Ask("tell the time in a city", k=5, trim=True)).hits) < 5
+
+
+def test_reliability_tips_equal_tools(make: Make) -> None:
+    same = [snapshot(f"npm:{name}", name, "Search the web for pages") for name in ("aa", "bb")]
+    first = make(Source([*same, *POOL])).find(Ask("search the web", k=1)).hits[0].tool_id
+    bad = [{**row, "reliability": 0.1} for row in same if f"{row['server_id']}" in first]
+    good = [row for row in same if f"{row['server_id']}" not in first]
+    answer = make(Source([*bad, *good, *POOL])).find(Ask("search the web", k=2))
+    assert answer.hits[0].tool_id != first
+    assert answer.hits[1].reliability == 0.1
+
+
+def test_requests_written_for_a_tool_help_it_to_be_found(make: Make) -> None:
+    ask = Ask("am I too late for the train", k=1)
+    place = next(row for row in POOL if row["tool"] == "get_time")
+    wanted = {place["contract_digest"]: ["Will I be late for the train to Paris?"]}
+    hit = make(Source(POOL, instructions=wanted)).find(ask).hits[0]
+    assert hit.tool_id == "pypi:clock::get_time"
+    assert hit.why["scores"]["asked"] > 0
+
+
+def test_a_trained_reranker_orders_its_own_index(make: Make) -> None:
+    held = {"weights": {"full": 0.0, "crowd": -1.0},
+            "suitable": {"weights": {}, "bias": -5.0, "threshold": 0.5}}  # fmt: skip
+    answer = make(Source(POOL), reranker=held).find(Ask("read a file", k=1))
+    assert answer.hits[0].tool_id == "pypi:clock::get_time"  # the one server with one tool
+    assert answer.no_tool
+    assert answer.suitable == pytest.approx(0.0067, abs=1e-4)
+    assert make().find(Ask("read a file", k=1)).hits[0].server_id.startswith("npm:")
+
+
+@pytest.mark.parametrize(
+    "held",
+    [{}, {"weights": []}, {"weights": {"full": "x"}, "suitable": {}}, [],
+     {"weights": {"full": float("nan")},
+      "suitable": {"weights": {}, "bias": 0, "threshold": 0.5}}],
+)  # fmt: skip
+def test_a_broken_reranker_is_refused(held: dict) -> None:
+    with pytest.raises(IndexBroken, match=r"reranker\.json"):
+        read_fusion(held, "reranker.json")
+
+
+def test_the_built_in_weights_say_what_they_were_fitted_on() -> None:
+    path = ROOT / "serving" / "index" / "fusion.json"
+    held = json.loads(path.read_text())
+    assert "training servers" in held["fitted_on"]["rows"]
+    assert 0 < built_in().threshold < 1
+    assert built_in().weights["joint words"] > 0
+
+
+@given(st.lists(st.floats(-5, 5, width=32), min_size=1, max_size=30), st.integers(1, 40))
+def test_top_is_the_head_of_the_whole_order(scores: list[float], most: int) -> None:
+    values = np.array(scores, np.float32)
+    whole = sorted(range(len(values)), key=lambda i: (-round(float(values[i]), 6), i))
+    assert top(values, None, most).tolist() == whole[:most]
+
+
+@pytest.mark.parametrize("text", ["a" * 1_000_000, "\ud800 file", "\x00", "🙂" * 5_000, "- - -"])
+def test_odd_texts_are_answered(router: Router, text: str) -> None:
+    for strategy in STRATEGIES:
+        assert len(router.find(Ask(text, k=3, strategy=strategy)).hits) == 3
+
+
+def test_one_text_where_lists_are_due_is_refused(router: Router) -> None:
+    with pytest.raises(BadQuery, match="lists of tool ids"):
+        router.find(Ask("file", allowed="npm:*"))  # pyright: ignore[reportArgumentType]
+
+
+def test_a_pool_of_one_is_answered(make: Make) -> None:
+    alone = make(Source(POOL[:1]))
+    for strategy in STRATEGIES:
+        assert len(alone.find(Ask("read a file", strategy=strategy)).hits) == 1
+
+
+def test_more_hits_than_candidates_come_in_the_order_of_first_sight(make: Make) -> None:
+    rows = [snapshot(f"npm:s{i}", f"tool_{i}", f"Does thing number {i}") for i in range(420)]
+    hits = make(Source(rows)).find(Ask("thing number 7", k=400)).hits
+    assert len({hit.tool_id for hit in hits}) == 400
+    assert hits[0].tool_id == "npm:s7::tool_7"
+    assert hits[-1].why["scores"] == {}

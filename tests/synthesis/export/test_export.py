@@ -1,0 +1,275 @@
+"""Exports: every accepted pair once, nothing held, the same bytes for the same day."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, TASKS, goldens
+from assets.synthesis.export.formats import FORMATS
+from assets.synthesis.export.licences import commercial, normal
+from assets.synthesis.export.select import Choice, ExportError, moment
+from assets.synthesis.export.write import export
+from assets.synthesis.judging.trial.trials import JUDGE_TRIALS
+from tests.synthesis.export_world import (
+    TEST_SERVERS,
+    TRAIN_SERVERS,
+    judgement,
+    pair,
+    publish,
+    published,
+    snapshot,
+)
+from training.sets.split import TEST, TRAIN, split_of
+from warehouse.store import Warehouse
+
+FOREVER = 4e9
+
+
+def choice(**options: Any) -> Choice:
+    return Choice(**{"as_of": FOREVER, "split_of": split_of, "held": lambda rows: set(), **options})
+
+
+def made(warehouse: Warehouse, folder: Path, name: str = "messages", **options: Any) -> Any:
+    return export(warehouse.tables, folder, name, choice(**options), "2026-01-02")
+
+
+def lines(folder: Path, split: str = TRAIN) -> list[dict[str, Any]]:
+    text = (folder / "data" / f"{split}.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_every_accepted_pair_is_there_once_on_its_servers_side(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    pairs = published(warehouse)
+    figures = made(warehouse, tmp_path / "out")
+    found = {split: [row["pair_id"] for row in lines(tmp_path / "out", split)]
+             for split in (TRAIN, TEST)}  # fmt: skip
+    servers = {TRAIN: TRAIN_SERVERS, TEST: TEST_SERVERS}
+    for split, ids in found.items():
+        wanted = sorted(p["pair_id"] for p in pairs if p["server_id"] in servers[split])
+        assert sorted(ids) == wanted
+    assert figures.pairs == len(pairs) == 24
+
+
+def test_what_was_not_accepted_is_left_out(warehouse: Warehouse, tmp_path: Path) -> None:
+    server = TRAIN_SERVERS[0]
+    flawed = [{"status": "failed"}, {"verdict": "reject"}, {"twin_of": "p1:x"}, {}]
+    pairs = [pair(server, "single", n, **columns) for n, columns in enumerate(flawed)]
+    kept = pair(server, "single", 9)
+    published(warehouse, [*pairs, kept])
+    verdicts = ["accept", "accept", "accept", "reject", "accept"]
+    rows = [judgement(p, v) for p, v in zip([*pairs, kept], verdicts, strict=True)]
+    publish(warehouse, JUDGEMENTS, rows)
+    made(warehouse, tmp_path / "out")
+    assert [row["pair_id"] for row in lines(tmp_path / "out")] == [kept["pair_id"]]
+
+
+def test_tools_hold_the_right_one_in_an_order_of_the_row(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    pairs = {one["pair_id"]: one for one in published(warehouse)}
+    made(warehouse, tmp_path / "out")
+    places: Counter[int] = Counter()
+    for row in lines(tmp_path / "out"):
+        names = [tool["function"]["name"] for tool in row["tools"]]
+        assert {call.tool for call in goldens(pairs[row["pair_id"]])} <= set(names)
+        assert len(set(names)) == len(names) >= 2
+        assert "drop.note" not in names  # a tool of a test server is not shown in training
+        places[names.index(row["tool"])] += 1
+    assert len(places) > 1
+
+
+def test_a_lone_tool_stands_among_those_it_was_told_apart_from(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    own = snapshot("npm:file", "find")["contract_digest"]
+    names = [own, *(snapshot(s, "drop")["contract_digest"] for s in ("npm:issue", "npm:note"))]
+    pairs = [
+        pair("npm:file", "single", n, offered=json.dumps([own]),
+             checks=json.dumps({"candidates": names, "picks": {}, "verdict": verdict}))
+        for n, verdict in enumerate(("right", "one"))
+    ]  # fmt: skip
+    published(warehouse, pairs)
+    made(warehouse, tmp_path / "out")
+    shown = {row["pair_id"]: {tool["function"]["name"] for tool in row["tools"]}
+             for row in lines(tmp_path / "out")}  # fmt: skip
+    assert shown[pairs[0]["pair_id"]] == {"find.file", "drop.issue"}  # the third is a test server's
+    assert shown[pairs[1]["pair_id"]] == {"find.file"}
+
+
+def test_a_wrong_call_is_no_lesson(warehouse: Warehouse, tmp_path: Path) -> None:
+    published(warehouse)
+    made(warehouse, tmp_path / "m")
+    [row] = [r for r in lines(tmp_path / "m", TEST) if r["task"] == "recovery"]
+    assert [message.get("weight") for message in row["messages"]] == [None, 0, None, None]
+    made(warehouse, tmp_path / "t", "trl")
+    [row] = [r for r in lines(tmp_path / "t", TEST) if r["task"] == "recovery"]
+    assert [message["role"] for message in row["prompt"]] == ["user", "assistant", "tool"]
+    assert row["completion"][0]["tool_calls"][0]["function"]["arguments"]["title"] == "A"
+    figures = made(warehouse, tmp_path / "s", "sharegpt")
+    assert "recovery" not in {r["task"] for r in lines(tmp_path / "s", TEST)}
+    assert figures.left_out["sharegpt cannot keep a wrong call from being learnt"] == 3
+
+
+def test_openai_lines_hold_what_the_api_takes(warehouse: Warehouse, tmp_path: Path) -> None:
+    published(warehouse)
+    made(warehouse, tmp_path / "out", "openai")
+    rows = [json.loads(one) for one in (tmp_path / "out/rows/train.jsonl").read_text().splitlines()]
+    for line, about in zip(lines(tmp_path / "out"), rows, strict=True):
+        assert set(line) == {"messages", "tools", "parallel_tool_calls"}
+        assert line["parallel_tool_calls"] is (about["task"] == "parallel")
+        names = {tool["function"]["name"] for tool in line["tools"]}
+        calls = [call for m in line["messages"] for call in m.get("tool_calls", ())]
+        assert all(call["function"]["name"] in names for call in calls)
+        assert all(isinstance(json.loads(c["function"]["arguments"]), dict) for c in calls)
+        assert all("." not in name for name in names)
+
+
+def test_sharegpt_turns_alternate(warehouse: Warehouse, tmp_path: Path) -> None:
+    published(warehouse)
+    made(warehouse, tmp_path / "out", "sharegpt")
+    for row in lines(tmp_path / "out"):
+        turns = [turn["from"] for turn in row["conversations"]]
+        assert set(turns[::2]) <= {"human", "observation"}
+        assert set(turns[1::2]) <= {"gpt", "function_call"}
+        assert all("name" in tool for tool in json.loads(row["tools"]))
+    [several] = [r for r in lines(tmp_path / "out", TEST) if r["task"] == "parallel"]
+    call, results = several["conversations"][1:3]
+    assert [one["name"] for one in json.loads(call["value"])] == ["find.note", "drop.note"]
+    assert json.loads(results["value"]) == ["ok", "ok"]
+    held = json.loads((tmp_path / "out" / "dataset_info.json").read_text())
+    assert (tmp_path / "out" / held["toolmill_test"]["file_name"]).exists()
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_the_same_day_is_the_same_bytes_whatever_came_later(
+    warehouse: Warehouse, tmp_path: Path, name: str
+) -> None:
+    pairs = published(warehouse)
+    head = warehouse.tables.head(PAIRS.name, "registry")
+    last = warehouse.tables.head(JUDGEMENTS.name, "registry")
+    assert head
+    assert last
+    made(warehouse, tmp_path / "one", name, as_of=last.at)
+    made(warehouse, tmp_path / "two", name, as_of=last.at)
+    today = [*pairs[3:], pair("npm:file", "single", 7)]
+    publish(warehouse, PAIRS, today)
+    publish(warehouse, JUDGEMENTS, [judgement(row) for row in today])
+    made(warehouse, tmp_path / "three", name, as_of=last.at)
+    made(warehouse, tmp_path / "now", name)
+    assert content(tmp_path / "one") == content(tmp_path / "two") == content(tmp_path / "three")
+    assert content(tmp_path / "one") != content(tmp_path / "now")
+
+
+def test_a_pair_one_of_whose_prompts_showed_a_held_contract_is_left_out(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    published(warehouse)
+    rival = snapshot("npm:issue", "drop")["contract_digest"]
+    other = pair("npm:file", "single", 8, contracts="[]", offered="[]")
+    everything = [pair("npm:file", "single"), other]
+    publish(warehouse, PAIRS, everything)
+    publish(warehouse, JUDGEMENTS, [judgement(row) for row in everything])
+    figures = made(warehouse, tmp_path / "out", held=lambda rows: {rival})
+    assert [row["pair_id"] for row in lines(tmp_path / "out")] == [other["pair_id"]]
+    assert figures.left_out["a contract that its prompts showed is held"] == 1
+
+
+def test_only_licences_that_are_known_to_permit_commerce(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    listed = ["MIT", None, "CC-BY-NC-4.0", "GPL-3.0-or-later", "ask the author"]
+    rows = [pair("npm:file", "single", n, license=held) for n, held in enumerate(listed)]
+    published(warehouse, rows)
+    made(warehouse, tmp_path / "out", commercial_only=True)
+    kept = {row["license"] for row in lines(tmp_path / "out")}
+    assert kept == {"MIT", "GPL-3.0-or-later"}
+
+
+@pytest.mark.parametrize(
+    ("licence", "permitted"),
+    [
+        ("MIT", True), ("mit", True), ("Apache-2.0 OR CC-BY-NC-4.0", True),
+        ("MIT AND CC-BY-NC-4.0", False), ("(MIT OR CC-BY-NC-4.0) AND Apache-2.0", True),
+        ("CC-BY-NC-4.0 AND (MIT OR ISC)", False),
+        ("GPL-2.0-only WITH Classpath-exception-2.0", True),
+        ("LGPL-2.1+", True), ("CC-BY-NC-SA-4.0", False), ("BUSL-1.1", False), ("", False),
+        (None, False), ("MIT License", False), ("LicenseRef-mine", False), ("UNLICENSED", False),
+    ],
+)  # fmt: skip
+def test_unknown_is_not_commercial(licence: str | None, permitted: bool) -> None:
+    assert commercial(licence) is permitted
+
+
+def test_every_known_id_is_an_spdx_id() -> None:
+    from assets.synthesis.export.licences import _COMMERCIAL
+
+    assert {name for name in _COMMERCIAL if normal(name) is None} == set()
+    assert not [name for name in _COMMERCIAL if "-nc" in name or "-nd" in name]
+
+
+def test_the_card_says_what_was_made_and_how(warehouse: Warehouse, tmp_path: Path) -> None:
+    published(warehouse)
+    trial = {"marketplace": "registry", "judge": "offline:rules", "stage": "rules+judge",
+             "kind": "all_flaws", "n": 40, "refused": 37, "rate": 0.925, "low": 0.8,
+             "high": 0.97}  # fmt: skip
+    tables = warehouse.tables
+    tables.promote(tables.stage(JUDGE_TRIALS, JUDGE_TRIALS.frame([trial]), "registry"), "t", [])
+    made(warehouse, tmp_path / "out")
+    text = (tmp_path / "out" / "README.md").read_text()
+    head = tables.head(PAIRS.name, "registry")
+    assert head
+    assert head.digest in text
+    for told in ("24 by rules alone", "| 37 | 40 | 0.80 to 0.97 |", "license: mit", "MIT: 24",
+                 "2 servers (16 pairs) in `train`", "3 hold a tool's answer"):  # fmt: skip
+        assert told in text
+
+
+def test_one_side_and_one_task(warehouse: Warehouse, tmp_path: Path) -> None:
+    published(warehouse)
+    figures = made(warehouse, tmp_path / "out", split=TEST, tasks=("single", "no_tool"))
+    assert not (tmp_path / "out/data/train.jsonl").exists()
+    assert {row["task"] for row in lines(tmp_path / "out", TEST)} == {"single", "no_tool"}
+    assert figures.by["task"] == {"single": 1, "no_tool": 1}
+    assert len(TASKS) == 8
+
+
+def test_a_bad_request_is_one_clear_error_and_writes_nothing(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(ExportError, match="no pairs were ever published"):
+        made(warehouse, out)
+    published(warehouse)
+    with pytest.raises(ExportError, match="unknown format 'csv'; known: hf"):
+        made(warehouse, out, "csv")
+    with pytest.raises(ExportError, match=r"nothing was published by 1970.*the first pairs are of"):
+        made(warehouse, out, as_of=1000.0)
+    with pytest.raises(ExportError, match=r"no accepted pair.*24 left out: another task"):
+        made(warehouse, out, tasks=())
+    assert list(tmp_path.glob("*out*")) == []
+    out.mkdir()
+    made(warehouse, out)
+    before = content(out)
+    with pytest.raises(ExportError, match="is not empty: name another folder"):
+        made(warehouse, out)
+    assert content(out) == before
+
+
+def test_a_moment_is_a_day_that_has_begun_or_an_instant() -> None:
+    noon = 1_770_000_000.0  # 2026-02-02 02:40 UTC
+    assert moment("2026-02-01", noon) == pytest.approx(1_769_990_400 - 0.001)
+    assert moment("2026-02-02", noon) > noon
+    assert moment("2026-02-01T10:00", noon) == 1_769_940_000
+    for text in ("2026-02-03", "2026-02-02T03:00", "tomorrow", "2026-13-01", ""):
+        with pytest.raises(ExportError, match="--as-of"):
+            moment(text, noon)

@@ -1,0 +1,418 @@
+"""Pairs end to end: offline, and against a real endpoint that misbehaves."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from assets.synthesis.common.policy import SynthesisPolicy
+from assets.synthesis.common.tables import LOOKALIKE, SINGLE, TASKS, text_of
+from assets.synthesis.judging.judge import offline_provider
+from assets.synthesis.writing.compose import PAIRS, compose, wanted
+from assets.synthesis.writing.profiles import evolves
+from tests.support.openai_endpoint import Say, openai_endpoint
+from tests.synthesis.contracts import CITY_TIME, CONVERT, PING, READ_FILE, snapshot_rows
+from tests.synthesis.scripted import (
+    ALL_TASKS,
+    MARKET,
+    SINGLES,
+    asked_of,
+    data_of,
+    model_llm,
+    offline_llm,
+    only,
+    others,
+    planned,
+    scripted,
+)
+from tests.synthesis.writing.test_units import edit
+from warehouse.ledger.ledger import Ledger
+from warehouse.llm.client import LLM, LLMError, Role
+
+ROWS = snapshot_rows(MARKET)
+CLOCK = snapshot_rows([CITY_TIME])
+TWO = replace(SINGLES, pairs_per_tool=2)
+
+
+def times(*towns: str) -> Any:
+    """A generator that asks for the time in these towns."""
+    return lambda *_: {
+        "requests": [
+            {"instruction": f"What time is it in {town}?", "values": {"timezone": f"Europe/{town}"}}
+            for town in towns
+        ]
+    }
+
+
+def town_of(_: Any, data: dict[str, str]) -> Any:
+    return {"arguments": {"timezone": f"Europe/{data['request'].split()[-1].strip('?.')}"}}
+
+
+def test_offline_pairs_are_whole_rows_with_receipts(offline: LLM) -> None:
+    made = planned(ROWS)
+    rows = compose(made, offline, SINGLES)
+    frame = PAIRS.frame(rows)
+    assert len(frame) == SINGLES.pairs_per_tool * len(ROWS)
+    assert set(frame["status"]) == {"ok"}
+    assert set(frame["provider"]) == {"offline"}
+    assert frame["model"].str.starts_with("offline-").all()
+    assert frame["usd"].sum() == 0.0
+    assert set(frame["license"]) == {"MIT"}
+    assert set(frame["task"]) == {SINGLE}
+    assert (frame["verdict"] == "accept").sum() >= 0.8 * len(frame)
+    for row in rows:
+        assert (
+            json.loads(row["contracts"]) == json.loads(row["offered"]) == [row["contract_digest"]]
+        )
+        assert set(json.loads(row["prompts"])) >= {"generate", "call"}
+        assert {"persona", "tone", "language", "difficulty"} == set(json.loads(row["profile"]))
+        assert json.loads(row["steps"])[0]["step"] == "generate"
+
+
+def test_the_second_run_asks_nobody_and_makes_the_same_rows(ledger: Ledger, offline: LLM) -> None:
+    made = planned(ROWS, ALL_TASKS, others(ROWS))
+    first = compose(made, offline, ALL_TASKS)
+    before = ledger.counts()
+    again = offline_llm(ledger)
+    assert compose(made, again, ALL_TASKS) == first
+    assert ledger.counts() == before
+    assert again.counts["asked"] == 0
+    assert {row["task"] for row in first} == set(TASKS)
+
+
+def test_a_pair_keeps_its_id_on_another_marketplace(offline: LLM) -> None:
+    here = compose(planned(ROWS[:1]), offline, SINGLES)
+    there = compose(planned([{**ROWS[0], "marketplace": "mcpso"}]), offline, SINGLES)
+    assert [row["pair_id"] for row in here] == [row["pair_id"] for row in there]
+
+
+def test_every_row_carries_the_digest_of_its_unit(offline: LLM) -> None:
+    made = planned(ROWS, ALL_TASKS, others(ROWS))
+    want = wanted(made, offline, ALL_TASKS)
+    rows = compose(made, offline, ALL_TASKS)
+    assert {f"{r['server_id']}/{r['tool']}#{r['task']}": r["plan_digest"] for r in rows} == want
+    elsewhere = [{**row, "marketplace": "x"} for row in ROWS]
+    assert wanted(planned(elsewhere, ALL_TASKS, others(elsewhere)), offline, ALL_TASKS) == want
+
+
+def test_what_requests_cost_is_divided_over_their_rows(ledger: Ledger) -> None:
+    """Three rows share one request of the generator: their receipts add up to what was paid."""
+    script = scripted(generate=times("Oslo", "Bern", "Rome"), call=town_of)
+    policy = replace(SINGLES, evolve_share=0.0)
+    with openai_endpoint(script) as endpoint:
+        llm = model_llm(ledger, endpoint.url, usd_in=1.0, usd_out=3.0)
+        rows = compose(planned(CLOCK), llm, policy)
+        assert len(endpoint.requests) == 1 + 3
+        assert compose(planned(CLOCK), model_llm(ledger, endpoint.url, usd_in=1.0, usd_out=3.0),
+                       policy) == rows  # fmt: skip
+        assert len(endpoint.requests) == 1 + 3
+    assert [row["verdict"] for row in rows] == ["accept"] * 3
+    assert sum(row["usd"] for row in rows) == pytest.approx(llm.usd, abs=1e-8)
+    used = ledger.costs()
+    assert sum(row["prompt_tokens"] for row in rows) == sum(c["prompt_tokens"] for c in used)
+    assert json.loads(rows[0]["arguments"]) == {"timezone": "Europe/Oslo"}
+    assert rows[0]["provider"] == endpoint.url.split("/")[2]
+    for row in rows:
+        steps = json.loads(row["steps"])
+        assert row["usd"] == pytest.approx(sum(step["usd"] for step in steps), abs=1e-8)
+        assert {(step["step"], step["role"]) for step in steps} == {
+            ("generate", "generator"), ("call", "caller"),
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("say", "kind"),
+    [
+        (Say(""), "empty"),
+        (Say("I'd rather not."), "non_json"),
+        (Say('{"requests": []}'), "wrong_shape"),
+        (Say(None, refusal="No."), "refused"),
+        (Say('{"requests": [{"instr', finish="length"), "truncated"),
+        (Say(json.dumps({"requests": [{"instruction": "x" * 1_000_000}]})), "wrong_shape"),
+        (Say("busy", status=429), "rate_limited"),
+        (Say("oops", status=500), "server_error"),
+        (Say("no key", status=401), "auth"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_a_model_does_not_deliver_is_a_row_that_says_so(
+    ledger: Ledger, say: Say, kind: str
+) -> None:
+    with openai_endpoint([say]) as endpoint:
+        rows = compose(planned(CLOCK, TWO), model_llm(ledger, endpoint.url), TWO)
+    assert [(row["status"], row["failed_step"]) for row in rows] == [("failed", "generate")] * 2
+    assert {row["error_kind"] for row in rows} == {kind}
+    assert all(row["hint"] for row in rows)
+    PAIRS.frame(rows)
+
+
+def test_too_few_requests_and_a_bad_call_are_rows_of_their_own(ledger: Ledger) -> None:
+    script = scripted(generate=times("Oslo"), call=lambda *_: "no idea")
+    with openai_endpoint(script) as endpoint:
+        rows = compose(planned(CLOCK, TWO), model_llm(ledger, endpoint.url), TWO)
+    assert [(r["failed_step"], r["error_kind"]) for r in rows] == [
+        ("call", "non_json"), ("generate", "too_few"),
+    ]  # fmt: skip
+    assert rows[0]["instruction"] == "What time is it in Oslo?"
+    assert "1 requests of 2" in rows[1]["hint"]
+
+
+def test_a_budget_of_zero_fails_every_row_sends_nothing_and_is_resumed(ledger: Ledger) -> None:
+    made = planned(ROWS, ALL_TASKS, others(ROWS))
+    ledger.set_budget("usd", 0.0)
+    with openai_endpoint(scripted()) as endpoint:
+        llm = model_llm(ledger, endpoint.url, usd_in=1.0, usd_out=1.0)
+        rows = compose(made, llm, ALL_TASKS)
+        assert endpoint.requests == []
+        ledger.set_budget("usd", 100.0)
+        more = compose(made, model_llm(ledger, endpoint.url, usd_in=1.0, usd_out=1.0), ALL_TASKS)
+    assert {row["error_kind"] for row in rows} == {"budget"}
+    assert {row["task"] for row in rows} == set(TASKS)
+    assert Counter(row["status"] for row in more)["ok"] >= 0.8 * len(more)
+    assert not [row for row in more if row["error_kind"] == "budget"]
+
+
+def test_a_tool_without_a_usable_contract_does_not_stop_the_others(offline: LLM) -> None:
+    broken = {**snapshot_rows([READ_FILE])[0], "contract": "{not json", "tool": "broken"}
+    policy = replace(ALL_TASKS, pairs_per_tool=2)
+    rows = compose(planned([broken, *CLOCK], policy), offline, policy)
+    bad = [row for row in rows if row["tool"] == "broken"]
+    assert [(row["error_kind"], row["failed_step"]) for row in bad] == [
+        ("bad_contract", "read")
+    ] * 2
+    assert all(row["status"] == "ok" for row in rows if row["tool"] != "broken")
+
+
+def test_a_missing_role_stops_at_once_and_names_itself(ledger: Ledger) -> None:
+    llm = LLM([Role("generator")], ledger, offline=offline_provider())
+    with pytest.raises(LLMError, match="caller"):
+        compose(planned(ROWS[:1]), llm, SINGLES)
+
+
+def test_no_units_make_no_rows(offline: LLM) -> None:
+    assert compose([], offline, SINGLES) == []
+
+
+# ------------------------------------------------------------------ slot-fill
+
+
+def test_a_request_that_lacks_a_required_value_goes_to_the_reviser(ledger: Ledger) -> None:
+    seen: list[dict[str, str]] = []
+
+    def revise(_: Any, data: dict[str, str]) -> Any:
+        seen.append(data)
+        return {"instruction": "What time is it in Oslo?", "values": {"timezone": "Europe/Oslo"}}
+
+    vague = {"requests": [{"instruction": "How late is it over there?"}]}
+    script = scripted(generate=lambda *_: vague, revise=revise, call=town_of)
+    policy = replace(SINGLES, pairs_per_tool=1)
+    with openai_endpoint(script) as endpoint:
+        [row] = compose(planned(CLOCK, policy), model_llm(ledger, endpoint.url), policy)
+    assert (row["status"], row["verdict"]) == ("ok", "accept")
+    assert row["instruction"] == "What time is it in Oslo?"
+    assert [one["absent parameters"] for one in seen] == ["timezone"]
+    assert set(json.loads(seen[0]["world"])) == {"files", "ids", "places", "people", "dates"}
+    assert [step["step"] for step in json.loads(row["steps"])] == ["generate", "revise", "call"]
+
+
+def test_a_reviser_that_leaves_the_value_out_fails_the_row_and_nobody_is_asked_on(
+    ledger: Ledger,
+) -> None:
+    same = {"instruction": "How late is it over there?", "values": {"timezone": "Europe/Oslo"}}
+    script = scripted(generate=lambda *_: {"requests": [same]}, revise=lambda *_: same)
+    policy = replace(SINGLES, pairs_per_tool=1)
+    with openai_endpoint(script) as endpoint:
+        [row] = compose(planned(CLOCK, policy), model_llm(ledger, endpoint.url), policy)
+        assert [asked_of(body) for body in endpoint.requests] == ["generate", "revise"]
+    assert (row["status"], row["failed_step"], row["error_kind"]) == (
+        "failed", "revise", "not_stated",
+    )  # fmt: skip
+    assert "timezone" in row["hint"]
+
+
+def test_a_value_nobody_tells_is_left_to_the_caller_and_the_rules(ledger: Ledger) -> None:
+    """The generator and the reviser keep their values to themselves; the text holds it."""
+    said = {"instruction": "What time is it in Oslo?"}
+    script = scripted(
+        generate=lambda *_: {"requests": [said]}, revise=lambda *_: said, call=town_of
+    )
+    policy = replace(SINGLES, pairs_per_tool=1)
+    with openai_endpoint(script) as endpoint:
+        [row] = compose(planned(CLOCK, policy), model_llm(ledger, endpoint.url), policy)
+    assert (row["status"], row["verdict"]) == ("ok", "accept")
+
+
+# ------------------------------------------------------------------ evolution
+
+
+EVOLVED = replace(SINGLES, pairs_per_tool=1, evolve_share=1.0, evolve_depth=3)
+
+
+def test_each_step_of_evolution_takes_another_direction(ledger: Ledger) -> None:
+    asked: list[str] = []
+
+    def evolve(body: Any, data: dict[str, str]) -> Any:
+        asked.append(body["messages"][1]["content"].split("The direction: ")[1])
+        text = f"I have a call at {len(asked)}. {data['request']}"
+        return {"instruction": text, "values": json.loads(data["values"])}
+
+    script = scripted(generate=times("Oslo"), evolve=evolve, call=town_of)
+    with openai_endpoint(script) as endpoint:
+        [row] = compose(planned(CLOCK, EVOLVED), model_llm(ledger, endpoint.url), EVOLVED)
+    assert len(set(asked)) == 3
+    assert row["instruction"].count("I have a call") == 3
+    assert row["verdict"] == "accept"
+    assert "evolve" in json.loads(row["prompts"])
+
+
+def test_a_value_that_evolution_lost_is_stated_again(ledger: Ledger) -> None:
+    def evolve(_: Any, data: dict[str, str]) -> Any:
+        return {"instruction": "Just tell me how late it is where my sister lives now."}
+
+    def revise(_: Any, data: dict[str, str]) -> Any:
+        return {"instruction": f"{data['request']} She moved to Oslo"}
+
+    script = scripted(generate=times("Oslo"), evolve=evolve, revise=revise, call=town_of)
+    once = replace(EVOLVED, evolve_depth=1)
+    with openai_endpoint(script) as endpoint:
+        [row] = compose(planned(CLOCK, once), model_llm(ledger, endpoint.url), once)
+    steps = [step["step"] for step in json.loads(row["steps"])]
+    assert steps == ["generate", "evolve", "revise", "call"]
+    assert row["instruction"].endswith("She moved to Oslo")
+    assert (row["status"], row["verdict"]) == ("ok", "accept")
+
+
+def test_the_share_of_requests_that_evolve_is_kept() -> None:
+    policy = SynthesisPolicy(evolve_share=0.34)
+    rows = [{"contract_digest": f"c1:{n}"} for n in range(700)]
+    drawn = [evolves(row, SINGLE, index, policy) for row in rows for index in range(3)]
+    assert 0.31 < sum(drawn) / len(drawn) < 0.37
+
+
+# ------------------------------------------------------------------ the checkers
+
+
+BESIDE = snapshot_rows([CITY_TIME, CONVERT, PING])
+CHECKED = replace(SINGLES, checks=True, pairs_per_tool=1)
+
+
+@pytest.mark.parametrize(
+    ("right", "second", "verdict"),
+    [(True, "m-2", "accept"), (False, "m-2", "reject"), (False, None, "unsure")],
+    ids=["both right", "two models wrong", "one model asked twice"],
+)
+def test_two_models_that_both_pick_another_tool_reject(
+    ledger: Ledger, right: bool, second: str | None, verdict: str
+) -> None:
+    def choose(_: Any, data: dict[str, str]) -> Any:
+        own = CITY_TIME["name"] if right else PING["name"]
+        number = next(name.split()[1] for name, text in data.items() if f'"{own}"' in text)
+        return {"reason": "it tells the time", "tool": int(number)}
+
+    script = scripted(generate=times("Oslo"), call=town_of, choose=choose)
+    with openai_endpoint(script) as endpoint:
+        made = planned(BESIDE, CHECKED, others(BESIDE))[:1]
+        [row] = compose(made, model_llm(ledger, endpoint.url, second=second), CHECKED)
+    assert (row["status"], row["verdict"]) == ("ok", verdict)
+    assert ("picked_another_tool" in row["flaws"]) is not right
+    checks = json.loads(row["checks"])
+    assert set(checks["picks"]) == {"checker_a", "checker_b"}
+    assert set(checks["candidates"]) == {one["contract_digest"] for one in BESIDE}
+    assert set(json.loads(row["contracts"])) == set(checks["candidates"])
+    assert json.loads(row["offered"]) == [row["contract_digest"]]
+    assert Counter(s["role"] for s in json.loads(row["steps"]))["checker_b"] == 1
+
+
+def test_checkers_that_give_no_answer_fail_the_row(ledger: Ledger) -> None:
+    script = scripted(generate=times("Oslo"), call=town_of, choose=lambda *_: "Hm.")
+    with openai_endpoint(script) as endpoint:
+        made = planned(BESIDE, CHECKED, others(BESIDE))[:1]
+        [row] = compose(made, model_llm(ledger, endpoint.url), CHECKED)
+    assert (row["status"], row["failed_step"], row["error_kind"]) == (
+        "failed", "invocation_check", "non_json",
+    )  # fmt: skip
+
+
+def test_what_the_rules_reject_costs_no_checker(ledger: Ledger) -> None:
+    script = scripted(generate=times("Oslo"), call=lambda *_: {"arguments": {}})
+    with openai_endpoint(script) as endpoint:
+        made = planned(BESIDE, CHECKED, others(BESIDE))[:1]
+        [row] = compose(made, model_llm(ledger, endpoint.url), CHECKED)
+        assert "choose" not in {asked_of(body) for body in endpoint.requests}
+    assert row["verdict"] == "reject"
+    assert json.loads(row["contracts"]) == [row["contract_digest"]]
+
+
+def test_a_look_alike_is_written_beside_its_rivals_and_offered_among_them(ledger: Ledger) -> None:
+    shown: list[str] = []
+
+    def generate(_: Any, data: dict[str, str]) -> Any:
+        shown.append(data["look-alikes"])
+        return times("Oslo")()
+
+    policy = replace(ALL_TASKS, evolve_share=0.0)
+    made = only(planned(BESIDE, policy, others(BESIDE)), LOOKALIKE)[:1]
+    with openai_endpoint(scripted(generate=generate, call=town_of)) as endpoint:
+        [row] = compose(made, model_llm(ledger, endpoint.url), policy)
+    assert PING["name"] in shown[0]
+    assert CONVERT["name"] in shown[0]
+    assert set(json.loads(row["offered"])) == {one["contract_digest"] for one in BESIDE}
+    assert row["license"] == "MIT"
+
+
+# ------------------------------------------------------------------ edited prompts
+
+
+def test_an_edited_prompt_asks_the_ledger_only_for_its_own_step(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = planned(ROWS, ALL_TASKS, others(ROWS))
+    with openai_endpoint(scripted()) as endpoint:
+        before = compose(made, model_llm(ledger, endpoint.url), ALL_TASKS)
+        first = len(endpoint.requests)
+        edit(monkeypatch, "evolve")
+        after = compose(made, model_llm(ledger, endpoint.url), ALL_TASKS)
+        again = Counter(asked_of(body) for body in endpoint.requests[first:])
+    evolved = [row for row in before if "evolve" in json.loads(row["prompts"])]
+    assert 0 < len(evolved) < len(before)
+    # The evolver says the same as before, so that nothing behind it is asked anew.
+    assert set(again) == {"evolve"}
+    changed = [a for a, b in zip(after, before, strict=True) if a["prompts"] != b["prompts"]]
+    assert {row["pair_id"] for row in changed} == {row["pair_id"] for row in evolved}
+
+
+# ------------------------------------------------------------------ several licences
+
+
+def test_a_row_of_several_sources_carries_all_their_licences(offline: LLM) -> None:
+    rows = [
+        {**BESIDE[0], "license": "MIT"},
+        {**BESIDE[1], "license": "Apache-2.0"},
+        {**BESIDE[2], "license": None},
+    ]
+    policy = replace(ALL_TASKS, evolve_share=0.0)
+    two, three = planned(rows[:2], policy, others(rows[:2])), planned(rows, policy, others(rows))
+    assert {r["license"] for r in compose(only(two, LOOKALIKE), offline, policy)} == {
+        "Apache-2.0 AND MIT"
+    }
+    assert {r["license"] for r in compose(only(three, LOOKALIKE), offline, policy)} == {None}
+
+
+def test_profiles_and_worlds_are_stable_and_varied(offline: LLM) -> None:
+    first = compose(planned(ROWS), offline, SINGLES)
+    personas = {json.loads(row["profile"])["persona"] for row in first}
+    assert len(personas) > 0.8 * len(first)
+    german = replace(SINGLES, languages=("en", "de", "tr"))
+    told = compose(planned(ROWS, german), offline, german)
+    assert {json.loads(row["profile"])["language"] for row in told} == {"en", "de", "tr"}
+    same = [text_of(json.loads(row["profile"]) | {"language": "en"}) for row in told]
+    assert same == [row["profile"] for row in first], "another language moves nothing else"
+
+
+def test_the_data_of_a_prompt_is_what_its_markers_hold(ledger: Ledger) -> None:
+    with openai_endpoint(scripted(generate=times("Oslo", "Rome"), call=town_of)) as endpoint:
+        compose(planned(CLOCK, TWO), model_llm(ledger, endpoint.url), TWO)
+        data = data_of(endpoint.requests[0])
+    assert json.loads(data["tool"]) == CLOCK[0]["contract"]

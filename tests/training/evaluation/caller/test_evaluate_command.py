@@ -1,0 +1,127 @@
+"""`toolmill evaluate` as a person meets it: figures, files, exit codes, one line where it fails."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orchestration.cli.app import main
+from tests.support.openai_endpoint import Say, openai_endpoint
+from tests.training.evaluation.predictors.test_endpoint import obedient
+from tests.training.small_base import make_base
+from training.evaluation.caller.table import BASELINE
+
+Run = Callable[..., tuple[int, str, str]]
+SMALL = ("--candidates", "6", "--distractors", "hard", "--limit", "4", "--max-new", "4")
+
+
+@pytest.fixture
+def toolmill(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("TOOLMILL_HOME", str(home))
+    monkeypatch.setenv("TOOLMILL_TRAINING__DEVICE", "cpu")
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["toolmill", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out, said.err
+
+    return run
+
+
+def test_a_folder_with_a_model_is_set_beside_the_baseline(toolmill: Run, tmp_path: Path) -> None:
+    base = make_base(tmp_path / "base")
+    out = tmp_path / "out"
+    code, said, err = toolmill(
+        "evaluate", "--model", str(base), *SMALL, "--no-perturb", "--json", "--out", str(out)
+    )
+    assert code == 0, err
+    told = json.loads(said)
+    assert [(one["candidate"], one["incumbent"]) for one in told["summaries"]] == [
+        (f"folder:{base}", BASELINE)
+    ]
+    assert told["plan"]["perturbations"] == 0
+    rows = [json.loads(line) for line in (out / "items.jsonl").read_text().splitlines()]
+    assert len(rows) == told["rows"]
+    assert {row["model"] for row in rows} == {f"folder:{base}", BASELINE}
+    assert {row["perturbation"] for row in rows} == {"none"}
+    assert "| AST |" in (out / "report.md").read_text()
+    assert json.loads((out / "summary.json").read_text()) == told
+
+
+def test_an_endpoint_is_asked_once_and_its_faults_are_told(
+    toolmill: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = {"now": True}
+
+    def say(body: dict, number: int) -> Say:
+        return Say("refused", status=400) if broken["now"] and number % 2 else obedient(body, 1)
+
+    with openai_endpoint(say) as endpoint:
+        monkeypatch.setenv("OPENAI_BASE_URL", endpoint.url)
+        words = ("evaluate", "--model", "endpoint:m", "--split", "unseen_server", *SMALL)
+        code, said, err = toolmill(*words)
+        assert code == 1
+        assert "questions got no answer (bad_request" in err.splitlines()[-1]
+        assert "Without an answer, in no figure" in said
+        broken["now"] = False
+        assert toolmill(*words)[0] == 0
+        sent = len(endpoint.requests)
+        code, said, _ = toolmill(*words, "--json")
+        assert code == 0
+        assert len(endpoint.requests) == sent
+    assert json.loads(said)["summaries"][0]["failures"] == {}
+
+
+def test_seeds_and_splits_are_those_that_were_asked_for(toolmill: Run, tmp_path: Path) -> None:
+    base = make_base(tmp_path / "base")
+    code, said, err = toolmill(
+        "evaluate", "--model", "baseline", "--model", str(base), "--split", "unseen_tool",
+        "--candidates", "3", "--candidates", "6", "--limit", "2", "--seed", "1", "--seed", "2",
+        "--json", "--max-new", "4",
+    )  # fmt: skip
+    assert code == 0, err
+    summary = json.loads(said)["summaries"][0]
+    assert summary["candidate"] == BASELINE
+    cells = {(cell["split"], cell["candidates"], cell["distractors"]) for cell in summary["cells"]}
+    assert cells == {("unseen_tool", n, kind) for n in (3, 6) for kind in ("random", "hard")}
+    assert {cell["n"] for cell in summary["cells"]} == {4}
+    assert summary["gate"]["gain"]["n"] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("--model", "baseline"), 2, "expected another model"),
+        (("--model", "router", "--split", "test"), 2, "--split 'test' does not exist; known: seen"),
+        (("--model", "router", "--distractors", "mixed"), 2, "known: random, hard"),
+        (("--model", "router", "--candidates", "1"), 2, "expected 2 or more"),
+        (("--model", "router"), 1, "no router index under"),
+        (("--model", "gpt-9"), 1, "endpoint:ROLE_or_MODEL"),
+        (("--model", "endpoint:caller"), 1, "set roles.caller.model"),
+        (("--model", "endpoint:gpt-9"), 2, "set OPENAI_BASE_URL"),
+        (("--model", "baseline", "--model", "endpoint:"), 2, "has no model"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_line(
+    toolmill: Run, words: tuple[str, ...], code: int, message: str
+) -> None:
+    found, said, err = toolmill("evaluate", *words)
+    assert (found, said) == (code, "")
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_a_home_without_a_training_set_says_what_to_do(
+    toolmill: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path / "empty"))
+    base = make_base(tmp_path / "base")
+    code, _, err = toolmill("evaluate", "--model", str(base))
+    assert code == 1
+    assert "materialize training_set" in err

@@ -1,0 +1,74 @@
+"""The router alone: restricted to what is offered, over its whole pool, and where it cannot be."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from serving.index.folder import Source, build_index, load_index
+from serving.router import Router
+from tests.training.conftest import make_world
+from tests.training.evaluation.conftest import PLAN
+from tests.vectors.conftest import WordEmbedder
+from training.evaluation.caller.items import Item, whole_pool_items
+from training.evaluation.caller.run import evaluate
+from training.evaluation.caller.summary import call_summary
+from training.evaluation.predictors.baseline import BaselinePredictor
+from training.evaluation.predictors.interface import Asked, CannotPredict
+from training.evaluation.predictors.router import NOT_IN_INDEX, RouterPredictor
+from training.sets.training_set import TrainingSet
+
+
+@pytest.fixture(scope="module")
+def routed(tmp_path_factory: pytest.TempPathFactory) -> RouterPredictor:
+    place = tmp_path_factory.mktemp("router")
+    encoder = WordEmbedder()
+    version = build_index(place, Source(make_world()[0]), encoder.embed, embedder=encoder.id)
+    return RouterPredictor(router=Router(load_index(place, version), encoder))
+
+
+def test_it_chooses_among_the_offered_tools_only(
+    routed: RouterPredictor, items: list[Item]
+) -> None:
+    plain = [i for i in items if i.perturbation == "none" and not i.phantom and i.expected]
+    rows = evaluate([BaselinePredictor(), routed], plain, "set")
+    mine = [row for row in rows if row["model"] == "router"]
+    assert not any(row["failed"] for row in mine)
+    assert all(row["known_calls"] == row["calls"] <= 1 for row in mine)
+    told = call_summary(rows, "router")
+    assert told["tool_ok"]["candidate"]["low"] > told["chance"]
+    called = [json.loads(row["called"])[0] for row in mine if row["tool_ok"]]
+    assert called
+    assert all("title" in call["arguments"] for call in called)
+
+
+def test_its_word_that_no_tool_fits_is_no_call(routed: RouterPredictor, items: list[Item]) -> None:
+    tools = items[0].tools
+    answer = routed.predict([Asked("i", "zzz qqq xxyyzz", tools)])[0]
+    found = routed._router.find(query="zzz qqq xxyyzz", k=1)
+    assert (answer.calls == []) == found.no_tool
+
+
+def test_over_the_whole_pool_it_may_take_any_tool(
+    routed: RouterPredictor, made: TrainingSet
+) -> None:
+    items = whole_pool_items(made.rows, made.pool, replace(PLAN, per_split=4))
+    rows = evaluate([BaselinePredictor(), routed], items, "set")
+    assert {row["model"] for row in rows} == {"router"}  # nobody else can take a whole pool
+    assert {row["offered"] for row in rows} == {30}
+    assert any(row["tool_ok"] for row in rows)
+
+
+def test_a_tool_that_the_index_does_not_hold_is_counted_apart(
+    routed: RouterPredictor, items: list[Item]
+) -> None:
+    changed = [item for item in items if item.perturbation == "renamed_tool"]
+    rows = evaluate([routed], changed, "set")
+    assert {row["error_kind"] for row in rows} == {NOT_IN_INDEX}
+    assert all(row["failed"] for row in rows)
+
+
+def test_a_place_without_an_index_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(CannotPredict, match=r"no router index under .*make run"):
+        RouterPredictor(tmp_path)

@@ -1,0 +1,70 @@
+"""The doors release and router_index after a rollback, a hold, a lost model: nights as they run."""
+
+import shutil
+
+import dagster as dg
+
+from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.decisions import Decision, decide
+from serving.index.folder import load_index, served_version
+from serving.ranking.eligible import read_blocked
+from tests.serving.conftest import WORLD
+from tests.training.crowning import pointers, tried
+from training.policies import Trainer
+from training.releases.defs import release, router_index
+from training.releases.release import current_release, served
+from training.releases.rollback import rollback
+from training.runtime.model_store import model_folder
+from warehouse.store import Warehouse
+
+ONE_MARKET = [row for row in WORLD if row["marketplace"] == "registry"]
+LESS = ONE_MARKET[:2]
+
+
+def doors(warehouse: Warehouse, assets: list[dg.AssetsDefinition]) -> dict[str, dict]:
+    """Runs the doors; each asset's metadata."""
+    made = dg.materialize(assets, resources={"warehouse": warehouse, "trainer": Trainer()})
+    return {
+        event.asset_key.to_user_string() if event.asset_key else "": {
+            name: value.value for name, value in event.materialization.metadata.items()
+        }
+        for event in made.get_asset_materialization_events()
+    }
+
+
+def night(warehouse: Warehouse, rows: list[dict]) -> dict[str, dict]:
+    tables = warehouse.tables
+    tables.promote(tables.stage(SNAPSHOTS, SNAPSHOTS.frame(rows), "registry"), "run", [])
+    return doors(warehouse, [release, router_index])
+
+
+def test_nights_after_a_rollback_serve_it_until_there_is_something_new(
+    warehouse: Warehouse,
+) -> None:
+    home = warehouse.home
+    tried(home, "m1")
+    shutil.rmtree(model_folder(home, "m1"))
+    told = night(warehouse, LESS)
+    assert told["release"]["retriever"] == "base"  # the champion's model is gone
+    first = served_version(home)
+    assert load_index(home, first).adapter is None
+    night(warehouse, ONE_MARKET)
+    left = served(home)["release"]
+
+    rolled = rollback(home)
+    assert served_version(home) == first
+    before = pointers(home)
+    told = night(warehouse, ONE_MARKET)
+    assert (served_version(home), told["router_index"]["tools"]) == (first, len(LESS))
+    assert pointers(home) == before
+
+    held = LESS[0]["contract_digest"]
+    decide(home, Decision(held, "*", "held", "ann", "2026-01-02T03:04:05Z", "bad"))
+    doors(warehouse, [router_index])
+    assert (served_version(home), read_blocked(home).digests) == (first, {held})
+
+    night(warehouse, ONE_MARKET)  # that hold makes another set than the one rolled back
+    now = served(home)
+    assert now["release"] == current_release(home)["release"]
+    assert now["release"] not in (left, rolled.release)
+    assert len(load_index(home, now["version"]).tools) == len(ONE_MARKET) - 1

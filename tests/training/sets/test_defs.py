@@ -1,0 +1,140 @@
+"""The door: bad nights keep the set that is published, good ones its manifest and pool."""
+
+import json
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.decisions import Decision, decide
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
+from tests.training.conftest import make_world
+from tests.vectors.conftest import WordEmbedder
+from training.defs import training_set
+from training.last_run import set_name, set_rows
+from training.policies import Trainer
+from training.sets.candidates import load_pool, pool_for
+from training.sets.split import TEST, TRAIN, UNSEEN_SERVER, split_of
+from training.sets.training_set import TRAINING_SET, load_manifest
+from warehouse.storage.lance import LanceStore
+from warehouse.storage.tables import TableSpec
+from warehouse.store import Warehouse
+
+Row = dict[str, Any]
+
+
+class Embedder(WordEmbedder):
+    dim = 4096
+
+
+def put(warehouse: Warehouse, spec: TableSpec, rows: list[Row]) -> None:
+    kept = [{name: row.get(name) for name in spec.columns} for row in rows]
+    tables = warehouse.tables
+    tables.promote(tables.stage(spec, spec.frame(kept), "registry"), "test", [])
+
+
+def night(warehouse: Warehouse, snapshots: list[Row], pairs: list[Row]) -> dict[str, Any]:
+    """Runs the door; returns its figures, or {"refused": why}."""
+    put(warehouse, SNAPSHOTS, snapshots)
+    put(warehouse, PAIRS, [{"marketplace": "registry", "index": 0, **row} for row in pairs])
+    put(warehouse, JUDGEMENTS, [{**row, "verdict": "accept"} for row in pairs])
+    given = {"warehouse": warehouse, "embedder": Embedder(), "trainer": Trainer()}
+    held = {k: dg.ResourceDefinition.hardcoded_resource(v) for k, v in given.items()}
+    result = dg.materialize([training_set], resources=held, raise_on_error=False)
+    if not result.success:
+        [check] = result.get_asset_check_evaluations()
+        return {"refused": check.description}
+    [event] = result.get_asset_materialization_events()
+    assert event.materialization
+    return {name: value.value for name, value in event.materialization.metadata.items()}
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    """One published set for the tests that leave it as it is."""
+    root = tmp_path_factory.mktemp("set")
+    warehouse = Warehouse(home=root / "home", state=root / "state")
+    assert night(warehouse, *make_world())["rows"] == 60
+    return warehouse
+
+
+def only(keep: Any) -> tuple[list[Row], list[Row]]:
+    """The world with the pairs of which `keep` is true."""
+    snapshots, pairs = make_world()
+    return snapshots, [row for row in pairs if keep(row)]
+
+
+def on_test_side(row: Row) -> bool:
+    return split_of(row["server_id"]) == TEST
+
+
+@pytest.mark.parametrize(
+    ("keep", "told"),
+    [
+        (lambda row: False, "the train split is empty"),
+        (on_test_side, "the train split is empty"),
+        (lambda row: not on_test_side(row), "the unseen_server split is empty"),
+        (
+            lambda row: on_test_side(row) or row["tool"] == "drop_song",
+            "call npm:song/drop_song alone",
+        ),
+        (
+            lambda row: on_test_side(row) or row["server_id"] == "npm:song",
+            "are of npm:song; expected two",
+        ),
+    ],
+    ids=["no pairs", "no train", "no unseen server", "one tool", "one server"],
+)
+def test_an_empty_split_or_a_single_class_keeps_the_set_that_is_published(
+    published: Warehouse, keep: Any, told: str
+) -> None:
+    before = set_name(published)
+    assert told in night(published, *only(keep))["refused"]
+    assert set_name(published) == before
+    assert len(published.tables.read(TRAINING_SET)) == 60
+    assert load_manifest(published.home, before)
+
+
+def test_the_same_inputs_are_the_same_set_with_its_manifest_and_pool(published: Warehouse) -> None:
+    name = set_name(published)
+    kept = load_manifest(published.home, name)
+    pool = load_pool(published.home, name)
+    assert night(published, *make_world())["version_moved"] is False
+    assert load_manifest(published.home, name) == kept
+    assert load_pool(published.home, name) == pool
+    assert kept
+    assert kept["lance_tag"] == f"training-set-{name[:16]}"
+    assert kept["lance_version"] == LanceStore(published.home / "lance").tag(kept["lance_tag"])
+    assert kept["rows"] == {"train": 38, "seen_tool": 8, "unseen_tool": 2, "unseen_server": 12}
+    assert {row["split"] for row in set_rows(published, TRAIN)} == {TRAIN}
+    # Those who ask for the test side, as in older versions, get the servers that were never seen.
+    assert set_rows(published, TEST) == set_rows(published, UNSEEN_SERVER)
+    assert len(pool_for(pool, TRAIN)) == 23 < len(pool_for(pool, UNSEEN_SERVER)) == 30
+
+
+def test_what_is_held_since_leaves_the_pool_and_what_was_made_of_it_the_set(
+    warehouse: Warehouse,
+) -> None:
+    snapshots, pairs = make_world()
+    raw = {"name": "zzz", "description": "Qqq www eee rrr.", "inputSchema": {"type": "object"}}
+    lonely = {**snapshots[0], "server_id": "npm:note", "tool": "zzz", "contract_digest": "c1:zzz",
+              "contract": json.dumps(raw)}  # fmt: skip
+    night(warehouse, [*snapshots, lonely], pairs)
+    name = set_name(warehouse)
+    pool = load_pool(warehouse.home, name)
+    hold(warehouse, "c1:zzz")  # nobody's pair and nobody's negative: the set stays what it is
+    night(warehouse, [*snapshots, lonely], pairs)
+    assert set_name(warehouse) == name
+    assert load_pool(warehouse.home, name).keys() == pool.keys() - {"c1:zzz"}
+    bad = next(digest for digest, entry in pool.items() if entry["split"] == TRAIN)
+    hold(warehouse, bad)
+    assert night(warehouse, [*snapshots, lonely], pairs)["dropped"] == {"quarantined": 2}
+    assert set_name(warehouse) != name
+    assert bad not in load_pool(warehouse.home, set_name(warehouse))
+    assert not any(bad in json.dumps(row) for row in warehouse.tables.read(TRAINING_SET).to_dicts())
+
+
+def hold(warehouse: Warehouse, digest: str) -> None:
+    said = Decision(digest, "*", "held", "ann", "2026-01-02T03:04:05Z", "read it")
+    decide(warehouse.home, said)

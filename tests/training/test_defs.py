@@ -1,0 +1,78 @@
+"""The doors of training through Dagster: a real script by Pipes, and a failure that says why."""
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+import training.defs
+from orchestration.pipes import Scripts
+from training.caller.settings import CallerSettings
+from training.policies import Trainer
+from training.retriever.train import RetrieverSettings
+from training.runtime.adapter_table import adapter_table
+from training.runtime.model_store import card
+from training.sets.candidates import save_pool
+from training.sets.training_set import TRAINING_SET
+from warehouse.store import Warehouse
+
+
+@pytest.fixture
+def filled(
+    warehouse: Warehouse, train_rows: list[dict], test_rows: list[dict], pool: dict[str, dict]
+) -> Warehouse:
+    frame = TRAINING_SET.frame([*train_rows, *test_rows])
+    save_pool(warehouse.home, TRAINING_SET.digest(frame), pool)
+    warehouse.tables.promote(warehouse.tables.stage(TRAINING_SET, frame), "test", [])
+    return warehouse
+
+
+def train(warehouse: Warehouse, role: str, **settings: object) -> dg.ExecuteInProcessResult:
+    chosen = RetrieverSettings(epochs=3, tools=8, first_layer=5, threads=1, **settings)  # type: ignore[arg-type]
+    resources = {
+        "warehouse": warehouse,
+        "trainer": Trainer(retriever=chosen, caller=CallerSettings(), caller_base="/no/such/model"),
+        "scripts": Scripts(),
+    }
+    asset = getattr(training.defs, f"{role}_adapter")
+    return dg.materialize([asset], resources=resources, raise_on_error=False)
+
+
+def logged(result: dg.ExecuteInProcessResult, warehouse: Warehouse) -> str:
+    [check] = result.get_asset_check_evaluations()
+    assert not check.passed
+    assert warehouse.tables.head(check.asset_key.to_user_string()) is None
+    return check.description or ""
+
+
+def test_an_adapter_is_trained_once_and_published_with_its_losses(filled: Warehouse) -> None:
+    assert train(filled, "retriever").success
+    [row] = filled.tables.read(adapter_table("retriever")).to_dicts()
+    assert row["loss_last"] < row["loss_first"]
+    assert card(filled.home, row["model"])
+    assert train(filled, "retriever").success
+    assert filled.ledger.counts() == {("train:retriever", "done"): 1}
+
+
+def test_a_lost_model_is_trained_again(filled: Warehouse) -> None:
+    assert train(filled, "retriever").success
+    [row] = filled.tables.read(adapter_table("retriever")).to_dicts()
+    for path in sorted((filled.home / "models" / row["model"]).iterdir()):
+        path.unlink()
+    assert train(filled, "retriever").success
+    assert card(filled.home, row["model"])
+    assert filled.ledger.counts() == {("train:retriever", "done"): 2}
+
+
+def test_a_gpu_that_is_not_there_is_told_and_publishes_nothing(
+    filled: Warehouse, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert "training failed" in logged(train(filled, "retriever", device="cuda"), filled)
+    assert "set device to auto or cpu" in capfd.readouterr().err
+
+
+def test_a_base_model_that_is_not_there_is_named(
+    filled: Warehouse, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert "training failed" in logged(train(filled, "caller"), filled)
+    assert "/no/such/model" in capfd.readouterr().err

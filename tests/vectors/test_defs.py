@@ -1,0 +1,77 @@
+"""Summaries and look-alikes through their doors: of clear tools only, and nothing twice."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from assets.contracts.defs import findings, snapshots
+from assets.synthesis.summaries.defs import server_summaries
+from assets.synthesis.summaries.summaries import SUMMARIES
+from assets.vectors.confusables.table import CONFUSABLES
+from assets.vectors.defs import confusables, contract_vectors
+from tests.contracts.world import MARKET, POISON, World, honest, poisoned
+from warehouse.store import Warehouse
+
+
+@pytest.fixture
+def world(warehouse: Warehouse) -> Iterator[World]:
+    made = World(warehouse)
+    yield made
+    warehouse.ledger.close()
+
+
+def with_copies() -> dict[str, list[dict[str, Any]]]:
+    """Every tool of one server again on another, one of them poisoned there."""
+    servers = honest()
+    name, tools = next(iter(servers.items()))
+    servers[f"{name}-copy"] = [dict(tool) for tool in tools]
+    servers[f"{name}-copy"][0] = poisoned(servers[f"{name}-copy"][0])
+    return servers
+
+
+def night(world: World) -> dict[str, dict[str, Any]]:
+    world.run([snapshots, findings, contract_vectors], MARKET)
+    return world.run([server_summaries, confusables])
+
+
+def heads(world: World) -> list[str]:
+    tables = world.warehouse.tables
+    found = [tables.head(spec.name) for spec in (SUMMARIES, CONFUSABLES)]
+    return [head.digest for head in found if head]
+
+
+def test_every_server_is_summed_up_and_copies_are_twins(world: World) -> None:
+    servers = with_copies()
+    world.deploy(servers)
+    told = night(world)
+    summaries = {row["server_id"]: row for row in world.rows(SUMMARIES)}
+    assert summaries.keys() == servers.keys()
+    assert all(row["summary"] and row["provider"] == "offline" for row in summaries.values())
+    rows = world.rows(CONFUSABLES)
+    name = next(iter(servers))
+    copied = {row["tool"] for row in rows if row["kind"] == "twin"}
+    assert {row["other_server_id"] for row in rows if row["kind"] == "twin"} == {f"{name}-copy"}
+    assert copied == {tool["name"] for tool in servers[name][1:]}
+    assert told["confusables"]["with_a_twin"] == 2 * len(copied)
+    assert "data:image/png" in told["confusables"]["plot"]
+
+
+def test_a_poisoned_tool_is_in_neither_table(world: World) -> None:
+    servers = with_copies()
+    world.deploy(servers)
+    night(world)
+    assert POISON.strip() not in json.dumps([world.rows(SUMMARIES), world.rows(CONFUSABLES)])
+    held = servers[f"{next(iter(servers))}-copy"][0]["name"]
+    for row in world.rows(CONFUSABLES):
+        assert not (row["other_server_id"].endswith("-copy") and row["other_tool"] == held)
+
+
+def test_the_same_world_again_makes_no_new_version(world: World) -> None:
+    world.deploy(with_copies())
+    night(world)
+    before = heads(world)
+    night(world)
+    assert heads(world) == before
+    assert len(before) == 2

@@ -1,0 +1,184 @@
+"""Effects are recorded before they are sent, read instead of redone, and paid within a budget."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from warehouse.ledger.ledger import BudgetExceeded, Ledger, LedgerUnavailable, Outcome
+from warehouse.storage.blobs import Blobs
+
+
+def open_ledger(folder: Path) -> Ledger:
+    return Ledger(folder / "ledger.db", Blobs(folder / "blobs"), run_id="test")
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return open_ledger(tmp_path)
+
+
+def test_the_same_key_is_carried_out_once(ledger: Ledger) -> None:
+    calls = []
+    for _ in range(3):
+        data = ledger.once("page", "k", lambda: calls.append(1) or Outcome(b"answer"))
+        assert data == b"answer"
+    assert calls == [1]
+    assert ledger.counts() == {("page", "done"): 1}
+
+
+def test_a_failed_effect_is_recorded_and_tried_again(ledger: Ledger) -> None:
+    def down() -> Outcome:
+        raise ConnectionError("refused")
+
+    with pytest.raises(ConnectionError):
+        ledger.once("page", "k", down)
+    assert ledger.once("page", "k", lambda: Outcome(b"up")) == b"up"
+    assert ledger.counts() == {("page", "failed"): 1, ("page", "done"): 1}
+
+
+def test_threads_that_want_one_key_share_one_effect(ledger: Ledger) -> None:
+    calls = []
+
+    def slow() -> Outcome:
+        calls.append(1)
+        time.sleep(0.3)
+        return Outcome(b"x")
+
+    threads = [threading.Thread(target=ledger.once, args=("s", "k", slow)) for _ in range(5)]
+    [thread.start() for thread in threads]
+    [thread.join(10) for thread in threads]
+    assert calls == [1]
+
+
+def test_an_effect_that_ends_between_the_look_and_the_claim_is_read(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = ledger.seen
+
+    def and_another_process_finishes(key: str) -> bytes | None:
+        seen = look(key)
+        open_ledger(ledger.path.parent).once("s", key, lambda: Outcome(b"theirs"))
+        return seen
+
+    monkeypatch.setattr(ledger, "seen", and_another_process_finishes)
+    assert ledger.once("s", "k", lambda: pytest.fail("was redone")) == b"theirs"
+
+
+async def test_tasks_that_want_one_key_share_one_effect(ledger: Ledger) -> None:
+    calls = []
+
+    async def slow() -> Outcome:
+        calls.append(1)
+        await asyncio.sleep(0.2)
+        return Outcome(b"x")
+
+    answers = await asyncio.gather(*(ledger.once_async("s", "k", slow) for _ in range(5)))
+    assert answers == [b"x"] * 5
+    assert calls == [1]
+
+
+def test_a_budget_stops_before_the_effect_and_what_is_done_stays(ledger: Ledger) -> None:
+    ledger.set_budget("usd", 0.10)
+    for n in range(2):
+        ledger.once("llm", f"k{n}", lambda: Outcome(b"x", usd=0.04), reserve_usd=0.05)
+    with pytest.raises(BudgetExceeded, match=r"0\.080000 of 0\.100000 USD"):
+        ledger.once("llm", "k2", lambda: pytest.fail("was sent"), reserve_usd=0.05)
+    assert ledger.once("llm", "k0", lambda: pytest.fail("was redone"), reserve_usd=0.05) == b"x"
+    assert ledger.spent() == pytest.approx(0.08)
+
+
+def test_reservations_of_calls_under_way_count(ledger: Ledger) -> None:
+    ledger.set_budget("usd", 0.10)
+
+    def nested() -> Outcome:
+        with pytest.raises(BudgetExceeded):
+            ledger.once("llm", "inner", lambda: pytest.fail("was sent"), reserve_usd=0.06)
+        return Outcome(b"x", usd=0.01)
+
+    ledger.once("llm", "outer", nested, reserve_usd=0.06)
+
+
+def test_a_budget_of_zero_lets_only_free_effects_through(ledger: Ledger) -> None:
+    ledger.set_budget("usd", 0.0)
+    assert ledger.once("probe", "free", lambda: Outcome(b"x")) == b"x"
+    with pytest.raises(BudgetExceeded):
+        ledger.once("llm", "paid", lambda: Outcome(b"x"), reserve_usd=1e-6)
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from tests.warehouse.ledger.test_ledger import open_ledger
+from warehouse.ledger.ledger import Outcome
+ledger = open_ledger(Path({folder!r}))
+ledger.once("llm", "before", lambda: Outcome(b"kept", usd=0.01), reserve_usd=0.02)
+def hang():
+    print("sent", flush=True)
+    time.sleep(60)
+ledger.once("llm", "in flight", hang, reserve_usd=0.02)
+"""
+
+
+def test_what_a_killed_process_had_sent_is_unknown_and_only_that_is_redone(tmp_path: Path) -> None:
+    script = KILLED.format(root=str(Path.cwd()), folder=str(tmp_path))
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+    assert process.stdout
+    assert process.stdout.readline() == b"sent\n"
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait(10)
+
+    ledger = open_ledger(tmp_path)
+    assert [attempt.key for attempt in ledger.unknown()] == ["in flight"]
+    assert ledger.once("llm", "before", lambda: pytest.fail("paid twice")) == b"kept"
+    assert ledger.once("llm", "in flight", lambda: Outcome(b"again")) == b"again"
+    assert ledger.spent() == pytest.approx(0.03)  # the unknown one may have been paid
+
+
+def test_an_effect_of_a_live_process_is_waited_for_not_repeated(tmp_path: Path) -> None:
+    script = KILLED.format(root=str(Path.cwd()), folder=str(tmp_path)).replace(
+        "time.sleep(60)", "time.sleep(1); return Outcome(b'theirs')"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+    assert process.stdout
+    process.stdout.readline()
+    ledger = open_ledger(tmp_path)
+    assert ledger.once("llm", "in flight", lambda: pytest.fail("sent twice")) == b"theirs"
+    process.wait(10)
+
+
+def test_a_lost_or_damaged_blob_counts_as_not_done(ledger: Ledger) -> None:
+    ledger.once("s", "k", lambda: Outcome(b"first"))
+    next(path for path in ledger.blobs.root.rglob("*") if path.is_file()).write_bytes(b"rot")
+    assert ledger.seen("k") is None
+
+
+def test_a_night_stays_open_until_it_is_closed(ledger: Ledger) -> None:
+    first = ledger.night("registry")
+    assert ledger.night("registry") == first
+    ledger.close_night("registry")
+    ledger.close_night("registry")
+    assert ledger.night("registry") != first
+    assert ledger.night("mcpso").endswith(".1")
+
+
+def test_costs_add_up_per_stage_and_model(ledger: Ledger) -> None:
+    for n in range(3):
+        ledger.once("llm", f"k{n}", lambda: Outcome(b"x", "m", 10, 5, 0.5), partition="registry")
+    [row] = ledger.costs()
+    assert (row["stage"], row["partition"], row["model"]) == ("llm", "registry", "m")
+    assert (row["effects"], row["prompt_tokens"], row["completion_tokens"]) == (3, 30, 15)
+    assert row["usd"] == pytest.approx(1.5)
+
+
+def test_a_file_that_is_no_ledger_is_named(tmp_path: Path) -> None:
+    (tmp_path / "ledger.db").write_bytes(b"this is not a database, it is a note" * 100)
+    with pytest.raises(LedgerUnavailable, match=r"ledger\.db: file is not a database"):
+        open_ledger(tmp_path)

@@ -1,0 +1,286 @@
+"""When requests leave: rates, load, budgets and endpoints that want to be left alone."""
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.openai_endpoint import Say, openai_endpoint
+from tests.warehouse.llm.test_client import ASK, GOOD, Bird, Scripted, ask, client
+from warehouse.ledger.ledger import BudgetExceeded, Ledger
+from warehouse.llm.client import LLM, Completion, LLMError, Reply, Request, Role
+from warehouse.llm.dispatch import Sending
+from warehouse.llm.endpoint import Endpoint
+from warehouse.progress import Lines
+from warehouse.storage.blobs import Blobs
+
+HOUR = Say("come back later", status=429, headers={"retry-after": "3600"})
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path / "state" / "ledger.db", Blobs(tmp_path / "blobs"))
+
+
+def outcomes(llm: LLM, times: int, role: str = "generator") -> list[Reply[Bird] | BaseException]:
+    async def run() -> list[Reply[Bird] | BaseException]:
+        tasks = [llm.complete(role, ASK, schema=Bird, seed=i) for i in range(times)]
+        try:
+            return await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            await llm.aclose()
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "told",
+    ["3600", formatdate(time.time() + 3600, usegmt=True)],
+    ids=["in seconds", "by date"],
+)
+def test_a_rate_limit_of_an_hour_stops_the_role_and_says_when_to_come_again(
+    ledger: Ledger, told: str
+) -> None:
+    hour = Say("come back later", status=429, headers={"retry-after": told})
+    with openai_endpoint(lambda _b, number: Say(GOOD) if number <= 2 else hour) as endpoint:
+        llm = client(ledger, endpoint.url, concurrency=1)
+        results = outcomes(llm, 20)
+        errors = [result for result in results if isinstance(result, LLMError)]
+        assert len(errors) == 18
+        assert {error.kind for error in errors} == {"rate_limited"}
+        assert all("run again after 20" in error.hint and "UTC" in error.hint for error in errors)
+        assert len(endpoint.requests) == 3, "nobody asks again within this run"
+    with openai_endpoint([Say(GOOD)]) as endpoint:
+        replies = ask(client(ledger, endpoint.url), times=20)
+        assert len(endpoint.requests) == 18
+        assert sum(reply.cached for reply in replies) == 2
+
+
+def test_roles_of_one_endpoint_and_model_stop_together_others_go_on(ledger: Ledger) -> None:
+    with openai_endpoint([HOUR]) as full, openai_endpoint([Say(GOOD)]) as free:
+        at = {"model": "m", "api_key": "k", "base_url": full.url}
+        roles = [Role("generator", **at), Role("judge", **at), Role("actor", "m", free.url, "k")]
+        llm = LLM(roles, ledger, endpoint=Endpoint(backoff_s=0.01))
+        for name in ("generator", "judge"):
+            (error,) = outcomes(llm, 1, name)
+            assert isinstance(error, LLMError)
+            assert error.kind == "rate_limited"
+        assert len(full.requests) == 1
+        (reply,) = outcomes(llm, 1, "actor")
+        assert isinstance(reply, Reply)
+
+
+@pytest.mark.parametrize("told", ["-5", "nan", "soon", "inf", "9e99", "Thu, 99 Foo 2026"])
+def test_a_retry_after_that_is_no_time_is_no_reason_to_fail_otherwise(
+    ledger: Ledger, told: str
+) -> None:
+    with openai_endpoint([Say("x", status=429, headers={"retry-after": told})]) as endpoint:
+        (error,) = outcomes(client(ledger, endpoint.url), 1)
+    assert isinstance(error, LLMError)
+    assert error.kind == "rate_limited"
+    assert len(endpoint.requests) == (1 if told in ("inf", "9e99") else 3)
+
+
+def test_an_endpoint_that_accepts_and_never_answers_is_a_time_out(ledger: Ledger) -> None:
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(8)
+        url = f"http://127.0.0.1:{deaf.getsockname()[1]}/v1"
+        (error,) = outcomes(client(ledger, url, timeout_s=0.1, attempts=2), 1)
+    assert isinstance(error, LLMError)
+    assert (error.kind, "after 2 attempts" in error.found) == ("timeout", True)
+    assert url in error.found
+
+
+@pytest.mark.parametrize(
+    ("say", "tries_held"),
+    [
+        (Say(GOOD, delay_s=5.0), 2),
+        (Say(GOOD, half=True), 2),
+        (Say("no", status=500), 0),
+        (Say("no", status=429), 0),
+        (Say("no", status=400), 0),
+    ],
+)
+def test_what_may_have_been_billed_unseen_stays_in_the_budget(
+    ledger: Ledger, say: Say, tries_held: int
+) -> None:
+    with openai_endpoint([say]) as endpoint:
+        patience = 0.5 if say.delay_s else 30.0
+        llm = client(ledger, endpoint.url, usd_in=1.0, usd_out=1.0, timeout_s=patience, attempts=2)
+        most = llm.prepare("generator", ASK, schema=Bird).most_usd
+        outcomes(llm, 1)
+    assert ledger.spent() == pytest.approx(tries_held * most)
+
+
+def test_a_cancelled_call_stays_in_the_budget_and_is_asked_again(ledger: Ledger) -> None:
+    async def cut_short(llm: LLM) -> None:
+        task = asyncio.create_task(llm.complete("generator", ASK, schema=Bird))
+        while not endpoint.requests:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await llm.aclose()
+
+    with openai_endpoint([Say(GOOD, delay_s=0.3)]) as endpoint:
+        llm = client(ledger, endpoint.url, usd_out=1.0)
+        asyncio.run(cut_short(llm))
+        assert [attempt.stage for attempt in ledger.unknown()] == ["llm:generator"]
+        assert ledger.spent() > 0
+        (reply,) = ask(llm)
+    assert not reply.cached
+
+
+def test_an_endpoint_that_takes_few_at_once_is_asked_for_fewer(ledger: Ledger) -> None:
+    lock, now = threading.Lock(), 0
+    refused: list[int] = []
+
+    def narrow(_body: dict[str, Any], number: int) -> Say:
+        nonlocal now
+        with lock:
+            now += 1
+            full = now > 3
+        time.sleep(0.02)
+        with lock:
+            now -= 1
+        if full:
+            refused.append(number)
+        return Say("too many", status=429) if full else Say(GOOD)
+
+    with openai_endpoint(narrow) as endpoint:
+        llm = client(ledger, endpoint.url, concurrency=24, attempts=50)
+        results = outcomes(llm, 150)
+    assert all(isinstance(result, Reply) for result in results)
+    late = [number for number in refused if number > len(endpoint.requests) / 2]
+    assert len(late) < len(refused) / 2, "most refusals came before it learned"
+
+
+def test_a_rate_is_shared_by_the_roles_of_one_endpoint_and_model(ledger: Ledger) -> None:
+    async def run(llm: LLM) -> int:
+        names = ["generator", "judge"] * 3
+        calls = [llm.complete(name, ASK, schema=Bird, seed=n) for n, name in enumerate(names)]
+        tasks = [asyncio.create_task(call) for call in calls]
+        await asyncio.wait(tasks, timeout=0.5)
+        sent = len(endpoint.requests)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await llm.aclose()
+        return sent
+
+    with openai_endpoint([Say(GOOD)]) as endpoint:
+        at = {"model": "m", "api_key": "k", "base_url": endpoint.url}
+        roles = [Role("generator", requests_per_minute=2, **at), Role("judge", **at)]
+        assert asyncio.run(run(LLM(roles, ledger))) == 1, "the second may go half a minute later"
+
+
+async def test_tokens_that_were_reserved_and_not_used_are_given_back() -> None:
+    role = Role("generator", "m", tokens_per_minute=600)
+    sending = Sending([role])
+
+    async def small(_tries: int) -> tuple[str, int]:
+        return "x", 10
+
+    async def ten() -> None:
+        for _ in range(8):
+            await sending.send(role, 500, small)
+
+    await asyncio.wait_for(ten(), 5)  # 4,000 tokens at 600 a minute would be minutes
+
+
+async def test_what_was_not_sent_uses_up_no_rate() -> None:
+    role = Role("generator", "m", requests_per_minute=1, tokens_per_minute=1)
+    sending = Sending([role])
+
+    async def refuse(_tries: int) -> tuple[str, None]:
+        raise BudgetExceeded("no money")
+
+    async def all_refused() -> None:
+        for _ in range(50):
+            with pytest.raises(BudgetExceeded):
+                await sending.send(role, 500, refuse)
+
+    await asyncio.wait_for(all_refused(), 5)
+
+
+class Dear:
+    """A provider whose answers cost anything up to what was reserved, and sometimes time out."""
+
+    def __init__(self, costs: list[int]) -> None:
+        self.costs, self.billed = costs, 0.0
+
+    def version(self) -> str:
+        return "dear"
+
+    async def answer(self, request: Request) -> Completion:
+        cost = self.costs[request.seed % len(self.costs)]
+        await asyncio.sleep(0)
+        self.billed += cost * request.role.usd_out / 1e6
+        return Completion(GOOD, "stop", "dear", completion_tokens=cost)
+
+
+@settings(max_examples=10)
+@given(
+    costs=st.lists(st.integers(0, 100), min_size=1, max_size=8),
+    limit=st.floats(0, 0.004),
+    concurrency=st.integers(1, 40),
+)
+def test_a_budget_is_never_overspent_however_many_ask_at_once(
+    tmp_path_factory: pytest.TempPathFactory, costs: list[int], limit: float, concurrency: int
+) -> None:
+    folder = tmp_path_factory.mktemp("budget")
+    ledger = Ledger(folder / "ledger.db", Blobs(folder / "blobs"))
+    ledger.set_budget("usd", limit)
+    dear = Dear(costs)
+    role = Role("generator", "dear", usd_out=1.0, max_tokens=100, concurrency=concurrency)
+    results = outcomes(LLM([role], ledger, endpoint=dear), 60)
+    assert dear.billed <= limit + 1e-12
+    assert ledger.spent() == pytest.approx(dear.billed)
+    answered = sum(isinstance(result, Reply) for result in results)
+    ledger.set_budget("usd", 1.0)
+    again = outcomes(LLM([role], ledger, endpoint=dear), 60)
+    assert sum(isinstance(reply, Reply) and reply.cached for reply in again) == answered
+    assert all(isinstance(reply, Reply) for reply in again)
+    ledger.close()
+
+
+def test_cached_answers_wait_for_nothing(ledger: Ledger) -> None:
+    with openai_endpoint([Say(GOOD)]) as endpoint:
+        ask(client(ledger, endpoint.url), times=5)
+    (first, *_rest) = ask(client(ledger, endpoint.url, requests_per_minute=0.001), times=5)
+    assert first.cached
+
+
+def test_progress_says_done_cached_failed_usd_and_when_it_ends(ledger: Ledger) -> None:
+    clock = iter([0.0, 10.0, 20.0, 21.0])
+    said: list[str] = []
+    lines = Lines(said.append, every_s=0.0, clock=lambda: next(clock))
+    llm = LLM([Role("generator")], ledger, offline=Scripted())
+    ask(llm, times=2)
+    for done in (1, 11, 21):
+        lines.update("pairs", done, 100, **llm.figures())
+    lines.update("pairs", 100, 100, **llm.figures())
+    assert said[0] == "pairs 1/100 asked=2 cached=0 failed=0 usd=0.0"
+    assert said[2].endswith("eta=79s"), "79 more at one a second"
+    assert "eta" not in said[3]
+
+
+def test_a_blob_of_an_older_version_is_still_read(ledger: Ledger) -> None:
+    with openai_endpoint([Say(GOOD)]) as endpoint:
+        ask(client(ledger, endpoint.url))
+        (blob,) = [path for path in ledger.blobs.root.rglob("*") if path.is_file()]
+        stored = json.loads(ledger.blobs.get(blob.name))
+        del stored["limit"]
+        older = ledger.blobs.put_json(stored)
+        ledger._db.execute("UPDATE effects SET blob = ?", (older,))
+        (reply,) = ask(client(ledger, endpoint.url))
+    assert reply.cached

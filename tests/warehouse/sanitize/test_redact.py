@@ -1,0 +1,426 @@
+"""Secrets are taken out of text and JSON; facts, prose and places to fill in stay."""
+
+import html
+import json
+import re
+import string
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.paths import SHARED
+from warehouse.sanitize import credential_patterns, labelled_secrets, secret_names
+from warehouse.sanitize.redact import MARK, is_secret_name, redact_json
+from warehouse.sanitize.redact import redact as cleaned
+
+ALNUM = string.ascii_letters + string.digits
+
+
+def token(length: int, alphabet: str = ALNUM) -> st.SearchStrategy[str]:
+    """A random run with at least one digit and one letter, as every generator's is."""
+    start = "a1" if "a" in alphabet else "A2"
+    return st.text(alphabet, min_size=length, max_size=length).map(lambda text: start + text[2:])
+
+
+HEX = "0123456789abcdef"
+FORMS = {  # the body stands where {} does
+    "openai": ("sk-{}", 48, ALNUM),
+    "openai project": ("sk-proj-{}", 60, ALNUM + "-_"),
+    "anthropic": ("sk-ant-api03-{}", 80, ALNUM + "-_"),
+    "github": ("ghp_{}", 36, ALNUM),
+    "github fine": ("github_pat_{}", 70, ALNUM + "_"),
+    "gitlab": ("glpat-{}", 20, ALNUM),
+    "slack": ("xoxb-{}", 40, ALNUM + "-"),
+    "slack app": ("xapp-1-{}", 60, ALNUM + "-"),
+    "aws": ("AKIA{}", 16, "ABCDEFGHIJKLMNOP234567"),
+    "google": ("AIzaSy{}", 33, ALNUM + "-_"),
+    "google oauth": ("ya29.{}", 60, ALNUM + "-_"),
+    "notion": ("ntn_{}", 43, ALNUM),
+    "notion old": ("secret_{}", 43, ALNUM),
+    "hf": ("hf_{}", 34, ALNUM),
+    "npm": ("npm_{}", 36, ALNUM),
+    "sendgrid": ("SG.aB1dE6gH9jK2mN5pQ8sT1v.{}", 43, ALNUM + "-_"),
+    "stripe": ("sk_live_{}", 24, ALNUM),
+    "stripe restricted": ("rk_live_{}", 24, ALNUM),
+    "twilio": ("SK{}", 32, HEX),
+    "linear": ("lin_api_{}", 40, ALNUM),
+    "supabase": ("sbp_{}", 40, HEX),
+    "tavily": ("tvly-{}", 32, ALNUM),
+    "brave": ("BSA{}", 28, ALNUM),
+    "firecrawl": ("fc-{}", 32, HEX),
+    "telegram": ("123456789:AA{}", 33, ALNUM + "-_"),
+    "pinecone": ("pcsk_{}", 60, ALNUM + "_"),
+    "groq": ("gsk_{}", 52, ALNUM),
+    "xai": ("xai-{}", 80, ALNUM),
+    "perplexity": ("pplx-{}", 48, ALNUM),
+    "replicate": ("r8_{}", 37, ALNUM),
+    "digitalocean": ("dop_v1_{}", 64, HEX),
+    "airtable": ("patAbCdEfGhIjKlM1.{}", 64, HEX),
+    "atlassian": ("ATATT3xFfGF0{}", 60, ALNUM + "-_"),
+    "pypi": ("pypi-AgEIcHlwaS5vcmc{}", 60, ALNUM + "-_"),
+    "jwt": ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.{}", 43, ALNUM + "-_"),
+    "discord": ("MTIzNDU2Nzg5MDEyMzQ1Njc4.GaBcDe.{}", 38, ALNUM + "-_"),
+    "mailgun": ("key-{}", 32, HEX),
+    "databricks": ("dapi{}", 32, HEX),
+}
+SECRETS = st.one_of([token(n, abc).map(form.format) for form, n, abc in FORMS.values()])
+# What a page may put before and after a secret: never a letter, as no generator would end there.
+BEFORE = st.sampled_from(["", " ", '"', "'", ">", "=", ":", "/", "(", "`", "\n", "&#10;", "%3D"])
+AFTER = st.sampled_from(["", " ", '"', "'", "<", "&amp;x=1", ")", ",", "\n", "`", "%20", "\\n"])
+LEAVES = st.text(max_size=30) | st.integers(-9, 9) | st.none() | st.booleans()
+NAMED = st.sampled_from(
+    [
+        '{{"env": {{"MY_API_KEY": "{}"}}}}',
+        "<pre>{{&quot;MY_TOKEN&quot;: &quot;{}&quot;}}</pre>",
+        'x = "{{\\"env\\":{{\\"MY_TOKEN\\":\\"{}\\"}}}}"',
+        'x = "{{\\\\\\"apiKey\\\\\\":\\\\\\"{}\\\\\\"}}"',
+        "config=%7B%22apiKey%22%3A%22{}%22%7D",
+        "{{\\u0022MY_SECRET\\u0022:\\u0022{}\\u0022}}",
+        "{{'clientSecret':'{}'}}",
+        "export MY_PASSWORD={}",
+        'docker run -e "MY_TOKEN={}" image',
+        '["--api-key", "{}"]',
+        "run --token={} now",
+        "run --key {} now",
+        '["--header", "Authorization: Bearer {}"]',
+        "X-Api-Key: {}",
+        "Authorization: Basic {}",
+        "https://example.com/mcp?api_key={}&x=1",
+        "https://example.com/mcp?a=1&amp;profile={}",
+        "https%3A%2F%2Fexample.com%2Fmcp%3Ftoken%3D{}",
+        "postgres://me:{}@db.example.com/x",
+        '{{"name": "MY_API_KEY", "value": "{}"}}',
+        "MY_SECRET: {}",
+        '<input name="api_key" value="{}">',
+        "curl -H 'Authorization: Bearer {}' x",
+        "DefaultEndpointsProtocol=https;AccountName=x;AccountKey={}",
+        "aws_secret_access_key = {}",
+        "CLOUDFLARE_API_TOKEN={}",
+        "https://mcp.zapier.com/api/mcp/s/{}/mcp",
+    ]
+)
+
+
+@st.composite
+def pages(draw: st.DrawFn) -> tuple[str, str]:
+    """(a secret, a text of JSON or HTML that holds it somewhere)."""
+    secret = draw(SECRETS)
+    around = draw(st.text(max_size=20)), draw(st.text(max_size=20))
+    text = around[0] + draw(BEFORE) + secret + draw(AFTER) + around[1]
+    return secret, text
+
+
+@given(pages())
+@settings(max_examples=300)
+def test_no_secret_of_a_known_form_survives_in_text(page: tuple[str, str]) -> None:
+    secret, text = page
+    assert secret not in cleaned(text)
+
+
+@given(token(24), NAMED)
+@settings(max_examples=300)
+def test_no_secret_survives_beside_its_name(secret: str, place: str) -> None:
+    found = cleaned(place.format(secret))
+    assert secret not in found
+    assert MARK in found
+    assert cleaned(found) == found
+
+
+@given(st.sampled_from(sorted(FORMS)), st.data())
+def test_every_form_is_found_in_every_encoding(form: str, data: st.DataObject) -> None:
+    pattern, length, alphabet = FORMS[form]
+    secret = pattern.format(data.draw(token(length, alphabet)))
+    inner = json.dumps({"K": secret, "n": f"line\n{secret}"})
+    for text in (inner, json.dumps(inner), html.escape(inner), quote(inner), f"x\\n{secret}"):
+        found = cleaned(text)
+        assert secret not in found, text
+        assert quote(secret) not in found
+
+
+@given(
+    SECRETS, st.recursive(LEAVES, lambda x: st.lists(x) | st.dictionaries(st.text(), x)), st.data()
+)
+def test_no_secret_survives_anywhere_in_json(secret: str, value: Any, data: st.DataObject) -> None:
+    planted = {"a": value, data.draw(st.text(max_size=5)): [value, {"deep": [f"x {secret}"]}]}
+    found = redact_json({secret: 1, "b": planted})
+    assert secret not in json.dumps(found)
+    assert redact_json(found) == found
+
+
+@given(st.text() | pages().map(lambda page: page[1]) | st.builds(str.format, NAMED, st.text()))
+def test_redacting_twice_changes_nothing_more(text: str) -> None:
+    assert cleaned(cleaned(text)) == cleaned(text)
+
+
+FRAGMENTS = st.lists(
+    st.sampled_from(
+        [
+            *"\"'\\`:=,&;?% \n{}<>[]",
+            "API_KEY",
+            "token",
+            "--key",
+            "Bearer ",
+            "sk-",
+            "eyJ",
+            "://",
+            "@",
+            "a1b2c3d4e5f6a7b8c9d0e1f2",
+            MARK,
+            "%22",
+            "&quot;",
+            "\\u0022",
+            "-----BEGIN PRIVATE KEY-----",
+        ]
+    ),
+    max_size=14,
+).map("".join)
+
+
+@given(FRAGMENTS)
+@settings(max_examples=500)
+def test_odd_pieces_of_syntax_keep_the_promises(text: str) -> None:
+    found = cleaned(text)
+    assert cleaned(found) == found
+    assert json.loads(cleaned(json.dumps({"x": text, "API_KEY": text}))).keys() == {"x", "API_KEY"}
+    assert json.loads(cleaned(json.dumps(json.dumps([text])))) is not None
+
+
+@given(st.lists(FRAGMENTS | st.text(max_size=12)))
+def test_texts_of_one_document_do_not_touch_each_other(texts: list[str]) -> None:
+    whole = redact_json([{"x": text} for text in texts])
+    assert [item["x"] for item in whole] == [cleaned(text) for text in texts]
+
+
+@given(st.recursive(st.text() | SECRETS, lambda x: st.dictionaries(st.text(), x, max_size=3)))
+def test_redacted_json_text_still_parses(value: object) -> None:
+    json.loads(cleaned(json.dumps(value)))
+
+
+@pytest.mark.parametrize(
+    ("text", "gone"),
+    [
+        ('{"FOO_API_KEY": "plain-value-1"}', "plain-value-1"),
+        ('{"FOO_API_KEY": "with \\"quotes\\" in it"}', "in it"),
+        ('{"FOO_PASSWORD": "two words"}', "two words"),
+        ("<pre>{&quot;FOO_API_KEY&quot;: &quot;plain-value-1&quot;}</pre>", "plain-value-1"),
+        ("{'FOO_SECRET':'plain-value-1'}", "plain-value-1"),
+        ('x="{\\"FOO_TOKEN\\":\\"plain-value-1\\"}"', "plain-value-1"),
+        ('["run", "--key", "0f8c2d"]', "0f8c2d"),
+        ("run --key 0f8c2d", "0f8c2d"),
+        ("postgres://me:hunter22@db.example.com/x", "hunter22"),
+        ("redis://:hunter22@db.example.com/x", "hunter22"),
+        ("https://a1b2c3d4e5f6a7b8@git.example.com/x", "a1b2c3d4e5f6a7b8"),
+        ("https://mcp.example.com/8c5b1d3e-1f2a-4b3c-8d9e-0a1b2c3d4e5f/app", "8c5b1d3e"),
+        ("https:\\/\\/mcp.example.com\\/8c5b1d3e-1f2a-4b3c-8d9e-0a1b2c3d4e5f", "8c5b1d3e"),
+        ("-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----", "MIIE"),
+        (
+            '{"k": "-----BEGIN RSA PRIVATE KEY-----\\nMIIEabc\\n-----END RSA PRIVATE KEY-----\\n"}',
+            "MIIE",
+        ),
+        ("-----BEGIN%20PRIVATE%20KEY-----%0AMIIEabc", "MIIE"),
+        ("AKIA" + "ABCDEFGHIJKLMNOP", "ABCDEFGHIJKLMNOP"),
+        ("https://hooks.slack.com/services/T0001/B0001/a1b2c3d4e5f6a7b8c9d0", "a1b2c3d4"),
+        ("https://x.example.com/api/webhooks/1234/a1b2c3d4e5f6a7b8c9d0", "a1b2c3d4"),
+        ("2/1234567890123456:" + "a1b2c3d4" * 4, "a1b2c3d4"),
+        ("?api_key=" + MARK + "hidden-tail-12345678", "12345678"),
+    ],
+)
+def test_known_forms_are_redacted(text: str, gone: str) -> None:
+    assert gone not in cleaned(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sha256:" + "ab12" * 16,
+        "docker://alpine:3.18@sha256:" + "ab12" * 16,
+        "https://github.com/example/tool/commit/" + "0a1b2c3d" * 5,
+        "https://files.example.com/0a1b2c3d-1f2a-4b3c-8d9e-0a1b2c3d4e5f/server.mcpb",
+        '{"NOTION_TOKEN": "<YOUR_NOTION_TOKEN>"}',
+        '{"NOTION_TOKEN": "YOUR_NOTION_TOKEN", "OTHER_API_KEY": "${OTHER_API_KEY}"}',
+        '{"API_KEY": "sk-...", "B_TOKEN": "xxxxxxxx", "C_TOKEN": "sk-your-key-here"}',
+        "{&quot;NOTION_TOKEN&quot;: &quot;&lt;YOUR_NOTION_TOKEN&gt;&quot;}",
+        "Authorization: Bearer {token}",
+        "Authorization: Bearer ${input:token}",
+        "Bearer authentication is required for every request",
+        '{"name": "API_KEY", "isSecret": true}',
+        "npx -y @modelcontextprotocol/server-memory@2026.8.31",
+        "https://example.com/a?page=2&limit=100",
+        "https://mcp.example.com/mcp?api_key={api_key}",
+        "https://server.example.com/@owner/task-management-server-2026",
+        "The maximum number of max_tokens: 4096; next_page_token from the last response.",
+        '{"max_tokens": "4096", "nextPageToken": "CAUQAA1234567890abcd", "sort_key": "created"}',
+        '{"token": {"type": "string", "description": "The API token of the account"}}',
+        '{"authType": "api_key", "auth_type": "oauth", "tokenUrl": "https://example.com/token"}',
+        '{"key": "category", "value": "search"}',
+        '{"password": "Forgot your password?"}',
+        "A tool that rotates each API key: it lists keys, revokes an old token, makes a new one.",
+        "pass --api-key to the server, or --token and then the value",
+        "https://localhost:3000/mcp",
+        "ssh://git@github.com/example/tool.git",
+        "run.tools serves slack-notifications-server and desk-booking-assistant-for-teams",
+    ],
+)
+def test_facts_and_places_to_fill_in_stay(text: str) -> None:
+    assert cleaned(text) == text
+    assert redact_json([text]) == [text]
+
+
+def test_names_stay_beside_what_is_taken() -> None:
+    entry = {
+        "command": "npx",
+        "args": ["-y", "tool@1.0.0", "--api-key", "abc", "--header", "X-Api-Key: abc"],
+        "env": {"A_TOKEN": "abc", "TEAM": "T01", "ID": "a1b2c3d4e5f6a7b8c9d0e1f2"},
+        "headers": {"Authorization": "Bearer abc", "Accept": "text/event-stream"},
+    }
+    assert redact_json(entry) == {
+        "command": "npx",
+        "args": ["-y", "tool@1.0.0", "--api-key", MARK, "--header", f"X-Api-Key: {MARK}"],
+        "env": {"A_TOKEN": MARK, "TEAM": "T01", "ID": MARK},
+        "headers": {"Authorization": f"Bearer {MARK}", "Accept": "text/event-stream"},
+    }
+
+
+def test_a_value_marked_secret_goes_and_its_name_stays() -> None:
+    found = redact_json({"name": "KEY_FILE", "value": "whatever", "isSecret": True})
+    assert found == {"name": "KEY_FILE", "value": MARK, "isSecret": True}
+
+
+def test_half_of_a_surrogate_pair_becomes_a_sign_that_files_can_hold() -> None:
+    assert redact_json({"\ud800": ["x\udc00", "😀"]}) == {"\ufffd": ["x\ufffd", "😀"]}
+
+
+def test_json_nested_too_deep_for_the_stack_is_read() -> None:
+    value: Any = "sk-" + "a1" * 20
+    for _ in range(50_000):
+        value = [value]
+    found = redact_json(value)
+    while isinstance(found, list):
+        [found] = found
+    assert found == MARK
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "API_KEY",
+        "Authorization",
+        "githubToken",
+        "DB_PASSWORD",
+        "pat",
+        "OPENAIAPIKEY",
+        "accesstoken",
+        "AWS_ACCESS_KEY_ID",
+        "X-Api-Key",
+        "client_secret",
+        "MYSQL_PASS",
+        "TOKEN_GITHUB",
+        "authToken",
+    ],
+)
+def test_names_of_secrets(name: str) -> None:
+    assert is_secret_name(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "PATH",
+        "AUTHOR",
+        "PORT",
+        "BASE_URL",
+        "KEYBOARD",
+        "monkey",
+        "max_tokens",
+        "nextPageToken",
+        "sort_key",
+        "publicKey",
+        "authType",
+        "AUTH_MODE",
+        "TOKEN_URL",
+        "PASS_THROUGH",
+        "bypass",
+        "",
+    ],
+)
+def test_names_of_other_things(name: str) -> None:
+    assert not is_secret_name(name)
+
+
+def test_every_repeat_in_every_pattern_is_bounded_or_possessive() -> None:
+    """The cost of a hostile text: an open-ended repeat that can give back is where it grows."""
+    patterns = [
+        value.pattern
+        for module in (labelled_secrets, credential_patterns, secret_names)
+        for value in vars(module).values()
+        if isinstance(value, re.Pattern)
+    ] + [form.pattern for form in credential_patterns._FORMS.values()]
+    assert len(patterns) > 100
+    for pattern in patterns:
+        assert not _open_repeats(re._parser.parse(pattern)), pattern  # type: ignore[attr-defined]
+
+
+def _open_repeats(tree: Any) -> list[Any]:
+    """Repeats without an upper bound that may give back, anywhere in a parsed pattern."""
+    found = []
+    for op, av in tree:
+        if str(op) in ("MAX_REPEAT", "MIN_REPEAT") and av[1] == re._constants.MAXREPEAT:  # type: ignore[attr-defined]
+            found.append((op, av))
+        for part in av if isinstance(av, tuple | list) else (av,):
+            for branch in part if isinstance(part, list) else (part,):
+                if hasattr(branch, "pattern") or isinstance(branch, re._parser.SubPattern):  # type: ignore[attr-defined]
+                    found += _open_repeats(branch)
+    return found
+
+
+class _Counting(str):
+    """A text that counts the characters its slices and searches may touch."""
+
+    steps = 0
+
+    def __getitem__(self, at: Any) -> str:
+        found = super().__getitem__(at)
+        _Counting.steps += len(found)
+        return found
+
+
+HOSTILE = [
+    '"A_KEY":"',
+    '\\"A_KEY\\":\\"',
+    "key",
+    "://a",
+    "sk-",
+    "eyJ.",
+    "--key ",
+    "A_KEY='",
+    "a:b@",
+]
+HOSTILE += ["-----BEGIN PRIVATE KEY-----", "\\", "&quot;", "%22", "zapier.com/", "token=", "İkey="]
+
+
+@pytest.mark.parametrize("unit", HOSTILE)
+def test_the_work_grows_with_the_text_and_no_faster(unit: str) -> None:
+    def steps(size: int) -> int:
+        _Counting.steps = 0
+        text = _Counting((unit * (size // len(unit) + 1))[:size])
+        list(labelled_secrets.named(text))
+        list(credential_patterns.credentials(text))
+        return _Counting.steps
+
+    small, large = steps(50_000), steps(200_000)
+    assert large <= 4.5 * small + 100_000
+
+
+@pytest.mark.shared
+def test_descriptions_of_real_servers_hardly_change() -> None:
+    path = SHARED / "smithery" / "servers.jsonl"
+    if not path.exists():
+        pytest.skip(f"{path} is absent")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    texts = [row["overview"] or "" for row in rows]
+    texts += [tool["description"] or "" for row in rows for tool in row["tools"]]
+    changed = [text for text in texts if cleaned(text) != text]
+    assert len(changed) <= len(texts) / 1000, changed[:3]

@@ -1,0 +1,103 @@
+"""Asset definitions of `release`, one consistent set, and of `router_index`, what is searched."""
+
+import dagster as dg
+
+from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.firewall import firewall
+from serving.index.blocklist import block
+from serving.index.folder import load_index
+from serving.index.release_index import make_router_index, view_table
+from training.evaluation.retriever import retriever_of
+from training.last_run import set_name
+from training.policies import ROLES, Trainer
+from training.releases.champion import in_service
+from training.releases.index_source import held_in_index, published_source
+from training.releases.release import current_release, make_release, pinned, refusal, serve
+from training.releases.retention import prune
+from training.runtime.adapter_table import adapter_table
+from warehouse.audit import Audit, Verdict
+from warehouse.progress import Lines
+from warehouse.publish import Published, audited, publish_digest
+from warehouse.storage.digest import digest
+from warehouse.storage.lance import LanceStore
+from warehouse.store import Warehouse
+
+
+@dg.asset(
+    deps=["retriever_champion", "caller_champion", "snapshots", "findings"],
+    group_name="serving",
+    check_specs=audited("release"),
+    description="One consistent set: the champions and the contracts they serve.",
+)
+def release(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]) -> Published:
+    home = warehouse.home
+    standing = {role: in_service(home, role) for role in ROLES}
+    models = {role: one.model for role, one in standing.items()}
+    told = [one.told for one in standing.values() if one.told]
+    rules = [Verdict("models_present", True, "; ".join(told) or "all champions are on disk")]
+    tables = warehouse.tables
+    heads = {name: tables.head("snapshots", name) for name in tables.partitions("snapshots")}
+    _, held = firewall(warehouse).part(tables.read(SNAPSHOTS).to_dicts())
+    contracts = digest(
+        {
+            "snapshots": {name: head.digest for name, head in heads.items() if head},
+            "held": sorted({row["contract_digest"] for row in held}),
+        }
+    )
+    facts = (models, contracts, set_name(warehouse))
+    refused = refusal(home, *facts)
+    rules.append(Verdict("not_rolled_back", True, refused or "nobody rolled this set back"))
+    name = make_release(home, *facts)
+    yield from publish_digest("release", name, Audit(rules), **models)
+
+
+@dg.asset(
+    deps=[
+        *("release", "contract_vectors", "findings", "catalogue", "server_summaries"),
+        *("deployments", "pairs", "judgements"),
+    ],
+    group_name="serving",
+    check_specs=audited("router_index"),
+    pool="lance",
+    description="What the router searches: every current tool, by the release's retriever.",
+)
+def router_index(
+    context: dg.AssetExecutionContext,
+    warehouse: dg.ResourceParam[Warehouse],
+    trainer: dg.ResourceParam[Trainer],
+) -> Published:
+    home, current = warehouse.home, current_release(warehouse.home)
+    source, held = published_source(warehouse)
+    kept = pinned(home)
+    version = kept or make_router_index(
+        home,
+        source,
+        LanceStore(home / "lance"),
+        current["models"]["retriever"],
+        current["release"],
+        Lines(context.log.info),
+        serve,
+        retriever_of(home, current["models"]["retriever"]),
+    )
+    blocked = block(home, [*held, *(held_in_index(warehouse, kept) if kept else [])])
+    index = load_index(home, version)
+    tools = {(row["server_id"], row["tool"]) for row in source.rows}
+    found = f"{len(index.tools)} of {len(tools)} tools"
+    verdict = Verdict("one_entry_per_tool", len(index.tools) == len(tools), found)
+    if kept or index.release != current["release"]:
+        verdict = Verdict("rolled_back", True, "what a rollback serves stays as it is")
+    last = [warehouse.tables.read(adapter_table(role))["model"].to_list() for role in ROLES]
+    pruned = prune(home, trainer.keep_releases, protect=[name for names in last for name in names])
+    yield from publish_digest(
+        "router_index",
+        version,
+        Audit([verdict]),
+        pruned=len(pruned.versions) + len(pruned.models),
+        tools=len(index.tools),
+        servers=len(index.servers),
+        held=blocked,
+        requests=sum(map(len, source.instructions.values())),
+        recipes=len(index.recipes),
+        embedder=index.embedder,
+        views=dg.MetadataValue.md(view_table(index)),
+    )

@@ -1,4 +1,4 @@
-"""Mechanical mutants of a corpus's good rows: what rules and the offline judge catch of each kind."""
+"""Mechanical mutants of a corpus's good rows: what rules and offline judge catch of each kind."""
 
 import random
 import tempfile

@@ -5,8 +5,8 @@
 DIR is what `toolmill index ../shared/data/smithery/servers.jsonl --out DIR` makes. Queries: the
 good rows of the corpus, written by a language model, three a server. The weights are fitted on the
 rows of training servers (`training/sets/split.py`) and reported on those of test servers, and once
-more cross-validated over five parts of all servers, so that no row is reported on by weights that saw
-its server.
+more cross-validated over five parts of all servers, so that no row is reported on by weights
+that saw its server.
 
 With `--retriever` the weights of a trained encoder are fitted (`fusion_trained.json`): its vectors
 deserve more trust than the base's. PATH learnt from training servers, so these weights are fitted

@@ -1,4 +1,4 @@
-"""BM25 over tool texts: the lexical half of the router and the baseline every model is set beside."""
+"""BM25 over tool texts: the lexical half of the router, and the baseline of every model."""
 
 import re
 from collections import Counter

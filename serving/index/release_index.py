@@ -1,4 +1,4 @@
-"""The index of a release: its retriever's vectors of every served tool, and what is served whole."""
+"""The index of a release: its retriever's vectors of every served tool."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

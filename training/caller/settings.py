@@ -1,4 +1,4 @@
-"""Hyper-parameters of the caller, by profile: published values for real bases, ours for the tiny."""
+"""Hyper-parameters of the caller, by profile: published ones for real bases, ours for the tiny."""
 
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any

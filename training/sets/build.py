@@ -1,4 +1,4 @@
-"""A night's training set out of the tables: what is read, what is kept beside the published rows."""
+"""Builds the training set of a run out of the tables."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""One value's normal form, read through its schema: two values match where the forms are the same."""
+"""One value's normal form, read through its schema: equal values have equal forms."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What may be changed at one place of a call that validation objects to, the surest change first."""
+"""What may be changed at one place of a call that validation rejects, surest change first."""
 
 import json
 import math

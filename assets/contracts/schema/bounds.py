@@ -1,4 +1,4 @@
-"""Does one scalar keyword of a schema (a bound, a pattern, a list of values) refuse anything new?"""
+"""Does one scalar keyword of a schema (a bound, a pattern, an enum) refuse anything new?"""
 
 import math
 from collections.abc import Mapping

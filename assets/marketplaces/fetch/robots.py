@@ -1,4 +1,4 @@
-"""Robots: what a host's robots.txt allows us (RFC 9309), with Google's wildcards and crawl-delay."""
+"""What a host's robots.txt allows us (RFC 9309), with Google's wildcards and crawl-delay."""
 
 from collections.abc import Awaitable, Callable
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""The loopback end of a person's login: one request of their browser, told apart from all others."""
+"""The loopback end of a person's login: one request of their browser, told from all others."""
 
 import secrets
 from collections.abc import Callable

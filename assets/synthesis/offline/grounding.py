@@ -1,4 +1,4 @@
-"""Is every value in the words, by the rules' own reading, and plain words for those that are not?"""
+"""Is every value in the request, by the rules' own reading; plain text for those that are not."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

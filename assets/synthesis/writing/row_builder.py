@@ -1,4 +1,4 @@
-"""One row in the making: what it asks of models, what it shows them, what it costs, what it says."""
+"""Builds one row: what it asks of models, what it shows them, what it costs."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property

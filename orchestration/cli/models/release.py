@@ -1,4 +1,4 @@
-"""The commands `release list | show | rollback | export | check`: what is served, and going back."""
+"""`release list | show | rollback | export | check`: what is served, and going back."""
 
 import time
 from collections.abc import Callable

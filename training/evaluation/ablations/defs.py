@@ -1,4 +1,4 @@
-"""The door of the ablations: one asset, by hand, that trains every arm on the same held-out items."""
+"""Asset definition of the ablations: trains every arm on the same held-out items."""
 
 import dagster as dg
 

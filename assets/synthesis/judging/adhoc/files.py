@@ -1,4 +1,4 @@
-"""The files that `toolmill verify` and `toolmill judge` read: rows, and servers with their tools."""
+"""The files that `toolmill verify` and `toolmill judge` read: rows, and servers with tools."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -11,6 +11,7 @@ import dagster as dg
 import polars as pl
 
 from warehouse.audit import Audit, Expect, Verdict, audit
+from warehouse.sanitize.markdown import keep_cell, markdown_table
 from warehouse.storage.tables import Head, Plan, TableSpec
 from warehouse.store import Warehouse
 
@@ -118,10 +119,6 @@ def _plan_figures(plan: Plan | None) -> dict[str, Any]:
 
 
 def _table(verdicts: Audit) -> str:
-    lines = ["| rule | passed | observed |", "| --- | --- | --- |"]
     ordered = [*verdicts.failures, *(v for v in verdicts.verdicts if v.passed)]
-    lines += [
-        f"| {v.rule} | {'yes' if v.passed else '**no**'} | {v.observed.replace('|', '/')[:200]} |"
-        for v in ordered
-    ]
-    return "\n".join(lines)
+    rows = [(v.rule, "yes" if v.passed else "**no**", v.observed[:200]) for v in ordered]
+    return markdown_table(["rule", "passed", "observed"], rows, keep_cell)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assets.catalogue.coverage import DIMENSIONS
+from warehouse.sanitize.markdown import keep_cell, markdown_table
 
 _INK, _QUIET, _UNDER, _OVER, _EVEN = "#1f2937", "#9ca3af", "#dc2626", "#2563eb", "#4b5563"
 _COLOURS = {"under": _UNDER, "over": _OVER}
@@ -36,22 +37,20 @@ def figures(rows: Rows) -> dict[str, float]:
 
 def table(rows: Rows) -> str:
     """Markdown, the widest gaps of each dimension first; empty values are left out."""
-    lines = [
-        "| | listed | launched | launch rate | gap in points | |",
-        "| --- | ---: | ---: | --- | --- | --- |",
-    ]
+    lines: list[list[str]] = []
     for dimension in DIMENSIONS:
         mine = [r for r in rows if r["dimension"] == dimension and (r["listed"] or r["launched"])]
         if not mine:
             continue
-        lines.append(f"| **{dimension}** {_distance(mine[0])} | | | | | |")
+        lines.append([f"**{dimension}** {_distance(mine[0])}", *[""] * 5])
         lines += [_line(row) for row in sorted(mine, key=lambda row: row["gap"] or 0.0)]
     notes = (
         "Shares of all servers of the catalogue against those that listed their tools."
         " Gap: launched minus listed share, 95% bootstrap interval over servers; launch rate:"
         " Wilson. Distance: total variation, with a permutation p-value."
     )
-    return "\n".join([*lines, "", notes])
+    header = ["", "listed", "launched", "launch rate", "gap in points", ""]
+    return f"{markdown_table(header, lines, keep_cell)}\n\n{notes}"
 
 
 def _distance(row: Mapping[str, Any]) -> str:
@@ -60,7 +59,7 @@ def _distance(row: Mapping[str, Any]) -> str:
     return f"distance {row['distance']:.2f}, p = {row['distance_p']:.3f}"
 
 
-def _line(row: Mapping[str, Any]) -> str:
+def _line(row: Mapping[str, Any]) -> list[str]:
     mark = {"under": "▼ under", "over": "▲ over"}.get(row["standing"], "")
     listed = "" if row["listed"] is None else f"{row['listed']:,} ({row['listed_share']:.0%})"
     share = "" if row["launched_share"] is None else f" ({row['launched_share']:.0%})"
@@ -69,7 +68,7 @@ def _line(row: Mapping[str, Any]) -> str:
         rate = f"{row['rate']:.0%} [{row['rate_low']:.0%}, {row['rate_high']:.0%}]"
     if row["gap_low"] is not None:
         gap = f"{100 * row['gap']:+.1f} [{100 * row['gap_low']:+.1f}, {100 * row['gap_high']:+.1f}]"
-    return f"| {row['value']} | {listed} | {row['launched']:,}{share} | {rate} | {gap} | {mark} |"
+    return [str(row["value"]), listed, f"{row['launched']:,}{share}", rate, gap, mark]
 
 
 def plot(rows: Rows) -> bytes:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from assets.catalogue.identity_keys import LEVELS
+from warehouse.sanitize.markdown import markdown_table
 
 _SHOWN = 15  # rows of an example table
-_ESCAPED = str.maketrans({"|": "\\|", "\n": " ", "<": "&lt;", "`": "'", "[": "(", "]": ")"})
 
 
 def figures(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
@@ -55,7 +55,9 @@ def _split(
 
 def _counted(what: str, counts: Sequence[tuple[str, int]]) -> str:
     # Counts first: the UI cuts a wide cell at its right.
-    return _table(["servers", what], [[f"{count:,}", name] for name, count in counts if count])
+    return markdown_table(
+        ["servers", what], [[f"{count:,}", name] for name, count in counts if count]
+    )
 
 
 def _most_listed(listed: list[Mapping[str, Any]]) -> str:
@@ -72,7 +74,7 @@ def _most_listed(listed: list[Mapping[str, Any]]) -> str:
         ]
         for row in several[:_SHOWN]
     ]
-    return _table(["server", "joined by", "live run", "differ in", "marketplaces"], lines)
+    return markdown_table(["server", "joined by", "live run", "differ in", "marketplaces"], lines)
 
 
 def _likely_same(listed: list[Mapping[str, Any]]) -> str:
@@ -83,7 +85,7 @@ def _likely_same(listed: list[Mapping[str, Any]]) -> str:
         if row["likely_same"]
     }
     lines = [[", ".join(names.get(one, one) for one in group)] for group in sorted(groups)]
-    return _table(["servers with equal contracts"], lines[:_SHOWN])
+    return markdown_table(["servers with equal contracts"], lines[:_SHOWN])
 
 
 def _gone(gone: list[Mapping[str, Any]]) -> str:
@@ -92,15 +94,4 @@ def _gone(gone: list[Mapping[str, Any]]) -> str:
         [row["name"], row["gone"], ", ".join(o["listing_id"] for o in json.loads(row["gone_from"]))]
         for row in latest[:_SHOWN]
     ]
-    return _table(["server", "gone since", "was listed as"], lines)
-
-
-def _table(head: list[str], lines: list[list[str]]) -> str:
-    if not lines:
-        return "none"
-    cells = [head, ["---"] * len(head), *lines]
-    return "\n".join(f"| {' | '.join(_cell(text) for text in line)} |" for line in cells)
-
-
-def _cell(text: str) -> str:
-    return text.translate(_ESCAPED)[:120]
+    return markdown_table(["server", "gone since", "was listed as"], lines)

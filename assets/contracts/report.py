@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assets.contracts.scan.finding import HIGH
-from warehouse.sanitize.markdown import table
+from warehouse.sanitize.markdown import markdown_table
 from warehouse.statistics import wilson
 
 SHOWN = 50  # rows of a table in the UI
@@ -28,7 +28,7 @@ def found(rows: Sequence[Row], tools: int, read: int) -> tuple[dict[str, Any], d
         "high_rate_interval": f"{low_end:.4f} to {high_end:.4f}",
     }
     tables = {
-        "by_rule": table(["findings", "severity", "rule"], lines),
+        "by_rule": markdown_table(["findings", "severity", "rule"], lines),
         "high": _table(("tool", "rule", "excerpt", "server_id"), high),
     }
     return figures, tables
@@ -43,4 +43,4 @@ def changed(rows: Sequence[Row], tonight: int) -> tuple[dict[str, Any], dict[str
 
 
 def _table(columns: Sequence[str], rows: Sequence[Row]) -> str:
-    return table(columns, [[str(row[name] or "") for name in columns] for row in rows[:SHOWN]])
+    return markdown_table(columns, [[row[name] or "" for name in columns] for row in rows[:SHOWN]])

@@ -16,7 +16,7 @@ from assets.servers.probe.failure_kinds import KINDS
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_present, expect_unique
 from warehouse.progress import Lines
 from warehouse.publish import Published, audited, publish
-from warehouse.sanitize.markdown import table
+from warehouse.sanitize.markdown import markdown_table
 from warehouse.storage.tables import Plan
 from warehouse.store import Warehouse
 
@@ -116,5 +116,5 @@ def _told(rows: list[Row]) -> Row:
         "with_placeholders": sum(row["placeholders"] not in (None, "[]") for row in ran),
         "uncertified": sum(row["certified"] is False for row in rows),
         "differs_by_asker": sum(row["behaviour"] not in (None, "[]") for row in ran),
-        "failures": dg.MetadataValue.md(table(["server", "kind", "hint"], lines)),
+        "failures": dg.MetadataValue.md(markdown_table(["server", "kind", "hint"], lines)),
     }

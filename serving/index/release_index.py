@@ -9,6 +9,7 @@ from assets.vectors.embed import Embedder, MiniLM, save_encoder
 from assets.vectors.index import embed_texts, text_digest
 from serving.index.folder import Index, Source, build_index, point_to
 from warehouse.progress import Progress, Silent
+from warehouse.sanitize.markdown import keep_cell, markdown_table
 from warehouse.storage.lance import TEXTS, LanceStore, vector_key
 
 VIEWS = "views"  # texts that only the router embeds; `texts` is searched for tools and servers
@@ -72,7 +73,5 @@ def embed_views(
 
 def view_table(index: Index) -> str:
     """The views of an index as a Markdown table."""
-    rows = [
-        f"| {name} | {view.level} | {len(view.vectors)} |" for name, view in index.views.items()
-    ]
-    return "\n".join(["| view | of each | vectors |", "| --- | --- | --- |", *rows])
+    rows = [(name, view.level, len(view.vectors)) for name, view in index.views.items()]
+    return markdown_table(["view", "of each", "vectors"], rows, keep_cell)

@@ -136,5 +136,5 @@ def test_figures_and_tables_of_a_small_world() -> None:
     assert (found["servers"], found["on_several_marketplaces"], found["servers_gone"]) == (1, 1, 1)
     shown = tables(second)
     assert "| 1 | package |" in shown["joined"]
-    assert "Lost \\| &lt;b>server" in shown["gone"]
+    assert "Lost &#124; &#60;b&#62;server" in shown["gone"]
     assert tables([])["gone"] == "none"

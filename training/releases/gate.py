@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from warehouse.sanitize.markdown import markdown_table
+
 Json = Mapping[str, Any]
 
 # Of candidates that are no better, a percentile bootstrap crowned 13.7% with 2 tools, 7.2% with 5,
@@ -152,16 +154,11 @@ def as_rows(gates: Iterable[Gate | Json]) -> list[dict[str, Any]]:
 def gates_table(gates: Iterable[Gate | Json]) -> str:
     """The gates as a Markdown table, for Dagster, the report and the card."""
     rows = [
-        {k: v if isinstance(v, bool) else _cell(v) for k, v in row.items()}
+        (row["name"], "yes" if row["passed"] else "**no**", row["found"], row["needed"])
         for row in as_rows(gates)
     ]
-    lines = ["| gate | passed | found | needed |", "| --- | --- | --- | --- |"]
-    lines += [
-        f"| {row['name']} | {'yes' if row['passed'] else '**no**'} | {row['found']} |"
-        f" {row['needed']} |"
-        for row in rows
-    ]
-    return "\n".join(lines) if rows else "No gate was asked."
+    header = ["gate", "passed", "found", "needed"]
+    return markdown_table(header, rows, _cell, empty="No gate was asked.")
 
 
 def _cell(text: object) -> str:

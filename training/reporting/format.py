@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from warehouse.sanitize.markdown import keep_cell, markdown_table
+
 Json = Mapping[str, Any]
 NONE = "–"  # nothing was measured: no zero stands for that
 SPLITS = {
@@ -64,17 +66,10 @@ def by_split(held: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
-    """A Markdown table; [] without rows. A stranger's text breaks no cell."""
-    body = [f"| {' | '.join(_cell(held) for held in row)} |" for row in rows]
-    if not body:
-        return []
-    return [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}", *body]
+    """The lines of a Markdown table; [] without rows. No text breaks a cell."""
+    return markdown_table(head, rows, keep_cell, empty="").splitlines()
 
 
 def counted(counts: Mapping[str, Any]) -> str:
     """`a 3, b 1`."""
     return ", ".join(f"{name} {count}" for name, count in counts.items())
-
-
-def _cell(held: Any) -> str:
-    return str(held).replace("|", "\\|").replace("\n", " ")

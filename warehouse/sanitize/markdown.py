@@ -1,11 +1,6 @@
-"""Shown: strangers' text inside our own pages, as text and nothing else.
+"""Markdown tables and third-party text inside our own pages, as text and nothing else."""
 
-Each ASCII sign that is no letter, digit or blank becomes a numeric entity: no tag, link, image or
-table cell can be written with what is left. The UI makes links of bare addresses after it has read
-the entities, so an invisible joiner stands before the signs that make an address.
-"""
-
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from warehouse.sanitize.terminal import escape_text
 
@@ -14,20 +9,35 @@ _JOINER = "&#8288;"
 _ADDRESS = frozenset("/@.")
 
 
-def cell(text: str, cap: int = _CELL) -> str:
-    """One table cell."""
-    return "".join(map(_sign, escape_text(text)[:cap]))
+def escape_cell(text: object, cap: int = _CELL) -> str:
+    """One cell of untrusted text, cut to `cap` characters.
+
+    Each ASCII sign that is no letter, digit or blank becomes a numeric entity: no tag, link, image
+    or table cell can be written with what is left. The UI makes links of bare addresses after it
+    has read the entities, so an invisible joiner stands before the signs that make an address.
+    """
+    return "".join(map(_escape_sign, escape_text(str(text))[:cap]))
 
 
-def _sign(char: str) -> str:
+def keep_cell(value: object) -> str:
+    """One cell of our own Markdown: only bars and line breaks, which would end it, are changed."""
+    return " ".join(str(value).splitlines()).replace("|", "\\|")
+
+
+def markdown_table(
+    header: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    cell: Callable[..., str] = escape_cell,
+    empty: str = "none",
+) -> str:
+    """A Markdown table, or `empty` without rows. The header is ours; `cell` writes the rest."""
+    lines = [f"| {' | '.join(map(cell, row))} |" for row in rows]
+    if not lines:
+        return empty
+    return "\n".join([f"| {' | '.join(header)} |", f"|{' --- |' * len(header)}", *lines])
+
+
+def _escape_sign(char: str) -> str:
     if char.isalnum() or char == " " or not char.isascii():
         return char
     return f"{_JOINER if char in _ADDRESS else ''}&#{ord(char)};"
-
-
-def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A Markdown table, or "none". `head` is ours, the lines anybody's."""
-    rows = [f"| {' | '.join(map(cell, line))} |" for line in lines]
-    if not rows:
-        return "none"
-    return "\n".join([f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}", *rows])

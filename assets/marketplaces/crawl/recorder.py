@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from warehouse.sanitize.markdown import keep_cell, markdown_table
 from warehouse.sanitize.redact import redact, redact_json
 from warehouse.storage.files import write_atomically
 
@@ -36,8 +37,8 @@ class Recorder:
         """Writes where each file came from."""
         lines = [f"# Pages of {self.marketplace}, recorded {self.today}", ""]
         lines += ["Secrets are redacted; everything else is as served.", ""]
-        lines += ["| file | from | content type |", "| --- | --- | --- |"]
-        lines += [f"| `{name}` | {url} | {kind} |" for name, url, kind in self.saved]
+        rows = [(f"`{name}`", url, kind) for name, url, kind in self.saved]
+        lines.append(markdown_table(["file", "from", "content type"], rows, keep_cell))
         write_atomically(self.folder / "PROVENANCE.md", ("\n".join(lines) + "\n").encode())
 
 

@@ -14,6 +14,7 @@ from assets.synthesis.export.formats import Format
 from assets.synthesis.export.licences import normal
 from assets.synthesis.export.select import Choice, Chosen
 from assets.synthesis.judging.trial.trials import JUDGE_TRIALS
+from warehouse.sanitize.markdown import keep_cell, markdown_table
 from warehouse.storage.tables import Tables, TableSpec
 
 OFFLINE = "offline"
@@ -155,14 +156,10 @@ def _judged(trials: list[dict[str, Any]]) -> str:
     lines = ["## The judge, and its own trial\n"]
     if not trials:
         return "\n".join([*lines, "No trial of the judge was published as of then.\n"])
+    columns = ["marketplace", "judge", "stage", "kind", "refused", "n"]
+    rows = [[*(t[name] for name in columns), f"{t['low']:.2f} to {t['high']:.2f}"] for t in trials]
     lines += ["Known-good pairs and mutants with one flaw each, refused by:\n",
-              "| marketplace | judge | stage | kind | refused | n | 95% interval |",
-              "| --- | --- | --- | --- | --- | --- | --- |"]  # fmt: skip
-    lines += [
-        f"| {t['marketplace']} | {t['judge']} | {t['stage']} | {t['kind']} | {t['refused']} |"
-        f" {t['n']} | {t['low']:.2f} to {t['high']:.2f} |"
-        for t in trials
-    ]
+              markdown_table([*columns, "95% interval"], rows, keep_cell)]  # fmt: skip
     return "\n".join([*lines, ""])
 
 
@@ -194,8 +191,9 @@ def _limits(figures: Figures) -> str:
 
 
 def _versions(versions: list[tuple[str, str, str]]) -> str:
-    lines = ["## Made from\n", "| table | partition | version |", "| --- | --- | --- |"]
-    return "\n".join([*lines, *(f"| {t} | {m} | `{d}` |" for t, m, d in versions), ""])
+    rows = [(t, m, f"`{d}`") for t, m, d in versions]
+    table = markdown_table(["table", "partition", "version"], rows, keep_cell)
+    return f"## Made from\n\n{table}\n"
 
 
 def _rows(tables: Tables, spec: TableSpec, as_of: float) -> list[dict[str, Any]]:

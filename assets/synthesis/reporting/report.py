@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from assets.synthesis.common.tables import TASKS, passes
-from warehouse.sanitize.markdown import table
+from warehouse.sanitize.markdown import markdown_table
 from warehouse.statistics import wilson
 
 Row = Mapping[str, Any]
@@ -28,9 +28,9 @@ def written(rows: Sequence[Row]) -> tuple[dict[str, Any], dict[str, str]]:
         if any(row["task"] == task for row in rows)
     ]
     tables = {
-        "by_task": table(["task", "rows", *_FATES], by_task),
-        "why_not": table(["rows", "why"], [[str(n), why] for why, n in reasons(rows)]),
-        "latest": table(
+        "by_task": markdown_table(["task", "rows", *_FATES], by_task),
+        "why_not": markdown_table(["rows", "why"], [[str(n), why] for why, n in reasons(rows)]),
+        "latest": markdown_table(
             ["task", "fate", "tool", "instruction", "call"],
             [_line(row) for row in _spread(rows)],
         ),
@@ -89,7 +89,9 @@ def judged(rows: Sequence[Row], pairs: Sequence[Row]) -> tuple[dict[str, Any], d
         [f"{row['score']:.1f}", row["tool"], _text(texts, row), str(row["reasons"])[:160]]
         for row in worst[:_SHOWN]
     ]
-    return figures, {"rejected_pairs": table(["score", "tool", "instruction", "reasons"], lines)}
+    return figures, {
+        "rejected_pairs": markdown_table(["score", "tool", "instruction", "reasons"], lines)
+    }
 
 
 def trials(rows: Sequence[Row]) -> str:
@@ -99,7 +101,7 @@ def trials(rows: Sequence[Row]) -> str:
          f"{row['low']:.2f} to {row['high']:.2f}"]
         for row in rows
     ]  # fmt: skip
-    return table(["stage", "pairs that are", "refused", "95% interval"], lines)
+    return markdown_table(["stage", "pairs that are", "refused", "95% interval"], lines)
 
 
 def costs(rows: Sequence[Row]) -> str:
@@ -111,7 +113,7 @@ def costs(rows: Sequence[Row]) -> str:
         if row["tokens"] or row["stage"] == "total"
     ]  # fmt: skip
     head = ["marketplace", "stage", "model", "tokens", "usd", "usd per accepted pair"]
-    return table(head, lines)
+    return markdown_table(head, lines)
 
 
 def _spread(rows: Sequence[Row]) -> list[Row]:

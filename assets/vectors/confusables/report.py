@@ -8,17 +8,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from assets.vectors.confusables.table import CONFUSABLE, TWINS
-from warehouse.sanitize.markdown import cell, table
+from warehouse.sanitize.markdown import escape_cell, markdown_table
 
 _INK, _QUIET, _TWIN, _LOOK, _EVEN = "#1f2937", "#e5e7eb", "#2563eb", "#d97706", "#4b5563"
 _SIZES = ((2, 2), (3, 3), (4, 4), (5, 9), (10, 19), (20, 49), (50, 10**9))
 _WORST = 15
 _MARKETS = 14  # bars of one plot
 _SENTENCE = 420
-_HEAD = (
-    "| names | tools | servers | twin / confusable pairs | what tells the nearest pair apart |\n"
-    "| --- | ---: | ---: | ---: | --- |\n"
-)
+_HEAD = [
+    "names",
+    "tools",
+    "servers",
+    "twin / confusable pairs",
+    "what tells the nearest pair apart",
+]
 
 Row = Mapping[str, Any]
 Tool = tuple[str, str]
@@ -76,7 +79,7 @@ def markdown(rows: Sequence[Row], tools: Sequence[Row]) -> str:
     )
     if not rows:
         return f"No tool of one server looks like a tool of another, of {told['tools']:,}."
-    by_market = table(
+    by_market = markdown_table(
         ["marketplace", "tools", "with a twin", "else with a confusable"],
         ([one["marketplace"], f"{one['tools']:,}", _share(one["twin"], one["tools"]),
           _share(one["confusable"], one["tools"])] for one in shares(rows, tools)),
@@ -86,18 +89,20 @@ def markdown(rows: Sequence[Row], tools: Sequence[Row]) -> str:
         for kind in json.loads(row["apart_by"]) or ["nothing"]
     )  # fmt: skip
     pairs = sum(row["kind"] == CONFUSABLE for row in rows)
-    by_kind = table(
+    by_kind = markdown_table(
         ["told apart by", "confusable pairs"],
         ([kind, _share(count, pairs)] for kind, count in kinds.most_common()),
     )
-    worst = [" | ".join(cell(text, _SENTENCE) for text in _worst(one)) for one in _largest(rows)]
+    worst = markdown_table(
+        _HEAD, map(_worst, _largest(rows)), lambda text: escape_cell(text, _SENTENCE)
+    )
     return "\n\n".join(
         [
             lead,
             by_market,
             by_kind,
             "### Largest clusters",
-            _HEAD + "\n".join(f"| {line} |" for line in worst),
+            worst,
         ]
     )
 

@@ -12,6 +12,7 @@ from training.evaluation.ablations.arms import UNTRAINED, contrasts_of
 from training.evaluation.metrics import Figure, bootstrap
 from training.evaluation.retriever import MEASURES as OF_RANK
 from training.sets.split import UNSEEN_SERVER
+from warehouse.sanitize.markdown import keep_cell, markdown_table
 
 Row = Mapping[str, Any]
 Worth = Callable[[Row], float]
@@ -147,26 +148,26 @@ def _by_item(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 def _told(role: str, of: Mapping[str, Any], tiny: bool) -> str:
     measures = list(MEASURES[role])
-    head = " | ".join(_TOLD[name] for name in measures)
-    rule = " | ".join("---" for _ in measures)
+    head = [_TOLD[name] for name in measures]
+    arms = [
+        [arm, one["pairs"], one["minutes"], *(_interval(one[name]) for name in measures)]
+        for arm, one in of["arms"].items()
+    ]
+    contrasts = [
+        [one["name"], " / ".join(map(str, one["pairs"])),
+         *(_interval(one[name], "+") for name in measures), one["verdict"]]
+        for one in of["contrasts"]
+    ]  # fmt: skip
     lines = [
         f"## {role.capitalize()}",
         f"{of['n']} items, {of['tools']} tools of {of['servers']} servers that no arm was trained"
         f" on; seeds {', '.join(map(str, of['seeds']))}. 95% intervals by bootstrap over tools; a"
         " difference is paired by item, the mean of its seeds.",
         "",
-        f"| arm | pairs | minutes | {head} |",
-        f"| --- | --- | --- | {rule} |",
+        markdown_table(["arm", "pairs", "minutes", *head], arms, keep_cell),
+        "",
+        markdown_table(["contrast", "pairs", *head, f"by {head[0]}"], contrasts, keep_cell),
     ]
-    for arm, one in of["arms"].items():
-        told = " | ".join(_interval(one[name]) for name in measures)
-        lines.append(f"| {arm} | {one['pairs']} | {one['minutes']} | {told} |")
-    lines += ["", f"| contrast | pairs | {head} | by {_TOLD[measures[0]]} |"]
-    lines.append(f"| --- | --- | {rule} | --- |")
-    for one in of["contrasts"]:
-        told = " | ".join(_interval(one[name], "+") for name in measures)
-        pairs = " / ".join(map(str, one["pairs"]))
-        lines.append(f"| {one['name']} | {pairs} | {told} | {one['verdict']} |")
     lines += ["", *(_sentence(one, measures[0]) for one in of["contrasts"])]
     note = (
         "The held-out items are themselves filtered and partly evolved. Of contrasts without any"

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from training.evaluation.caller.summary import MEASURES
+from warehouse.sanitize.markdown import keep_cell, markdown_table
 
 Json = Mapping[str, Any]
 _NAMES = {
@@ -30,26 +31,25 @@ def interval(figure: Json, *, signed: bool = False) -> str:
 
 
 def _summary(told: Json) -> str:
-    names = f"{short(told['candidate'])} | {short(told['incumbent'])}"
+    names = [short(told["candidate"]), short(told["incumbent"])]
+    cells = [
+        [cell["split"], _offered(cell), cell["distractors"], f"{cell['n']} ({cell['tools']})",
+         _NAMES[name], *_three(cell[name])]
+        for cell in told["cells"]
+        for name in MEASURES
+    ]  # fmt: skip
+    header = ["split", "candidates", "distractors", "n (tools)", "measure", *names, "difference"]
+    more = [[name, three["gain"]["n"], *_three(three)] for name, three in _more(told)]
     lines = [
         f"## {short(told['candidate'])} against {short(told['incumbent'])}",
         f"{told['items']} items of training set `{str(told['training_set'])[:12]}` that both"
         " answered; 95% intervals by bootstrap over tools; differences are paired.",
         "",
-        f"| split | candidates | distractors | n (tools) | measure | {names} | difference |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for cell in told["cells"]:
-        where = f"{cell['split']} | {_offered(cell)} | {cell['distractors']} | "
-        where += f"{cell['n']} ({cell['tools']})"
-        lines += [f"| {where} | {_NAMES[name]} | {_three(cell[name])} |" for name in MEASURES]
-    lines += [
+        markdown_table(header, cells, keep_cell),
         "",
-        f"| beside the cells | n | {names} | difference |",
-        "| --- | --- | --- | --- | --- |",
+        markdown_table(["beside the cells", "n", *names, "difference"], more, keep_cell),
     ]
-    lines += [f"| {name} | {three['gain']['n']} | {_three(three)} |" for name, three in _more(told)]
-    lines += ["", *_invariance(told), "", _cost(told), "", f"Errors: {_counts(told['errors'])}."]
+    lines += ["", _invariance(told), "", _cost(told), "", f"Errors: {_counts(told['errors'])}."]
     if told["failures"]:
         each = [f"{who} {_counts(kinds)}" for who, kinds in told["failures"].items()]
         lines.append(f"Without an answer, in no figure: {'; '.join(each)}.")
@@ -72,15 +72,14 @@ def _more(told: Json) -> list[tuple[str, Json]]:
     ]
 
 
-def _invariance(told: Json) -> list[str]:
-    head = f"{short(told['candidate'])} drops | {short(told['incumbent'])} drops"
-    lines = [f"| changed | measure | n | {head} |", "| --- | --- | --- | --- | --- |"]
-    for each in told["invariance"]:
-        both = (each["drop_candidate"], each["drop_incumbent"])
-        shown = " | ".join(_points(figure) for figure in both)
-        kind = each["perturbation"].replace("_", " ")
-        lines.append(f"| {kind} | {_NAMES[each['measure']]} | {each['n']} | {shown} |")
-    return lines
+def _invariance(told: Json) -> str:
+    rows = [
+        [each["perturbation"].replace("_", " "), _NAMES[each["measure"]], each["n"],
+         _points(each["drop_candidate"]), _points(each["drop_incumbent"])]
+        for each in told["invariance"]
+    ]  # fmt: skip
+    drops = [f"{short(told[who])} drops" for who in ("candidate", "incumbent")]
+    return markdown_table(["changed", "measure", "n", *drops], rows, keep_cell)
 
 
 def _points(figure: Json) -> str:
@@ -90,9 +89,9 @@ def _points(figure: Json) -> str:
     return f"{value:.1f} points [{low:.1f}, {high:.1f}]"
 
 
-def _three(figures: Json) -> str:
-    both = f"{interval(figures['candidate'])} | {interval(figures['incumbent'])}"
-    return f"{both} | {interval(figures['gain'], signed=True)}"
+def _three(figures: Json) -> list[str]:
+    both = [interval(figures[who]) for who in ("candidate", "incumbent")]
+    return [*both, interval(figures["gain"], signed=True)]
 
 
 def _offered(cell: Json) -> str:

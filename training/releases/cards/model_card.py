@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from training.releases.cards.facts import Facts, base_of, dataset_of, learnt_from, licence_of
-from training.releases.cards.text import counted, figure_rows, quoted, table
+from training.releases.cards.text import counted, figure_rows, quoted
 from training.releases.gate import gates_table
 from training.runtime.model_store import card, model_folder
 from training.sets.training_set import load_manifest
+from warehouse.sanitize.markdown import keep_cell, markdown_table
 from warehouse.storage.digest import digest
 from warehouse.storage.files import write_atomically
 
@@ -120,12 +121,13 @@ def _training(facts: Facts) -> str:
         f" {model.get('loss_first', '-')} to {model.get('loss_last', '-')},"
         f" {model.get('seconds')} s on {quoted(model.get('device'))}.",
         "",
-        table(
+        markdown_table(
             ["setting", "value"],
             [
                 (name, quoted(json.dumps(value)))
                 for name, value in sorted((model.get("settings") or {}).items())
             ],
+            keep_cell,
         ),
     ]
     return "\n".join(lines)
@@ -145,12 +147,13 @@ def _data(facts: Facts) -> str:
         f" then: `{digest(contracts)}`; LanceDB"
         f" version {held.get('lance_version')}.",
         "",
-        table(
+        markdown_table(
             ["split", "servers", "tools", "pairs"],
             [
                 (split, len(held["servers"].get(split, ())), held["tools"].get(split, 0), rows)
                 for split, rows in held["rows"].items()
             ],
+            keep_cell,
         ),
         "",
         "What it learnt from, pairs by licence of the server and by who wrote them:",
@@ -176,7 +179,7 @@ def _figures(facts: Facts) -> str:
         f" Champions are chosen on servers never trained on: {summary.get('n', 0)} items for"
         f" {summary.get('tools', 0)} tools of {summary.get('servers', 0)} servers.",
         "",
-        table(head, rows),
+        markdown_table(head, rows, keep_cell),
     ]
     told = (summary.get("signature") or {}).get("told")
     return "\n".join([*lines, "", quoted(told)] if told else lines)

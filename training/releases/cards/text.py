@@ -1,7 +1,7 @@
 """Text of strangers in Markdown, and figures as tables: what a model card is written with."""
 
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 Json = Mapping[str, Any]
@@ -25,12 +25,6 @@ def counted(counts: Mapping[Any, int], most: int = 20) -> str:
     shown = [f"{quoted(name)} {count}" for name, count in ordered[:most]]
     more = [f"{len(ordered) - most} more"] if len(ordered) > most else []
     return ", ".join([*shown, *more]) or "none"
-
-
-def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    columns = list(head)
-    lines = [f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
-    return "\n".join([*lines, *(f"| {' | '.join(map(str, row))} |" for row in rows)])
 
 
 def figure(held: Json | None, *, signed: bool = False) -> str:

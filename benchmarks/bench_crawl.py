@@ -1,11 +1,11 @@
-"""Crawl: records/s and peak memory of a marketplace's crawl, against bare loops over its pages.
+"""Crawl: records/s and peak memory of a marketplace's crawl, against a bare loop over its pages.
 
-    python benchmarks/bench_crawl.py [--servers 1482] [--concurrency 8] [--rounds 3] [--data DIR]
+    python -m benchmarks.bench_crawl [--servers 1482] [--concurrency 8] [--rounds 3]
 
 The replica runs in a process of its own with 50 ms of latency per request and politeness off. Every
-measured figure comes from a fresh child process. The peers request the very same URLs with the same
-client: one after the other, and in an asyncio loop of equal concurrency that does nothing but parse
-JSON. Memory is the peak resident size of the child, its imports included.
+measured figure comes from a fresh child process. The peer requests the very same URLs with the same
+client in an asyncio loop of equal concurrency that does nothing but parse JSON. Memory is the peak
+resident size of the child, its imports included.
 """
 
 import argparse
@@ -44,31 +44,28 @@ def _round(options: argparse.Namespace, number: int, figures: dict[str, list[Any
         def measure(what: str, name: str, **more: Any) -> None:
             figures.setdefault(name, []).append(_measured(what, {**facts, **more}))
 
-        with _Replica(options.servers, options.data, day=1) as url:
+        with _Replica(options.servers, day=1) as url:
             measure("crawl", "crawl, cold", base_url=url)
             measure("bare", "bare asyncio loop", base_url=url)
-            if number == 0:  # one of it says enough: n requests of 50 ms
-                measure("sequential", "sequential httpx loop", base_url=url)
-            measure("crawl", "crawl, next night, unchanged", base_url=url, night="2")
-        with _Replica(options.servers, options.data, day=2, port=int(url.rsplit(":", 1)[1])) as url:
-            measure("crawl", "crawl, next night, 1% changed", base_url=url, night="3")
-    if number == 0 and options.data is None:
-        with tempfile.TemporaryDirectory() as folder:
-            facts = {"home": folder, "concurrency": options.concurrency, "urls": f"{folder}/urls"}
-            with _Replica(10 * options.servers, None, day=1, latency_ms=0) as url:
-                found = _measured("crawl", {**facts, "base_url": url})
-                figures[f"crawl, cold, {10 * options.servers:,} servers, no latency"] = [found]
+            measure("crawl", "crawl, next run, unchanged", base_url=url, night="2")
+        with _Replica(options.servers, day=2, port=int(url.rsplit(":", 1)[1])) as url:
+            measure("crawl", "crawl, next run, 1% changed", base_url=url, night="3")
 
 
 class _Replica:
     """The replica in a process of its own."""
 
-    def __init__(
-        self, servers: int, data: str | None, day: int, port: int = 0, latency_ms: int = LATENCY_MS
-    ) -> None:
-        facts = {"servers": servers, "data": data, "day": day, "port": port}
-        facts |= {"latency_ms": latency_ms}
-        command = [sys.executable, __file__, "--child", "replica", "--facts", json.dumps(facts)]
+    def __init__(self, servers: int, day: int, port: int = 0) -> None:
+        facts = {"servers": servers, "day": day, "port": port}
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.bench_crawl",
+            "--child",
+            "replica",
+            "--facts",
+            json.dumps(facts),
+        ]
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True, cwd=ROOT
         )
@@ -82,7 +79,15 @@ class _Replica:
 
 
 def _measured(what: str, facts: dict[str, Any]) -> dict[str, Any]:
-    command = [sys.executable, __file__, "--child", what, "--facts", json.dumps(facts)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.bench_crawl",
+        "--child",
+        what,
+        "--facts",
+        json.dumps(facts),
+    ]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -90,7 +95,7 @@ def _measured(what: str, facts: dict[str, Any]) -> dict[str, Any]:
 def _child(what: str, facts: dict[str, Any]) -> dict[str, Any]:
     if what == "replica":
         return _replica(facts)
-    measured = {"crawl": _crawl, "bare": _bare, "sequential": _sequential}[what](facts)
+    measured = {"crawl": _crawl, "bare": _bare}[what](facts)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"peak_mb": round(peak), **measured}
 
@@ -98,12 +103,10 @@ def _child(what: str, facts: dict[str, Any]) -> dict[str, Any]:
 def _replica(facts: dict[str, Any]) -> dict[str, Any]:
     from demo.replicas.server import replicas
 
-    faults = {SITE: f"latency:{facts['latency_ms']}"} if facts["latency_ms"] else {}
-    data = Path(facts["data"]) if facts["data"] else None
+    faults, ports = {SITE: f"latency:{LATENCY_MS}"}, {SITE: facts["port"]}
     with replicas(
-        facts["day"], "full", faults, {SITE: facts["port"]},
-        servers=facts["servers"], data=data, sites=(SITE,),
-    ) as urls:  # fmt: skip
+        facts["day"], "full", faults, ports, servers=facts["servers"], sites=(SITE,)
+    ) as urls:
         print(urls[SITE], flush=True)
         sys.stdin.read()
     return {}
@@ -168,17 +171,6 @@ def _bare(facts: dict[str, Any]) -> dict[str, Any]:
     return {"seconds": time.perf_counter() - started, "requests": len(urls)}
 
 
-def _sequential(facts: dict[str, Any]) -> dict[str, Any]:
-    import httpx
-
-    urls = Path(facts["urls"]).read_text().split("\n")
-    started = time.perf_counter()
-    with httpx.Client(timeout=30) as client:
-        for url in urls:
-            _parsed(client.get(url).content)
-    return {"seconds": time.perf_counter() - started, "requests": len(urls)}
-
-
 def _parsed(body: bytes) -> None:
     if body[:1] in (b"{", b"["):
         json.loads(body)
@@ -187,9 +179,8 @@ def _parsed(body: bytes) -> None:
 def _print(options: argparse.Namespace, figures: dict[str, list[dict[str, Any]]]) -> None:
     bare = statistics.median(one["seconds"] for one in figures["bare asyncio loop"])
     cores = len(os.sched_getaffinity(0))
-    where = options.data or "made-up records"
     print(
-        f"{options.servers:,} servers ({where}), {LATENCY_MS} ms latency, concurrency"
+        f"{options.servers:,} servers, {LATENCY_MS} ms latency, concurrency"
         f" {options.concurrency}, {cores} cores, median of {options.rounds} rounds\n"
     )
     print("| what | seconds | requests | records/s | x bare loop | peak MB |")
@@ -198,11 +189,10 @@ def _print(options: argparse.Namespace, figures: dict[str, list[dict[str, Any]]]
         seconds = statistics.median(one["seconds"] for one in runs)
         last = runs[-1]
         rate = f"{last['records'] / seconds:,.0f}" if "records" in last else "-"
-        same = "servers, no latency" not in name
-        ratio = f"{seconds / bare:.2f}" if same else "-"
+        ratio = f"{seconds / bare:.2f}"
         peak = max(one["peak_mb"] for one in runs)
         print(f"| {name} | {seconds:.2f} | {last['requests']:,} | {rate} | {ratio} | {peak} |")
-    changed = figures["crawl, next night, 1% changed"][-1]
+    changed = figures["crawl, next run, 1% changed"][-1]
     print(f"\n1% changed: {changed['details']} records' pages of {changed['records']} records")
 
 
@@ -211,7 +201,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--servers", type=int, default=1482)
     parser.add_argument("--concurrency", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--data", help="a folder of real records instead of made-up ones")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--facts", default="{}", help=argparse.SUPPRESS)
     return parser.parse_args()

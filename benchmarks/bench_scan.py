@@ -1,14 +1,13 @@
 """Scan: how often each rule fires on tools of real servers, and how many tools a second it reads.
 
-    python benchmarks/bench_scan.py ../shared/data
+    python -m benchmarks.bench_scan
 
 Reads the lists of `smithery/servers.jsonl`, `real-servers/`, `docker-catalogue/` and `mcp-tools/`,
-each server's tools as one list beside the names of all other tools of its source, as a night does,
-and prints one JSON object. Every tool with a high finding is
-named, to be read by eye (docs/scan.md holds what was read). One process, one thread.
+each server's tools as one list beside the names of all other tools of its source, as a nightly run
+does, and prints one JSON object. Every tool with a high finding is named, to be read by a person
+(docs/scan.md holds what was read). One process, one thread.
 """
 
-import argparse
 import json
 import time
 from collections import Counter
@@ -17,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from assets.contracts.scan import HIGH, RULES, scan_list
+from benchmarks.shared_data import SHARED, require
 from warehouse.statistics import wilson
 
 Lists = Iterator[tuple[str, str, list[Any]]]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data", type=Path)
-    print(json.dumps(measured(parser.parse_args().data), indent=1))
+    require(SHARED)
+    print(json.dumps(measured(SHARED), indent=1))
 
 
 def measured(data: Path) -> dict[str, Any]:

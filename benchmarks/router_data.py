@@ -1,4 +1,4 @@
-"""The pool, the queries and what counts as a hit, for every part of `benchmarks.router`."""
+"""The pool, the queries and what counts as a hit, for each benchmark of the router."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.contracts.canonical import contract, contract_digest
-from assets.synthesis.judging.adhoc.files import Tools, read_tools
+from assets.synthesis.judging.adhoc.files import read_tools
 from assets.synthesis.verify.checks.languages import other_language
 from benchmarks.shared_data import SHARED
 from serving.adhoc_source import read_source
@@ -74,28 +74,6 @@ def smithery(path: Path | None = None) -> Pool:
         for tool in server["tools"]
     }
     about = {name: dict(of) for name, of in read_source(path)[0].servers.items()}
-    return Pool(tools.by_id, tools.digests, listed, about)
-
-
-def mcp_tools() -> Pool:
-    """MCP-Zero's own set: 308 servers, 2,797 tools."""
-    tools = Tools()
-    listed: dict[str, Row] = {}
-    about: dict[str, dict[str, str]] = {}
-    path = SHARED / "mcp-tools" / "mcp_zero_servers.jsonl"
-    for line in path.read_text(encoding="utf-8").splitlines():
-        server = json.loads(line)
-        name = server["server_id"]
-        described = {"name": server["name"], "description": server["description"] or ""}
-        about[name] = {**described, "summary": ""}
-        for tool in server["tools"]:
-            plain = {
-                "name": tool["tool_name"],
-                "description": tool["description"] or "",
-                "inputSchema": tool["input_schema"] or {"type": "object"},
-            }
-            tools.add(name, plain)
-            listed[f"{name}::{tool['tool_name']}"] = plain
     return Pool(tools.by_id, tools.digests, listed, about)
 
 

@@ -1,11 +1,14 @@
 """How long `Router.find` takes, beside a raw matrix product and MCP-Zero's loop, and its memory.
 
-python -m benchmarks.router_latency --home DIR --size 12600     one size, as JSON
+    python -m benchmarks.router_latency [--home DIR] [--sizes 12600 100000]
+
+Prints one JSON object a size.
 """
 
 import argparse
 import json
 import os
+import random
 import subprocess
 import sys
 import time
@@ -16,31 +19,87 @@ from typing import Any
 import numpy as np
 
 from assets.vectors.embed import Embedder, MiniLM, open_encoder, save_encoder
+from assets.vectors.texts import tool_views
 from benchmarks import router_peers as peers
-from benchmarks.router_data import corpus_rows, smithery
-from benchmarks.router_grown import cheap_embed, grown
-from benchmarks.router_index import source_of
-from benchmarks.router_vectors import Kept
+from benchmarks.router_data import Pool, corpus_rows, smithery
+from benchmarks.router_index import Kept, source_of
+from benchmarks.shared_data import SHARED, require
 from serving.index.folder import build_index, load_index
 from serving.index.model import Index
 from serving.ranking.hot_reload import QUERY_TOKENS
 from serving.router import Ask, Router
+from warehouse.storage.digest import digest
 
+_NOISE = 0.038  # a coordinate's deviation: cosine 0.8 in 384 dimensions
+Embed = Callable[[Sequence[str]], np.ndarray]
 _WARM = 20
 _LOOPS = 5  # MCP-Zero's loop takes a good part of a second
 
 
-def latency(asked: argparse.Namespace) -> dict[str, Any]:
-    """One subprocess a size, so that one size's memory is not another's."""
-    rows = []
-    for size in asked.pool_sizes:
-        told = [sys.executable, "-m", "benchmarks.router_latency", "--home", str(asked.home)]
-        told += ["--size", str(size), "--asked", str(asked.asked), "--threads", str(asked.threads)]
-        env = _one_thread(asked)
-        subprocess.run([*told, "--build"], check=True, env=env)  # its memory is no router's
-        done = subprocess.run(told, stdout=subprocess.PIPE, check=True, env=env)
-        rows.append(json.loads(done.stdout))
-    return {"rows": rows}
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--home", type=Path, default=Path("var/router_bench"))
+    parser.add_argument("--sizes", type=int, nargs="+", default=[12_600, 100_000])
+    parser.add_argument("--queries", type=int, default=300)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--step", choices=("build", "measure"), help="one, in this process")
+    chosen = parser.parse_args()
+    require(SHARED / "corpus", SHARED / "smithery")
+    [size, *_] = chosen.sizes
+    if chosen.step == "build":
+        build(chosen.home, size, MiniLM(threads=chosen.threads))
+    elif chosen.step == "measure":
+        print(json.dumps(measure(chosen.home, size, chosen.queries, chosen.threads), indent=1))
+    else:
+        for size in chosen.sizes:  # a process each: one size's memory is not another's
+            for step in ("build", "measure"):
+                own = [sys.executable, "-m", "benchmarks.router_latency", "--step", step]
+                own += ["--home", str(chosen.home), "--sizes", str(size)]
+                own += ["--queries", str(chosen.queries), "--threads", str(chosen.threads)]
+                threads = str(chosen.threads)
+                env = {**os.environ, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
+                subprocess.run(own, check=True, env=env)
+
+
+def grow(pool: Pool, size: int) -> Pool:
+    """The pool up to `size`, or with copies beyond it: another server, a number in the name, and
+    other words here and there in the description."""
+    contracts, digests = dict(list(pool.contracts.items())[:size]), dict(pool.digests)
+    servers = dict(pool.servers)
+    words = sorted({word for of in pool.contracts.values() for word in _words(of)})
+    rng, copy = random.Random(6), 0
+    while len(contracts) < size:
+        copy += 1
+        for name, of in list(pool.contracts.items())[: size - len(contracts)]:
+            server, _, tool = name.rpartition("::")
+            said = [rng.choice(words) if at % 7 == 6 else w for at, w in enumerate(_words(of))]
+            made = {**of, "name": f"{tool}_{copy}", "description": " ".join(said)}
+            key = f"{server}~{copy}::{made['name']}"
+            contracts[key], digests[key] = made, digest(made)
+            about = pool.servers[server]
+            servers[f"{server}~{copy}"] = {**about, "name": f"{about['name']} {copy}"}
+    return Pool(contracts, digests, pool.listed, servers)
+
+
+def embed_grown(known: set[str], embed: Embed) -> Embed:
+    """Embeds known texts; any other gets the vector of one of them with noise (cosine about 0.8):
+    to embed 100,000 texts takes an hour and changes no time of a search."""
+    base = sorted(known)
+
+    def embed_all(texts: Sequence[str]) -> np.ndarray:
+        drawn = random.Random(6)
+        sources = [text if text in known else drawn.choice(base) for text in texts]
+        vectors = embed(sources)
+        copied = np.array([one != text for one, text in zip(sources, texts, strict=True)])
+        noise = np.random.default_rng(6).standard_normal((int(copied.sum()), vectors.shape[1]))
+        vectors[copied] += (_NOISE * noise).astype(np.float32)
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+    return embed_all
+
+
+def _words(contract: dict[str, Any]) -> list[str]:
+    return contract.get("description", "").split()
 
 
 def measure(home: Path, size: int, count: int, threads: int) -> dict[str, Any]:
@@ -80,11 +139,14 @@ def build(home: Path, size: int, model: Embedder) -> str:
     place, mark = home / "index", home / "index" / f"grown-{size}.json"
     if not mark.exists():
         base = smithery()
-        pool = grown(base, size)
-        source = source_of(pool)
-        embed = cheap_embed(pool, base, source, Kept(model, home).embed)
-        version = build_index(place, source, embed, embedder=model.id)
-        mark.write_text(json.dumps({"version": version, "embedder": model.id}))
+        texts: set[str] = set()
+        for name, contract in base.contracts.items():
+            texts |= set(
+                tool_views(contract, base.servers[name.rpartition("::")[0]]["name"]).values()
+            )
+        embed = embed_grown(texts, Kept(model, home).embed)
+        version = build_index(place, source_of(grow(base, size)), embed, embedder=model.id)
+        mark.write_text(json.dumps({"version": version}))
     return json.loads(mark.read_bytes())["version"]
 
 
@@ -134,25 +196,6 @@ def _rss() -> float:
         if line.startswith("VmRSS"):
             return round(int(line.split()[1]) / 1024, 1)
     return 0.0
-
-
-def _one_thread(asked: argparse.Namespace) -> dict[str, str]:
-    count = str(asked.threads)
-    return {**os.environ, "OMP_NUM_THREADS": count, "OPENBLAS_NUM_THREADS": count}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--home", type=Path, required=True)
-    parser.add_argument("--size", type=int, required=True)
-    parser.add_argument("--asked", type=int, default=300)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--build", action="store_true", help="only build the index")
-    asked = parser.parse_args()
-    if asked.build:
-        build(asked.home, asked.size, MiniLM(threads=asked.threads))
-        return
-    print(json.dumps(measure(asked.home, asked.size, asked.asked, asked.threads)))
 
 
 if __name__ == "__main__":

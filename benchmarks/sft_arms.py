@@ -15,7 +15,7 @@ from training.caller.batches import Lesson
 from training.caller.settings import CallerSettings, settings_for
 from training.runtime.device import peak_mb
 
-ARMS = ("packed", "padded", "trl", "grpo")
+ARMS = ("packed", "padded", "trl")
 
 
 def run_arm(arm: str, shape: str, device: str, length: int, rows: int) -> dict[str, Any]:
@@ -27,8 +27,6 @@ def run_arm(arm: str, shape: str, device: str, length: int, rows: int) -> dict[s
     model = make_model(shape, device)
     lessons = make_lessons(shape, length, rows)
     try:
-        if arm == "grpo":
-            return _grpo(model, shape, device, length)
         if arm == "trl":
             updates = _trl(model, lessons, device, length)
         else:
@@ -127,50 +125,6 @@ def _trl(model: Any, lessons: list[Lesson], device: str, length: int) -> list[tu
         )
         trainer.train()
     return updates
-
-
-def _grpo(model: Any, shape: str, device: str, length: int) -> dict[str, Any]:
-    """Three GRPO steps of TRL: a prompt of `length` tokens, 8 completions of 64."""
-    from datasets import Dataset
-    from transformers import TrainerCallback
-    from trl import GRPOConfig, GRPOTrainer
-
-    times: list[float] = []
-
-    class Clock(TrainerCallback):
-        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            times.append(_now(device))
-
-    cpu = {} if device == "cuda" else {"use_cpu": True, "bf16": False}
-    with tempfile.TemporaryDirectory() as root, _quiet():
-        config = GRPOConfig(
-            output_dir=root,
-            per_device_train_batch_size=8,
-            num_generations=8,
-            max_completion_length=64,
-            max_steps=4,
-            logging_steps=1,
-            save_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-            **cpu,
-        )
-        trainer = GRPOTrainer(
-            model=model,
-            reward_funcs=lambda completions, **_: [float(len(set(each))) for each in completions],
-            args=config,
-            train_dataset=Dataset.from_list([{"prompt": "a " * length} for _ in range(8)]),
-            processing_class=_tokenizer(),
-            peft_config=_lora(),
-            callbacks=[Clock()],
-        )
-        trainer.train()
-    took = times[-1] - times[0]
-    return {
-        "updates": len(times) - 1,
-        "step_ms": round(1000 * took / (len(times) - 1)),
-        "peak_mb": round(peak_mb(device)),
-    }
 
 
 def _lora() -> Any:

@@ -18,15 +18,6 @@ SHAPES: dict[str, dict[str, int]] = {  # from the models' published config.json
         "head_dim": 128,
         "vocab_size": 151_936,
     },
-    "qwen3-0.6b": {
-        "hidden_size": 1024,
-        "intermediate_size": 3072,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
-        "vocab_size": 151_936,
-    },
     "tiny": {
         "hidden_size": 128,
         "intermediate_size": 384,

@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 
 from benchmarks import router_peers as peers
 from benchmarks.router_data import Pool, english, hit_at, plain_pool
-from benchmarks.router_grown import cheap_embed, grown
-from benchmarks.router_index import source_of
-from benchmarks.router_needle import sizes_of
+from benchmarks.router_index import Kept, source_of
+from benchmarks.router_latency import embed_grown, grow
 from benchmarks.router_quality import ratio
-from benchmarks.router_vectors import Kept
 
 SCORES = st.lists(st.integers(-5, 5).map(lambda n: n / 4), min_size=1, max_size=40)
 
@@ -110,20 +108,16 @@ def test_a_grown_pool_has_its_size_and_vectors_near_the_real_ones() -> None:
     base = plain_pool(
         {f"tool{at}": f"It does {at} things with many words in a row" for at in "abc"}
     )
-    pool = grown(base, 8)
+    pool = grow(base, 8)
     source = source_of(pool)
     assert len(pool.contracts) == len({row["contract_digest"] for row in source.rows}) == 8
     model = Counting()
+    known = {contract["name"] for contract in base.contracts.values()}
     texts = [contract["name"] for contract in pool.contracts.values()]
-    embed = cheap_embed(pool, base, source, model.embed)
-    assert np.allclose(np.linalg.norm(embed(texts), axis=1), 1, atol=1e-5)
-
-
-@pytest.mark.parametrize(("most", "count"), [(12_600, 12), (2_797, 12), (3, 12)])
-def test_sizes_run_from_one_to_all(most: int, count: int) -> None:
-    sizes = sizes_of(most, count)
-    assert (sizes[0], sizes[-1]) == (1, most)
-    assert sizes == sorted(set(sizes))
+    vectors = embed_grown(known, model.embed)(texts)
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    near = (vectors @ model.embed(sorted(known)).T).max(axis=1)
+    assert near.min() > 0.9
 
 
 def test_a_ratio_is_of_sums_and_its_interval_holds_it() -> None:

@@ -118,7 +118,7 @@ def run_ablations(
 
 
 def _list_arms(home: Path, rows: Sequence[Row]) -> None:
-    """Which model is which arm, for checks on other data (`benchmarks/ablations.py`)."""
+    """Which model is which arm, for checks on other data."""
     names = ("role", "arm", "seed", "pairs", "minutes", "model")
     arms = {tuple(row[name] for name in names) for row in rows}
     body = [dict(zip(names, arm, strict=True)) for arm in sorted(arms)]

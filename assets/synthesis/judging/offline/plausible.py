@@ -3,7 +3,7 @@ Tower")?
 
 The weights were fitted on the rows of one half of the servers of a development corpus that a
 language model wrote, and read on the other half: ROC AUC 0.95 (n = 107 rows whose value rules could
-not find; `benchmarks/judge_weights.py`). The length of the text weighs most: who implies a value
+not find). The length of the text weighs most: who implies a value
 uses words for it, who forgot it does not. That is a habit of whoever wrote, so expect less of it
 elsewhere.
 """

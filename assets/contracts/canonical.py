@@ -45,7 +45,7 @@ from assets.contracts.schema.normalise import (
 from warehouse.storage.digest import digest
 
 CANON_VERSION = 2
-DIGEST_PREFIX = "c1:"  # names the kind of digest, not the version of the form: see aliases.py
+DIGEST_PREFIX = "c1:"  # names the kind of digest, not the version of the form
 
 FIELDS = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 SCHEMA_FIELDS = ("inputSchema", "outputSchema")

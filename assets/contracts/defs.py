@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 
 from assets.contracts import report
-from assets.contracts.history.aliases import read_aliases, upgrade
+from assets.contracts.canonical import CANON_VERSION
 from assets.contracts.history.origins import origins
 from assets.contracts.history.snapshot import (
     CHANGES,
@@ -42,7 +42,6 @@ def snapshots(
     context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
 ) -> Published:
     name = context.partition_key
-    renamed = upgrade(warehouse.tables, name, run_id=context.run_id)
     deployments = warehouse.tables.read(DEPLOYMENTS, name).to_dicts()
     previous = warehouse.tables.read(SNAPSHOTS, name)
     rows = snapshot(previous.to_dicts(), deployments, warehouse.blobs, clock.time())
@@ -70,7 +69,7 @@ def snapshots(
             "servers": len({row["server_id"] for row in rows}),
             "malformed": len(left_out),
             "malformed_tools": dg.MetadataValue.json(left_out[: report.SHOWN]),
-            "renamed_by_a_new_form": len(renamed),
+            "canon_version": CANON_VERSION,
         },
     )
     close_night_after(context, warehouse.ledger, "snapshots")
@@ -87,13 +86,9 @@ def findings(
     context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
 ) -> Published:
     name, tables = context.partition_key, warehouse.tables
-    aliases = read_aliases(tables, name)
     contracts = tables.read(SNAPSHOTS, name).to_dicts()
-    previous = [
-        {**row, "contract_digest": aliases.current(row["contract_digest"])}
-        for row in tables.read(FINDINGS, name).to_dicts()
-    ]
-    past = origins(tables, name, aliases)
+    previous = tables.read(FINDINGS, name).to_dicts()
+    past = origins(tables, name)
     found = scan_snapshot(
         contracts,
         _launches(warehouse, name),

@@ -8,7 +8,6 @@ import polars as pl
 from assets.catalogue.catalogue import CATALOGUE, descriptions
 from assets.catalogue.coverage_report import inlined
 from assets.contracts.canonical import tool_text
-from assets.contracts.history.aliases import read_aliases
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.firewall import firewall
 from assets.partitions import close_night_after, marketplaces
@@ -18,7 +17,6 @@ from assets.vectors.confusables.table import confusables as find_confusables
 from assets.vectors.embed import Embedder
 from assets.vectors.index import (
     INSTRUCTIONS,
-    TOOL,
     VECTORS,
     contract_of,
     embed_contracts,
@@ -56,9 +54,7 @@ def contract_vectors(
     store = LanceStore(warehouse.home / "lance")
     previous = warehouse.tables.read(VECTORS, name)
     clear, held = firewall(warehouse).part(warehouse.tables.read(SNAPSHOTS, name).to_dicts())
-    aliases = read_aliases(warehouse.tables, name)
-    bought = aliases.as_bought(clear, previous.filter(pl.col("kind") == TOOL).to_dicts())
-    rows = embed_contracts(bought, embedder, store, Lines(context.log.info))
+    rows = embed_contracts(clear, embedder, store, Lines(context.log.info))
     store.refresh_indexes()
     store.compact(INSTRUCTIONS)
     flaws = unit_norm_flaws(rows, store)
@@ -100,15 +96,8 @@ def confusables(
     embedder: dg.ResourceParam[Embedder],
 ) -> Published:
     tables = warehouse.tables
-    wall = firewall(warehouse)
-    tools = wall.clear(tables.read(SNAPSHOTS).to_dicts())
-    held = tables.read(VECTORS).filter(pl.col("kind") == TOOL).to_dicts()
-    bought = wall.aliases.as_bought(tools, held)
-    named = {
-        (row["server_id"], row["tool"]): {**row, "contract": old["contract"]}
-        for row, old in zip(tools, bought, strict=True)
-    }
-    listed = list(named.values())
+    tools = firewall(warehouse).clear(tables.read(SNAPSHOTS).to_dicts())
+    listed = list({(row["server_id"], row["tool"]): row for row in tools}.values())
     texts = [tool_text(contract_of(row)) for row in listed]
     matrix = embed_texts(texts, embedder, LanceStore(warehouse.home / "lance"))
     rows = find_confusables(listed, matrix, descriptions(tables.read(CATALOGUE).to_dicts()))

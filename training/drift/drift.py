@@ -5,7 +5,6 @@ from typing import Any
 
 import polars as pl
 
-from assets.contracts.history.aliases import read_aliases
 from assets.contracts.history.snapshot import SNAPSHOTS
 from training.drift.decide import Decision, DriftState, drift
 from training.releases.champion import last_trained_set
@@ -37,9 +36,8 @@ DRIFT = TableSpec(
 def drift_state(warehouse: Warehouse, *, failed_attempts: int = 0) -> DriftState:
     """The state now: current contracts against those of the last *trained* set."""
     snapshots = warehouse.tables.read(SNAPSHOTS).unique(["server_id", "tool"])
-    current = read_aliases(warehouse.tables).current  # a new canonical form is no drift
     now = {
-        f"{server}::{tool}": current(name)
+        f"{server}::{tool}": name
         for server, tool, name in snapshots.select("server_id", "tool", "contract_digest").rows()
     }
     trained_on = last_trained_set(warehouse.home, ROLE)
@@ -48,7 +46,7 @@ def drift_state(warehouse: Warehouse, *, failed_attempts: int = 0) -> DriftState
     head = warehouse.tables.head(TRAINING_SET.name)
     rows = warehouse.tables.read(TRAINING_SET).filter(pl.col("split") == TRAIN)
     return drift(
-        {key: current(name) for key, name in known.items()} if known is not None else None,
+        known,
         now,
         training_set=head.digest if head else None,
         trained_on=trained_on,

@@ -2,10 +2,8 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
-
-import polars as pl
 
 from assets.catalogue.catalogue import CATALOGUE
 from assets.contracts.history.snapshot import SNAPSHOTS
@@ -13,7 +11,6 @@ from assets.contracts.quarantine.firewall import firewall
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, accepted
 from assets.synthesis.summaries.summaries import SUMMARIES
-from assets.vectors.index import TOOL, VECTORS
 from serving.index.folder import Source, load_index
 from warehouse.store import Warehouse
 
@@ -24,19 +21,12 @@ def published_source(warehouse: Warehouse) -> tuple[Source, list[str]]:
     """The source of the index that serves tonight's tables, and the contract digests that are held
     out of it."""
     tables = warehouse.tables
-    wall = firewall(warehouse)
-    clear, held = wall.part(tables.read(SNAPSHOTS).to_dicts())
-    bought = wall.aliases.as_bought(
-        clear, tables.read(VECTORS).filter(pl.col("kind") == TOOL).to_dicts()
-    )
+    clear, held = firewall(warehouse).part(tables.read(SNAPSHOTS).to_dicts())
     about = server_facts(tables.read(CATALOGUE).to_dicts(), tables.read(SUMMARIES).to_dicts())
-    rows = [
-        {**row, "contract": old["contract"], "flags": about.get(row["server_id"], {}).get("flags")}
-        for row, old in zip(clear, bought, strict=True)
-    ]
+    rows = [{**row, "flags": about.get(row["server_id"], {}).get("flags")} for row in clear]
     said = accepted(tables.read(PAIRS).to_dicts(), tables.read(JUDGEMENTS).to_dicts())
     recipes = recipes_of(tables.read(DEPLOYMENTS).to_dicts())
-    source = Source(rows, about, requests_of(said, wall.current), recipes)
+    source = Source(rows, about, requests_of(said), recipes)
     return source, [row["contract_digest"] for row in held]
 
 
@@ -71,11 +61,11 @@ def server_facts(catalogue: Iterable[Row], summaries: Iterable[Row]) -> dict[str
     return dict(found)
 
 
-def requests_of(rows: Iterable[Row], current: Callable[[str], str]) -> dict[str, list[str]]:
+def requests_of(rows: Iterable[Row]) -> dict[str, list[str]]:
     """Contract digest -> the accepted requests for it, in an order of their own."""
     found: dict[str, list[str]] = defaultdict(list)
     for row in rows:
-        found[current(row["contract_digest"])].append(row["instruction"])
+        found[row["contract_digest"]].append(row["instruction"])
     return dict(found)
 
 

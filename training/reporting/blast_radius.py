@@ -62,18 +62,16 @@ class Made:
     index: Iterable[Row] = ()
 
 
-def find_tool(
-    asked: str, seen: Iterable[Seen], names: Callable[[str], Iterable[str]] = lambda one: (one,)
-) -> Target:
+def find_tool(asked: str, seen: Iterable[Seen]) -> Target:
     """The target of `server_id/tool`, of `tool` where one server has it, or of a contract digest.
 
-    seen: every contract ever published. names: all names of a contract whose canonical form
-    changed. Raises UnknownTool or AmbiguousTool, with names that are near.
+    seen: every contract ever published. Raises UnknownTool or AmbiguousTool, with names that are
+    near.
     """
     listed = list(seen)
     told = escape_text(asked[:_LONGEST])
     if any(digest == asked for _, _, digest in listed):
-        return Target(frozenset(names(asked)))
+        return Target(frozenset({asked}))
     by_key: dict[str, set[Seen]] = defaultdict(set)
     by_tool: dict[str, set[str]] = defaultdict(set)
     for server, tool, digest in listed:
@@ -92,8 +90,8 @@ def find_tool(
             f" name, or a contract digest (c1:…){hint}"
         )
     [(server, tool)] = owners
-    digests = {name for key in keys for _, _, digest in by_key[key] for name in names(digest)}
-    return Target(frozenset(digests), server, tool)
+    digests = frozenset(digest for key in keys for _, _, digest in by_key[key])
+    return Target(digests, server, tool)
 
 
 def blast_radius(target: Target, made: Made) -> dict[str, Any]:

@@ -74,22 +74,11 @@ def make_set(
     chosen = choose(tables.read(PAIRS).to_dicts(), tables.read(JUDGEMENTS).to_dicts())
     listed = tables.read(SNAPSHOTS)
     contracts = listed.unique(["server_id", "tool"], keep="first", maintain_order=True).to_dicts()
-    wall = firewall(warehouse)
-    _, kept_out = wall.part(contracts)
-    out = {(row["server_id"], row["tool"]) for row in kept_out}
-    bought = wall.aliases.as_bought(contracts, chosen)
-    held: set[Key] = {contract_key(row) for row in bought if (row["server_id"], row["tool"]) in out}
-    named = {
-        now["contract_digest"]: then["contract_digest"]
-        for now, then in zip(contracts, bought, strict=True)
-    }
-    alike = [
-        {**row, **{c: named.get(row[c], row[c]) for c in ("contract_digest", "other_digest")}}
-        for row in tables.read(CONFUSABLES).to_dicts()
-    ]
+    held: set[Key] = {contract_key(row) for row in firewall(warehouse).part(contracts)[1]}
+    alike = tables.read(CONFUSABLES).to_dicts()
     made = build_training_set(
         chosen,
-        bought,
+        contracts,
         tools,
         policy,
         held,

@@ -5,7 +5,6 @@ from typing import Any
 
 import polars as pl
 
-from assets.contracts.history.aliases import read_aliases
 from warehouse.sanitize.terminal import escape_text
 from assets.contracts.history.snapshot import CHANGES, SNAPSHOTS
 from warehouse.storage.tables import Tables
@@ -19,7 +18,7 @@ def history(tables: Tables, server_id: str) -> dict[str, Any]:
     """{"server_id", "tools": [{tool, contracts: [{contract_digest, first_seen, last_seen, current,
     marketplaces}]}], "changes": [{night, tool, class, fields, renamed_from, why}]}, oldest first.
 
-    Names are escaped and digests are today's. Raises UnknownServer.
+    Names are escaped. Raises UnknownServer.
     """
     seen = _contracts(tables, server_id)
     if not seen:
@@ -39,14 +38,13 @@ def history(tables: Tables, server_id: str) -> dict[str, Any]:
 
 def _contracts(tables: Tables, server_id: str) -> dict[tuple[str, str], dict[str, Any]]:
     """(tool, digest) -> what is known of that contract, over all publications."""
-    current = read_aliases(tables).current
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for market in tables.partitions(SNAPSHOTS.name):
         now = tables.head(SNAPSHOTS.name, market)
         for head in tables.history(SNAPSHOTS.name, market):
             rows = tables.read(SNAPSHOTS, market, as_of=head.at)
             for row in rows.filter(pl.col("server_id") == server_id).to_dicts():
-                name = current(row["contract_digest"])
+                name = row["contract_digest"]
                 known = found.setdefault(
                     (row["tool"], name),
                     {"contract_digest": name, "first_seen": row["first_seen"],

@@ -12,7 +12,6 @@ from typing import Any
 
 import polars as pl
 
-from assets.contracts.history.aliases import Aliases
 from assets.contracts.schema.tool_renames import renames
 from assets.contracts.history.snapshot import SNAPSHOTS
 from warehouse.storage.tables import Staged, Tables, TableSpec
@@ -51,7 +50,7 @@ class Fold:
         tables.promote(self.staged, run_id, [{"upto": self.upto}])
 
 
-def origins(tables: Tables, partition: str, aliases: Aliases) -> Fold:
+def origins(tables: Tables, partition: str) -> Fold:
     """Folds what was published since the last fold that was kept."""
     head = tables.head(ORIGINS.name, partition)
     state: State = {
@@ -61,28 +60,28 @@ def origins(tables: Tables, partition: str, aliases: Aliases) -> Fold:
     for published in tables.history(SNAPSHOTS.name, partition):
         if published.at > upto:
             rows = tables.read(SNAPSHOTS, partition, as_of=published.at).to_dicts()
-            state, upto = step(state, rows, aliases), published.at
+            state, upto = step(state, rows), published.at
     return Fold(state, tables.stage(ORIGINS, ORIGINS.frame(state.values()), partition), upto)
 
 
-def step(state: Mapping[tuple[str, str], Row], rows: Iterable[Row], aliases: Aliases) -> State:
+def step(state: Mapping[tuple[str, str], Row], rows: Iterable[Row]) -> State:
     """The state after one more publication."""
     listed = {(row["server_id"], row["tool"]): row for row in rows}
     out: State = {key: {**row, "gone": key not in listed} for key, row in state.items()}
     parents = _parents(state, listed)
     for key, row in listed.items():
         known = state.get(key) or state.get((key[0], parents.get(key, "")))
-        out[key] = _met(row, known, aliases)
+        out[key] = _met(row, known)
     return out
 
 
-def _met(row: Row, known: Row | None, aliases: Aliases) -> dict[str, Any]:
+def _met(row: Row, known: Row | None) -> dict[str, Any]:
     now = {name: row[name] for name in ("server_id", "tool", "contract_digest", "contract")}
     if known is None:
         first = {"first_digest": row["contract_digest"], "first_contract": row["contract"]}
         return {**now, **first, "before_digest": None, "before_contract": None, "gone": False}
     kept = {name: known[name] for name in ("first_digest", "first_contract")}
-    changed = aliases.current(known["contract_digest"]) != row["contract_digest"]
+    changed = known["contract_digest"] != row["contract_digest"]
     source = ("contract_digest", "contract") if changed else ("before_digest", "before_contract")
     before = dict(zip(("before_digest", "before_contract"), map(known.get, source), strict=True))
     return {**now, **kept, **before, "gone": False}

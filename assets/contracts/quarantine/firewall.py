@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from assets.contracts.history.aliases import Aliases, read_aliases
 from assets.contracts.quarantine.decisions import Decision, decisions, is_clear
 from assets.contracts.quarantine.findings import FINDINGS, SCANS
 from assets.contracts.scan import HIGH, Finding, scan_list
@@ -50,19 +49,10 @@ class Firewall:
         findings: Iterable[Row],
         scanned: Iterable[Row],
         decided: Iterable[Decision],
-        aliases: Aliases | None = None,
     ) -> None:
-        self.aliases = aliases or Aliases()
-        self._findings = [self._today(row) for row in findings]
-        self._scanned = {contract_key(self._today(row)) for row in scanned}
-        self._decided = [
-            Decision(**{**one.__dict__, "contract_digest": self.current(one.contract_digest)})
-            for one in decided
-        ]
-
-    def current(self, digest: str) -> str:
-        """Today's name of a contract."""
-        return self.aliases.current(digest)
+        self._findings = list(findings)
+        self._scanned = {contract_key(row) for row in scanned}
+        self._decided = list(decided)
 
     def part(self, rows: Sequence[Row]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """(clear, held) of snapshot rows."""
@@ -88,9 +78,6 @@ class Firewall:
                     owner = {"server_id": server, "tool": held["tool"], "contract_digest": digest}
                     yield {**one.as_row(), **owner}
 
-    def _today(self, row: Row) -> dict[str, Any]:
-        return {**row, "contract_digest": self.current(row["contract_digest"])}
-
 
 def firewall(warehouse: Warehouse) -> Firewall:
     """The firewall over all marketplaces: what one of them found, none makes anything of.
@@ -102,7 +89,6 @@ def firewall(warehouse: Warehouse) -> Firewall:
         tables.read(FINDINGS).to_dicts(),
         tables.read(SCANS).select("server_id", "tool", "contract_digest").to_dicts(),
         decisions(warehouse.home),
-        read_aliases(tables),
     )
 
 

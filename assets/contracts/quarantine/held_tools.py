@@ -5,7 +5,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from assets.contracts.history.aliases import read_aliases
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.behaviour import BEHAVIOUR
 from assets.contracts.quarantine.decisions import (
@@ -39,10 +38,10 @@ def held_tools(warehouse: Warehouse) -> list[dict[str, Any]]:
     rows = warehouse.tables.read(SNAPSHOTS).unique(["server_id", "tool", "contract_digest"])
     wall = firewall(warehouse)
     held = {contract_key(row): row for row in wall.part(rows.to_dicts())[1]}
-    last = {(wall.current(one.contract_digest), one.rule): one for one in decisions(warehouse.home)}
+    last = {(one.contract_digest, one.rule): one for one in decisions(warehouse.home)}
     out = {}
     for found in warehouse.tables.read(FINDINGS).to_dicts():
-        key = (found["server_id"], found["tool"], wall.current(found["contract_digest"]))
+        key = contract_key(found)
         said = last.get((key[2], found["rule"]))
         if found["severity"] == HIGH and key in held and not (said and said.verdict == RELEASED):
             out.setdefault((*key, found["rule"]), _reason(key, found))
@@ -67,19 +66,17 @@ def decide_by_hand(
     """
     if rule != ANY_RULE and rule not in {*RULES, *BEHAVIOUR}:
         raise BadDecision(f"no rule {rule[:60]!r}; {ANY_RULE!r} means the contract as a whole")
-    aliases = read_aliases(warehouse.tables)
-    name = aliases.current(digest)
     rows = warehouse.tables.read(SNAPSHOTS).unique(["server_id", "tool"]).to_dicts()
-    about = [row for row in rows if aliases.current(row["contract_digest"]) == name]
+    about = [row for row in rows if row["contract_digest"] == digest]
     if not about:
         raise UnknownContract(
             f"{digest[:80]}: no current snapshot holds this contract; `toolmill quarantine list`"
             " and `toolmill contract history SERVER_ID` print digests"
         )
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    decide(warehouse.home, Decision(name, rule, verdict, by, at, why))
+    decide(warehouse.home, Decision(digest, rule, verdict, by, at, why))
     tools = [{"server_id": row["server_id"], "tool": escape_text(row["tool"])} for row in about]
-    return {"contract_digest": name, "rule": rule, "verdict": verdict, "by": by, "at": at,
+    return {"contract_digest": digest, "rule": rule, "verdict": verdict, "by": by, "at": at,
             "why": why, "tools": sorted(tools, key=lambda tool: json.dumps(tool))}  # fmt: skip
 
 

@@ -1,12 +1,11 @@
 """Offer: the contracts of a marketplace that synthesis may write about tonight."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from assets.contracts.history.aliases import read_aliases
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.firewall import contract_key, firewall
 from assets.servers.deploy.table import DEPLOYMENTS
@@ -18,7 +17,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Offer:
-    """The clear contracts of a marketplace, under the names that earlier rows were bought under."""
+    """The clear contracts of a marketplace."""
 
     rows: list[Row]
     held: frozenset[str]  # digests of the contracts that the firewall keeps out
@@ -46,16 +45,13 @@ class Offer:
         return {contract_key(row) for row in self.rows}
 
 
-def offered(warehouse: Warehouse, name: str, held: Sequence[Row]) -> Offer:
+def offered(warehouse: Warehouse, name: str) -> Offer:
     """What may be written about. Raises DecisionError when the record of decisions is broken."""
     rows = warehouse.tables.read(SNAPSHOTS, name).to_dicts()
     stated = _licences(warehouse, name)
     rows = [{**row, "license": stated.get(row["server_id"])} for row in rows]
     clear, kept_out = firewall(warehouse).part(rows)
-    return Offer(
-        read_aliases(warehouse.tables, name).as_bought(clear, held),
-        frozenset(row["contract_digest"] for row in kept_out),
-    )
+    return Offer(clear, frozenset(row["contract_digest"] for row in kept_out))
 
 
 def _licences(warehouse: Warehouse, name: str) -> dict[str, str]:

@@ -123,17 +123,8 @@ def chosen(tables: Tables, choice: Choice, tally: Tally) -> Iterator[Chosen]:
 
 
 def held_by(wall: Firewall) -> Held:
-    """The firewall's answer: a contract held under any of its names is held."""
-
-    def held(rows: Sequence[Row]) -> set[str]:
-        today = [
-            {**row, "contract_digest": wall.current(row["contract_digest"]),
-             "bought": row["contract_digest"]}
-            for row in rows
-        ]  # fmt: skip
-        return {row["bought"] for row in wall.part(today)[1]}
-
-    return held
+    """The firewall's answer."""
+    return lambda rows: {row["contract_digest"] for row in wall.part(rows)[1]}
 
 
 def _accepted(tables: Tables, market: str, at: float) -> dict[str, Row]:

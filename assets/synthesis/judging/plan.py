@@ -45,7 +45,7 @@ def judge_pairs(
     """Tonight's judgements of one marketplace, and the trial of the judge that made them."""
     tables = warehouse.tables
     written = tables.read(PAIRS, name).to_dicts()
-    offer = offered(warehouse, name, written)
+    offer = offered(warehouse, name)
     written = [row for row in written if offer.serves(row) and offer.shows_only_clear(row)]
     previous = tables.read(JUDGEMENTS, name).to_dicts()
     due = plan(

@@ -31,8 +31,7 @@ def server_summaries(
     warehouse: dg.ResourceParam[Warehouse],
     writer: dg.ResourceParam[Writer],
 ) -> Published:
-    wall = firewall(warehouse)
-    clear = wall.clear(warehouse.tables.read(SNAPSHOTS).to_dicts())
+    clear = firewall(warehouse).clear(warehouse.tables.read(SNAPSHOTS).to_dicts())
     previous = warehouse.tables.read(SUMMARIES)
     about = descriptions(warehouse.tables.read(CATALOGUE).to_dicts())
     public = {row["server_id"] for row in clear if row["marketplace"] != PRIVATE}
@@ -45,7 +44,6 @@ def server_summaries(
             about,
             llm,
             [row for row in previous.to_dicts() if row["server_id"] in own],
-            current=wall.current,
             progress=Lines(context.log.info),
         )
         rows += made

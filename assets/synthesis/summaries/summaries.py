@@ -10,7 +10,7 @@ change. One that fails leaves yesterday's text in its row, which says `failed`, 
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -68,22 +68,20 @@ def make_summaries(
     llm: LLM | None,
     previous: Iterable[Row] = (),
     *,
-    current: Callable[[str], str] = lambda name: name,
     progress: Progress | None = None,
 ) -> tuple[list[dict[str, Any]], Plan]:
     """Rows of SUMMARIES, one per server, and what was made, kept and dropped of them.
 
     `rows`: *clear* snapshot rows, the firewall's answer, of any number of marketplaces;
     `descriptions`: what listings say of a server. Without `llm`, or where its generator is offline,
-    the summary is read from the contracts. `current`: today's name of a contract digest, so that a
-    new canonical form buys nothing again. Raises LLMError for faults of the settings only.
+    the summary is read from the contracts. Raises LLMError for faults of
+    the settings only.
     """
     llm = llm if llm is not None and llm.role(ROLE).model != OFFLINE else None
     held = {row["server_id"]: dict(row) for row in previous}
-    servers = _servers(rows, descriptions, llm, current)
+    servers = _servers(rows, descriptions, llm)
     made_of = {
-        name: planned(map(current, json.loads(row["contracts"])), row["made_by"])
-        for name, row in held.items()
+        name: planned(json.loads(row["contracts"]), row["made_by"]) for name, row in held.items()
     }
     failed = {name for name, row in held.items() if row["status"] != "ok"}
     due = plan(made_of, {name: server.plan for name, server in servers.items()}, retry=failed)
@@ -106,14 +104,11 @@ def summary_flaws(rows: Sequence[Row], floor: float = 0.5) -> list[str]:
 
 
 def _servers(
-    rows: Iterable[Row],
-    descriptions: Mapping[str, str],
-    llm: LLM | None,
-    current: Callable[[str], str],
+    rows: Iterable[Row], descriptions: Mapping[str, str], llm: LLM | None
 ) -> dict[str, Server]:
     found: dict[str, dict[str, Mapping[str, Json]]] = defaultdict(dict)
     for row in rows:
-        found[row["server_id"]][current(row["contract_digest"])] = contract_of(row)
+        found[row["server_id"]][row["contract_digest"]] = contract_of(row)
     made = {}
     for name in sorted(found):
         told = " ".join((descriptions.get(name) or "").split())[:_LONGEST_DESCRIPTION]

@@ -53,7 +53,7 @@ def write_pairs(
     if llm.role("generator").model == OFFLINE:
         policy = replace(policy, languages=("en",))  # its grammar knows no other; no row says so
     previous = warehouse.tables.read(PAIRS, name).to_dicts()
-    offer = offered(warehouse, name, previous)
+    offer = offered(warehouse, name)
     store = LanceStore(warehouse.home / "lance")
     asked = units(offer.usable, near_rows(offer.usable, embedder, store), policy)
     want = _wanted(asked, llm, policy, embedder)

@@ -25,14 +25,12 @@ def blast(
 ) -> None:
     """What was made of a tool: pairs, judgements, vectors, eval items, training sets, adapters,
     champions, the release. Exit 1 for an unknown tool, 2 where it is not plain which."""
-    from assets.contracts.history.aliases import read_aliases
     from orchestration.resources import open_warehouse
     from training.reporting.blast_radius import AmbiguousTool, UnknownTool, blast_radius, find_tool
 
     warehouse = open_warehouse(load_settings())
-    names = read_aliases(warehouse.tables).names
     try:
-        target = find_tool(tool, contracts_seen(warehouse.tables), names)
+        target = find_tool(tool, contracts_seen(warehouse.tables))
     except AmbiguousTool as error:
         fail(str(error), 2)
     except UnknownTool as error:

@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-from assets.contracts.history.aliases import Aliases
 from assets.contracts.history.origins import origins, step
 from assets.contracts.history.snapshot import SNAPSHOTS
 from warehouse.store import Warehouse
@@ -22,7 +21,7 @@ def told(nights: list[list[dict[str, Any]]]) -> dict[str, tuple[str, str | None]
     """tool -> (first digest, last other digest) after the nights."""
     state: Any = {}
     for rows in nights:
-        state = step(state, rows, Aliases())
+        state = step(state, rows)
     return {key[1]: (one["first_digest"], one["before_digest"]) for key, one in state.items()}
 
 
@@ -46,14 +45,6 @@ def test_a_tool_that_was_gone_long_ago_is_no_past_of_a_new_one() -> None:
     assert told([[row("old", "A")], [], [row("new", "C")]])["new"] == ("c1:C", None)
 
 
-def test_a_new_name_of_the_same_contract_is_no_change() -> None:
-    renamed = Aliases([{"old_digest": "c1:A", "new_digest": "c1:B", "old_contract": "{}"}])
-    state = step({}, [row("t", "A")], renamed)
-    [one] = step(state, [row("t", "B")], renamed).values()
-    assert (one["contract_digest"], one["first_digest"], one["before_digest"]) == (
-        "c1:B", "c1:A", None)  # fmt: skip
-
-
 def test_a_fold_goes_on_where_the_last_one_was_kept(warehouse: Warehouse) -> None:
     tables = warehouse.tables
 
@@ -62,14 +53,14 @@ def test_a_fold_goes_on_where_the_last_one_was_kept(warehouse: Warehouse) -> Non
         tables.promote(tables.stage(SNAPSHOTS, frame, MARKET), "-", [])
 
     publish("A")
-    first = origins(tables, MARKET, Aliases())
+    first = origins(tables, MARKET)
     first.keep(tables, "-")
     publish("B")
     publish("C")
-    lost = origins(tables, MARKET, Aliases())  # killed before it was kept
-    again = origins(tables, MARKET, Aliases())
+    lost = origins(tables, MARKET)  # killed before it was kept
+    again = origins(tables, MARKET)
     assert lost.state == again.state
     [one] = again.state.values()
     assert (one["first_digest"], one["before_digest"]) == ("c1:A", "c1:B")
     again.keep(tables, "-")
-    assert origins(tables, MARKET, Aliases()).state == again.state
+    assert origins(tables, MARKET).state == again.state

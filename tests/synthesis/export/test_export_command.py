@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from assets.contracts.history.aliases import Aliases
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.decisions import Decision
 from assets.contracts.quarantine.firewall import Firewall
@@ -57,14 +56,12 @@ def test_poison_in_what_prompts_showed_keeps_a_row_in(home: Path, warehouse: War
     assert not (home / "exports").exists() or not list((home / "exports").iterdir())
 
 
-def test_a_contract_held_under_a_newer_name_is_held() -> None:
+def test_a_contract_that_a_person_holds_is_held() -> None:
     row = snapshot("npm:file", "find")
-    renamed = Aliases([{"old_digest": row["contract_digest"], "new_digest": "c1:new",
-                        "old_contract": row["contract"]}])  # fmt: skip
-    decision = Decision(contract_digest="c1:new", rule="*", verdict="held", by="a", why="b", at="c")
-    wall = Firewall([], [], [decision], renamed)
-    assert held_by(wall)([row]) == {row["contract_digest"]}
-    assert held_by(Firewall([], [], [], renamed))([row]) == set()
+    name = row["contract_digest"]
+    decision = Decision(contract_digest=name, rule="*", verdict="held", by="a", why="b", at="c")
+    assert held_by(Firewall([], [], [decision]))([row]) == {name}
+    assert held_by(Firewall([], [], []))([row]) == set()
 
 
 @pytest.mark.parametrize(

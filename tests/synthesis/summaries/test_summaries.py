@@ -89,17 +89,6 @@ def test_an_unchanged_server_keeps_its_row_and_a_changed_one_is_made_anew() -> N
     assert (due.gone, len(gone)) == (["pypi:clock"], 1)
 
 
-def test_a_contract_under_a_new_name_buys_nothing_again() -> None:
-    first, _ = make_summaries(WORLD, {}, None)
-    renamed = {row["contract_digest"]: f"c1:{place:064}" for place, row in enumerate(WORLD)}
-    today = [{**row, "contract_digest": renamed[row["contract_digest"]]} for row in WORLD]
-    again, due = make_summaries(
-        today, {}, None, first, current=lambda name: renamed.get(name, name)
-    )
-    assert due.due == []
-    assert again == first
-
-
 def test_a_model_is_asked_once_and_its_receipt_is_kept(ledger: Ledger) -> None:
     with a_model(ledger, lambda _body, _number: said()) as (client, requests):
         rows, _ = make_summaries(WORLD, {"pypi:clock": "World clock"}, client())

@@ -48,10 +48,6 @@ def test_a_tool_is_named_by_server_and_tool_or_alone_or_by_digest() -> None:
     assert both == Target(frozenset({"c1:1", "c1:2"}), "npm:@a/b", "get")  # every one it ever had
     assert find_tool("list_all", SEEN).digests == {"c1:4"}
     assert find_tool("c1:4", SEEN) == Target(frozenset({"c1:4"}))
-    names = {"c1:3": ("c1:3", "c1:old")}
-    assert find_tool("npm:c/get", SEEN, lambda one: names.get(one, (one,))).digests == set(
-        names["c1:3"]
-    )
 
 
 def test_a_name_that_is_not_plain_is_an_error_with_names_that_are_near() -> None:

@@ -108,17 +108,27 @@ def _places(value: Any) -> Any:
             yield from _places(item)
 
 
-def survives(adapter: Adapter, value: Any) -> None:
-    """`saved` raises nothing but CrawlError, `parse` nothing but ValueError."""
+def check_reading(adapter: Adapter, value: Any) -> None:
+    """`check_page` of a JSON value."""
     body = json.dumps(value).encode("utf-8", "surrogatepass")
+    check_page(adapter, Page("saved.json", "application/json", body))
+
+
+def check_page(adapter: Adapter, page: Page) -> None:
+    """`saved` raises nothing but CrawlError, and each record of the page holds `check_record`."""
     try:
-        refs = adapter.saved(Page("saved.json", "application/json", body))
+        refs = adapter.saved(page)
     except CrawlError:
         return
     for ref in refs:
-        try:
-            listings = adapter.parse(ref.raw, ref)
-        except ValueError:
-            continue
-        assert all(one.runnable or one.reason for one in listings)
-        adapter.deleted(ref)
+        check_record(adapter, ref.raw, ref)
+
+
+def check_record(adapter: Adapter, raw: Any, ref: Ref) -> None:
+    """`parse` raises nothing but ValueError, and what is not runnable says why."""
+    try:
+        listings = adapter.parse(raw, ref)
+    except ValueError:
+        return
+    assert all(one.runnable or one.reason for one in listings)
+    adapter.deleted(ref)

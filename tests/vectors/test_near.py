@@ -3,6 +3,7 @@
 import random
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,7 +29,9 @@ def test_neighbours_come_by_likeness_without_twins_and_strangers(
 
 
 def test_no_rows_have_no_neighbours(embedder: WordEmbedder, store: LanceStore) -> None:
-    near_rows([], embedder, store)
+    near = near_rows([], embedder, store)
+    with pytest.raises(KeyError):
+        near(snapshot("npm:a", "read_file", "Read a file from the disk"))
 
 
 @given(st.integers(2, 12), st.integers(0, 99))

@@ -224,8 +224,10 @@ def test_a_call_as_text_or_wrapped_comes_back_exactly(call):
 @settings(max_examples=25)
 @given(values, values)
 def test_nothing_raises_whatever_schema_and_arguments_are(schema, arguments):
-    repair({"name": "t", "inputSchema": schema}, arguments)
-    repair({}, arguments)
+    tool = {"name": "t", "inputSchema": schema}
+    done = repair(tool, arguments)
+    assert bool(done.problems_left) == bool(validate_call(tool, done.arguments))
+    assert repair({}, arguments).arguments == arguments
 
 
 def _doubling(levels):

@@ -7,7 +7,7 @@ from hypothesis import given
 
 from assets.marketplaces.adapters.deepnlp import DeepNlpAdapter
 from assets.marketplaces.policy import CrawlError
-from tests.marketplaces.answers import POLICY, Answers, mutations, read, saved_page, survives
+from tests.marketplaces.answers import POLICY, Answers, check_reading, mutations, read, saved_page
 from tests.support.paths import SHARED
 
 ADAPTER = DeepNlpAdapter(POLICY)
@@ -141,12 +141,12 @@ def test_the_page_of_a_server_is_asked_by_owner_and_repository() -> None:
 
 @given(mutations(detail([config(env={"A_KEY": "x"}), "{}"])))
 def test_a_mutated_page_is_read_or_refused(value: Any) -> None:
-    survives(ADAPTER, value)
+    check_reading(ADAPTER, value)
 
 
 @given(mutations(listed(item())))
 def test_a_mutated_list_is_read_or_refused(value: Any) -> None:
-    survives(ADAPTER, value)
+    check_reading(ADAPTER, value)
 
 
 SAMPLES = SHARED / "marketplaces"

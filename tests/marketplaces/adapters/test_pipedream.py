@@ -9,7 +9,7 @@ from hypothesis import given
 
 from assets.marketplaces.adapters.pipedream import PipedreamAdapter
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page
-from tests.marketplaces.answers import POLICY, Answers, mutations, read, saved_page, survives
+from tests.marketplaces.answers import POLICY, Answers, check_reading, mutations, read, saved_page
 from tests.support.paths import SHARED
 
 ADAPTER = PipedreamAdapter(POLICY)
@@ -127,7 +127,7 @@ def test_a_token_is_bought_with_the_users_oauth_client() -> None:
 
 @given(mutations(apps("a", "b")))
 def test_a_mutated_list_is_read_or_refused(value: Any) -> None:
-    survives(ADAPTER, value)
+    check_reading(ADAPTER, value)
 
 
 SAMPLES = SHARED / "marketplaces"

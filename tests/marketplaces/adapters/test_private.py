@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from assets.marketplaces.adapters.private import PrivateAdapter, may_leave
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page, RefPage
-from tests.marketplaces.answers import mutations, saved_page, survives
+from tests.marketplaces.answers import check_reading, mutations, saved_page
 
 CONFIG = {"mcpServers": {"quill": {"command": "npx", "args": ["-y", "quill@1.0.0"]}}}
 VS_CODE = """{ // what VS Code writes
@@ -195,4 +195,4 @@ def test_nothing_private_leaves_without_approval(endpoint: str, approved: list[s
 
 @given(mutations(CONFIG | {"inputs": [{"id": "x", "password": True}]}))
 def test_a_mutated_file_is_read_or_refused(value: Any) -> None:
-    survives(PrivateAdapter(CrawlPolicy(base_url="")), value)
+    check_reading(PrivateAdapter(CrawlPolicy(base_url="")), value)

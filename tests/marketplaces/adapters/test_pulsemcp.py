@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from assets.marketplaces.adapters.pulsemcp import PulseMcpAdapter
 from assets.marketplaces.policy import CrawlError, CrawlPolicy
-from tests.marketplaces.answers import POLICY, Answers, mutations, read, saved_page, survives
+from tests.marketplaces.answers import POLICY, Answers, check_reading, mutations, read, saved_page
 
 ADAPTER = PulseMcpAdapter(POLICY)
 
@@ -136,13 +136,13 @@ SIGNED = {"remotes[0]": {"authOptions": [KEYED]}}
 @settings(max_examples=200, deadline=None)
 @given(mutations({"servers": [record("a/b", remotes=REMOTES, version=SIGNED)], "metadata": {}}))
 def test_no_mutation_of_a_record_is_a_crash(value: Any) -> None:
-    survives(ADAPTER, value)
+    check_reading(ADAPTER, value)
 
 
 @settings(max_examples=150, deadline=None)
 @given(mutations(DUMP))
 def test_no_mutation_of_a_dump_is_a_crash(value: Any) -> None:
-    survives(ADAPTER, value)
+    check_reading(ADAPTER, value)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from assets.marketplaces.adapters.smithery import SmitheryAdapter
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page, Ref
-from tests.marketplaces.answers import Answers, mutations, read, saved_page, survives
+from tests.marketplaces.answers import Answers, check_reading, mutations, read, saved_page
 
 API = "https://api.market.example"
 SITE = "https://market.example"
@@ -304,7 +304,7 @@ def test_what_smithery_does_not_serve_is_refused(payload: Any) -> None:
 @settings(max_examples=300, deadline=None)
 @given(mutations(detail(SCRIPT, OUTSIDE | {"configSchema": SCHEMA}, BUNDLE, HOSTED)))
 def test_no_mutation_of_a_record_is_a_crash(value: Any) -> None:
-    survives(ADAPTER, value)
+    check_reading(ADAPTER, value)
 
 
 def test_the_hosted_server_asks_for_what_its_bundle_asks_for() -> None:

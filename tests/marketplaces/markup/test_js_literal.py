@@ -31,9 +31,11 @@ def test_json_reads_as_itself(value: object) -> None:
 @given(st.text())
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
-        read_literal(text)
+        _, end = read_literal(text)
     except NotALiteral:
         pass
+    else:
+        assert 0 < end <= len(text)
 
 
 def test_a_streamed_object_is_read_at_its_anchor() -> None:

@@ -190,11 +190,11 @@ async def test_tokens_that_were_reserved_and_not_used_are_given_back() -> None:
     async def small(_tries: int) -> tuple[str, int]:
         return "x", 10
 
-    async def ten() -> None:
-        for _ in range(8):
-            await sending.send(role, 500, small)
+    async def eight() -> list[str]:
+        return [await sending.send(role, 500, small) for _ in range(8)]
 
-    await asyncio.wait_for(ten(), 5)  # 4,000 tokens at 600 a minute would be minutes
+    # 4,000 tokens at 600 a minute would be minutes.
+    assert await asyncio.wait_for(eight(), 5) == ["x"] * 8
 
 
 async def test_what_was_not_sent_uses_up_no_rate() -> None:

@@ -18,7 +18,7 @@ from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.firewall import Firewall
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, TASKS, contract_of, goldens
 from assets.synthesis.export.licences import commercial
-from assets.synthesis.writing.migration.contract_map import old_contracts
+from assets.synthesis.writing.old_contracts import old_contracts
 from warehouse.storage.tables import Tables
 
 Row = dict[str, Any]

@@ -13,8 +13,8 @@ from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.common.tables import PAIRS, PASSING, goldens, tool_key, unit_key
 from assets.synthesis.verify.filters import filtered
 from assets.synthesis.writing.compose import compose
-from assets.synthesis.writing.migration.contract_map import old_contracts
-from assets.synthesis.writing.migration.migrate import migrate
+from assets.synthesis.writing.migration import migrate
+from assets.synthesis.writing.old_contracts import old_contracts
 from assets.synthesis.writing.units import Unit, count, units, wanted
 from assets.vectors.embed import Embedder
 from assets.vectors.index import INSTRUCTIONS, embed_texts

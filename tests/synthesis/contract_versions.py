@@ -18,8 +18,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "enum": st.sampled_from(["low", "high"]),
     "array": st.lists(st.sampled_from(["a", "b", "c"]), max_size=3),
 }
-COMPATIBLE = ("option", "default", "enum", "wider", "limits", "described", "spelt", "tool", "nest")
-BREAKING = ("required", "gone", "narrower", "type", "opposite", "unit", "closed_enum")
+COMPATIBLE = ("option", "default", "enum", "wider", "limits", "described", "spelt", "tool")
+BREAKING = ("nest", "required", "gone", "narrower", "type", "opposite", "unit", "closed_enum")
 
 
 def tool(properties: dict[str, Any], required: list[str], name: str = "make_note") -> dict:

@@ -13,9 +13,9 @@ from assets.contracts.canonical import contract
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.validate import validate_call
 from assets.synthesis.common.tables import PAIRS, goldens, pair_id, text_of
-from assets.synthesis.writing.migration.contract_map import old_contracts
-from assets.synthesis.writing.migration.migrate import migrate
-from tests.synthesis.migration_worlds import BREAKING, COMPATIBLE, called, next_version, snapshot
+from assets.synthesis.writing.migration import migrate
+from assets.synthesis.writing.old_contracts import old_contracts
+from tests.synthesis.contract_versions import BREAKING, COMPATIBLE, called, next_version, snapshot
 from warehouse.store import Warehouse
 
 Tool = dict[str, Any]
@@ -148,16 +148,10 @@ def test_a_renamed_tool_is_called_by_its_new_name() -> None:
 def test_a_tool_that_stood_beside_the_gone_one_is_not_its_new_name() -> None:
     twin = edited(WRITE, lambda t: t.update(name="write_note_v2"))
     made = migrate([row()], old(WRITE, FIND, twin), now(twin, FIND))
-    assert (made.moved, made.retired[0][1]) == ([], "the tool is gone or held")
-
-
-def test_an_unchanged_row_comes_back_as_it_was() -> None:
-    before = row()
-    assert moved(before, WRITE, FIND) == before
-    reworded = edited(FIND, lambda t: t.update(description="Look up notes by one word they hold"))
-    after = moved(before, WRITE, reworded)
-    assert (after["pair_id"], after["migrated_from"]) == (before["pair_id"], None)
-    assert snapshot(reworded)["contract_digest"] in json.loads(after["offered"])
+    assert (made.moved, made.retired[0][1]) == (
+        [],
+        "write_note, which it shows or calls, is gone or held",
+    )
 
 
 @pytest.mark.parametrize(
@@ -180,7 +174,7 @@ def test_what_had_no_worth_retires() -> None:
     assert retired(row(verdict="reject"), new) == "the rules had refused it"
     held = snapshot(FIND)["contract_digest"]
     assert "held" in retired(row(), new, barred={held})
-    assert retired(row(), FIND) == "the tool is gone or held"
+    assert "is gone or held" in retired(row(), FIND)
 
 
 def test_the_rules_look_again_at_what_was_moved() -> None:
@@ -197,10 +191,14 @@ def test_what_only_others_could_see_stays() -> None:
     assert (after["verdict"], json.loads(after["flaws"])) == ("unsure", [doubt])
 
 
-def test_a_look_alike_row_needs_its_look_alike() -> None:
-    assert "mistaken for" in retired(row("lookalike"), edited(WRITE, spelt_otherwise))
-    after = moved(row("single"), edited(WRITE, spelt_otherwise))
-    assert len(json.loads(after["offered"])) == 1
+def test_a_row_that_showed_a_tool_that_is_gone_is_written_anew() -> None:
+    assert "find_note, which it shows or calls, is gone" in retired(
+        row("lookalike"), edited(WRITE, spelt_otherwise)
+    )
+
+
+def test_a_call_that_was_wrong_on_purpose_is_written_anew() -> None:
+    assert "wrong on purpose" in retired(row("recovery"), edited(WRITE, spelt_otherwise), FIND)
 
 
 def test_a_question_stands_while_the_same_is_required() -> None:
@@ -210,21 +208,6 @@ def test_a_question_stands_while_the_same_is_required() -> None:
     assert moved(asked, edited(WRITE, spelt_otherwise), FIND)["arguments"] is None
     eased = edited(WRITE, lambda t: t["inputSchema"].update(required=["words"]))
     assert "other values are required" in retired(asked, eased, FIND)
-
-
-def test_a_wrong_call_stays_wrong_and_its_error_is_the_one_of_now() -> None:
-    wrong = {"projectKey": 7, "words": "buy more paint"}
-    [flaw] = validate_call(contract(WRITE), wrong)
-    error = {"role": "tool", "tool_call_id": "c0", "content": f"{flaw.path}: {flaw.message}"}
-    said = [{"role": "user", "content": ASK}, call("c0", WRITE, wrong), error,
-            call("c1", WRITE, SAID)]  # fmt: skip
-    new = edited(WRITE, spelt_otherwise)
-    after = moved(row("recovery", messages=text_of(said)), new, FIND)
-    _, first, told, last = json.loads(after["messages"])
-    again = json.loads(first["tool_calls"][0]["function"]["arguments"])
-    [flaw] = validate_call(contract(new), again)
-    assert told["content"] == f"project_key: {flaw.message}"
-    assert json.loads(last["tool_calls"][0]["function"]["arguments"])["project_key"] == "APOLLO"
 
 
 def test_borrowed_names_move_and_changed_results_retire() -> None:
@@ -240,8 +223,9 @@ def test_borrowed_names_move_and_changed_results_retire() -> None:
     answer = {"role": "tool", "tool_call_id": "c0", "content": '{"project": "APOLLO"}'}
     said = [{"role": "user", "content": text}, call("c0", find, {"word": "paint"}), answer,
             call("c1", WRITE, SAID)]  # fmt: skip
+    shown = text_of([snapshot(find)["contract_digest"], digest])
     before = row("sequential", instruction=text, calls=text_of([first, second]), offered="[]",
-                 messages=text_of(said))  # fmt: skip
+                 contracts=shown, messages=text_of(said))  # fmt: skip
     known, new = old(WRITE, find), edited(WRITE, spelt_otherwise)
     made = migrate([before], known, now(new, find))
     assert made.retired == []

@@ -17,6 +17,7 @@ from typing import Any
 from assets.vectors.embed import encoder_folder
 from serving.index.folder import load_index, served_version
 from serving.router import open_router
+from warehouse.storage.pointers import write_pointer
 
 MANIFEST = "RELEASE.json"
 
@@ -43,7 +44,7 @@ def export_release(home: Path, out: Path) -> dict[str, Any]:
             shutil.copy2(home / "router" / "BLOCKED.json", beside / "router" / "BLOCKED.json")
         # Not the HEAD of home: a night may have moved it on since its version was read.
         head = {"version": version, "release": index.release, "at": time.time()}
-        (beside / "router" / "HEAD.json").write_text(json.dumps(head))
+        write_pointer(beside / "router" / "HEAD.json", head)
         models = _models(home, index.release, index.adapter)
         _copy_cards(home, models, beside / "cards")
         told = {

@@ -33,7 +33,7 @@ from serving.index.model import (
     Tool,
     View,
 )
-from warehouse.storage.files import write_atomically
+from warehouse.storage.pointers import PointerBroken, read_pointer, write_pointer
 
 __all__ = [
     "FORMAT",
@@ -101,34 +101,31 @@ def point_to(place: Path, version: str) -> None:
     """Serves `version` from now on; a running router notices at its next query."""
     index = load_index(place, version)
     path = place / "router" / "HEAD.json"
-    if path.exists() and json.loads(path.read_bytes())["version"] == version:
-        return
-    head = {"version": version, "release": index.release, "at": time.time()}
-    write_atomically(path, json.dumps(head).encode())
+    if (read_pointer(path, REBUILD) or {}).get("version") != version:
+        write_pointer(path, {"version": version, "release": index.release, "at": time.time()})
 
 
 def served_version(place: Path) -> str:
-    """The version that HEAD names. Raises IndexMissing or IndexBroken with the mend."""
-    head = place / "router" / "HEAD.json"
+    """The version that HEAD names. Raises IndexMissing or IndexBroken with the fix."""
+    path = place / "router" / "HEAD.json"
     try:
-        version = json.loads(head.read_bytes())["version"]
-    except FileNotFoundError:
+        head = read_pointer(path, REBUILD)
+    except PointerBroken as error:
+        raise IndexBroken(str(error)) from None
+    if head is None:
         raise IndexMissing(
             f"no router index under {place}: found no router/HEAD.json, expected the one that a"
-            " night publishes; run `make run` or `toolmill index SERVERS.jsonl --out DIR` first,"
+            " run publishes; use `make run` or `toolmill index SERVERS.jsonl --out DIR` first,"
             " or point TOOLMILL_HOME (or --index) at the folder that holds one"
-        ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise IndexBroken(
-            f"{head}: {error!r}, expected {{version, release, at}}; {REBUILD}"
-        ) from None
+        )
+    version = head.get("version")
     if not isinstance(version, str) or not version.isalnum():
-        raise IndexBroken(f"{head}: version is {version!r:.80}, expected a digest; {REBUILD}")
+        raise IndexBroken(f"{path}: version is {version!r:.80}, expected a digest; {REBUILD}")
     return version
 
 
 def load_index(place: Path, version: str) -> Index:
-    """Reads one version. Raises IndexMissing or IndexBroken naming what is wrong and the mend.
+    """Reads one version. Raises IndexMissing or IndexBroken naming what is wrong and the fix.
 
     Views that a query looks at for some hundred tools are mapped, not read.
     """

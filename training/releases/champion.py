@@ -18,15 +18,13 @@ from training.releases.decisions import rejected
 from training.releases.gate import Gate, as_rows, verdict
 from training.releases.pointers import (
     CHAMPIONS,
-    PointerBroken,
     held,
     history,
     move,
-    on_disk,
     read,
-    write,
 )
 from training.runtime.model_store import card, model_folder
+from warehouse.storage.pointers import PointerBroken, read_pointer, write_pointer
 
 UNTRAINED = {"retriever": "base", "caller": "baseline:bm25+slots"}
 CROWNED, KEPT = "crowned", "kept"
@@ -168,7 +166,7 @@ def restore(home: Path, role: str) -> Champion:
     is. Raises PointerBroken where the history knows none."""
     with held(home):
         try:
-            if on_disk(home, pointer(role), "") is not None:
+            if read_pointer(home / pointer(role), "") is not None:
                 return champion(home, role)
         except PointerBroken:
             pass
@@ -180,7 +178,7 @@ def restore(home: Path, role: str) -> Champion:
             )
         tried = [line["attempt"] for line in _of(home, role) if line.get("attempt")]
         after = Champion(**{**asdict(known), "last_candidate": tried[-1] if tried else {}})
-        write(home, pointer(role), asdict(after))
+        write_pointer(home / pointer(role), asdict(after))
         return after
 
 

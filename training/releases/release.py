@@ -21,9 +21,10 @@ from assets.vectors.embed import encoder_folder
 from serving.index.folder import IndexBroken, IndexMissing, load_index
 from training.releases.champion import UNTRAINED, model_flaw
 from training.releases.decisions import refused
-from training.releases.pointers import RELEASES, SERVED, held, history, move, on_disk, read
+from training.releases.pointers import RELEASES, SERVED, held, history, move, read
 from warehouse.storage.digest import digest
 from warehouse.storage.files import write_atomically
+from warehouse.storage.pointers import read_pointer
 
 Json = dict[str, Any]
 HEAD, ROUTER_HEAD = "releases/HEAD.json", "router/HEAD.json"
@@ -71,7 +72,7 @@ def current_release(home: Path) -> Json:
 
 def release_of(home: Path, name: str) -> Json:
     """The facts of a release. Raises ReleaseError, PointerBroken."""
-    body = on_disk(home, f"releases/{name}.json", _MEND)
+    body = read_pointer(home / "releases" / f"{name}.json", _MEND)
     if body is None:
         raise ReleaseError(f"{home}/releases/{name}.json: there is no such file; {_MEND}")
     return body

@@ -1,25 +1,26 @@
 """Tables: immutable versions named by content, and a pointer that moves only by `promote`.
 
-    tables/<asset>/<partition or _>/<digest>.parquet
-                                    <digest>.volatile.parquet   figures that do not make a version
-                                    HEAD.json                   {digest, rows, run_id, audit, at}
-                                    HEADS.jsonl                 every publication, for as-of
+tables/<asset>/<partition or _>/<digest>.parquet
+                                <digest>.volatile.parquet   figures that do not make a version
+                                HEAD.json                   {digest, rows, run_id, audit, at}
+                                HEADS.jsonl                 every publication, for as-of
 """
 
 import io
-import json
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from warehouse.storage.digest import digest
-from warehouse.storage.files import append_line, locked, write_atomically
+from warehouse.storage.files import locked, write_atomically
+from warehouse.storage.pointers import add_history, read_history, read_pointer, write_pointer
 
 WHOLE = "_"  # the partition of a table that has none
+_FIX = "delete it and materialize the asset of that table again"
 
 
 @dataclass(frozen=True)
@@ -136,28 +137,27 @@ class Tables:
             if current and current.digest == staged.digest:
                 return current
             head = Head(staged.digest, staged.rows, run_id, time.time(), audit)
-            line = json.dumps(head.__dict__, ensure_ascii=False)
-            append_line(folder / "HEADS.jsonl", line)
-            write_atomically(folder / "HEAD.json", line.encode())
+            add_history(folder / "HEADS.jsonl", [asdict(head)])
+            write_pointer(folder / "HEAD.json", asdict(head))
             return head
 
     def head(
         self, name: str, partition: str | None = None, as_of: float | None = None
     ) -> Head | None:
-        """The current version, or the one current at `as_of` (epoch seconds), or None."""
-        folder = self.folder(name, partition)
+        """The current version, or the one current at `as_of` (epoch seconds), or None.
+
+        Raises PointerBroken.
+        """
         if as_of is None:
-            path = folder / "HEAD.json"
-            return Head(**json.loads(path.read_bytes())) if path.exists() else None
+            body = read_pointer(self.folder(name, partition) / "HEAD.json", _FIX)
+            return Head(**body) if body else None
         heads = self.history(name, partition)
         return next((head for head in reversed(heads) if head.at <= as_of), None)
 
     def history(self, name: str, partition: str | None = None) -> list[Head]:
         """Every publication of one partition, oldest first."""
-        path = self.folder(name, partition) / "HEADS.jsonl"
-        if not path.exists():
-            return []
-        return [Head(**json.loads(line)) for line in path.read_text().splitlines() if line]
+        lines = read_history(self.folder(name, partition) / "HEADS.jsonl")
+        return [Head(**line) for line in lines]
 
     def partitions(self, name: str) -> list[str]:
         """Names of the partitions that have a current version."""

@@ -5,8 +5,8 @@ from typing import Any
 
 import polars as pl
 
-from warehouse.sanitize.terminal import escape_text
 from assets.contracts.history.snapshot import CHANGES, SNAPSHOTS
+from warehouse.sanitize.terminal import escape_text
 from warehouse.storage.tables import Tables
 
 

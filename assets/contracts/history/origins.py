@@ -12,8 +12,8 @@ from typing import Any
 
 import polars as pl
 
-from assets.contracts.schema.tool_renames import renames
 from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.schema.tool_renames import renames
 from warehouse.storage.tables import Staged, Tables, TableSpec
 
 Row = Mapping[str, Any]

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from assets.contracts.canonical import ContractError, contract
-from assets.contracts.schema.annotation_changes import annotation_changes
-from assets.contracts.schema.tool_renames import renames
-from assets.contracts.scan.rug_pull import NEW_HOST, PROMISE, became
 from assets.contracts.scan.finding import LOW
+from assets.contracts.scan.rug_pull import NEW_HOST, PROMISE, became
+from assets.contracts.schema.annotation_changes import annotation_changes
 from assets.contracts.schema.diff import Finding, compare, step
 from assets.contracts.schema.shapes import alike
-from assets.contracts.validate import schema_problem
 from assets.contracts.schema.step_budget import Limit, TooMuchWork, limited, spend
+from assets.contracts.schema.tool_renames import renames
+from assets.contracts.validate import schema_problem
 
 Tool = Mapping[str, Any]
 CLASSES = ("wording", "compatible", "breaking", "suspicious")  # mildest first

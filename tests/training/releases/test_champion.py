@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-import training.releases.pointers
+import warehouse.storage.pointers
 from tests.training.crowning import BETTER, UNSURE, model, passed, summary, tried
 from training.releases.champion import champion, consider, in_service, last_trained_set, restore
 from training.releases.gate import gates_of
-from training.releases.pointers import CHAMPIONS, MOVING, PointerBroken, history
+from training.releases.pointers import CHAMPIONS, MOVING, history
 from training.runtime.model_store import model_folder
+from warehouse.storage.pointers import PointerBroken
 
 FILE = "champions/retriever.json"
 
@@ -128,8 +129,8 @@ def test_a_kill_at_any_step_of_a_crowning_leaves_it_done_or_not_done(
             raise KeyboardInterrupt
         real(path, data, **options)
 
-    real = training.releases.pointers.write_atomically
-    monkeypatch.setattr(training.releases.pointers, "write_atomically", killed)
+    real = warehouse.storage.pointers.write_atomically
+    monkeypatch.setattr(warehouse.storage.pointers, "write_atomically", killed)
     with pytest.raises(KeyboardInterrupt):
         tried(tmp_path, "m2")
     monkeypatch.undo()

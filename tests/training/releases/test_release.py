@@ -11,7 +11,7 @@ from serving.index.folder import IndexBroken, build_index, served_version
 from tests.serving.conftest import WORLD
 from tests.training.crowning import UNSURE, model, night, pointers, tried
 from training.releases.champion import champion
-from training.releases.pointers import SERVED, PointerBroken, history
+from training.releases.pointers import SERVED, history
 from training.releases.release import (
     ReleaseError,
     current_release,
@@ -24,6 +24,7 @@ from training.releases.release import (
 )
 from training.releases.retention import prune
 from training.runtime.model_store import card, model_folder
+from warehouse.storage.pointers import PointerBroken
 
 MODELS = {"retriever": "m1", "caller": "baseline:bm25+slots"}
 

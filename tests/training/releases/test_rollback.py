@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import training.releases.pointers
 import training.releases.rollback
+import warehouse.storage.pointers
 from serving.index.folder import served_version
 from tests.training.crowning import night, pointers, tried
 from training.releases.champion import champion, in_service, last_trained_set
@@ -210,8 +210,8 @@ def test_a_rollback_cut_short_is_not_begun_or_is_finished_by_the_next(
             raise error
         real(path, data, **options)
 
-    real = training.releases.pointers.write_atomically
-    monkeypatch.setattr(training.releases.pointers, "write_atomically", killed)
+    real = warehouse.storage.pointers.write_atomically
+    monkeypatch.setattr(warehouse.storage.pointers, "write_atomically", killed)
     with pytest.raises((KeyboardInterrupt, OSError)):
         rollback(home)
     monkeypatch.undo()
@@ -232,12 +232,12 @@ def test_a_rollback_has_as_many_steps_as_are_tried(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[Path] = []
-    real = training.releases.pointers.write_atomically
+    real = warehouse.storage.pointers.write_atomically
 
     def counted(path: Path, data: bytes, **options: bool) -> None:
         written.append(path)
         real(path, data, **options)
 
-    monkeypatch.setattr(training.releases.pointers, "write_atomically", counted)
+    monkeypatch.setattr(warehouse.storage.pointers, "write_atomically", counted)
     rollback(home)
     assert len(written) == STEPS

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from warehouse.storage.pointers import PointerBroken
 from warehouse.storage.tables import Tables, TableSpec, plan
 
 SPEC = TableSpec(
@@ -126,3 +127,20 @@ def test_the_history_lists_every_publication_in_order(tmp_path: Path) -> None:
     versions = [publish(tables, rows(a=value)) for value in (1, 2, 3)]
     assert [head.digest for head in tables.history("things")] == versions
     assert tables.history("nothing") == []
+
+
+@pytest.mark.parametrize("text", ["", "{half", "[1]"])
+def test_a_broken_pointer_names_its_file_and_the_fix(tmp_path: Path, text: str) -> None:
+    tables = Tables(tmp_path)
+    tables.promote(tables.stage(SPEC, SPEC.frame([])), "run", [])
+    (tmp_path / SPEC.name / "_" / "HEAD.json").write_text(text)
+    with pytest.raises(PointerBroken, match=r"HEAD\.json.*materialize"):
+        tables.head(SPEC.name)
+
+
+def test_half_a_line_of_a_history_costs_no_other(tmp_path: Path) -> None:
+    tables = Tables(tmp_path)
+    tables.promote(tables.stage(SPEC, SPEC.frame([])), "run\u2028one", [])
+    path = tmp_path / SPEC.name / "_" / "HEADS.jsonl"
+    path.write_text(path.read_text() + '{"digest": "ab')
+    assert [head.run_id for head in tables.history(SPEC.name)] == ["run\u2028one"]

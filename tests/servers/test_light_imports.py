@@ -7,7 +7,10 @@ import sys
 import pytest
 
 HEAVY = ("dagster", "polars", "pandas", "pyarrow", "lancedb", "torch", "great_expectations")
-LAUNCH = ("deploy", "local", "remote", "policy", "recipe_facts", "container", "accounts")
+LAUNCH = (
+    *("deploy.deploy", "deploy.package", "deploy.policy", "deploy.image"),
+    *("remote.probe", "recipes.facts", "credentials.accounts"),
+)
 
 
 def heavy_after(*modules: str) -> list[str]:

@@ -48,7 +48,7 @@ def test_setting_one_name_of_a_part_keeps_its_other_defaults(elsewhere: Path, mo
 def test_a_package_of_the_users_own_adds_a_marketplace(elsewhere: Path, monkeypatch) -> None:
     names = (*installed(), "acme")
     for module in ("orchestration.settings.marketplaces", "orchestration.resources"):
-        name = "installed" if module.endswith("markets") else "MARKETPLACES"
+        name = "installed" if module.endswith("marketplaces") else "MARKETPLACES"
         monkeypatch.setattr(f"{module}.{name}", (lambda: names) if name == "installed" else names)
     known_names.cache_clear()
     try:

@@ -49,7 +49,8 @@ def slow_model(body: dict[str, Any], _number: int) -> Say:
 def test_a_killed_run_repeats_at_most_what_was_in_flight(tmp_path: Path) -> None:
     with openai_endpoint(slow_model) as endpoint:
         code = (
-            "import sys; from pathlib import Path; from tests.synthesis import test_kill as t;"
+            "import sys; from pathlib import Path;"
+            "from tests.synthesis.writing import test_kill as t;"
             "t.compose(t.market(), t.client(Path(sys.argv[1]), sys.argv[2]), t.POLICY)"
         )
         victim = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), endpoint.url])

@@ -152,13 +152,13 @@ def _crawl(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _bare(facts: dict[str, Any]) -> dict[str, Any]:
-    import httpx
+    import httpx2
 
     urls = Path(facts["urls"]).read_text().split("\n")
 
     async def run() -> None:
         waiting = iter(urls)
-        async with httpx.AsyncClient(timeout=30) as client:
+        async with httpx2.AsyncClient(timeout=30) as client:
 
             async def work() -> None:
                 for url in waiting:

@@ -56,7 +56,9 @@ def probe_target(
     listing = _listing(target or "", dict(env or {}), tuple(args))
     if listing.url:
         policy = _reaching(listing.url, policy)
-    recipe = plan_recipe(listing, Resolver(policy.home, toolchain, ledger, night))
+    loopback = policy.sandbox.allow_loopback
+    resolve = Resolver(policy.home, toolchain, ledger, night, allow_loopback=loopback)
+    recipe = plan_recipe(listing, resolve)
     if isinstance(recipe, Unlaunchable):
         failed = ProbeResult(status="failed", error_kind=recipe.kind, hint=recipe.hint)
         return _answer(recipe.server_id, None, Deployed(failed))

@@ -3,7 +3,9 @@
 import socket
 from collections.abc import Mapping
 
-import httpx
+import httpx2
+
+from warehouse.network.http import open_client
 
 HOST = "127.0.0.1"
 PORTS: Mapping[str, int] = {
@@ -65,7 +67,8 @@ def already_up(ports: Mapping[str, int]) -> dict[str, int]:
 
 def _serves(site: str, port: int) -> bool:
     try:
-        answer = httpx.get(f"http://{HOST}:{port}/_stats", timeout=2.0, trust_env=False)
+        with open_client(allow_loopback=True, timeout=2.0) as client:
+            answer = client.get(f"http://{HOST}:{port}/_stats")
         return answer.status_code == 200 and answer.json().get("site") == site
-    except (httpx.HTTPError, ValueError):
+    except (httpx2.HTTPError, ValueError):
         return False

@@ -24,6 +24,7 @@ def deploy_policy(settings: Settings) -> DeployPolicy:
         engine=limits.engine,
         image=limits.image,
         scripts=limits.scripts,
+        allow_loopback=settings.source == "demo",
     )
     grants: dict[str, Network] = {
         name: one.network for name, one in settings.servers.items() if one.network

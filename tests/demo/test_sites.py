@@ -4,7 +4,7 @@ import json
 import re
 from html import unescape
 
-import httpx
+import httpx2
 import pytest
 import yaml
 
@@ -79,7 +79,7 @@ def test_only_sites_that_are_asked_for_are_served() -> None:
 def test_without_the_key_the_answer_is_401_in_the_words_of_the_site(
     site: str, full: Replicas
 ) -> None:
-    answer = httpx.get(full[site] + FIRST[site])
+    answer = httpx2.get(full[site] + FIRST[site])
     assert answer.status_code == 401
     expected = {
         "glama": '"code": "unauthorized"',
@@ -91,9 +91,9 @@ def test_without_the_key_the_answer_is_401_in_the_words_of_the_site(
 
 def test_pulsemcp_wants_both_headers_and_has_retired_v0beta(full: Replicas) -> None:
     only_key = {"X-API-Key": KEYS["pulsemcp"]["api_key"]}
-    answer = httpx.get(full["pulsemcp"] + FIRST["pulsemcp"], headers=only_key)
+    answer = httpx2.get(full["pulsemcp"] + FIRST["pulsemcp"], headers=only_key)
     assert (answer.status_code, answer.json()["details"]) == (401, {"header": "X-Tenant-ID"})
-    assert httpx.get(f"{full['pulsemcp']}/v0beta/servers").status_code == 410
+    assert httpx2.get(f"{full['pulsemcp']}/v0beta/servers").status_code == 410
     with client("pulsemcp", full["pulsemcp"]) as http:
         meta = http.get(FIRST["pulsemcp"]).json()["servers"][0]["_meta"]
     assert set(meta) == {"com.pulsemcp/server", "com.pulsemcp/server-version"}
@@ -104,12 +104,12 @@ def test_pipedream_gives_a_token_for_client_credentials(as_json: bool, full: Rep
     url = f"{full['pipedream']}/v1/oauth/token"
     given = {"grant_type": "client_credentials", **KEYS["pipedream"]}
 
-    def ask(facts: dict[str, str]) -> httpx.Response:
-        return httpx.post(url, json=facts) if as_json else httpx.post(url, data=facts)
+    def ask(facts: dict[str, str]) -> httpx2.Response:
+        return httpx2.post(url, json=facts) if as_json else httpx2.post(url, data=facts)
 
     token = ask(given).json()["access_token"]
     bearer = {"Authorization": f"Bearer {token}"}
-    info = httpx.get(f"{full['pipedream']}/v1/connect/apps?limit=7", headers=bearer).json()
+    info = httpx2.get(f"{full['pipedream']}/v1/connect/apps?limit=7", headers=bearer).json()
     assert (info["page_info"]["count"], info["page_info"]["total_count"]) == (7, COUNT)
     assert ask(given | {"client_secret": "x"}).status_code == 401
     assert ask({"grant_type": "password"}).status_code == 400
@@ -195,13 +195,13 @@ def test_every_server_of_mcphub_can_be_reached_by_links_alone(full: Replicas) ->
 def test_mcphub_streams_the_config_after_the_page(full: Replicas) -> None:
     shelf = full.world.listed("mcphub")
     record = next(one for one in shelf if one.package and one.odd is None)
-    page = httpx.get(f"{full['mcphub']}/mcp-servers/{record.namespace}/{record.slug}").text
+    page = httpx2.get(f"{full['mcphub']}/mcp-servers/{record.namespace}/{record.slug}").text
     assert page.index('<template id="B:0">') < page.index('<div hidden id="S:0">')
     streamed = page.partition('<div hidden id="S:0"><pre>')[2].partition("</pre>")[0]
     entry = json.loads(unescape(streamed))["mcpServers"][record.slug]
     assert entry["url"].startswith("https://api.mcphub.com/mcp/")
     assert re.fullmatch(r"Bearer \S+\.\S+\.\S+", entry["headers"]["Authorization"])
-    tab = httpx.get(f"{full['mcphub']}/mcp-servers/{record.namespace}/{record.slug}/schema")
+    tab = httpx2.get(f"{full['mcphub']}/mcp-servers/{record.namespace}/{record.slug}/schema")
     assert tab.status_code == 200
 
 
@@ -223,8 +223,8 @@ def test_deepnlp_tells_numbers_as_texts_and_sometimes_no_config(full: Replicas) 
 
 def test_the_docker_catalogue_says_the_same_in_json_and_yaml(full: Replicas) -> None:
     base = f"{full['docker']}/mcp/catalog/v3/catalog"
-    found = httpx.get(f"{base}.json").json()
-    assert yaml.safe_load(httpx.get(f"{base}.yaml").text) == found
+    found = httpx2.get(f"{base}.json").json()
+    assert yaml.safe_load(httpx2.get(f"{base}.yaml").text) == found
     images = [one["image"] for one in found["registry"].values() if "image" in one]
     assert all(re.search("@sha256:[0-9a-f]{64}$", image) for image in images)
     assert {one["type"] for one in found["registry"].values()} == {"server", "remote"}
@@ -250,7 +250,7 @@ def test_what_is_unchanged_is_304_and_only_where_validators_are_on(
 
 
 def test_robots_are_those_of_each_site(full: Replicas) -> None:
-    status = {site: httpx.get(f"{full[site]}/robots.txt").status_code for site in MARKETPLACES}
+    status = {site: httpx2.get(f"{full[site]}/robots.txt").status_code for site in MARKETPLACES}
     assert {site for site, code in status.items() if code == 200} == {
         "mcpso",
         "smithery",

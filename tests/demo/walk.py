@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from html import unescape
 from typing import Any
 
-import httpx
+import httpx2
 
 from demo import KEYS
 from demo.sites.pipedream import TOKEN
@@ -20,12 +20,12 @@ HEADERS: Mapping[str, dict[str, str]] = {
 }
 
 
-def client(site: str, url: str) -> httpx.Client:
+def client(site: str, url: str) -> httpx2.Client:
     """A client of one site, with its key."""
-    return httpx.Client(base_url=url, headers=HEADERS.get(site), timeout=30)
+    return httpx2.Client(base_url=url, headers=HEADERS.get(site), timeout=30)
 
 
-def envelope(http: httpx.Client, **query: str) -> Iterator[dict[str, Any]]:
+def envelope(http: httpx2.Client, **query: str) -> Iterator[dict[str, Any]]:
     """Records of the registry and of PulseMCP."""
     cursor = None
     while True:
@@ -37,34 +37,34 @@ def envelope(http: httpx.Client, **query: str) -> Iterator[dict[str, Any]]:
             return
 
 
-def _envelope(http: httpx.Client) -> list[str]:
+def _envelope(http: httpx2.Client) -> list[str]:
     found = [one["server"]["name"] for one in envelope(http, version="latest")]
     return [name.rpartition("/")[2] for name in found]
 
 
-def locations(http: httpx.Client, path: str) -> list[str]:
+def locations(http: httpx2.Client, path: str) -> list[str]:
     return [unescape(loc) for loc in re.findall("<loc>(.*?)</loc>", http.get(path).text)]
 
 
-def _sitemaps(http: httpx.Client, index: str, page: str) -> list[str]:
+def _sitemaps(http: httpx2.Client, index: str, page: str) -> list[str]:
     children = [one for one in locations(http, index) if "section=static" not in one]
     found = [loc for child in children for loc in locations(http, child)]
     return [loc.rpartition("/")[2] for loc in found if re.search(page, loc)]
 
 
-def _smithery(http: httpx.Client) -> list[str]:
+def _smithery(http: httpx2.Client) -> list[str]:
     return _sitemaps(http, "/sitemap_index.xml", "/servers/")
 
 
-def _mcpso(http: httpx.Client) -> list[str]:
+def _mcpso(http: httpx2.Client) -> list[str]:
     return _sitemaps(http, "/sitemap.xml", "/servers/")
 
 
-def _mcphub(http: httpx.Client) -> list[str]:
+def _mcphub(http: httpx2.Client) -> list[str]:
     return _sitemaps(http, "/sitemap.xml", "/mcp-servers/.")
 
 
-def _glama(http: httpx.Client) -> list[str]:
+def _glama(http: httpx2.Client) -> list[str]:
     found: list[str] = []
     for scope in ("servers", "connectors"):
         after = None
@@ -78,7 +78,7 @@ def _glama(http: httpx.Client) -> list[str]:
     return found
 
 
-def _deepnlp(http: httpx.Client) -> list[str]:
+def _deepnlp(http: httpx2.Client) -> list[str]:
     found, number = [], 0
     while True:
         query = {"mode": "list", "page_id": str(number), "count_per_page": "100"}
@@ -89,7 +89,7 @@ def _deepnlp(http: httpx.Client) -> list[str]:
         number += 1
 
 
-def _pipedream(http: httpx.Client) -> list[str]:
+def _pipedream(http: httpx2.Client) -> list[str]:
     found, after = [], None
     while True:
         query = {"limit": "100"} | ({"after": after} if after else {})
@@ -100,11 +100,11 @@ def _pipedream(http: httpx.Client) -> list[str]:
         after = body["page_info"]["end_cursor"]
 
 
-def _docker(http: httpx.Client) -> list[str]:
+def _docker(http: httpx2.Client) -> list[str]:
     return list(http.get("/mcp/catalog/v3/catalog.json").json()["registry"])
 
 
-WALKS: Mapping[str, Callable[[httpx.Client], list[str]]] = {
+WALKS: Mapping[str, Callable[[httpx2.Client], list[str]]] = {
     "registry": _envelope,
     "pulsemcp": _envelope,
     "smithery": _smithery,

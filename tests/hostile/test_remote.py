@@ -263,8 +263,8 @@ def test_a_redirect_to_what_is_no_web_address_is_denied(location):
 
 
 def test_a_redirect_to_a_private_address_is_denied_before_anything_is_sent():
-    from assets.servers.remote.connector import Connector, resolve
-    from tests.servers.remote.test_transport import NoNetwork
+    from tests.support.network import NoNetwork
+    from warehouse.network.egress import Connector, look_up
 
     class Loopback(NoNetwork):
         """Lets loopback through, where the test's own server is, and notes what else was asked."""
@@ -277,7 +277,7 @@ def test_a_redirect_to_a_private_address_is_denied_before_anything_is_sent():
             return await super().connect_tcp(host, port, *more, **named)
 
     async def answers(host: str, port: int) -> list[str]:
-        return ["10.9.8.7"] if host == "metadata.example" else await resolve(host, port)
+        return ["10.9.8.7"] if host == "metadata.example" else await look_up(host, port)
 
     inner = Loopback()
     connector = Connector(resolve=answers, inner=inner, allow_loopback=True)

@@ -16,7 +16,14 @@ from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 
 POLICY = SandboxPolicy(
-    memory_mb=192, processes=48, wall_s=20.0, stdout_mb=8, message_mb=4, tmp_mb=16, file_mb=8
+    memory_mb=192,
+    processes=48,
+    wall_s=20.0,
+    stdout_mb=8,
+    message_mb=4,
+    tmp_mb=16,
+    file_mb=8,
+    allow_loopback=True,
 )
 CONVERSATION = ProbePolicy(
     start_s=4.0, idle_s=0.7, list_s=1.5, extras_s=1.0, max_pages=20, max_tools=1000

@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import os
 from collections import defaultdict
 from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel
@@ -70,14 +72,23 @@ class Endpoint:
 
     def _client(self, role: Role) -> Any:
         """One client per event loop and endpoint: its connections belong to the loop."""
-        from openai import AsyncOpenAI
+        from openai import DEFAULT_CONNECTION_LIMITS, AsyncOpenAI, DefaultAsyncHttpxClient
+
+        from warehouse.network.egress import Connector
+        from warehouse.network.http import AsyncTransport
 
         clients = self._clients.setdefault(asyncio.get_running_loop(), {})
         place = (role.base_url, role.api_key)
         if place not in clients:
             # Local servers want no key, the SDK insists on one.
             key = role.api_key or ("none" if role.base_url else None)
-            clients[place] = AsyncOpenAI(api_key=key, base_url=role.base_url, max_retries=0)
+            named = role.base_url or os.environ.get("OPENAI_BASE_URL") or ""
+            connector = Connector(trusted=[urlsplit(named).hostname or ""])
+            transport = AsyncTransport(connector, DEFAULT_CONNECTION_LIMITS)
+            http = DefaultAsyncHttpxClient(transport=transport)
+            clients[place] = AsyncOpenAI(
+                api_key=key, base_url=role.base_url, max_retries=0, http_client=http
+            )
         return clients[place]
 
     def _failure(self, kind: str, passing: bool, error: Exception, role: Role) -> LLMError:

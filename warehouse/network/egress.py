@@ -1,33 +1,80 @@
-"""Guard: connections that are refused before a packet is sent."""
+"""The egress guard: every address is judged before it is dialled, without a second look-up."""
 
-import asyncio
 import ipaddress
 import socket
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any, cast
-from urllib.request import getproxies, proxy_bypass
 
-import httpcore
-import httpx
+import anyio
+import anyio.to_thread
+import httpcore2
+import httpx2
 
 # Python 3.11 calls 64:ff9b::a00:1 (10.0.0.1 behind NAT64) and fec0::1 global.
 _UNICAST = ipaddress.IPv6Network("2000::/3")
 _SIX_TO_FOUR = ipaddress.IPv6Network("2002::/16")
+_MOST_ADDRESSES = 4  # of one name that are tried
+
+Resolve = Callable[[str, int], Awaitable[list[str]]]
 
 
-class PrivateAddress(httpcore.ConnectError):
-    """The host is at an address a marketplace has no business at."""
+class PrivateAddress(httpx2.ConnectError):
+    """The host is at an address that no third party may send us to."""
 
 
-class GuardedBackend(httpcore.AsyncNetworkBackend):
-    """Opens TCP connections to public addresses only, and to loopback where that is allowed."""
+class _Guard:
+    """Judges addresses: public ones, loopback where that is allowed, and whatever the operator
+    named as a host himself (`trusted`: a model endpoint, a package registry)."""
+
+    def __init__(self, *, allow_loopback: bool = False, trusted: Collection[str] = ()) -> None:
+        self._allow_loopback = allow_loopback
+        self._trusted = {host.lower() for host in trusted}
+
+    def judge(self, host: str, addresses: Iterable[str]) -> list[str]:
+        """The addresses of `host` to try. Raises PrivateAddress where any of them is private."""
+        found = list(dict.fromkeys(addresses))
+        for address in found:
+            if host.lower() not in self._trusted and not admitted(
+                address, allow_loopback=self._allow_loopback
+            ):
+                raise PrivateAddress(f"{host} is at {address}, which is not a public address")
+        if not found:
+            raise httpcore2.ConnectError(f"{host}: no address")
+        return found[:_MOST_ADDRESSES]
+
+    def judge_literal(self, host: str) -> None:
+        """Judges a host that is an address literal; the addresses of a name are judged later."""
+        if is_address(host):
+            self.judge(host, [host])
+
+
+class Connector(_Guard, httpcore2.AsyncNetworkBackend):
+    """Opens connections to judged addresses only.
+
+    count: is given the number of bytes that each read brought, headers and chunk sizes as well.
+    """
 
     def __init__(
-        self, *, allow_loopback: bool = False, inner: httpcore.AsyncNetworkBackend | None = None
+        self,
+        *,
+        allow_loopback: bool = False,
+        trusted: Collection[str] = (),
+        resolve: Resolve | None = None,
+        inner: httpcore2.AsyncNetworkBackend | None = None,
     ) -> None:
-        self.allow_loopback = allow_loopback
-        # httpcore declares a stand-in for it where anyio is not installed.
-        self.inner = inner or cast(httpcore.AsyncNetworkBackend, httpcore.AnyIOBackend())
+        super().__init__(allow_loopback=allow_loopback, trusted=trusted)
+        self._resolve = resolve or look_up
+        # httpcore2 declares a stand-in for it where anyio is not installed.
+        self._inner = inner or cast(httpcore2.AsyncNetworkBackend, httpcore2.AnyIOBackend())
+        self.count: Callable[[int], None] | None = None
+
+    async def find_addresses(self, host: str, port: int) -> list[str]:
+        """The judged addresses of a host. Raises PrivateAddress and httpcore2.ConnectError."""
+        try:
+            addresses = await self._resolve(host, port)
+        except (OSError, UnicodeError) as error:
+            raise httpcore2.ConnectError(f"{host}: {error}") from error
+        return self.judge(host, addresses)
 
     async def connect_tcp(
         self,
@@ -36,70 +83,103 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
         timeout: float | None = None,
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        address = await judged(host, port, allow_loopback=self.allow_loopback)
-        return await self.inner.connect_tcp(address, port, timeout, local_address, socket_options)
+    ) -> httpcore2.AsyncNetworkStream:
+        try:
+            with anyio.fail_after(timeout):
+                addresses = await self.find_addresses(host, port)
+                share = timeout and timeout / len(addresses)
+                stream = await self._dial(addresses, port, share, local_address, socket_options)
+        except TimeoutError as error:
+            raise httpcore2.ConnectTimeout(f"{host}: none in {timeout or 0:.0f} s") from error
+        return _Counted(stream, self.count) if self.count else stream
 
-    async def connect_unix_socket(self, *_: Any, **__: Any) -> httpcore.AsyncNetworkStream:
-        raise PrivateAddress("a crawl opens no Unix sockets")
+    async def _dial(self, addresses: list[str], port: int, *more: Any) -> Any:
+        """A connection to the first address that takes one: a name's IPv6 address is of no use to
+        a machine without IPv6."""
+        last: Exception | None = None
+        for address in addresses:
+            try:
+                return await self._inner.connect_tcp(address, port, *more)
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
+                last = error
+        raise _failure(addresses[0], port, last)
+
+    async def connect_unix_socket(self, *_: Any, **__: Any) -> httpcore2.AsyncNetworkStream:
+        raise PrivateAddress("no Unix socket is opened")
 
     async def sleep(self, seconds: float) -> None:
-        await self.inner.sleep(seconds)
+        await self._inner.sleep(seconds)
 
 
-class GuardedTransport(httpx.AsyncHTTPTransport):
-    """httpx's transport over a guarded backend. Behind a proxy the proxy resolves names: then only
-    literal addresses can be judged (`http.py` does), and the proxy's own rules hold."""
+class SyncConnector(_Guard, httpcore2.NetworkBackend):
+    """Connector for clients of one thread at a time."""
 
-    def __init__(self, backend: GuardedBackend, limits: httpx.Limits) -> None:
-        context = httpx.create_ssl_context()
-        super().__init__(verify=context, limits=limits)
-        self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=context,
-            max_connections=limits.max_connections,
-            max_keepalive_connections=limits.max_keepalive_connections,
-            keepalive_expiry=limits.keepalive_expiry,
-            network_backend=backend,
-        )
+    _inner = httpcore2.SyncBackend()
 
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore2.NetworkStream:
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            raise httpcore2.ConnectError(f"{host}: {error}") from error
+        addresses = self.judge(host, _addresses(found))
+        last: Exception | None = None
+        for address in addresses:
+            try:
+                return self._inner.connect_tcp(
+                    address, port, timeout, local_address, socket_options
+                )
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
+                last = error
+        raise _failure(addresses[0], port, last)
 
-def transport(
-    host: str, scheme: str, limits: httpx.Limits, *, allow_loopback: bool
-) -> httpx.AsyncBaseTransport:
-    """How requests to `host` leave this machine: guarded, or through the environment's proxy."""
-    proxy = getproxies().get(scheme)
-    if proxy and not is_loopback(host) and not proxy_bypass(host):
-        return httpx.AsyncHTTPTransport(proxy=proxy, limits=limits)
-    return GuardedTransport(GuardedBackend(allow_loopback=allow_loopback), limits)
-
-
-async def judged(host: str, port: int, *, allow_loopback: bool) -> str:
-    """The address to connect to. Raises PrivateAddress where any address of `host` is private."""
-    addresses = await resolve(host, port)
-    for address in addresses:
-        if not admitted(address, allow_loopback=allow_loopback):
-            raise PrivateAddress(
-                f"{host} is at {address}, which is not a public address; only demo marketplaces"
-                " may be on loopback (allow_loopback)"
-            )
-    return addresses[0]
+    def connect_unix_socket(self, *_: Any, **__: Any) -> httpcore2.NetworkStream:
+        raise PrivateAddress("no Unix socket is opened")
 
 
-async def resolve(host: str, port: int) -> list[str]:
-    """Every address of a host name or literal. Raises httpcore.ConnectError where it has none."""
-    try:
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise httpcore.ConnectError(f"{host}: {error}") from error
-    return list(dict.fromkeys(str(entry[4][0]).split("%")[0] for entry in found))
+class _Counted(httpcore2.AsyncNetworkStream):
+    """A connection whose bytes are counted."""
+
+    def __init__(self, inner: httpcore2.AsyncNetworkStream, count: Callable[[int], None]) -> None:
+        self._inner, self._count = inner, count
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        data = await self._inner.read(max_bytes, timeout)
+        self._count(len(data))
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        await self._inner.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def start_tls(self, *args: Any, **more: Any) -> httpcore2.AsyncNetworkStream:
+        return _Counted(await self._inner.start_tls(*args, **more), self._count)
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._inner.get_extra_info(info)
+
+
+async def look_up(host: str, port: int) -> list[str]:
+    """Every address of a name. A look-up that hangs is left behind: `loop.getaddrinfo` would hold
+    up the end of the event loop."""
+    found = await anyio.to_thread.run_sync(
+        lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM), abandon_on_cancel=True
+    )
+    return _addresses(found)
 
 
 def admitted(address: str, *, allow_loopback: bool) -> bool:
-    """Whether a crawl may connect to an address literal."""
+    """Whether an address literal that a third party named may be dialled."""
     ip = ipaddress.ip_address(address)
-    mapped = getattr(ip, "ipv4_mapped", None)
-    ip = mapped or ip
+    ip = getattr(ip, "ipv4_mapped", None) or ip
     if allow_loopback and ip.is_loopback:
         return True
     if isinstance(ip, ipaddress.IPv6Address) and (ip not in _UNICAST or ip in _SIX_TO_FOUR):
@@ -107,9 +187,27 @@ def admitted(address: str, *, allow_loopback: bool) -> bool:
     return ip.is_global and not ip.is_multicast
 
 
+def is_address(host: str) -> bool:
+    """Whether a host is an address literal, not a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def is_loopback(host: str) -> bool:
     """Whether a host name or address literal is this machine's loopback."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return ipaddress.ip_address(host).is_loopback if is_address(host) else host == "localhost"
+
+
+def _addresses(found: Iterable[Any]) -> list[str]:
+    return [str(entry[4][0]).partition("%")[0] for entry in found]
+
+
+def _failure(address: str, port: int, last: Exception | None) -> Exception:
+    if isinstance(last, httpcore2.ConnectTimeout):
+        return last
+    error = httpcore2.ConnectError(f"{address}:{port}: {last}")
+    error.__cause__ = last
+    return error

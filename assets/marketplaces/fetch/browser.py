@@ -9,11 +9,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpcore
+import httpcore2
 
 from assets.marketplaces.fetch.sandboxed_chromium import launcher
 from assets.marketplaces.policy import CrawlError, CrawlPolicy
-from warehouse.network.egress import PrivateAddress, judged
+from warehouse.network.egress import Connector, PrivateAddress
 
 _SKIPPED = {"image", "media", "font", "manifest", "websocket", "eventsource", "other"}
 _READY_MS = 5000
@@ -157,17 +157,17 @@ class Browser:
 
     async def _resolver_rules(self, url: str) -> str:
         """Pins the marketplace's names to the addresses that were judged; no other resolves."""
-        rules = []
+        rules, connector = [], Connector(allow_loopback=self.policy.allow_loopback)
         for host in sorted(self.hosts):
             parts = urlsplit(f"//{host}")
             name, port = parts.hostname or "", parts.port or 443
             try:
-                address = await judged(name, port, allow_loopback=self.policy.allow_loopback)
+                address = (await connector.find_addresses(name, port))[0]
             except PrivateAddress as error:
                 raise CrawlError(
                     "forbidden_host", url, str(error), "a public address", "report the marketplace"
                 ) from error
-            except httpcore.ConnectError as error:
+            except httpcore2.ConnectError as error:
                 raise CrawlError(
                     "unreachable", url, str(error), "an address", "check the base URL"
                 ) from error

@@ -1,19 +1,18 @@
-"""Http: polite, capped GETs that never leave the marketplace's own hosts."""
+"""Polite, capped GETs that never leave the marketplace's own hosts."""
 
 import asyncio
-import ipaddress
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-import httpcore
-import httpx
+import httpx2
 
 from assets.marketplaces.fetch.pacing import Pace
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page
-from warehouse.network.egress import PrivateAddress, admitted, is_loopback, transport
+from warehouse.network.egress import Connector, PrivateAddress
+from warehouse.network.http import AsyncTransport
 from warehouse.network.retry_after import parse_retry_after
 
 _TRIES = 4
@@ -56,16 +55,12 @@ class Fetcher:
         self.requests = 0
         self._refusals = 0
         self._paces = {host: Pace(policy.requests_per_second) for host in self.hosts}
-        limits = httpx.Limits(max_connections=policy.concurrency + 2)
-        self._client = httpx.AsyncClient(
+        self._connector = Connector(allow_loopback=policy.allow_loopback)
+        limits = httpx2.Limits(max_connections=policy.concurrency + 2)
+        self._client = httpx2.AsyncClient(
             timeout=policy.timeout_s,
             follow_redirects=False,
-            transport=transport(
-                self.home.hostname or "",
-                self.home.scheme,
-                limits,
-                allow_loopback=policy.allow_loopback,
-            ),
+            transport=AsyncTransport(self._connector, limits),
             headers={"User-Agent": policy.user_agent, "Accept-Encoding": "gzip"},
         )
 
@@ -97,10 +92,10 @@ class Fetcher:
             raise _forbidden(url, f"a URL on {parts.netloc or parts.scheme!r}", self.hosts)
         if parts.scheme == "http" and self.home.scheme == "https":
             raise _forbidden(url, "a URL without TLS", {f"https://{parts.netloc}"})
-        host = parts.hostname or ""
-        allowed = self.policy.allow_loopback and is_loopback(host)
-        if _is_literal(host) and not allowed and not admitted(host, allow_loopback=False):
-            raise _forbidden(url, f"the private address {host}", {"a public address"})
+        try:
+            self._connector.judge_literal(parts.hostname or "")
+        except PrivateAddress as error:
+            raise _forbidden(url, str(error), {"a public address"}) from error
 
     async def _patiently(
         self, url: str, method: str, headers: Mapping[str, str], form: Mapping[str, str] | None
@@ -138,17 +133,15 @@ class Fetcher:
                     if not response.has_redirect_location:
                         return await self._fetched(url, response)
                     url = urljoin(url, response.headers["location"])
-            except (httpx.ConnectError, httpcore.ConnectError) as error:
-                if (private := _private(error)) is not None:
-                    raise _forbidden(url, str(private), {"a public address"}) from error
-                raise _Again(_unreachable(url, error)) from error
-            except (httpx.HTTPError, httpx.InvalidURL) as error:
+            except PrivateAddress as error:
+                raise _forbidden(url, str(error), {"a public address"}) from error
+            except (httpx2.HTTPError, httpx2.InvalidURL) as error:
                 raise _Again(_unreachable(url, error)) from error
         raise CrawlError(
             "http_status", url, f"more than {_REDIRECTS} redirects", "a page", "check the base URL"
         )
 
-    async def _fetched(self, url: str, response: httpx.Response) -> Fetched:
+    async def _fetched(self, url: str, response: httpx2.Response) -> Fetched:
         status = response.status_code
         if status in (429, 503):
             self._refusals += 1
@@ -164,7 +157,7 @@ class Fetcher:
         content_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         return Fetched(Page(url, content_type, await self._body(url, response)), validators)
 
-    async def _body(self, url: str, response: httpx.Response) -> bytes:
+    async def _body(self, url: str, response: httpx2.Response) -> bytes:
         encoding = response.headers.get("content-encoding", "identity").lower()
         if encoding not in ("identity", "gzip"):
             raise CrawlError(
@@ -204,22 +197,6 @@ def _conditions(validators: Validators) -> dict[str, str]:
     return {name: value for name, value in headers.items() if value}
 
 
-def _is_literal(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
-def _private(error: BaseException | None) -> PrivateAddress | None:
-    while error is not None:
-        if isinstance(error, PrivateAddress):
-            return error
-        error = error.__cause__ or error.__context__
-    return None
-
-
 def _forbidden(url: str, found: str, expected: set[str]) -> CrawlError:
     return CrawlError(
         "forbidden_host",
@@ -236,19 +213,19 @@ def _unreachable(url: str, error: Exception) -> CrawlError:
         url,
         f"{type(error).__name__}: {error}",
         "an answer",
-        "check that the marketplace is up and the base URL right; last night's listings stay",
+        "check that the marketplace is up and the base URL right; the last run's listings stay",
     )
 
 
 def _bad_status(url: str, status: int) -> CrawlError:
-    mends = {
+    fixes = {
         401: "it wants a key, or refuses the one that was sent",
         403: "it refuses crawlers",
         429: "lower requests_per_second; what was read is kept for the next run",
     }
     kind = "rate_limited" if status in (429, 503) else "http_status"
-    mend = mends.get(status, "try later")
-    return CrawlError(kind, url, f"status {status}", "200", mend, status=status)
+    fix = fixes.get(status, "try later")
+    return CrawlError(kind, url, f"status {status}", "200", fix, status=status)
 
 
 def _broken_gzip(url: str, why: str) -> CrawlError:

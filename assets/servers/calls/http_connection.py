@@ -16,7 +16,7 @@ from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.probe.failure_kinds import Failure
 from assets.servers.probe.transcript import Heard
 from assets.servers.remote.client import MAX_REQUESTS, Client, Transport, Watch
-from assets.servers.remote.connector import MIB
+from assets.servers.remote.meter import MIB
 from assets.servers.remote.outcome import from_exception, from_refusal
 from assets.servers.remote.probe import RemotePolicy, secrets_in, streams_of
 from assets.servers.remote.transport import Wire

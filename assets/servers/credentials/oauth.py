@@ -16,10 +16,9 @@ import httpx2
 from assets.servers.credentials.oauth_callback import Callback
 from assets.servers.credentials.secrets import OAuthChoice, SecretError, read_source
 from assets.servers.probe.session import ProbePolicy
-from assets.servers.remote.connector import Connector
 from assets.servers.remote.outcome import login_advice, shown_url
 from assets.servers.remote.probe import RemotePolicy, probe_remote
-from warehouse.network.egress import is_loopback
+from warehouse.network.egress import Connector, is_loopback
 
 _MAX_BYTES = 1024 * 1024
 

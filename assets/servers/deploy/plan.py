@@ -71,7 +71,9 @@ def deploy_listings(
     or the ledger's own errors; what was done until then is in the ledger and not done again.
     """
     toolchain = toolchain or find_toolchain()
-    resolve = resolve or Resolver(policy.home, toolchain, ledger, night)
+    resolve = resolve or Resolver(
+        policy.home, toolchain, ledger, night, allow_loopback=policy.sandbox.allow_loopback
+    )
     before = {row["server_id"]: row for row in previous}
     jobs = _jobs(listings, before)
     result = Night(rows=[], gone=sorted(before.keys() - {job.key for job in jobs}))

@@ -4,8 +4,11 @@ import hashlib
 import os
 import tempfile
 from pathlib import Path
+from typing import BinaryIO
 
-import httpx
+import httpx2
+
+from warehouse.network.http import open_client
 
 MAX_BUNDLE_MB = 256
 
@@ -19,12 +22,18 @@ class DownloadError(RuntimeError):
 
 
 def download(
-    url: str, folder: Path, *, sha256: str | None = None, max_mb: int = MAX_BUNDLE_MB
+    url: str,
+    folder: Path,
+    *,
+    sha256: str | None = None,
+    max_mb: int = MAX_BUNDLE_MB,
+    allow_loopback: bool = False,
 ) -> tuple[Path, str]:
     """(path, sha256 hex) of the bundle at `url`, kept in `folder` by its hash.
 
     With `sha256` a bundle already there is not downloaded again, and one that hashes to anything
-    else is refused (`integrity`). Other failures: `not_found`, `fetch_failed`, `oversize`.
+    else is refused (`integrity`). Other failures: `not_found`, `oversize`, `fetch_failed` (also
+    where the URL or a redirect leads to a private address).
     """
     folder.mkdir(parents=True, exist_ok=True)
     kept = folder / (sha256 or "")
@@ -36,7 +45,7 @@ def download(
     part = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            found = _stream(url, file, max_mb << 20)
+            found = _stream(url, file, max_mb << 20, allow_loopback)
         if sha256 and found != sha256:
             raise DownloadError(
                 "integrity", f"{url} hashes to {found[:16]}…, expected {sha256[:16]}…"
@@ -47,10 +56,15 @@ def download(
         part.unlink(missing_ok=True)
 
 
-def _stream(url: str, file: object, limit: int) -> str:
+def _stream(url: str, file: BinaryIO, limit: int, allow_loopback: bool) -> str:
     total, state = 0, hashlib.sha256()
     try:
-        with httpx.stream("GET", url, follow_redirects=True, timeout=60.0) as answer:
+        with (
+            open_client(
+                allow_loopback=allow_loopback, follow_redirects=True, timeout=60.0
+            ) as client,
+            client.stream("GET", url) as answer,
+        ):
             if answer.status_code in (404, 410):
                 raise DownloadError("not_found", f"{url} answers {answer.status_code}")
             if answer.status_code != 200:
@@ -60,7 +74,7 @@ def _stream(url: str, file: object, limit: int) -> str:
                 if total > limit:
                     raise DownloadError("oversize", f"{url} is larger than {limit >> 20} MB")
                 state.update(chunk)
-                file.write(chunk)  # type: ignore[attr-defined]
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+                file.write(chunk)
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise DownloadError("fetch_failed", f"{url}: {error or type(error).__name__}") from error
     return state.hexdigest()

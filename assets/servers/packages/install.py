@@ -182,7 +182,10 @@ def _mcpb(recipe: Recipe, staging: Path, workshop: Workshop) -> dict[str, Any]:
     wanted = (recipe.integrity or "").removeprefix("sha256:").lower() or None
     try:
         bundle, found = download(
-            str(recipe.url), workshop.home / "cache" / "bundles", sha256=wanted
+            str(recipe.url),
+            workshop.home / "cache" / "bundles",
+            sha256=wanted,
+            allow_loopback=workshop.policy.allow_loopback,
         )
     except DownloadError as error:
         raise FetchError(error.kind, str(error)) from error

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import httpx
+import httpx2
 
 from assets.servers.recipes.recipe import Resolved, ResolveError
 from assets.servers.sandbox.toolchain import Toolchain
+from warehouse.network.http import open_client
 
 # The short form of a package's document: versions, tags and hashes.
 _ACCEPT = "application/vnd.npm.install-v1+json, application/json;q=0.8"
@@ -17,9 +18,15 @@ _ACCEPT = "application/vnd.npm.install-v1+json, application/json;q=0.8"
 class NpmRegistry:
     """Answers for one registry; one client serves all requests and threads."""
 
-    def __init__(self, url: str, verify: Any, proxy: str | None) -> None:
+    def __init__(self, url: str, tls: ssl.SSLContext, proxy: str) -> None:
         self._url = url.rstrip("/")
-        self._http = httpx.Client(verify=verify, proxy=proxy, timeout=30.0, follow_redirects=True)
+        self._http = open_client(
+            trusted=[httpx2.URL(url).host],
+            tls=tls,
+            proxy=proxy,
+            timeout=30.0,
+            follow_redirects=True,
+        )
 
     def release(self, name: str, version: str) -> Resolved | None:
         """What the registry says of one exact version or tag; None where it has none. Raises
@@ -43,7 +50,7 @@ class NpmRegistry:
         try:
             answer = self._http.get(f"{self._url}/{path}", headers={"Accept": _ACCEPT})
             body = answer.json() if answer.status_code == 200 else None
-        except (httpx.HTTPError, ValueError, RecursionError) as error:
+        except (httpx2.HTTPError, ValueError, RecursionError) as error:
             detail = f"the npm registry on {path}: {error or type(error).__name__}"
             raise ResolveError("fetch_failed", detail) from error
         if answer.status_code == 404:
@@ -65,9 +72,8 @@ def npm_registry(toolchain: Toolchain) -> NpmRegistry | None:
     if not url:
         return None
     cafile = env.get("npm_config_cafile") or env.get("NODE_EXTRA_CA_CERTS")
-    verify: Any = env.get("npm_config_strict_ssl") != "false"
-    if verify and cafile and Path(cafile).exists():
-        verify = ssl.create_default_context()
-        verify.load_verify_locations(cafile)
-    proxy = env.get("npm_config_https_proxy") or env.get("npm_config_proxy") or None
-    return NpmRegistry(url, verify, proxy)
+    tls = httpx2.create_ssl_context(env.get("npm_config_strict_ssl") != "false")
+    if cafile and Path(cafile).exists():
+        tls.load_verify_locations(cafile)
+    proxy = env.get("npm_config_https_proxy") or env.get("npm_config_proxy") or ""
+    return NpmRegistry(url, tls, proxy)

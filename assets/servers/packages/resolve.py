@@ -34,11 +34,19 @@ class Resolver:
 
     A pinned release is asked for once and for ever; an unpinned one once a night, because its
     latest version moves. Calling it raises ResolveError (`not_found`, `fetch_failed`,
-    `build_failed`), which is not recorded as done.
+    `build_failed`), which is not recorded as done. allow_loopback: bundles may lie on this machine.
     """
 
-    def __init__(self, home: Path, toolchain: Toolchain, ledger: Ledger, night: str) -> None:
-        self._home, self._toolchain = home, toolchain
+    def __init__(
+        self,
+        home: Path,
+        toolchain: Toolchain,
+        ledger: Ledger,
+        night: str,
+        *,
+        allow_loopback: bool = False,
+    ) -> None:
+        self._home, self._toolchain, self._allow_loopback = home, toolchain, allow_loopback
         self._ledger, self._night = ledger, night
         self._registry = npm_registry(toolchain)
 
@@ -161,7 +169,11 @@ class Resolver:
 
     def _mcpb(self, package: Package) -> Resolved:
         try:
-            _, sha = download(package.identifier, self._home / "cache" / "bundles")
+            _, sha = download(
+                package.identifier,
+                self._home / "cache" / "bundles",
+                allow_loopback=self._allow_loopback,
+            )
         except DownloadError as error:
             raise ResolveError(error.kind, str(error)) from error
         return Resolved(package.version, f"sha256:{sha}")

@@ -84,7 +84,13 @@ def fetch_policy(policy: SandboxPolicy | None) -> SandboxPolicy:
     """The limits of the fetch phase, in the backend that servers run in."""
     if policy is None:
         return FETCH_POLICY
-    return replace(FETCH_POLICY, backend=policy.backend, engine=policy.engine, image=policy.image)
+    return replace(
+        FETCH_POLICY,
+        backend=policy.backend,
+        engine=policy.engine,
+        image=policy.image,
+        allow_loopback=policy.allow_loopback,
+    )
 
 
 def own(path: Path) -> None:

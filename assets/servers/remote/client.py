@@ -11,8 +11,8 @@ import httpx2
 
 from assets.servers.probe.failure_kinds import Failure
 from assets.servers.probe.transcript import Listener
-from assets.servers.remote.connector import Refused
 from assets.servers.remote.messages import Messages
+from assets.servers.remote.meter import Refused
 from assets.servers.remote.outcome import Refusal, RemoteFailure, from_exception, from_refusal
 from assets.servers.remote.transport import MESSAGE, Wire
 

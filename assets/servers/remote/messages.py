@@ -10,7 +10,7 @@ import httpx2
 
 from assets.servers.probe.failure_kinds import Failure
 from assets.servers.probe.transcript import Ambiguous, Listener, parse_message
-from assets.servers.remote.connector import MIB
+from assets.servers.remote.meter import MIB
 from assets.servers.remote.outcome import RemoteFailure, shown, shown_url
 
 MAX_EVENTS = 10_000  # of one probe; a server of 200 pages sends some hundreds

@@ -18,9 +18,9 @@ from assets.servers.probe.probe import ProbeResult, result_of
 from assets.servers.probe.session import ProbePolicy, Progress, converse
 from assets.servers.probe.transcript import Listener
 from assets.servers.remote.client import Client, Transport, Watch
-from assets.servers.remote.connector import Connector
 from assets.servers.remote.outcome import RemoteFailure, from_exception, from_refusal
 from assets.servers.remote.transport import RemotePolicy, Wire
+from warehouse.network.egress import Connector
 from warehouse.sanitize.scrubber import Scrubber
 from warehouse.sanitize.secret_names import is_secret_name
 

@@ -2,17 +2,16 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from urllib.request import getproxies, proxy_bypass
 
 import anyio
 import anyio.lowlevel
-import anyio.to_thread
 import httpx2
 
 from assets.servers.probe.failure_kinds import Failure
-from assets.servers.remote.connector import MIB, Connector, Meter, Pool, Refused
-from assets.servers.remote.outcome import PUBLIC_ONLY, RemoteFailure, shown, shown_url
-from warehouse.network.egress import admitted, is_loopback
+from assets.servers.remote.meter import MIB, Meter, Refused
+from assets.servers.remote.outcome import RemoteFailure, shown, shown_url
+from warehouse.network.egress import Connector
+from warehouse.network.http import AsyncTransport
 
 MESSAGE = "toolmill.message"  # the extension of requests that carry MCP, not OAuth
 _REDIRECTS = 3
@@ -42,8 +41,7 @@ class RemotePolicy:
 class Wire(httpx2.AsyncBaseTransport):
     """Sends requests within the policy and hands back what answers, decompressed.
 
-    Behind the environment's proxy, the proxy resolves names: there only literal addresses can be
-    judged, and bytes are counted decompressed.
+    Behind the environment's proxy bytes are counted decompressed only.
     """
 
     def __init__(
@@ -54,17 +52,16 @@ class Wire(httpx2.AsyncBaseTransport):
     ) -> None:
         self.policy = policy
         self.meter = Meter(policy.max_mb * MIB)
-        self._connector = connector or Connector(allow_loopback=policy.allow_loopback)
-        self._connector.meter = self.meter
-        self._inner = inner
-        self._pools: dict[str, httpx2.AsyncBaseTransport] = {}
+        connector = connector or Connector(allow_loopback=policy.allow_loopback)
+        connector.count = lambda size: self.meter.add(wire=size)
+        self._inner = inner or AsyncTransport(connector)
         self._timeout = httpx2.Timeout(policy.wall_s, connect=policy.connect_s).as_dict()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         hop = request
         for _ in range(_REDIRECTS + 1):
             hop.extensions["timeout"] = self._timeout  # OAuth's own requests come without any
-            response = await self._pool(hop.url).handle_async_request(hop)
+            response = await self._inner.handle_async_request(hop)
             location = response.headers.get("location")
             if response.status_code not in _REDIRECT or not location:
                 return self._decoded(response, hop)
@@ -73,31 +70,7 @@ class Wire(httpx2.AsyncBaseTransport):
         raise Refused(RemoteFailure("protocol_error", f"more than {_REDIRECTS} redirects"))
 
     async def aclose(self) -> None:
-        for pool in self._pools.values():
-            await pool.aclose()
-
-    def _pool(self, url: httpx2.URL) -> httpx2.AsyncBaseTransport:
-        if self._inner is not None:
-            return self._inner
-        proxy = getproxies().get(url.scheme)
-        if not proxy or is_loopback(url.host) or proxy_bypass(url.host):
-            proxy = ""
-        else:
-            self._judge_literal(url.host)
-        if proxy not in self._pools:
-            self._pools[proxy] = (
-                httpx2.AsyncHTTPTransport(proxy=proxy) if proxy else Pool(self._connector)
-            )
-        return self._pools[proxy]
-
-    def _judge_literal(self, host: str) -> None:
-        try:
-            public = admitted(host, allow_loopback=self.policy.allow_loopback)
-        except ValueError:
-            return  # a name
-        if not public:
-            detail = f"{host} is not a public address"
-            raise Refused(RemoteFailure("policy_denied", detail, PUBLIC_ONLY))
+        await self._inner.aclose()
 
     def _decoded(self, raw: httpx2.Response, request: httpx2.Request) -> httpx2.Response:
         encodings = raw.headers.get("content-encoding", "identity").lower().strip()

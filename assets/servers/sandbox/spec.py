@@ -16,7 +16,8 @@ class SandboxPolicy:
     backend: `auto` takes bubblewrap, else docker, else refuses; `none` contains nothing. engine:
     the program behind docker (`podman` takes the same words). image: what docker runs in; empty for
     the host's own /usr in an empty root. scripts: whether a package that cannot be installed
-    without its own install scripts or build is tried a second time with them."""
+    without its own install scripts or build is tried a second time with them. allow_loopback:
+    bundles may be downloaded from this machine (the demo's are)."""
 
     memory_mb: int = 1024
     processes: int = 256  # threads count too
@@ -32,6 +33,7 @@ class SandboxPolicy:
     engine: str = "docker"
     image: str = ""
     scripts: Literal["never", "second"] = "never"
+    allow_loopback: bool = False
 
 
 @dataclass(frozen=True)

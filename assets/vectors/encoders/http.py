@@ -28,11 +28,15 @@ class Wire:
     def __init__(self, base_url: str, key: str, *, timeout_s: float, backoff_s: float) -> None:
         import httpx2
 
+        from warehouse.network.http import open_client
+
         self._url, self._key, self._timeout_s = f"{base_url}/embeddings", key, timeout_s
         self._backoff_s = backoff_s
         # Redirects are not followed: they could take the key to another host.
         headers = {"authorization": f"Bearer {key}"} if key else None
-        self._client = httpx2.Client(headers=headers, timeout=timeout_s)
+        self._client = open_client(
+            trusted=[httpx2.URL(base_url).host], headers=headers, timeout=timeout_s
+        )
 
     def ask(self, model: str, texts: Sequence[str]) -> Any:
         """The JSON of the answer. Raises EmbeddingFailed naming endpoint, finding and mend."""

@@ -7,7 +7,7 @@ import zlib
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import pytest
 
 from demo import Replicas, parse_faults
@@ -19,7 +19,7 @@ from tests.demo.walk import FIRST, WALKS, client, envelope, locations
 JSON_SITES = [site for site in MARKETPLACES if site not in ("mcpso", "mcphub")]
 
 
-def first(full: Replicas, site: str, path: str | None = None, **options: str) -> httpx.Response:
+def first(full: Replicas, site: str, path: str | None = None, **options: str) -> httpx2.Response:
     with client(site, full[site]) as http:
         return http.get(path or FIRST[site], headers=options)
 
@@ -86,7 +86,7 @@ def test_duplicates_come_again_at_the_end(site: str, full: Replicas) -> None:
     assert (len(found), len(set(found))) == (253, 230)
 
 
-def _pairs(http: httpx.Client) -> list[str]:
+def _pairs(http: httpx2.Client) -> list[str]:
     text = http.get(FIRST["docker"]).text
     return [key for key, value in json.loads(text, object_pairs_hook=_flat) if value is None]
 
@@ -151,7 +151,7 @@ def test_a_wrong_key_is_401_everywhere(site: str, full: Replicas) -> None:
     full.switch(faults={site: "wrong_key"})
     if site == "pipedream":
         url = f"{full[site]}/v1/oauth/token"
-        assert httpx.post(url, data={"grant_type": "client_credentials"}).status_code == 401
+        assert httpx2.post(url, data={"grant_type": "client_credentials"}).status_code == 401
     else:
         assert first(full, site).status_code == 401
 
@@ -188,7 +188,7 @@ def test_a_bomb_is_small_and_a_broken_body_cannot_be_unpacked(full: Replicas) ->
     assert len(unpacker.decompress(packed, 1 << 22)) == 1 << 22  # and far more behind it
     assert len(gzip.decompress(bomb(3))) == 3 << 20
     full.switch(faults={"registry": "broken_gzip"})
-    with pytest.raises(httpx.DecodingError):
+    with pytest.raises(httpx2.DecodingError):
         first(full, "registry")
 
 
@@ -238,10 +238,10 @@ def test_robots_say_what_they_are_told(full: Replicas) -> None:
     full.switch(
         faults={"mcpso": "robots_disallow:/servers/+crawl_delay:2", "docker": "crawl_delay"}
     )
-    mcpso = httpx.get(f"{full['mcpso']}/robots.txt").text.splitlines()
+    mcpso = httpx2.get(f"{full['mcpso']}/robots.txt").text.splitlines()
     assert mcpso[:3] == ["User-agent: *", "Disallow: /servers/", "Crawl-delay: 2"]
     assert "Disallow: /api/" in mcpso
-    assert httpx.get(f"{full['docker']}/robots.txt").text == "User-agent: *\nCrawl-delay: 1\n"
+    assert httpx2.get(f"{full['docker']}/robots.txt").text == "User-agent: *\nCrawl-delay: 1\n"
 
 
 def test_latency_does_not_hold_up_other_requests(full: Replicas) -> None:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from demo import Replicas, replicas, serve
@@ -34,54 +34,54 @@ def test_the_registry_pages_by_an_opaque_cursor_and_refuses_a_limit_over_100(
     names, cursor = [], None
     while True:
         query = {"limit": "100", "version": "latest"} | ({"cursor": cursor} if cursor else {})
-        body = httpx.get(listing, params=query).json()
+        body = httpx2.get(listing, params=query).json()
         names += [record["server"]["name"] for record in body["servers"]]
         cursor = body["metadata"].get("nextCursor")
         if not cursor:
             break
     assert set(names) == {server.registry_name for server in urls.world.listed("registry")}
-    assert httpx.get(listing, params={"limit": "101"}).status_code == 422
+    assert httpx2.get(listing, params={"limit": "101"}).status_code == 422
 
 
 def test_the_registry_answers_for_one_server_and_its_versions(urls: Replicas) -> None:
     urls.switch(day=2)
     name = "io.github.microsoft%2Fplaywright-mcp"
     base = f"{urls['registry']}/v0.1/servers"
-    versions = httpx.get(f"{base}/{name}/versions").json()["servers"]
+    versions = httpx2.get(f"{base}/{name}/versions").json()["servers"]
     assert [record["server"]["version"] for record in versions] == ["0.0.75", "0.0.83"]
-    latest = httpx.get(f"{base}/{name}/versions/latest").json()
+    latest = httpx2.get(f"{base}/{name}/versions/latest").json()
     assert latest["server"]["version"] == "0.0.83"
-    assert httpx.get(f"{base}/nobody%2Fnothing/versions").status_code == 404
+    assert httpx2.get(f"{base}/nobody%2Fnothing/versions").status_code == 404
 
 
 def test_five_dated_schemas_are_served(urls: Replicas) -> None:
     seen, cursor = set(), None
     while cursor != "":
         query = {"cursor": cursor} if cursor else {}
-        body = httpx.get(f"{urls['registry']}/v0.1/servers", params=query).json()
+        body = httpx2.get(f"{urls['registry']}/v0.1/servers", params=query).json()
         seen |= {record["server"]["$schema"].split("/")[-2] for record in body["servers"]}
         cursor = body["metadata"].get("nextCursor", "")
     assert len(seen) == 5
 
 
 def test_pages_of_the_website_hold_no_config_until_their_script_ran(urls: Replicas) -> None:
-    page = httpx.get(f"{urls['mcpso']}/servers/notion").text
+    page = httpx2.get(f"{urls['mcpso']}/servers/notion").text
     assert "mcpServers" not in page
     assert "notion-mcp-server@" not in page
-    assert "mcpServers" in httpx.get(f"{urls['mcpso']}/servers/mcp-server-time").text
+    assert "mcpServers" in httpx2.get(f"{urls['mcpso']}/servers/mcp-server-time").text
 
 
 def test_listed_digests_are_those_of_the_bundles_served(urls: Replicas) -> None:
     for server in urls.world.servers:
         if server.kind == "mcpb":
-            data = httpx.get(urls.world.bundle_url(server)).content
+            data = httpx2.get(urls.world.bundle_url(server)).content
             assert hashlib.sha256(data).hexdigest() == urls.world.bundle(server).sha256
 
 
 def test_requests_are_counted_per_site(urls: Replicas) -> None:
     before = urls.requests("mcpso"), urls.requests("registry")
-    httpx.get(f"{urls['mcpso']}/robots.txt")
-    stats = httpx.get(f"{urls['mcpso']}/_stats").json()
+    httpx2.get(f"{urls['mcpso']}/robots.txt")
+    stats = httpx2.get(f"{urls['mcpso']}/_stats").json()
     assert stats["total"] == before[0] + 1
     assert stats["by_kind"]["robots.txt"] >= 1
     assert urls.requests("registry") == before[1]
@@ -91,18 +91,18 @@ def test_a_site_that_is_down_refuses_connections_and_comes_back_at_its_address(
     urls: Replicas,
 ) -> None:
     urls.switch(faults={"registry": "down"})
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{urls['registry']}/v0.1/servers")
-    assert httpx.get(f"{urls['mcpso']}/robots.txt").status_code == 200
+    with pytest.raises(httpx2.ConnectError):
+        httpx2.get(f"{urls['registry']}/v0.1/servers")
+    assert httpx2.get(f"{urls['mcpso']}/robots.txt").status_code == 200
     urls.switch(faults={})
-    assert httpx.get(f"{urls['registry']}/v0.1/servers").status_code == 200
+    assert httpx2.get(f"{urls['registry']}/v0.1/servers").status_code == 200
 
 
 def test_bad_answers_come_with_status_200(urls: Replicas) -> None:
     listing = f"{urls['registry']}/v0.1/servers"
     urls.switch(faults={"registry": "empty", "mcpso": "html"})
-    assert httpx.get(listing).json()["servers"] == []
-    page = httpx.get(f"{urls['mcpso']}/sitemap.xml")
+    assert httpx2.get(listing).json()["servers"] == []
+    page = httpx2.get(f"{urls['mcpso']}/sitemap.xml")
     assert (page.status_code, page.headers["content-type"][:9]) == (200, "text/html")
 
 
@@ -127,7 +127,7 @@ def test_serve_writes_the_port_file_once_everything_answers(tmp_path: Path) -> N
     try:
         assert told.wait(30)
         urls = json.loads(port_file.read_text())
-        assert httpx.get(f"{urls['registry']}/_stats").json()["site"] == "registry"
+        assert httpx2.get(f"{urls['registry']}/_stats").json()["site"] == "registry"
         assert set(urls) == set(PORTS)
     finally:
         until.set()

@@ -3,15 +3,12 @@
 import asyncio
 import gzip
 from collections.abc import Iterable
-from typing import Any
 
-import httpcore
 import pytest
 
 from assets.marketplaces.fetch.fetcher import Fetched, Fetcher, Validators
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page
 from tests.marketplaces.site import Answer, site
-from warehouse.network.egress import GuardedBackend, PrivateAddress, admitted, judged
 
 
 def policy(url: str, **changes: object) -> CrawlPolicy:
@@ -48,65 +45,6 @@ def failing(url: str, fetch: str, **changes: object) -> CrawlError:
     with pytest.raises(CrawlError) as caught:
         page(url, fetch, **changes)
     return caught.value
-
-
-class NoNetwork(httpcore.AsyncNetworkBackend):
-    """The connector's far side: notes where a connection would have gone and opens none."""
-
-    def __init__(self) -> None:
-        self.dialled: list[str] = []
-
-    async def connect_tcp(self, host: str, *_: Any, **__: Any) -> httpcore.AsyncNetworkStream:
-        self.dialled.append(host)
-        raise httpcore.ConnectError("no network in this test")
-
-    async def connect_unix_socket(self, *_: Any, **__: Any) -> httpcore.AsyncNetworkStream:
-        raise AssertionError("nobody opens Unix sockets")
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-
-@pytest.mark.parametrize(
-    "address",
-    [
-        *("169.254.169.254", "10.0.0.1", "192.168.1.1", "172.16.0.1", "100.64.0.1", "0.0.0.0"),
-        *("::1", "fe80::1", "fd00::1", "::ffff:169.254.169.254", "::ffff:10.0.0.1", "127.0.0.1"),
-        *("224.0.0.1", "255.255.255.255"),
-        # Addresses that carry an IPv4 one: NAT64, 6to4, IPv4-compatible, IPv4-translated.
-        *("64:ff9b::a00:1", "64:ff9b:1::a00:1", "2002:7f00:1::1", "::7f00:1", "::ffff:0:7f00:1"),
-        "fec0::1",
-    ],
-)
-async def test_the_connector_dials_no_private_address(address: str) -> None:
-    inner = NoNetwork()
-    with pytest.raises(PrivateAddress, match="not a public address"):
-        await GuardedBackend(inner=inner).connect_tcp(address, 443)
-    assert inner.dialled == []
-
-
-async def test_the_connector_dials_the_address_it_judged_and_refuses_a_mixed_name(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    answers = [["93.184.216.34"], ["93.184.216.34", "169.254.169.254"]]
-
-    async def looked_up(host: str, port: int) -> list[str]:
-        return answers.pop(0)
-
-    monkeypatch.setattr("warehouse.network.egress.resolve", looked_up)
-    inner = NoNetwork()
-    backend = GuardedBackend(inner=inner)
-    with pytest.raises(httpcore.ConnectError, match="no network"):
-        await backend.connect_tcp("rebinding.example", 443)
-    with pytest.raises(PrivateAddress):
-        await backend.connect_tcp("rebinding.example", 443)
-    assert inner.dialled == ["93.184.216.34"]  # once, and by address: no second look-up
-
-
-async def test_loopback_is_dialled_only_where_the_policy_says_so() -> None:
-    assert not admitted("127.0.0.1", allow_loopback=False)
-    assert await judged("127.0.0.1", 80, allow_loopback=True) == "127.0.0.1"
-    assert not admitted("10.0.0.1", allow_loopback=True)
 
 
 def test_the_crawlers_own_client_uses_that_connector() -> None:

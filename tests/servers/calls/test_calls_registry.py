@@ -13,6 +13,7 @@ from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.packages.resolve import Resolver
 from assets.servers.recipes.facts import recipe_facts
 from assets.servers.recipes.recipe import Resolved, Unlaunchable, plan_recipe
+from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from demo.world.bundle import pack
 from tests.servers.conftest import BundleHost, host, npm, pypi
@@ -20,6 +21,9 @@ from tests.serving.calling import said
 from tests.support.stranger import require_sandbox
 
 __all__ = ["host"]
+
+
+HERE = SandboxPolicy(allow_loopback=True)
 
 
 async def listed(recipe, policy):
@@ -55,7 +59,7 @@ def packed(host: BundleHost, name: str, version: str):
 async def test_a_bundle_of_the_demo_is_fetched_checked_and_called(host: BundleHost, tmp_path):
     tmp_path.chmod(0o755)
     recipe = packed(host, "notes", "1.0.0")
-    caller, by = await listed(recipe, DeployPolicy(tmp_path, twice=False))
+    caller, by = await listed(recipe, DeployPolicy(tmp_path, HERE, twice=False))
     fetched = len(host.requests)
     note = {"title": "Milk", "text": "Two litres"}
     try:
@@ -80,9 +84,9 @@ async def test_a_secret_that_a_bundle_s_own_manifest_asks_for_is_never_made_up(
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     sources = {recipe.server_id: ServerSecrets(env={key: "env:MY_WEATHERKEY"})}
     monkeypatch.setenv("MY_WEATHERKEY", "wk_live_" + "0a" * 12)
-    real = DeployPolicy(tmp_path, twice=False, secrets=Secrets(sources, bytes(16)))
+    real = DeployPolicy(tmp_path, HERE, twice=False, secrets=Secrets(sources, bytes(16)))
     found = []
-    for policy in (DeployPolicy(tmp_path), real):
+    for policy in (DeployPolicy(tmp_path, HERE), real):
         caller = Caller({recipe.server_id: recipe_facts(recipe)}, policy)
         probed = await asyncio.to_thread(deploy, recipe, real)
         contract = next(iter(probed.probe.tools), {"name": "todays_weather", "inputSchema": schema})
@@ -102,7 +106,7 @@ async def test_a_bundle_that_is_not_the_pinned_one_is_not_called(host: BundleHos
         lambda one: Resolved(one.version, f"sha256:{sha256(b'other').hexdigest()}"),
     )
     require_sandbox()
-    caller = Caller({recipe.server_id: recipe_facts(recipe)}, DeployPolicy(tmp_path))
+    caller = Caller({recipe.server_id: recipe_facts(recipe)}, DeployPolicy(tmp_path, HERE))
     contract = {"name": "a", "inputSchema": {"type": "object"}}
     try:
         found = await caller.call(recipe.server_id, "a", contract, {})

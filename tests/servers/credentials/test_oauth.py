@@ -7,23 +7,23 @@ import traceback
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import parse_qs, urlsplit
 
-import httpx
+import httpx2
 import pytest
 
 from assets.servers.credentials.oauth import TokenStore, auth_for, log_in
 from assets.servers.credentials.secrets import OAuthChoice, SecretError
-from assets.servers.remote.connector import Connector, resolve
 from tests.servers.remote.test_probe import ask
-from tests.servers.remote.test_transport import NoNetwork
 from tests.support.http_mcp import good, peer
+from tests.support.network import NoNetwork
 from tests.support.oauth_authority import authority
+from warehouse.network.egress import Connector, look_up
 
 SERVER = "remote:https://acme.example/mcp"
 
 
 def browser(url: str) -> None:
     """A person who consents at once: their browser follows the address to the callback."""
-    threading.Thread(target=lambda: httpx.get(url, follow_redirects=True, timeout=5)).start()
+    threading.Thread(target=lambda: httpx2.get(url, follow_redirects=True, timeout=5)).start()
 
 
 def logged_in(url: str, state, **more):
@@ -145,9 +145,9 @@ def test_a_request_with_another_state_is_ignored(tmp_path):
                 f"{root}/other?code=evil",
                 f"{back}",
             ):
-                pages.append(httpx.get(forged).status_code)
-            pages.append(httpx.post(back, content=b"x").status_code)
-            pages.append(httpx.get(url, follow_redirects=True).status_code)
+                pages.append(httpx2.get(forged).status_code)
+            pages.append(httpx2.post(back, content=b"x").status_code)
+            pages.append(httpx2.get(url, follow_redirects=True).status_code)
 
         threading.Thread(target=visits).start()
 
@@ -341,7 +341,7 @@ def test_metadata_that_points_at_a_private_address_is_refused(tmp_path, where):
             return await super().connect_tcp(host, port, *more, **named)
 
     async def answers(host: str, port: int) -> list[str]:
-        return ["169.254.169.254"] if host.endswith(".example") else await resolve(host, port)
+        return ["169.254.169.254"] if host.endswith(".example") else await look_up(host, port)
 
     private = "http://metadata.example"
     inner = Loopback()

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from typer.testing import CliRunner
 
@@ -46,7 +46,7 @@ def test_a_person_logs_in_a_probe_uses_it_and_a_logout_forgets_it(tmp_path):
         process = begin(tmp_path, "login", resource.url, "--no-browser", "--timeout", "20")
         assert process.stderr is not None
         assert "open in a browser" in process.stderr.readline()
-        page = httpx.get(process.stderr.readline().strip(), follow_redirects=True)
+        page = httpx2.get(process.stderr.readline().strip(), follow_redirects=True)
         out, err = process.communicate(timeout=30)
         told = json.loads(out)
         assert (page.status_code, process.returncode, err) == (200, 0, "")
@@ -95,7 +95,7 @@ def test_a_login_that_fails_says_why_in_json_and_exits_1(tmp_path):
         process = begin(tmp_path, "login", resource.url, "--no-browser", "--timeout", "20")
         assert process.stderr is not None
         process.stderr.readline()
-        httpx.get(process.stderr.readline().strip(), follow_redirects=True)
+        httpx2.get(process.stderr.readline().strip(), follow_redirects=True)
         out, _err = process.communicate(timeout=30)
     told = json.loads(out)
     assert (process.returncode, told["status"], told["logged_in"]) == (1, "remote_auth", False)

@@ -102,9 +102,9 @@ def test_an_unusable_manifest_is_refused(tmp_path, server):
 
 def test_a_download_is_kept_by_its_hash_and_not_repeated(tmp_path, host):
     host.files["/a"] = b"data"
-    path, sha = download(f"{host.url}/a", tmp_path)
+    path, sha = download(f"{host.url}/a", tmp_path, allow_loopback=True)
     assert path.read_bytes() == b"data"
-    download(f"{host.url}/a", tmp_path, sha256=sha)
+    download(f"{host.url}/a", tmp_path, sha256=sha, allow_loopback=True)
     assert host.requests == ["/a"]
     assert [p.name for p in tmp_path.iterdir()] == [sha]
 
@@ -120,12 +120,20 @@ def test_a_download_is_kept_by_its_hash_and_not_repeated(tmp_path, host):
 def test_a_download_that_fails_has_its_kind_and_leaves_nothing(tmp_path, host, path, limits, kind):
     host.files |= {"/a": b"data", "/big": b"x" * (2 << 20)}
     with pytest.raises(DownloadError) as caught:
-        download(host.url + path, tmp_path, **limits)
+        download(host.url + path, tmp_path, allow_loopback=True, **limits)
     assert caught.value.kind == kind
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_host_that_is_down_is_a_failed_fetch(tmp_path):
     with pytest.raises(DownloadError) as caught:
-        download("http://127.0.0.1:9/x", tmp_path)
+        download("http://127.0.0.1:9/x", tmp_path, allow_loopback=True)
     assert caught.value.kind == "fetch_failed"
+
+
+def test_a_bundle_at_a_private_address_is_not_asked_for(tmp_path, host):
+    for url in (f"{host.url}/a", host.url.replace("127.0.0.1", "localhost"), "http://10.0.0.1/a"):
+        with pytest.raises(DownloadError, match="not a public address") as caught:
+            download(url, tmp_path)
+        assert caught.value.kind == "fetch_failed"
+    assert host.requests == []

@@ -213,7 +213,7 @@ def test_a_closed_port_is_down():
 
 
 def test_a_name_without_an_address_is_down():
-    from assets.servers.remote.connector import Connector
+    from warehouse.network.egress import Connector
 
     async def nowhere(host: str, port: int) -> list[str]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")

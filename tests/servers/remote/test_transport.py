@@ -3,52 +3,14 @@
 import gzip
 from typing import Any
 
-import httpcore2
 import httpx2
 import pytest
 
-from assets.servers.remote.connector import Connector, Meter, Refused
+from assets.servers.remote.meter import Meter, Refused
 from assets.servers.remote.transport import MESSAGE, RemotePolicy, Wire
 from tests.servers.remote.test_probe import ask
-from warehouse.network.egress import PrivateAddress
-
-PRIVATE = [
-    *("10.0.0.1", "172.16.0.1", "192.168.1.1", "100.64.0.1", "0.0.0.0", "127.0.0.1"),
-    *("169.254.169.254", "fe80::1", "fd00::1", "fec0::1", "::1", "::"),
-    *("224.0.0.1", "ff02::1", "255.255.255.255", "198.18.0.1", "192.0.2.1"),
-    *("::ffff:10.0.0.1", "::ffff:169.254.169.254", "::ffff:127.0.0.1"),
-    *("64:ff9b::a00:1", "64:ff9b:1::a00:1", "2002:a00:1::1", "::a00:1", "2001:0:a00:1::1"),
-]
-PUBLIC = "93.184.216.34"
-
-
-class NoNetwork(httpcore2.AsyncNetworkBackend):
-    """The connector's far side: notes where a connection would have gone and opens none."""
-
-    def __init__(self) -> None:
-        self.dialled: list[str] = []
-
-    async def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> Any:
-        self.dialled.append(host)
-        raise httpcore2.ConnectError("no network in this test")
-
-
-def connector(inner: NoNetwork, *answers: list[str], **more: Any) -> Connector:
-    told = list(answers)
-
-    async def looked_up(host: str, port: int) -> list[str]:
-        return told.pop(0) if len(told) > 1 else told[0]
-
-    return Connector(resolve=looked_up, inner=inner, **more)
-
-
-@pytest.mark.parametrize("address", PRIVATE)
-async def test_no_private_address_is_dialled(address):
-    inner = NoNetwork()
-    for addresses in ([address], [PUBLIC, address]):
-        with pytest.raises(PrivateAddress, match="not a public address"):
-            await connector(inner, addresses).connect_tcp("acme.example", 443, 1.0)
-    assert inner.dialled == []
+from tests.support.network import PRIVATE, NoNetwork, connector
+from warehouse.network.egress import Connector
 
 
 @pytest.mark.parametrize("address", PRIVATE)
@@ -58,50 +20,6 @@ def test_a_probe_of_a_private_address_is_denied_and_says_which(address):
     assert (found.error_kind, inner.dialled) == ("policy_denied", [])
     assert address in str(found.hint)
     assert "allow_loopback" in str(found.hint)
-
-
-async def test_loopback_is_dialled_where_the_policy_says_so_and_nothing_else_private():
-    inner = NoNetwork()
-    for address in ("127.0.0.1", "::1"):
-        with pytest.raises(httpcore2.ConnectError, match="no network"):
-            await connector(inner, [address], allow_loopback=True).connect_tcp("x", 80, 1.0)
-    with pytest.raises(PrivateAddress):
-        await connector(inner, ["10.0.0.1"], allow_loopback=True).connect_tcp("x", 80, 1.0)
-    assert inner.dialled == ["127.0.0.1", "::1"]
-
-
-async def test_what_was_judged_is_dialled_without_a_second_look_up():
-    inner = NoNetwork()
-    rebinding = connector(inner, [PUBLIC], ["169.254.169.254"])
-    with pytest.raises(httpcore2.ConnectError, match="no network"):
-        await rebinding.connect_tcp("rebinding.example", 443, 1.0)
-    with pytest.raises(PrivateAddress):
-        await rebinding.connect_tcp("rebinding.example", 443, 1.0)
-    assert inner.dialled == [PUBLIC]
-
-
-async def test_the_next_address_is_tried_and_no_more_than_four():
-    inner = NoNetwork()
-    many = [f"93.184.216.{n}" for n in range(1, 9)]
-    with pytest.raises(httpcore2.ConnectError):
-        await connector(inner, many).connect_tcp("acme.example", 443, 1.0)
-    assert inner.dialled == many[:4]
-
-
-async def test_a_look_up_that_hangs_is_left_behind():
-    import anyio
-
-    async def hangs(host: str, port: int) -> list[str]:
-        await anyio.sleep_forever()
-        return []
-
-    with pytest.raises(httpcore2.ConnectTimeout):
-        await Connector(resolve=hangs, inner=NoNetwork()).connect_tcp("acme.example", 443, 0.05)
-
-
-async def test_no_unix_socket_is_opened():
-    with pytest.raises(PrivateAddress):
-        await Connector(inner=NoNetwork()).connect_unix_socket("/run/docker.sock")
 
 
 # --- redirects, over a transport that opens no connection

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from assets.synthesis.review.review import (
@@ -50,9 +50,9 @@ def served(review: Review) -> Iterator[Site]:
 def _answers(site: Site) -> None:
     for _ in range(200):
         try:
-            httpx.get(site.url)
+            httpx2.get(site.url)
             return
-        except httpx.TransportError:
+        except httpx2.TransportError:
             time.sleep(0.02)
     raise AssertionError("the page never answered")
 
@@ -138,7 +138,7 @@ def review(tmp_path: Path) -> Review:
 
 
 def test_a_label_is_on_disk_before_the_answer_and_the_judge_stays_hidden(review: Review) -> None:
-    with served(review) as site, httpx.Client(base_url=site.origin) as client:
+    with served(review) as site, httpx2.Client(base_url=site.origin) as client:
         client.headers.update({"x-review-token": site.token, "origin": site.origin})
         for place in range(len(review.rows)):
             told = client.get(f"/api/rows/{place}").text
@@ -166,8 +166,10 @@ def test_nobody_else_can_label(review: Review, change: dict[str, str], status: i
         right = {"x-review-token": site.token, "origin": site.origin}
         body = {"place": 0, "label": "bad"}
         url = f"{site.origin}/api/labels"
-        assert httpx.post(url, json=body, headers={**right, **change}).status_code == status
-        assert httpx.post(url, json=body, headers={"x-review-token": site.token}).status_code == 403
+        assert httpx2.post(url, json=body, headers={**right, **change}).status_code == status
+        assert (
+            httpx2.post(url, json=body, headers={"x-review-token": site.token}).status_code == 403
+        )
         assert not review.labels
 
 
@@ -180,7 +182,7 @@ def test_nobody_else_can_label(review: Review, change: dict[str, str], status: i
 def test_a_label_that_says_nothing_is_refused_in_one_line(review: Review, body: bytes) -> None:
     with served(review) as site:
         headers = {"x-review-token": site.token, "origin": site.origin}
-        said = httpx.post(f"{site.origin}/api/labels", content=body, headers=headers)
+        said = httpx2.post(f"{site.origin}/api/labels", content=body, headers=headers)
         assert said.status_code == 400
         assert "no label" in said.json()["error"]
         assert not review.labels
@@ -188,7 +190,7 @@ def test_a_label_that_says_nothing_is_refused_in_one_line(review: Review, body: 
 
 def test_the_page_allows_no_script_but_its_own_and_loads_nothing(review: Review) -> None:
     with served(review) as site:
-        page = httpx.get(site.url)
+        page = httpx2.get(site.url)
         policy = page.headers["content-security-policy"]
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
@@ -196,7 +198,7 @@ def test_the_page_allows_no_script_but_its_own_and_loads_nothing(review: Review)
         assert page.headers["referrer-policy"] == "no-referrer"
         assert "http://" not in page.text
         assert "https://" not in page.text
-        assert httpx.get(f"{site.origin}/").status_code == 403
+        assert httpx2.get(f"{site.origin}/").status_code == 403
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")

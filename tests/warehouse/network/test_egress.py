@@ -1,0 +1,138 @@
+"""What the egress guard dials and what it refuses, asserted at the connectors."""
+
+import socket
+from typing import Any
+
+import httpcore2
+import pytest
+
+from tests.marketplaces.site import Answer, site
+from tests.support.network import PRIVATE, PUBLIC, NoNetwork, NoSyncNetwork, connector
+from warehouse.network.egress import Connector, PrivateAddress, SyncConnector
+from warehouse.network.http import open_client
+
+
+@pytest.mark.parametrize("address", PRIVATE)
+async def test_no_private_address_is_dialled(address):
+    inner = NoNetwork()
+    for addresses in ([address], [PUBLIC, address]):
+        with pytest.raises(PrivateAddress, match="not a public address"):
+            await connector(inner, addresses).connect_tcp("acme.example", 443, 1.0)
+    assert inner.dialled == []
+
+
+async def test_loopback_is_dialled_where_the_policy_says_so_and_nothing_else_private():
+    inner = NoNetwork()
+    for address in ("127.0.0.1", "::1"):
+        with pytest.raises(httpcore2.ConnectError, match="no network"):
+            await connector(inner, [address], allow_loopback=True).connect_tcp("x", 80, 1.0)
+    with pytest.raises(PrivateAddress):
+        await connector(inner, ["10.0.0.1"], allow_loopback=True).connect_tcp("x", 80, 1.0)
+    assert inner.dialled == ["127.0.0.1", "::1"]
+
+
+async def test_what_was_judged_is_dialled_without_a_second_look_up():
+    inner = NoNetwork()
+    rebinding = connector(inner, [PUBLIC], ["169.254.169.254"])
+    with pytest.raises(httpcore2.ConnectError, match="no network"):
+        await rebinding.connect_tcp("rebinding.example", 443, 1.0)
+    with pytest.raises(PrivateAddress):
+        await rebinding.connect_tcp("rebinding.example", 443, 1.0)
+    assert inner.dialled == [PUBLIC]
+
+
+async def test_the_next_address_is_tried_and_no_more_than_four():
+    inner = NoNetwork()
+    many = [f"93.184.216.{n}" for n in range(1, 9)]
+    with pytest.raises(httpcore2.ConnectError):
+        await connector(inner, many).connect_tcp("acme.example", 443, 1.0)
+    assert inner.dialled == many[:4]
+
+
+async def test_a_look_up_that_hangs_is_left_behind():
+    import anyio
+
+    async def hangs(host: str, port: int) -> list[str]:
+        await anyio.sleep_forever()
+        return []
+
+    with pytest.raises(httpcore2.ConnectTimeout):
+        await Connector(resolve=hangs, inner=NoNetwork()).connect_tcp("acme.example", 443, 0.05)
+
+
+async def test_no_unix_socket_is_opened():
+    with pytest.raises(PrivateAddress):
+        await Connector(inner=NoNetwork()).connect_unix_socket("/run/docker.sock")
+
+
+async def test_a_host_that_the_operator_named_is_dialled_wherever_it_is():
+    inner = NoNetwork()
+    named = connector(inner, ["10.0.0.1"], trusted=["Models.example"])
+    with pytest.raises(httpcore2.ConnectError, match="no network"):
+        await named.connect_tcp("models.example", 443, 1.0)
+    with pytest.raises(PrivateAddress):
+        await named.connect_tcp("other.example", 443, 1.0)
+    assert inner.dialled == ["10.0.0.1"]
+
+
+# --- clients that block
+
+
+def sync_connector(
+    monkeypatch: pytest.MonkeyPatch, inner: NoSyncNetwork, *answers: list[str], **more: Any
+) -> SyncConnector:
+    found = list(answers)
+
+    def look_up(host: str, port: int, **_: Any) -> list[Any]:
+        addresses = found.pop(0) if len(found) > 1 else found[0]
+        return [(0, 0, 0, "", (address, port)) for address in addresses]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    made = SyncConnector(**more)
+    made._inner = inner  # type: ignore[assignment]
+    return made
+
+
+@pytest.mark.parametrize("address", PRIVATE)
+def test_a_blocking_client_dials_no_private_address(address, monkeypatch):
+    inner = NoSyncNetwork()
+    for addresses in ([address], [PUBLIC, address]):
+        with pytest.raises(PrivateAddress, match="not a public address"):
+            sync_connector(monkeypatch, inner, addresses).connect_tcp("acme.example", 443, 1.0)
+    assert inner.dialled == []
+
+
+def test_a_blocking_client_dials_what_was_judged_without_a_second_look_up(monkeypatch):
+    inner = NoSyncNetwork()
+    rebinding = sync_connector(monkeypatch, inner, [PUBLIC], ["169.254.169.254"])
+    with pytest.raises(httpcore2.ConnectError, match="no network"):
+        rebinding.connect_tcp("rebinding.example", 443, 1.0)
+    with pytest.raises(PrivateAddress):
+        rebinding.connect_tcp("rebinding.example", 443, 1.0)
+    assert inner.dialled == [PUBLIC]
+
+
+def test_a_blocking_client_opens_no_unix_socket():
+    with pytest.raises(PrivateAddress):
+        SyncConnector().connect_unix_socket("/run/docker.sock")
+
+
+def test_loopback_needs_an_explicit_allowance_and_a_redirect_is_judged_like_the_first_address():
+    with site(lambda *_: Answer("secret")) as inside:
+        moved = {"Location": inside.url.replace("127.0.0.1", "localhost")}
+        with site(lambda *_: Answer(status=302, headers=moved)) as outside:
+            with open_client() as client, pytest.raises(PrivateAddress):
+                client.get(outside.url)
+            # The operator named the first host, not the one that it redirects to.
+            trusting = open_client(trusted=["127.0.0.1"], follow_redirects=True)
+            with trusting as client, pytest.raises(PrivateAddress):
+                client.get(outside.url)
+            assert inside.paths == []
+            with open_client(allow_loopback=True, follow_redirects=True) as client:
+                assert client.get(outside.url).text == "secret"
+
+
+def test_behind_a_proxy_a_private_address_literal_is_refused(monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    with open_client() as client, pytest.raises(PrivateAddress):
+        client.get("http://10.0.0.1/")

@@ -1,4 +1,4 @@
-"""The door of training: the set, drift, the adapters. Their measures: `evaluation/defs.py`."""
+"""Asset definitions of the training set, drift and the adapters."""
 
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,7 +29,7 @@ from training.sets.split import SPLITS, TRAIN
 from training.sets.training_set import TRAINING_SET
 from warehouse.audit import Verdict, expect_one_of, expect_unique
 from warehouse.ledger.ledger import Outcome
-from warehouse.publish import Published, audited, publish, refuse
+from warehouse.publish import Published, audited, publish, refuse, table_audit
 from warehouse.storage.digest import digest
 from warehouse.storage.tables import plan
 from warehouse.store import Warehouse
@@ -41,10 +41,18 @@ class Scripts(Protocol):
     def launch(self, context: Any, script: str, job: Path) -> dict[str, Any]: ...
 
 
+TRAINING_SET_AUDIT = table_audit(
+    TRAINING_SET,
+    [expect_unique("pair_id"), expect_one_of("split", list(SPLITS))],
+    rules=["splits_leaks_and_contracts"],
+)
+DRIFT_AUDIT = table_audit(DRIFT, rules=["share_in_range"])
+
+
 @dg.asset(
+    **audited(TRAINING_SET_AUDIT, "training/sets"),
     deps=["judgements", "pairs", "snapshots", "findings", "confusables"],
     group_name="training",
-    check_specs=audited("training_set"),
     pool="lance",
     description="Accepted pairs of current contracts in their splits, with hard negatives.",
 )
@@ -62,9 +70,8 @@ def training_set(
     yield from publish(
         context,
         warehouse,
-        TRAINING_SET,
+        TRAINING_SET_AUDIT,
         night.frame,
-        expectations=[expect_unique("pair_id"), expect_one_of("split", list(SPLITS))],
         rules=[Verdict("splits_leaks_and_contracts", not night.flaws, told)],
         plan=plan(_ids(previous), _ids(night.frame)),
         metadata=night.figures(),
@@ -72,9 +79,9 @@ def training_set(
 
 
 @dg.asset(
+    **audited(DRIFT_AUDIT, "training/drift"),
     deps=["training_set", "snapshots", "retriever_champion"],
     group_name="training",
-    check_specs=audited("drift"),
     description="How far the contracts have moved since the last training, and whether to retrain.",
 )
 def drift(
@@ -87,8 +94,9 @@ def drift(
     yield from publish(
         context,
         warehouse,
-        DRIFT,
+        DRIFT_AUDIT,
         DRIFT.frame([drift_row(state, decision)]),
+        rules=[Verdict("share_in_range", 0 <= state.share <= 1, str(state.share), "0 to 1")],
         metadata={
             "share": state.share,
             "retrain": decision.retrain,
@@ -98,11 +106,15 @@ def drift(
 
 
 def _adapter_asset(role: str, description: str) -> dg.AssetsDefinition:
+    spec = adapter_table(role)
+    checked = table_audit(
+        spec, rules=["training", "loss_is_a_number", "loss_fell", "adapter_loads"]
+    )
+
     @dg.asset(
-        name=f"{role}_adapter",
+        **audited(checked, f"training/{role}", kinds={"pytorch", "huggingface"}),
         deps=["training_set"],
         group_name="training",
-        check_specs=audited(f"{role}_adapter"),
         pool="gpu",
         description=description,
     )
@@ -117,13 +129,12 @@ def _adapter_asset(role: str, description: str) -> dg.AssetsDefinition:
             made = _trained(context, warehouse, scripts, role, name, job)
         except (DagsterPipesExecutionError, TrainingFailed, BadOffer) as error:
             told = RuntimeError(f"{role} training failed; its last words are in the log ({error})")
-            yield from refuse(context, warehouse, f"{role}_adapter", "training", told)
+            yield from refuse(context, warehouse, checked, "training", told)
             return
-        spec = adapter_table(role)
         yield from publish(
             context,
             warehouse,
-            spec,
+            checked,
             spec.frame([adapter_row(made)]),
             rules=adapter_rules(warehouse.home, made),
             metadata=adapter_metadata(made),

@@ -7,6 +7,14 @@ from typing import Any
 
 import polars as pl
 
+_SHORT = {
+    "expect_column_values_to_be_unique": "unique",
+    "expect_column_values_to_not_be_null": "present",
+    "expect_column_values_to_be_in_set": "in_set",
+    "expect_column_values_to_match_regex": "matches",
+    "expect_column_values_to_be_between": "in_range",
+}
+
 
 @dataclass(frozen=True)
 class Expect:
@@ -14,6 +22,30 @@ class Expect:
 
     type: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> list[str]:
+        one = self.arguments.get("column")
+        return [one] if one else list(self.arguments.get("column_list", ()))
+
+    @property
+    def text(self) -> str:
+        """What is expected of the columns, in words."""
+        given = self.arguments
+        if "value_set" in given:
+            return f"one of {given['value_set']}"
+        if "regex" in given:
+            return f"values that match {given['regex']}"
+        if "min_value" in given:
+            return f"values from {given['min_value']} to {given['max_value']}"
+        return self.type.removeprefix("expect_").replace("_", " ")
+
+    @property
+    def rule(self) -> str:
+        """Its name as a check: the columns and what is expected of them."""
+        if len(self.columns) > 1:
+            return "key_unique"
+        return f"{self.columns[0]}_{_SHORT.get(self.type, self.type)}"
 
 
 @dataclass(frozen=True)
@@ -24,6 +56,11 @@ class Verdict:
     passed: bool
     observed: str
     expected: str = ""
+
+    def why(self) -> str:
+        """One line: the rule, what was found, what was expected."""
+        expected = f", expected {self.expected}" if self.expected else ""
+        return f"{self.rule}: found {self.observed}{expected}"
 
 
 @dataclass(frozen=True)
@@ -42,10 +79,7 @@ class Audit:
 
     def why(self) -> str:
         """One line that says which rules failed and on what."""
-        return "; ".join(
-            f"{v.rule}: found {v.observed}" + (f", expected {v.expected}" if v.expected else "")
-            for v in self.failures
-        )
+        return "; ".join(verdict.why() for verdict in self.failures)
 
     def as_rows(self) -> list[dict[str, Any]]:
         return [asdict(verdict) for verdict in self.verdicts]
@@ -96,7 +130,7 @@ def _great_expectations(frame: pl.DataFrame, expectations: Sequence[Expect]) -> 
     import great_expectations as gx
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
-    columns = sorted({name for expect in expectations for name in _columns(expect)})
+    columns = sorted({name for expect in expectations for name in expect.columns})
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}  # type: ignore[assignment]
     batch = (
@@ -114,19 +148,10 @@ def _great_expectations(frame: pl.DataFrame, expectations: Sequence[Expect]) -> 
     return verdicts
 
 
-def _columns(expect: Expect) -> list[str]:
-    named = expect.arguments.get("column")
-    return [named] if named else list(expect.arguments.get("column_list", ()))
-
-
 def _verdict(expect: Expect, passed: bool, result: Mapping[str, Any]) -> Verdict:
     unexpected = result.get("unexpected_count", 0)
     examples = [str(value)[:80] for value in result.get("partial_unexpected_list", [])[:3]]
     observed = f"{unexpected} unexpected of {result.get('element_count', '?')}"
     if examples:
         observed += f", e.g. {', '.join(examples)}"
-    if expect.type.endswith("_in_set"):
-        expected = f"one of {expect.arguments['value_set']}"
-    else:
-        expected = expect.type.removeprefix("expect_").replace("_", " ")
-    return Verdict(f"{expect.type}({', '.join(_columns(expect))})", passed, observed, expected)
+    return Verdict(expect.rule, passed, observed, expect.text)

@@ -1,4 +1,4 @@
-"""The door of the catalogue: the assets `catalogue` and `coverage`."""
+"""Asset definitions of `catalogue` and `coverage`."""
 
 import time as clock
 from collections import Counter
@@ -23,32 +23,39 @@ from warehouse.audit import (
     expect_present,
     expect_unique,
 )
-from warehouse.publish import Published, audited, publish
+from warehouse.publish import Published, audited, publish, table_audit
 from warehouse.storage.digest import digest
 from warehouse.storage.tables import plan
 from warehouse.store import Warehouse
 
-EXPECTATIONS = [
-    expect_unique("catalogue_id"),
-    expect_match("catalogue_id", "^cat:[0-9a-f]{20}$"),
-    expect_present("name"),
-    expect_match("first_seen", r"^\d{4}-\d\d-\d\d$"),
-]
-COVERAGE_EXPECTATIONS = [
-    expect_unique("dimension", "value"),
-    expect_one_of("dimension", list(DIMENSIONS)),
-    expect_one_of("standing", ["under", "over", "as listed", "unknown"]),
-    expect_between("listed_share", 0.0, 1.0),
-    expect_between("launched_share", 0.0, 1.0),
-    expect_between("distance_p", 0.0, 1.0),
-]
+CATALOGUE_AUDIT = table_audit(
+    CATALOGUE,
+    [
+        expect_unique("catalogue_id"),
+        expect_match("catalogue_id", "^cat:[0-9a-f]{20}$"),
+        expect_present("name"),
+        expect_match("first_seen", r"^\d{4}-\d\d-\d\d$"),
+    ],
+    rules=["one_row_each", "listed_or_gone"],
+)
+COVERAGE_AUDIT = table_audit(
+    COVERAGE,
+    [
+        expect_unique("dimension", "value"),
+        expect_one_of("dimension", list(DIMENSIONS)),
+        expect_one_of("standing", ["under", "over", "as listed", "unknown"]),
+        expect_between("listed_share", 0.0, 1.0),
+        expect_between("launched_share", 0.0, 1.0),
+        expect_between("distance_p", 0.0, 1.0),
+    ],
+    rules=["adds_up"],
+)
 
 
 @dg.asset(
-    name="catalogue",
+    **audited(CATALOGUE_AUDIT, "assets/catalogue"),
     deps=["listings", "snapshots"],
     group_name="catalogue",
-    check_specs=audited("catalogue"),
     description="One row per server across all marketplaces: who lists it, where they differ.",
 )
 def catalogue_asset(
@@ -62,9 +69,8 @@ def catalogue_asset(
     yield from publish(
         context,
         warehouse,
-        CATALOGUE,
+        CATALOGUE_AUDIT,
         CATALOGUE.frame(rows),
-        expectations=EXPECTATIONS,
         rules=[one_row_each({one.listing_id for one in listings}, rows), listed_or_gone(rows)],
         plan=plan(_digests(previous), _digests(rows)),
         metadata={
@@ -75,10 +81,9 @@ def catalogue_asset(
 
 
 @dg.asset(
-    name="coverage",
+    **audited(COVERAGE_AUDIT, "assets/catalogue"),
     deps=["catalogue", "deployments", "listings"],
     group_name="catalogue",
-    check_specs=audited("coverage"),
     description="Which kinds of servers are missing among the launched ones, against all listed.",
 )
 def coverage_asset(
@@ -96,9 +101,8 @@ def coverage_asset(
     yield from publish(
         context,
         warehouse,
-        COVERAGE,
+        COVERAGE_AUDIT,
         COVERAGE.frame(rows),
-        expectations=COVERAGE_EXPECTATIONS,
         rules=[adds_up(rows, len(found), sum(one.launched for one in found))],
         metadata={
             **coverage_report.figures(rows),

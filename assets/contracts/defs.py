@@ -1,4 +1,4 @@
-"""The door of the contracts: `snapshots`, `findings` and `contract_changes`."""
+"""Asset definitions of `snapshots`, `findings` and `contract_changes`."""
 
 import time as clock
 from collections.abc import Iterator
@@ -25,17 +25,38 @@ from assets.contracts.scan.finding import HIGH, SEVERITIES
 from assets.partitions import close_night_after, marketplaces
 from assets.servers.deploy.table import DEPLOYMENTS
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
-from warehouse.publish import Published, audited, publish
+from warehouse.publish import Published, audited, publish, table_audit
 from warehouse.sanitize.terminal import escape_text
 from warehouse.storage.tables import plan
 from warehouse.store import Warehouse
 
+SNAPSHOTS_AUDIT = table_audit(
+    SNAPSHOTS,
+    [expect_unique("server_id", "tool"), expect_match("contract_digest", "^c1:[0-9a-f]{64}$")],
+    rules=["tools_floor"],
+)
+FINDINGS_AUDIT = table_audit(
+    FINDINGS,
+    [
+        expect_match("contract_digest", "^$|^c1:[0-9a-f]{64}$"),
+        expect_one_of("severity", list(SEVERITIES)),
+    ],
+    rules=["excerpts_escaped", "high_findings_current"],
+)
+CHANGES_AUDIT = table_audit(
+    CHANGES,
+    [
+        expect_unique(*CHANGES.key),
+        expect_one_of("cls", ["breaking", "compatible", "wording", "suspicious"]),
+    ],
+)
+
 
 @dg.asset(
+    **audited(SNAPSHOTS_AUDIT, "assets/contracts"),
     partitions_def=marketplaces,
     deps=["deployments"],
     group_name="contracts",
-    check_specs=audited("snapshots"),
     description="Every tool contract in canonical form, with when it was first and last seen.",
 )
 def snapshots(
@@ -50,12 +71,8 @@ def snapshots(
     yield from publish(
         context,
         warehouse,
-        SNAPSHOTS,
+        SNAPSHOTS_AUDIT,
         SNAPSHOTS.frame(rows),
-        expectations=[
-            expect_unique("server_id", "tool"),
-            expect_match("contract_digest", "^c1:[0-9a-f]{64}$"),
-        ],
         rules=[
             Verdict(
                 "tools_floor",
@@ -76,10 +93,10 @@ def snapshots(
 
 
 @dg.asset(
+    **audited(FINDINGS_AUDIT, "assets/contracts"),
     partitions_def=marketplaces,
     deps=["deployments", "snapshots"],
     group_name="contracts",
-    check_specs=audited("findings"),
     description="Signs of poisoning in every tool; a high one keeps it out until it is released.",
 )
 def findings(
@@ -101,12 +118,8 @@ def findings(
     yield from publish(
         context,
         warehouse,
-        FINDINGS,
+        FINDINGS_AUDIT,
         FINDINGS.frame(found.rows),
-        expectations=[
-            expect_match("contract_digest", "^$|^c1:[0-9a-f]{64}$"),
-            expect_one_of("severity", list(SEVERITIES)),
-        ],
         rules=[_escaped(found.rows), _about_current(found.rows, contracts)],
         plan=plan(_keyed(previous), _keyed(found.rows)),
         metadata=_metadata(report.found(found.rows, len(contracts), found.read)),
@@ -120,10 +133,10 @@ def findings(
 
 
 @dg.asset(
+    **audited(CHANGES_AUDIT, "assets/contracts"),
     deps=["snapshots"],
     group_name="contracts",
-    check_specs=audited("contract_changes"),
-    description="What changed in each contract, night by night: breaking, compatible, wording.",
+    description="What changed in each contract, run by run: breaking, compatible, wording.",
 )
 def contract_changes(
     context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
@@ -135,12 +148,8 @@ def contract_changes(
     yield from publish(
         context,
         warehouse,
-        CHANGES,
+        CHANGES_AUDIT,
         CHANGES.frame(rows),
-        expectations=[
-            expect_unique(*CHANGES.key),
-            expect_one_of("cls", ["breaking", "compatible", "wording", "suspicious"]),
-        ],
         plan=plan(_changes(previous), _changes(rows)),
         metadata=_metadata(report.changed(rows, len(rows) - len(previous))),
     )

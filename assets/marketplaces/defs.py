@@ -1,6 +1,6 @@
-"""The door of the marketplaces: the asset `listings`."""
+"""Asset definition of `listings`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import dagster as dg
 import polars as pl
@@ -17,24 +17,28 @@ from assets.marketplaces.crawl.crawl import (
 from assets.marketplaces.crawl.merge import merged
 from assets.marketplaces.listing_table import LISTINGS
 from assets.partitions import close_night_after, marketplaces
-from warehouse.audit import Expect, Verdict, expect_match, expect_present, expect_unique
+from warehouse.audit import Verdict, expect_match, expect_present, expect_unique
 from warehouse.progress import Lines
-from warehouse.publish import CHECK, Published, audited, publish, refuse
+from warehouse.publish import Published, audited, publish, refuse, table_audit
 from warehouse.storage.tables import plan
 from warehouse.store import Warehouse
 
-EXPECTATIONS: list[Expect] = [
-    expect_unique("listing_id"),
-    expect_present("name"),
-    expect_match("listing_digest", "^[0-9a-f]{64}$"),
-]
-FLOOR = 0.7  # a crawl that was not complete must still bring this share of yesterday's rows
+LISTINGS_AUDIT = table_audit(
+    LISTINGS,
+    [
+        expect_unique("listing_id"),
+        expect_present("name"),
+        expect_match("listing_digest", "^[0-9a-f]{64}$"),
+    ],
+    rules=["crawl", "runnable_or_reason", "rows_floor"],
+)
+FLOOR = 0.7  # a crawl that was not complete must still bring this share of the last rows
 
 
 @dg.asset(
+    **audited(LISTINGS_AUDIT, "assets/marketplaces"),
     partitions_def=marketplaces,
     group_name="marketplaces",
-    check_specs=audited("listings"),
     pool="crawl",
     # A marketplace whose key is not set makes no version and no failure: it is skipped.
     output_required=False,
@@ -63,21 +67,21 @@ def listings(
         )
     except CrawlError as error:
         if not error.passing:
-            # What was fetched tonight does not fit together: the next run looks at the world anew.
+            # What this run fetched does not fit together: the next one fetches everything anew.
             ledger.close_night(name)
-        yield from refuse(context, warehouse, "listings", "crawl", error)
+        yield from refuse(context, warehouse, LISTINGS_AUDIT, "crawl", error)
         return
     if result.completeness == KEY_MISSING:
         ledger.close_night(name)
-        yield _skipped(context, result)
+        yield from _skip(context, result)
         return
     yield from _publish(context, warehouse, result)
     finished(memo, name, warehouse.tables.head("listings", name), result, begun=begun)
     close_night_after(context, ledger, "listings")
 
 
-def _skipped(context: dg.AssetExecutionContext, result: CrawlResult) -> dg.AssetCheckResult:
-    """Says why nothing was read, as a warning: the partition makes no output, so what follows it
+def _skip(context: dg.AssetExecutionContext, result: CrawlResult) -> Iterator[dg.AssetCheckResult]:
+    """Says why nothing was read, as warnings: the partition makes no output, so what follows it
     is skipped, and its current version stays."""
     hint = result.problems[0]["hint"]
     context.log.warning(hint)
@@ -88,13 +92,14 @@ def _skipped(context: dg.AssetExecutionContext, result: CrawlResult) -> dg.Asset
             metadata={"completeness": result.completeness, "hint": hint},
         )
     )
-    return dg.AssetCheckResult(
-        asset_key="listings",
-        check_name=CHECK,
-        passed=False,
-        severity=dg.AssetCheckSeverity.WARN,
-        description=f"{result.completeness}: {hint}",
-    )
+    for name in LISTINGS_AUDIT.checks:
+        yield dg.AssetCheckResult(
+            asset_key="listings",
+            check_name=name,
+            passed=False,
+            severity=dg.AssetCheckSeverity.WARN,
+            description=f"{result.completeness}: {hint}",
+        )
 
 
 def _publish(
@@ -105,9 +110,8 @@ def _publish(
     yield from publish(
         context,
         warehouse,
-        LISTINGS,
+        LISTINGS_AUDIT,
         frame,
-        expectations=EXPECTATIONS,
         rules=[_runnable_or_reason(frame), _floor(result, len(previous))],
         plan=plan(_digests(previous), _digests(frame)),
         metadata={
@@ -138,5 +142,5 @@ def _floor(result: CrawlResult, before: int) -> Verdict:
     if result.changes_only:
         return Verdict("rows_floor", True, f"{seen} changed listings of {before}", "any number")
     least = 1 if result.completeness == "complete" else max(1, round(FLOOR * before))
-    expected = f"at least {least} (the crawl was {result.completeness}, yesterday {before})"
+    expected = f"at least {least} (the crawl was {result.completeness}, {before} listings before)"
     return Verdict("rows_floor", seen >= least, f"{seen} listings", expected)

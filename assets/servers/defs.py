@@ -1,4 +1,4 @@
-"""The door of the servers: the asset `deployments`."""
+"""Asset definition of `deployments`."""
 
 import time
 from dataclasses import dataclass
@@ -15,20 +15,24 @@ from assets.servers.deploy.table import DEPLOYMENTS
 from assets.servers.probe.failure_kinds import KINDS
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_present, expect_unique
 from warehouse.progress import Lines
-from warehouse.publish import Published, audited, publish
+from warehouse.publish import Published, audited, publish, table_audit
 from warehouse.sanitize.markdown import markdown_table
 from warehouse.storage.tables import Plan
 from warehouse.store import Warehouse
 
 Row = dict[str, Any]
 
-EXPECTATIONS = [
-    expect_unique("server_id"),
-    expect_present("launch_digest"),
-    expect_one_of("status", ["ok", "failed"]),
-    expect_one_of("error_kind", sorted(KINDS)),
-    expect_match("recipe_digest", "^[0-9a-f]{64}$"),
-]
+DEPLOYMENTS_AUDIT = table_audit(
+    DEPLOYMENTS,
+    [
+        expect_unique("server_id"),
+        expect_present("launch_digest"),
+        expect_one_of("status", ["ok", "failed"]),
+        expect_one_of("error_kind", sorted(KINDS)),
+        expect_match("recipe_digest", "^[0-9a-f]{64}$"),
+    ],
+    rules=["recipe_pinned", "launch_rate_floor"],
+)
 # Of those that could be launched. 38.9% of 922 npm servers list their tools unattended (a public
 # test, FACTS of the field); far below that, the sandbox or the network is broken, not the servers.
 LAUNCH_FLOOR = 0.2
@@ -44,10 +48,10 @@ class Launcher:
 
 
 @dg.asset(
+    **audited(DEPLOYMENTS_AUDIT, "assets/servers"),
     partitions_def=marketplaces,
     deps=["listings"],
     group_name="servers",
-    check_specs=audited("deployments"),
     pool="sandbox",
     description="One sandboxed launch of each server by its pinned recipe, or why there is none.",
 )
@@ -75,9 +79,8 @@ def deployments(
     yield from publish(
         context,
         warehouse,
-        DEPLOYMENTS,
+        DEPLOYMENTS_AUDIT,
         frame,
-        expectations=EXPECTATIONS,
         rules=[_pinned(rows), launch_rate(rows)],
         plan=Plan(
             new=[key for key in night.done if key not in before],

@@ -1,4 +1,4 @@
-"""The door of synthesis: `pairs`, `judgements` and `spend`."""
+"""Asset definitions of `pairs`, `judgements` and `spend`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,18 +18,40 @@ from assets.synthesis.writing.plan import write_pairs
 from assets.vectors.embed import Embedder
 from warehouse.audit import Verdict, expect_between, expect_match, expect_one_of, expect_unique
 from warehouse.progress import Lines
-from warehouse.publish import Published, audited, publish, refuse
+from warehouse.publish import Published, audited, publish, refuse, table_audit
 from warehouse.store import Warehouse
 
 Row = dict[str, Any]
 WRITTEN_FLOOR = 0.5  # of all pairs asked for: below it the endpoint or the budget failed, not rows
+PAIRS_AUDIT = table_audit(
+    PAIRS,
+    [
+        expect_unique("pair_id"),
+        expect_match("contract_digest", "^c1:[0-9a-f]{64}$"),
+        expect_one_of("status", ["ok", "failed"]),
+    ],
+    rules=["approved_endpoint", "written_floor", "contracts_current"],
+)
+JUDGEMENTS_AUDIT = table_audit(
+    JUDGEMENTS,
+    [
+        expect_unique("pair_id"),
+        expect_between("score", 1, 10),
+        expect_one_of("verdict", ["accept", "reject"]),
+    ],
+    rules=[
+        *("approved_endpoint", "accept_rate"),
+        *("judge_was_judged", "judge_catches_mutants", "judge_false_alarms"),
+    ],
+)
+SPEND_AUDIT = table_audit(SPEND, rules=["budget", "cost_per_accepted_pair"])
 
 
 @dg.asset(
+    **audited(PAIRS_AUDIT, "assets/synthesis"),
     partitions_def=marketplaces,
     deps=["snapshots", "findings", "contract_vectors"],
     group_name="synthesis",
-    check_specs=audited("pairs"),
     pool="llm",
     description="Requests and the calls that answer them, written per contract, filters applied.",
 )
@@ -43,20 +65,15 @@ def pairs(
     try:
         llm = writer.llm(warehouse, name)
     except NotApproved as error:
-        yield from refuse(context, warehouse, "pairs", "approved_endpoint", error)
+        yield from refuse(context, warehouse, PAIRS_AUDIT, "approved_endpoint", error)
         return
     made = write_pairs(warehouse, name, writer.policy, llm, embedder, Lines(context.log.info))
     figures, tables = report.written(made.rows)
     yield from publish(
         context,
         warehouse,
-        PAIRS,
+        PAIRS_AUDIT,
         PAIRS.frame(made.rows),
-        expectations=[
-            expect_unique("pair_id"),
-            expect_match("contract_digest", "^c1:[0-9a-f]{64}$"),
-            expect_one_of("status", ["ok", "failed"]),
-        ],
         rules=[_written(made.rows), _current(made.rows, made.offer)],
         plan=made.due,
         metadata={
@@ -64,8 +81,8 @@ def pairs(
             "held": len(made.offer.held),
             "moved": made.moved,
             "retired": len(made.retired),
-            "asked_tonight": llm.counts["asked"],
-            "usd_tonight": llm.usd,
+            "asked_this_run": llm.counts["asked"],
+            "usd_this_run": llm.usd,
             **_shown(tables),
         },
     )
@@ -73,12 +90,12 @@ def pairs(
 
 
 @dg.asset(
+    **audited(JUDGEMENTS_AUDIT, "assets/synthesis"),
     partitions_def=marketplaces,
     deps=["pairs", "snapshots", "findings"],
     group_name="synthesis",
-    check_specs=audited("judgements"),
     pool="llm",
-    description="A score and a verdict for each pair the filters let through, by a judged judge.",
+    description="A score and a verdict for each pair that passed the filters, by a tested judge.",
 )
 def judgements(
     context: dg.AssetExecutionContext,
@@ -89,7 +106,7 @@ def judgements(
     try:
         llm = writer.llm(warehouse, name)
     except NotApproved as error:
-        yield from refuse(context, warehouse, "judgements", "approved_endpoint", error)
+        yield from refuse(context, warehouse, JUDGEMENTS_AUDIT, "approved_endpoint", error)
         return
     made = judge_pairs(warehouse, name, writer.policy, llm, Lines(context.log.info))
     figures, tables = report.judged(made.rows, made.pairs)
@@ -97,13 +114,8 @@ def judgements(
     yield from publish(
         context,
         warehouse,
-        JUDGEMENTS,
+        JUDGEMENTS_AUDIT,
         JUDGEMENTS.frame(made.rows),
-        expectations=[
-            expect_unique("pair_id"),
-            expect_between("score", 1, 10),
-            expect_one_of("verdict", ["accept", "reject"]),
-        ],
         rules=made.audit,
         plan=made.due,
         metadata={
@@ -118,9 +130,9 @@ def judgements(
 
 
 @dg.asset(
+    **audited(SPEND_AUDIT, "assets/synthesis/reporting"),
     deps=["judgements"],
     group_name="synthesis",
-    check_specs=audited("spend"),
     description="What every stage cost per marketplace and model, and per accepted pair.",
 )
 def spend(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]) -> Published:
@@ -132,7 +144,7 @@ def spend(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehou
     yield from publish(
         context,
         warehouse,
-        SPEND,
+        SPEND_AUDIT,
         SPEND.frame(rows),
         rules=[
             Verdict("budget", within, f"{spent:.4f} USD", f"at most {limit} USD"),

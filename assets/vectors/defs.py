@@ -1,4 +1,4 @@
-"""The door of the vectors: `contract_vectors` by the base embedder, summaries, look-alikes."""
+"""Asset definitions of `contract_vectors`, by the base embedder, and `confusables`."""
 
 from typing import Any
 
@@ -25,23 +25,34 @@ from assets.vectors.index import (
 )
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
 from warehouse.progress import Lines
-from warehouse.publish import Published, audited, publish
+from warehouse.publish import Published, audited, publish, table_audit
 from warehouse.storage.lance import LanceStore
 from warehouse.storage.tables import plan
 from warehouse.store import Warehouse
 
-EXPECTATIONS = [
-    expect_unique("marketplace", "server_id", "tool"),
-    expect_match("text_digest", "^[0-9a-f]{64}$"),
-    expect_one_of("kind", ["tool", "server"]),
-]
+VECTORS_AUDIT = table_audit(
+    VECTORS,
+    [
+        expect_unique("marketplace", "server_id", "tool"),
+        expect_match("text_digest", "^[0-9a-f]{64}$"),
+        expect_one_of("kind", ["tool", "server"]),
+    ],
+    rules=["unit_norm"],
+)
+CONFUSABLES_AUDIT = table_audit(
+    CONFUSABLES,
+    [
+        expect_unique("server_id", "tool", "other_server_id", "other_tool"),
+        expect_one_of("kind", ["twin", "confusable"]),
+    ],
+)
 
 
 @dg.asset(
+    **audited(VECTORS_AUDIT, "assets/vectors", kinds={"polars", "lancedb", "onnx"}),
     partitions_def=marketplaces,
     deps=["snapshots", "findings"],
     group_name="vectors",
-    check_specs=audited("contract_vectors"),
     pool="lance",
     description="Which text stands for each tool and server, embedded once in LanceDB.",
 )
@@ -62,9 +73,8 @@ def contract_vectors(
     yield from publish(
         context,
         warehouse,
-        VECTORS,
+        VECTORS_AUDIT,
         frame,
-        expectations=EXPECTATIONS,
         rules=[
             Verdict(
                 "unit_norm", not flaws, "; ".join(flaws[:3]) or f"{len(rows)} vectors of norm 1"
@@ -84,9 +94,9 @@ def _digests(frame: pl.DataFrame) -> dict[str, str]:
 
 
 @dg.asset(
+    **audited(CONFUSABLES_AUDIT, "assets/vectors"),
     deps=["contract_vectors", "snapshots", "findings", "catalogue"],
     group_name="vectors",
-    check_specs=audited("confusables"),
     pool="lance",
     description="Tools of several servers that look alike, and what tells them apart.",
 )
@@ -105,12 +115,8 @@ def confusables(
     yield from publish(
         context,
         warehouse,
-        CONFUSABLES,
+        CONFUSABLES_AUDIT,
         frame,
-        expectations=[
-            expect_unique("server_id", "tool", "other_server_id", "other_tool"),
-            expect_one_of("kind", ["twin", "confusable"]),
-        ],
         plan=plan(_alike(previous), _alike(frame)),
         metadata={
             **report.figures(rows, tools),

@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 from rich.console import Console
 
-_SHOWN = ("rows", "new", "stale", "gone", "unchanged", "version_moved")
+_SHOWN = ("dagster/row_count", "new", "stale", "gone", "unchanged", "version_moved")
 
 
 class _Lines(logging.Handler):
@@ -37,7 +37,11 @@ class _Lines(logging.Handler):
 
 def _figures(event: Any) -> str:
     metadata = event.step_materialization_data.materialization.metadata
-    parts = [f"{name}={metadata[name].value}" for name in _SHOWN if name in metadata]
+    parts = [
+        f"{name.removeprefix('dagster/row_')}={metadata[name].value}"
+        for name in _SHOWN
+        if name in metadata
+    ]
     return "made " + " ".join(parts)
 
 

@@ -100,11 +100,12 @@ def failures(result: dg.ExecuteInProcessResult) -> list[str]:
 
 def checks(result: dg.ExecuteInProcessResult) -> dict[str, str]:
     """Failed checks by asset: why."""
-    return {
-        check.asset_key.to_user_string(): check.description or ""
-        for check in result.get_asset_check_evaluations()
-        if not check.passed
-    }
+    told: dict[str, str] = {}
+    for check in result.get_asset_check_evaluations():
+        if not check.passed:
+            asset = check.asset_key.to_user_string()
+            told[asset] = "; ".join(filter(None, [told.get(asset), check.description]))
+    return told
 
 
 def skip_without_sandbox() -> None:

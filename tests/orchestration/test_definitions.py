@@ -1,42 +1,18 @@
 """The graph as a reviewer reads it: a change of assets, deps, checks, pools shows in this file."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import dagster as dg
 import pytest
 
 from assets.partitions import NIGHTLY
 from orchestration.definitions import build_defs
+from tests.support.paths import ROOT
 
-GRAPH = """
-ablations training - <- judgements pairs training_set [gpu]
-caller_adapter training - <- training_set [gpu]
-caller_champion training on_new_data <- caller_evaluation [-]
-caller_evaluation training on_new_data <- caller_adapter training_set [gpu]
-catalogue catalogue on_new_data <- listings snapshots [-]
-coverage catalogue on_new_data <- catalogue deployments listings [-]
-confusables vectors on_new_data <- catalogue contract_vectors findings snapshots [lance]
-contract_changes contracts on_new_data <- snapshots [-]
-contract_vectors vectors - <- findings snapshots [lance]
-deployments servers - <- listings [sandbox]
-findings contracts - <- deployments snapshots [-]
-drift training on_new_data <- retriever_champion snapshots training_set [-]
-judgements synthesis - <- findings pairs snapshots [llm]
-listings marketplaces - <- [crawl]
-pairs synthesis - <- contract_vectors findings snapshots [llm]
-release serving on_new_data <- caller_champion findings retriever_champion snapshots [-]
-report serving on_new_data <- drift router_index [-]
-retriever_adapter training - <- training_set [gpu]
-retriever_champion training on_new_data <- retriever_evaluation [-]
-retriever_evaluation training on_new_data <- retriever_adapter training_set [lance]
-router_index serving on_new_data <- catalogue contract_vectors deployments findings judgements \
-  pairs release server_summaries [lance]
-server_summaries vectors on_new_data <- catalogue findings snapshots [llm]
-snapshots contracts - <- deployments [-]
-spend synthesis on_new_data <- judgements [-]
-training_set training on_new_data <- confusables findings judgements pairs snapshots [lance]
-"""
+GRAPH = Path(__file__).with_name("graph.txt")
 
 
 @pytest.fixture(scope="module")
@@ -44,30 +20,53 @@ def defs() -> dg.Definitions:
     return build_defs()
 
 
-def graph(defs: dg.Definitions) -> list[str]:
-    lines = []
+def graph(defs: dg.Definitions) -> str:
+    """Every asset: group, partitions, pool, kinds, owners, automation, dependencies, checks."""
+    blocks = []
     for asset in defs.assets or []:
         assert isinstance(asset, dg.AssetsDefinition)
         [spec] = asset.specs
-        deps = " ".join(sorted(dep.asset_key.to_user_string() for dep in spec.deps))
         condition = spec.automation_condition
-        label = condition.get_label() if condition else "-"
-        pool = asset.op.pool or "-"
-        name = spec.key.to_user_string()
-        lines.append(f"{name} {spec.group_name} {label} <- {deps} [{pool}]")
-    return sorted(" ".join(line.split()) for line in lines)
+        facts = {
+            "group": spec.group_name,
+            "partitions": "marketplaces" if asset.partitions_def else "-",
+            "pool": asset.op.pool or "-",
+            "kinds": " ".join(sorted(spec.kinds)),
+            "owners": " ".join(spec.owners),
+            "runs": condition.get_label() if condition else "-",
+            "deps": " ".join(sorted(dep.asset_key.to_user_string() for dep in spec.deps)) or "-",
+            "checks": " ".join(sorted(check.name for check in asset.check_specs)),
+        }
+        lines = [f"  {name:<10} {value}" for name, value in facts.items()]
+        blocks.append("\n".join([spec.key.to_user_string(), *lines]))
+    return "\n".join(sorted(blocks)) + "\n"
 
 
 def test_the_asset_graph_is_as_reviewed(defs: dg.Definitions) -> None:
-    assert graph(defs) == sorted(" ".join(line.split()) for line in GRAPH.strip().splitlines())
+    """Write the new graph with `python -m tests.orchestration.test_definitions` and review it."""
+    assert graph(defs) == GRAPH.read_text()
 
 
-def test_every_asset_has_one_blocking_audit(defs: dg.Definitions) -> None:
+def test_every_asset_has_blocking_checks_a_code_version_and_a_package(
+    defs: dg.Definitions,
+) -> None:
     for asset in defs.assets or []:
         assert isinstance(asset, dg.AssetsDefinition)
-        [check] = asset.check_specs
-        assert check.name == "audit"
-        assert check.blocking
+        assert asset.check_specs
+        assert all(check.blocking for check in asset.check_specs)
+        [spec] = asset.specs
+        assert re.fullmatch("[0-9a-f]{12}", spec.code_version or "")
+        package = spec.tags["toolmill/package"].replace(".", "/")
+        assert (ROOT / package).is_dir() or (ROOT / f"{package}.py").is_file()
+
+
+def test_every_table_shows_its_columns(defs: dg.Definitions) -> None:
+    for asset in defs.assets or []:
+        assert isinstance(asset, dg.AssetsDefinition)
+        [spec] = asset.specs
+        published = ("champion", "release", "router_index", "report")
+        table = not spec.key.to_user_string().endswith(published)
+        assert ("dagster/column_schema" in spec.metadata) == table
 
 
 def test_only_the_nightly_assets_are_partitioned_by_marketplace(defs: dg.Definitions) -> None:
@@ -90,3 +89,7 @@ def test_loading_the_code_location_imports_nothing_heavy() -> None:
     code = f"import sys, orchestration.definitions;print(sorted(set({heavy!r}) & set(sys.modules)))"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert told.stdout.decode().strip() == "[]"
+
+
+if __name__ == "__main__":
+    GRAPH.write_text(graph(build_defs()))

@@ -7,27 +7,31 @@ import polars as pl
 import pytest
 
 from warehouse.audit import Verdict, audit, expect_one_of, expect_present, expect_unique
-from warehouse.publish import Published, audited, publish, refuse
+from warehouse.publish import NOT_DUE, Published, audited, publish, refuse, table_audit
 from warehouse.storage.tables import TableSpec, plan
 from warehouse.store import HomeUnavailable, Warehouse
 
 SPEC = TableSpec("things", ("id",), {"id": pl.String, "colour": pl.String})
+AUDIT = table_audit(
+    SPEC,
+    [expect_unique("id"), expect_one_of("colour", ["red", "blue"])],
+    rules=["crawl", "rows_floor"],
+)
 PARTS = dg.StaticPartitionsDefinition(["a", "b"])
 
 
 def run(warehouse: Warehouse, rows: list[dict] | Exception, partition: str = "a", rules=()):
-    @dg.asset(partitions_def=PARTS, check_specs=audited("things"))
+    @dg.asset(**audited(AUDIT, "warehouse/storage"), partitions_def=PARTS)
     def things(context: dg.AssetExecutionContext) -> Published:
         if isinstance(rows, Exception):
-            yield from refuse(context, warehouse, "things", "crawl", rows)
+            yield from refuse(context, warehouse, AUDIT, "crawl", rows)
             return
         made = plan({}, {row["id"]: row["colour"] for row in rows})
         yield from publish(
             context,
             warehouse,
-            SPEC,
+            AUDIT,
             SPEC.frame(rows),
-            expectations=[expect_unique("id"), expect_one_of("colour", ["red", "blue"])],
             rules=rules,
             plan=made,
         )
@@ -45,6 +49,10 @@ def current(warehouse: Warehouse, partition: str = "a") -> list[str]:
     return warehouse.tables.read(SPEC, partition)["id"].to_list()
 
 
+def failed_checks(result: dg.ExecuteInProcessResult) -> list[dg.AssetCheckEvaluation]:
+    return [check for check in result.get_asset_check_evaluations() if not check.passed]
+
+
 def test_a_good_table_becomes_current_with_its_version_and_figures(warehouse: Warehouse) -> None:
     result, reached = run(warehouse, [{"id": "1", "colour": "red"}])
     assert result.success
@@ -58,6 +66,7 @@ def test_a_good_table_becomes_current_with_its_version_and_figures(warehouse: Wa
     assert event.materialization.tags is not None
     assert event.materialization.tags["dagster/data_version"] == head.digest
     assert event.materialization.metadata["new"].value == 1
+    assert event.materialization.metadata["dagster/row_count"].value == 1
     assert head.run_id == result.run_id
 
 
@@ -68,9 +77,59 @@ def test_a_bad_table_moves_nothing_and_stops_what_follows(warehouse: Warehouse) 
     assert not result.success
     assert reached == []
     assert warehouse.tables.head("things", "a") == before
-    [check] = result.get_asset_check_evaluations()
-    assert not check.passed
-    assert "mauve" in (check.description or "")
+    checks = {check.check_name: check for check in result.get_asset_check_evaluations()}
+    assert [name for name, check in checks.items() if not check.passed] == ["colour_in_set"]
+    assert "mauve" in (checks["colour_in_set"].description or "")
+
+
+def test_each_rule_and_expectation_is_a_blocking_check_of_its_own(warehouse: Warehouse) -> None:
+    floor = Verdict("rows_floor", True, "1 rows")
+    result, _ = run(warehouse, [{"id": "1", "colour": "red"}], rules=[floor])
+    told = {one.check_name: one.description for one in result.get_asset_check_evaluations()}
+    assert told == {
+        "id_unique": "0 unexpected of 1",
+        "colour_in_set": "0 unexpected of 1",
+        "crawl": NOT_DUE,
+        "rows_floor": "1 rows",
+    }
+    assert all(spec.blocking for spec in AUDIT.specs())
+
+
+def test_a_verdict_that_no_check_stands_for_is_an_error(warehouse: Warehouse) -> None:
+    lost = Verdict("rows_flor", True, "1 rows")
+    result, reached = run(warehouse, [{"id": "1", "colour": "red"}], rules=[lost])
+    assert (result.success, reached, current(warehouse)) == (False, [], [])
+
+
+def test_rows_that_passed_before_are_not_validated_again(warehouse, monkeypatch) -> None:
+    rows = [{"id": "1", "colour": "red"}]
+    run(warehouse, rows)
+    validated: list[int] = []
+
+    def validate(_frame, expectations):
+        validated.append(len(expectations))
+        return [Verdict(one.rule, True, "0 unexpected of 1") for one in expectations]
+
+    monkeypatch.setattr("warehouse.audit._great_expectations", validate)
+    result, _ = run(warehouse, rows)
+    assert result.success
+    assert len(result.get_asset_check_evaluations()) == 4
+    assert validated == []
+    run(warehouse, [*rows, {"id": "2", "colour": "blue"}])
+    assert validated == [2]
+
+
+def test_an_asset_carries_its_schema_its_owner_and_the_version_of_its_code() -> None:
+    facts = audited(AUDIT, "warehouse/storage")
+    schema = facts["metadata"]["dagster/column_schema"]
+    assert [(column.name, column.type) for column in schema.columns] == [
+        ("id", "String"),
+        ("colour", "String"),
+    ]
+    assert not schema.columns[0].constraints.nullable
+    assert facts["code_version"] == audited(AUDIT, "warehouse/storage")["code_version"]
+    assert facts["code_version"] != audited(AUDIT, "warehouse/ledger")["code_version"]
+    assert facts["tags"] == {"toolmill/package": "warehouse.storage"}
 
 
 def test_one_partitions_bad_night_does_not_touch_the_other(warehouse: Warehouse) -> None:
@@ -83,7 +142,8 @@ def test_one_partitions_bad_night_does_not_touch_the_other(warehouse: Warehouse)
 def test_a_failed_rule_refuses_and_says_what_was_expected(warehouse: Warehouse) -> None:
     floor = Verdict("rows_floor", False, "1 rows", "at least 7")
     result, _ = run(warehouse, [{"id": "1", "colour": "red"}], rules=[floor])
-    [check] = result.get_asset_check_evaluations()
+    [check] = failed_checks(result)
+    assert check.check_name == "rows_floor"
     assert check.description == "rows_floor: found 1 rows, expected at least 7"
 
 
@@ -91,7 +151,8 @@ def test_rows_that_could_not_be_made_are_a_failed_check_with_the_reason(warehous
     run(warehouse, [{"id": "1", "colour": "red"}])
     result, reached = run(warehouse, ValueError("HTML where JSON was expected"))
     assert (result.success, reached) == (False, [])
-    [check] = result.get_asset_check_evaluations()
+    [check] = failed_checks(result)
+    assert check.check_name == "crawl"
     assert "HTML where JSON" in (check.description or "")
     assert current(warehouse) == ["1"]
 

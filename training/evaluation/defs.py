@@ -1,4 +1,4 @@
-"""The door of evaluation: each role's figures, its gates and its champion."""
+"""Asset definitions of each role's evaluation and champion."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -31,9 +31,17 @@ from training.releases.gate import as_rows, gates_table, weighed
 from training.sets.candidates import BadOffer
 from training.sets.split import TRAIN
 from training.sets.training_set import TRAINING_SET
-from warehouse.audit import Audit, Verdict, expect_unique
+from warehouse.audit import Verdict, expect_unique
 from warehouse.progress import Lines
-from warehouse.publish import Published, audited, publish, publish_digest, refuse
+from warehouse.publish import (
+    AssetAudit,
+    Published,
+    audited,
+    publish,
+    publish_digest,
+    refuse,
+    table_audit,
+)
 from warehouse.storage.digest import digest
 from warehouse.storage.lance import LanceStore
 from warehouse.storage.tables import TableSpec
@@ -42,11 +50,18 @@ from warehouse.store import Warehouse
 Row = dict[str, Any]
 Measure = Callable[[Sequence[Row], str, str], Row]
 
+RETRIEVER_AUDIT = table_audit(
+    RETRIEVER_EVALUATION, [expect_unique("model", "pair_id")], rules=["test_items"]
+)
+CALLER_AUDIT = table_audit(
+    CALLER_EVALUATION, [expect_unique("model", "item_id")], rules=["test_items"]
+)
+
 
 @dg.asset(
+    **audited(RETRIEVER_AUDIT, "training/evaluation/retriever.py"),
     deps=["retriever_adapter", "training_set"],
     group_name="training",
-    check_specs=audited("retriever_evaluation"),
     pool="lance",
     description="Rank of the right tool for each request of servers never trained on.",
 )
@@ -66,15 +81,14 @@ def retriever_evaluation(
             set_name(warehouse),
         )
     except (NothingToEvaluate, BadAdapter) as error:
-        yield from refuse(context, warehouse, "retriever_evaluation", "test_items", error)
+        yield from refuse(context, warehouse, RETRIEVER_AUDIT, "test_items", error)
         return
     summary = recall_summary(rows, candidate)
     yield from publish(
         context,
         warehouse,
-        RETRIEVER_EVALUATION,
+        RETRIEVER_AUDIT,
         RETRIEVER_EVALUATION.frame(rows),
-        expectations=[expect_unique("model", "pair_id")],
         metadata={
             "n": summary["n"],
             "recall_at_1_base": summary["recall_at_1"]["incumbent"]["value"],
@@ -86,9 +100,9 @@ def retriever_evaluation(
 
 
 @dg.asset(
+    **audited(CALLER_AUDIT, "training/evaluation/caller", "training/evaluation/predictors"),
     deps=["caller_adapter", "training_set"],
     group_name="training",
-    check_specs=audited("caller_evaluation"),
     pool="gpu",
     description="Tool, arguments, abstention and phantom calls of the caller, beside BM25 + slots.",
 )
@@ -105,14 +119,13 @@ def caller_evaluation(
         )
         summary = call_summary(rows, candidate)
     except (NothingToEvaluate, CannotPredict, BadOffer) as error:
-        yield from refuse(context, warehouse, "caller_evaluation", "test_items", error)
+        yield from refuse(context, warehouse, CALLER_AUDIT, "test_items", error)
         return
     yield from publish(
         context,
         warehouse,
-        CALLER_EVALUATION,
+        CALLER_AUDIT,
         CALLER_EVALUATION.frame(rows),
-        expectations=[expect_unique("model", "item_id")],
         metadata={
             "n": summary["n"],
             "items": summary["items"],
@@ -129,14 +142,15 @@ def caller_evaluation(
 
 
 def _champion_asset(role: str, spec: TableSpec, measure: Measure, description: str):
+    checked = AssetAudit(f"{role}_champion", rules=["better_or_kept"])
+
     @dg.asset(
-        name=f"{role}_champion",
+        **audited(checked, "training/releases"),
         deps=[f"{role}_evaluation"],
         group_name="training",
-        check_specs=audited(f"{role}_champion"),
         description=description,
     )
-    def crowned(
+    def champion(
         context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
     ) -> Published:
         last = last_adapter(warehouse, role)
@@ -146,13 +160,13 @@ def _champion_asset(role: str, spec: TableSpec, measure: Measure, description: s
         gates, summary = weighed(role, rows, last["model"], against, measure)
         made = consider(warehouse.home, role, last["model"], last["training_set"], gates, summary)
         now = made.champion.model
-        own = now == last["model"]  # its card tells the evaluation that crowned it
+        own = now == last["model"]  # its card tells the evaluation that promoted it
         told = (made.champion.evidence, made.champion.gates) if own else (summary, made.gates)
         write_card(warehouse.home, last["model"], summary=told[0], gates=as_rows(told[1]))
         yield from publish_digest(
-            f"{role}_champion",
+            checked,
             digest({"role": role, "model": now}),
-            Audit([Verdict("better_or_kept", True, made.why)]),
+            [Verdict("better_or_kept", True, made.why)],
             model=now,
             promoted=made.promoted,
             why=made.why,
@@ -160,7 +174,7 @@ def _champion_asset(role: str, spec: TableSpec, measure: Measure, description: s
             serves=standing.told or "the champion",
         )
 
-    return crowned
+    return champion
 
 
 retriever_champion = _champion_asset(

@@ -15,18 +15,21 @@ from training.releases.index_source import held_in_index, published_source
 from training.releases.release import current_release, make_release, pinned, refusal, serve
 from training.releases.retention import prune
 from training.runtime.adapter_table import adapter_table
-from warehouse.audit import Audit, Verdict
+from warehouse.audit import Verdict
 from warehouse.progress import Lines
-from warehouse.publish import Published, audited, publish_digest
+from warehouse.publish import AssetAudit, Published, audited, publish_digest
 from warehouse.storage.digest import digest
 from warehouse.storage.lance import LanceStore
 from warehouse.store import Warehouse
 
+RELEASE_AUDIT = AssetAudit("release", rules=["models_present", "not_rolled_back"])
+ROUTER_INDEX_AUDIT = AssetAudit("router_index", rules=["one_entry_per_tool"])
+
 
 @dg.asset(
+    **audited(RELEASE_AUDIT, "training/releases"),
     deps=["retriever_champion", "caller_champion", "snapshots", "findings"],
     group_name="serving",
-    check_specs=audited("release"),
     description="One consistent set: the champions and the contracts they serve.",
 )
 def release(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]) -> Published:
@@ -48,16 +51,16 @@ def release(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareh
     refused = refusal(home, *facts)
     rules.append(Verdict("not_rolled_back", True, refused or "nobody rolled this set back"))
     name = make_release(home, *facts)
-    yield from publish_digest("release", name, Audit(rules), **models)
+    yield from publish_digest(RELEASE_AUDIT, name, rules, **models)
 
 
 @dg.asset(
+    **audited(ROUTER_INDEX_AUDIT, "training/releases", "serving/index", kinds={"numpy", "onnx"}),
     deps=[
         *("release", "contract_vectors", "findings", "catalogue", "server_summaries"),
         *("deployments", "pairs", "judgements"),
     ],
     group_name="serving",
-    check_specs=audited("router_index"),
     pool="lance",
     description="What the router searches: every current tool, by the release's retriever.",
 )
@@ -85,13 +88,13 @@ def router_index(
     found = f"{len(index.tools)} of {len(tools)} tools"
     verdict = Verdict("one_entry_per_tool", len(index.tools) == len(tools), found)
     if kept or index.release != current["release"]:
-        verdict = Verdict("rolled_back", True, "what a rollback serves stays as it is")
+        verdict = Verdict("one_entry_per_tool", True, "what a rollback serves stays as it is")
     last = [warehouse.tables.read(adapter_table(role))["model"].to_list() for role in ROLES]
     pruned = prune(home, trainer.keep_releases, protect=[name for names in last for name in names])
     yield from publish_digest(
-        "router_index",
+        ROUTER_INDEX_AUDIT,
         version,
-        Audit([verdict]),
+        [verdict],
         pruned=len(pruned.versions) + len(pruned.models),
         tools=len(index.tools),
         servers=len(index.servers),

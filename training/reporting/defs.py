@@ -14,16 +14,18 @@ from training.releases.release import current_release
 from training.reporting.gather import more_facts
 from training.reporting.report import inlined, write_report
 from training.sets.training_set import load_manifest
-from warehouse.audit import Audit, Verdict
-from warehouse.publish import Published, audited, publish_digest
+from warehouse.audit import Verdict
+from warehouse.publish import AssetAudit, Published, audited, publish_digest
 from warehouse.storage.digest import digest
 from warehouse.store import Warehouse
 
+REPORT_AUDIT = AssetAudit("report", rules=["written"])
+
 
 @dg.asset(
+    **audited(REPORT_AUDIT, "training/reporting", kinds={"markdown", "matplotlib"}),
     deps=["router_index", "drift"],
     group_name="serving",
-    check_specs=audited("report"),
     description="What was measured, on how much, beside which baseline; with plots.",
 )
 def report(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]) -> Published:
@@ -48,5 +50,5 @@ def report(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareho
     verdict = Verdict("written", path.exists(), str(path))
     text = dg.MetadataValue.md(inlined(path))
     yield from publish_digest(
-        "report", name, Audit([verdict]), path=dg.MetadataValue.path(str(path)), report=text
+        REPORT_AUDIT, name, [verdict], path=dg.MetadataValue.path(str(path)), report=text
     )

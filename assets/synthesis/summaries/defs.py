@@ -14,15 +14,21 @@ from assets.synthesis.writing.endpoints import Writer
 from warehouse.audit import Verdict, expect_one_of, expect_unique
 from warehouse.llm.client import LLM
 from warehouse.progress import Lines
-from warehouse.publish import Published, audited, publish
+from warehouse.publish import Published, audited, publish, table_audit
 from warehouse.storage.tables import plan
 from warehouse.store import Warehouse
 
+SUMMARIES_AUDIT = table_audit(
+    SUMMARIES,
+    [expect_unique("server_id"), expect_one_of("status", ["ok", "failed"])],
+    rules=["summaries"],
+)
+
 
 @dg.asset(
+    **audited(SUMMARIES_AUDIT, "assets/synthesis/summaries"),
     deps=["snapshots", "findings", "catalogue"],
     group_name="vectors",
-    check_specs=audited("server_summaries"),
     pool="llm",
     description="What kinds of things each server's tools do, in a few sentences; made once.",
 )
@@ -53,15 +59,14 @@ def server_summaries(
     yield from publish(
         context,
         warehouse,
-        SUMMARIES,
+        SUMMARIES_AUDIT,
         frame,
-        expectations=[expect_unique("server_id"), expect_one_of("status", ["ok", "failed"])],
         rules=[Verdict("summaries", not flaws, "; ".join(flaws[:3]) or f"{len(rows)} servers")],
         plan=plan(_made(previous), _made(frame)),
         metadata={
             "failed": sum(row["status"] != "ok" for row in rows),
             "providers": ", ".join(sorted({row["provider"] for row in rows})),
-            "usd_tonight": spent,
+            "usd_this_run": spent,
         },
     )
 

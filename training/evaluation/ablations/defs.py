@@ -12,14 +12,16 @@ from training.policies import Trainer
 from training.runtime.model_store import TrainingFailed
 from training.runtime.script_frame import LossLines
 from warehouse.progress import Lines
-from warehouse.publish import Published, audited, publish, refuse
+from warehouse.publish import Published, audited, publish, refuse, table_audit
 from warehouse.store import Warehouse
+
+ABLATIONS_AUDIT = table_audit(ABLATIONS, rules=["arms"])
 
 
 @dg.asset(
+    **audited(ABLATIONS_AUDIT, "training/evaluation/ablations", kinds={"polars", "pytorch"}),
     deps=["pairs", "judgements", "training_set"],
     group_name="training",
-    check_specs=audited("ablations"),
     pool="gpu",
     description="What filtering, hard distractors and evolution are each worth, measured.",
 )
@@ -44,12 +46,12 @@ def ablations(
             lambda step: lines(dict(step)),
         )
     except (NothingToEvaluate, TrainingFailed) as error:
-        yield from refuse(context, warehouse, "ablations", "arms", error)
+        yield from refuse(context, warehouse, ABLATIONS_AUDIT, "arms", error)
         return
     yield from publish(
         context,
         warehouse,
-        ABLATIONS,
+        ABLATIONS_AUDIT,
         ABLATIONS.frame(rows),
         metadata={
             "table": dg.MetadataValue.md(

@@ -4,8 +4,6 @@ VENV ?= .venv
 # Test files run beside each other; more workers than cores makes the sandbox's clocks run out.
 WORKERS ?= 2
 export TOOLMILL_HOME ?= $(CURDIR)/var
-export TOOLMILL_DAGSTER ?= $(TOOLMILL_HOME)/state/dagster
-export DAGSTER_HOME := $(CURDIR)
 export GX_ANALYTICS_ENABLED := false
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_DISABLE_TELEMETRY := 1

@@ -53,13 +53,19 @@ FOLLOWS_NEW_DATA = {*FAN_IN, *MEASURED, *SERVED}
 
 
 def build_defs(
-    *, resources: Mapping[str, Any] | None = None, loggers: Mapping[str, Any] | None = None
+    *,
+    resources: Mapping[str, Any] | None = None,
+    loggers: Mapping[str, Any] | None = None,
+    metadata: Mapping[str, Any] | None = None,
 ) -> dg.Definitions:
-    """The real code location; `resources` replaces single ones (fakes in tests)."""
+    """The real code location; `resources` replaces single ones (fakes in tests), `metadata` is
+    shown on the page of every asset."""
     found = dg.load_assets_from_modules(list(ROOMS))
     assets = [asset for asset in found if isinstance(asset, dg.AssetsDefinition)]
     return dg.Definitions(
-        assets=dg.map_asset_specs(_with_automation, assets),
+        assets=dg.map_asset_specs(
+            lambda spec: _with_automation(spec).merge_attributes(metadata=metadata or {}), assets
+        ),
         jobs=jobs(),
         schedules=[nightly_schedule],
         sensors=[

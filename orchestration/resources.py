@@ -28,6 +28,7 @@ from warehouse.llm.client import Role
 from warehouse.network.egress import is_loopback
 from warehouse.store import Warehouse
 
+HOME_TAG = "toolmill/home"  # of runs and, as metadata, of assets
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -227,7 +228,11 @@ def default_resources() -> Mapping[str, Any]:
 
 
 def _warehouse(context: dg.InitResourceContext) -> Warehouse:
-    return open_warehouse(load_settings(), context.run_id or "-")
+    """The stores of one run, which is tagged with the home that it writes to."""
+    settings = load_settings()
+    if context.run_id and context.instance:
+        context.instance.add_run_tags(context.run_id, {HOME_TAG: str(settings.home_path())})
+    return open_warehouse(settings, context.run_id or "-")
 
 
 def _resource(build: Callable[[Settings], Any]) -> dg.ResourceDefinition:

@@ -77,8 +77,8 @@ python_packages() {
 python_packages
 debian_packages
 node
-home=${TOOLMILL_HOME:-$PWD/var}
-mkdir -p "$home/state/dagster"
-# Dagster reads .env by itself, so a bare `dagster dev` finds the same storage.
-[ -f .env ] || printf 'TOOLMILL_HOME=%s\nTOOLMILL_DAGSTER=%s/state/dagster\n' "$home" "$home" > .env
+# Set-up once wrote a .env that names a home; Dagster would load it over the one that you name.
+if [ -f .env ] && grep -q '^TOOLMILL_DAGSTER=' .env && [ "$(grep -vc '^TOOLMILL_' .env)" = 0 ]; then
+  rm .env
+fi
 [ $problems = 0 ] || say "going on without what is missing; what needs it says so when it is used"

@@ -1,5 +1,6 @@
-"""The root folder as one object: tables, blobs and the ledger, handed to every room.
+"""The root folder as one object: tables, blobs and the ledger, handed to every package.
 
+<home>/home.json             the layout's version (`warehouse/home.py`)
 <home>/blobs  <home>/tables  <home>/lance  <home>/models  <home>/reports …
 <state>/ledger.db, memo.db   local only: SQLite cannot be shared by machines
 """
@@ -8,14 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from warehouse.home import claim_home, unwritable
 from warehouse.ledger.crawl_state import Memo
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
 from warehouse.storage.tables import Tables
-
-
-class HomeUnavailable(RuntimeError):
-    """The data folder cannot be written."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +27,12 @@ class Warehouse:
 
     @cached_property
     def blobs(self) -> Blobs:
+        claim_home(self.home)
         return Blobs(self.home / "blobs")
 
     @cached_property
     def tables(self) -> Tables:
+        claim_home(self.home)
         return Tables(self.home / "tables")
 
     @cached_property
@@ -46,10 +46,13 @@ class Warehouse:
     @cached_property
     def memo(self) -> Memo:
         """What crawls remember between nights, opened on first use in each process."""
+        claim_home(self.home)
         return Memo(self.state / "memo.db")
 
     def check_writable(self) -> None:
-        """Raises HomeUnavailable naming the folder when nothing can be written there."""
+        """Raises HomeUnavailable naming the folder when nothing can be written there, or when it
+        was made by another version."""
+        claim_home(self.home)
         for folder in (self.home, self.state):
             probe = folder / ".writable"
             try:
@@ -57,7 +60,4 @@ class Warehouse:
                 probe.write_bytes(b"x" * 65536)
                 probe.unlink()
             except OSError as error:
-                raise HomeUnavailable(
-                    f"{folder}: {error.strerror or error}; Toolmill keeps all it makes there."
-                    " Make it writable, free some space, or set TOOLMILL_HOME to another folder"
-                ) from error
+                raise unwritable(folder, error) from error

@@ -1,7 +1,7 @@
-"""The `toolmill` command: wires settings to the rooms and decides nothing.
+"""The `toolmill` command: wires settings to the packages and decides nothing.
 
 JSON on stdout, progress and errors on stderr; exit 0 done, 1 found or failed, 2 usage.
-Rooms are imported inside each command, so that `toolmill --help` answers at once.
+Packages are imported inside each command, so that `toolmill --help` answers at once.
 """
 
 import json
@@ -30,7 +30,14 @@ from orchestration.cli.data.crawl import replicas_of, with_demo
 from orchestration.cli.ledger import ledger, spend
 from orchestration.cli.models import agent, blast_radius, champion, evaluate, index, release, serve
 from orchestration.cli.terminal import fail
-from orchestration.settings.model import Settings, SettingsError, load_settings
+from orchestration.settings.model import (
+    CONFIG,
+    WORKDIR,
+    Settings,
+    SettingsError,
+    config_path,
+    load_settings,
+)
 
 OURS = ("orchestration.", "assets.", "warehouse.", "training.", "serving.", "demo.")
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,7 +46,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Keeps language models fluent in the living world of MCP tools.",
+    help="Keeps language models fluent in MCP tools as they change.",
 )
 
 
@@ -95,15 +102,22 @@ def one_line_errors() -> Iterator[None]:
         fail(str(error), 1)
 
 
-def _prepare(settings: Settings) -> None:
-    """Points Dagster at this project's instance and at the settings' state folder."""
-    os.environ.setdefault("DAGSTER_HOME", str(ROOT))
-    os.environ.setdefault("TOOLMILL_DAGSTER", str(settings.state_path() / "dagster"))
+def _prepare(settings: Settings) -> Path:
+    """Claims the home, says which it is, and points Dagster at an instance of its own in there."""
+    from warehouse.storage.files import write_atomically
+    from warehouse.store import Warehouse
+
+    home, state = settings.home_path(), settings.state_path()
+    Warehouse(home, state).check_writable()
+    typer.echo(f"home: {home}", err=True)
+    instance = Path(os.environ.setdefault("DAGSTER_HOME", str(state / "dagster")))
+    if instance == state / "dagster":
+        write_atomically(instance / "dagster.yaml", (ROOT / "dagster.yaml").read_bytes())
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("TQDM_DISABLE", "1")  # libraries' bars would break the lines of a night
+    os.environ.setdefault("TQDM_DISABLE", "1")  # libraries' bars would break the lines of a run
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    Path(os.environ["TOOLMILL_DAGSTER"]).mkdir(parents=True, exist_ok=True)
+    return home
 
 
 @app.command()
@@ -120,7 +134,7 @@ def run(
     day: Annotated[int | None, typer.Option(help="the demo's day (1 or 2)")] = None,
     scale: Annotated[str | None, typer.Option(help="the demo's size")] = None,
 ) -> None:
-    """One night end to end in this process: crawl, run, snapshot, synthesise, train, serve."""
+    """One run end to end in this process: crawl, run, snapshot, synthesise, train, serve."""
     from assets.partitions import MARKETPLACES
 
     unknown = sorted(set(marketplace or ()) - set(MARKETPLACES))
@@ -144,12 +158,25 @@ def dev(
     day: Annotated[int | None, typer.Option(help="the demo's day (1 or 2)")] = None,
 ) -> None:
     """The Dagster UI and daemon, with the demo marketplaces up when the source is demo."""
-    import subprocess
+    from orchestration.runs.process_tree import run_until_signalled
 
     chosen = with_demo(load_settings(), day, None)
-    _prepare(chosen)
+    home = _prepare(chosen)
+    # Dagster loads the `.env` of its working directory over the environment: it starts where there
+    # is none, and the code location goes back to where the user is.
+    env = {
+        **os.environ,
+        "TOOLMILL_HOME": str(home),
+        "TOOLMILL_STATE": str(chosen.state_path()),
+        CONFIG: str(config_path().resolve()),
+        WORKDIR: str(Path.cwd()),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+    }
     command = [sys.executable, "-m", "dagster", "dev", "-w", str(ROOT / "workspace.yaml")]
+    address = ["-h", "127.0.0.1", "-p", str(port)]
     with replicas_of(chosen):
         typer.echo(f"Dagster UI: http://127.0.0.1:{port}", err=True)
-        status = subprocess.call([*command, "-h", "127.0.0.1", "-p", str(port)], cwd=ROOT)
+        status = run_until_signalled(
+            [*command, *address], cwd=Path(os.environ["DAGSTER_HOME"]), env=env
+        )
     sys.exit(1 if status else 0)

@@ -30,11 +30,12 @@ from pydantic_settings import (
 
 from orchestration.settings.marketplaces import Marketplaces, extra_names
 from orchestration.settings.training import Training
+from warehouse.home import check_home
 
 PREFIX = "TOOLMILL_"
 CONFIG = "TOOLMILL_CONFIG"  # the path of toolmill.toml, when it is not in the working directory
-# Read by dagster.yaml and set by the command line, so that a stranger's shell needs to set nothing.
-INTERNAL = {CONFIG, "TOOLMILL_DAGSTER"}
+WORKDIR = "TOOLMILL_WORKDIR"  # set by `toolmill dev` for the code location: the user's directory
+INTERNAL = {CONFIG, WORKDIR}
 
 
 class SettingsError(ValueError):
@@ -269,9 +270,13 @@ class Settings(BaseSettings):
         return (init_settings, env_settings, file)
 
     def home_path(self) -> Path:
-        return self.home.resolve()
+        """The folder of all that is made. Raises HomeUnavailable where another version made it."""
+        home = self.home.resolve()
+        check_home(home)
+        return home
 
     def state_path(self) -> Path:
+        """The folder of the ledger and of Dagster's runs."""
         return (self.state or self.home / "state").resolve()
 
     def public(self) -> dict[str, Any]:

@@ -65,12 +65,10 @@ def night(home: Path, ports: dict[str, str]) -> subprocess.Popen:
         **os.environ,
         **ports,
         "TOOLMILL_HOME": str(home),
-        "TOOLMILL_DAGSTER": str(home / "dagster"),
         "TOOLMILL_DEMO__SCALE": "small",
         "TOOLMILL_TRAINING__RETRIEVER_EPOCHS": "4",
         "TOOLMILL_TRAINING__CALLER_PRETRAIN_STEPS": "4",
         "TOOLMILL_TRAINING__TEST_ITEMS": "3",  # a model that knows nothing writes to its limit
-        "DAGSTER_HOME": str(ROOT),
     }
     command = [sys.executable, "-m", "orchestration", "run"]
     log = (home.parent / f"{home.name}.log").open("ab")

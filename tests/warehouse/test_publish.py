@@ -7,9 +7,10 @@ import polars as pl
 import pytest
 
 from warehouse.audit import Verdict, audit, expect_one_of, expect_present, expect_unique
+from warehouse.home import HomeUnavailable
 from warehouse.publish import NOT_DUE, Published, audited, publish, refuse, table_audit
 from warehouse.storage.tables import TableSpec, plan
-from warehouse.store import HomeUnavailable, Warehouse
+from warehouse.store import Warehouse
 
 SPEC = TableSpec("things", ("id",), {"id": pl.String, "colour": pl.String})
 AUDIT = table_audit(

@@ -57,6 +57,7 @@ def serve(
     except TokenError as error:
         fail(str(error), 2)
     where = place or settings.home_path()
+    logging.info("home: %s", where)
     router, outcomes = ServedRouter(where), Outcomes(where)
     router.current()  # a place without an index is told now, not to the first client
     caller = _caller(settings, router)

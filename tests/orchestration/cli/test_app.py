@@ -22,8 +22,6 @@ def toolmill(
     environment = {
         **os.environ,
         "TOOLMILL_HOME": str(home),
-        "TOOLMILL_DAGSTER": str(home / "dagster"),
-        "DAGSTER_HOME": str(ROOT),
         **settings,
     }
     command = [*prefix, sys.executable, "-m", "orchestration", *arguments]
@@ -89,7 +87,7 @@ def test_two_runs_at_once_do_not_share_a_home(tmp_path: Path) -> None:
     ],
     ids=["full", "read-only"],
 )
-def test_a_disk_that_cannot_be_written_is_named_with_the_mend(
+def test_a_disk_that_cannot_be_written_is_named_with_the_fix(
     tmp_path: Path, remount: str, words: str, of_sqlite: str
 ) -> None:
     home = tmp_path / "home"
@@ -98,14 +96,25 @@ def test_a_disk_that_cannot_be_written_is_named_with_the_mend(
     inside = ("unshare", "-rm", "sh", "-c", f'{mount} && exec "$@"', "sh")
     if shutil.which("unshare") is None or subprocess.run([*inside, "true"]).returncode:
         pytest.skip("this host lets nobody mount in a namespace of their own")
-    spend = toolmill("spend", home=home, prefix=inside, TOOLMILL_DAGSTER=str(tmp_path))
+    spend = toolmill("spend", home=home, prefix=inside)
     assert spend.returncode == 1
     assert of_sqlite in spend.stderr
     ports = {f"TOOLMILL_DEMO__{site}_PORT": "0" for site in ("REGISTRY", "MCPSO", "FILES")}
-    run = toolmill("run", home=home, prefix=inside, TOOLMILL_DAGSTER=str(tmp_path), **ports)
+    run = toolmill("run", home=home, prefix=inside, **ports)
     assert run.returncode == 1
     assert words in run.stderr
     assert "TOOLMILL_HOME" in run.stderr
+
+
+@pytest.mark.parametrize("command", [("run",), ("dev",), ("search", "x"), ("serve",), ("spend",)])
+def test_a_home_of_the_version_before_is_one_line(tmp_path: Path, command: tuple[str, ...]) -> None:
+    (tmp_path / "tables").mkdir()
+    done = toolmill(*command, home=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    [line] = done.stderr.strip().splitlines()
+    assert line.startswith(f"{tmp_path}: made by an earlier version")
+    assert "make clean" in line
+    assert [path.name for path in tmp_path.rglob("*")] == ["tables"]
 
 
 def test_a_budget_of_zero_sends_nothing_and_keeps_yesterday(tmp_path: Path) -> None:

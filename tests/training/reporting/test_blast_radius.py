@@ -99,7 +99,6 @@ def world(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
     publish(warehouse, RETRIEVER_EVALUATION, [item])
     vectors(warehouse)
     monkeypatch.setenv("TOOLMILL_HOME", str(home))
-    monkeypatch.setenv("TOOLMILL_DAGSTER", str(warehouse.state))
     assert adapter_table("retriever").name == "retriever_adapter"
     return warehouse
 
@@ -194,7 +193,6 @@ def test_exit_codes(world: Warehouse) -> None:
 
 def test_an_empty_home_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
-    monkeypatch.setenv("TOOLMILL_DAGSTER", str(tmp_path / "state"))
     done = run("anything")
     assert (done.exit_code, done.stdout) == (1, "")
     assert "was never published" in done.stderr

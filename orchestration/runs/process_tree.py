@@ -1,0 +1,83 @@
+"""A program with all that it starts, ended together."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+
+import psutil
+
+_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class _Signalled(BaseException):
+    """A signal that ends the program; no `except Exception` on the way swallows it."""
+
+
+def run_until_signalled(
+    command: Sequence[str], *, cwd: Path, env: Mapping[str, str], patience_s: float = 20.0
+) -> int:
+    """Runs a command in a session of its own; returns its exit status, 0 where a signal ended it.
+
+    SIGINT, SIGTERM and SIGHUP interrupt it; a second one, or `patience_s` without an end, kills
+    it. Nothing that it started is left either way.
+    """
+    process = None
+    try:
+        with _raising_on_signals():
+            process = subprocess.Popen(command, cwd=cwd, env=env, start_new_session=True)
+            return process.wait()
+    except _Signalled:
+        if process is not None:
+            with contextlib.suppress(_Signalled), _raising_on_signals():
+                interrupt_tree(process.pid, patience_s)
+        return 0
+    finally:
+        if process is not None:
+            kill_tree(process.pid)
+            process.wait()
+
+
+@contextlib.contextmanager
+def _raising_on_signals() -> Iterator[None]:
+    def end(_: int, __: FrameType | None) -> None:
+        raise _Signalled
+
+    before = {each: signal.signal(each, end) for each in _ENDS}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def interrupt_tree(pid: int, patience_s: float) -> None:
+    """Interrupts a process and waits until all of its session is gone, at most `patience_s`."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGINT)
+    until = time.monotonic() + patience_s
+    while find_tree(pid) and time.monotonic() < until:
+        time.sleep(0.1)
+
+
+def kill_tree(pid: int) -> None:
+    """Kills a session leader, its session and their descendants, until none is left."""
+    while found := find_tree(pid):
+        for process in found:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(found, timeout=5)
+
+
+def find_tree(pid: int) -> list[psutil.Process]:
+    """What runs in the session that `pid` leads (also what was orphaned there), and below it."""
+    found: dict[int, psutil.Process] = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            if os.getsid(process.pid) == pid and process.status() != psutil.STATUS_ZOMBIE:
+                found |= {p.pid: p for p in (process, *process.children(recursive=True))}
+    return [each for each in found.values() if each.is_running()]

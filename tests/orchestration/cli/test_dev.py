@@ -1,0 +1,130 @@
+"""`toolmill dev` writes to the named home, says which it is, and leaves nothing running."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx2
+import psutil
+import pytest
+
+from demo.replicas.ports import PORTS
+from orchestration.resources import HOME_TAG
+from orchestration.settings.model import SettingsError
+from tests.support.paths import ROOT
+from warehouse.home import HomeUnavailable
+
+QUERY = """{ assetNodes { assetKey { path } metadataEntries { label
+  ... on PathMetadataEntry { path } } } }"""
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+def started_by(home: Path) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("TOOLMILL_HOME") == str(home):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return [each for each in found if each.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.slow
+def test_dev_uses_the_named_home_whatever_dotenv_says_and_sigterm_ends_it_all(
+    tmp_path: Path,
+) -> None:
+    named, other = tmp_path / "named", tmp_path / "other"
+    (tmp_path / ".env").write_text(f"TOOLMILL_HOME={other}\n")
+    port = free_port()
+    env = {
+        **os.environ,
+        **{f"TOOLMILL_DEMO__{site}_PORT".upper(): "0" for site in PORTS},
+        "TOOLMILL_HOME": str(named),
+        "PYTHONPATH": str(ROOT),
+    }
+    command = [sys.executable, "-m", "orchestration", "dev", "--port", str(port)]
+    with (tmp_path / "log").open("wb") as log:
+        dev = subprocess.Popen(command, env=env, cwd=tmp_path, stdout=log, stderr=log)
+    try:
+        told = page(port, dev, tmp_path / "log")
+        assert str(named) in told
+        assert "toolmill/home" in told
+        assert len(started_by(named)) > 3
+        dev.send_signal(signal.SIGTERM)
+        assert dev.wait(timeout=60) == 0
+        assert started_by(named) == []
+    finally:
+        for process in started_by(named):
+            process.kill()
+    assert f"home: {named}" in (tmp_path / "log").read_text()
+    assert not other.exists()
+    assert (named / "state" / "dagster" / "dagster.yaml").exists()
+
+
+def page(port: int, dev: subprocess.Popen, log: Path) -> str:
+    """What the UI is told of the code location, once it is loaded."""
+    until = time.monotonic() + 180
+    while time.monotonic() < until:
+        assert dev.poll() is None, log.read_text()[-2000:]
+        try:
+            url = f"http://127.0.0.1:{port}/graphql"
+            text = httpx2.post(url, json={"query": QUERY}, timeout=20).text
+        except httpx2.HTTPError:
+            text = ""
+        if "listings" in text or "errors" in text:
+            return text
+        time.sleep(0.5)
+    raise AssertionError(log.read_text()[-2000:])
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path / "named"))
+    from orchestration.code_location import load_definitions
+
+    return load_definitions
+
+
+def test_the_code_location_shows_the_home(load, tmp_path: Path) -> None:
+    defs = load()
+    for spec in defs.resolve_all_asset_specs():
+        assert spec.metadata[HOME_TAG].value == str(tmp_path / "named")
+    assert defs.resolve_job_def("nightly").name == "nightly"
+
+
+@pytest.mark.parametrize("name", ["TOOLMILL_HOME", "TOOLMILL_STATE", "TOOLMILL_CONFIG"])
+def test_the_code_location_refuses_a_dotenv_that_hides_the_named_home(
+    load, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / ".env").write_text(f"OPENAI_API_KEY=x\n{name}=/elsewhere\n")
+    with pytest.raises(SettingsError, match=rf"\.env sets {name}, which Dagster loads over"):
+        load()
+    (tmp_path / ".env").write_text("OPENAI_API_KEY=x\n")
+    load()
+
+
+def test_the_code_location_refuses_a_home_of_the_version_before(load, tmp_path: Path) -> None:
+    (tmp_path / "named" / "tables").mkdir(parents=True)
+    with pytest.raises(HomeUnavailable, match="made by an earlier version"):
+        load()
+
+
+def test_the_code_location_goes_to_the_directory_that_dev_was_started_in(
+    load, tmp_path: Path, monkeypatch
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / ".env").write_text("TOOLMILL_HOME=/elsewhere\n")
+    monkeypatch.setenv("TOOLMILL_WORKDIR", str(tmp_path / "mine"))
+    load()
+    assert Path.cwd() == tmp_path / "mine"

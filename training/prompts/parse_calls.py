@@ -4,13 +4,12 @@ A call that stands inside a thought is no call: thought is taken out first, and 
 never closed is a thought to the end.
 """
 
-import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from training.prompts import render
+from warehouse.llm.json_text import find_json, read_json
 from warehouse.llm.reasoning import without_thinking
 
 Kind = Literal["call", "prose", "invalid_json", "no_call"]
@@ -18,9 +17,6 @@ Kind = Literal["call", "prose", "invalid_json", "no_call"]
 # A call of a real contract has some hundred characters; what is longer is read to here.
 MAX_CHARS = 100_000
 MAX_CALLS = 64
-# What is read in vain before the rest is let be: every `{` of a broken text is a start, and each
-# may be read to the end; 100,000 of them took 4.8 s.
-_MOST_IN_VAIN, _VAIN_START = 20 * MAX_CHARS, 1000
 _OPENED, _CLOSED = "<think>", "</think>"
 _WRAPPERS = ("tool_calls", "tool_call", "function_call", "function", "calls", "call")
 _BARE = {"name", "id", "type"}
@@ -66,23 +62,13 @@ def parse_calls(text: str) -> Parsed:
     if _means_no_call(said):
         return Parsed([], "no_call")
     calls: list[dict[str, Any]] = []
-    empty_list = within_broken = False
-    at = in_vain = 0
-    while len(calls) < MAX_CALLS and in_vain < _MOST_IN_VAIN:
-        at = _next_start(said, at)
-        if at < 0:
+    empty_list = False
+    for found in find_json(said):
+        # It may be an argument of a call that broke off: {"name": "x"} is one.
+        calls += _calls_in(found.value, 0, bare=not found.in_broken)
+        empty_list = empty_list or (not found.in_broken and _is_empty(found.value))
+        if len(calls) >= MAX_CALLS:
             break
-        found, end, stopped = _decoded(said, at)
-        if end is None:
-            in_vain += _VAIN_START + stopped - at
-            # What follows may be an argument of the call that broke off: {"name": "x"} is one.
-            within_broken = within_broken or bool(_OBJECT.match(said, at))
-            at += 1
-            continue
-        read = _calls_in(found, 0, bare=not within_broken)
-        calls += read
-        empty_list = empty_list or (not within_broken and _is_empty(found))
-        at = end
     if calls:
         return Parsed(calls[:MAX_CALLS], "call")
     if empty_list:
@@ -96,14 +82,14 @@ def call_of(name: Any, arguments: Any) -> dict[str, Any] | None:
     if not isinstance(name, str) or not name.strip():
         return None
     if isinstance(arguments, str):
-        held = _decoded(arguments.strip(), 0)[0] if arguments.strip() else {}
+        held = _begin_of(arguments.strip())[0] if arguments.strip() else {}
         arguments = held if isinstance(held, Mapping) else arguments
     return {"name": name.strip(), "arguments": {} if arguments is None else arguments}
 
 
 def _spoken(text: str) -> str:
     """The text without thought, unless all of it is JSON (whose strings may hold such marks)."""
-    if _decoded(text.strip(), 0)[1] == len(text.strip()) > 0:
+    if _begin_of(text.strip())[1] == len(text.strip()) > 0:
         return text
     closed = text.find(_CLOSED)
     if closed >= 0 and not 0 <= text.find(_OPENED) < closed:
@@ -118,28 +104,12 @@ def _means_no_call(said: str) -> bool:
     return not said or (isinstance(taught, str) and said.rstrip(".") == taught.strip().rstrip("."))
 
 
-def _next_start(said: str, at: int) -> int:
-    places = [place for mark in "{[" if (place := said.find(mark, at)) >= 0]
-    return min(places, default=-1)
-
-
-def _decoded(said: str, at: int) -> tuple[Any, int | None, int]:
-    """(value, where it ends, how far was read); (None, None, …) where no JSON value begins."""
+def _begin_of(text: str) -> tuple[Any, int | None]:
+    """The JSON value that a text begins with, and where it ends; (None, None) where none does."""
     try:
-        value, end = _DECODER.raw_decode(said, at)
-        return value, end, end
-    except json.JSONDecodeError as error:
-        return None, None, max(error.pos, at)
-    except (ValueError, RecursionError):
-        return None, None, len(said)
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse)
-_OBJECT = re.compile(r'\{\s*"')
+        return read_json(text)
+    except ValueError:
+        return None, None
 
 
 def _calls_in(found: Any, depth: int, *, bare: bool = True) -> list[dict[str, Any]]:

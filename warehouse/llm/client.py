@@ -3,17 +3,17 @@
 prepare (request, key) -> look up in the ledger -> send (paid once) -> tolerant parse -> value
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel
 
-from warehouse.ledger.ledger import BudgetExceeded, Ledger, Outcome
-from warehouse.llm.dispatch import GIVE_UP_AFTER, Sending
-from warehouse.llm.request_keys import Prepared, prepared, price, request_key
+from warehouse.ledger.ledger import BudgetExceeded, Ledger
+from warehouse.llm.dispatch import GIVE_UP_AFTER
+from warehouse.llm.paid_calls import Paid, PaidCalls, Question
+from warehouse.llm.request_keys import Prepared, prepared, request_key
 from warehouse.llm.roles import (
     OFFLINE,
     Completion,
@@ -26,7 +26,6 @@ from warehouse.llm.roles import (
     Value,
 )
 from warehouse.llm.structured_output import BadAnswer, parse
-from warehouse.storage.digest import canonical_json
 
 __all__ = [
     "GIVE_UP_AFTER", "LLM", "OFFLINE", "Completion", "LLMError", "Prepared", "Provider", "Reply",
@@ -35,15 +34,6 @@ __all__ = [
 
 # One answer in a few hundred is cut off at its limit; this much more room ends nearly all of them.
 ENLARGE = 4
-
-
-@dataclass(frozen=True)
-class _Paid:
-    """One answer and its price; `cached` when it came out of the ledger."""
-
-    completion: Completion
-    usd: float
-    cached: bool
 
 
 class LLM:
@@ -62,9 +52,8 @@ class LLM:
         self.roles = {role.name: role for role in roles}
         self.counts: Counter[str] = Counter()  # asked, cached, failed (of this object's life)
         self.usd = 0.0
-        self._ledger, self._partition, self._scope = ledger, partition, scope
+        self._calls = PaidCalls(self.roles.values(), ledger, partition=partition, scope=scope)
         self._offline, self._endpoint = offline, endpoint
-        self._sending = Sending(self.roles.values())
 
     def role(self, name: str) -> Role:
         """The role of that name. Raises LLMError `unknown_role` naming the known ones."""
@@ -135,17 +124,17 @@ class LLM:
 
     def known(self, question: Prepared) -> Completion | None:
         """The stored answer to a question, if it was ever paid."""
-        data = self._ledger.seen(question.key)
-        return None if data is None else _stored(data)[0]
+        paid = self._calls.find(question.key)
+        return Completion(**paid.facts) if paid else None
 
     def _prepared(self, request: Request, variant: str) -> Prepared:
         return prepared(request, self.provider(request.role).version(), variant)
 
     async def _converse(self, first: Prepared) -> "Reply[Any]":
         request, receipts = first.request, [await self._paid(first)]
-        if receipts[-1].completion.finish == "length":
+        if receipts[-1].facts["finish"] == "length":
             receipts.append(await self._enlarged(request))
-        said = receipts[-1].completion
+        said = Completion(**receipts[-1].facts)
         try:
             value = parse(said.text, said.finish, request.schema)
         except BadAnswer as flaw:
@@ -153,7 +142,7 @@ class LLM:
                 raise _unusable(request.role, flaw) from flaw
             asked = replace(request, messages=[*request.messages, *_complaint(said.text, flaw)])
             receipts.append(await self._paid(self._prepared(asked, "again")))
-            said = receipts[-1].completion
+            said = Completion(**receipts[-1].facts)
             try:
                 value = parse(said.text, said.finish, request.schema)
             except BadAnswer as second:
@@ -162,72 +151,41 @@ class LLM:
             value=value,
             model=said.model,
             provider=request.role.provider,
-            prompt_tokens=sum(paid.completion.prompt_tokens for paid in receipts),
-            completion_tokens=sum(paid.completion.completion_tokens for paid in receipts),
+            prompt_tokens=sum(paid.facts["prompt_tokens"] for paid in receipts),
+            completion_tokens=sum(paid.facts["completion_tokens"] for paid in receipts),
             usd=round(sum(paid.usd for paid in receipts), 9),
             cached=all(paid.cached for paid in receipts),
         )
 
-    async def _enlarged(self, request: Request) -> _Paid:
+    async def _enlarged(self, request: Request) -> Paid:
         """The answer with more room. One that was kept serves whatever the limit is now, unless it
         too was cut off and there is more room now than there was then."""
         wider = replace(request, max_tokens=request.max_tokens * ENLARGE)
         paid = await self._paid(self._prepared(wider, "enlarged"))
-        cut = paid.completion.finish == "length" and paid.completion.limit < wider.max_tokens
+        cut = paid.facts["finish"] == "length" and paid.facts["limit"] < wider.max_tokens
         return await self._paid(self._prepared(wider, f"to {wider.max_tokens}")) if cut else paid
 
-    async def _paid(self, question: Prepared) -> _Paid:
+    async def _paid(self, prepared: Prepared) -> Paid:
         """The answer to one question: out of the ledger without waiting for anything, or sent."""
-        data = self._ledger.seen(question.key)
-        if data is not None:
-            self.counts["cached"] += 1
-            return _Paid(*_stored(data), cached=True)
-        paid = await self._sending.send(
-            question.request.role, question.most_tokens, lambda tries: self._try(question, tries)
-        )
-        self.counts["cached" if paid.cached else "asked"] += 1
-        return paid
-
-    async def _try(self, question: Prepared, tries: int) -> tuple[_Paid, int | None]:
-        """One try through the ledger, and the tokens it used (None: nothing was sent)."""
-        request, sent = question.request, False
+        request = prepared.request
         provider = self.provider(request.role)
 
-        async def carry_out() -> Outcome:
-            nonlocal sent
-            sent = True
-            answer = await provider.answer(request)
-            completion = replace(answer, retries=tries, limit=request.max_tokens)
-            used = completion.prompt_tokens, completion.completion_tokens
-            usd = price(request.role, *used)
-            self.usd += usd
-            stored = canonical_json({**vars(completion), "usd": usd})
-            return Outcome(stored, completion.model, *used, usd)
+        async def answer(tries: int) -> dict[str, Any]:
+            completion = await provider.answer(request)
+            return {**vars(completion), "retries": tries, "limit": request.max_tokens}
 
-        data = await self._ledger.once_async(
-            f"llm:{request.role.name}",
-            question.key,
-            carry_out,
-            partition=self._partition,
-            reserve_usd=question.most_usd,
-            scope=self._scope,
-        )
-        completion, usd = _stored(data)
-        used = completion.prompt_tokens + completion.completion_tokens
-        return _Paid(completion, usd, cached=not sent), used if sent else None
+        stage = f"llm:{request.role.name}"
+        most = prepared.most_tokens, prepared.most_usd
+        paid = await self._calls.ask(Question(request.role, stage, prepared.key, *most), answer)
+        self.counts["cached" if paid.cached else "asked"] += 1
+        self.usd += 0.0 if paid.cached else paid.usd
+        return paid
 
     async def aclose(self) -> None:
         """Closes connections of the running event loop; call it before the loop ends."""
         close = getattr(self._endpoint, "aclose", None)
         if close is not None:
             await close()
-
-
-def _stored(data: bytes) -> tuple[Completion, float]:
-    """An answer as its blob holds it, and its price in US dollars."""
-    stored = json.loads(data)
-    usd = float(stored.pop("usd"))
-    return Completion(**stored), usd
 
 
 def _complaint(text: str, flaw: BadAnswer) -> list[Message]:

@@ -4,7 +4,8 @@ import asyncio
 import json
 import os
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -35,25 +36,28 @@ class Endpoint:
 
     async def answer(self, request: Request) -> Completion:
         """One chat completion. Raises Unanswered for what may pass (429, 5xx, time-outs, broken
-        connections), LLMError for what will not; both name the endpoint and the mend."""
+        connections), LLMError for what will not; both name the endpoint and the fix."""
         role = request.role
-        return await self.post(
-            role,
-            lambda refused: _parameters(request, refused),
-            lambda said: _completion(said, role),
-        )
+        form = {"type": "json_schema", "json_schema": _schema_of(request.schema)}
+        body = {
+            "messages": [dict(message) for message in request.messages],
+            "temperature": role.temperature,
+            "seed": request.seed,
+            "max_tokens": request.max_tokens,
+            "response_format": form,
+        }
+        choice = await self.post(role, body, lambda response: read_choice(response, role))
+        return choice.completion
 
-    async def post(
-        self, role: Role, body: Callable[[set[str]], dict[str, Any]], read: Callable[[Any], T]
-    ) -> T:
-        """What `read` makes of the response to one request; raises as `answer` does, also where
-        `read` raises ValueError. `body` is told which optional parameters the endpoint refused."""
+    async def post(self, role: Role, body: Mapping[str, Any], read: Callable[[Any], T]) -> T:
+        """What `read` makes of the response to one request, sent without the optional parameters
+        that the endpoint refused; raises as `answer` does, also where `read` raises ValueError."""
         refused = self._refused[(role.base_url, role.model)]
         ask = self._client(role).chat.completions.with_raw_response.create
         while True:
             # As `extra_body` and read by ourselves: the SDK walks every message and schema that it
             # is given as arguments, and builds every answer anew; together 2 of 5 ms a call.
-            given = body(refused)
+            given = _drop_refused({"model": role.model, **body}, refused)
             try:
                 # The SDK's own limit starts anew with every byte; this one is for the whole answer.
                 async with asyncio.timeout(role.timeout_s):
@@ -93,11 +97,11 @@ class Endpoint:
 
     def _failure(self, kind: str, passing: bool, error: Exception, role: Role) -> LLMError:
         hints = {
-            "endpoint_down": f"start the endpoint or mend base_url of role {role.name}",
+            "endpoint_down": f"start the endpoint or fix base_url of role {role.name}",
             "timeout": f"raise timeout_s of role {role.name} (now {role.timeout_s:g} s)",
             "rate_limited": f"set requests_per_minute of role {role.name}, or lower its"
             f" concurrency ({role.concurrency}), and run again",
-            "auth": f"mend api_key of role {role.name}",
+            "auth": f"fix api_key of role {role.name}",
             "bad_request": f"check that {role.model!r} exists there and takes such a request",
             "server_error": "run again later: what is done is kept",
         }
@@ -118,39 +122,53 @@ class Endpoint:
             await client.close()
 
 
-def _completion(said: Any, role: Role) -> Completion:
+@dataclass(frozen=True)
+class Choice:
+    """The first choice of a response. calls: (name, arguments as the endpoint wrote them)."""
+
+    completion: Completion
+    calls: tuple[tuple[str, Any], ...]
+
+
+def read_choice(response: Any, role: Role, most_calls: int = 0) -> Choice:
     """What a response says. Raises ValueError for what is none."""
     try:
-        choice, usage = said["choices"][0], said.get("usage") or {}
+        choice, usage = response["choices"][0], response.get("usage") or {}
         message = choice["message"]
         refusal, content = message.get("refusal"), message.get("content")
         tokens = [int(usage.get(f"{kind}_tokens") or 0) for kind in ("prompt", "completion")]
+        made = (message.get("tool_calls") or []) if most_calls else []
+        calls = tuple(map(_read_call, made[:most_calls]))
     except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise ValueError(f"a response without choices: {str(said)[:100]}") from error
+        raise ValueError(f"a response without choices: {str(response)[:100]}") from error
     if isinstance(content, list):  # some endpoints answer in parts
         content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
-    # Half of a surrogate pair is no text: neither the ledger nor the next request could hold it.
-    text = str(refusal or content or "").encode("utf-8", "replace").decode()
     finish = "refusal" if refusal else str(choice.get("finish_reason") or "stop")
-    return Completion(text, finish, str(said.get("model") or role.model), *tokens)
+    model = str(response.get("model") or role.model)
+    text = _encodable(str(refusal or content or ""))
+    return Choice(Completion(text, finish, model, *tokens), calls)
 
 
-def _parameters(request: Request, refused: set[str]) -> dict[str, Any]:
-    role, schema = request.role, request.schema
-    limit = "max_completion_tokens" if "max_tokens" in refused else "max_tokens"
-    wanted = {
-        "model": role.model,
-        "messages": [dict(message) for message in request.messages],
-        "temperature": role.temperature,
-        "seed": request.seed,
-        limit: request.max_tokens,
-        "response_format": {"type": "json_schema", "json_schema": _shape(schema)},
-    }
+def _read_call(one: Any) -> tuple[str, Any]:
+    name, arguments = str(one["function"]["name"]), one["function"].get("arguments")
+    return _encodable(name), _encodable(arguments) if isinstance(arguments, str) else arguments
+
+
+def _encodable(text: str) -> str:
+    """Half of a surrogate pair is no text: neither the ledger nor the next request could hold
+    it."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _drop_refused(body: Mapping[str, Any], refused: set[str]) -> dict[str, Any]:
+    wanted = dict(body)
+    if "max_tokens" in refused:
+        wanted["max_completion_tokens"] = wanted["max_tokens"]
     return {name: value for name, value in wanted.items() if name not in refused}
 
 
 @cache
-def _shape(schema: type[BaseModel]) -> dict[str, Any]:
+def _schema_of(schema: type[BaseModel]) -> dict[str, Any]:
     """Making the schema costs a millisecond or two each time."""
     return {"name": schema.__name__, "schema": schema.model_json_schema()}
 

@@ -1,27 +1,17 @@
 """Reading a model's text as a value: tolerant of form, strict about content."""
 
-import json
-import re
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import islice
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from warehouse.llm.json_text import find_json, repair_json
 from warehouse.llm.reasoning import without_thinking
 
 Value = TypeVar("Value", bound=BaseModel)
 
 # Beyond this an answer is not the short object that was asked for; repairing it costs seconds.
 MAX_CHARS = 200_000
-# The repair of 10,000 characters of quoted words took 8.6 s, of 20,000 four times that; what is an
-# answer takes milliseconds, and everybody else waits meanwhile.
-REPAIR_S = 0.5
 MAX_CANDIDATES = 8
-_FENCE = re.compile(r"```(?:json|JSON)?\s*\n?(.*?)```", re.DOTALL)
 
 
 class BadAnswer(ValueError):
@@ -41,7 +31,7 @@ def parse(text: str, finish: str, schema: type[Value]) -> Value:
         raise BadAnswer("empty", "the answer is empty")
     if len(text) > MAX_CHARS:
         raise BadAnswer("wrong_shape", f"the answer has {len(text)} characters", ask_again=False)
-    candidates = list(_candidates(without_thinking(text)))
+    candidates = _candidates(without_thinking(text))
     if finish == "length" and not candidates:
         raise BadAnswer("truncated", f"cut off after {len(text)} characters", ask_again=False)
     if not candidates:
@@ -57,59 +47,24 @@ def parse(text: str, finish: str, schema: type[Value]) -> Value:
     raise BadAnswer(kind, complaint, ask_again=kind == "wrong_shape")
 
 
-def _candidates(text: str) -> "list[Any]":
-    """Objects the text may hold, strictest reading first."""
+def _candidates(text: str) -> list[Any]:
+    """Objects the text may hold; of a broken one what its repair makes."""
     found: list[Any] = []
-    fenced = islice(_FENCE.finditer(text), 2 * MAX_CANDIDATES)
-    spans = [text, *(match.group(1) for match in fenced)]
-    first, last = text.find("{"), text.rfind("}")
-    if 0 <= first < last:
-        spans.append(text[first : last + 1])
-    for span in spans:
-        if len(found) == MAX_CANDIDATES:
+    whole = (one.value for one in find_json(text) if not one.in_broken)
+    for value in whole:
+        found += [held for held in _objects(value) if held not in found]
+        if len(found) >= MAX_CANDIDATES:
             break
-        try:
-            value = json.loads(span)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(value, dict) and value not in found:
-            found.append(value)
-    if found or "{" not in text:
+    first = text.find("{")
+    if found or first < 0:
         return found
-    return _repaired(text[first:])
+    return [one for one in _objects(repair_json(text[first:])) if one]
 
 
-def _repaired(text: str) -> list[Any]:
-    import json_repair
-
-    try:
-        with _at_most(REPAIR_S):
-            value = json_repair.loads(text, skip_json_loads=True)
-    except (ValueError, RecursionError, _TooLong):
-        return []
-    values = value if isinstance(value, list) else [value]
-    return [value for value in values if isinstance(value, dict) and value]
-
-
-class _TooLong(Exception):
-    """The time of `_at_most` is over."""
-
-
-@contextmanager
-def _at_most(seconds: float) -> Iterator[None]:
-    """Ends pure Python code that takes longer, at its next call of a function: a thread could not
-    be ended, and a process costs more than the answer."""
-    deadline, before = time.perf_counter() + seconds, sys.getprofile()
-
-    def look(_frame: Any, _event: str, _arg: Any) -> None:
-        if time.perf_counter() > deadline:
-            raise _TooLong
-
-    sys.setprofile(look)
-    try:
-        yield
-    finally:
-        sys.setprofile(before)
+def _objects(value: Any) -> list[Any]:
+    """The object, or those of a list."""
+    held = value if isinstance(value, list) else [value]
+    return [one for one in held[:MAX_CANDIDATES] if isinstance(one, dict)]
 
 
 def _first_complaint(error: ValidationError) -> str:

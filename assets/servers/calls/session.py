@@ -18,7 +18,7 @@ from assets.servers.probe.session import (
     Progress,
     from_exception,
     list_tools,
-    or_hang,
+    open_session,
 )
 from assets.servers.remote.probe import quiet
 
@@ -143,14 +143,8 @@ class Session:
             raise ended
 
     async def _conversation(self, line: Line) -> None:
-        from mcp import ClientSession
-        from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
-        from mcp_types import Implementation
-
-        info = Implementation(name=self._asks.client_name, version=self._asks.client_version)
-        self._dispatcher = JSONRPCDispatcher(line.read, line.write)
-        async with ClientSession(dispatcher=self._dispatcher, client_info=info) as session:
-            await or_hang(session.initialize, self._asks, line.idle_s)
+        talking = open_session(line.read, line.write, self._asks, line.idle_s)
+        async with talking as (session, self._dispatcher):
             await self._list(session)
             self._session, line.answered = session, True
             self._opened.set()
@@ -170,10 +164,7 @@ class Session:
         heard, progress = self._listener.heard, Progress(self.began)
         self._listener.stale = False
         heard.lists.pop("tools", None)
-        with anyio.move_on_after(self._asks.list_s) as clock:
-            await list_tools(session, heard, self._asks, progress)
-        if clock.cancelled_caught:
-            raise Ended(Failure("timeout_list", f"{self._asks.list_s:.0f} s"))
+        await list_tools(session, heard, self._asks, progress)
 
     async def check(self, tool: str, digest: str) -> None:
         """Whether the server still offers the tool by the contract of this digest. Raises

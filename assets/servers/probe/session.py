@@ -1,7 +1,11 @@
-"""The conversation of a probe: shake hands, list all tools, then prompts and resources."""
+"""The conversation with an MCP server over any transport: handshake, lists with caps and cursors.
+
+A probe has all of it; a call opens the session and lists the tools, then sends its requests.
+"""
 
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,20 +77,12 @@ async def converse(
 async def _session(
     read: Any, write: Any, heard: Heard, limits: ProbePolicy, progress: Progress, idle: Idle
 ) -> None:
-    from mcp import ClientSession
-    from mcp_types import Implementation
-
-    info = Implementation(name=limits.client_name, version=limits.client_version)
-    async with ClientSession(read, write, client_info=info) as session:
-        await or_hang(session.initialize, limits, idle)
+    async with open_session(read, write, limits, idle) as (session, _):
         progress.answered = True
         progress.initialize_s = time.monotonic() - progress.began
         heard.greeted = heard.noise
-        with anyio.move_on_after(limits.list_s) as clock:
-            await list_tools(session, heard, limits, progress)
-            progress.listed_s = time.monotonic() - progress.began
-        if clock.cancelled_caught:
-            raise Ended(Failure("timeout_list", f"{limits.list_s:.0f} s"))
+        await list_tools(session, heard, limits, progress)
+        progress.listed_s = time.monotonic() - progress.began
         for _ in range(limits.lists - 1):
             await _again(session, heard, limits, progress)
         if limits.extras_s > 0:
@@ -97,13 +93,29 @@ async def _again(session: Any, heard: Heard, limits: ProbePolicy, progress: Prog
     """One more listing; one that fails is no listing, as the first has told what there is."""
     heard.turn()
     try:
-        with anyio.fail_after(limits.list_s):
-            await list_tools(session, heard, limits, progress)
+        await list_tools(session, heard, limits, progress)
     except Exception:  # a time-out, an error answer, a bad page
         heard.take_back()
 
 
-async def or_hang(action: Callable[[], Awaitable[Any]], limits: ProbePolicy, idle: Idle) -> None:
+@asynccontextmanager
+async def open_session(
+    read: Any, write: Any, limits: ProbePolicy, idle: Idle
+) -> AsyncGenerator[tuple[Any, Any]]:
+    """The SDK's session over two streams after its handshake, and its dispatcher, which hands out
+    raw results. Raises Ended."""
+    from mcp import ClientSession
+    from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+    from mcp_types import Implementation
+
+    info = Implementation(name=limits.client_name, version=limits.client_version)
+    dispatcher = JSONRPCDispatcher(read, write)
+    async with ClientSession(dispatcher=dispatcher, client_info=info) as session:
+        await _or_hang(session.initialize, limits, idle)
+        yield session, dispatcher
+
+
+async def _or_hang(action: Callable[[], Awaitable[Any]], limits: ProbePolicy, idle: Idle) -> None:
     """Awaits the first answer, bounded by the clock and by idleness. Raises Ended."""
     reason = ""
 
@@ -128,7 +140,14 @@ async def or_hang(action: Callable[[], Awaitable[Any]], limits: ProbePolicy, idl
 
 
 async def list_tools(session: Any, heard: Heard, limits: ProbePolicy, progress: Progress) -> None:
-    """All pages of `tools/list`. Raises Ended."""
+    """All pages of `tools/list`, within the time for them. Raises Ended."""
+    with anyio.move_on_after(limits.list_s) as clock:
+        await _list_pages(session, heard, limits, progress)
+    if clock.cancelled_caught:
+        raise Ended(Failure("timeout_list", f"{limits.list_s:.0f} s"))
+
+
+async def _list_pages(session: Any, heard: Heard, limits: ProbePolicy, progress: Progress) -> None:
     pages = 0
     async for _ in _pages(session.list_tools):
         pages += 1

@@ -38,7 +38,7 @@ def read_source(path: Path) -> tuple[Source, list[str]]:
         shape = '{"qualified_name": "…", "tools": [{"name": "…", "inputSchema": {…}}]}'
         why = next(iter(tools.unusable.values()), "no tools found")
         raise BadServers(f"{path}: {why}; expected a server a line as {shape}")
-    rows = [_row(key, tools) for key in tools.by_id]
+    rows = [_row(name, key, tools) for name in servers for key in tools.of_server(name)]
     for name, facts in servers.items():
         contracts = [tools.by_id[key] for key in tools.of_server(name)]
         facts["summary"] = facts["summary"] or summary_of(
@@ -49,11 +49,10 @@ def read_source(path: Path) -> tuple[Source, list[str]]:
     return Source(rows, about, {}, {}), sorted(tools.unusable.values())
 
 
-def _row(key: str, tools: Tools) -> dict[str, Any]:
-    server, _, tool = key.rpartition("::")
+def _row(server: str, key: str, tools: Tools) -> dict[str, Any]:
     return {
         "server_id": server,
-        "tool": tool,
+        "tool": tools.by_id[key]["name"],
         "contract_digest": tools.digests[key],
         "contract": json.dumps(tools.by_id[key], ensure_ascii=False),
         "marketplace": BY_HAND,

@@ -22,6 +22,7 @@ from assets.contracts.history.snapshot import (
 from assets.contracts.quarantine.findings import FINDINGS, SCANS, Launch, scan_snapshot
 from assets.contracts.quarantine.firewall import firewall
 from assets.contracts.scan.finding import HIGH, SEVERITIES
+from assets.contracts.tool_id import ToolId
 from assets.partitions import close_night_after, marketplaces
 from assets.servers.deploy.table import DEPLOYMENTS
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
@@ -213,7 +214,7 @@ def _keyed(rows: list[dict]) -> dict[str, str]:
 
 
 def _contracts(rows: list[dict]) -> dict[str, str]:
-    return {f"{row['server_id']}::{row['tool']}": row["contract_digest"] for row in rows}
+    return {str(ToolId.of_row(row)): row["contract_digest"] for row in rows}
 
 
 def _changes(rows: list[dict]) -> dict[str, str]:

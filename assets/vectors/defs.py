@@ -10,6 +10,7 @@ from assets.catalogue.coverage_report import inlined
 from assets.contracts.canonical import tool_text
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.firewall import firewall
+from assets.contracts.tool_id import ToolId
 from assets.partitions import close_night_after, marketplaces
 from assets.vectors.confusables import report
 from assets.vectors.confusables.table import CONFUSABLES
@@ -88,7 +89,7 @@ def contract_vectors(
 
 def _digests(frame: pl.DataFrame) -> dict[str, str]:
     return {
-        f"{server}::{tool}": text
+        str(ToolId(server, tool)): text
         for server, tool, text in frame.select("server_id", "tool", "text_digest").iter_rows()
     }
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from assets.contracts.tool_id import ToolId
 from assets.vectors.lexical import BM25
 from assets.vectors.texts import (
     ASKED,
@@ -50,7 +51,7 @@ def content_of(source: Source) -> Content:
     """Tools ordered by id; a tool listed on several marketplaces is one tool."""
     found: dict[str, tuple[Tool, dict[str, Any]]] = {}
     for row in sorted(source.rows, key=_order):
-        tool_id = f"{row['server_id']}::{row['tool']}"
+        tool_id = str(ToolId.of_row(row))
         if tool_id in found:
             known, contract = found[tool_id]
             where = tuple(sorted({*known.marketplaces, row["marketplace"]}))

@@ -6,6 +6,7 @@ from typing import Any
 import polars as pl
 
 from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.tool_id import ToolId
 from training.drift.decide import Decision, DriftState, drift
 from training.releases.champion import last_trained_set
 from training.sets.split import TRAIN
@@ -37,7 +38,7 @@ def drift_state(warehouse: Warehouse, *, failed_attempts: int = 0) -> DriftState
     """The state now: current contracts against those of the last *trained* set."""
     snapshots = warehouse.tables.read(SNAPSHOTS).unique(["server_id", "tool"])
     now = {
-        f"{server}::{tool}": name
+        str(ToolId(server, tool)): name
         for server, tool, name in snapshots.select("server_id", "tool", "contract_digest").rows()
     }
     trained_on = last_trained_set(warehouse.home, ROLE)

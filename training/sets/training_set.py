@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 
+from assets.contracts.tool_id import ToolId
 from assets.vectors.index import text_digest
 from training.sets.assignment import Key, first_nights, places_of, pool_of
 from training.sets.audit.audit import set_flaws
@@ -102,7 +103,7 @@ def build_training_set(
     placed = without_leaks(placed, remembered(embed_requests or embed), policy, tally)
     rows = _rows(placed, pool, first, tally)
     add_negatives(rows, pool, embed, policy, hard or {}, twins)
-    known = {f"{server}::{tool}": name for server, tool, name in sorted(current)}
+    known = {str(ToolId(server, tool)): name for server, tool, name in sorted(current)}
     dropped = dict(sorted(tally.dropped.items()))
     return TrainingSet(rows, dropped, known, pool, dict(sorted(tally.leaks.items())), policy)
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from assets.contracts.canonical import parameters, tool_text
+from assets.contracts.tool_id import ToolId
 from assets.vectors.lexicon import base_form, family_of
 
 Json = Any
@@ -43,7 +44,7 @@ class Side:
 
     @cached_property
     def label(self) -> str:
-        return one_line(f"{self.server_id}::{self.contract['name']}", 90)
+        return one_line(str(ToolId(self.server_id, self.contract["name"])), 90)
 
     @cached_property
     def text(self) -> str:

@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from assets.contracts.tool_id import ToolId
 from training.sets.candidates import Pool, candidates
 from warehouse.storage.digest import sha256
 
@@ -155,7 +156,7 @@ def _task(row: Row, pool: Pool, offered: Mapping[str, Row], n: int) -> Task:
         contract=gold,
         tools=chosen,
         owners=owners,
-        group=row.get("text_digest") or f"{row['server_id']}::{row['tool']}",
+        group=row.get("text_digest") or str(ToolId.of_row(row)),
         split=row.get("split") or "",
     )
 

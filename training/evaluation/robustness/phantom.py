@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from assets.contracts.tool_id import ToolId
 from assets.vectors.index import text_digest
 from training.evaluation.caller.table import GONE, RENAMED
 from training.sets.policy import SetPolicy
@@ -129,7 +130,7 @@ def _renamed(
 
 def _kept(row: Row, split: str) -> dict[str, Any]:
     named = ("pair_id", "server_id", "tool", "instruction", "kind", "contract_digest")
-    text = row.get("text_digest") or text_digest(f"{row['server_id']}::{row['tool']}")
+    text = row.get("text_digest") or text_digest(str(ToolId.of_row(row)))
     return {
         **{name: row.get(name) for name in named},
         "split": split,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from assets.contracts.canonical import ContractError, contract, contract_digest
+from assets.contracts.tool_id import ToolId
 
 Json = Any
 FILE_CAP = 512 * 1024 * 1024  # bytes; 68,733 rows with their calls are 40 MB
@@ -27,11 +28,11 @@ class Given:
 
     @property
     def server(self) -> str:
-        return self.tool_id.rpartition("::")[0]
+        return ToolId.parse(self.tool_id).server_id
 
     @property
     def tool(self) -> str:
-        return self.tool_id.rpartition("::")[2]
+        return ToolId.parse(self.tool_id).tool
 
 
 @dataclass
@@ -52,7 +53,7 @@ class Tools:
         name = tool.get("name") if isinstance(tool, Mapping) else None
         if not isinstance(name, str):
             return
-        key = f"{server}::{name}"
+        key = str(ToolId(server, name))
         try:
             schema = tool.get("inputSchema") or {"type": "object"}
             made = contract({**tool, "inputSchema": schema})

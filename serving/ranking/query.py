@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from warehouse.sanitize.terminal import drop_surrogates
+
 STRATEGIES = ("ours", "mcp-zero", "dense", "bm25", "rrf")
 MOST_HITS = 1_000
 MAX_TEXT = 4_000  # characters that are read; the encoder takes the first 64 word pieces
@@ -102,4 +104,4 @@ def _tidy(text: str | None) -> str | None:
     """One line of at most 4,000 characters; a lone half of a surrogate pair reads as `?`."""
     if text is None:
         return None
-    return " ".join(text[:MAX_TEXT].encode("utf-8", "replace").decode().split()) or None
+    return " ".join(drop_surrogates(text[:MAX_TEXT]).split()) or None

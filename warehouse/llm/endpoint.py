@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from warehouse.llm.roles import Completion, LLMError, Request, Role, Unanswered
 from warehouse.network.retry_after import parse_retry_after
+from warehouse.sanitize.terminal import drop_surrogates
 
 T = TypeVar("T")
 
@@ -145,19 +146,15 @@ def read_choice(response: Any, role: Role, most_calls: int = 0) -> Choice:
         content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
     finish = "refusal" if refusal else str(choice.get("finish_reason") or "stop")
     model = str(response.get("model") or role.model)
-    text = _encodable(str(refusal or content or ""))
+    text = drop_surrogates(str(refusal or content or ""))
     return Choice(Completion(text, finish, model, *tokens), calls)
 
 
 def _read_call(one: Any) -> tuple[str, Any]:
     name, arguments = str(one["function"]["name"]), one["function"].get("arguments")
-    return _encodable(name), _encodable(arguments) if isinstance(arguments, str) else arguments
-
-
-def _encodable(text: str) -> str:
-    """Half of a surrogate pair is no text: neither the ledger nor the next request could hold
-    it."""
-    return text.encode("utf-8", "replace").decode()
+    return drop_surrogates(name), drop_surrogates(arguments) if isinstance(
+        arguments, str
+    ) else arguments
 
 
 def _drop_refused(body: Mapping[str, Any], refused: set[str]) -> dict[str, Any]:

@@ -10,6 +10,11 @@ def escape_text(text: str) -> str:
     return "".join(char if _is_plain(char) else f"\\u{{{ord(char):x}}}" for char in text)
 
 
+def drop_surrogates(text: str) -> str:
+    """The text with `?` for half of a surrogate pair, which no encoder, table or ledger takes."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
 def _is_plain(char: str) -> bool:
     # Unassigned and private characters, all separators but the space, marks that stand on nothing.
     return char == " " or (

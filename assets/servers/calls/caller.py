@@ -11,7 +11,7 @@ from assets.contracts.canonical import ContractError, contract_digest
 from assets.contracts.repair.problems import output_problems, problems_of
 from assets.servers.calls.attribution import Fault, fault_of
 from assets.servers.calls.connection import Dial
-from assets.servers.calls.content import clean, shape
+from assets.servers.calls.content import shape
 from assets.servers.calls.event_loop import Loop
 from assets.servers.calls.http_connection import remote_dial
 from assets.servers.calls.launch import Wanted, wanted
@@ -29,6 +29,7 @@ from assets.servers.calls.stdio_connection import local_dial
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.remote.probe import quiet
 from warehouse.sanitize.scrubber import Scrubber
+from warehouse.sanitize.terminal import drop_surrogates
 
 Recipes = Callable[[str], Mapping[str, Any] | None]
 _HINT = 2000  # characters
@@ -196,7 +197,7 @@ class Caller:
         """The answer as a result. Raises CallFailed where it is none of MCP."""
         code = getattr(getattr(raw, "error", None), "code", None)
         if code is not None:
-            said = clean(scrub.text(str(raw.error.message)[:_HINT]))
+            said = drop_surrogates(scrub.text(str(raw.error.message)[:_HINT]))
             content = [{"type": "text", "text": said}]
             return _tool_error(content, said, fault_of(said, code=code, offline=offline))
         made = shape(raw, scrub, self._limits)
@@ -232,7 +233,7 @@ _NETWORK = ' `[servers."<id>"] network = "full"` in toolmill.toml'
 
 
 def _failed(failed: CallFailed, scrub: Scrubber) -> CallResult:
-    hint = clean(scrub.text(failed.hint))[:_HINT]
+    hint = drop_surrogates(scrub.text(failed.hint))[:_HINT]
     return CallResult("failed", error_kind=failed.kind, hint=hint, blame=failed.blame)
 
 

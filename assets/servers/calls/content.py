@@ -9,6 +9,7 @@ from typing import Any
 
 from assets.servers.calls.result import CallFailed, CallLimits, Problem
 from warehouse.sanitize.scrubber import Scrubber
+from warehouse.sanitize.terminal import drop_surrogates
 
 _SLACK = 8192  # characters beyond a cut that are scrubbed with it, so that no half secret is left
 _PIECE = 65_536
@@ -50,18 +51,17 @@ def shape(raw: Mapping[str, Any], scrub: Scrubber, limits: CallLimits) -> Shaped
     return made
 
 
-def clean(text: str) -> str:
-    """The text without halves of surrogate pairs, which no encoder takes."""
-    return text.encode("utf-8", "replace").decode()
-
-
 def _block(block: Any, scrub: Scrubber, limits: CallLimits, room: int) -> dict[str, Any]:
     kind = block.get("type") if isinstance(block, dict) else None
     reader = _READERS.get(kind) if isinstance(kind, str) else None
     made = reader(block, scrub, limits, room) if reader else None
     if made is not None:
         return made
-    shown = clean(scrub.text(str(kind)[:40])) if isinstance(block, dict) else type(block).__name__
+    shown = (
+        drop_surrogates(scrub.text(str(kind)[:40]))
+        if isinstance(block, dict)
+        else type(block).__name__
+    )
     return _said(f"a content block of type {shown!r} that is none of MCP's is left out here")
 
 
@@ -147,7 +147,7 @@ def _structured(
         mend = "it is left out; ask the tool for less, or read the content"
         problems.append(_problem(f"{size:,} bytes of structured content", allowed, mend))
         return None
-    return json.loads(clean(json.dumps(scrub(value), ensure_ascii=False)))
+    return json.loads(drop_surrogates(json.dumps(scrub(value), ensure_ascii=False)))
 
 
 def _problem(found: str, expected: str, mend: str) -> Problem:
@@ -156,7 +156,7 @@ def _problem(found: str, expected: str, mend: str) -> Problem:
 
 def _cut(text: str, limit: int, scrub: Scrubber) -> str:
     """At most `limit` bytes of the text, and how much of it is missing."""
-    text = clean(text)
+    text = drop_surrogates(text)
     whole = len(text.encode())
     if whole <= limit:
         return scrub.text(text)
@@ -173,7 +173,7 @@ def _said(text: str) -> dict[str, Any]:
 
 
 def _short(value: Any, scrub: Scrubber) -> str:
-    return scrub.text(clean(str(value)[:4096]))[:2048]
+    return scrub.text(drop_surrogates(str(value)[:4096]))[:2048]
 
 
 def _is_base64(data: str) -> bool:

@@ -12,6 +12,7 @@ import anyio
 from assets.servers.calls.connection import CallListener, Dial, Line
 from assets.servers.calls.launch import Wanted, check_secrets
 from assets.servers.calls.result import CallFailed, CallLimits
+from assets.servers.deploy.image import fetch_image
 from assets.servers.deploy.package import launch_of
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.packages.fetch import FetchError, ensure_artifact
@@ -19,7 +20,6 @@ from assets.servers.probe.classify import Evidence, verdict
 from assets.servers.probe.failure_kinds import Failure
 from assets.servers.probe.stdio_relay import Relay
 from assets.servers.sandbox.backend import Command, SandboxUnavailable
-from assets.servers.sandbox.docker import Docker
 from assets.servers.sandbox.process import Jailed, preflight, start, start_command
 from assets.servers.sandbox.spec import Launch, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
@@ -62,7 +62,7 @@ def _prepared(wanted: Wanted, policy: DeployPolicy, sandbox: SandboxPolicy) -> L
     recipe, given = wanted.recipe, wanted.given
     try:
         if recipe.ecosystem == "oci":
-            return _image(wanted, sandbox)
+            return fetch_image(recipe, given, sandbox)()
         preflight(sandbox)
         toolchain = find_toolchain()
         artifact = ensure_artifact(
@@ -74,21 +74,6 @@ def _prepared(wanted: Wanted, policy: DeployPolicy, sandbox: SandboxPolicy) -> L
         raise _no_sandbox(error) from None
     check_secrets(recipe, given, artifact)
     return launch_of(recipe, artifact, toolchain, given)
-
-
-def _image(wanted: Wanted, sandbox: SandboxPolicy) -> Command:
-    recipe = wanted.recipe
-    docker = Docker(program=sandbox.engine)
-    try:
-        docker.preflight()
-    except SandboxUnavailable as error:
-        found = f"an image runs in a container engine only, and {error.what} ({error.why})"
-        raise CallFailed("needs_software", found, sent=False) from None
-    image = f"{recipe.name}@{recipe.integrity}"
-    if problem := docker.pull(image):
-        raise CallFailed("fetch_failed", problem, sent=False)
-    env = {**dict(recipe.env), **wanted.given.env}
-    return docker.image_command(image, recipe.args, env, sandbox)
 
 
 def _no_sandbox(error: SandboxUnavailable) -> CallFailed:

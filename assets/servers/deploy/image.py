@@ -1,38 +1,50 @@
 """One image on this host: a server that is run by a container engine, under the same limits."""
 
+from collections.abc import Callable
+
 from assets.servers.credentials.secrets import Given
 from assets.servers.deploy.package import asked, given_names
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.result import Deployed, failed
+from assets.servers.packages.fetch import FetchError
 from assets.servers.probe.failure_kinds import Failure
 from assets.servers.probe.probe import ProbeResult, probe
 from assets.servers.probe.session import ProbePolicy
 from assets.servers.recipes.recipe import Recipe
-from assets.servers.sandbox.backend import SandboxUnavailable
+from assets.servers.sandbox.backend import Command, SandboxUnavailable
 from assets.servers.sandbox.docker import Docker
+from assets.servers.sandbox.spec import SandboxPolicy
 
 
-def run_image(recipe: Recipe, given: Given, policy: DeployPolicy) -> Deployed:
-    """What came of an image; `needs_software` where no engine answers.
-
-    Its clock cannot be moved: it is asked again under another name and with more calls. It has no
-    certificate, because the escape suite did not run in this image's own root.
-    """
-    sandbox = policy.sandbox_of(recipe.server_id)
+def fetch_image(recipe: Recipe, given: Given, sandbox: SandboxPolicy) -> Callable[[], Command]:
+    """Pulls the image; what is returned makes the command of one launch. Raises FetchError."""
     docker = Docker(program=sandbox.engine)
     try:
         docker.preflight()
     except SandboxUnavailable as error:
         found = f"an image runs in a container engine only, and {error.what} ({error.why})"
-        return failed(Failure("needs_software", found))
-    problem = docker.pull(f"{recipe.name}@{recipe.integrity}")
-    if problem:
-        return failed(Failure("fetch_failed", problem))
+        raise FetchError("needs_software", found) from None
+    image = f"{recipe.name}@{recipe.integrity}"
+    if problem := docker.pull(image):
+        raise FetchError("fetch_failed", problem)
     env = {**dict(recipe.env), **given.env}
+    return lambda: docker.image_command(image, recipe.args, env, sandbox)
+
+
+def run_image(recipe: Recipe, given: Given, policy: DeployPolicy) -> Deployed:
+    """The result of an image; `needs_software` where no engine answers.
+
+    Its clock cannot be moved: it is asked again under another name and with more calls. It has no
+    certificate, because the escape suite did not run in this image's own root.
+    """
+    sandbox = policy.sandbox_of(recipe.server_id)
+    try:
+        command = fetch_image(recipe, given, sandbox)
+    except FetchError as error:
+        return failed(Failure(error.kind, str(error)))
 
     def ask(limits: ProbePolicy, _: bool = False) -> ProbeResult:
-        image = f"{recipe.name}@{recipe.integrity}"
-        return probe(docker.image_command(image, recipe.args, env, sandbox), sandbox, limits)
+        return probe(command(), sandbox, limits)
 
     result = ask(policy.conversation)
     made_up = {name for name in recipe.placeholders if not name.startswith("env:")}

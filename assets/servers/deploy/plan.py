@@ -1,6 +1,8 @@
 """One night of deployments of one marketplace: what is due, and the rows that come of it."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +23,6 @@ from assets.servers.recipes.recipe import (
     server_id,
 )
 from assets.servers.sandbox.toolchain import Toolchain, find_toolchain
-from warehouse.fleet import Fleet, LocalFleet
 from warehouse.ledger.ledger import Ledger, Outcome
 from warehouse.progress import Progress, Silent
 from warehouse.storage.blobs import Blobs
@@ -58,7 +59,6 @@ def deploy_listings(
     blobs: Blobs,
     night: str,
     now: float,
-    fleet: Fleet | None = None,
     concurrency: int = 3,
     progress: Progress | None = None,
     toolchain: Toolchain | None = None,
@@ -88,15 +88,19 @@ def deploy_listings(
     def one(job: _Job) -> tuple[dict[str, Any], bool]:
         return _carry_out(job, policy, ledger, blobs, night, now, toolchain, resolve)
 
-    done = (fleet or LocalFleet()).map(
-        one, due, concurrency=concurrency, on_done=_reporter(progress or Silent(), len(due))
-    )
-    for outcome in done:
-        if outcome.error is not None:
-            raise outcome.error
-        row, kept = outcome.value or ({}, False)
+    # A thread cannot be ended from outside: each launch ends by its own limits.
+    with ThreadPoolExecutor(max_workers=max(1, concurrency)) as pool:
+        futures = {pool.submit(one, job): job for job in due}
+        try:
+            _report_progress(futures, progress or Silent())
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise
+    for future, job in futures.items():
+        row, kept = future.result()
         result.rows.append(row)
-        (result.kept if kept else result.done).append(outcome.item.key)
+        (result.kept if kept else result.done).append(job.key)
     result.rows.sort(key=lambda row: row["server_id"])
     return result
 
@@ -210,17 +214,12 @@ def _keeps(row: Mapping[str, Any], recipe: Recipe | Unlaunchable, now: float) ->
     return isinstance(recipe, Recipe) and recipe.ecosystem != "remote"
 
 
-def _reporter(progress: Progress, total: int) -> Callable[[Any], None]:
-    done: list[str] = []
-
-    def report(outcome: Any) -> None:
-        row, _ = outcome.value or ({}, False)
-        done.append(row.get("status", "error"))
-        progress.update(
-            "deployments", len(done), total, ok=done.count("ok"), failed=done.count("failed")
-        )
-
-    return report
+def _report_progress(futures: Collection[Future[Any]], progress: Progress) -> None:
+    """Waits for all, and reports each as it is done."""
+    counts = Counter[str]()
+    for done, future in enumerate(as_completed(futures), 1):
+        counts["error" if future.exception() else future.result()[0]["status"]] += 1
+        progress.update("deployments", done, len(futures), ok=counts["ok"], failed=counts["failed"])
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:

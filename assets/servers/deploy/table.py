@@ -11,6 +11,7 @@ from assets.servers.probe.failure_kinds import next_retry
 from assets.servers.probe.probe import ProbeResult
 from assets.servers.recipes.facts import recipe_facts
 from assets.servers.recipes.recipe import Recipe, Unlaunchable
+from warehouse.sanitize.terminal import drop_surrogates
 from warehouse.storage.blobs import Blobs
 from warehouse.storage.digest import canonical_json
 from warehouse.storage.tables import TableSpec
@@ -95,14 +96,14 @@ def deployment_row(
         "recipe_digest": recipe.digest,
         "status": result.status,
         "error_kind": failed,
-        "hint": result.hint and clean(result.hint),
+        "hint": result.hint and drop_surrogates(result.hint),
         "n_tools": len(result.tools),
         "tools_blob": None if failed else blobs.put(json.dumps(result.tools).encode()),
         "extras_blob": None if failed else _extras_blob(result, blobs),
         "behaviour": None if deployed.behaviour is None else _json(deployed.behaviour),
         "certified": deployed.certificate and deployed.certificate["passed"],
         "certificate": deployed.certificate and blobs.put(canonical_json(deployed.certificate)),
-        "protocol": result.protocol and clean(result.protocol),
+        "protocol": result.protocol and drop_surrogates(result.protocol),
         "capabilities": _json(result.capabilities),
         "built_with_scripts": deployed.built_with_scripts,
         "license": deployed.license,
@@ -143,9 +144,4 @@ def _json(value: Any) -> str:
 
 def _text(info: Mapping[str, Any], name: str) -> str | None:
     value = info.get(name)
-    return clean(value[:200]) if isinstance(value, str) else None
-
-
-def clean(text: str) -> str:
-    """The text without halves of surrogate pairs."""
-    return text.encode("utf-8", "replace").decode()
+    return drop_surrogates(value[:200]) if isinstance(value, str) else None

@@ -1,6 +1,8 @@
 """Typed placeholders: plausible values for what a listing leaves to its user."""
 
+import json
 import re
+from pathlib import Path
 
 from assets.servers.recipes.key_formats import (
     base64_of,
@@ -34,63 +36,10 @@ _FORMATS = {
     "hostname": "placeholder.example.com", "ipv4": "127.0.0.1", "uuid": uuid(),
     "date": "2026-01-01", "date-time": "2026-01-01T00:00:00Z", "json": "{}",
 }  # fmt: skip
-_USER = "placeholder:placeholder"
-# (words of the name) -> value, for names that hold no secret. The first match counts.
-_RULES: tuple[tuple[str, str], ...] = (
-    (r"^mongo\w*$|(mongo|\bmdb\b).*\b(ur[il]|string|dsn|connection|conn ?str)\b", f"mongodb://{_USER}@localhost:27017/placeholder"),
-    (r"redis.*\b(ur[il]|string)\b|^redis$", "redis://localhost:6379/0"),
-    (r"(mysql|mariadb).*\b(ur[il]|string|dsn)\b", f"mysql://{_USER}@localhost:3306/placeholder"),
-    (r"(mssql|sql server).*\b(ur[il]|string|dsn)\b",
-     "Server=localhost,1433;Database=placeholder;User Id=placeholder;Password=placeholder;"),
-    (r"click ?house.*\bur[il]\b", "http://localhost:8123"),
-    (r"rabbit ?mq.*\bur[il]\b|amqp", "amqp://placeholder:placeholder@localhost:5672/"),
-    (r"neo4j.*\bur[il]\b|\bbolt\b", "bolt://localhost:7687"),
-    (r"(elastic|open) ?search.*(\bur[il]|\bhosts?|node|endpoint)|\bes ur[il]\b",
-     "http://localhost:9200"),
-    (r"qdrant.*\bur[il]\b", "http://localhost:6333"),
-    (r"ollama.*(\bur[il]|host|endpoint)", "http://localhost:11434"),
-    (r"sqlite|duckdb|\bdb ?(path|file)", f"{DATA}/placeholder.db"),
-    (r"kafka|bootstrap", "localhost:9092"),
-    (r"postgres.*\b(ur[il]|string|dsn)\b|^postgres\w*$|database ?ur[il]|connection ?(string|ur[il])"
-     r"|\bdsn\b|\bdb ?ur[il]|\bconn ?str", f"postgresql://{_USER}@localhost:5432/placeholder"),
-    (r"atlassian.*(ur[il]|host|site|domain)?$|jira.*(ur[il]|host|site|domain)"
-     r"|confluence.*(ur[il]|host|site|domain)", "https://placeholder.atlassian.net"),
-    (r"supabase.*ur[il]", "https://placeholder.supabase.co"),
-    (r"web ?socket|\bwss?\b", "wss://placeholder.example.com"),
-    (r"proxy", "http://localhost:8080"),
-    (r"\bur[il]s?\b|endpoint|webhook|\bsite\b|base ?url|\binstance\b|issuer",
-     "https://placeholder.example.com"),
-    (r"google application credentials|credentials?.*(path|file)|(path|file).*credentials?",
-     f"{DATA}/placeholder.json"),
-    (r"path|folder|\bdirs?\b|director|workspace ?(root|dir)|\broot\b|\bvault\b", DATA),
-    (r"\bfile(name)?\b", f"{DATA}/placeholder.json"),
-    (r"e-?mail|\blogin\b", "placeholder@example.com"),
-    (r"jira user|confluence user|atlassian user", "placeholder@example.com"),
-    (r"phone|mobile|whats ?app number", "+10000000000"),
-    (r"uuid|guid|tenant|client ?id|subscription ?id|application ?id", uuid()),
-    (r"account ?id|\bsid\b|chat ?id|guild|channel ?id|user ?id|member ?id", "000000000000"),
-    (r"\bhost(name)?s?\b|\bserver\b|address|\bip\b", "localhost"),
-    (r"domain", "placeholder.example.com"),
-    (r"mysql.*port", "3306"), (r"(postgres|\bpg\b).*port", "5432"), (r"redis.*port", "6379"),
-    (r"mongo.*port", "27017"), (r"\b(pg|db|http)?ports?\b", "8080"),
-    (r"region|\blocation\b|\bzone\b", "us-east-1"),
-    (r"time ?zone|\btz\b", "UTC"), (r"language|locale|\blang\b", "en"),
-    (r"country", "US"), (r"currency", "USD"),
-    (r"log ?level|logging level|\bloglevel\b|verbosity", "info"),
-    (r"telemetry", "disabled"), (r"transport", "stdio"),
-    (r"\bnode env\b|environment|\bstage\b", "production"),
-    (r"\b(enable|disable|allow|use|is|has|skip|require|verify|debug|verbose|strict|insecure)d?\b"
-     r"|read ?only|dry ?run|\bssl\b|\btls\b", "true"),
-    (r"timeout|interval|seconds|\bms\b|\bttl\b", "30"),
-    (r"\b(max|min|limit|count|size|retries|depth|num|number|concurrency|page|top k)\b", "10"),
-    (r"temperature|threshold|ratio", "0.5"),
-    (r"date ?time|timestamp", "2026-01-01T00:00:00Z"), (r"\bdate\b", "2026-01-01"),
-    (r"api ?version|\bversion\b", "1"),
-    (r"\bjson\b|config object", "{}"),
-    (r"wallet|contract address|eth.*address", f"0x{'0' * 39}1"),
-    (r"latitude|longitude", "0.0"),
-    (r"\bid\b", uuid()),
-)  # fmt: skip
+# (words of the name, value) for names that hold no secret. The first match counts.
+_RULES: list[tuple[str, str]] = json.loads(
+    Path(__file__).with_name("values.json").read_text(encoding="utf-8").replace("{DATA}", DATA)
+)
 _NAMED_SECRETS = (
     (r"mnemonic|seed phrase|recovery phrase", _MNEMONIC),
     (r"\bjwt\b|json web token", jwt()),

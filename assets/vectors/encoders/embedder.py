@@ -6,6 +6,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from warehouse.sanitize.terminal import drop_surrogates
+
 Progress = Callable[[int, int], None]
 
 
@@ -48,7 +50,7 @@ class Savable(Protocol):
 
 def sound(text: str) -> str:
     """The text without halves of surrogate pairs, which no tokenizer and no request can hold."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+    return drop_surrogates(text)
 
 
 def unit(vectors: np.ndarray, who: str) -> np.ndarray:

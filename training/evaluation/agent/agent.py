@@ -21,6 +21,7 @@ from training.prompts.render import tool_schema
 from warehouse.ledger.ledger import BudgetExceeded
 from warehouse.llm.chat import Turn, wire_names
 from warehouse.llm.roles import LLMError
+from warehouse.sanitize.terminal import drop_surrogates
 
 SYSTEM = (
     "You carry out one request with the tools you are given. Call a tool where one is needed; once"
@@ -191,7 +192,7 @@ def shown_result(result: CallResult, limit: int) -> str:
         parts = [f"error {result.error_kind}: {result.hint or ''}", *problems, *parts]
     elif result.structured is not None and not any(parts):
         parts = [json.dumps(result.structured, ensure_ascii=False)]
-    text = "\n".join(part for part in parts if part).encode("utf-8", "replace").decode()
+    text = drop_surrogates("\n".join(part for part in parts if part))
     if len(text) > limit:
         return f"{text[:limit]}\n[cut: {len(text) - limit:,} of {len(text):,} characters left out]"
     return text or "(the tool returned nothing)"

@@ -9,7 +9,7 @@ from assets.synthesis.judging.adhoc.files import Tools, UnreadableInput, lines, 
 from assets.synthesis.summaries.offline import readable, summary_of
 from serving.index.folder import Source
 
-BY_HAND = "by hand"
+AD_HOC = "ad hoc"
 _TEXT_CAP = 4_000  # characters of a description that are read
 
 
@@ -55,7 +55,7 @@ def _row(server: str, key: str, tools: Tools) -> dict[str, Any]:
         "tool": tools.by_id[key]["name"],
         "contract_digest": tools.digests[key],
         "contract": json.dumps(tools.by_id[key], ensure_ascii=False),
-        "marketplace": BY_HAND,
+        "marketplace": AD_HOC,
     }
 
 

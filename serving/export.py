@@ -42,7 +42,7 @@ def export_release(home: Path, out: Path) -> dict[str, Any]:
         shutil.copytree(encoder, beside / "encoders" / encoder.name)
         if (home / "router" / "BLOCKED.json").exists():
             shutil.copy2(home / "router" / "BLOCKED.json", beside / "router" / "BLOCKED.json")
-        # Not the HEAD of home: a night may have moved it on since its version was read.
+        # Not the HEAD of home: a run may have moved it on since its version was read.
         head = {"version": version, "release": index.release, "at": time.time()}
         write_pointer(beside / "router" / "HEAD.json", head)
         models = _models(home, index.release, index.adapter)
@@ -83,7 +83,7 @@ def check_export(folder: Path) -> dict[str, Any]:
 
 
 def _models(home: Path, release: str, adapter: str | None) -> dict[str, str]:
-    """Role -> model of the release; of an index made by hand, its retriever alone."""
+    """Role -> model of the release; of an ad hoc index, its retriever alone."""
     try:
         models = json.loads((home / "releases" / f"{release}.json").read_bytes())["models"]
     except (OSError, ValueError, KeyError, TypeError):

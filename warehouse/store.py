@@ -45,7 +45,7 @@ class Warehouse:
 
     @cached_property
     def memo(self) -> Memo:
-        """What crawls remember between nights, opened on first use in each process."""
+        """What crawls remember between runs, opened on first use in each process."""
         claim_home(self.home)
         return Memo(self.state / "memo.db")
 

@@ -1,4 +1,4 @@
-"""Probing one server by hand: the function behind `toolmill probe`."""
+"""Probing one server ad hoc: the function behind `toolmill probe`."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -123,7 +123,7 @@ def _probed(launch: Launch, policy: DeployPolicy, toolchain: Toolchain) -> Deplo
 def _listing(target: str, env: dict[str, str], args: tuple[str, ...]) -> Listing:
     if re.match(r"https?://", target, re.IGNORECASE):
         return Listing(
-            marketplace="by hand",
+            marketplace="ad hoc",
             native_id=target,
             name=target,
             transport="streamable-http",
@@ -144,7 +144,7 @@ def _listing(target: str, env: dict[str, str], args: tuple[str, ...]) -> Listing
         else Package(type="pypi", identifier=pypi, version=pypi_version)
     )
     return Listing(
-        marketplace="by hand",
+        marketplace="ad hoc",
         native_id=target,
         name=target,
         transport="stdio",

@@ -38,7 +38,7 @@ def estimated_tokens(text: str) -> int:
 
 
 def one_line(text: str) -> str:
-    """A stranger's text as one line of visible characters, so that it cannot look like lines of
+    """Third-party text as one line of visible characters, so that it cannot look like lines of
     the prompt around it."""
     text = re.sub(r"\s+", " ", text)
     return "".join(char for char in text if not unicodedata.category(char).startswith("C")).strip()

@@ -103,7 +103,7 @@ class Desk:
     async def router(self) -> "Router":
         """The router of the index served now. One answer asks once: its parts are of one index.
 
-        Raises IndexMissing or IndexBroken with the mend.
+        Raises IndexMissing or IndexBroken with the fix.
         """
         if self._loaded:  # from then on it looks at two files, and loads beside us
             return self.served.current()

@@ -1,4 +1,4 @@
-"""Quoted: handing strangers' words to a model as words, bounded and visible.
+"""Quoted: handing third-party text to a model as data, bounded and visible.
 
 Names, keys and allowed values are escaped rather than cleaned, so that two different ones never
 become one; prose loses its invisible characters, since emoji are full of them.

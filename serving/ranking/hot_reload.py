@@ -26,7 +26,7 @@ _AGAIN = 30.0  # seconds until a version that could not be loaded is tried again
 
 def open_router(place: Path, version: str | None = None) -> Router:
     """Loads a version (the served one by default) with its encoder and the quarantine's decisions.
-    Raises IndexMissing or IndexBroken with the mend."""
+    Raises IndexMissing or IndexBroken with the fix."""
     index = load_index(place, version or served_version(place))
     return Router(index, _encoder(place, index.embedder, index.adapter), read_blocked(place))
 
@@ -50,7 +50,7 @@ class ServedRouter:
         self._listeners: list[Callable[[str], None]] = []
 
     def current(self) -> Router:
-        """The router to ask now. Raises IndexMissing or IndexBroken with the mend while there is
+        """The router to ask now. Raises IndexMissing or IndexBroken with the fix while there is
         none at all."""
         router = self._router
         if router is None:
@@ -78,7 +78,7 @@ class ServedRouter:
         return self.current()
 
     def _due(self, marks: tuple[object, ...]) -> bool:
-        """What failed is tried again after a while; what was published since (a mend, a rollback)
+        """What failed is tried again after a while; what was published since (a fix, a rollback)
         at once."""
         return marks != self._failed or time.monotonic() - self._failed_at > _AGAIN
 

@@ -1,4 +1,4 @@
-"""Memo: what a crawler remembers between nights, so that it asks for less (SQLite, WAL)."""
+"""Memo: what a crawler remembers between runs, so that it asks for less (SQLite, WAL)."""
 
 import json
 import sqlite3

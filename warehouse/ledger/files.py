@@ -44,18 +44,18 @@ def unavailable(path: Path, error: Exception) -> LedgerUnavailable:
     """What an error of SQLite or the disk means, and what to do."""
     said = str(error)
     if "locked" in said:
-        mend = f"{users(path)} holds its lock; end it or wait, then run again: nothing is lost"
+        fix = f"{users(path)} holds its lock; end it or wait, then run again: nothing is lost"
     elif "malformed" in said or "not a database" in said or "no such" in said:
-        mend = (
+        fix = (
             "its answers are safe in the journal and the blobs: look with `toolmill ledger check`,"
             " make it anew with `toolmill ledger rebuild`"
         )
     else:
-        mend = (
+        fix = (
             "it must be a writable SQLite file on a disk with space (TOOLMILL_STATE moves it);"
             " `toolmill ledger check` looks at it"
         )
-    return LedgerUnavailable(f"ledger {path}: {said}; {mend}")
+    return LedgerUnavailable(f"ledger {path}: {said}; {fix}")
 
 
 def users(path: Path) -> str:

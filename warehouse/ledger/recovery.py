@@ -36,7 +36,7 @@ class Health:
     unknown: int
     paid_usd: float
     healthy: bool
-    mend: str
+    fix: str
 
     def row(self) -> dict[str, Any]:
         return asdict(self)
@@ -65,7 +65,7 @@ def check(path: Path, blobs: Blobs) -> Health:
         unknown=sum(attempt["status"] == "unknown" for attempt in held.attempts.values()),
         paid_usd=_paid(held),
         healthy=healthy,
-        mend="nothing" if healthy else _REBUILD,
+        fix="nothing" if healthy else _REBUILD,
     )
 
 
@@ -107,8 +107,8 @@ def _database(path: Path) -> tuple[Replayed, str]:
             told = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
         except sqlite3.OperationalError as error:
             if "locked" in str(error):
-                mend = f"{users(path)} holds its lock; end it and run again"
-                raise LedgerUnavailable(f"ledger {path}: {error}; {mend}") from error
+                fix = f"{users(path)} holds its lock; end it and run again"
+                raise LedgerUnavailable(f"ledger {path}: {error}; {fix}") from error
             told = str(error)
         except sqlite3.DatabaseError as error:
             told = str(error)

@@ -18,7 +18,7 @@ T = TypeVar("T")
 # After so many requests in a row that got no answer the role stops asking: the rest of the batch
 # would only wait for the same time-outs, and the next run resumes where this one stopped.
 GIVE_UP_AFTER = 4
-# A longer Retry-After is not waited for: a night has an end, and the ledger keeps what is done.
+# A longer Retry-After is not waited for: a run has an end, and the ledger keeps what is done.
 LONGEST_WAIT_S = 60.0
 # Requests that leave in one burst come back in one burst: each answer costs this process some
 # milliseconds, and all 32 of a burst wait for each other. Apart by about that, none waits.

@@ -98,7 +98,7 @@ class Reply(Generic[Value]):
 
 
 class LLMError(RuntimeError):
-    """No usable answer. `kind` is what a row's `error_kind` says, `hint` how to mend it.
+    """No usable answer. `kind` is what a row's `error_kind` says, `hint` how to fix it.
 
     Kinds: endpoint_down, timeout, rate_limited, server_error, auth, bad_request (no answer came);
     truncated, empty, refused, non_json, wrong_shape (an answer came and is kept in the ledger);

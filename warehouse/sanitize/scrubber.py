@@ -1,4 +1,4 @@
-"""Taking secrets out of what strangers say."""
+"""Taking secrets out of third-party text."""
 
 import base64
 import binascii
@@ -32,7 +32,7 @@ class Scrubber:
         """A JSON value without the secrets: texts, keys and numbers."""
         root = [value]
         todo: list[tuple[Any, Any]] = [(root, 0)]
-        while todo:  # no recursion: a stranger's nesting may be as deep as the stack
+        while todo:  # no recursion: third-party nesting may be as deep as the stack
             holder, at = todo.pop()
             holder[at] = new = self._shallow(holder[at])
             if isinstance(new, dict | list):
@@ -117,8 +117,8 @@ def _runs(value: str) -> list[str]:
 
 def _character(text: str, before: str) -> str:
     """Matches one character, or a run of backslashes, in any encoding. Quantifiers are possessive
-    and bounded (three escapes of a quote take seven backslashes): strangers choose the text that
-    is searched."""
+    and bounded (three escapes of a quote take seven backslashes): third parties choose the text
+    that is searched."""
     count, first = len(text), not before
     if text[0] == "\\":
         many = f"{{{count}}}" if first else f"{{{count},{8 * count}}}+"

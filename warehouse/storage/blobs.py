@@ -34,7 +34,7 @@ class Blobs:
         """Stores raw bytes and returns their SHA-256; storing the same bytes twice is free."""
         sha = sha256(data)
         if not self.has(sha):
-            # No fsync: thousands of small answers a night, each verified by name when it is read.
+            # No fsync: thousands of small answers a run, each verified by name when it is read.
             frame = zstandard.ZstdCompressor(level=3).compress(data)
             write_atomically(self.path(sha), frame, sync=False)
         return sha
@@ -45,13 +45,13 @@ class Blobs:
             frame = self.path(sha).read_bytes()
         except FileNotFoundError:
             raise KeyError(f"no blob {sha} under {self.root}") from None
-        mend = f"delete {self.path(sha)} and run again: what made it is made once more"
+        fix = f"delete {self.path(sha)} and run again: what made it is made once more"
         try:
             data = zstandard.ZstdDecompressor().decompress(frame, max_output_size=self.max_bytes)
         except zstandard.ZstdError as error:
-            raise BlobCorrupt(f"blob {sha} is not a zstd frame ({error}); {mend}") from error
+            raise BlobCorrupt(f"blob {sha} is not a zstd frame ({error}); {fix}") from error
         if sha256(data) != sha:
-            raise BlobCorrupt(f"blob {sha} holds other bytes than its name says; {mend}")
+            raise BlobCorrupt(f"blob {sha} holds other bytes than its name says; {fix}")
         return data
 
     def put_json(self, obj: Any) -> str:

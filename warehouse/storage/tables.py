@@ -28,7 +28,7 @@ class TableSpec:
     """What a table is: its key, its columns with their types, and which columns are volatile.
 
     Volatile columns (seconds, last_seen …) are stored beside the version and take no part in its
-    digest, so that a night which saw the same facts publishes no new version.
+    digest, so that a run which saw the same facts publishes no new version.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What is wrong with a call, field by field, for whoever has to mend it."""
+"""What is wrong with a call, field by field, for whoever has to fix it."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -23,7 +23,7 @@ OUTPUT = "structuredContent"
 
 
 def problems_of(contract: Mapping[str, Any], arguments: Any) -> list[Problem]:
-    """Problems of the arguments, [] for a call that fits: {path, kind, found, expected, mend}.
+    """Problems of the arguments, [] for a call that fits: {path, kind, found, expected, fix}.
 
     path: `$.filters[0].name`. kind: of `validate.Flaw`. Never raises; bounded as validation is.
     """
@@ -44,29 +44,29 @@ def output_problems(contract: Mapping[str, Any], structured: Any) -> list[Proble
     if not isinstance(schema, Mapping):
         return []
     if structured is None:
-        mend = "the server has to mend it; read the content"
+        fix = "the server has to fix it; read the content"
         return [{"path": OUTPUT, "kind": "missing_required", "found": "nothing",
-                 "expected": "structured content, as the contract says", "mend": mend}]  # fmt: skip
+                 "expected": "structured content, as the contract says", "fix": fix}]  # fmt: skip
     flaws = validate_call({"inputSchema": schema}, structured)
     found = [_problem(one, schema, structured) for one in flaws if one.kind != "unknown_argument"]
-    mend = "the server has to mend it; do not rely on this part"
-    return [{**one, "path": OUTPUT + one["path"][1:], "mend": mend} for one in found]
+    fix = "the server has to fix it; do not rely on this part"
+    return [{**one, "path": OUTPUT + one["path"][1:], "fix": fix} for one in found]
 
 
 def _problem(flaw: Flaw, root: Mapping[str, Any], arguments: Any) -> Problem:
-    found, expected, mend = _told(flaw, root, arguments)
-    about = {"found": found, "expected": expected, "mend": mend}
+    found, expected, fix = _told(flaw, root, arguments)
+    about = {"found": found, "expected": expected, "fix": fix}
     return {"path": shown_place(flaw.at), "kind": flaw.kind, **about}
 
 
 def _told(flaw: Flaw, root: Mapping[str, Any], arguments: Any) -> tuple[str, str, str]:
-    """(found, expected, mend)."""
+    """(found, expected, fix)."""
     value, name = value_at(arguments, flaw.at), str(flaw.at[-1]) if flaw.at else ""
     if flaw.kind == "bad_schema":
         return (
             flaw.message,
             "a schema that calls can be checked against",
-            "the server has to mend it",
+            "the server has to fix it",
         )
     if flaw.kind == "not_an_object":
         return (
@@ -86,8 +86,8 @@ def _told(flaw: Flaw, root: Mapping[str, Any], arguments: Any) -> tuple[str, str
     shown_value = "nothing" if value is ABSENT else _kind(value)
     types = types_at(schema_at(root, flaw.at), root)
     text = isinstance(value, str) and flaw.kind == "wrong_type" and bool(types)
-    mend = f"give {expected}" + (", not as text" if text and "string" not in types else "")
-    return shown_value, expected if expected != "any value" else flaw.message, mend
+    fix = f"give {expected}" + (", not as text" if text and "string" not in types else "")
+    return shown_value, expected if expected != "any value" else flaw.message, fix
 
 
 def _kind(value: Any) -> str:
@@ -103,8 +103,8 @@ def _unknown(
     near = _alike(name, free)
     listed = ", ".join(declared[:12]) + (" …" if len(declared) > 12 else "")
     expected = f"only {listed}" if declared else "no arguments"
-    mend = f"call it {near!r}" if near else f"leave {name[:80]!r} out"
-    return f"{name[:80]!r}: {shown(value)}", expected, mend
+    fix = f"call it {near!r}" if near else f"leave {name[:80]!r} out"
+    return f"{name[:80]!r}: {shown(value)}", expected, fix
 
 
 def _strangers(flaw: Flaw, root: Mapping[str, Any], arguments: Any) -> list[str]:

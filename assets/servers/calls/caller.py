@@ -1,4 +1,4 @@
-"""The caller: one tool call of one server, run as the nightly probe runs servers."""
+"""The caller: one tool call of one server, run as the pipeline's probe runs servers."""
 
 import asyncio
 import json
@@ -218,7 +218,7 @@ def _digest(contract: Mapping[str, Any]) -> str:
         return contract_digest(contract)
     except ContractError as error:
         found = f"the contract given is none: {error}"[:300]
-        raise CallFailed("no_recipe", found, mend="build the index again", sent=False) from None
+        raise CallFailed("no_recipe", found, fix="build the index again", sent=False) from None
 
 
 def _tool_error(content: list[dict[str, Any]], said: str, fault: Fault) -> CallResult:
@@ -245,6 +245,6 @@ def _with_made_up(result: CallResult, made_up: tuple[str, ...]) -> CallResult:
     return answered(result, hint=result.hint + told)
 
 
-def _problem(found: str, expected: str, mend: str) -> Problem:
+def _problem(found: str, expected: str, fix: str) -> Problem:
     facts = {"path": "$", "kind": "not_an_object", "found": found}
-    return {**facts, "expected": expected, "mend": mend}
+    return {**facts, "expected": expected, "fix": fix}

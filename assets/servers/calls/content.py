@@ -139,19 +139,19 @@ def _structured(
         return None
     if not isinstance(value, dict):
         kind = type(value).__name__
-        problems.append(_problem(kind, "an object", "the server has to mend it"))
+        problems.append(_problem(kind, "an object", "the server has to fix it"))
         return None
     size = len(json.dumps(value))
     if size > limits.structured_kb * _KB:
         allowed = f"at most {limits.structured_kb * _KB:,} bytes"
-        mend = "it is left out; ask the tool for less, or read the content"
-        problems.append(_problem(f"{size:,} bytes of structured content", allowed, mend))
+        fix = "it is left out; ask the tool for less, or read the content"
+        problems.append(_problem(f"{size:,} bytes of structured content", allowed, fix))
         return None
     return json.loads(drop_surrogates(json.dumps(scrub(value), ensure_ascii=False)))
 
 
-def _problem(found: str, expected: str, mend: str) -> Problem:
-    return {"path": "structuredContent", "found": found, "expected": expected, "mend": mend}
+def _problem(found: str, expected: str, fix: str) -> Problem:
+    return {"path": "structuredContent", "found": found, "expected": expected, "fix": fix}
 
 
 def _cut(text: str, limit: int, scrub: Scrubber) -> str:

@@ -38,7 +38,7 @@ def remote_dial(wanted: Wanted, policy: DeployPolicy, limits: CallLimits, kind: 
         try:
             auth = policy.accounts.auth(recipe.server_id, url) if policy.accounts else None
         except SecretError as error:
-            raise CallFailed("remote_auth", "", mend=str(error), sent=False) from None
+            raise CallFailed("remote_auth", "", fix=str(error), sent=False) from None
         line: _RemoteLine | None = None
         crash: Failure | None = None
         finished = False

@@ -35,10 +35,10 @@ def wanted(server_id: str, facts: Mapping[str, Any] | None, policy: DeployPolicy
     try:
         recipe = recipe_from(facts)
     except RecipeError as error:
-        raise CallFailed("no_recipe", "", mend=str(error), sent=False) from None
+        raise CallFailed("no_recipe", "", fix=str(error), sent=False) from None
     if recipe.server_id != server_id:
         found = f"the recipe of {server_id!r} is one of {recipe.server_id!r}"
-        raise CallFailed("no_recipe", found, mend="build the index again", sent=False)
+        raise CallFailed("no_recipe", found, fix="build the index again", sent=False)
     if recipe.ecosystem == "private":
         found = "private servers are launched by `toolmill probe` only"
         raise CallFailed("policy_denied", found, sent=False)
@@ -48,7 +48,7 @@ def wanted(server_id: str, facts: Mapping[str, Any] | None, policy: DeployPolicy
         given = policy.secrets.given(server_id)
         under = conditions(server_id, policy)
     except SecretError as error:
-        raise CallFailed("needs_secret", "", mend=str(error), sent=False) from None
+        raise CallFailed("needs_secret", "", fix=str(error), sent=False) from None
     check_secrets(recipe, given)
     made_up = sorted(set(recipe.placeholders) - given_names(given))
     scripts = with_scripts(facts)
@@ -65,8 +65,8 @@ def check_secrets(recipe: Recipe, given: Given, artifact: Artifact | None = None
         return
     named = ", ".join(missing)
     found = f"{recipe.server_id} was listed with made-up secrets ({named}); a call needs real ones"
-    mend = "; ".join(_setting(one, recipe.server_id) for one in missing)
-    raise CallFailed("needs_secret", found, mend=mend, sent=False)
+    fix = "; ".join(_setting(one, recipe.server_id) for one in missing)
+    raise CallFailed("needs_secret", found, fix=fix, sent=False)
 
 
 def _of_manifest(artifact: Artifact | None) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Outcomes: what became of each call that was asked for here, one JSON line each.
+"""Outcomes: the result of each call that was asked for here, one JSON line each.
 
     <place>/outcomes/<UTC date>.jsonl
 

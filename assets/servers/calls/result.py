@@ -13,7 +13,7 @@ Problem = dict[str, Any]
 # What can go wrong with a call besides what can go wrong with a launch (`assets/servers/taxonomy`).
 CALL_KINDS: dict[str, str] = {
     "unknown_server": "the index holds no recipe of it: search again, or build the index again",
-    "contract_changed": "the server's contract is not the one that was indexed: run the night again"
+    "contract_changed": "the server's contract is not the one that was indexed: run again"
     " and build the index, then call with what it asks for now",
     "tool_gone": "the server does not offer it any more: search for another tool",
     "timeout_call": "no answer in time: call it with less to do, or allow more time",
@@ -21,7 +21,7 @@ CALL_KINDS: dict[str, str] = {
     "closed": "this process is ending: call again when it is back",
     "internal": "a fault of toolmill: report it",
     # Of what the server answered:
-    "invalid_arguments": "the arguments do not fit the tool: mend what is named, call again",
+    "invalid_arguments": "the arguments do not fit the tool: fix what is named, call again",
     "tool_error": "the tool says it failed: see the content",
 }
 
@@ -33,7 +33,7 @@ class CallResult:
     status: `ok`; `tool_error`: the server answered that it failed; `invalid_arguments`: nothing was
     sent; `failed`: there is no answer. content: MCP content blocks as JSON, scrubbed and cut.
     error_kind: of the taxonomy or CALL_KINDS. hint: what was found and what to do. blame: who has
-    to mend it. seconds: all of it, with a launch where there was one. problems: what is wrong with
+    to fix it. seconds: all of it, with a launch where there was one. problems: what is wrong with
     the arguments, or (status ok) with the structured content against its schema.
     """
 
@@ -90,28 +90,28 @@ class CallFailed(Exception):
         kind: str,
         detail: str,
         *,
-        mend: str = "",
+        fix: str = "",
         blame: Blame | None = None,
         sent: bool = True,
     ) -> None:
         super().__init__(detail)
         self.kind, self.detail, self.sent = kind, detail, sent
-        self.mend = mend or hint_of(kind)
+        self.fix = fix or hint_of(kind)
         self.may_be_sse = False  # a refusal behind which an older remote server may stand
         self.blame: Blame = blame or ("us" if kind in _OURS else "server")
 
     @classmethod
     def of(cls, failure: Failure, *, sent: bool = True) -> "CallFailed":
-        """A failure of the taxonomy, with the mend it brings."""
-        mend = failure.hint
-        if failure.detail and mend.startswith(f"{failure.detail}: "):
-            mend = mend[len(failure.detail) + 2 :]
-        return cls(failure.kind, failure.detail, mend=mend, sent=sent)
+        """A failure of the taxonomy, with the fix it brings."""
+        fix = failure.hint
+        if failure.detail and fix.startswith(f"{failure.detail}: "):
+            fix = fix[len(failure.detail) + 2 :]
+        return cls(failure.kind, failure.detail, fix=fix, sent=sent)
 
     @property
     def hint(self) -> str:
         """What was found and what to do, in one line."""
-        return f"{self.detail}: {self.mend}" if self.detail else self.mend
+        return f"{self.detail}: {self.fix}" if self.detail else self.fix
 
 
 def hint_of(kind: str) -> str:

@@ -79,7 +79,7 @@ class Session:
         except TimeoutError:
             found = f"it is not up after {within_s:.0f} s, and goes on starting"
             raise CallFailed(
-                "timeout_start", found, mend="call again in a moment", sent=False
+                "timeout_start", found, fix="call again in a moment", sent=False
             ) from None
         if self.failure:
             raise self.failure
@@ -265,7 +265,7 @@ class Session:
         return CallFailed(
             failed.kind,
             failed.detail,
-            mend=failed.mend,
+            fix=failed.fix,
             blame=failed.blame,
             sent=sent and failed.sent,
         )

@@ -32,7 +32,7 @@ _RESTING_S = 1.0  # between two looks at a server that nobody asks anything
 
 
 def local_dial(wanted: Wanted, policy: DeployPolicy, limits: CallLimits) -> Dial:
-    """Launches the recipe as the nightly probe does; only the wall clock is that of a session."""
+    """Launches the recipe as the pipeline does; only the wall clock is that of a session."""
     sandbox = replace(
         policy.sandbox_of(wanted.recipe.server_id),
         wall_s=limits.life_s + limits.timeout_s,
@@ -77,7 +77,7 @@ def _prepared(wanted: Wanted, policy: DeployPolicy, sandbox: SandboxPolicy) -> L
 
 
 def _no_sandbox(error: SandboxUnavailable) -> CallFailed:
-    return CallFailed("policy_denied", f"{error.what} ({error.why})", mend=str(error), sent=False)
+    return CallFailed("policy_denied", f"{error.what} ({error.why})", fix=str(error), sent=False)
 
 
 @asynccontextmanager
@@ -163,7 +163,7 @@ class _LocalLine:
             return CallFailed("timeout_call", f"the session lasted {breach.found}", sent=delivered)
         if exited and failure.kind not in _LIMITS:
             detail = failure.detail or "it ended"
-            return CallFailed("crashed", detail, mend=_CRASHED, sent=delivered)
+            return CallFailed("crashed", detail, fix=_CRASHED, sent=delivered)
         return CallFailed.of(failure, sent=delivered)
 
 

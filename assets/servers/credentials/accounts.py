@@ -22,7 +22,7 @@ class Accounts:
         return auth_for(url, server_id, sources.oauth if sources else None, self.state)
 
     def known(self, server_id: str) -> bool:
-        """Whether a login is kept: the night after one, its server is due."""
+        """Whether a login is kept: after one, its server is due in the next run."""
         from assets.servers.credentials.oauth import TokenStore
 
         return TokenStore(self.state, server_id).path.exists()

@@ -1,4 +1,4 @@
-"""OAuth for remote servers: kept tokens, used and renewed by probes at night, made by a login."""
+"""OAuth for remote servers: kept tokens, used and renewed by unattended probes, made by a login."""
 
 import fcntl
 import json
@@ -70,7 +70,7 @@ class TokenStore:
         return True
 
     def forget_unreadable(self) -> None:
-        """A new login mends what cannot be read."""
+        """A new login fixes what cannot be read."""
         try:
             self.load()
         except SecretError:
@@ -121,8 +121,8 @@ class TokenStore:
         except ValueError:  # its message quotes the tokens
             raise self._error(f"its {member} are malformed", self._mend()) from None
 
-    def _error(self, found: str, mend: str) -> SecretError:
-        return SecretError(self.server_id, str(self.path), found, mend)
+    def _error(self, found: str, fix: str) -> SecretError:
+        return SecretError(self.server_id, str(self.path), found, fix)
 
     def _mend(self) -> str:
         return login_advice(self.server_id.removeprefix("remote:"))
@@ -166,9 +166,9 @@ def _machine(url: str, server_id: str, choice: OAuthChoice, store: TokenStore) -
         name for name in ("client_id", "client_secret", "issuer") if not getattr(choice, name)
     ]
     if missing:
-        mend = "client_credentials needs client_id, client_secret (a source) and issuer, which"
-        mend += " names the only authorization server that may see them"
-        raise SecretError(server_id, "oauth", f"no {missing[0]}", mend)
+        fix = "client_credentials needs client_id, client_secret (a source) and issuer, which"
+        fix += " names the only authorization server that may see them"
+        raise SecretError(server_id, "oauth", f"no {missing[0]}", fix)
     return machine(
         url,
         store,

@@ -95,7 +95,7 @@ def _json(model: Any) -> dict[str, Any] | None:
 
 
 class Unattended(_Kept):
-    """With the tokens of an earlier login. At night there is no browser and no new registration:
+    """With the tokens of an earlier login. A run has no browser and no new registration:
     a refused token is refreshed once, then a person is asked for.
 
     Two probes of one server renew one after the other: an authority that rotates refresh tokens
@@ -195,7 +195,7 @@ def login(
     issuer: str | None,
     scope: str | None,
 ) -> Login:
-    """A client that is registered by hand (client_id), or by itself at the server's request."""
+    """A client that is registered manually (client_id), or by itself at the server's request."""
     method = "client_secret_post" if client_secret else "none"
     uris = [AnyUrl(redirect_uri)]
     metadata = OAuthClientMetadata(

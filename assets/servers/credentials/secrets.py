@@ -31,11 +31,11 @@ _TAKEN = frozenset(
 
 
 class SecretError(RuntimeError):
-    """A secret that cannot be had: which server's, from where, and the mend. Never its value."""
+    """A secret that cannot be had: which server's, from where, and the fix. Never its value."""
 
-    def __init__(self, server_id: str, source: str, found: str, mend: str) -> None:
-        self.server_id, self.source, self.found, self.mend = server_id, source, found, mend
-        super().__init__(f"secrets of {server_id}, {source}: {found}; {mend}")
+    def __init__(self, server_id: str, source: str, found: str, fix: str) -> None:
+        self.server_id, self.source, self.found, self.fix = server_id, source, found, fix
+        super().__init__(f"secrets of {server_id}, {source}: {found}; {fix}")
 
 
 class SecretProvider(Protocol):
@@ -184,8 +184,8 @@ def _provided(server_id: str, provider: str) -> tuple[dict[str, str], dict[str, 
         found = getattr(import_module(module), name)().secrets(server_id)
     except Exception as error:
         kind = type(error).__name__
-        mend = "expected module:Class, importable here, with secrets(server_id) -> names and values"
-        raise SecretError(server_id, shown, f"it raised {kind}", mend) from None
+        fix = "expected module:Class, importable here, with secrets(server_id) -> names and values"
+        raise SecretError(server_id, shown, f"it raised {kind}", fix) from None
     texts = isinstance(found, Mapping) and all(
         isinstance(one, str) for pair in found.items() for one in pair
     )
@@ -195,9 +195,9 @@ def _provided(server_id: str, provider: str) -> tuple[dict[str, str], dict[str, 
     headers: dict[str, str] = {}
     for key, value in found.items():
         if len(value) < SHORTEST:
-            mend = "leave out what is no secret; such a value cannot be kept out of texts"
+            fix = "leave out what is no secret; such a value cannot be kept out of texts"
             raise SecretError(
-                server_id, f"{shown}, {key}", f"shorter than {SHORTEST} characters", mend
+                server_id, f"{shown}, {key}", f"shorter than {SHORTEST} characters", fix
             )
         (headers if key.startswith("header:") else env)[key.removeprefix("header:")] = value
     return env, headers
@@ -206,7 +206,7 @@ def _provided(server_id: str, provider: str) -> tuple[dict[str, str], dict[str, 
 def _check_variable(server_id: str, name: str, value: str) -> None:
     if not _ENV_NAME.fullmatch(name) or "\0" in value:
         raise SecretError(
-            server_id, f"variable {name!r}", "no name or value of a variable", "rename or mend it"
+            server_id, f"variable {name!r}", "no name or value of a variable", "rename or fix it"
         )
 
 
@@ -216,4 +216,4 @@ def _check_header(server_id: str, name: str, value: str) -> None:
         raise SecretError(server_id, f"header {name!r}", found, "use another header")
     if not _HEADER_VALUE.fullmatch(value):
         found = "its value has characters that no header may have (a line end, perhaps)"
-        raise SecretError(server_id, f"header {name!r}", found, "mend the secret")
+        raise SecretError(server_id, f"header {name!r}", found, "fix the secret")

@@ -38,7 +38,7 @@ def deploy(recipe: Recipe, policy: DeployPolicy, toolchain: Toolchain | None = N
 
 
 def effect_key(recipe: Recipe, policy: DeployPolicy, attempt: int, night: str = "") -> str:
-    """Names the effect of one launch. A remote server is another one every night."""
+    """Names the effect of one launch. A remote server is another one in every run."""
     facts = {
         "effect": "deploy",
         "recipe": recipe.digest,

@@ -34,8 +34,8 @@ def fetch_image(recipe: Recipe, given: Given, sandbox: SandboxPolicy) -> Callabl
 def run_image(recipe: Recipe, given: Given, policy: DeployPolicy) -> Deployed:
     """The result of an image; `needs_software` where no engine answers.
 
-    Its clock cannot be moved: it is asked again under another name and with more calls. It has no
-    certificate, because the escape suite did not run in this image's own root.
+    Its clock cannot be moved: its differential probe changes the name and the number of calls.
+    It has no certificate, because the escape suite did not run in this image's own root.
     """
     sandbox = policy.sandbox_of(recipe.server_id)
     try:

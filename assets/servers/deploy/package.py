@@ -29,7 +29,7 @@ Ask = Callable[[ProbePolicy, bool], ProbeResult]
 def run_package(
     recipe: Recipe, given: Given, policy: DeployPolicy, toolchain: Toolchain
 ) -> Deployed:
-    """What came of a package. Every outcome is a result; raises only SandboxUnavailable."""
+    """The result of a package. Every outcome is a result; raises only SandboxUnavailable."""
     package = _Package(recipe, given, policy, toolchain)
     try:
         tried = package.try_it(recipe, package.fetch(recipe))
@@ -102,7 +102,7 @@ def given_names(given: Given) -> set[str]:
 
 @dataclass(frozen=True)
 class _Tried:
-    """One launch: of what, and what came of it."""
+    """One launch: of what, and its result."""
 
     recipe: Recipe
     artifact: Artifact

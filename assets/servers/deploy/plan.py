@@ -1,4 +1,4 @@
-"""One night of deployments of one marketplace: what is due, and the rows that come of it."""
+"""One run of deployments of one marketplace: what is due, and the rows that come of it."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ _LAUNCH_FACTS = {"transport", "command", "args", "env", "url", "headers", "packa
 
 @dataclass
 class Night:
-    """What a night of deployments came to: all rows of the partition, sorted by server, and the
+    """The result of a run of deployments: all rows of the partition, sorted by server, and the
     servers that were launched or newly judged (`done`), kept, or gone."""
 
     rows: list[dict[str, Any]]
@@ -66,7 +66,7 @@ def deploy_listings(
 ) -> Night:
     """Brings the deployments of one marketplace up to date with its listings.
 
-    `previous` are the rows of the last night (of DEPLOYMENTS). Every server of `listings` has a row
+    `previous` are the rows of the last run (of DEPLOYMENTS). Every server of `listings` has a row
     in the result; whatever fails is a row with `error_kind` and `hint`. Raises SandboxUnavailable,
     or the ledger's own errors; what was done until then is in the ledger and not done again.
     """
@@ -125,7 +125,7 @@ def _jobs(listings: Iterable[Listing], before: Mapping[str, Mapping[str, Any]]) 
 
 
 def _stands(job: _Job, policy: DeployPolicy, now: float) -> bool:
-    """Whether last night's row still holds without asking anybody: not where the settings or the
+    """Whether the last run's row still holds without asking anybody: not where the settings or the
     secrets it was launched under are others now, nor for a remote server that answered."""
     row = job.previous
     if row is None or row["launch_digest"] != job.facts:

@@ -1,4 +1,4 @@
-"""What came of one deployment, as the ledger keeps it."""
+"""The result of one deployment, as the ledger keeps it."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -10,10 +10,10 @@ from assets.servers.probe.probe import ProbeResult
 
 @dataclass(frozen=True)
 class Deployed:
-    """What came of one recipe: the probe's result, what was made up, what was installed.
+    """The result of one recipe: the probe's result, what was made up, what was installed.
 
-    behaviour: rows of `asker.Behaviour`, None where nobody asked again. certificate: facts of the
-    sandbox it ran in, None for a server elsewhere. license: as the package states it. launched:
+    behaviour: rows of `asker.Behaviour`, None without a differential probe. certificate: facts of
+    the sandbox it ran in, None for a server elsewhere. license: as the package states it. launched:
     `recipe_facts` of the launch that counted, None where it was the planned one.
     """
 
@@ -38,5 +38,5 @@ class Deployed:
 
 
 def failed(failure: Failure) -> Deployed:
-    """What came of a recipe that was never launched."""
+    """The result of a recipe that was never launched."""
     return Deployed(ProbeResult(status="failed", error_kind=failure.kind, hint=failure.hint))

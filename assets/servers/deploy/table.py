@@ -32,7 +32,7 @@ DEPLOYMENTS = TableSpec(
         "n_tools": pl.Int64,
         "tools_blob": pl.String,  # sha256 of the raw tools (a JSON list), null when failed
         "extras_blob": pl.String,  # {prompts, resources, templates, instructions}; null: none
-        "behaviour": pl.String,  # JSON list of {tool, change, varied}; null: not asked again
+        "behaviour": pl.String,  # JSON list of {tool, change, varied}; null: no differential probe
         "certified": pl.Boolean,  # the sandbox held every escape; null: no sandbox, a remote server
         "server_name": pl.String,
         "server_version": pl.String,
@@ -138,7 +138,7 @@ def _retry_at(result: ProbeResult, attempts: int, now: float) -> float | None:
 
 
 def _json(value: Any) -> str:
-    """ASCII only: a stranger's names may hold halves of surrogate pairs, which no column takes."""
+    """ASCII only: third-party names may hold halves of surrogate pairs, which no column takes."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 

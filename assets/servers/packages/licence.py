@@ -1,6 +1,6 @@
 """Under which licence a package says it stands, read from the installed package itself.
 
-The files are a stranger's: they are read with a cap, and only where they really lie in its tree.
+The files are untrusted: they are read with a cap, and only where they really lie in its tree.
 """
 
 import json

@@ -32,7 +32,7 @@ _FACTS = 2  # of the answer that is kept
 class Resolver:
     """Resolves packages through the ledger.
 
-    A pinned release is asked for once and for ever; an unpinned one once a night, because its
+    A pinned release is asked for once and for ever; an unpinned one once a run, because its
     latest version moves. Calling it raises ResolveError (`not_found`, `fetch_failed`,
     `build_failed`), which is not recorded as done. allow_loopback: bundles may lie on this machine.
     """

@@ -49,7 +49,7 @@ def run_tool(
     """Runs `argv` with the network on and `cache` writable at /fetch. Never raises for what the
     tool does; raises SandboxUnavailable where there is no sandbox.
 
-    alone: the one folder below `cache` that is writable, because strangers' scripts will run; the
+    alone: the one folder below `cache` that is writable, because third-party scripts will run; the
     package caches are then empty ones inside it, so that nothing is poisoned for the next fetch."""
     _own_cache(cache)
     shown = alone or cache

@@ -1,8 +1,8 @@
 """Whether a server's contracts depend on who asks: another client, another date, another call.
 
 A poisoned server may show its maker's clients, or a scan of tonight, other tools than it will show
-a user in a month. So a server that listed its tools is asked again under another name and date, and
-three times over in one session.
+a user in a month. So a server that listed its tools gets a differential probe: it is asked under
+another name and date, and three times over in one session.
 """
 
 import json
@@ -124,7 +124,7 @@ def with_moved_clock(launch: Launch, days: int = DAYS) -> Launch:
 
 @lru_cache(maxsize=1)
 def _clock() -> tuple[Mount, ...]:
-    """The files that move a clock, file by file: a stranger sees nothing else of ours."""
+    """The files that move a clock, file by file: a server sees nothing else of ours."""
     here = Path(__file__).parent / "clock"
     mounts = [Mount(here / name, f"{_CLOCK}/{name}") for name in ("sitecustomize.py", "date.js")]
     for module in ("time_machine", "_time_machine"):

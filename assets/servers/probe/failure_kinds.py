@@ -18,13 +18,13 @@ KINDS: dict[str, Kind] = {
     "not_found": Kind(
         "the package or version does not exist in the registry: check the listing's name", 3 * _DAY
     ),
-    # Due at once: mostly it is this host's network, and its owner mends it and runs again.
+    # Due at once: mostly it is this host's network, and its owner fixes it and runs again.
     "fetch_failed": Kind("the download failed: check network, proxy and certificates", 0.0),
     "integrity": Kind(
         "what was downloaded is not what was pinned: treat the package as compromised", 3 * _DAY
     ),
     "build_failed": Kind(
-        "no ready-made package for this platform, and builds run strangers' scripts", 7 * _DAY
+        "no ready-made package for this platform, and builds run third-party scripts", 7 * _DAY
     ),
     "no_recipe": Kind("neither listing nor package says how to start a server", None),
     "needs_secret": Kind(

@@ -57,7 +57,7 @@ class Client(httpx2.AsyncClient):
     ) -> None:
         super().__init__(
             transport=wire,
-            trust_env=False,  # a .netrc of this host is none of a stranger's business
+            trust_env=False,  # a .netrc of this host is not for third parties
             auth=auth,
             headers={"user-agent": "toolmill", **headers, "accept-encoding": "gzip"},
         )
@@ -157,7 +157,7 @@ class Client(httpx2.AsyncClient):
         given = response.headers.get(_SESSION)
         if given is not None and not _SESSION_ID.fullmatch(given):
             detail = "its session id is no visible ASCII"
-            raise Refused(RemoteFailure("protocol_error", detail, "the server has to mend it"))
+            raise Refused(RemoteFailure("protocol_error", detail, "the server has to fix it"))
 
     def _filtered(self, response: httpx2.Response, *, events: bool) -> httpx2.Response:
         endpoint_of = self._watch.url if self._kind == "sse" else None

@@ -36,7 +36,7 @@ PUBLIC_ONLY = (
 
 @dataclass(frozen=True)
 class RemoteFailure(Failure):
-    """A failure with a mend of its own. retry_after: seconds, as the server told."""
+    """A failure with a fix of its own. retry_after: seconds, as the server told."""
 
     advice: str = ""
     retry_after: float | None = None
@@ -81,7 +81,7 @@ def from_refusal(refusal: Refusal, url: str) -> RemoteFailure:
         return RemoteFailure("not_found", said, f"nothing is at {shown_url(url)}; check the URL")
     if status in _BUSY or status >= 500:
         wait_s = parse_retry_after(refusal.response.headers.get("retry-after", ""))
-        told = f", wants {wait_s:.0f} s of peace" if wait_s is not None else ""
+        told = f", retry after {wait_s:.0f} s" if wait_s is not None else ""
         return RemoteFailure("remote_down", said + told, retry_after=wait_s)
     if status < 300:
         return _not_mcp(refusal, said)
@@ -174,7 +174,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def shown(text: str, limit: int = 120) -> str:
-    """A stranger's text on one line, without control characters: it ends up in logs and tables."""
+    """Third-party text on one line, without control characters: it ends up in logs and tables."""
     clean = printable(text.encode("utf-8", "replace")[: 8 * limit])
     return " ".join(clean.split())[:limit]
 

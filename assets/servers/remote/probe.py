@@ -26,7 +26,7 @@ from warehouse.sanitize.secret_names import is_secret_name
 
 __all__ = ["RemotePolicy", "probe_remote"]
 
-_ADVICE = "its answers are not those of an MCP server over HTTP; its author has to mend it"
+_ADVICE = "its answers are not those of an MCP server over HTTP; its author has to fix it"
 _SESSIONS = 2  # how often a conversation is begun when the server ends its session
 
 
@@ -253,7 +253,7 @@ def _unless_probing(_: logging.LogRecord) -> bool:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """The SDK logs strangers' answers with tracebacks, and httpx2 whole URLs: neither may reach a
+    """The SDK logs third-party answers with tracebacks, and httpx2 whole URLs: neither may reach a
     log. Only what this task and those it starts cause is silent; others go on."""
     for name in _TALKERS:
         logging.getLogger(name).addFilter(_unless_probing)  # once: the same filter is not doubled

@@ -136,8 +136,8 @@ def _next(request: httpx2.Request, status: int, location: str) -> httpx2.Request
     )
 
 
-def _denied(what: str, mend: str) -> Refused:
-    return Refused(RemoteFailure("policy_denied", what, mend))
+def _denied(what: str, fix: str) -> Refused:
+    return Refused(RemoteFailure("policy_denied", what, fix))
 
 
 def _same_origin(a: httpx2.URL, b: httpx2.URL) -> bool:

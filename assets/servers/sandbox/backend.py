@@ -13,7 +13,7 @@ OPT_OUT = (
 
 
 class SandboxUnavailable(RuntimeError):
-    """This host cannot sandbox: what is missing, why, how to mend it, and how to opt out."""
+    """This host cannot sandbox: what is missing, why, how to fix it, and how to opt out."""
 
     def __init__(self, what: str, why: str, how: str) -> None:
         super().__init__(f"no sandbox: {what} ({why}); {how}; {OPT_OUT}")

@@ -19,7 +19,7 @@ _BASE = {
     "USER": "user",
     "TMPDIR": "/tmp",
     # A list that a server makes from a Python set must not differ from launch to launch:
-    # mcp-atlassian's default fields did, and four contracts changed every night.
+    # mcp-atlassian's default fields did, and four contracts changed in every run.
     "PYTHONHASHSEED": "0",
 }
 

@@ -1,4 +1,4 @@
-"""The sandbox: one stranger's process tree, started within limits and ended as a whole.
+"""The sandbox: one untrusted process tree, started within limits and ended as a whole.
 
 A sandboxed process has its own pid, net, ipc, uts and user namespaces, a read-only root, a private
 HOME and an executable /tmp. One code path serves both phases: fetch (network on) and run.

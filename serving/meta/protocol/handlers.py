@@ -1,4 +1,4 @@
-"""The door: the protocol's requests, and on whose behalf each of them is."""
+"""The protocol's requests, and on whose behalf each of them is."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ _LIMITED = -32_000  # JSON-RPC's range for errors of the server
 _INTERNAL = "a fault of toolmill: see its log"
 
 
-class Door:
+class RequestHandlers:
     """The handlers of the protocol's requests."""
 
     def __init__(self, desk: Desk, tokens: Sequence[Token]) -> None:

@@ -28,7 +28,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 class CannotServe(RuntimeError):
-    """The address cannot be served, with the mend."""
+    """The address cannot be served, with the fix."""
 
 
 class Verifier:

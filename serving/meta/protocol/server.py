@@ -1,7 +1,7 @@
 """The MCP server: our tools, resources and prompts behind the protocol.
 
 Made from the SDK's low-level server: the higher one validates arguments itself, and its messages
-name Python types rather than the mend.
+name Python types rather than the fix.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -14,7 +14,7 @@ import anyio
 from assets.servers.calls.log import Outcomes
 from serving.meta.access.policy import MetaPolicy, Token
 from serving.meta.context import Caller, Desk
-from serving.meta.protocol.handlers import Door
+from serving.meta.protocol.handlers import RequestHandlers
 from serving.meta.protocol.notifications import Changes, watch
 from serving.meta.tools.schemas import INPUTS
 
@@ -47,7 +47,7 @@ def make_server(
     from mcp_types import NotificationParams
 
     desk = Desk(router, caller, policy, outcomes)
-    door, changes = Door(desk, tokens), Changes()
+    handlers, changes = RequestHandlers(desk, tokens), Changes()
 
     @asynccontextmanager
     async def lifespan(_: Any) -> AsyncIterator[dict[str, Any]]:
@@ -63,13 +63,13 @@ def make_server(
         instructions=INSTRUCTIONS,
         lifespan=lifespan,
         get_tool_input_schema=INPUTS.get,
-        on_list_tools=door.list_tools,
-        on_call_tool=door.call_tool,
-        on_list_resources=door.list_resources,
-        on_list_resource_templates=door.list_templates,
-        on_read_resource=door.read_resource,
-        on_list_prompts=door.list_prompts,
-        on_get_prompt=door.get_prompt,
+        on_list_tools=handlers.list_tools,
+        on_call_tool=handlers.call_tool,
+        on_list_resources=handlers.list_resources,
+        on_list_resource_templates=handlers.list_templates,
+        on_read_resource=handlers.read_resource,
+        on_list_prompts=handlers.list_prompts,
+        on_get_prompt=handlers.get_prompt,
         on_subscriptions_listen=ListenHandler(changes.bus, max_subscriptions=1_000),
     )
     server.add_notification_handler("notifications/initialized", NotificationParams, changes.joined)
@@ -78,7 +78,7 @@ def make_server(
     server.create_initialization_options = partial(server.create_initialization_options, told)  # type: ignore[method-assign]
     security = RequestStateSecurity.ephemeral(ttl=policy.consent_timeout_s)
     server.middleware.append(RequestStateBoundary(security, default_audience=NAME))
-    server.middleware.append(door.limited)
+    server.middleware.append(handlers.limited)
     return server
 
 

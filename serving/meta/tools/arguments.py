@@ -88,7 +88,7 @@ class Fields:
 
     def arguments(self, name: str, anything: bool = False) -> Any:
         """The arguments of a call: an object that is neither deep nor huge; what is left out counts
-        as {}. anything: other values too, for somebody to mend."""
+        as {}. anything: other values too, for somebody to fix."""
         value = self._given.get(name)
         if value is None:
             return {}

@@ -56,11 +56,11 @@ def invalid(attempt: Attempt, problems: Any, steps: tuple[str, ...], repair: boo
     # Names and allowed values in a problem are the contract's: third-party words again.
     lines = [
         f"- {one.get('path') or 'arguments'}: found {one.get('found')}; expected"
-        f" {one.get('expected')}; {one.get('mend')}"
+        f" {one.get('expected')}; {one.get('fix')}"
         for one in listed
     ]
-    mend = "mend them" if repair else "mend them, or send repair=true"
-    message = f"{len(problems)} problem(s) in the arguments; nothing was run; {mend}"
+    fix = "fix them" if repair else "fix them, or send repair=true"
+    message = f"{len(problems)} problem(s) in the arguments; nothing was run; {fix}"
     error = {"kind": "invalid_arguments", "field": "arguments", "message": message}
     told = {"problems": listed, "error": error, **_steps(steps)}
     reply = answer(attempt, told, "\n".join([_head(attempt, steps), message]))
@@ -69,10 +69,10 @@ def invalid(attempt: Attempt, problems: Any, steps: tuple[str, ...], repair: boo
     return reply
 
 
-def refused(attempt: Attempt, kind: str, why: str, mend: str) -> Reply:
+def refused(attempt: Attempt, kind: str, why: str, fix: str) -> Reply:
     """A call that the policy does not let run."""
     attempt.ended("refused", error_kind=kind, blame="us")
-    told = f"not run: {why}; to allow it: {mend}" if kind == "no_consent" else f"{why}; {mend}"
+    told = f"not run: {why}; to allow it: {fix}" if kind == "no_consent" else f"{why}; {fix}"
     reply = answer(attempt, {"reason": told, "error": {"kind": kind, "message": told}}, told)
     reply.is_error = True
     return reply

@@ -116,10 +116,8 @@ async def _consented(
         policy = desk.policy.consent_of(token)
         if policy == "always":
             return None
-        mend = _ALLOW if policy == "ask" else "consent is set to never for this token"
-        return call_answers.refused(
-            attempt, "no_consent", f"a person must agree, since {why}", mend
-        )
+        fix = _ALLOW if policy == "ask" else "consent is set to never for this token"
+        return call_answers.refused(attempt, "no_consent", f"a person must agree, since {why}", fix)
     of = digest([tool.tool_id, tool.contract_digest, ready.arguments])
     message = question(tool, ready.arguments, ready.runs, why)
     answer = await client.ask(message, of, desk.policy.consent_timeout_s)

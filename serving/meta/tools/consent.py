@@ -1,4 +1,4 @@
-"""Consent: who is asked before a stranger's tool runs, and what was answered.
+"""Consent: who is asked before a third-party tool runs, and what was answered.
 
 Up to 2025-11-25 the server asks in the middle of the call. From 2026-07-28 on it ends the request
 with a question, and the client sends the request again with the answer and a sealed state. Such a
@@ -48,7 +48,7 @@ def why_ask(tool: "Tool", policy: MetaPolicy) -> str | None:
 
 
 def question(tool: "Tool", arguments: Mapping[str, Any], runs: str, why: str) -> str:
-    """What the person reads: server, tool, arguments, and that some words are a stranger's."""
+    """What the person reads: server, tool, arguments, and that some of the text is third-party."""
     shown, cut = bounded(arguments, _ARGUMENTS)
     more = " (not all of them fit here)" if cut else ""
     return "\n".join(

@@ -86,7 +86,7 @@ INPUTS: dict[str, dict[str, Any]] = {
         repair={
             "type": "boolean",
             "default": False,
-            "description": "mend arguments that do not validate, and say what was changed",
+            "description": "fix arguments that do not validate, and say what was changed",
         },
     ),
     REPORT: _input(

@@ -1,7 +1,7 @@
-"""Results: what a stranger's tool returned, made fit to hand on.
+"""Results: what a third-party tool returned, made fit to hand on.
 
 Only text, images and sounds are passed on as such. Links and embedded resources become text: a host
-that resolved them would ask *this* server for them, or fetch a stranger's address. Annotations and
+that resolved them would ask *this* server for them, or fetch a third-party address. Annotations and
 `_meta` are left out: they steer what a host shows to whom.
 """
 

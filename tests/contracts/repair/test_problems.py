@@ -22,12 +22,12 @@ def test_a_wrong_type_names_both_types():
         "kind": "wrong_type",
         "found": 'string "five"',
         "expected": "integer",
-        "mend": "give integer, not as text",
+        "fix": "give integer, not as text",
     }
 
 
 @pytest.mark.parametrize(
-    ("arguments", "path", "expected", "mend"),
+    ("arguments", "path", "expected", "fix"),
     [
         ({}, "$.userId", "'userId': integer", "give 'userId'"),
         ({"userId": 5, "units": "K"}, "$.units", 'one of "metric", "imperial"', "give one of"),
@@ -40,17 +40,17 @@ def test_a_wrong_type_names_both_types():
         (None, "$", "an object of arguments", "give the arguments by name"),
     ],
 )
-def test_each_problem_has_its_place_what_was_expected_and_the_mend(arguments, path, expected, mend):
+def test_each_problem_has_its_place_what_was_expected_and_the_mend(arguments, path, expected, fix):
     problem = one(arguments)
     assert problem["path"] == path
     assert problem["expected"].startswith(expected)
-    assert problem["mend"].startswith(mend)
+    assert problem["fix"].startswith(fix)
 
 
 def test_a_missing_name_and_the_one_that_was_meant_are_told_together():
     missing, unknown = problems_of(TOOL, {"user_id": 5})
-    assert missing["mend"] == "give 'userId'; 'user_id' may have been meant for it"
-    assert unknown["mend"] == "call it 'userId'"
+    assert missing["fix"] == "give 'userId'; 'user_id' may have been meant for it"
+    assert unknown["fix"] == "call it 'userId'"
 
 
 def test_a_name_with_a_dot_is_one_name():
@@ -84,6 +84,6 @@ def test_a_call_that_fits_has_no_problem(call):
 @given(st.one_of(calls().map(lambda call: call[0]), values), values)
 def test_problems_are_json_whatever_was_sent(schema, arguments):
     for problem in problems_of({"inputSchema": schema}, arguments):
-        assert set(problem) == {"path", "kind", "found", "expected", "mend"}
+        assert set(problem) == {"path", "kind", "found", "expected", "fix"}
         json.dumps(problem)
         assert problem["path"].startswith("$")

@@ -258,4 +258,4 @@ calls(do)
     assert "1,200,000 bytes is left out" in image
     assert rest[-1].startswith("[182 of 202 content blocks are left out")
     assert found.structured is None
-    assert "left out" in found.problems[0]["mend"]
+    assert "left out" in found.problems[0]["fix"]

@@ -83,7 +83,7 @@ def test_what_cannot_be_had_is_named_without_its_value(monkeypatch, source, foun
     monkeypatch.setenv("TOO_SHORT", "12345")
     error = refused(env={"KEY": source})
     assert found in str(error)
-    assert error.mend
+    assert error.fix
     assert VALUE not in str(error)
     assert "12345" not in str(error)
 
@@ -162,7 +162,7 @@ def test_a_provider_that_fails_is_named_and_what_it_said_is_not(provider):
     error = refused(provider=provider)
     shown = "".join(traceback.format_exception(error))
     assert provider in str(error)
-    assert "module:Class" in str(error) or error.mend
+    assert "module:Class" in str(error) or error.fix
     assert VALUE not in str(error)
     assert f"no entry for {VALUE}" not in shown
 

@@ -104,7 +104,7 @@ def test_a_backend_that_is_named_is_no_guess(name):
 
 
 def test_docker_is_taken_where_bubblewrap_does_not_work(monkeypatch):
-    monkeypatch.setattr(bubblewrap, "_try_once", lambda: ("bwrap", "refused", "mend"))
+    monkeypatch.setattr(bubblewrap, "_try_once", lambda: ("bwrap", "refused", "fix"))
     monkeypatch.setattr(docker, "_try_once", lambda program, image: None)
     assert backend(SandboxPolicy()).name == "docker"
 
@@ -115,16 +115,16 @@ def test_bubblewrap_comes_first_and_no_isolation_is_never_a_guess():
 
 
 @pytest.mark.parametrize(
-    ("root", "reason", "mend"),
+    ("root", "reason", "fix"),
     [
         (True, "Creating new namespace failed: Operation not permitted", "CAP_SYS_ADMIN"),
         (False, "setting up uid map: Permission denied", "AppArmor"),
         (False, "Unknown option --disable-userns", "0.8 or later"),
     ],
 )
-def test_a_kernel_that_refuses_gets_its_remedy(monkeypatch, root, reason, mend):
+def test_a_kernel_that_refuses_gets_its_remedy(monkeypatch, root, reason, fix):
     monkeypatch.setattr(bubblewrap.os, "geteuid", lambda: 0 if root else 1000)
-    assert mend in bubblewrap._remedy(reason)
+    assert fix in bubblewrap._remedy(reason)
 
 
 @pytest.mark.skipif(process.os.geteuid() != 0, reason="only root can become somebody else")

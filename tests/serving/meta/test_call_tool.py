@@ -187,12 +187,12 @@ async def test_repair_mends_what_it_can_and_says_what_it_changed(world: World) -
     wrong = {"tool_id": "npm:files::read_file", "arguments": {"Path": "/etc/motd"}}
     async with world.client() as client:
         unasked = await client.call_tool("call_tool", wrong)
-        mended = await client.call_tool("call_tool", {**wrong, "repair": True})
+        fixed = await client.call_tool("call_tool", {**wrong, "repair": True})
     assert unasked.is_error
     assert "repair=true" in said(unasked)
-    assert mended.structured_content["status"] == "ok"
-    assert mended.structured_content["repaired"]
-    assert "repaired:" in said(mended)
+    assert fixed.structured_content["status"] == "ok"
+    assert fixed.structured_content["repaired"]
+    assert "repaired:" in said(fixed)
     assert world.caller.called == [("npm:files", "read_file", {"path": "/etc/motd"})]
     assert [line.get("repaired") for line in world.recorded] == [0, 1]
 
@@ -201,9 +201,9 @@ async def test_arguments_sent_as_text_are_mended_too_where_that_is_asked(world: 
     sent = {"tool_id": "npm:files::read_file", "arguments": '{"path": "/etc/motd"}'}
     async with world.client("legacy") as client:
         unasked = await client.call_tool("call_tool", sent)
-        mended = await client.call_tool("call_tool", {**sent, "repair": True})
+        fixed = await client.call_tool("call_tool", {**sent, "repair": True})
     assert unasked.structured_content["error"]["field"] == "arguments"
-    assert mended.structured_content["text"] == "good morning"
+    assert fixed.structured_content["text"] == "good morning"
 
 
 BAD = [

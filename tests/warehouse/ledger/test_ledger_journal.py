@@ -98,7 +98,7 @@ def test_a_rebuild_keeps_the_union_when_each_side_lacks_something(tmp_path: Path
     journal.write_text("\n".join(line for line in lines if '"key":"k1"' not in line))
     found = check(ledger.path, ledger.blobs)
     assert (found.healthy, found.only_in_database) == (False, 1)
-    assert "toolmill ledger rebuild" in found.mend
+    assert "toolmill ledger rebuild" in found.fix
     assert rebuild(ledger.path, ledger.blobs).healthy
     garbage(tmp_path)
     rebuild(ledger.path, ledger.blobs)
@@ -142,8 +142,8 @@ def test_a_damaged_page_of_a_ledger_without_journal_costs_only_itself(tmp_path: 
     data[middle : middle + 4096] = os.urandom(4096)
     ledger.path.write_bytes(data)
     rebuild(ledger.path, ledger.blobs)
-    mended = open_ledger(tmp_path)
-    kept = sum(mended.seen(f"{n:04}") is not None for n in range(400))
+    fixed = open_ledger(tmp_path)
+    kept = sum(fixed.seen(f"{n:04}") is not None for n in range(400))
     assert kept > 250
     assert check(ledger.path, ledger.blobs).healthy
 
@@ -248,9 +248,9 @@ def test_the_journal_alone_gives_the_same_ledger(steps: list[tuple[str, int, flo
         ledger.close()
         garbage(folder)
         rebuild(ledger.path, ledger.blobs)
-        mended = open_ledger(folder)
-        assert picture(mended) == before
-        mended.close()
+        fixed = open_ledger(folder)
+        assert picture(fixed) == before
+        fixed.close()
 
 
 def picture(ledger: Ledger) -> tuple:
@@ -277,9 +277,9 @@ def test_the_commands_check_mend_and_check_again(tmp_path: Path) -> None:
     garbage(tmp_path)
     broken = toolmill(tmp_path, "check")
     assert broken.returncode == 1
-    assert "rebuild" in json.loads(broken.stdout)["mend"]
-    mended = toolmill(tmp_path, "rebuild")
-    assert (mended.returncode, json.loads(mended.stdout)["healthy"]) == (0, True)
+    assert "rebuild" in json.loads(broken.stdout)["fix"]
+    fixed = toolmill(tmp_path, "rebuild")
+    assert (fixed.returncode, json.loads(fixed.stdout)["healthy"]) == (0, True)
     assert_kept(tmp_path)
 
 

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.support.examples import FEW
 from warehouse.store import Warehouse
 
 # The same examples every time, and none that fails for being slow on a busy machine; `make
 # test-all` draws new ones, and more of them.
-settings.register_profile("fixed", derandomize=True, deadline=None, max_examples=40)
+settings.register_profile("fixed", derandomize=True, deadline=None, max_examples=FEW)
 settings.register_profile("random", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 

@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.catalogue.identity import Component, components
@@ -17,6 +17,7 @@ from assets.catalogue.identity_keys import (
 )
 from assets.marketplaces.listing import Listing, Package
 from tests.catalogue.servers import listing
+from tests.support.examples import examples
 from tests.support.paths import SHARED
 
 MONOREPO = "https://github.com/example/servers"
@@ -243,7 +244,7 @@ def shape(found: list[Component]) -> list:
 
 
 @given(LISTINGS, st.randoms(use_true_random=False))
-@settings(max_examples=200)
+@examples(200)
 def test_the_order_of_listings_changes_nothing(listings: list[Listing], random) -> None:
     before = shape(components(listings))
     random.shuffle(listings)
@@ -251,7 +252,7 @@ def test_the_order_of_listings_changes_nothing(listings: list[Listing], random) 
 
 
 @given(LISTINGS)
-@settings(max_examples=200)
+@examples(200)
 def test_every_listing_is_in_one_component_with_an_id_of_its_own(listings: list[Listing]) -> None:
     found = components(listings)
     members = [m.listing.listing_id for one in found for m in one.members]
@@ -262,7 +263,7 @@ def test_every_listing_is_in_one_component_with_an_id_of_its_own(listings: list[
 
 
 @given(LISTINGS)
-@settings(max_examples=200)
+@examples(200)
 def test_each_component_alone_is_found_again(listings: list[Listing]) -> None:
     for one in components(listings):
         ids = frozenset(m.listing.listing_id for m in one.members)
@@ -270,7 +271,7 @@ def test_each_component_alone_is_found_again(listings: list[Listing]) -> None:
 
 
 @given(LISTINGS, LISTINGS)
-@settings(max_examples=200)
+@examples(200)
 def test_more_listings_never_part_what_a_package_joined(
     few: list[Listing], more: list[Listing]
 ) -> None:
@@ -284,7 +285,7 @@ def test_more_listings_never_part_what_a_package_joined(
 
 
 @given(LISTINGS)
-@settings(max_examples=200)
+@examples(200)
 def test_no_component_holds_two_packages_of_one_ecosystem(listings: list[Listing]) -> None:
     for one in components(listings):
         packages = {m.keys.package for m in one.members if m.keys.package}

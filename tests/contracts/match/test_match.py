@@ -4,12 +4,13 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.contracts.match.match import match_call
 from assets.contracts.match.result import SINGLE
 from tests.contracts.strategies import calls, object_schemas, values
+from tests.support.examples import examples
 
 SCHEMA = {
     "type": "object",
@@ -266,7 +267,7 @@ odd_schemas = st.recursive(
 )
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(odd_schemas, anything, anything)
 def test_no_json_makes_it_raise(schema, want, have):
     for one, other in ((want, have), (have, want), (want, want)):
@@ -277,14 +278,14 @@ def test_no_json_makes_it_raise(schema, want, have):
     assert match_call(schema, {"name": want}, have).match in (True, False)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(object_schemas(), st.dictionaries(st.text(max_size=3), anything, max_size=4))
 def test_a_call_matches_itself_whatever_its_keys_order(schema, arguments):
     turned = dict(reversed(arguments.items()))
     assert _match(arguments, turned, schema).match
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(calls(), calls())
 def test_matching_is_symmetric(one, other):
     schema = one[0]
@@ -297,14 +298,14 @@ def test_matching_is_symmetric(one, other):
     )
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(object_schemas(), *[st.dictionaries(st.sampled_from("abc"), values, max_size=2)] * 3)
 def test_calls_that_match_a_third_match_each_other(schema, a, b, c):
     if _match(a, b, schema).match and _match(b, c, schema).match:
         assert _match(a, c, schema).match
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(calls())
 def test_one_changed_argument_is_the_only_one_told(call):
     schema, arguments = call

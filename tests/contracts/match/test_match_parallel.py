@@ -3,13 +3,14 @@
 import itertools
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.contracts.match.assignment import assign
 from assets.contracts.match.match import match_call, match_calls, match_parallel
 from assets.contracts.match.result import ERROR_KINDS
 from tests.contracts.strategies import values
+from tests.support.examples import examples
 
 SCHEMAS: dict[str, Any] = {
     "t": {"type": "object", "properties": {"a": {"type": "integer", "default": 1}}},
@@ -121,7 +122,7 @@ def test_thousands_of_calls_are_assigned():
     assert match_parallel(SCHEMAS, expected, wrong).assigned.count(None) == 1_000
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(some_calls, some_calls, st.randoms())
 def test_the_order_of_calls_means_nothing(expected, called, random):
     there = match_parallel(SCHEMAS, expected, called)
@@ -133,7 +134,7 @@ def test_the_order_of_calls_means_nothing(expected, called, random):
     assert there.assigned.count(None) == again.assigned.count(None)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(some_calls)
 def test_calls_match_themselves(calls):
     found = match_parallel(SCHEMAS, calls, calls)
@@ -141,7 +142,7 @@ def test_calls_match_themselves(calls):
     assert (found.name_f1, found.value_f1, found.tool) == (1.0, 1.0, True)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(some_calls, some_calls)
 def test_as_many_are_fulfilled_as_any_assignment_could(expected, called):
     found = match_parallel(SCHEMAS, expected, called)

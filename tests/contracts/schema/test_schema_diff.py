@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from assets.contracts.history.tool_diff import diff
@@ -14,6 +14,7 @@ from assets.contracts.schema.safe_validation import dialect_of
 from assets.contracts.schema.shapes import alike
 from assets.contracts.validate import validate_call
 from tests.contracts.schema_worlds import next_version, value_for, whole
+from tests.support.examples import examples
 from tests.support.paths import SHARED
 
 Schema = dict[str, Any]
@@ -63,7 +64,7 @@ def check_results(old: Schema, new: Schema, rng: Random, tries: int) -> None:
             assert fits(before[0](old), value), (old, new, value)
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@examples(60, suppress_health_check=list(HealthCheck))
 @given(st.randoms(use_true_random=False))
 def test_no_right_call_turns_wrong_where_the_diff_says_compatible(rng: Random) -> None:
     old = whole(rng)
@@ -224,7 +225,7 @@ def test_schemas_that_nobody_can_follow_end_soon_and_count_as_breaking() -> None
     assert worst(inside(TEXT), inside(loop)) == "breaking"
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.integers(0, 2**32))
 def test_schemas_with_anything_anywhere_are_compared_without_a_crash(seed: int) -> None:
     rng = Random(seed)

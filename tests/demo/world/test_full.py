@@ -11,13 +11,14 @@ from demo.world.catalogue import MARKETPLACES
 from demo.world.full import SERVERS, Shares, full_world
 from demo.world.synthetic import Synthetic
 from tests.demo.walk import WALKS, client
+from tests.support.examples import examples
 from tests.support.paths import SHARED
 
 NUMBERS = st.integers(min_value=0, max_value=99_999)
 
 
 @given(NUMBERS, st.integers(1, 1000))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_a_record_does_not_depend_on_how_many_there_are(index: int, more: int) -> None:
     here = full_world(servers=index + 1).listed("registry")
     there = full_world(servers=index + 1 + more).listed("registry")
@@ -25,7 +26,7 @@ def test_a_record_does_not_depend_on_how_many_there_are(index: int, more: int) -
 
 
 @given(NUMBERS)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_a_slug_names_its_record_and_no_other(index: int) -> None:
     universe = Synthetic()
     record = universe.record(index)

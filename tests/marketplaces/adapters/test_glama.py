@@ -4,11 +4,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from assets.marketplaces.adapters.glama import GlamaAdapter
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page
 from tests.marketplaces.answers import Answers, check_reading, mutations, read, saved_page
+from tests.support.examples import examples
 
 BASE = "https://market.example/api/mcp"
 ADAPTER = GlamaAdapter(CrawlPolicy(BASE, keys={"api_key": "k"}))
@@ -180,13 +181,13 @@ SAMPLE = {
 }
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(mutations(SAMPLE))
 def test_no_mutation_of_a_connector_is_a_crash(value: Any) -> None:
     check_reading(ADAPTER, value)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(mutations(server("a", properties={"A_KEY": {"default": "x"}}, required=["A_KEY"])))
 def test_no_mutation_of_a_server_is_a_crash(value: Any) -> None:
     check_reading(ADAPTER, value)

@@ -4,11 +4,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from assets.marketplaces.adapters.pulsemcp import PulseMcpAdapter
 from assets.marketplaces.policy import CrawlError, CrawlPolicy
 from tests.marketplaces.answers import POLICY, Answers, check_reading, mutations, read, saved_page
+from tests.support.examples import examples
 
 ADAPTER = PulseMcpAdapter(POLICY)
 
@@ -133,13 +134,13 @@ def test_what_pulsemcp_does_not_serve_is_refused(payload: Any) -> None:
 SIGNED = {"remotes[0]": {"authOptions": [KEYED]}}
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(mutations({"servers": [record("a/b", remotes=REMOTES, version=SIGNED)], "metadata": {}}))
 def test_no_mutation_of_a_record_is_a_crash(value: Any) -> None:
     check_reading(ADAPTER, value)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(mutations(DUMP))
 def test_no_mutation_of_a_dump_is_a_crash(value: Any) -> None:
     check_reading(ADAPTER, value)

@@ -4,11 +4,12 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from assets.marketplaces.adapters.registry import RegistryAdapter
 from assets.marketplaces.policy import CrawlError, Page, Ref
 from tests.marketplaces.answers import POLICY, Answers, check_reading, mutations, read, saved_page
+from tests.support.examples import examples
 from tests.support.paths import SHARED
 
 OFFICIAL = "io.modelcontextprotocol.registry/official"
@@ -208,7 +209,7 @@ FULL = page(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(mutations(FULL))
 def test_no_mutation_of_a_record_is_a_crash(value: Any) -> None:
     check_reading(ADAPTER, value)

@@ -4,11 +4,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from assets.marketplaces.adapters.smithery import SmitheryAdapter
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page, Ref
 from tests.marketplaces.answers import Answers, check_reading, mutations, read, saved_page
+from tests.support.examples import examples
 
 API = "https://api.market.example"
 SITE = "https://market.example"
@@ -301,7 +302,7 @@ def test_what_smithery_does_not_serve_is_refused(payload: Any) -> None:
         ADAPTER.saved(saved_page(payload))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(mutations(detail(SCRIPT, OUTSIDE | {"configSchema": SCHEMA}, BUNDLE, HOSTED)))
 def test_no_mutation_of_a_record_is_a_crash(value: Any) -> None:
     check_reading(ADAPTER, value)

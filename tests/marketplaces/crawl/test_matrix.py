@@ -1,6 +1,9 @@
 """Every adapter against every fault of its replica: an error that says why, or the whole truth."""
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +12,7 @@ from demo.replicas.faults import KINDS
 from demo.replicas.server import Replicas, replicas
 from demo.world.keys import KEYS
 from warehouse.ledger.ledger import Ledger
+from warehouse.storage.blobs import Blobs
 
 # mcpso and mcphub render with Chromium: seconds a crawl; their faults are in test_crawl_mcpso.py.
 SITES = ("registry", "smithery", "glama", "pulsemcp", "deepnlp", "pipedream", "docker")
@@ -20,6 +24,7 @@ HARMLESS = {
     *("no_sitemap", "wrong_key", "cursor_loop"),
 }
 FAULTS = [kind for kind in KINDS if kind not in ("down", "error500", "crawl_delay", "latency")]
+Found = tuple[str, set[str]]  # completeness, native ids
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +33,26 @@ def running() -> Iterator[Replicas]:
         yield sites
 
 
-def ids(running: Replicas, site: str, ledger: Ledger, night: str) -> tuple[str, set[str]]:
+@pytest.fixture(scope="module")
+def sound(
+    running: Replicas, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], tuple[Found, Path]]:
+    """A first crawl of each site without faults, made once: what it found, and its ledger."""
+
+    @cache
+    def crawled(site: str) -> tuple[Found, Path]:
+        home = tmp_path_factory.mktemp(site)
+        running.switch(faults={})
+        return ids(running, site, ledger_of(home), "1"), home
+
+    return crawled
+
+
+def ledger_of(home: Path) -> Ledger:
+    return Ledger(home / "ledger.db", Blobs(home / "blobs"))
+
+
+def ids(running: Replicas, site: str, ledger: Ledger, night: str) -> Found:
     policy = CrawlPolicy(
         base_url=running[site],
         site_url=running[site],
@@ -47,15 +71,19 @@ def ids(running: Replicas, site: str, ledger: Ledger, night: str) -> tuple[str, 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("site", SITES)
 def test_a_fault_is_told_or_changes_nothing(
-    site: str, fault: str, running: Replicas, ledger: Ledger
+    site: str,
+    fault: str,
+    running: Replicas,
+    sound: Callable[[str], tuple[Found, Path]],
+    tmp_path: Path,
 ) -> None:
-    running.switch(faults={})
-    sound = ids(running, site, ledger, "1")
-    assert sound[0] == "complete"
+    first, home = sound(site)
+    assert first[0] == "complete"
+    ledger = ledger_of(shutil.copytree(home, tmp_path / "home"))
     value = {"storm429": ":2", "gzip_bomb": ":64", "rate_limit": ":50"}.get(fault, "")
     running.switch(faults={site: fault + value})
     told: CrawlError | None = None
-    found = ("failed", set[str]())
+    found: Found = ("failed", set())
     try:
         found = ids(running, site, ledger, "2")
     except CrawlError as error:
@@ -63,7 +91,7 @@ def test_a_fault_is_told_or_changes_nothing(
     assert told is None or (told.kind and told.mend)
     if found[0] == "complete":
         assert fault in HARMLESS
-        assert found[1] == sound[1]
+        assert found[1] == first[1]
     running.switch(faults={})
-    # The good night after a bad one sees the whole marketplace again.
-    assert ids(running, site, ledger, "3") == sound
+    # The good run after a bad one sees the whole marketplace again.
+    assert ids(running, site, ledger, "3") == first

@@ -4,11 +4,12 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.marketplaces.listing import Listing, Package
 from assets.marketplaces.server_json.document import server_listing
+from tests.support.examples import examples
 from tests.support.paths import SHARED
 
 CAMEL = ("2025-09-16", "2025-09-29", "2025-10-17", "2025-12-11")
@@ -448,7 +449,7 @@ def test_long_texts_end_in_a_listing(kind: str, text: str) -> None:
     assert parsed(remotes=[{"type": "sse", "url": f"https://x.example/{text}"}]).evidence
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.text("abcdefghijkmnpqrstuvwxyz23456789", min_size=9, max_size=24))
 def test_no_secret_value_reaches_a_listing(secret: str) -> None:
     secret = f"zq{secret}"

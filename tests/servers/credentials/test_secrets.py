@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from urllib.parse import quote, quote_plus
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from assets.servers.credentials.secrets import Given, SecretError, Secrets, ServerSecrets
+from tests.support.examples import examples
 from warehouse.sanitize.scrubber import Scrubber
 
 SALT = b"0123456789abcdef"
@@ -228,7 +229,7 @@ def recoverable(text: str, value: str) -> list[str]:
     return [name for name, encode in ENCODINGS.items() if encode(value) in text]
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(SECRET, AROUND, AROUND, st.sampled_from(sorted(ENCODINGS)))
 def test_no_form_of_a_secret_survives_in_a_text(value, before, after, form):
     text = before + ENCODINGS[form](value) + after
@@ -247,7 +248,7 @@ def placed(leaf):
     )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data(), SECRET, st.sampled_from(sorted(ENCODINGS)))
 def test_no_secret_survives_in_any_json_position(data, value, form):
     found = data.draw(placed(ENCODINGS[form](value)))
@@ -263,7 +264,7 @@ def texts(value) -> list[str]:
     return [value if isinstance(value, str) else repr(value)]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(SECRET, SECRET, AROUND)
 def test_secrets_within_each_other_both_go(one, two, between):
     assume(one != two)
@@ -272,7 +273,7 @@ def test_secrets_within_each_other_both_go(one, two, between):
     assert recoverable(clean, one) == recoverable(clean, two) == []
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(placed("nothing secret"))
 def test_what_holds_no_secret_is_left_as_it_is(value):
     assert Scrubber({"KEY": "zq8#Kw!0vX"})(value) == value

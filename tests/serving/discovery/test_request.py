@@ -3,11 +3,12 @@
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.discovery.request import MOST, block, parse, system_prompt
 from serving.discovery.request_fields import LONGEST_VALUE
+from tests.support.examples import examples
 
 GITHUB = ("GitHub", "create an issue")
 MOST_CALLS = 300_000
@@ -228,7 +229,7 @@ NOISE = st.text(max_size=60).filter(lambda text: "<" not in text and "＜" not i
 
 
 @given(st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=5), st.lists(NOISE, min_size=6))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_what_is_rendered_is_read_back_whatever_stands_around(asked: list, noise: list) -> None:
     wanted = {(s.casefold(), t.casefold()): (s, t) for s, t in reversed(asked)}
     text = noise[0]
@@ -241,7 +242,7 @@ def test_what_is_rendered_is_read_back_whatever_stands_around(asked: list, noise
 
 
 @given(st.text(max_size=300))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_nothing_raises(text: str) -> None:
     for made in (text, f"<tool_assistant>{text}", f"<tool_assistant>{text}</tool_assistant>"):
         assert len(parse(made)) <= MOST
@@ -254,7 +255,7 @@ FRAGMENTS = st.sampled_from(
 
 
 @given(st.lists(FRAGMENTS, max_size=60).map("".join))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_pieces_of_blocks_in_any_order_never_raise_and_say_what_is_wrong(text: str) -> None:
     for one in parse(text):
         assert one.usable or len(one.problems) == 1

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.discovery.hit_text import estimated_tokens, one_line, render
@@ -14,6 +14,7 @@ from serving.ranking.eligible import Blocked
 from serving.ranking.query import Ask, BadQuery, Hit
 from serving.router import Router
 from tests.serving.conftest import build
+from tests.support.examples import examples
 from tests.vectors.conftest import WordEmbedder, snapshot
 
 TOOLS = [
@@ -279,7 +280,7 @@ def hit(tool_id: str, description: str) -> Hit:
 
 
 @given(st.lists(st.tuples(st.text(), st.text()), max_size=5))
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_a_tool_is_one_line_whatever_its_author_wrote(told: list) -> None:
     lines = render([hit(f"s::{name}", about) for name, about in told]).splitlines()
     assert len(lines) == len(told)
@@ -304,7 +305,7 @@ WORDS = st.sampled_from(["email", "file", "time", "read", "send", ASK, "<tool_as
 
 
 @given(st.lists(st.tuples(WORDS, st.booleans()), max_size=12), st.integers(1, 120))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_the_count_adds_up_and_stays_within_its_limit(steps: list, most: int) -> None:
     session, total, seen = Session(ROUTERS[0], k=2, max_tokens=most), 0, []
     for text, refining in steps:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from serving.index.folder import IndexBroken, Source, build_index, load_index
@@ -15,6 +15,7 @@ from serving.index.fusion import built_in, read_fusion
 from serving.ranking.strategies import top
 from serving.router import STRATEGIES, Ask, BadQuery, Blocked, Router
 from tests.serving.conftest import WORLD
+from tests.support.examples import examples
 from tests.support.paths import ROOT
 from tests.vectors.conftest import WordEmbedder, snapshot
 
@@ -63,7 +64,7 @@ questions = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(150, suppress_health_check=[HealthCheck.too_slow])
 @given(questions)
 def test_no_strategy_leaks_a_tool_or_gives_more_than_k(router: Router, ask: Ask) -> None:
     hits = router.find(ask).hits

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.contracts.canonical import contract
@@ -17,6 +17,7 @@ from assets.synthesis.offline.provider import generate
 from assets.synthesis.offline.values.invent import from_pattern
 from assets.synthesis.offline.values.values import arguments
 from assets.synthesis.verify.verify import verify
+from tests.support.examples import examples
 from tests.synthesis.contracts import ALL, CITY_TIME, CREATE_ISSUE, READ_FILE
 
 CONTRACTS = [contract(tool) for tool in ALL]
@@ -132,7 +133,7 @@ _SCALARS = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     properties=st.dictionaries(
         st.from_regex(r"[a-z]{1,8}(_[a-z]{1,6})?", fullmatch=True), _SCALARS

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.contracts.canonical import contract, contract_digest
 from assets.synthesis.summaries.ask import MOST_TOOLS
 from assets.synthesis.summaries.offline import readable, summary_of
 from assets.synthesis.summaries.summaries import SUMMARIES, make_summaries, summary_flaws
+from tests.support.examples import examples
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.vectors.conftest import snapshot
 from warehouse.ledger.ledger import Ledger
@@ -221,7 +222,7 @@ def test_a_servers_name_is_its_own_and_not_its_publishers(server_id: str, name: 
 @given(
     st.lists(st.tuples(st.text(min_size=1).filter(str.strip), st.text(max_size=300)), max_size=8)
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_any_tools_have_a_summary_of_bounded_length_whatever_their_order(told: list) -> None:
     made = [
         contract({"name": name, "description": about, "inputSchema": {"type": "object"}})

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.verify.checks import near_duplicates as module
 from assets.synthesis.verify.checks.near_duplicates import twins
 from assets.synthesis.verify.filters import cosines, echo_finding, filtered
+from tests.support.examples import examples
 
 Json = Any
 POLICY = SynthesisPolicy(copies_above=0.8, twins_above=0.9)
@@ -106,7 +107,7 @@ TEXTS = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(TEXTS, st.randoms(use_true_random=False))
 def test_filtering_again_changes_nothing_and_order_decides_nothing(
     texts: list[str], shuffle: random.Random

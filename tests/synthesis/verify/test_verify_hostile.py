@@ -5,13 +5,14 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.synthesis.common.tables import TASKS
 from assets.synthesis.verify.grounding.grounding import MOST_LEAVES, STATED, Text, grade, leaves
 from assets.synthesis.verify.verify import verify
 from assets.synthesis.verify.verify_row import verify_row
+from tests.support.examples import examples
 from tests.synthesis.contracts import ALL, CITY_TIME, CONVERT
 
 Json = Any
@@ -104,7 +105,7 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     st.sampled_from([*ALL, OPEN]),
     st.text(max_size=200),
@@ -117,7 +118,7 @@ def test_verify_never_raises(contract: Json, text: str, call: Json) -> None:
         assert verify(contract, text, arguments, server=text[:9]).verdict in VERDICTS
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     st.sampled_from([*TASKS, "x", None]),
     st.dictionaries(

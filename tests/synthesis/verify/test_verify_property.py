@@ -5,14 +5,15 @@ from calendar import month_name
 from datetime import date, timedelta
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from assets.synthesis.verify.grounding.grounding import ABSENT, LIKELY, STATED, Text, grade
 from assets.synthesis.verify.grounding.number_words import numbers_in
 from assets.synthesis.verify.verify import verify
+from tests.support.examples import examples
 
-EASY = settings(max_examples=120, deadline=None)
+EASY = examples(120)
 FRAMES = ("Take {} for me.", "{} it is, please.", "I was thinking of {}, if that works")
 MONTHS = list(month_name)[1:]
 DAYS = st.dates(date(1995, 1, 1), date(2035, 12, 31))

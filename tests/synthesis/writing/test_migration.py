@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.contracts.canonical import contract
@@ -15,6 +15,7 @@ from assets.contracts.validate import validate_call
 from assets.synthesis.common.tables import PAIRS, goldens, pair_id, text_of
 from assets.synthesis.writing.migration import migrate
 from assets.synthesis.writing.old_contracts import old_contracts
+from tests.support.examples import examples
 from tests.synthesis.contract_versions import BREAKING, COMPATIBLE, called, next_version, snapshot
 from warehouse.store import Warehouse
 
@@ -236,7 +237,7 @@ def test_borrowed_names_move_and_changed_results_retire() -> None:
 
 
 @given(called(), st.sampled_from((*COMPATIBLE, *BREAKING)), st.data())
-@settings(max_examples=200)
+@examples(200)
 def test_a_moved_row_always_calls_rightly(made: Any, change: str, data: Any) -> None:
     raw, said = made
     name = data.draw(st.sampled_from(sorted(raw["inputSchema"]["properties"])))

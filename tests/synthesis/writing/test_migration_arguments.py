@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.contracts.canonical import contract
@@ -14,6 +14,7 @@ from assets.contracts.validate import validate_call
 from assets.synthesis.writing.migration import Unmovable, renamed_parameters, rewrite_arguments
 from tests.contracts.schema_worlds import next_version as any_version
 from tests.contracts.schema_worlds import value_for, whole
+from tests.support.examples import examples
 from tests.synthesis.contract_versions import BREAKING, COMPATIBLE, called, next_version, tool
 
 STRING = {"type": "string"}
@@ -28,7 +29,7 @@ def scalars(value: Any) -> Counter[str]:
 
 
 @given(called(), st.sampled_from(COMPATIBLE), st.data())
-@settings(max_examples=300)
+@examples(300)
 def test_a_compatible_change_moves_every_call(made: Any, change: str, data: Any) -> None:
     raw, said = made
     name = data.draw(st.sampled_from(sorted(raw["inputSchema"]["properties"])))
@@ -41,7 +42,7 @@ def test_a_compatible_change_moves_every_call(made: Any, change: str, data: Any)
 
 
 @given(called(), st.sampled_from(BREAKING), st.data())
-@settings(max_examples=300)
+@examples(300)
 def test_a_breaking_change_moves_no_call_that_it_touches(made: Any, change: str, data: Any) -> None:
     raw, said = made
     if change != "required" and not said:
@@ -53,7 +54,7 @@ def test_a_breaking_change_moves_no_call_that_it_touches(made: Any, change: str,
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=400)
+@examples(400)
 def test_whatever_the_schemas_a_moved_call_is_valid_and_says_the_same(seed: int) -> None:
     rng = Random(seed)
     old = {"name": "t", "inputSchema": whole(rng)}

@@ -15,6 +15,7 @@ from assets.synthesis.prompts import Prompt, prompt
 from assets.synthesis.writing import row_builder, units
 from assets.synthesis.writing.tasks.partners import fraction
 from assets.synthesis.writing.units import Unit, draws, steps_of, wanted
+from tests.support.examples import examples
 from tests.synthesis.contracts import ALL, snapshot_rows
 from tests.synthesis.scripted import ALL_TASKS, ROLES, SINGLES, others, planned
 from warehouse.ledger.ledger import Ledger
@@ -73,7 +74,7 @@ def plans(rows: Sequence[Row], policy: SynthesisPolicy) -> tuple[dict[str, str],
     return wanted(made, LLM_, policy), {unit.key: unit for unit in made}
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(MARKETS, st.data(), st.sampled_from([0.3, 1.0]))
 def test_a_tool_that_goes_takes_exactly_the_units_that_show_it(
     places: list[int], data: st.DataObject, share: float

@@ -4,9 +4,10 @@ in a pass neither sees its neighbours nor weighs more or less for them."""
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.training.small_base import make_model
 from training.caller.attention import SEGMENTS, pick_attention
 from training.caller.batches import Lesson, packed, padded
@@ -27,7 +28,7 @@ LENGTHS = st.lists(st.integers(1, 120), min_size=1, max_size=60)
 
 
 @given(LENGTHS, PLANS, st.none() | st.integers(1, 200))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_every_row_is_learned_once_an_epoch_within_the_limit(
     lengths: list[int], chosen: dict[str, int], limit: int | None
 ) -> None:
@@ -45,7 +46,7 @@ def test_every_row_is_learned_once_an_epoch_within_the_limit(
 
 
 @given(LENGTHS, PLANS, st.integers(1, 200))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_an_update_takes_the_same_rows_however_they_are_packed(
     lengths: list[int], chosen: dict[str, int], limit: int
 ) -> None:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.contracts.canonical import contract, contract_digest
+from tests.support.examples import examples
 from tests.support.paths import ROOT
 from tests.training.conftest import raw_tool
 from training.sets.candidates import (
@@ -66,7 +67,7 @@ def worlds(draw: st.DrawFn) -> tuple[dict[str, Row], list[str]]:
     return pool, digests
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(worlds(), st.integers(1, 20), st.sampled_from(DISTRACTORS), st.integers(0, 3), st.data())
 def test_an_offer_holds_what_it_says(
     world: tuple[dict[str, Row], list[str]], n: int, how: str, seed: int, data: st.DataObject

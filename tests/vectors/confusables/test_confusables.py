@@ -15,6 +15,7 @@ from assets.vectors.confusables.distinguish import tells_apart
 from assets.vectors.confusables.report import figures, markdown, plot, shares
 from assets.vectors.confusables.sides import Rarity, Side
 from assets.vectors.confusables.table import CONFUSABLES, confusables, hard_negatives
+from tests.support.examples import examples
 from tests.vectors.conftest import WordEmbedder
 
 Json = Any
@@ -201,7 +202,7 @@ SCHEMAS = st.fixed_dictionaries(
 
 
 @given(st.text(min_size=1).filter(str.strip), st.text(max_size=200), SCHEMAS, SCHEMAS)
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_any_two_contracts_have_a_sentence_of_one_line(
     name: str, about: str, one: Json, other: Json
 ) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.paths import SHARED
 from warehouse.sanitize import credential_patterns, labelled_secrets, secret_names
 from warehouse.sanitize.redact import MARK, is_secret_name, redact_json
@@ -114,14 +115,14 @@ def pages(draw: st.DrawFn) -> tuple[str, str]:
 
 
 @given(pages())
-@settings(max_examples=300)
+@examples(300)
 def test_no_secret_of_a_known_form_survives_in_text(page: tuple[str, str]) -> None:
     secret, text = page
     assert secret not in cleaned(text)
 
 
 @given(token(24), NAMED)
-@settings(max_examples=300)
+@examples(300)
 def test_no_secret_survives_beside_its_name(secret: str, place: str) -> None:
     found = cleaned(place.format(secret))
     assert secret not in found
@@ -180,7 +181,7 @@ FRAGMENTS = st.lists(
 
 
 @given(FRAGMENTS)
-@settings(max_examples=500)
+@examples(500)
 def test_odd_pieces_of_syntax_keep_the_promises(text: str) -> None:
     found = cleaned(text)
     assert cleaned(found) == found

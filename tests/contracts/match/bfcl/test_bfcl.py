@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.contracts.match.bfcl.java import java_value
@@ -18,6 +18,7 @@ from assets.contracts.match.bfcl.verdict import bfcl_match, truth_of
 from assets.contracts.match.match import match_call
 from assets.contracts.match.result import ERROR_KINDS
 from tests.contracts.strategies import values
+from tests.support.examples import examples
 
 
 def verdict(word: Any, allowed: Any, *given: Any, language: str = "python", **more: Any) -> Any:
@@ -230,7 +231,7 @@ def test_an_expected_call_is_written_as_bfcl_writes_its_truth():
 words = st.sampled_from(["string", "integer", "float", "boolean", "any", "dict", "number", None])
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(words, values, values, st.sampled_from(["python", "java", "javascript"]))
 def test_no_json_makes_it_raise(word, allowed, given, language):
     doc = {"name": "f", "parameters": {"properties": {"a": {"type": word}}, "required": []}}
@@ -240,7 +241,7 @@ def test_no_json_makes_it_raise(word, allowed, given, language):
     assert told.match is (told.error_kind is None)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(values, values, values)
 def test_no_shape_makes_it_raise(functions, truth, calls):
     as_lists = [one if isinstance(one, list) else [one] for one in (functions, truth, calls)]

@@ -5,18 +5,19 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.contracts.validate import validate_call
 from assets.synthesis.offline.provider import generate
 from assets.synthesis.writing.tasks.wrong_calls import wrong_call
+from tests.support.examples import examples
 from tests.synthesis.contracts import ALL, CREATE_ISSUE, PING
 
 Json = Any
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.sampled_from(ALL), st.integers(0, 10_000))
 def test_a_wrong_call_is_refused_and_its_error_is_the_validators(tool: Json, seed: int) -> None:
     right = generate({"contract": tool, "count": 1}, seed % 7)["requests"][0]["values"]

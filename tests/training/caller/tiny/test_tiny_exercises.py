@@ -5,10 +5,11 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.contracts.validate import validate_call
+from tests.support.examples import examples
 from training.caller.tiny.exercises import (
     Material,
     Shares,
@@ -39,7 +40,7 @@ _SCHEMAS = st.dictionaries(st.text("abcXY_", min_size=1, max_size=8), _LEAVES, m
 
 
 @given(properties=_SCHEMAS, needed=st.integers(0, 4), seed=st.integers(0, 99))
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_a_written_call_is_valid_by_its_schema(
     properties: dict[str, Any], needed: int, seed: int
 ) -> None:
@@ -56,7 +57,7 @@ def test_a_written_call_is_valid_by_its_schema(
 
 
 @given(seed=st.integers(0, 10_000))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_an_exercise_calls_tools_that_it_shows(material: Material, seed: int) -> None:
     tools, rounds = exercise(random.Random(seed), material, 6, 3)
     shown = {tool["name"]: tool for tool in tools}

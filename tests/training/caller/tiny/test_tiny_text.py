@@ -4,9 +4,10 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from training.caller.tiny.text import END, LEADS, MARKS, SPECIAL, WORDS, make_tokenizer
 from training.prompts.parse_calls import check_read_back, parse_calls
 from training.prompts.render import NO_CALL, check_tokenizer, render, tool_schema
@@ -73,7 +74,7 @@ def test_no_words_of_a_request_or_description_are_taken_for_marks(tokenizer: Any
     place=st.integers(0, 2),
     several=st.integers(1, 3),
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_a_call_comes_back_as_it_was_written(
     tokenizer: Any, asked: str, values: dict[str, Any], place: int, several: int
 ) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from assets.contracts.match.match import match_call
 from assets.contracts.validate import schema_problem, validate_call
+from tests.support.examples import examples
 from training.evaluation.caller.table import PERTURBATIONS
 from training.evaluation.robustness.paraphrase import paraphrase
 from training.evaluation.robustness.perturb import new_names, perturb, rename_one, same_text
@@ -50,7 +51,7 @@ def contracts(draw: Any) -> dict[str, Any]:
     st.sampled_from(PERTURBATIONS),
     st.integers(0, 3),
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_a_changed_schema_takes_the_changed_call_as_the_old_took_the_old(
     tool: dict, wanted: dict, called: dict, kind: str, seed: int
 ) -> None:

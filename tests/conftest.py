@@ -30,3 +30,15 @@ def no_settings_from_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def warehouse(tmp_path: Path) -> Warehouse:
     return Warehouse(home=tmp_path / "home", state=tmp_path / "state")
+
+
+@pytest.fixture(scope="session")
+def honest_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of `home` and `state` after a first run over honest servers; tests copy it."""
+    from tests.contracts.world import World, honest
+
+    root = tmp_path_factory.mktemp("honest")
+    made = World(Warehouse(home=root / "home", state=root / "state"))
+    made.deploy(honest())
+    made.night()
+    return root

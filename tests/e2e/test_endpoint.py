@@ -17,7 +17,7 @@ from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, TASKS
 from assets.synthesis.offline.provider import generate
 from orchestration.definitions import build_defs
-from tests.e2e.nights import checks
+from tests.e2e.runs import checks
 from tests.support.openai_endpoint import Endpoint, Say, openai_endpoint
 from warehouse.storage.digest import canonical_json, sha256
 from warehouse.store import Warehouse

@@ -1,6 +1,6 @@
 """kill -9 in the middle of any stage, run again: the same tables, nothing paid twice.
 
-The night runs as the real command in a process of its own; it is killed as soon as the ledger
+The run runs as the real command in a process of its own; it is killed as soon as the ledger
 shows that a stage is under way, again and again, and the last run goes on to the end.
 """
 
@@ -16,11 +16,12 @@ from pathlib import Path
 import pytest
 
 from demo.replicas.ports import PORTS
-from tests.e2e.nights import skip_without_sandbox
+from tests.e2e.runs import skip_without_sandbox
 from tests.support.paths import ROOT
 from warehouse.store import Warehouse
 
 # (stage, attempts of it in the ledger at which the process is killed)
+FEW = [("deploy", 3), ("llm:judge", 40), ("train:caller", 1)]
 POINTS = [
     ("page", 2),
     ("deploy", 3),
@@ -60,7 +61,7 @@ def ports() -> dict[str, str]:
     return chosen
 
 
-def night(home: Path, ports: dict[str, str]) -> subprocess.Popen:
+def start_run(home: Path, ports: dict[str, str]) -> subprocess.Popen:
     environment = {
         **os.environ,
         **ports,
@@ -88,10 +89,10 @@ def attempts(home: Path, stage: str) -> int:
 
 
 def kill_at(home: Path, ports: dict[str, str], stage: str, count: int) -> None:
-    process = night(home, ports)
+    process = start_run(home, ports)
     deadline = time.monotonic() + 400
     while attempts(home, stage) < count:
-        assert process.poll() is None, f"the night ended before {stage}: {tail(home)}"
+        assert process.poll() is None, f"the run ended before {stage}: {tail(home)}"
         assert time.monotonic() < deadline, f"never reached {stage}: {tail(home)}"
         time.sleep(0.02)
     os.kill(process.pid, signal.SIGKILL)
@@ -103,7 +104,7 @@ def tail(home: Path) -> str:
 
 
 def finish(home: Path, ports: dict[str, str]) -> None:
-    process = night(home, ports)
+    process = start_run(home, ports)
     assert process.wait(580) == 0, tail(home)
 
 
@@ -119,20 +120,23 @@ def versions(home: Path, names: tuple[str, ...] = DATA) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory: pytest.TempPathFactory, ports: dict[str, str]) -> Path:
-    """The home of a night that nobody disturbed."""
+    """The home of a run that nobody disturbed."""
     skip_without_sandbox()
-    home = tmp_path_factory.mktemp("nights") / "calm"
+    home = tmp_path_factory.mktemp("runs") / "calm"
     home.mkdir()
     finish(home, ports)
     return home
 
 
-def test_a_night_killed_at_every_stage_ends_with_the_same_tables(
-    calm: Path, tmp_path: Path, ports: dict[str, str]
+@pytest.mark.parametrize(
+    "points", [FEW, pytest.param(POINTS, marks=pytest.mark.slow)], ids=["few", "all"]
+)
+def test_a_run_killed_at_stage_after_stage_ends_with_the_same_tables(
+    calm: Path, tmp_path: Path, ports: dict[str, str], points: list[tuple[str, int]]
 ) -> None:
     killed = tmp_path / "killed"
     killed.mkdir()
-    for stage, count in POINTS:
+    for stage, count in points:
         kill_at(killed, ports, stage, count)
     finish(killed, ports)
 
@@ -146,7 +150,7 @@ def test_a_night_killed_at_every_stage_ends_with_the_same_tables(
         unknown = db.execute("SELECT COUNT(*) FROM attempts WHERE status = 'unknown'").fetchone()[0]
         started = db.execute("SELECT COUNT(*) FROM attempts WHERE status = 'started'").fetchone()[0]
     assert twice == []
-    assert 1 <= unknown <= IN_FLIGHT * len(POINTS)
+    assert 1 <= unknown <= IN_FLIGHT * len(points)
     assert started == 0
     assert "runs of killed processes were failed first" in tail(killed)
 
@@ -162,7 +166,7 @@ def test_a_second_run_of_the_command_moves_no_pointer_and_pays_for_nothing(
 
 
 def pointers(home: Path) -> dict[str, object]:
-    """Every version and pointer that a night may move, and the reports."""
+    """Every version and pointer that a run may move, and the reports."""
     everything = tuple(path.name for path in (home / "tables").iterdir())
     champions = {path.name: path.read_text() for path in (home / "champions").iterdir()}
     heads = [(home / name / "HEAD.json").read_text() for name in ("releases", "router")]

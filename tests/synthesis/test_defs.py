@@ -1,6 +1,7 @@
 """Nights of synthesis through the real doors: what a night may buy, move, take away, bring back."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,9 @@ Row = dict[str, Any]
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    made = World(Warehouse(home=tmp_path / "home", state=tmp_path / "home" / "state"))
-    made.deploy(honest())
-    made.night()
-    return made
+def world(honest_root: Path, tmp_path: Path) -> World:
+    root = shutil.copytree(honest_root, tmp_path / "root")
+    return World(Warehouse(home=root / "home", state=root / "state"))
 
 
 def paid(world: World) -> int:

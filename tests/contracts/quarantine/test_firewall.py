@@ -2,7 +2,9 @@
 
 import html
 import json
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -27,8 +29,16 @@ BAD = ("npm:photo", "find_photo")
 
 @pytest.fixture
 def world(warehouse: Warehouse) -> Iterator[World]:
-    made = World(warehouse)
-    yield made
+    yield World(warehouse)
+    warehouse.ledger.close()
+
+
+@pytest.fixture
+def honest_world(honest_root: Path, tmp_path: Path) -> Iterator[World]:
+    """After a first run over honest servers."""
+    root = shutil.copytree(honest_root, tmp_path / "root")
+    warehouse = Warehouse(home=root / "home", state=root / "state")
+    yield World(warehouse)
     warehouse.ledger.close()
 
 
@@ -96,47 +106,49 @@ def shown(row: dict) -> set[str]:
 
 
 def test_a_release_by_hand_lets_it_in_and_a_hold_takes_it_out_and_nothing_is_bought_twice(
-    world: World,
+    honest_world: World,
 ) -> None:
-    world.deploy(honest())
-    world.night()
-    world.fan_in()
-    whole = world.downstream()
+    honest_world.fan_in()
+    whole = honest_world.downstream()
     assert BAD in whole["training_set"]
-    effects = world.warehouse.ledger.counts()
-    beside_bad = {unit_key(row) for row in world.rows(PAIRS) if world.digest(*BAD) in shown(row)}
-    said(world, "held", "*")
-    world.night()
-    assert "quarantined" not in world.fan_in()["training_set"]["dropped"]
+    effects = honest_world.warehouse.ledger.counts()
+    beside_bad = {
+        unit_key(row) for row in honest_world.rows(PAIRS) if honest_world.digest(*BAD) in shown(row)
+    }
+    said(honest_world, "held", "*")
+    honest_world.night()
+    assert "quarantined" not in honest_world.fan_in()["training_set"]["dropped"]
     # Other look-alikes stand in its place: those units alone are asked about anew.
-    besides, texts = world.warehouse.ledger.counts(), list(world.embedder.embedded)
+    besides, texts = honest_world.warehouse.ledger.counts(), list(honest_world.embedder.embedded)
     assert besides["llm:caller", "done"] <= effects["llm:caller", "done"] + len(beside_bad)
     assert besides["llm:generator", "done"] <= effects["llm:generator", "done"] + len(beside_bad)
-    for table, tools in world.downstream().items():
+    for table, tools in honest_world.downstream().items():
         assert BAD not in tools, table
-    source, _ = published_source(world.warehouse)
+    source, _ = published_source(honest_world.warehouse)
     assert BAD not in {(row["server_id"], row["tool"]) for row in source.rows}
-    said(world, "released", "*")
-    world.night()
-    world.fan_in()
-    assert world.downstream() == whole
-    assert world.warehouse.ledger.counts() == besides
-    assert world.embedder.embedded == texts
+    said(honest_world, "released", "*")
+    honest_world.night()
+    honest_world.fan_in()
+    assert honest_world.downstream() == whole
+    assert honest_world.warehouse.ledger.counts() == besides
+    assert honest_world.embedder.embedded == texts
 
 
 def test_a_training_set_alone_drops_what_was_held_since_its_pairs_were_accepted(
-    world: World,
+    honest_world: World,
 ) -> None:
-    world.deploy(honest())
-    world.night()
-    world.fan_in()
-    kept = {row["pair_id"] for row in world.rows(TRAINING_SET)}
-    saw = {row["pair_id"] for row in world.rows(PAIRS) if world.digest(*BAD) in shown(row)}
-    said(world, "held", "*")
-    told = world.fan_in()
-    assert BAD not in world.downstream()["training_set"]
-    assert BAD in world.downstream()["pairs"]  # their night has not come yet
-    assert {row["pair_id"] for row in world.rows(TRAINING_SET)} == kept - saw
+    honest_world.fan_in()
+    kept = {row["pair_id"] for row in honest_world.rows(TRAINING_SET)}
+    saw = {
+        row["pair_id"]
+        for row in honest_world.rows(PAIRS)
+        if honest_world.digest(*BAD) in shown(row)
+    }
+    said(honest_world, "held", "*")
+    told = honest_world.fan_in()
+    assert BAD not in honest_world.downstream()["training_set"]
+    assert BAD in honest_world.downstream()["pairs"]  # their night has not come yet
+    assert {row["pair_id"] for row in honest_world.rows(TRAINING_SET)} == kept - saw
     assert told["training_set"]["dropped"]["quarantined"] == len(kept & saw) >= 2
 
 
@@ -149,23 +161,23 @@ def test_a_released_rule_lets_a_found_tool_in(world: World) -> None:
     assert BAD in world.downstream()["pairs"]
 
 
-def test_what_changes_into_poison_is_a_rug_pull_for_as_long_as_it_stays(world: World) -> None:
-    world.deploy(honest())
-    world.night()
-    world.deploy(with_poison())
+def test_what_changes_into_poison_is_a_rug_pull_for_as_long_as_it_stays(
+    honest_world: World,
+) -> None:
+    honest_world.deploy(with_poison())
     for _ in range(2):
-        world.night()
-        assert (*BAD, "rug_pull") in world.found()
-    assert BAD not in world.downstream()["pairs"]
+        honest_world.night()
+        assert (*BAD, "rug_pull") in honest_world.found()
+    assert BAD not in honest_world.downstream()["pairs"]
     renamed = with_poison()
     renamed["npm:photo"][0]["name"] = "look_up_photo"
-    world.deploy(renamed)
-    world.night()
-    assert ("npm:photo", "look_up_photo", "rug_pull") in world.found()
-    world.deploy(honest())
-    world.night()
-    assert world.found() == set()
-    assert BAD in world.downstream()["pairs"]
+    honest_world.deploy(renamed)
+    honest_world.night()
+    assert ("npm:photo", "look_up_photo", "rug_pull") in honest_world.found()
+    honest_world.deploy(honest())
+    honest_world.night()
+    assert honest_world.found() == set()
+    assert BAD in honest_world.downstream()["pairs"]
 
 
 def test_an_unchanged_night_scans_nothing_and_moves_nothing(world: World) -> None:
@@ -183,22 +195,18 @@ def test_an_unchanged_night_scans_nothing_and_moves_nothing(world: World) -> Non
     assert before == after
 
 
-def test_only_what_changed_is_scanned_again(world: World) -> None:
-    world.deploy(honest())
-    world.night()
+def test_only_what_changed_is_scanned_again(honest_world: World) -> None:
     servers = honest()
     servers["npm:file"][1]["description"] += " Twice a day at most."
-    world.deploy(servers)
-    assert world.night()["findings"]["scanned_tonight"] == 1
+    honest_world.deploy(servers)
+    assert honest_world.night()["findings"]["scanned_tonight"] == 1
 
 
 def test_a_changed_rule_scans_everything_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    honest_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.deploy(honest())
-    world.night()
     monkeypatch.setattr("assets.contracts.quarantine.findings.scan_edition", lambda: "another")
-    assert world.night()["findings"]["scanned_tonight"] == 18
+    assert honest_world.night()["findings"]["scanned_tonight"] == 18
 
 
 def test_orders_about_a_tool_of_another_server_are_found(world: World) -> None:
@@ -275,16 +283,14 @@ def test_a_page_of_findings_holds_no_markup_of_a_strangers(world: World) -> None
         assert "://" not in html.unescape(line)  # the page makes links of bare addresses
 
 
-def test_what_no_published_scan_has_read_is_read_at_the_door(world: World) -> None:
-    world.deploy(honest())
-    world.night()
-    world.deploy(with_poison())
-    world.run([snapshots], MARKET)  # and the findings fail tonight
-    rows = world.rows(SNAPSHOTS)
-    held = firewall(world.warehouse).part(rows)[1]
+def test_what_no_published_scan_has_read_is_read_at_the_door(honest_world: World) -> None:
+    honest_world.deploy(with_poison())
+    honest_world.run([snapshots], MARKET)  # and the findings fail tonight
+    rows = honest_world.rows(SNAPSHOTS)
+    held = firewall(honest_world.warehouse).part(rows)[1]
     assert [(row["server_id"], row["tool"]) for row in held] == [BAD]
-    world.fan_in()
-    assert BAD not in world.downstream()["training_set"]
+    honest_world.fan_in()
+    assert BAD not in honest_world.downstream()["training_set"]
 
 
 def test_a_record_of_decisions_that_was_tampered_with_stops_every_door(world: World) -> None:

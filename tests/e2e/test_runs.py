@@ -1,4 +1,4 @@
-"""Nights of the small demo world: what a second, a second day's, and a bad night may change."""
+"""Runs of the small demo world: what a second, a second day's, and a bad run may change."""
 
 import json
 import shutil
@@ -17,12 +17,12 @@ from assets.synthesis.common.tables import PAIRS, unit_key
 from assets.vectors.index import VECTORS
 from demo.replicas.server import Replicas, replicas
 from serving.export import export_release
-from tests.e2e.nights import Nights, checks, skip_without_sandbox
+from tests.e2e.runs import Runs, checks, skip_without_sandbox
 from tests.e2e.served import asked, serving
 from training.sets.training_set import TRAINING_SET
 from warehouse.storage.tables import TableSpec
 
-FREE = {"page", "render", "resolve", "remote"}  # looking at the moving world: repeated every night
+FREE = {"page", "render", "resolve", "remote"}  # looking at the moving world: repeated every run
 
 
 @pytest.fixture(scope="module")
@@ -32,49 +32,49 @@ def world() -> Iterator[Replicas]:
 
 
 @pytest.fixture(scope="module")
-def first_night(world: Replicas, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The home after the first night; tests work on copies of it."""
+def first_run(world: Replicas, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home after the first run; tests work on copies of it."""
     skip_without_sandbox()
     home = tmp_path_factory.mktemp("first") / "home"
     with pytest.MonkeyPatch.context() as patch, dg.DagsterInstance.ephemeral() as instance:
         patch.setenv("TOOLMILL_HOME", str(home))
-        night = Nights(home, instance, world)
-        counts = night.nightly()
+        run = Runs(home, instance, world)
+        counts = run.nightly()
         assert counts["deploy", "done"] >= 6
-        assert night.run("fan_in").success
+        assert run.run("fan_in").success
     return home
 
 
 @pytest.fixture
-def nights(
-    world: Replicas, first_night: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Nights]:
+def runs(
+    world: Replicas, first_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Runs]:
     home = tmp_path / "home"
-    shutil.copytree(first_night, home, symlinks=True)
+    shutil.copytree(first_run, home, symlinks=True)
     monkeypatch.setenv("TOOLMILL_HOME", str(home))
     with dg.DagsterInstance.ephemeral() as instance:
-        yield Nights(home, instance, world)
+        yield Runs(home, instance, world)
     world.switch(day=1, faults={})
 
 
-def test_the_first_night_classifies_every_failure_with_a_hint(nights: Nights) -> None:
-    rows = nights.warehouse.tables.read(DEPLOYMENTS).to_dicts()
+def test_the_first_run_classifies_every_failure_with_a_hint(runs: Runs) -> None:
+    rows = runs.warehouse.tables.read(DEPLOYMENTS).to_dicts()
     failed = [row for row in rows if row["status"] != "ok"]
     assert failed
     assert all(row["error_kind"] and row["hint"] for row in failed)
     assert {"needs_secret", "no_recipe"} <= {row["error_kind"] for row in failed}
 
 
-def test_a_remote_server_is_asked_and_its_tools_go_all_the_way(nights: Nights) -> None:
-    tables = nights.warehouse.tables
+def test_a_remote_server_is_asked_and_its_tools_go_all_the_way(runs: Runs) -> None:
+    tables = runs.warehouse.tables
     (row,) = tables.read(DEPLOYMENTS).filter(pl.col("ecosystem") == "remote").to_dicts()
     assert (row["status"], row["n_tools"], row["certified"]) == ("ok", 2, None)
     for table in (SNAPSHOTS, PAIRS, VECTORS):
         assert row["server_id"] in set(tables.read(table)["server_id"])
 
 
-def test_a_poisoned_tool_is_found_and_goes_nowhere(nights: Nights) -> None:
-    tables = nights.warehouse.tables
+def test_a_poisoned_tool_is_found_and_goes_nowhere(runs: Runs) -> None:
+    tables = runs.warehouse.tables
     high = tables.read(FINDINGS).filter(pl.col("severity") == "high")
     assert set(high["tool"]) == {"look_up"}
     (server,) = set(high["server_id"])
@@ -87,108 +87,106 @@ def test_a_poisoned_tool_is_found_and_goes_nowhere(nights: Nights) -> None:
     assert all("look_up" not in tools(table) for table in (PAIRS, VECTORS, TRAINING_SET))
 
 
-def test_every_launch_here_has_a_certificate_that_held(nights: Nights) -> None:
-    rows = nights.warehouse.tables.read(DEPLOYMENTS).filter(pl.col("n_tools") > 0).to_dicts()
+def test_every_launch_here_has_a_certificate_that_held(runs: Runs) -> None:
+    rows = runs.warehouse.tables.read(DEPLOYMENTS).filter(pl.col("n_tools") > 0).to_dicts()
     here = [row for row in rows if row["ecosystem"] != "remote"]
     assert here
     for row in here:
         assert row["certified"]
-        assert nights.warehouse.blobs.get_json(row["certificate"])["passed"]
-    snapshots = nights.warehouse.tables.read(SNAPSHOTS)
+        assert runs.warehouse.blobs.get_json(row["certificate"])["passed"]
+    snapshots = runs.warehouse.tables.read(SNAPSHOTS)
     assert snapshots.filter(pl.col("certified"))["certificate"].is_not_null().all()
 
 
-def test_shell_syntax_in_a_command_is_a_row_and_never_runs(nights: Nights) -> None:
-    rows = nights.warehouse.tables.read(DEPLOYMENTS).to_dicts()
+def test_shell_syntax_in_a_command_is_a_row_and_never_runs(runs: Runs) -> None:
+    rows = runs.warehouse.tables.read(DEPLOYMENTS).to_dicts()
     [row] = [row for row in rows if "shell syntax" in str(row["hint"])]
     assert (row["status"], row["recipe_digest"]) == ("failed", None)
 
 
-def test_a_second_night_of_an_unchanged_world_costs_nothing_and_moves_nothing(
-    nights: Nights,
+def test_a_second_run_of_an_unchanged_world_costs_nothing_and_moves_nothing(
+    runs: Runs,
 ) -> None:
-    before = nights.versions()
-    counts = nights.nightly()
-    assert nights.run("fan_in").success
+    before = runs.versions()
+    counts = runs.nightly()
+    assert runs.run("fan_in").success
     assert {stage for stage, _ in counts} <= FREE
-    assert nights.versions() == before
+    assert runs.versions() == before
 
 
-def units(nights: Nights) -> dict[str, frozenset[str]]:
+def units(runs: Runs) -> dict[str, frozenset[str]]:
     """Unit of pairs -> every contract that its prompts showed."""
     found: dict[str, frozenset[str]] = {}
-    for row in nights.warehouse.tables.read(PAIRS).to_dicts():
+    for row in runs.warehouse.tables.read(PAIRS).to_dicts():
         key = f"{row['marketplace']}/{unit_key(row)}"
         found[key] = found.get(key, frozenset()) | set(json.loads(row["contracts"]))
     return found
 
 
-def test_day_two_pays_only_for_what_is_new_or_changed(nights: Nights) -> None:
-    before = nights.warehouse.tables.read(SNAPSHOTS).to_dicts()
-    units_before = units(nights)
-    set_before = nights.warehouse.tables.head("training_set")
-    nights.world.switch(day=2)
-    counts = nights.nightly()
-    assert nights.run("fan_in").success
-    after = nights.warehouse.tables.read(SNAPSHOTS).to_dicts()
+def test_day_two_pays_only_for_what_is_new_or_changed(runs: Runs) -> None:
+    before = runs.warehouse.tables.read(SNAPSHOTS).to_dicts()
+    units_before = units(runs)
+    set_before = runs.warehouse.tables.head("training_set")
+    runs.world.switch(day=2)
+    counts = runs.nightly()
+    assert runs.run("fan_in").success
+    after = runs.warehouse.tables.read(SNAPSHOTS).to_dicts()
     assert counts["deploy", "done"] == 2  # one new server, one changed
-    moved = {key: shown for key, shown in units(nights).items() if units_before.get(key) != shown}
+    moved = {key: shown for key, shown in units(runs).items() if units_before.get(key) != shown}
     assert moved
     assert 0 < counts["llm:generator", "done"] <= len(moved)
-    same = units_before.keys() & units(nights).keys() - moved.keys()
+    same = units_before.keys() & units(runs).keys() - moved.keys()
     assert len(same) > len(moved)
     assert {row["server_id"] for row in before} != {row["server_id"] for row in after}
-    changes = nights.warehouse.tables.read(CHANGES)
+    changes = runs.warehouse.tables.read(CHANGES)
     assert {"breaking", "compatible", "wording"} & set(changes["cls"])
-    set_after = nights.warehouse.tables.head("training_set")
+    set_after = runs.warehouse.tables.head("training_set")
     assert set_before
     assert set_after
     assert set_after.digest != set_before.digest
 
 
-def test_a_server_that_is_gone_takes_exactly_its_rows_along(nights: Nights) -> None:
-    before = nights.warehouse.tables.read(PAIRS).to_dicts()
-    nights.world.switch(day=2)
-    nights.nightly()
-    after = nights.warehouse.tables.read(PAIRS).to_dicts()
+def test_a_server_that_is_gone_takes_exactly_its_rows_along(runs: Runs) -> None:
+    before = runs.warehouse.tables.read(PAIRS).to_dicts()
+    runs.world.switch(day=2)
+    runs.nightly()
+    after = runs.warehouse.tables.read(PAIRS).to_dicts()
     gone = {row["server_id"] for row in before} - {row["server_id"] for row in after}
     assert len(gone) == 1
-    listed = {row["server_id"] for row in nights.warehouse.tables.read(SNAPSHOTS).to_dicts()}
+    listed = {row["server_id"] for row in runs.warehouse.tables.read(SNAPSHOTS).to_dicts()}
     assert gone.isdisjoint(listed)
 
 
-@pytest.mark.parametrize("fault", ["truncated", "empty", "html", "down"])
-@pytest.mark.parametrize("market", ["registry", "mcpso"])
-def test_a_bad_night_keeps_yesterday_and_leaves_the_other_marketplace_alone(
-    nights: Nights, market: str, fault: str
+@pytest.mark.parametrize(("market", "other"), [("registry", "mcpso"), ("mcpso", "registry")])
+def test_bad_runs_keep_yesterday_and_leave_the_other_marketplace_alone(
+    runs: Runs, market: str, other: str
 ) -> None:
-    other = "mcpso" if market == "registry" else "registry"
-    before = nights.versions()
-    nights.world.switch(faults={market: fault})
-    bad = nights.run("nightly", market)
-    assert not bad.success
-    why = checks(bad)
-    assert set(why) == {"listings"}
-    assert nights.world[market] in why["listings"]
-    assert nights.versions() == before
-    good = nights.materialize(["listings"], other)
-    assert good.success
-    nights.world.switch(faults={})
-    assert nights.run("nightly", market).success
-    assert nights.versions() == before
+    before = runs.versions()
+    for fault in ("truncated", "empty", "html", "down"):
+        runs.world.switch(faults={market: fault})
+        bad = runs.run("nightly", market)
+        assert not bad.success, fault
+        why = checks(bad)
+        assert set(why) == {"listings"}, fault
+        assert runs.world[market] in why["listings"], fault
+        assert runs.versions() == before, fault
+    assert runs.materialize(["listings"], other).success
+    runs.world.switch(faults={})
+    assert runs.run("nightly", market).success
+    assert runs.versions() == before
 
 
-def test_a_night_is_served_from_an_exported_release_and_its_tools_are_called(
-    nights: Nights, tmp_path: Path
+def test_a_run_is_served_from_an_exported_release_and_its_tools_are_called(
+    runs: Runs, tmp_path: Path
 ) -> None:
-    result = nights.serve()
+    result = runs.serve()
     assert result.success, checks(result)
-    again = nights.serve()
+    again = runs.serve()
     assert versions_of(again) == versions_of(result)  # nothing new, no new index
     release = tmp_path / "release"
-    told = export_release(nights.home, release)
-    assert told["tools"] == len(tools_served(nights))
-    anyio.run(converse, release, nights.home)
+    told = export_release(runs.home, release)
+    assert told["tools"] == len(tools_served(runs))
+    anyio.run(converse, release, runs.home)
     rows = [row for file in (release / "outcomes").glob("*") for row in read(file)]
     assert [(row["status"], row.get("blame")) for row in rows] == [
         ("ok", None), ("ok", None), ("invalid_arguments", "caller"),
@@ -213,10 +211,10 @@ async def converse(release: Path, home: Path) -> None:
         assert "headline" in json.dumps(wrong)
 
 
-def tools_served(nights: Nights) -> set[tuple[str, str]]:
+def tools_served(runs: Runs) -> set[tuple[str, str]]:
     """Every tool that is not held."""
     held = {"look_up"}  # the poisoned one
-    rows = nights.warehouse.tables.read(SNAPSHOTS).to_dicts()
+    rows = runs.warehouse.tables.read(SNAPSHOTS).to_dicts()
     return {(row["server_id"], row["tool"]) for row in rows if row["tool"] not in held}
 
 

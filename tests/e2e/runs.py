@@ -1,4 +1,4 @@
-"""Whole nights in this process: real replicas, real Chromium, real sandbox, real LanceDB."""
+"""Whole runs in this process: real replicas, real Chromium, real sandbox, real LanceDB."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ MARKETS = ("registry", "mcpso")
 
 
 @dataclass
-class Nights:
+class Runs:
     """One home, one instance, one demo world."""
 
     home: Path
@@ -56,7 +56,7 @@ class Nights:
         )
 
     def nightly(self) -> dict[tuple[str, str], int]:
-        """One night of every marketplace; the attempts it made, per (stage, status)."""
+        """One run of every marketplace; the attempts it made, per (stage, status)."""
         counts: dict[tuple[str, str], int] = {}
         for name in MARKETS:
             result = self.run("nightly", name)

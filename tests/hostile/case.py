@@ -1,4 +1,4 @@
-"""One hostile stranger: what it does, and what must come of it."""
+"""One hostile server: what it does, and the result it must have."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Strangers that eat the machine: memory, processes, disk, descriptors."""
+"""Untrusted servers that eat the machine: memory, processes, disk, descriptors."""
 
 from tests.hostile.case import Case
 

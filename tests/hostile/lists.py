@@ -1,4 +1,4 @@
-"""Strangers whose lists are hostile: pages, cursors, members, numbers, text, schemas."""
+"""Untrusted servers whose lists are hostile: pages, cursors, members, numbers, text, schemas."""
 
 from tests.hostile.case import Case, answering, raw
 

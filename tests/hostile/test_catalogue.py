@@ -9,9 +9,9 @@ from assets.servers.probe.probe import probe
 from tests.hostile.eaters import EATERS
 from tests.hostile.lists import LISTS
 from tests.hostile.test_schemas import HEAVY
-from tests.hostile.test_strangers import STRANGERS, no_process_is_left
+from tests.hostile.test_untrusted_servers import CASES, no_process_is_left
 from tests.hostile.wire import WIRE
-from tests.support.stranger import CONVERSATION, POLICY, launch, require_sandbox
+from tests.support.untrusted_server import CONVERSATION, POLICY, launch, require_sandbox
 
 # Good servers of different kinds: pages, schemas, prompts, a child process, noise on stderr.
 GOOD = [
@@ -40,11 +40,11 @@ HOSTILE = [
 ]
 
 
-def test_the_catalogue_holds_more_than_sixty_strangers():
-    assert len(STRANGERS) == len(WIRE) + len(LISTS) + len(EATERS)  # no name twice
-    assert len({case.source for case in STRANGERS.values()}) >= len(STRANGERS) - 1
-    assert len(STRANGERS) >= 60
-    assert len(STRANGERS) + len(ATTEMPTS) + len(HEAVY) >= 200
+def test_the_catalogue_holds_more_than_sixty_untrusted_servers():
+    assert len(CASES) == len(WIRE) + len(LISTS) + len(EATERS)  # no name twice
+    assert len({case.source for case in CASES.values()}) >= len(CASES) - 1
+    assert len(CASES) >= 60
+    assert len(CASES) + len(ATTEMPTS) + len(HEAVY) >= 200
 
 
 def outcome(result):

@@ -1,4 +1,4 @@
-"""Strangers that try to get out: nothing of the host is readable, writable or reachable."""
+"""Untrusted servers that try to get out: nothing of the host is readable, writable or reachable."""
 
 import errno
 import json
@@ -15,7 +15,7 @@ from assets.servers.sandbox.environment import environment
 from assets.servers.sandbox.process import start
 from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
-from tests.support.stranger import (
+from tests.support.untrusted_server import (
     CONVERSATION,
     POLICY,
     launch,
@@ -65,8 +65,8 @@ def test_a_server_that_tries_everything_is_listed_with_what_worked(tmp_path):
     )
     with canaries() as prepared:
         told = {**prepared.told, "names": [*environment(Launch(())), "CANARIES", "LC_CTYPE", "PWD"]}
-        stranger = launch(tmp_path, source, CANARIES=json.dumps(told))
-        result = probe(stranger, POLICY, CONVERSATION)
+        launched = launch(tmp_path, source, CANARIES=json.dumps(told))
+        result = probe(launched, POLICY, CONVERSATION)
     assert (result.status, names(result)) == ("ok", list(CONTROLS)), result.hint
 
 
@@ -122,9 +122,9 @@ def test_links_in_its_folder_lead_nowhere(tmp_path):
     assert names(meet(folder, source)) == ["control"]
     launched = launch(folder, source)
     same = tuple(Mount.same(folder) if m.inside == "/srv/server" else m for m in launched.mounts)
-    by_hand = Launch((launched.argv[0], str(folder / "stranger.py")), {}, same, cwd=str(folder))
-    text = (folder / "stranger.py").read_text().replace("/srv/server", str(folder))
-    (folder / "stranger.py").write_text(text)
+    by_hand = Launch((launched.argv[0], str(folder / "untrusted.py")), {}, same, cwd=str(folder))
+    text = (folder / "untrusted.py").read_text().replace("/srv/server", str(folder))
+    (folder / "untrusted.py").write_text(text)
     assert names(probe(by_hand, POLICY, CONVERSATION)) == ["control"]
 
 
@@ -147,14 +147,14 @@ def test_pipes_and_sockets_left_in_home_are_gone_with_it(tmp_path):
     """They would hold up whoever opens them: nobody on the host ever can."""
     source = (
         "import socket\nhome = os.environ['HOME']\nbefore = len(os.listdir(home))\n"
-        "os.mkfifo(home + '/fifo-of-a-stranger'); os.mkfifo('/tmp/fifo-of-a-stranger')\n"
+        "os.mkfifo(home + '/fifo-of-a-server'); os.mkfifo('/tmp/fifo-of-a-server')\n"
         "socket.socket(socket.AF_UNIX).bind(home + '/socket')\n"
         "serve([tool(f'before{before}')])"
     )
     assert names(meet(tmp_path, source)) == ["before0"]
     assert names(meet(tmp_path, source)) == ["before0"]
-    assert not Path("/tmp/fifo-of-a-stranger").exists()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["stranger.py"]
+    assert not Path("/tmp/fifo-of-a-server").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["untrusted.py"]
 
 
 def test_two_servers_at_once_do_not_find_each_other():

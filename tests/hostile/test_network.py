@@ -1,4 +1,4 @@
-"""What a stranger reaches of a network: cloud metadata, name servers, a private host: nothing.
+"""An untrusted server reaches nothing of a network: no metadata, name servers or private host.
 
 A network namespace made for the test holds 169.254.169.254 and 10.9.8.7 on its own loopback, with
 listeners that note who calls; no packet can leave it. Without `ip netns` (root) these tests skip.
@@ -14,14 +14,14 @@ import uuid
 import pytest
 
 from tests.support.paths import ROOT
-from tests.support.stranger import require_sandbox
+from tests.support.untrusted_server import require_sandbox
 
 DRIVER = """
 import json, socket, sys, threading
 sys.path.insert(0, sys.argv[1])
 from dataclasses import replace
 from pathlib import Path
-from tests.support.stranger import CONVERSATION, POLICY, launch, names
+from tests.support.untrusted_server import CONVERSATION, POLICY, launch, names
 from assets.servers.probe.probe import probe
 
 called = []

@@ -1,4 +1,4 @@
-"""What strangers leave behind, and what their neighbours notice: nothing."""
+"""What untrusted servers leave behind, and what their neighbours notice: nothing."""
 
 import subprocess
 import sys
@@ -7,9 +7,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.hostile.test_strangers import no_process_is_left
+from tests.hostile.test_untrusted_servers import no_process_is_left
 from tests.support.paths import ROOT
-from tests.support.stranger import meet, names, require_sandbox
+from tests.support.untrusted_server import meet, names, require_sandbox
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Strangers whose schemas are the weapon: what is listed is kept and checked without harm."""
+"""Untrusted servers with schemas as weapons: what is listed is kept and checked without harm."""
 
 import json
 import socket
@@ -12,7 +12,7 @@ from assets.contracts.history.snapshot import contracts_of
 from assets.contracts.validate import schema_problem, validate_call
 from assets.servers.deploy.deploy import Deployed
 from tests.support.paths import ROOT
-from tests.support.stranger import meet, names, require_sandbox
+from tests.support.untrusted_server import meet, names, require_sandbox
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Strangers that misbehave on the wire: handshake, framing, ids, floods, storms."""
+"""Untrusted servers that misbehave on the wire: handshake, framing, ids, floods, storms."""
 
 from tests.hostile.case import GOOD, Case, answering
 

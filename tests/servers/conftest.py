@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from assets.marketplaces.listing import EnvVar, Listing, Package
-from tests.support.stranger import PREAMBLE
+from tests.support.untrusted_server import PREAMBLE
 
 
 def bundle(source: str, **manifest) -> bytes:

@@ -2,7 +2,7 @@ import pytest
 
 from assets.servers.adhoc import TargetError, probe_target
 from assets.servers.deploy.policy import DeployPolicy
-from tests.support.stranger import CONVERSATION, POLICY, PREAMBLE, require_sandbox
+from tests.support.untrusted_server import CONVERSATION, POLICY, PREAMBLE, require_sandbox
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from demo.replicas.ports import PORTS
 from orchestration.cli.terminal import print_json
 from orchestration.runs.nightly import only_run
 from tests.support.paths import ROOT
-from tests.support.stranger import require_sandbox
+from tests.support.untrusted_server import require_sandbox
 
 
 def toolmill(

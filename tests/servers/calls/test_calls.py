@@ -15,7 +15,7 @@ from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.sandbox.process import SandboxUnavailable
 from tests.servers.test_light_imports import heavy_after
 from tests.serving.calling import CONTRACT, LIMITS, Bench, said
-from tests.support.stranger import CONVERSATION, POLICY
+from tests.support.untrusted_server import CONVERSATION, POLICY
 
 ECHO = "calls(lambda m, x: say(m, [os.getpid(), x]))"
 

@@ -18,7 +18,7 @@ from assets.servers.sandbox.toolchain import find_toolchain
 from demo.world.bundle import pack
 from tests.servers.conftest import BundleHost, host, npm, pypi
 from tests.serving.calling import said
-from tests.support.stranger import require_sandbox
+from tests.support.untrusted_server import require_sandbox
 
 __all__ = ["host"]
 

@@ -9,7 +9,7 @@ from assets.servers.certificate.certificate import canaries, certify, judge, run
 from assets.servers.certificate.escapes import ATTEMPTS, CONTROLS
 from assets.servers.sandbox.spec import Mount, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
-from tests.support.stranger import require_sandbox
+from tests.support.untrusted_server import require_sandbox
 
 REFUSED = {attempt.name: "refused" for attempt in ATTEMPTS} | dict.fromkeys(CONTROLS, "worked")
 ABOUT = {"backend": "test", "suite": "s"}

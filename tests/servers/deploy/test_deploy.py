@@ -14,7 +14,7 @@ from assets.servers.probe.probe import ProbeResult
 from assets.servers.recipes.recipe import Recipe
 from assets.servers.remote.probe import RemotePolicy
 from assets.servers.sandbox.toolchain import find_toolchain
-from tests.support.stranger import CONVERSATION, POLICY, PREAMBLE, require_sandbox
+from tests.support.untrusted_server import CONVERSATION, POLICY, PREAMBLE, require_sandbox
 from warehouse.storage.blobs import Blobs
 
 RECIPE = Recipe(server_id="npm:x", ecosystem="npm", name="x", version="1", integrity="sha512-x")

@@ -11,7 +11,7 @@ from assets.servers.recipes.recipe import ResolveError
 from assets.servers.remote.probe import RemotePolicy
 from demo.replicas.server import replicas
 from tests.servers.conftest import npm
-from tests.support.stranger import CONVERSATION, POLICY, require_sandbox
+from tests.support.untrusted_server import CONVERSATION, POLICY, require_sandbox
 
 GOOD = "serve([tool('a'), tool('b')])"
 DAY = 86_400.0

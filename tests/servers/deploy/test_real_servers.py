@@ -7,7 +7,7 @@ import pytest
 from assets.servers.deploy.plan import deploy_listings, summary
 from assets.servers.deploy.policy import DeployPolicy
 from tests.servers.conftest import npm, pypi
-from tests.support.stranger import require_sandbox
+from tests.support.untrusted_server import require_sandbox
 
 pytestmark = pytest.mark.registry
 

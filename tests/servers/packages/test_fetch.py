@@ -21,7 +21,7 @@ from assets.servers.packages.run_tool import FETCH_POLICY, fetch_policy
 from assets.servers.recipes.recipe import Recipe
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
-from tests.support.stranger import require_sandbox
+from tests.support.untrusted_server import require_sandbox
 
 SECOND = SandboxPolicy(scripts="second")
 

@@ -14,7 +14,7 @@ from assets.servers.probe.consistency import (
 from assets.servers.probe.probe import ProbeResult, probe
 from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
-from tests.support.stranger import CONVERSATION, POLICY, launch, require_sandbox
+from tests.support.untrusted_server import CONVERSATION, POLICY, launch, require_sandbox
 
 NODE = """
 const out = (id, result) => console.log(JSON.stringify({ jsonrpc: "2.0", id, result }));

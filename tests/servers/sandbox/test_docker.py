@@ -24,7 +24,7 @@ from assets.servers.sandbox.docker_image import EMPTY, empty_root
 from assets.servers.sandbox.process import backend, start, start_command
 from assets.servers.sandbox.spec import HOME, Launch, Mount, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
-from tests.support import stranger
+from tests.support import untrusted_server
 
 IMAGE = "ghcr.io/some/server@sha256:" + "a" * 64
 
@@ -224,14 +224,16 @@ def test_a_real_engine_gets_the_certificate(engine, monkeypatch):
 def test_a_real_engine_runs_and_ends_servers(engine, tmp_path):
     def meet(source, **limits):
         policy = replace(engine, **{"memory_mb": 192, "processes": 48, "wall_s": 20.0, **limits})
-        return probe(stranger.launch(tmp_path, source), policy, stranger.CONVERSATION)
+        return probe(
+            untrusted_server.launch(tmp_path, source), policy, untrusted_server.CONVERSATION
+        )
 
-    assert stranger.names(meet("serve([tool('a')])")) == ["a"]
+    assert untrusted_server.names(meet("serve([tool('a')])")) == ["a"]
     assert meet("while True: os.fork()", memory_mb=1024).error_kind == "too_many_processes"
     assert meet("x = []\nwhile True: x.append(bytearray(8 << 20))").error_kind == "out_of_memory"
     assert meet("time.sleep(600)").error_kind == "timeout_start"
     escaper = "import os\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(600)\n"
-    assert stranger.names(meet(escaper + "serve([tool('a')])")) == ["a"]
+    assert untrusted_server.names(meet(escaper + "serve([tool('a')])")) == ["a"]
     left = subprocess.run(
         [ENGINE, "ps", "-aq", "--filter", "label=toolmill.owner"], capture_output=True, text=True
     )

@@ -14,7 +14,7 @@ from assets.servers.sandbox.process import (
     start,
 )
 from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy
-from tests.support.stranger import require_sandbox
+from tests.support.untrusted_server import require_sandbox
 
 
 def _run(*argv, **facts):

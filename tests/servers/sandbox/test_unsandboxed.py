@@ -13,7 +13,7 @@ from assets.servers.sandbox.spec import HOME, Launch, Mount, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from assets.servers.sandbox.unsandboxed import _placed
 from assets.servers.sandbox.watchdog import Watchdog
-from tests.support.stranger import CONVERSATION, launch, names
+from tests.support.untrusted_server import CONVERSATION, launch, names
 
 NONE = SandboxPolicy(backend="none", memory_mb=192, wall_s=20.0, open_files=77)
 
@@ -28,7 +28,7 @@ def run(*argv, **facts):
 def test_a_server_is_probed_with_its_paths_moved_to_the_hosts(tmp_path):
     source = "serve([tool(__file__), tool(os.environ['WHERE'])])"
     result = probe(launch(tmp_path, source, WHERE="/srv/server/data"), NONE, CONVERSATION)
-    assert names(result) == [str(tmp_path / "stranger.py"), str(tmp_path / "data")]
+    assert names(result) == [str(tmp_path / "untrusted.py"), str(tmp_path / "data")]
 
 
 def test_its_environment_is_clean_and_its_home_is_its_own_and_gone_afterwards(monkeypatch):

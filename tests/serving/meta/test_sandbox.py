@@ -14,7 +14,7 @@ from serving.index.folder import Source, build_index, point_to
 from serving.meta import MetaPolicy
 from tests.serving.calling import CONTRACT, LIMITS, Bench
 from tests.serving.meta_world import ERAS, World, said
-from tests.support.stranger import CONVERSATION, POLICY
+from tests.support.untrusted_server import CONVERSATION, POLICY
 from tests.vectors.conftest import WordEmbedder
 
 CALL = {"tool_id": "npm:x::do", "arguments": {"x": 7}}

@@ -20,7 +20,7 @@ from serving.ranking.eligible import read_blocked
 from serving.router import Ask, ServedRouter, open_router
 from tests.serving.conftest import WORLD
 from tests.serving.test_adhoc import run
-from tests.training.crowning import summary
+from tests.training.promotions import summary
 from tests.vectors.conftest import snapshot
 from tests.vectors.test_embed import lora
 from training.releases.cards.model_card import write_card

@@ -56,6 +56,7 @@ def test_a_killed_run_repeats_at_most_what_was_in_flight(tmp_path: Path) -> None
         victim = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), endpoint.url])
         deadline = time.monotonic() + 60
         while len(endpoint.requests) < 20 and time.monotonic() < deadline:
+            assert victim.poll() is None
             time.sleep(0.01)
         os.kill(victim.pid, signal.SIGKILL)
         victim.wait()

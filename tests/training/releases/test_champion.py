@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import warehouse.storage.pointers
-from tests.training.crowning import BETTER, UNSURE, model, passed, summary, tried
+from tests.training.promotions import BETTER, UNSURE, model, passed, summary, tried
 from training.releases.champion import champion, consider, in_service, last_trained_set, restore
 from training.releases.gate import gates_of
 from training.releases.pointers import CHAMPIONS, MOVING, history
@@ -116,7 +116,7 @@ def test_of_two_candidates_at_once_one_is_crowned_and_the_other_knows_it(tmp_pat
 
 
 @pytest.mark.parametrize("step", [1, 2, 3])
-def test_a_kill_at_any_step_of_a_crowning_leaves_it_done_or_not_done(
+def test_a_kill_at_any_step_of_a_promotion_leaves_it_done_or_not_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     tried(tmp_path, "m1")

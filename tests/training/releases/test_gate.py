@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.training.crowning import BETTER, EQUAL, NOTHING, UNSURE, WORSE, passed
+from tests.training.promotions import BETTER, EQUAL, NOTHING, UNSURE, WORSE, passed
 from training.releases.gate import (
     MIN_TOOLS,
     MOST_PHANTOM,

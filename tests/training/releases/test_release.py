@@ -9,7 +9,7 @@ import pytest
 from assets.vectors.embed import encoder_folder
 from serving.index.folder import IndexBroken, build_index, served_version
 from tests.serving.conftest import WORLD
-from tests.training.crowning import UNSURE, model, night, pointers, tried
+from tests.training.promotions import UNSURE, model, night, pointers, tried
 from training.releases.champion import champion
 from training.releases.pointers import SERVED, history
 from training.releases.release import (

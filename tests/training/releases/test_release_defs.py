@@ -9,7 +9,7 @@ from assets.contracts.quarantine.decisions import Decision, decide
 from serving.index.folder import load_index, served_version
 from serving.ranking.eligible import read_blocked
 from tests.serving.conftest import WORLD
-from tests.training.crowning import pointers, tried
+from tests.training.promotions import pointers, tried
 from training.policies import Trainer
 from training.releases.defs import release, router_index
 from training.releases.release import current_release, served

@@ -9,7 +9,7 @@ import pytest
 import training.releases.rollback
 import warehouse.storage.pointers
 from serving.index.folder import served_version
-from tests.training.crowning import night, pointers, tried
+from tests.training.promotions import night, pointers, tried
 from training.releases.champion import champion, in_service, last_trained_set
 from training.releases.pointers import MOVING
 from training.releases.release import (

@@ -18,7 +18,7 @@ from orchestration.cli.app import app
 from orchestration.settings.model import CONFIG
 from tests.serving.calling import CONTRACT, LIMITS, OTHER, PATIENT, Bench
 from tests.support.openai_endpoint import Say, openai_endpoint
-from tests.support.stranger import POLICY
+from tests.support.untrusted_server import POLICY
 from tests.training.evaluation.agent_world import row
 from training.evaluation.agent.run import AgentPlan, agent_evaluation, clear_pool, runs_here
 from training.evaluation.predictors.baseline import BaselinePredictor

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from tests.training.crowning import BETTER, EQUAL, model
+from tests.training.promotions import BETTER, EQUAL, model
 from training.releases.cards.model_card import write_card
 from training.releases.cards.text import counted, quoted
 from training.releases.gate import as_rows, gates_of, gates_table

@@ -1,4 +1,4 @@
-"""The catalogue, one stranger at a time: each is contained and has its kind."""
+"""The catalogue, one untrusted server at a time: each is contained and has its kind."""
 
 import json
 
@@ -10,9 +10,9 @@ from assets.servers.probe.failure_kinds import KINDS
 from tests.hostile.eaters import EATERS
 from tests.hostile.lists import LISTS
 from tests.hostile.wire import WIRE
-from tests.support.stranger import meet, names, require_sandbox
+from tests.support.untrusted_server import meet, names, require_sandbox
 
-STRANGERS = {**WIRE, **LISTS, **EATERS}
+CASES = {**WIRE, **LISTS, **EATERS}
 
 
 @pytest.fixture(autouse=True)
@@ -20,9 +20,9 @@ def sandbox():
     require_sandbox()
 
 
-@pytest.mark.parametrize("name", STRANGERS)
+@pytest.mark.parametrize("name", CASES)
 def test_it_is_contained_and_classified(name, tmp_path):
-    case = STRANGERS[name]
+    case = CASES[name]
     result = meet(tmp_path, case.source, **case.limits)
     assert result.error_kind == case.kind, result.hint
     if case.kind:
@@ -39,11 +39,11 @@ def test_it_is_contained_and_classified(name, tmp_path):
 
 
 def no_process_is_left() -> bool:
-    """No stranger is among our children any more, and no zombie."""
+    """No untrusted server is among our children any more, and no zombie."""
     ours = psutil.Process()
     for process in ours.children(recursive=True):
         try:
-            if process.status() == psutil.STATUS_ZOMBIE or "stranger.py" in process.cmdline():
+            if process.status() == psutil.STATUS_ZOMBIE or "untrusted.py" in process.cmdline():
                 return False
         except psutil.NoSuchProcess:
             continue

@@ -1,6 +1,6 @@
-"""Strangers: little MCP servers written on the spot and probed in the real sandbox.
+"""Untrusted servers: little MCP servers written on the spot, probed in the real sandbox.
 
-A stranger is Python source that may use `serve(tools)`, `read()`, `send(message)` and `answer(id,
+Each is Python source that may use `serve(tools)`, `read()`, `send(message)` and `answer(id,
 result)`. Escape attempts report what worked as names of tools.
 """
 
@@ -81,17 +81,17 @@ def require_sandbox() -> None:
 
 
 def launch(folder: Path, source: str, **env: str) -> Launch:
-    """The launch of a stranger kept in `folder`."""
-    (folder / "stranger.py").write_text(PREAMBLE + source)
+    """The launch of an untrusted server kept in `folder`."""
+    (folder / "untrusted.py").write_text(PREAMBLE + source)
     folder.chmod(0o755)  # pytest's folders are their owner's alone; the sandbox is another user
     toolchain = find_toolchain()
     mounts = [Mount.same(path) for path in toolchain.binds]
-    argv = (str(toolchain.python), "/srv/server/stranger.py")
+    argv = (str(toolchain.python), "/srv/server/untrusted.py")
     return Launch(argv, env, (*mounts, Mount(folder, "/srv/server")))
 
 
 def meet(folder: Path, source: str, **limits: object) -> ProbeResult:
-    """Probes a stranger; `limits` override fields of SandboxPolicy."""
+    """Probes an untrusted server; `limits` override fields of SandboxPolicy."""
     policy = replace(POLICY, **limits)  # type: ignore[arg-type]
     return probe(launch(folder, source), policy, CONVERSATION)
 

@@ -1,0 +1,220 @@
+"""Untrusted remote servers: redirects, headers and event streams that mislead are refused."""
+
+import json
+
+import pytest
+
+from tests.hostile.meeting import endless, meet
+from tests.support.http_mcp import Call, good, old, peer, reply, tool, welcome
+
+# --- redirects
+
+
+@pytest.mark.parametrize(
+    "location",
+    ["/mcp", "/mcp/../mcp", "?again", "//127.0.0.1:{port}/mcp", "http://127.0.0.1:{port}/x"],
+)
+def test_a_loop_of_redirects_ends(location):
+    def loop(call: Call) -> None:
+        port = call.handler.server.server_address[1]  # type: ignore[index]
+        call.say(status=307, Location=location.format(port=port))
+
+    found, here = meet(loop)
+    assert (found.error_kind, len(here.calls)) == ("protocol_error", 4)
+
+
+def test_a_redirect_to_another_origin_is_told_no_secret():
+    with peer(good()) as there:
+        headers = {"Authorization": "Bearer tok-en-4242", "X-Api-Key": "key-4242"}
+        found, here = meet(lambda call: call.say(status=308, Location=there.url), headers=headers)
+    assert (found.status, len(found.tools)) == ("ok", 2)
+    assert here.calls[0].headers["authorization"] == "Bearer tok-en-4242"
+    assert all("4242" not in str(call.headers) for call in there.calls)
+
+
+@pytest.mark.parametrize(
+    "location", ["file:///etc/passwd", "gopher://127.0.0.1/", "http://u:p@127.0.0.1/", "unix:/x"]
+)
+def test_a_redirect_to_what_is_no_web_address_is_denied(location):
+    found, here = meet(lambda call: call.say(status=307, Location=location))
+    assert (found.error_kind, len(here.calls)) == ("policy_denied", 1)
+
+
+def test_a_redirect_to_a_private_address_is_denied_before_anything_is_sent():
+    from tests.support.network import NoNetwork
+    from warehouse.network.egress import Connector, look_up
+
+    class Loopback(NoNetwork):
+        """Lets loopback through, where the test's own server is, and notes what else was asked."""
+
+        async def connect_tcp(self, host: str, port: int, *more: object, **named: object):
+            import httpcore2
+
+            if host == "127.0.0.1":
+                return await httpcore2.AnyIOBackend().connect_tcp(host, port)
+            return await super().connect_tcp(host, port, *more, **named)
+
+    async def answers(host: str, port: int) -> list[str]:
+        return ["10.9.8.7"] if host == "metadata.example" else await look_up(host, port)
+
+    inner = Loopback()
+    connector = Connector(resolve=answers, inner=inner, allow_loopback=True)
+    target = "http://metadata.example/latest"
+    found, here = meet(lambda call: call.say(status=307, Location=target), connector=connector)
+    assert (found.error_kind, len(here.calls), inner.dialled) == ("policy_denied", 1, [])
+    assert "10.9.8.7" in str(found.hint)
+
+
+# --- headers
+
+
+HEADERS = {
+    "a control character": "s\x01",
+    "a space": "s 1",
+    "a tab": "s\t1",
+    "no ASCII": "s\xe9",
+    "nothing": "",
+    "a kilobyte": "s" * 1024,
+}
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_a_session_id_that_is_none_is_not_sent_back(name):
+    def begin(call: Call) -> None:
+        data = json.dumps(reply(call.message, welcome())).encode()
+        head = f"HTTP/1.1 200 OK\r\nMcp-Session-Id: {HEADERS[name]}\r\nConnection: close\r\n"
+        head += f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+        call.write(head.encode("latin-1") + data)
+
+    found, here = meet(good(initialize=begin))
+    assert found.error_kind == "protocol_error"
+    assert len(here.calls) == 1
+
+
+def test_an_event_id_that_would_inject_a_header_is_not_sent_back():
+    def breaks(call: Call) -> None:
+        call.events()
+        call.write("id: a\x01é b\ndata:\n\n".encode())
+
+    found, here = meet(good(tools_list=breaks))
+    assert found.error_kind == "protocol_error"
+    assert all("last-event-id" not in call.headers for call in here.calls)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.1 200 OK\r\nX-A: b\r\n folded\r\nBad Header\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 7\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/9.9 200 OK\r\n\r\n",
+        b"HTTP/1.1 99999 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"X-A: " + b"y" * 300_000 + b"\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
+        b"\0" * 4096 + b"\r\n\r\n",
+        b"",
+    ],
+)
+def test_what_is_no_http_is_classified(head):
+    found, _ = meet(lambda call: call.write(head))
+    assert found.error_kind in ("protocol_error", "remote_down")
+
+
+def test_cookies_of_one_probe_are_not_kept_for_another():
+    def begin(call: Call) -> None:
+        call.answer(welcome(), Set_Cookie="who=me; Path=/")
+
+    assert meet(good(initialize=begin))[1].calls[-1].headers.get("cookie") == "who=me"
+    assert "cookie" not in meet(good(initialize=begin))[1].calls[0].headers
+
+
+def test_a_hint_holds_no_control_characters():
+    words = "\x1b[31mred\x1b[0m \u202e\x07\r\nnext"
+    found, _ = meet(lambda call: call.say(words, status=400))
+    assert found.error_kind == "protocol_error"
+    assert all(char.isprintable() for char in str(found.hint))
+
+
+# --- SSE
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "http://127.0.0.1:1/steal",
+        "https://evil.example/steal",
+        "//evil.example/steal",
+        "file:///etc/passwd",
+        "http://[bad",
+        "/" + "x" * 3000,
+    ],
+)
+def test_an_endpoint_elsewhere_is_refused_and_nothing_sent_there(endpoint):
+    """The SDK raises within its reader, which then waits for ever."""
+    found, here = meet(old(endpoint=endpoint), "sse", headers={"Authorization": "Bearer tok-en"})
+    assert found.error_kind == "protocol_error"
+    assert "elsewhere" in str(found.hint)
+    assert [call.method for call in here.calls] == ["GET"]
+
+
+def test_a_second_endpoint_is_noise():
+    first = old()
+
+    def twice(call: Call) -> None:
+        if call.method == "GET":
+            call.events()
+            call.event("/messages?sessionId=1", event="endpoint")
+            call.event("http://127.0.0.1:1/steal", event="endpoint")
+            waiting.append(call)
+            call.for_ever()
+        elif call.asks == "initialize":
+            call.say(status=202)
+            waiting[-1].event(reply(call.message, welcome()))
+        elif call.asks == "tools/list":
+            call.say(status=202)
+            waiting[-1].event(reply(call.message, {"tools": [tool("a")]}))
+        else:
+            first(call)
+
+    waiting: list[Call] = []
+    found, _ = meet(twice, "sse")
+    assert [one["name"] for one in found.tools] == ["a"]
+
+
+def test_a_stream_that_ends_before_the_answer_is_classified():
+    def ends(call: Call) -> None:
+        if call.method == "GET":
+            call.events()
+            call.event("/messages", event="endpoint")
+        else:
+            call.say(status=202)
+
+    assert meet(ends, "sse")[0].error_kind == "protocol_error"
+
+    def at_once(call: Call) -> None:
+        call.events()
+
+    assert meet(at_once, "sse")[0].error_kind == "protocol_error"
+
+
+def test_the_answer_to_a_post_may_be_endless_and_is_not_read():
+    behind = old()
+
+    def chatty(call: Call) -> None:
+        if call.method == "POST" and call.asks.startswith("notifications/"):
+            call.head(200, Content_Type="text/html")
+            endless(call)
+        else:
+            behind(call)
+
+    assert meet(chatty, "sse")[0].status == "ok"
+
+
+def test_a_401_without_end_is_read_no_further():
+    def closed(call: Call) -> None:
+        call.head(401, WWW_Authenticate='Bearer resource_metadata="http://10.0.0.1/"')
+        endless(call)
+
+    found, here = meet(closed)
+    assert (found.error_kind, len(here.calls)) == ("remote_auth", 1)

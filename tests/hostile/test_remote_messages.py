@@ -1,0 +1,146 @@
+"""Untrusted remote servers: messages that break the protocol have their kind."""
+
+import pytest
+
+from assets.servers.probe.session import ProbePolicy
+from assets.servers.remote.client import MAX_STREAMS
+from tests.hostile.meeting import meet, silence
+from tests.support.http_mcp import Call, good, reply, tool, welcome
+
+
+def raw(text: str):
+    """Answers with this text in the place of a message; `ID` is the request's id."""
+
+    def answer(call: Call) -> None:
+        call.say(text.replace("ID", str(call.message["id"])), Content_Type="application/json")
+
+    return answer
+
+
+def stream_of(*texts: str):
+    def answer(call: Call) -> None:
+        call.events()
+        for text in texts:
+            call.event(text.replace("ID", str(call.message["id"])))
+
+    return answer
+
+
+LISTED = '{"jsonrpc":"2.0","id":ID,"result":{"tools":[{"name":"a","inputSchema":{}}]}}'
+BROKEN = {
+    "NaN": '{"jsonrpc":"2.0","id":ID,"result":{"tools":[{"name":"a","x":NaN}]}}',
+    "a huge integer": '{"jsonrpc":"2.0","id":ID,"result":{"tools":[],"n":1' + "0" * 5000 + "}}",
+    "a duplicate member": '{"jsonrpc":"2.0","id":ID,"result":{"tools":[]},"result":{}}',
+    "a duplicate within a tool": LISTED.replace('"name":"a"', '"name":"a","name":"b"'),
+    "nesting": '{"jsonrpc":"2.0","id":ID,"result":' + "[" * 100_000,
+    "half a message": '{"jsonrpc":"2.0","id":ID,"resu',
+    "no object": "7",
+    "an empty body": "",
+    "an empty list": "[]",
+    "no JSON": "OK",
+    "another version": LISTED.replace("2.0", "1.0"),
+    "a wrong id": LISTED.replace("ID", "999"),
+    "an id of another type": LISTED.replace("ID", '"ID"'),
+    "an id that is a list": LISTED.replace("ID", "[ID]"),
+    "tools that are no list": '{"jsonrpc":"2.0","id":ID,"result":{"tools":{"a":1}}}',
+    "a result that is a text": '{"jsonrpc":"2.0","id":ID,"result":"tools"}',
+    "neither result nor error": '{"jsonrpc":"2.0","id":ID}',
+    "case-variant keys": '{"jsonrpc":"2.0","id":ID,"Result":{"tools":[]}}',
+    "invalid UTF-8": "\udcff",
+}
+
+
+@pytest.mark.parametrize("form", [raw, stream_of])
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_answer_is_a_protocol_error(name, form):
+    text = BROKEN[name] if name != "invalid UTF-8" else '{"a": "\u0080'
+    found, _ = meet(good(tools_list=form(text)))
+    assert (found.error_kind, found.tools) == ("protocol_error", []), found.hint
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_handshake_is_a_protocol_error(name):
+    text = BROKEN[name] if name != "invalid UTF-8" else '{"a": "\u0080'
+    assert meet(good(initialize=raw(text)))[0].error_kind == "protocol_error"
+
+
+TWO = [LISTED, LISTED.replace('"a"', '"evil"')]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [stream_of(*TWO), stream_of(TWO[1].replace("ID", "77"), TWO[0]), raw(f"[{TWO[0]},{TWO[1]}]")],
+)
+def test_of_two_answers_the_first_to_what_was_asked_counts(answer):
+    found, _ = meet(good(tools_list=answer))
+    assert [one["name"] for one in found.tools] == ["a"]
+
+
+def test_keys_that_differ_in_case_are_kept_as_they_came():
+    odd = {"name": "a", "Name": "b", "inputSchema": {}, "inputschema": {"x": 1}}
+    assert meet(good([odd]))[0].tools == [odd]
+
+
+def test_lone_surrogates_do_not_stop_a_probe():
+    found, _ = meet(good([tool("a", description="\ud800 \udfff")]))
+    assert found.status == "ok"
+
+    def begin(call: Call) -> None:
+        call.answer({**welcome(), "instructions": "\ud800"})
+
+    assert meet(good(initialize=begin))[0].status == "ok"
+
+
+def test_ten_thousand_tools_are_too_many():
+    found, _ = meet(good([tool(f"t{n}") for n in range(10_000)]))
+    assert (found.error_kind, found.tools) == ("oversize", [])
+
+
+def test_a_cursor_without_end_and_one_that_comes_twice():
+    def page(cursor):
+        def answer(call: Call) -> None:
+            number = call.message["id"]
+            call.answer({"tools": [tool(f"t{number}")], "nextCursor": cursor(number)})
+
+        return answer
+
+    few = ProbePolicy(start_s=2, list_s=5, max_pages=20)
+    assert meet(good(tools_list=page(str)), limits=few)[0].error_kind == "oversize"
+    assert meet(good(tools_list=page(lambda _: "x")))[0].error_kind == "protocol_error"
+
+
+def test_a_protocol_of_the_future_is_refused():
+    found, _ = meet(good(initialize=lambda call: call.answer(welcome("2999-01-01"))))
+    assert found.error_kind == "protocol_error"
+
+
+def test_a_storm_of_requests_is_bounded():
+    """Each request of a server is answered by a POST of ours: it must not make us its hammer."""
+
+    def storm(call: Call) -> None:
+        call.events()
+        for number in range(1000):
+            call.event({"jsonrpc": "2.0", "id": number, "method": "ping"})
+        call.event(reply(call.message, {"tools": [tool("a")]}))
+
+    found, here = meet(good(tools_list=storm), limits=ProbePolicy(start_s=2, list_s=5))
+    assert found.initiated <= 1000
+    assert len(here.calls) <= 220
+    assert found.error_kind in (None, "timeout_list", "timeout_start")
+
+
+def test_a_stream_that_ends_at_once_is_not_asked_for_ever():
+    """`retry: 0` would have the SDK's client ask again without a pause."""
+
+    def begin(call: Call) -> None:
+        call.answer(welcome(), Mcp_Session_Id="s-1")
+
+    def ends(call: Call) -> None:
+        call.events()
+        call.write(b"retry: 0\ndata:\nid: 1\n\n")
+
+    found, here = meet(good(initialize=begin, GET=ends, tools_list=silence))
+    assert found.error_kind == "timeout_list"
+    assert [call.method for call in here.calls].count("GET") <= MAX_STREAMS
+    found, here = meet(good(tools_list=ends))
+    assert [call.method for call in here.calls].count("GET") <= MAX_STREAMS

@@ -16,7 +16,7 @@ help: ## this list
 setup: ## virtual environment, Python packages, Chromium, bubblewrap; Node is checked
 	@VENV=$(VENV) scripts/setup.sh
 
-run: setup ## one night end to end on the demo marketplaces (DAY=2 for the second day), then a summary
+run: setup ## one run end to end on the demo marketplaces (DAY=2 for the second day), then a summary
 	@$(BIN)/toolmill run $(if $(DAY),--day $(DAY))
 
 dev: setup ## the Dagster UI with the demo marketplaces up, on http://127.0.0.1:3000

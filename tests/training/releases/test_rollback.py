@@ -26,17 +26,24 @@ from training.runtime.model_store import model_folder
 BASELINE = "baseline:bm25+slots"
 
 
+@pytest.fixture(scope="module")
+def three_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three runs: the base retriever, then m1, then m2."""
+    home = tmp_path_factory.mktemp("three")
+    night(home, "c0")
+    tried(home, "m1")
+    night(home, "c1")
+    tried(home, "m2", training_set="set2")
+    night(home, "c2")
+    return home
+
+
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Three nights: the base retriever, then m1, then m2. Their encoders are stand-ins, so whether
-    one opens is asked of the real thing in `tests/serving/ranking/test_hot_reload_releases.py`."""
+def home(three_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of those. Their encoders are stand-ins, so whether one opens is asked of the real
+    thing in `tests/serving/ranking/test_hot_reload_releases.py`."""
     monkeypatch.setattr(training.releases.rollback, "openable", lambda home, version: None)
-    night(tmp_path, "c0")
-    tried(tmp_path, "m1")
-    night(tmp_path, "c1")
-    tried(tmp_path, "m2", training_set="set2")
-    night(tmp_path, "c2")
-    return tmp_path
+    return shutil.copytree(three_runs, tmp_path, symlinks=True, dirs_exist_ok=True)
 
 
 def served_models(home: Path) -> tuple[str, str, str]:

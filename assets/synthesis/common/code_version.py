@@ -18,15 +18,17 @@ _READING = (
 
 @cache
 def rules_edition() -> str:
-    """Digest of everything that decides a rule's verdict; 12 hex digits."""
-    return digest_sources(_ASSETS, *_READING, "synthesis/verify")
+    """Digest of everything that decides a rule's verdict, the words of other languages included;
+    12 hex digits."""
+    words = version("babel"), version("num2words")
+    return digest([digest_sources(_ASSETS, *_READING, "synthesis/verify"), *words])[:12]
 
 
 @cache
 def offline_edition() -> str:
     """Digest of everything that decides what the offline provider says; 12 hex digits."""
     folders = ("synthesis/verify", "synthesis/offline", "synthesis/judging/offline")
-    return digest_sources(_ASSETS, *_READING, *folders)
+    return digest([digest_sources(_ASSETS, *_READING, *folders), rules_edition()])[:12]
 
 
 @cache

@@ -12,13 +12,10 @@ from assets.synthesis.common.role_schemas import Opinion
 from assets.synthesis.common.tables import JUDGEMENTS, Golden, text_of
 from assets.synthesis.judging.judge import judge, overall, wanted_judgements
 from assets.synthesis.judging.judge_prompt import marker, view
-from assets.synthesis.judging.offline.absurd import absurdity
-from assets.synthesis.judging.offline.plausible import follows
 from assets.synthesis.judging.offline.rubric import CRITERIA, rule_judgement
 from assets.synthesis.judging.trial.mutants import known_good
 from assets.synthesis.prompts import prompt
 from assets.synthesis.verify.checks.parroting import parrots
-from assets.synthesis.verify.finding import Finding
 from tests.support.openai_endpoint import Say, openai_endpoint
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM, LLMError, Role
@@ -233,26 +230,6 @@ def test_rules_judge_any_text_without_fail(text: str) -> None:
     assert Opinion(**said).score >= 1
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["How many dreams fit into parcel 7, and does the parcel have feelings about it?",
-     "Close session 12 before it was opened.",
-     "Set the width to blue and the author to yesterday's future."],
-)  # fmt: skip
-def test_nonsense_is_seen(text: str) -> None:
-    assert absurdity(text, {})
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["Set the button's background to blue.", "How do you write 'stressed' backwards?",
-     "We sold two hundred tickets on Friday and seventy-five on Saturday. How many in all?",
-     "Which fish can I keep with neon tetras?", "Add a banana smoothie to the menu for Sunday."],
-)  # fmt: skip
-def test_odd_words_of_honest_trades_are_no_nonsense(text: str) -> None:
-    assert absurdity(text, {}) == []
-
-
 def test_a_reworded_description_is_seen_and_a_plain_request_is_not() -> None:
     told = "Returns the times of high and low water at a harbour on one day."
     schema = {"type": "object", "properties": {}}
@@ -264,12 +241,20 @@ def test_a_reworded_description_is_seen_and_a_plain_request_is_not() -> None:
     )
 
 
-def test_a_value_may_follow_from_a_text_that_speaks_of_it() -> None:
-    place = [Finding("missing_required_value", "latitude", "'48.8584' is not in the text (likely)",
-                     certain=False)]  # fmt: skip
-    text = "I'm meeting a friend next to the Eiffel Tower in ten minutes. Should I grab a coat?"
-    assert follows(text, place, {"0": {"latitude": 48.8584}})
-    key = [
-        Finding("missing_required_value", "id", "'x' is not in the text (absent)", certain=False)
-    ]
-    assert not follows("Delete my last mail.", key, {"0": {"id": "194fa78e5fa039c7"}})
+def test_a_value_that_the_text_may_mean_passes_and_one_that_it_never_speaks_of_does_not() -> None:
+    text = "Where does the number 9 tram go after the Eiffel Tower?"
+    schema = {"type": "object", "properties": {"latitude": {"type": "number"}},
+              "required": ["latitude"]}  # fmt: skip
+    contract = {"name": "tram_route", "description": "Finds trams.", "inputSchema": schema}
+    row = {**ROWS[0], "contract_digest": "c", "tool": "tram_route", "instruction": text}
+    scores = []
+    for name, value in (("latitude", 48.8), ("code", "194fa78e5fa039c7")):
+        said = {name: value}
+        known = {
+            **contract,
+            "inputSchema": {**schema, "properties": {name: {}}, "required": [name]},
+        }
+        golden = Golden("s", "tram_route", "c", said)
+        made = {**row, "arguments": text_of(said), "calls": text_of([vars(golden)])}
+        scores.append(rule_judgement(view(made, {**CONTRACTS, "c": known}).meta, 0)["score"])
+    assert scores[0] >= 6 > scores[1]

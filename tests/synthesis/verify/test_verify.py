@@ -132,7 +132,6 @@ def test_a_sign_is_part_of_a_number() -> None:
         ("2025-06-09", "date", "the red one", ABSENT),
         ("m15", "interval", "in 15-minute steps", STATED),
         ("d1", "interval", "daily candles", STATED),
-        ("AAPL", "symbol", "how is Apple doing?", STATED),
         ("pt", "lang", "translate it into Portuguese", STATED),
         (120000, "timeout", "kill it after two minutes", STATED),
         (0.8, "confidence", "I'm 80 percent sure", STATED),

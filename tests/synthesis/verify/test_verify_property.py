@@ -131,7 +131,7 @@ def test_a_name_is_stated_in_any_case_and_another_is_not(name: str, other: str) 
         ("1day", "timeframe", "on daily bars"), ("desc", "order", "newest first"), ("true", "words", "with the words"),
         ("https://youtu.be/a9XcVf3LmTe", "url", "watch youtu.be/a9XcVf3LmTe"), (25, "limit", "fünfundzwanzig Treffer"),
         (320, "n", "三百二十个"), (7, "n", "семь отелей"), (5, "n", "خمسة فنادق"), (21, "n", "eenentwintig foto's"),
-        (12, "n", "une douzaine d'œufs"), (8, "max", "八つ教えてください"), (3, "n", "세 개만 보여줘"),
+        (8, "max", "八つ教えてください"),
         ("18:30", "time", "half past six in the evening"), ("18:30", "time", "6:30 pm"), ("PT15M", "for", "15 minutes"),
         ("7d", "range", "the last week"), ("v2.3.1", "tag", "version 2.3.1"), ("Asia/Kolkata", "tz", "what time is it in India"),
         ("2025-03-31", "end", "all of March 2025"), ("2019-12-31", "to", "during the whole of 2019"),

@@ -7,11 +7,9 @@ from itertools import pairwise
 from typing import Any
 
 from assets.synthesis.common.tables import NO_TOOL, ONE_CALL, SINGLE, text_of
-from assets.synthesis.judging.offline.absurd import absurdity
-from assets.synthesis.judging.offline.plausible import follows
 from assets.synthesis.verify.checks.parroting import parrots
 from assets.synthesis.verify.finding import Finding
-from assets.synthesis.verify.grounding.grounding import fold, leaves, stem
+from assets.synthesis.verify.grounding.grounding import LIKELY, fold, leaves, stem
 from assets.synthesis.verify.verify import verify
 from assets.synthesis.verify.verify_row import verify_row
 from assets.vectors.lexicon import lexicon, words_in, words_of
@@ -24,6 +22,8 @@ _HITS = {
     "may_need_a_tool": "relevance", "no_question": "relevance", "nothing_missing": "completeness",
 }  # fmt: skip
 _UNSTATED = ("missing_required_value", "ungrounded_value")
+# A place or a choice may follow from a text that speaks of it; a path, an address or a key cannot.
+_IMPLIED = re.compile(rf"[^/\\@:=_]* is not in the text \({LIKELY}\)$")
 _LEFTOVER = re.compile(
     r"\{\w*\}|<[a-z_ ]+>|\[(?:your|insert)[^\]]*\]|\bundefined\b|\bNone\b|\bnull\b"
 )
@@ -50,7 +50,7 @@ def _objections(meta: Mapping[str, Json]) -> Iterable[Objection]:
     instruction = str(meta["instruction"])
     findings = _findings(meta)
     unstated = [f for f in findings if not f.certain and f.kind in _UNSTATED]
-    likely = bool(unstated) and follows(instruction, unstated, _arguments(meta))
+    likely = all(_IMPLIED.match(finding.reason) for finding in unstated)
     for finding in findings:
         most = 2 if finding.certain else 6 if likely and finding in unstated else 5
         told = f"{finding.kind} at {finding.path or 'the text'}: {finding.reason}"
@@ -61,8 +61,6 @@ def _objections(meta: Mapping[str, Json]) -> Iterable[Objection]:
     ):
         # One in six good requests shares no word with its tool: a doubt, no reason to refuse.
         yield "relevance", 7, "no word of the text is one of the tool's"
-    for why in absurdity(instruction, _arguments(meta)):
-        yield "realism", 4, why
     if taken := _taken(meta):
         yield "realism", 5, taken
 

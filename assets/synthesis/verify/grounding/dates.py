@@ -5,55 +5,21 @@
 """
 
 import re
-from calendar import monthrange
+from calendar import month_abbr, month_name, monthrange
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import cache
 
-from assets.synthesis.verify.grounding.folding import fold, pattern
+from assets.synthesis.verify.grounding.cldr import month_names, time_unit_symbols, time_unit_words
+from assets.synthesis.verify.grounding.folding import fold
 from assets.synthesis.verify.grounding.number_words import word_value
 from assets.vectors.lexicon import words_in
 
 STATED, LIKELY, ABSENT = "stated", "likely", "absent"
 Day = tuple[int, int, int]
 
-_MONTHS = (
-    "january jan janvier enero januar januari janeiro ocak ocakta gennaio stycznia styczen января январь январе يناير leden ledna",
-    "february feb fevrier febrero februar februari fevereiro subat subatta febbraio lutego luty февраля февраль феврале فبراير",
-    "march mar marz mars marzo marco mart martta maart marca марта март марте مارس maret",
-    "april apr avril abril nisan nisanda aprile kwietnia kwiecien апреля апрель апреле ابريل",
-    "may mai mayo maio mayis mayista maggio mei maja мая май мае مايو",
-    "june jun juin junio juni junho haziran haziranda giugno czerwca июня июнь июне يونيو",
-    "july jul juillet julio juli julho temmuz temmuzda luglio lipca июля июль июле يوليو",
-    "august aug aout agosto agustos agustosta augustus sierpnia августа август августе اغسطس agustus",
-    "september sep sept septembre septiembre setembro eylul eylulde settembre wrzesnia сентября сентябрь сентябре سبتمبر set",
-    "october oct octobre octubre oktober outubro ekim ekimde ottobre pazdziernika октября октябрь октябре اكتوبر okt out",
-    "november nov novembre noviembre novembro kasim kasimda listopada ноября ноябрь ноябре نوفمبر",
-    "december dec decembre diciembre dezember dezembro aralik aralikta dicembre grudnia декабря декабрь декабре ديسمبر desember dez dic",
-)
-MONTHS = {
-    fold(name): number
-    for number, names in enumerate(_MONTHS, 1)
-    for name in [*words_in(names), f"{number}月", f"{number}월"]
-}
 # Everyday words too: a month only beside a day, a year or a word of time.
-_AMBIGUOUS = {
-    "may",
-    "march",
-    "mar",
-    "mart",
-    "mars",
-    "mai",
-    "mei",
-    "set",
-    "out",
-    "dic",
-    "maja",
-    "dec",
-    "sep",
-    "jun",
-    "marco",
-}
+_AMBIGUOUS = set(words_in("may march mar mart mars mai mei maja dec sep jun marco"))
 RELATIVE_TIME = re.compile(
     r"\b(?:today|tonight|tomorrow|yesterday|now|next|last|this|past|coming|week|weekend|month|year"
     r"|ago|monday|tuesday|wednesday|thursday|friday|saturday|sunday|noon|midnight|morning|quarter"
@@ -137,11 +103,12 @@ _DAY_OF_MONTH = re.compile(
 
 @cache
 def _month_pattern(month: int) -> re.Pattern[str]:
-    names = sorted((re.escape(n) for n, of in MONTHS.items() if of == month), key=len, reverse=True)
-    clear = [name for name in names if name not in _AMBIGUOUS]
-    vague = "|".join(name for name in names if name in _AMBIGUOUS) or "(?!)"
+    long, short = month_names(month)
+    english = {month_name[month].lower(), month_abbr[month].lower()}
+    clear = {*(long | english) - _AMBIGUOUS, f"{month}月", fold(f"{month}월")}
+    vague = _any_of((short | long | english) - clear)
     return re.compile(
-        rf"(?<![^\W_])(?:{'|'.join(clear)})(?![^\W\d_])"
+        rf"(?<![^\W_])(?:{_any_of(clear)})(?![^\W\d_])"
         rf"|(?:\d(?:st|nd|rd|th|\.|er)?,?\s*(?:of |de |di )?|\b[a-z]{{3,12}}(?:st|nd|rd|th) (?:of )?"
         rf"|\b(?:in|of|since|until|till|by|from|through|this|next|last|early|mid|late|and|to|between|im|en|em|de|di|am|bis|von) )(?:{vague})(?![^\W\d_])"
         rf"|(?<![^\W\d_])(?:{vague})\.?,? (?:the )?(?:\d|(?:twenty|thirty)?[ -]?[a-z]+(?:st|nd|rd|th)\b)"
@@ -152,18 +119,22 @@ def _named(month: int, folded: str) -> bool:
     return _month_pattern(month).search(folded) is not None
 
 
-_UNITS = {
-    "s": "sec|sek|segund|saniye|秒|초|сек|ثاني", "m": "min|dakika|分|분|мин|دقيق|दिन|मिनट", "h": "hour|stunde|hora|heure|saat|\\bora|\\bore\\b|\\bhr|小时|小時|時間|시간|час|ساع|घंट",
-    "d": r"\bda[iy]|\bdias?\b|\btag|jour|\bgun|giorn|\bhari|天|日|일|день|дн[яе]|يوم|ايام|दिन", "w": "week|woche|seman|semaine|hafta|settiman|minggu|周|週|주|недел|اسبوع",
-    "mo": r"month|monat|\bmes\b|meses|\bmois|\bay\b|\bmes[ei]|bulan|月|월|месяц|شهر", "y": r"year|annual|jahr|\bano|\ban\b|annee|\byil|\bann[oi]|tahun|年|년|год|лет|سنة",
+_ADVERBS = {
+    "m": "minutely", "h": "hourly", "d": "daily|nightly", "w": "weekly", "mo": "monthly",
+    "y": "yearly|annual",
 }  # fmt: skip
-_UNITS = {unit: rf"(?<![a-z])(?:{pattern(words)})" for unit, words in _UNITS.items()}
-_CANONICAL = {
-    "s": "s", "sec": "s", "secs": "s", "second": "s", "seconds": "s", "m": "m", "min": "m", "mins": "m",
-    "minute": "m", "minutes": "m", "h": "h", "hr": "h", "hrs": "h", "hour": "h", "hours": "h", "d": "d",
-    "day": "d", "days": "d", "w": "w", "wk": "w", "week": "w", "weeks": "w", "mo": "mo", "mon": "mo",
-    "month": "mo", "months": "mo", "y": "y", "yr": "y", "year": "y", "years": "y",
-}  # fmt: skip
+
+
+@cache
+def _unit_pattern(unit: str) -> str:
+    """A unit of time as it is said: any word for it, or how often it comes."""
+    return rf"(?<![a-z])(?:{_any_of(time_unit_words(unit))}|{_ADVERBS.get(unit, '(?!)')})(?![a-z])"
+
+
+def _any_of(words: set[str]) -> str:
+    return "|".join(sorted(map(re.escape, words), key=len, reverse=True)) or "(?!)"
+
+
 _STEP = re.compile(r"(?=.*[a-z])([a-z]{0,7})(\d{1,4})([a-z]{0,7})")
 
 
@@ -173,11 +144,13 @@ def states_step(squeezed: str, folded: str, numbers: set[float]) -> str | None:
     step = _STEP.fullmatch(squeezed)
     if step is None or bool(step.group(1)) == bool(step.group(3)):
         return None
-    unit, count = _CANONICAL.get(step.group(1) or step.group(3)), float(step.group(2))
+    unit, count = time_unit_symbols().get(step.group(1) or step.group(3)), float(step.group(2))
     if unit is None:
         return LIKELY if count in numbers else ABSENT
-    spoken = re.search(_UNITS[unit], folded) is not None
-    others = [u for u in ("s", "m", "h", "d", "w") if u != unit and re.search(_UNITS[u], folded)]
+    spoken = re.search(_unit_pattern(unit), folded) is not None
+    others = [
+        u for u in ("s", "m", "h", "d", "w") if u != unit and re.search(_unit_pattern(u), folded)
+    ]
     if spoken and (count in numbers or (count == 1 and not _counted(unit, folded))):
         return STATED
     for other in others if unit in _LENGTHS else ():
@@ -224,27 +197,18 @@ _LENGTHS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 def _counted(unit: str, folded: str) -> bool:
     """Whether the text counts this unit with another number than one: "15-minute bars"."""
     if re.search(
-        rf"\b(?:{_ADVERBS.get(unit, '(?!)')}|(?:an?|per|every|each) (?:{_UNITS[unit]}))", folded
+        rf"\b(?:{_ADVERBS.get(unit, '(?!)')}|(?:an?|per|every|each) (?:{_unit_pattern(unit)}))",
+        folded,
     ):
         return False
-    before = re.findall(rf"([^\W_]{{1,14}})[\s-]{{1,2}}(?:{_UNITS[unit]})", folded)
-    glued = re.search(rf"\d(?:{_UNITS[unit].replace('(?<![a-z])', '')})", folded)
+    before = re.findall(rf"([^\W_]{{1,14}})[\s-]{{1,2}}(?:{_unit_pattern(unit)})", folded)
+    glued = re.search(rf"\d(?:{_unit_pattern(unit).replace('(?<![a-z])', '')})", folded)
     return glued is not None or any(w.isdigit() or (word_value(w) or 0) > 1 for w in before)
-
-
-_ADVERBS = {
-    "m": "minutely",
-    "h": "hourly",
-    "d": "daily|nightly",
-    "w": "weekly",
-    "mo": "monthly",
-    "y": "yearly|annual",
-}
 
 
 def spans_in(folded: str, numbers: set[float]) -> Iterator[float]:
     """Lengths of time that the text may name, in seconds: every number with every unit said."""
-    units = [length for unit, length in _SECONDS.items() if re.search(_UNITS[unit], folded)]
+    units = [length for unit, length in _SECONDS.items() if re.search(_unit_pattern(unit), folded)]
     for number in sorted(numbers)[:2000]:
         if 0 < number < 100_000 and number * 2 == int(number * 2):
             yield from (number * length for length in units)

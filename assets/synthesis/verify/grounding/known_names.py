@@ -1,78 +1,55 @@
-# ruff: noqa: E501  (tables of names read better unbroken)
-"""Names that stand for each other: languages, countries, currencies, units, tickers, directions."""
+"""Names that stand for each other: languages, countries, currencies, units, time zones, orders."""
 
 import re
 from functools import cache
 
+from assets.synthesis.verify.grounding.cldr import synonyms
 from assets.synthesis.verify.grounding.folding import fold
 from assets.vectors.lexicon import words_in
 
-# Names that stand for each other, both ways.
-_SAME = [
-    "english en eng anglais ingles englisch british", "german de deu deutsch allemand aleman alemao tedesco almanca", "french fr fra francais franzosisch frances",
-    "spanish es spa espanol espagnol spanisch", "portuguese pt por portugues", "italian it ita italiano italienisch italien italyanca", "japanese ja jpn japan jp japanisch japones japonais giapponese japonca",
-    "chinese zh zho chinesisch chino chinois cinese cince mandarin china cn zhcn zhhans", "korean ko kor korea kr", "russian ru rus russia russisch ruso russe rusca", "turkish tr tur turkce turkey turkiye", "arabic ar ara arabisch arabe arapca",
-    "dutch nl nld netherlands", "polish pl pol poland", "swedish sv swe sweden se", "norwegian nb nn nor norway", "danish da dan denmark dk", "finnish fi fin finland",
-    "greek el ell greece gr", "czech cs ces czechia cz", "hungarian hu hun hungary", "romanian ro ron romania", "ukrainian uk ukr ukraine ua", "bulgarian bg bul bulgaria",
-    "croatian hr hrv croatia", "serbian sr srp serbia", "slovak sk slk slovakia", "hebrew he heb israel il", "hindi hi hin", "bengali bn ben", "tamil ta tam", "urdu ur urd",
-    "persian fa fas farsi iran ir", "thai th tha thailand", "vietnamese vi vie vietnam vn", "indonesian ind indonesia bahasa", "malay ms msa malaysia my", "catalan cat",
-    "germany de deutschland", "france fr", "spain es", "italy it", "portugal pt", "brazil br brasil brazilian",
-    "india in indian", "canada ca canadian", "australia au australian", "mexico mx mexican", "norway no", "finland fi", "denmark dk",
-    "austria at austrian", "switzerland ch swiss", "belgium be belgian", "ireland ie irish", "usa us america american", "uk gb britain british england",
-    "euro eur euros €", "dollar usd dollars $ bucks", "pound gbp pounds sterling £ quid", "yen jpy ¥", "franc chf francs", "lira try liras", "rupee inr rupees", "won krw",
-    "yuan cny rmb renminbi", "krona sek kronor", "krone nok kroner kr", "zloty pln zlotys", "real brl reais", "rand zar", "peso mxn pesos", "shekel ils shekels", "ruble rub rubles",
-    "bitcoin btc xbt", "ethereum eth ether", "solana sol", "dogecoin doge", "cardano ada", "ripple xrp", "litecoin ltc", "tether usdt", "polkadot dot", "avalanche avax", "chainlink link",
-    "apple aapl", "microsoft msft", "nvidia nvda", "tesla tsla", "amazon amzn", "google googl goog alphabet gcs gcp", "netflix nflx", "meta facebook", "intel intc", "disney dis", "boeing ba", "walmart wmt",
-    "celsius metric c centigrade", "fahrenheit imperial f", "python py", "javascript js", "typescript ts", "kubernetes k8s", "postgres postgresql pg", "markdown md", "golang go",
-    "weekly week weeks 1w", "monthly month months", "daily day days 1d", "yearly year annual annually years", "hourly hour hours 1h", "minutely minute minutes",
-    "picture image photo", "movie film", "jpeg jpg", "html webpage", "ascending asc", "descending desc",
-    "tablespoon tablespoons tbsp", "teaspoon teaspoons tsp", "litre liter litres liters l", "millilitre milliliter millilitres milliliters ml", "kilogram kilograms kilo kilos kg", "gram grams gramme g", "milligram mg milligrams",
-    "pound pounds lb lbs", "ounce ounces oz", "kilometre kilometer kilometres kilometers km kms klicks", "mile miles mi", "metre meter metres meters m", "centimetre centimeter centimetres centimeters cm",
-    "millimetre millimeter mm millimetres millimeters", "foot feet ft", "inch inches", "yard yards yd", "gallon gallons gal", "pint pints pt", "quart quarts qt", "cup cups",
-    "megabyte megabytes mb meg megs", "gigabyte gigabytes gb gig gigs", "terabyte terabytes tb", "kilobyte kilobytes kb", "hertz hz", "kilohertz khz", "megahertz mhz", "gigahertz ghz", "kelvin k", "knots knot kn kt",
-    "second seconds sec secs s", "minute minutes min mins", "hour hours hr hrs h", "percent percentage pct", "watt watts w", "kilowatt kw kilowatts", "joule joules j", "calorie calories cal kcal", "acre acres", "hectare hectares ha",
-]  # fmt: skip
+_SAME = (
+    "python py", "javascript js", "typescript ts", "kubernetes k8s", "postgres postgresql pg",
+    "markdown md", "jpeg jpg", "picture image photo", "ascending asc", "descending desc",
+    "weekly week weeks 1w", "monthly month months", "daily day days 1d", "hourly hour hours 1h",
+    "yearly year annual annually years",
+)  # fmt: skip
 _SPELLED = {
-    "new york": "ny nyc", "united states": "us usa", "united kingdom": "uk gb", "south korea": "kr ko",
-    "los angeles": "la lax", "san francisco": "sf sfo", "black and white": "grayscale", "traditional chinese": "cht zhtw zhhant tw", "simplified chinese": "chs zhcn zhhans",
-    "new zealand": "nz", "hong kong": "hk", "per cent": "%", "google cloud": "gcs gcp", "brazilian portuguese": "ptbr", "british english": "engb", "american english": "enus",
+    "new york": ("nyc",), "united states": ("us", "usa"), "united kingdom": ("uk", "gb"),
+    "traditional chinese": ("zhtw", "zhhant"), "simplified chinese": ("zhcn", "zhhans"),
 }  # fmt: skip
-_STATES = words_in(
-    "alabama al alaska ak arizona az arkansas ar california ca colorado co connecticut "
-    "ct delaware de florida fl georgia ga hawaii hi idaho id illinois il indiana in "
-    "iowa ia kansas ks kentucky ky louisiana la maine me maryland md massachusetts ma "
-    "michigan mi minnesota mn mississippi ms missouri mo montana mt nebraska ne nevada "
-    "nv ohio oh oklahoma ok oregon or pennsylvania pa tennessee tn texas tx utah ut "
-    "vermont vt virginia va wisconsin wi wyoming wy"
-)
-# Everyday words: as a name in a text they say nothing.
-_EVERYDAY = words_in(
-    "in or it no at be a c f de es as on ca sol my s h l m g k j w ha go se link dot dis cat he me hi id la pa ok oh us real pound second meter cup won try rand gal min"
-)
-
-
-def _aliases() -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
-    for group in _SAME:
-        names = group.split()
-        for name in names:
-            found[name] = (*found.get(name, ()), *(other for other in names if other != name))
-    found |= {name: tuple(codes.split()) for name, codes in _SPELLED.items()}
-    for name, code in zip(_STATES[::2], _STATES[1::2], strict=True):
-        found[name] = (*found.get(name, ()), code)
-    return found
-
-
-# What a value may be called in a text.
-NAMES = _aliases()
-# What a word of a text may stand for.
-ALIASES = {name: codes for name, codes in NAMES.items() if name not in _EVERYDAY}
-
-
-_RENAMED = {
-    "Asia/Kolkata": "Asia/Calcutta", "Asia/Ho_Chi_Minh": "Asia/Saigon", "Europe/Kyiv": "Europe/Kiev",
-    "Asia/Kathmandu": "Asia/Katmandu", "Asia/Yangon": "Asia/Rangoon",
+_RENAMED_ZONES = {
+    "Asia/Kolkata": "Asia/Calcutta", "Asia/Ho_Chi_Minh": "Asia/Saigon",
+    "Europe/Kyiv": "Europe/Kiev", "Asia/Kathmandu": "Asia/Katmandu",
 }  # fmt: skip
+
+
+@cache
+def names_of() -> dict[str, tuple[str, ...]]:
+    """What a value, folded and squeezed, may be called in a text."""
+    from faker.providers.address.en_US import Provider as States
+
+    found = {name: set(others) for name, others in synonyms().items()}
+    groups = [set(group.split()) for group in _SAME]
+    codes = [code for code in States.states_abbr if code != "DC"]
+    groups += [{fold(n), fold(c)} for n, c in zip(States.states, codes, strict=True)]
+    for group in groups:
+        for name in group:
+            found.setdefault(name, set()).update(group - {name})
+    return {name: tuple(sorted(others)) for name, others in found.items()} | _SPELLED
+
+
+@cache
+def aliases() -> dict[str, tuple[str, ...]]:
+    """What a word of a text may stand for. Short everyday words say nothing as a name."""
+    everyday = set(words_in("real pound second meter cup won try rand peso dollar"))
+    return {
+        name: codes
+        for name, codes in names_of().items()
+        if (len(name) > 3 and name not in everyday) or not name.isascii() or name in _TIMES
+    }
+
+
+_TIMES = {"day", "jpg", "yen"}
 
 
 @cache
@@ -91,7 +68,7 @@ def _world() -> tuple[dict[str, str], dict[str, set[str]], dict[str, set[str]]]:
             countries.setdefault(code.lower(), set()).update(names)
         for zone in country.timezones if len(country.timezones) < 3 else ():
             zones.setdefault(zone, set()).update(names)
-    for now, before in _RENAMED.items():
+    for now, before in _RENAMED_ZONES.items():
         zones.setdefault(now, set()).update(zones.get(before, ()))
     return currencies, countries, zones
 
@@ -118,12 +95,12 @@ def _meant(word: str, tokens: set[str]) -> bool:
 
 
 _UP = re.compile(
-    r"\b(?:oldest|lowest|smallest|cheapest|least|fewest|earliest|shortest|nearest|closest|first to last"
-    r"|alphabetical\w*|a to z|a-z|ascending|rising|increasing|growing|low to high)\b"
+    r"\b(?:oldest|lowest|smallest|cheapest|least|fewest|earliest|shortest|nearest|closest"
+    r"|alphabetical\w*|a to z|a-z|ascending|rising|increasing|low to high)\b"
 )
 _DOWN = re.compile(
-    r"\b(?:newest|latest|highest|biggest|largest|greatest|most|top|priciest|dearest|longest|best|recent"
-    r"|descending|falling|decreasing|heaviest|busiest|reverse|z to a|high to low|last to first|freshest|strongest)\b"
+    r"\b(?:newest|latest|highest|biggest|largest|greatest|most|top|longest|best|recent"
+    r"|descending|falling|decreasing|reverse|z to a|high to low)\b"
 )
 
 

@@ -2,17 +2,22 @@
 
 import re
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 from assets.synthesis.verify.grounding.dates import Day, dates_written, spans_in, states_date
 from assets.synthesis.verify.grounding.folding import fold, stem
-from assets.synthesis.verify.grounding.known_names import ALIASES
+from assets.synthesis.verify.grounding.known_names import aliases
 from assets.synthesis.verify.grounding.number_words import digits_said, numbers_in, ranges_in
 from assets.vectors.lexicon import base_form, family_of
 
 # Characters of a request, and of one value, that are read; what is longer is no request
 # (`form.py`), and what is pasted repeats itself in its first thousands.
 LONGEST = 12_000
+
+
+@cache
+def _names_of_several_words() -> list[str]:
+    return [name for name in aliases() if " " in name]
 
 
 @dataclass(frozen=True)
@@ -49,10 +54,11 @@ class Text:
     def tokens(self) -> set[str]:
         """Words and their stems, words of identifiers and the folded aliases of known names."""
         words = set(self.words)
+        known = aliases()
         words |= {part for word in words if "_" in word for part in word.split("_")}
-        words |= {alias for word in words for alias in ALIASES.get(word, ())}
+        words |= {alias for word in words for alias in known.get(word, ())}
         spoken = f" {self.folded} "
-        words |= {a for name, as_ in ALIASES.items() if " " in name and name in spoken for a in as_}
+        words |= {a for name in _names_of_several_words() if name in spoken for a in known[name]}
         return words | {stem(word) for word in words}
 
     @cached_property

@@ -15,7 +15,7 @@ from assets.synthesis.verify.grounding.dates import (
     states_time,
 )
 from assets.synthesis.verify.grounding.folding import fold, squeeze, stem
-from assets.synthesis.verify.grounding.known_names import NAMES, called, directed
+from assets.synthesis.verify.grounding.known_names import called, directed, names_of
 from assets.synthesis.verify.grounding.request import Text
 from assets.vectors.lexicon import base_form, family_of, words_in, words_of
 
@@ -82,7 +82,9 @@ def _another_choice(squeezed: str, schema: Mapping[str, Json], text: Text) -> bo
     named = {other for other in others if len(other) > 2}
     if named & text.words:
         return True
-    return bool(named & text.tokens) and not ({squeezed, *NAMES.get(squeezed, ())} & text.tokens)
+    return bool(named & text.tokens) and not (
+        {squeezed, *names_of().get(squeezed, ())} & text.tokens
+    )
 
 
 _SCHEME = re.compile(r"^(?:https?|file|ssh|git|ftp)://(?:www\.)?", re.IGNORECASE)
@@ -147,11 +149,11 @@ def _digits(value: str, text: Text) -> str:
 
 def _known(value: str, squeezed: str, text: Text) -> bool:
     """Whether the text has a word that stands for the value."""
-    if text.tokens & set(NAMES.get(squeezed, ())) or (
+    if text.tokens & set(names_of().get(squeezed, ())) or (
         len(squeezed) > 1 and squeezed in text.tokens
     ):
         return True
-    if any(sign in text.folded for sign in NAMES.get(squeezed, ()) if not sign.isalnum()):
+    if any(sign in text.folded for sign in names_of().get(squeezed, ()) if not sign.isalnum()):
         return True
     return directed(squeezed, text.folded) or called(value, text.spaced, text.tokens)
 
@@ -245,7 +247,7 @@ def _holds(word: str, text: Text, several: bool) -> bool:
         return True
     if word.isdecimal():
         return len(word) < 15 and float(word) in text.numbers
-    if text.tokens & set(NAMES.get(word, ())) or directed(word, text.folded):
+    if text.tokens & set(names_of().get(word, ())) or directed(word, text.folded):
         return True
     # "parser" for "parse", "wetness" for "wet": only in company, as names differ by their ends.
     return (

@@ -1,0 +1,97 @@
+"""Words for months, units, languages and currencies in several languages, out of Unicode's CLDR."""
+
+import re
+from collections import defaultdict
+from functools import cache
+
+from babel import Locale
+from babel.dates import get_month_names
+from babel.numbers import get_currency_name, list_currencies
+from babel.units import format_unit
+
+from assets.synthesis.verify.grounding.folding import fold
+from assets.vectors.lexicon import words_in
+
+LOCALES = words_in("en de fr es pt it nl tr pl ru sv id ar ja zh ko")
+TIMES = {
+    "s": "second", "m": "minute", "h": "hour", "d": "day", "w": "week", "mo": "month", "y": "year",
+}  # fmt: skip
+_MEASURES = words_in("""
+length-kilometer length-meter length-centimeter length-millimeter length-mile length-foot
+length-inch length-yard mass-kilogram mass-gram mass-milligram mass-pound mass-ounce volume-liter
+volume-milliliter volume-gallon volume-pint volume-quart volume-cup volume-tablespoon
+volume-teaspoon temperature-celsius temperature-fahrenheit temperature-kelvin speed-knot
+digital-kilobyte digital-megabyte digital-gigabyte digital-terabyte frequency-hertz
+frequency-kilohertz frequency-megahertz frequency-gigahertz power-watt power-kilowatt energy-joule
+energy-calorie area-acre area-hectare concentr-percent duration-second duration-minute
+duration-hour""")  # fmt: skip
+
+
+@cache
+def month_names(month: int) -> tuple[set[str], set[str]]:
+    """Folded names of a month: written out, and shortened."""
+    long = {_month(month, "wide", style, name) for name in LOCALES for style in _STYLES}
+    short = {_month(month, "abbreviated", style, name) for name in LOCALES for style in _STYLES}
+    return long, {name for name in short - long if len(name) > 1}
+
+
+_STYLES = ("format", "stand-alone")
+
+
+def _month(month: int, width: str, style: str, locale: str) -> str:
+    return fold(get_month_names(width, style, locale)[month]).strip(".")  # type: ignore[arg-type]
+
+
+@cache
+def time_unit_words(unit: str) -> set[str]:
+    """Folded words for a unit of time (a key of `TIMES`), in every number and language."""
+    named, lengths = f"duration-{TIMES[unit]}", ("long", "short")
+    words = {word for locale in LOCALES for word in _unit_words(named, locale, lengths)}
+    # The abbreviations of one language are words of another ("hr" is a day in Indonesian).
+    english = _unit_words(named, "en", lengths)
+    return english | {word for word in words if len(word) > 2 or not word.isascii()}
+
+
+def _unit_words(unit: str, locale: str, lengths: tuple[str, ...]) -> set[str]:
+    found = set[str]()
+    for length in lengths:
+        for number in (1, 2, 5):
+            written = format_unit(number, unit, length, locale=locale)  # type: ignore[arg-type]
+            bare = re.findall(r"[^\W\d_]+", fold(written))
+            found |= {bare[-1]} if bare else set()
+    return {word for word in found if len(word) > 1 or not word.isascii()}
+
+
+@cache
+def time_unit_symbols() -> dict[str, str]:
+    """What a step may be written with (`min`, `hours`, `d`) -> a key of `TIMES`."""
+    found = {symbol: symbol for symbol in TIMES}
+    for unit, name in TIMES.items():
+        words = _unit_words(f"duration-{name}", "en", ("long", "short"))
+        found |= {form: unit for word in words for form in (word, f"{word}s")}
+    return found
+
+
+@cache
+def synonyms() -> dict[str, set[str]]:
+    """Folded word -> the words and codes that mean the same: languages, currencies, measures."""
+    found: dict[str, set[str]] = defaultdict(set)
+    english = Locale("en")
+    for code in (code for code in english.languages if len(code) < 4):
+        for locale in LOCALES:
+            _join(found, {code, fold(Locale(locale).languages.get(code) or code)})
+    for code in list_currencies():
+        symbol = english.currency_symbols.get(code, code)
+        if len(symbol) == 1:  # a currency that is meant where nothing more is said
+            names = [fold(get_currency_name(code, n, "en")) for n in (1, 2)]
+            _join(found, {code.lower(), symbol, *(name.split()[-1] for name in names)})
+    for unit in _MEASURES:
+        lengths = ("long", "short", "narrow")
+        words = [_unit_words(unit, locale, lengths) for locale in ("en", "en_GB")]
+        _join(found, set.union(*words))
+    return dict(found)
+
+
+def _join(found: dict[str, set[str]], group: set[str]) -> None:
+    for word in group:
+        found[word] |= group - {word}

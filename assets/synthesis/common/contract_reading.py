@@ -141,12 +141,27 @@ _DANGLING = {
 }  # fmt: skip
 
 
+def input_schema(contract: Mapping[str, Json]) -> Mapping[str, Json]:
+    """The input schema; empty where it is none."""
+    schema = contract.get("inputSchema")
+    return schema if isinstance(schema, Mapping) else {}
+
+
+def properties_of(contract: Mapping[str, Json]) -> Mapping[str, Json]:
+    """Parameter -> schema, as declared at the top; empty where that is odd."""
+    properties = input_schema(contract).get("properties")
+    return properties if isinstance(properties, Mapping) else {}
+
+
+def required_of(contract: Mapping[str, Json]) -> list[str]:
+    """The names of the required parameters; empty where the list is odd."""
+    names = input_schema(contract).get("required")
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
+
 def slots(contract: Mapping[str, Json]) -> list[Slot]:
     """The parameters of a contract: required ones first, each resolved one level."""
-    schema = contract.get("inputSchema") or {}
-    properties = schema.get("properties") if isinstance(schema, Mapping) else None
-    if not isinstance(properties, Mapping):
-        return []
+    schema, properties = input_schema(contract), properties_of(contract)
     required = schema.get("required") or []
     about = " ".join([*words_of(str(contract.get("name"))), *properties]).lower()[:400]
     description = str(contract.get("description") or "")[:_LONGEST]

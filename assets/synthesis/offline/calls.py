@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from assets.contracts.validate import validate_call
-from assets.synthesis.common.contract_reading import slots
+from assets.synthesis.common.contract_reading import input_schema, slots
 from assets.synthesis.offline.values.values import draw_new
 from warehouse.storage.digest import digest
 
@@ -27,8 +27,7 @@ def mended(
     meant = {**wrong, **values} if values else dict(wrong)
     if values and not validate_call(contract, values):
         return values
-    schema = contract.get("inputSchema")
-    root = schema if isinstance(schema, Mapping) else {}
+    root = input_schema(contract)
     rng = random.Random(digest([contract, meant, seed]))
     known = {slot.name: slot for slot in slots(contract)}
     out: dict[str, Json] = {}

@@ -1,7 +1,7 @@
 """Which of the tools shown does a request need? Words against words, without a model.
 
-The right tool is not in `meta`; nothing here knows it. Both readings are lexical: they find the
-tool that speaks of the same things, and miss what is only meant.
+The right tool is not in `meta`; nothing here knows it. The reading is lexical: it finds the tool
+that speaks of the same things, and misses what is only meant.
 """
 
 import math
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from assets.synthesis.common.contract_reading import properties_of
 from assets.synthesis.verify.grounding.grounding import fold, stem
 from assets.vectors.lexicon import lexicon, words_in, words_of
 
@@ -18,37 +19,29 @@ Json = Any
 _FIELDS = (("name", 3.0), ("description", 2.0), ("parameters", 1.2), ("told", 0.5))
 _SYNONYM = 0.4  # of a word's own weight
 _SATURATION = 1.2
-# A pick needs this much of the request's weight, and so much more than the next best has. Fitted on
-# 858 good requests of the corpus beside four look-alikes; on the 366 of other servers both readings
-# then pick right in 13%, one alone in 11%, both the same or another wrong tool in 3%, and neither
-# picks in 65%. Among five tools that have nothing to do with the request both pick one in 2.5%.
-_BAR = {"words": 0.05, "letters": 0.2}
+_BAR = 0.05  # of the request's weight; a pick needs as much, and so much more than the next best
 _AHEAD = 1.15
 
 
-def pick(meta: Mapping[str, Json], role: str) -> Json:
-    """The checker's answer `Choice`: checker_b reads letters, every other role words."""
-    reading = "letters" if role.endswith("_b") else "words"
-    number, why = choose(meta["contracts"], str(meta["instruction"]), reading)
+def pick(meta: Mapping[str, Json], seed: int) -> Json:
+    """The checker's answer `Choice`."""
+    number, why = choose(meta["contracts"], str(meta["instruction"]))
     return {"reason": why, "tool": number}
 
 
-def choose(
-    contracts: Sequence[Mapping[str, Json]], instruction: str, reading: str = "words"
-) -> tuple[int, str]:
+def choose(contracts: Sequence[Mapping[str, Json]], instruction: str) -> tuple[int, str]:
     """The number of the tool that fits best, counted from 1, or 0; and why."""
     said = terms(instruction)
     if not said or not contracts:
         return 0, "the request has no word to go by"
-    score = _by_words if reading == "words" else _by_letters
-    scores = score([_fields(contract) for contract in contracts], said)
+    scores = _score([_fields(contract) for contract in contracts], said)
     best = max(range(len(scores)), key=lambda i: scores[i][0])
     value, shared = scores[best]
-    if value < _BAR[reading] or not shared:
+    if value < _BAR or not shared:
         return 0, "no tool speaks of what the request speaks of"
     if any(_AHEAD * other > value for at, (other, _) in enumerate(scores) if at != best):
-        return 0, f"by {reading}, two tools fit about equally well"
-    return best + 1, f"by {reading}, it shares {', '.join(sorted(shared)[:6])} with the request"
+        return 0, "two tools fit about equally well"
+    return best + 1, f"it shares {', '.join(sorted(shared)[:6])} with the request"
 
 
 def terms(text: str) -> list[str]:
@@ -80,9 +73,7 @@ _IDLE = set(
 
 
 def _fields(contract: Mapping[str, Json]) -> dict[str, Counter[str]]:
-    schema = contract.get("inputSchema")
-    properties = schema.get("properties") if isinstance(schema, Mapping) else None
-    members = properties if isinstance(properties, Mapping) else {}
+    members = properties_of(contract)
     told = " ".join(
         str(member.get("description") or "")[:200]
         for member in members.values() if isinstance(member, Mapping)
@@ -95,7 +86,7 @@ def _fields(contract: Mapping[str, Json]) -> dict[str, Counter[str]]:
     }
 
 
-def _by_words(
+def _score(
     tools: Sequence[Mapping[str, Counter[str]]], said: Sequence[str]
 ) -> list[tuple[float, set[str]]]:
     """BM25-like: rare words among the tools weigh more, a word said twice little more."""
@@ -124,42 +115,6 @@ def _saturated(fields: Mapping[str, Counter[str]], term: str) -> float:
 def _rarity(term: str, tools: Sequence[Mapping[str, Counter[str]]]) -> float:
     holders = sum(any(fields[name][term] for name, _ in _FIELDS) for fields in tools)
     return math.log(1 + (len(tools) - holders + 0.5) / (holders + 0.5)) + 0.25
-
-
-def _by_letters(
-    tools: Sequence[Mapping[str, Counter[str]]], said: Sequence[str]
-) -> list[tuple[float, set[str]]]:
-    """Cosine of letter trigrams, rare ones weighing more: it sees parts of words (a compound, an
-    abbreviation) that whole words miss."""
-    own = Counter(gram for term in said for gram in _grams(term))
-    theirs = [_weighted(fields) for fields in tools]
-    rare = {
-        gram: math.log(1 + (len(tools) + 0.5) / (sum(gram in t for t in theirs) + 0.5))
-        for gram in own
-    }
-    norm = math.sqrt(sum((n * rare[g]) ** 2 for g, n in own.items())) or 1.0
-    found: list[tuple[float, set[str]]] = []
-    for grams in theirs:
-        dot = sum(n * rare[g] ** 2 * min(grams[g], 3.0) for g, n in own.items() if g in grams)
-        length = math.sqrt(sum(min(n, 3.0) ** 2 for n in grams.values())) or 1.0
-        shared = {t for t in said if len(_grams(t) & grams.keys()) * 2 > len(_grams(t))}
-        found.append((dot / (norm * length), shared))
-    return found
-
-
-def _weighted(fields: Mapping[str, Counter[str]]) -> Counter[str]:
-    grams: Counter[str] = Counter()
-    for name, factor in _FIELDS:
-        for term, count in fields[name].items():
-            for gram in _grams(term):
-                grams[gram] += factor * count  # type: ignore[assignment]
-    return grams
-
-
-@lru_cache(maxsize=20_000)
-def _grams(word: str) -> frozenset[str]:
-    padded = f" {word} "
-    return frozenset(padded[i : i + 3] for i in range(len(padded) - 2))
 
 
 @lru_cache(maxsize=20_000)

@@ -27,14 +27,13 @@ def aside(meta: Mapping[str, Json], seed: int) -> Json:
     for kind in kinds:
         for ask in rng.sample(kind["ask"], len(kind["ask"])):
             made = _said(kind, ask, rng)
-            if not told & set(terms(made["instruction"])) and not _served(contracts, made):
+            if (
+                not told & set(terms(made["instruction"]))
+                and not choose(contracts, made["instruction"])[0]
+            ):
                 return {**made, "language": LANGUAGE}
     # Every aside shares a word with some tool: the first kind shares the least with them.
     return {**_said(kinds[0], kinds[0]["ask"][0], rng), "language": LANGUAGE}
-
-
-def _served(contracts: Sequence[Mapping[str, Json]], made: Mapping[str, str]) -> bool:
-    return any(choose(contracts, made["instruction"], how)[0] for how in ("words", "letters"))
 
 
 def _told(contracts: Sequence[Mapping[str, Json]]) -> set[str]:

@@ -4,7 +4,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from assets.synthesis.common.contract_reading import Slot, slots
+from assets.synthesis.common.contract_reading import Slot, input_schema, slots
 from assets.synthesis.offline.grounding import absent, plainly
 from assets.synthesis.offline.language.phrasing import Filled, listed, said
 from assets.synthesis.offline.language.rewrites import phrases
@@ -20,8 +20,7 @@ def vague(meta: Mapping[str, Json], seed: int) -> Json:
     """The generator's reply for the parameter that is to be missing."""
     contract, name = meta["contract"], str(meta["parameter"])
     rng = random.Random(digest(["vague", contract, name, seed]))
-    schema = contract.get("inputSchema")
-    root = schema if isinstance(schema, Mapping) else {}
+    root = input_schema(contract)
     slot = next((slot for slot in slots(contract) if slot.name == name), None)
     slot = slot or Slot(name, {"type": "string"}, True, (name,), "")
     world, profile = meta.get("environment"), meta.get("profile")

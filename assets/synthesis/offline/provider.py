@@ -29,6 +29,7 @@ Answer = Callable[[Mapping[str, Json], int], Json]
 _MAX_STEPS = 100_000
 # By the name of the answer's model: one role may be asked for several kinds of answer.
 _BY_SCHEMA: dict[str, Answer] = {
+    "Choice": pick,
     "Requests": generate,
     "Several": several,
     "Aside": aside,
@@ -66,10 +67,8 @@ class Offline:
         name, schema = request.role.name, request.schema.__name__
         if name in self._answers:
             return self._answers[name](request.meta, request.seed)
-        if schema == "Choice":
-            return pick(request.meta, name)
         if schema in _BY_SCHEMA:
             return _BY_SCHEMA[schema](request.meta, request.seed)
-        expected = f"one of {', '.join(sorted([*_BY_SCHEMA, 'Choice']))}"
+        expected = f"one of {', '.join(sorted(_BY_SCHEMA))}"
         hint = "inject an answer for this role, or give the role a model"
         raise LLMError("no_provider", f"role {name!r} asked for {schema}", expected, hint)

@@ -4,7 +4,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assets.synthesis.common.contract_reading import Slot, purpose, slots
+from assets.synthesis.common.contract_reading import Slot, input_schema, purpose, slots
 from assets.synthesis.offline.choice import choose
 from assets.synthesis.offline.grounding import absent, completed
 from assets.synthesis.offline.language.frames import sentence
@@ -95,8 +95,7 @@ def fill(
     taken: Sequence[Json] = (),
 ) -> list[Filled]:
     """The parameters a request speaks of with a value each, unlike those in `taken`."""
-    schema = contract.get("inputSchema")
-    root = schema if isinstance(schema, Mapping) else {}
+    root = input_schema(contract)
     chosen = [slot for slot in _chosen(slots(contract), style, rng) if slot.name not in without]
     filled: list[Filled] = []
     for slot in chosen:

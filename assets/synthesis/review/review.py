@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from assets.synthesis.common.contract_reading import properties_of, required_of
 from assets.synthesis.common.tables import passes
 from assets.synthesis.judging.judge_prompt import expected_calls
 from assets.synthesis.judging.trial.agreement import agreement, share
@@ -140,16 +141,13 @@ def shown(row: Row, contracts: Mapping[str, Row]) -> dict[str, Json]:
 
 
 def _tool(contract: Row) -> dict[str, Json]:
-    schema = contract.get("inputSchema")
-    properties = schema.get("properties") if isinstance(schema, Mapping) else None
-    required = (schema.get("required") if isinstance(schema, Mapping) else None) or []
-    listed = properties if isinstance(properties, Mapping) else {}
+    required = required_of(contract)
     return {
         "name": contract.get("name"),
         "description": str(contract.get("description") or ""),
         "parameters": [
             {"name": name, "required": name in required, "says": _says(of)}
-            for name, of in listed.items()
+            for name, of in properties_of(contract).items()
         ],
     }
 

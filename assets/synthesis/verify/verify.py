@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from assets.contracts.validate import validate_call
-from assets.synthesis.common.contract_reading import resolve
+from assets.synthesis.common.contract_reading import (
+    input_schema,
+    properties_of,
+    required_of,
+    resolve,
+)
 from assets.synthesis.verify.checks.description_echo import echo_findings, shown
 from assets.synthesis.verify.checks.request_form import form_findings
 from assets.synthesis.verify.finding import Finding
@@ -80,7 +85,8 @@ def grounding_findings(
     contract: Mapping[str, Json], text: Text, arguments: Mapping[str, Json]
 ) -> Iterable[Finding]:
     """Values of the call that the text does not hold."""
-    root, properties, required = _parts(contract)
+    root, properties = input_schema(contract), properties_of(contract)
+    required = required_of(contract)
     for name, value in arguments.items():
         of = resolve(properties.get(name) or {}, root)
         if "default" in of and of["default"] == value:
@@ -98,26 +104,12 @@ def grounding_findings(
     yield from _reversed(arguments, text)
 
 
-def _parts(
-    contract: Mapping[str, Json],
-) -> tuple[Mapping[str, Json], Mapping[str, Json], list[str]]:
-    """The input schema, its properties and its required names; empty where they are odd."""
-    schema = contract.get("inputSchema")
-    root = schema if isinstance(schema, Mapping) else {}
-    properties, required = root.get("properties"), root.get("required")
-    return (
-        root,
-        properties if isinstance(properties, Mapping) else {},
-        [name for name in required if isinstance(name, str)] if isinstance(required, list) else [],
-    )
-
-
 def worst_grade(
     name: str, value: Json, text: Text, contract: Mapping[str, Json] | None = None
 ) -> str:
     """How well a text holds one argument: the worst grade of its leaves."""
-    root, properties, _ = _parts(contract or {})
-    grades = _grades(name, value, resolve(properties.get(name) or {}, root), text)
+    of = resolve(properties_of(contract or {}).get(name) or {}, input_schema(contract or {}))
+    grades = _grades(name, value, of, text)
     if _mostly_stated(grades):
         return STATED
     return min((how for _, how, _ in grades), key=(ABSENT, LIKELY, STATED).index, default=STATED)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from assets.contracts.validate import validate_call
-from assets.synthesis.common.contract_reading import purpose
+from assets.synthesis.common.contract_reading import purpose, required_of
 from assets.synthesis.common.tables import (
     CLARIFY,
     LOOKALIKE,
@@ -150,15 +150,9 @@ def _missing(said: Conversation, own: str, contracts: Contracts) -> Findings:
     yield from _no_call(said)
     yield from _question(said.messages[-1] if said.messages else None)
     yield from form_findings(contracts[own], said.text, "")
-    required = _required(contracts[own])
+    required = required_of(contracts[own])
     if not required:
         yield Finding("nothing_missing", "", "the tool requires no value")
-
-
-def _required(contract: Mapping[str, Json]) -> list[str]:
-    schema = contract.get("inputSchema")
-    names = schema.get("required") if isinstance(schema, Mapping) else None
-    return [str(name) for name in names] if isinstance(names, list) else []
 
 
 def _clarify(said: Conversation, own: str, contracts: Contracts) -> Findings:
@@ -170,7 +164,7 @@ def _clarify(said: Conversation, own: str, contracts: Contracts) -> Findings:
     if said.calls:
         golden, first = said.calls[-1], Text(said.user[0] if said.user else said.text)
         contract = contracts[golden.contract_digest]
-        required = [n for n in _required(contract) if n in golden.arguments]
+        required = [n for n in required_of(contract) if n in golden.arguments]
         grades = {worst_grade(n, golden.arguments[n], first, contract) for n in required}
         if not grades - {STATED}:
             yield Finding("nothing_missing", "", "the first message states every required value")

@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from assets.synthesis.common.contract_reading import input_schema, properties_of
+
 Json = Any
 LONGEST = 24_000  # characters of one contract in a prompt: the longest real contract has 20,000
 LONGEST_BESIDE = 6_000  # of one among several: 99% of real contracts are shorter
@@ -26,12 +28,10 @@ def shown_in_order(contracts: Sequence[Mapping[str, Json]]) -> str:
 
 
 def _shortened(contract: Mapping[str, Json]) -> str:
-    schema = contract.get("inputSchema")
-    schema = dict(schema) if isinstance(schema, Mapping) else {}
-    properties = schema.get("properties")
+    schema = input_schema(contract)
     slim = {
         name: {key: value for key, value in member.items() if key in _KEPT}
-        for name, member in (properties if isinstance(properties, Mapping) else {}).items()
+        for name, member in properties_of(contract).items()
         if isinstance(member, Mapping)
     }
     less = {**contract, "inputSchema": {**schema, "properties": slim}, "outputSchema": None}

@@ -10,7 +10,7 @@ from datetime import date, timedelta
 from functools import cache
 from typing import Any
 
-from assets.synthesis.common.contract_reading import resolve
+from assets.synthesis.common.contract_reading import input_schema, properties_of, resolve
 from assets.vectors.lexicon import words_of
 
 Json = Any
@@ -99,12 +99,8 @@ def _faker(locale: str) -> Any:
 
 def _examples(contract: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
     """(kind, value) of what the schema itself says exists: examples, defaults and choices."""
-    schema = contract.get("inputSchema")
-    properties = schema.get("properties") if isinstance(schema, Mapping) else None
-    if not isinstance(properties, Mapping) or not isinstance(schema, Mapping):
-        return
-    for name, raw in list(properties.items())[:40]:
-        of = resolve(raw, schema)
+    for name, raw in list(properties_of(contract).items())[:40]:
+        of = resolve(raw, input_schema(contract))
         kind = _kind_of(str(name), of)
         if kind is None:
             continue

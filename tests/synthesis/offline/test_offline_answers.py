@@ -64,14 +64,6 @@ def test_a_checker_picks_what_the_words_speak_of_and_else_none(
         assert (shown[made.tool - 1]["name"] if made.tool else None) == right, made.reason
 
 
-def test_checkers_read_differently() -> None:
-    shown = [contract(READ_FILE), contract(CITY_TIME)]
-    asked = "filesystems, textually"
-    picks = [ask(r, Choice, {"contracts": shown, "instruction": asked}).tool for r in ("checker_a",
-             "checker_b")]  # fmt: skip
-    assert picks == [0, 1]  # whole words find nothing; their parts do
-
-
 def test_an_actor_keeps_to_the_output_schema_and_repeats_what_was_asked() -> None:
     of = {
         **contract(CITY_TIME),

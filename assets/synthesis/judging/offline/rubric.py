@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
+from assets.synthesis.common.contract_reading import properties_of
 from assets.synthesis.common.tables import NO_TOOL, ONE_CALL, SINGLE, text_of
 from assets.synthesis.verify.checks.parroting import parrots
 from assets.synthesis.verify.finding import Finding
@@ -143,8 +144,7 @@ def _speaks_of(contract: Mapping[str, Json], instruction: str, arguments: Json) 
     said = {stem(word) for word in re.findall(r"\w{3,}", fold(instruction))} - held - _EMPTY
     text = f"{' '.join(words_of(str(contract.get('name'))))} {contract.get('description') or ''}"
     told = {stem(word) for word in re.findall(r"\w{3,}", fold(text))} - _EMPTY
-    schema = contract.get("inputSchema") or {}
-    for name in (schema.get("properties") or {}) if isinstance(schema, Mapping) else {}:
+    for name in properties_of(contract):
         told |= {stem(word) for word in words_of(name)}
     for idiom in lexicon()["idioms"]:
         if {stem(word) for word in idiom["when"]} <= told:

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from assets.synthesis.common.contract_reading import slots
+from assets.synthesis.common.contract_reading import input_schema, slots
 from assets.synthesis.offline.grounding import absent, completed, ended, filled_from
 from assets.synthesis.offline.language.clauses import clause
 from assets.synthesis.offline.language.phrasing import Filled
@@ -39,8 +39,7 @@ def revise(meta: Mapping[str, Json], seed: int) -> Json:
     contract, text = meta["contract"], str(meta["instruction"])
     rng = random.Random(digest(["revise", contract, text, seed]))
     values = dict(meta.get("values") or {})
-    schema = contract.get("inputSchema")
-    root = schema if isinstance(schema, Mapping) else {}
+    root = input_schema(contract)
     for slot in slots(contract):
         if slot.required and slot.name not in values:
             taken = list(values.values())

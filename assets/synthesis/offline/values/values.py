@@ -13,7 +13,7 @@ from jsonschema.exceptions import SchemaError, UnknownType
 
 from assets.contracts.schema.step_budget import spend
 from assets.contracts.validate import validate_call
-from assets.synthesis.common.contract_reading import Slot, fields, json_type, resolve
+from assets.synthesis.common.contract_reading import Slot, fields, input_schema, json_type, resolve
 from assets.synthesis.common.contract_reading import slots as slots_of
 from assets.synthesis.offline.values.invent import from_pattern, invent
 from assets.synthesis.offline.values.kinds import sort_of
@@ -167,7 +167,7 @@ def arguments(
     contract: Mapping[str, Json], rng: random.Random, optional: float = 0.0
 ) -> dict[str, Json]:
     """Arguments for a call: every required parameter, each optional one with that probability."""
-    root = contract.get("inputSchema") or {}
+    root = input_schema(contract)
     chosen = [s for s in slots_of(contract) if s.required or rng.random() < optional]
     found: dict[str, Json] = {}
     for slot in chosen:

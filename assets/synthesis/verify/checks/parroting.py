@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from assets.synthesis.common.contract_reading import properties_of
 from assets.synthesis.verify.checks.description_echo import content, longest_run
 from assets.synthesis.verify.grounding.grounding import leaves
 from assets.vectors.lexicon import words_of
@@ -32,9 +33,7 @@ def parrots(contract: Mapping[str, Json], instruction: str, arguments: Json) -> 
 def _vocabulary(contract: Mapping[str, Json]) -> set[str]:
     texts = [" ".join(words_of(str(contract.get("name") or "")))]
     texts.append(str(contract.get("description") or "")[:3000])
-    schema = contract.get("inputSchema")
-    properties = schema.get("properties") if isinstance(schema, Mapping) else None
-    for name, of in (properties if isinstance(properties, Mapping) else {}).items():
+    for name, of in properties_of(contract).items():
         texts.append(" ".join(words_of(str(name))))
         texts.append(str(of.get("description") or "")[:500] if isinstance(of, Mapping) else "")
     return set(content(" ".join(texts)))

@@ -8,6 +8,7 @@ chosen can come or go and change nothing.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from assets.synthesis.common.contract_reading import properties_of, required_of
 from assets.synthesis.common.tables import contract_of
 from assets.synthesis.writing.tasks.tool_chains import JOINED, Link, chained, link
 from warehouse.storage.digest import sha256
@@ -60,7 +61,7 @@ class Partners:
         return bool(required(self.contract(row)))
 
     def takes(self, row: Row) -> bool:
-        return bool(_properties(self.contract(row)))
+        return bool(properties_of(self.contract(row)))
 
     def beside(self, row: Row) -> list[Row]:
         """Partners of parallel calls: none (the same tool again), of its server, or of another."""
@@ -129,18 +130,10 @@ def _read(row: Row) -> Mapping[str, Any] | None:
 
 def required(contract: Mapping[str, Any]) -> list[str]:
     """The required parameters that neither a default nor a constant fills in."""
-    schema, properties = contract.get("inputSchema"), _properties(contract)
-    names = schema.get("required") if isinstance(schema, Mapping) else None
-    listed = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    properties = properties_of(contract)
     filled = {name for name, of in properties.items() if isinstance(of, Mapping) and _is_filled(of)}
-    return [name for name in listed if name in properties and name not in filled]
+    return [name for name in required_of(contract) if name in properties and name not in filled]
 
 
 def _is_filled(schema: Mapping[str, Any]) -> bool:
     return "default" in schema or "const" in schema
-
-
-def _properties(contract: Mapping[str, Any]) -> Mapping[str, Any]:
-    schema = contract.get("inputSchema")
-    found = schema.get("properties") if isinstance(schema, Mapping) else None
-    return found if isinstance(found, Mapping) else {}

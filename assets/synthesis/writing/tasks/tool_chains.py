@@ -4,31 +4,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from assets.synthesis.common.contract_reading import json_type, resolve
-from assets.vectors.lexicon import words_of
+from assets.synthesis.common.contract_reading import (
+    input_schema,
+    json_type,
+    properties_of,
+    required_of,
+    resolve,
+)
+from assets.vectors.lexicon import words_in, words_of
 
 Json = Any
 Contract = Mapping[str, Json]
 # Every tool's parameters hold the first; they join nothing. The second join a little.
-_EMPTY = frozenset(["the", "and", "for", "with", "from", "get", "set", "of", "to", "in", "a", "an"])
-_LOOSE = frozenset(
-    ["query", "text", "name", "content", "message", "input", "value", "data", "body"]
-)
-_FINDS = frozenset(
-    [
-        "search",
-        "find",
-        "list",
-        "get",
-        "lookup",
-        "create",
-        "add",
-        "resolve",
-        "fetch",
-        "query",
-        "read",
-    ]
-)
+_EMPTY = frozenset(words_in("the and for with from get set of to in a an"))
+_LOOSE = frozenset(words_in("query text name content message input value data body"))
+_FINDS = frozenset(words_in("search find list get lookup create add resolve fetch query read"))
 # Half of a parameter's words, or all of them where they are loose. Below it one tool has nothing to
 # say to the other, and only nonsense joins them.
 JOINED = 0.5
@@ -63,13 +53,9 @@ def chained(one: Link, other: Link) -> tuple[bool, float]:
 
 def takers(contract: Contract) -> list[str]:
     """Parameters that one plain value fills and that offer no choice, required ones first."""
-    schema = contract.get("inputSchema")
-    properties = schema.get("properties") if isinstance(schema, Mapping) else None
-    if not isinstance(properties, Mapping) or not isinstance(schema, Mapping):
-        return []
+    schema, needed = input_schema(contract), required_of(contract)
+    properties = properties_of(contract)
     plain = [name for name, of in properties.items() if _is_plain(resolve(of, schema))]
-    required = schema.get("required")
-    needed = required if isinstance(required, list) else []
     return sorted(plain, key=lambda name: name not in needed)
 
 

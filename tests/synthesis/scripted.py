@@ -27,7 +27,7 @@ ROLES = (
     "generator", "reviser", "evolver", "caller", "checker_a", "checker_b", "judge", "actor",
 )  # fmt: skip
 NAMES = (
-    "generate", "revise", "evolve", "call", "mend", "several", "no_tool", "missing", "act",
+    "generate", "revise", "evolve", "call", "repair", "several", "no_tool", "missing", "act",
     "choose", "judge",
 )  # fmt: skip
 NO_TASKS: dict[str, float] = dict.fromkeys(map(str, TASKS[1:]), 0.0)
@@ -214,7 +214,7 @@ _BY_GRAMMAR: dict[str, Callable[[Mapping[str, Json], dict[str, str]], Json]] = {
     "revise": _revised,
     "evolve": _evolved,
     "call": _called,
-    "mend": _called,
+    "repair": _called,
     "several": _several,
     "no_tool": lambda body, data: aside({"contracts": tools_in(data["tools"])}, body["seed"]),
     "missing": _missing,

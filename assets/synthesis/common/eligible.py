@@ -1,4 +1,4 @@
-"""Offer: the contracts of a marketplace that synthesis may write about tonight."""
+"""Offer: the contracts of a marketplace that synthesis may write about."""
 
 import json
 from collections.abc import Mapping

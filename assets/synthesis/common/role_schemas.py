@@ -9,7 +9,7 @@
 | reviser | revise | Worded | contract, instruction, values, absent, environment, language |
 | evolver | evolve | Worded | contract, instruction, values, direction, environment, language |
 | caller | call | Call | contract, instruction, values |
-| caller | mend | Call | contract, instruction, values, wrong, error |
+| caller | repair | Call | contract, instruction, values, wrong, error |
 | checker_a, checker_b | choose | Choice | contracts, instruction |
 | actor | act | Acted | contract, arguments |
 | judge | judge | Opinion | contract, contracts, task, instruction, messages, calls, server |

@@ -166,7 +166,7 @@ def text_of(obj: Json) -> str:
 
 def pair_id(row: Mapping[str, Json]) -> str:
     """`p1:<40 hex>`, of what the row says: the same words for the same contract are the same pair
-    whatever marketplace, model or night they come from."""
+    whatever marketplace, model or run they come from."""
     said = row.get("instruction"), row.get("calls"), row.get("messages")
     plan = None if any(said) else row["plan_digest"]  # a failed row says nothing yet
     own = [row[name] for name in ("server_id", "tool", "contract_digest", "task", "index")]

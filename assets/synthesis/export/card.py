@@ -126,7 +126,7 @@ def _what(form: Format, figures: Figures, choice: Choice) -> str:
         f" Every row names its contract, provider and licence.\n{commerce}\n"
         "Tool definitions are the servers' own contracts: the right tool among the ones it was"
         " offered with, in an order drawn from the row. `weight` 0 marks a call that is wrong on"
-        " purpose, to be mended after its error: do not learn it.\n"
+        " purpose, to be repaired after its error: do not learn it.\n"
     )
 
 

@@ -1,7 +1,7 @@
 """One accepted pair as a neutral example: a conversation, the tools on offer, and where it is from.
 
 Of a conversation a model must not learn every assistant turn: a call that was wrong on purpose (to
-be mended after its error) has `weight` 0.
+be repaired after its error) has `weight` 0.
 """
 
 import hashlib

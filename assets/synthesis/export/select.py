@@ -134,7 +134,7 @@ def _accepted(tables: Tables, market: str, at: float) -> dict[str, Row]:
 
 
 def _passed(tables: Tables, market: str, at: float) -> pl.DataFrame:
-    """As `rows.passes`, over a whole frame."""
+    """As `tables.passes`, over a whole frame."""
     refused = (pl.col("verdict") == "reject").fill_null(False)
     whole = (pl.col("status") == "ok") & ~refused & pl.col("twin_of").is_null()
     return tables.read(PAIRS, market, as_of=at).filter(whole)

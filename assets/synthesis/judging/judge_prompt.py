@@ -20,7 +20,7 @@ class NoContract(ValueError):
 
 @dataclass(frozen=True)
 class View:
-    """`words` fill the prompt; `meta` is what the offline judge reads (`answers.py`)."""
+    """`words` fill the prompt; `meta` is what the offline judge reads (`role_schemas.py`)."""
 
     words: dict[str, str]
     meta: dict[str, Json]

@@ -1,4 +1,4 @@
-"""A marketplace's night of judging: what is due, its verdicts, and the trial of the judge."""
+"""A marketplace's run of judging: what is due, its verdicts, and the trial of the judge."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +26,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Judged:
-    """The rows of JUDGEMENTS after a night, the pairs they are about, and the judge's own trial."""
+    """The rows of JUDGEMENTS after a run, the pairs they are about, and the judge's own trial."""
 
     rows: list[Row]
     pairs: list[Row]
@@ -42,7 +42,7 @@ def judge_pairs(
     llm: LLM,
     progress: Progress | None = None,
 ) -> Judged:
-    """Tonight's judgements of one marketplace, and the trial of the judge that made them."""
+    """The judgements of one marketplace, and the trial of the judge that made them."""
     tables = warehouse.tables
     written = tables.read(PAIRS, name).to_dicts()
     offer = offered(warehouse, name)
@@ -58,7 +58,7 @@ def judge_pairs(
     made = judge(lacking, offer.contracts, llm, policy, progress=progress)
     kept = [row for row in previous if row["pair_id"] in unchanged]
     rows = JUDGEMENTS.frame([*kept, *made]).to_dicts()
-    # Nothing judged tonight: the judge's last trial stands.
+    # Nothing judged in this run: the judge's last trial stands.
     trial = mutation_test(written, offer.contracts, llm, policy) if asked else None
     trials = trial_rows(trial, name) if trial else tables.read(JUDGE_TRIALS, name).to_dicts()
     audit = [rejection_verdict(rejections(written, rows)), *trial_verdicts(trial)]

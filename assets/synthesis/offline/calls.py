@@ -1,4 +1,4 @@
-"""The caller's answer: the values the request was written around, mended where they do not fit."""
+"""The caller's answer: the values a request was written around, repaired where they do not fit."""
 
 import random
 from collections.abc import Mapping
@@ -13,14 +13,14 @@ Json = Any
 
 
 def call(meta: Mapping[str, Json], seed: int) -> Json:
-    """The values; after an error, mended: what fits stays, what does not is made to."""
+    """The values; after an error, repaired: what fits stays, what does not is made to."""
     values = dict(meta.get("values") or {})
     if "error" not in meta and "wrong" not in meta:
         return {"arguments": values}
-    return {"arguments": mended(meta["contract"], values, dict(meta.get("wrong") or {}), seed)}
+    return {"arguments": repaired(meta["contract"], values, dict(meta.get("wrong") or {}), seed)}
 
 
-def mended(
+def repaired(
     contract: Mapping[str, Json], values: dict[str, Json], wrong: dict[str, Json], seed: int
 ) -> dict[str, Json]:
     """Arguments that the contract takes: what was meant, else the wrong ones turned right."""

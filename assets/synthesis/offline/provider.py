@@ -41,7 +41,7 @@ _BY_SCHEMA: dict[str, Answer] = {
 
 
 class Offline:
-    """Answers every role from `Request.meta`; `answers.py` has the table of roles and meta.
+    """Answers every role from `Request.meta`; `role_schemas.py` has the table of roles and meta.
 
     `answers` maps a role to its function and goes first: the judge's rules come in that way.
     """

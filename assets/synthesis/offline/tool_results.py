@@ -1,7 +1,7 @@
 """What a tool would answer: a plausible result for one call, made from its contract.
 
 The result depends on contract and arguments alone, not on the seed: who writes a request that
-borrows from it (`offline_several.py`) knows what it will be.
+borrows from it (`several.py`) knows what it will be.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Report: what a night's pairs and judgements come to, for the asset's page."""
+"""Report: what a run's pairs and judgements come to, for the asset's page."""
 
 import json
 from collections import Counter
@@ -42,7 +42,7 @@ _FATES = ("accept", "unsure", "reject", "twin", "failed")
 
 
 def _fate(row: Row) -> str:
-    """What became of a pair before the judge."""
+    """The outcome of a pair before the judge."""
     if row["status"] != "ok":
         return "failed"
     return "twin" if row["twin_of"] else str(row["verdict"])

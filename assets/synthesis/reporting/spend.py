@@ -36,7 +36,7 @@ SPEND = TableSpec(
         "usd_per_accepted_pair": pl.Float64,  # null without accepted pairs
         "tokens_per_accepted_pair": pl.Float64,
     },
-    # A night that looks at an unchanged world sends a few requests and publishes no new version.
+    # A run that looks at an unchanged world sends a few requests and publishes no new version.
     volatile=("calls", "failed", "unknown"),
     schema_version=2,
 )

@@ -96,7 +96,7 @@ def open_review(home: Path, pairs: Sequence[Row], judgements: Sequence[Row], of:
 def _resumed(path: Path, lines: list[Json], pairs: Sequence[Row], of: Sampled) -> Review:
     head = lines[0]
     if not isinstance(head, dict) or "pair_ids" not in head:
-        raise ReviewError(f"{path}: its first line is no review; move the file away to begin anew")
+        raise ReviewError(f"{path}: its first line is no review; move the file away to start again")
     now = {row["pair_id"]: row for row in pairs}
     rows = [now[key] for key in head["pair_ids"] if key in now]
     labels = {one["pair_id"]: one for one in lines[1:] if one.get("label") in LABELS}
@@ -118,8 +118,8 @@ def _lines(path: Path) -> list[Json]:
         try:
             found.append(json.loads(line))
         except ValueError as error:
-            mend = "move the file away to begin anew"
-            raise ReviewError(f"{path}, line {number}: not JSON; {mend}") from error
+            fix = "move the file away to start again"
+            raise ReviewError(f"{path}, line {number}: not JSON; {fix}") from error
     return found
 
 

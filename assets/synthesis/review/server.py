@@ -1,7 +1,7 @@
 """The page on which a person labels a sample, served on loopback to that person alone.
 
 The address holds a token; a page of another site can neither guess it nor, by Host and Origin,
-speak in this one's name. Strangers' text travels as JSON and is set as text, never as markup, and
+speak in this one's name. Third-party text travels as JSON and is set as text, never as markup, and
 the policy of the page allows no script but its own.
 """
 

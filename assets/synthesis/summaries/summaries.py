@@ -4,8 +4,8 @@ change.
     clear contracts + description -> plan by digest -> generator role, or offline -> rows
 
 MCP-Zero matches a request for a server against its description *and* such a summary. A summary is
-bought once: it is made anew when the server's contracts, its description, the prompt or the model
-change. One that fails leaves yesterday's text in its row, which says `failed`, and is due again.
+written once: it is made anew when the server's contracts, its description, the prompt or the model
+change. One that fails leaves the last text in its row, which says `failed`, and is due again.
 """
 
 import json
@@ -132,7 +132,7 @@ def _offline(server: Server) -> dict[str, Any]:
 
 
 def _kept_text(row: dict[str, Any], before: Row | None) -> dict[str, Any]:
-    """A failed summary keeps yesterday's: an old text finds its server, an empty one does not."""
+    """A failed summary keeps the last one: an old text finds its server, an empty one does not."""
     if row["status"] == "ok" or before is None:
         return row
     return {**row, "summary": before["summary"]}

@@ -1,4 +1,4 @@
-"""Rules for a whole row, whatever its task: one call, several, none, asked for first, mended.
+"""Rules for a whole row, whatever its task: one call, several, none, asked for first, repaired.
 
 Several calls share one text. A value that an earlier call's result supplies (`borrowed`) is looked
 for in the tool messages, never in the text. Nothing here raises on odd input: a row that cannot be
@@ -174,7 +174,7 @@ def _clarify(said: Conversation, own: str, contracts: Contracts) -> Findings:
 def _recovery(said: Conversation, own: str, contracts: Contracts) -> Findings:
     """The first call really fails, the tool says so, and the last call is the right one."""
     if len(said.made) < 2:
-        yield Finding("missing_call", "messages", "expected a wrong call and a mended one")
+        yield Finding("missing_call", "messages", "expected a wrong call and a repaired one")
     elif said.calls:
         contract = contracts[said.calls[-1].contract_digest]
         flaws = validate_call(contract, said.made[0].arguments)

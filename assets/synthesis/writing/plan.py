@@ -1,4 +1,4 @@
-"""A marketplace's night of pairs: what is due, what is rewritten, what is bought."""
+"""A marketplace's pairs of one run: what is due, what is carried over, what is written."""
 
 import json
 from collections import defaultdict
@@ -32,7 +32,7 @@ Embed = Callable[[Sequence[str]], np.ndarray]
 
 @dataclass(frozen=True)
 class Written:
-    """The rows of PAIRS after a night, and how they came to be."""
+    """The rows of PAIRS after a run, and how they came to be."""
 
     rows: list[Row]
     due: Plan
@@ -49,7 +49,7 @@ def write_pairs(
     embedder: Embedder,
     progress: Progress | None = None,
 ) -> Written:
-    """Tonight's pairs of one marketplace. An unchanged world costs nothing and moves nothing."""
+    """The pairs of one marketplace after a run. An unchanged world costs and moves nothing."""
     if llm.role("generator").model == OFFLINE:
         policy = replace(policy, languages=("en",))  # its grammar knows no other; no row says so
     previous = warehouse.tables.read(PAIRS, name).to_dicts()

@@ -1,4 +1,4 @@
-"""Who asks, how, in which language and how hard: drawn for each row, the same every night.
+"""Who asks, how, in which language and how hard: drawn for each row, the same in every run.
 
 Every draw is seeded by (contract digest, task, index, seed), so that no other tool moves it.
 """

@@ -44,7 +44,7 @@ _STEPS: dict[str, tuple[tuple[str, str], ...]] = {
     NO_TOOL: (("generator", "no_tool"),),
     MISSING: (("generator", "missing"),),
     CLARIFY: (("generator", "missing"), ("caller", "call")),
-    RECOVERY: (*_WRITTEN, ("caller", "mend")),
+    RECOVERY: (*_WRITTEN, ("caller", "repair")),
 }  # fmt: skip
 _EVOLVE = (("evolver", "evolve"),)
 _CHECKS = (("checker_a", "choose"), ("checker_b", "choose"))

@@ -22,12 +22,12 @@ from assets.synthesis.common.role_schemas import (
     Worded,
 )
 from assets.synthesis.offline.provider import Offline
-from tests.synthesis.contracts import CITY_TIME, CONVERT, ODD, PING, READ_FILE
+from tests.synthesis.contracts import CITY_TIME, CONVERT, ODD, PING
 from tests.synthesis.offline_ask import CONTRACTS, ask
 from warehouse.llm.client import LLMError, Request, Role
 
 
-def test_the_caller_gives_the_values_and_mends_wrong_ones() -> None:
+def test_the_caller_gives_the_values_and_repairs_wrong_ones() -> None:
     of, values = (
         contract(CONVERT),
         {"amount": 5, "source_currency": "EUR", "target_currency": "SEK"},
@@ -36,9 +36,9 @@ def test_the_caller_gives_the_values_and_mends_wrong_ones() -> None:
     wrong = {"amount": "5", "source_currency": "EUR", "to": "SEK"}
     meta = {"contract": of, "values": values, "wrong": wrong, "error": "amount is not a number"}
     assert ask("caller", Call, meta).arguments == values
-    mended = ask("caller", Call, {**meta, "values": {}}).arguments
-    assert validate_call(of, mended) == []
-    assert (mended["amount"], mended["source_currency"]) == (5, "EUR")
+    repaired = ask("caller", Call, {**meta, "values": {}}).arguments
+    assert validate_call(of, repaired) == []
+    assert (repaired["amount"], repaired["source_currency"]) == (5, "EUR")
 
 
 @pytest.mark.parametrize("role", ["checker_a", "checker_b"])

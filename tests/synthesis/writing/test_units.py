@@ -141,7 +141,7 @@ def test_no_share_no_task_and_no_checks_no_rivals() -> None:
 
 
 EDITABLE = (
-    "generate", "revise", "evolve", "call", "mend", "several", "no_tool", "missing", "act",
+    "generate", "revise", "evolve", "call", "repair", "several", "no_tool", "missing", "act",
     "choose",
 )  # fmt: skip
 

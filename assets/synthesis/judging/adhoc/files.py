@@ -15,7 +15,7 @@ _FIELDS = ("tool_id", "instruction", "arguments")
 
 
 class UnreadableInput(ValueError):
-    """A file that is not what the command takes: the message names file, line and mend."""
+    """A file that is not what the command takes: the message names file, line and fix."""
 
 
 @dataclass(frozen=True)

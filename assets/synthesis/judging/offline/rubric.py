@@ -31,7 +31,7 @@ _LEFTOVER = re.compile(
 
 
 def rule_judgement(meta: Mapping[str, Json], seed: int) -> Json:
-    """The judge's reply for the judge's meta (`answers.py`): reasons, a score from 1 to 10 per
+    """The judge's reply for the judge's meta (`role_schemas.py`): reasons, a score from 1 to 10 per
     criterion, and the overall score."""
     scores: dict[str, int] = dict.fromkeys(CRITERIA, 9)
     reasons: list[str] = []

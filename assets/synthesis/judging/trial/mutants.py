@@ -1,6 +1,6 @@
 """What the judge is tried on: good rows that are known, and mutants with one flaw each.
 
-The rows by hand carry three mutants that only sense can tell (`unrealistic`, `wrong_tool`,
+The known-good rows carry three mutants that only sense can tell (`unrealistic`, `wrong_tool`,
 `copies_description`): a mechanical mutant of those kinds is the easy case.
 """
 
@@ -20,13 +20,13 @@ from assets.synthesis.judging.trial.flaws import mutants, rewritten
 Json = Any
 Pair = dict[str, Json]
 Contracts = Mapping[str, Mapping[str, Json]]
-GOOD = "good"  # written by hand and read: refusing one is a false alarm
-NIGHT = "of_the_night"  # accepted by the rules tonight: presumed good, and counted apart
+GOOD = "good"  # written and read by a person: refusing one is a false alarm
+OF_THE_RUN = "of_the_run"  # accepted by the rules in this run: presumed good, and counted apart
 
 
 @dataclass(frozen=True)
 class Case:
-    """One row of the trial, and what is wrong with it: a flaw's kind, `GOOD` or `NIGHT`."""
+    """One row of the trial, and what is wrong with it: a flaw's kind, `GOOD` or `OF_THE_RUN`."""
 
     kind: str
     row: Pair
@@ -34,7 +34,7 @@ class Case:
 
 @cache
 def known_good() -> tuple[tuple[Pair, ...], dict[str, dict[str, Json]]]:
-    """The rows by hand as rows of PAIRS, and their contracts by digest."""
+    """The known-good rows as rows of PAIRS, and their contracts by digest."""
     told = json.loads(Path(__file__).with_name("known_good.json").read_text(encoding="utf-8"))
     contracts: dict[str, dict[str, Json]] = {}
     digests: dict[tuple[str, str], str] = {}
@@ -53,11 +53,11 @@ def _row(told: Mapping[str, Json], digests: Mapping[tuple[str, str], str]) -> Pa
     offered = sorted(found for (of, _), found in digests.items() if of == server)
     call = Golden(server, tool, digest, told["arguments"])
     row = dict.fromkeys(PAIRS.columns) | {
-        "marketplace": "by_hand",
+        "marketplace": "known_good",
         "server_id": server,
         "tool": tool,
         "contract_digest": digest,
-        "plan_digest": "by_hand",
+        "plan_digest": "known_good",
         "task": SINGLE,
         "index": 0,
         "kind": told["kind"],
@@ -93,7 +93,7 @@ def cases(
         arguments = json.loads(row["arguments"])
         found += [Case(kind, rewritten(plain, text, arguments)) for kind, text in by_sense.items()]
     for row in _drawn(night, contracts, rng, good):
-        found.append(Case(NIGHT, row))
+        found.append(Case(OF_THE_RUN, row))
         found += _mechanical(row, contracts, rng, without=set())
     return found, {**contracts, **own}
 

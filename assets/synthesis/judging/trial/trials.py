@@ -16,7 +16,7 @@ import polars as pl
 
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.judging.judge import judge_async, judge_name
-from assets.synthesis.judging.trial.mutants import GOOD, NIGHT, Case, Contracts, Pair, cases
+from assets.synthesis.judging.trial.mutants import GOOD, OF_THE_RUN, Case, Contracts, Pair, cases
 from assets.synthesis.verify.verify_row import verify_row
 from warehouse.audit import Verdict
 from warehouse.llm.client import LLM
@@ -39,7 +39,7 @@ JUDGE_TRIALS = TableSpec(
         "marketplace": pl.String,
         "judge": pl.String,  # as in JUDGEMENTS; with stage `rules` the judge had no say
         "stage": pl.String,  # rules, rules+judge
-        "kind": pl.String,  # a flaw, all_flaws, good (by hand), of_the_night
+        "kind": pl.String,  # a flaw, all_flaws, good (known), of_the_run
         "n": pl.Int32,
         "refused": pl.Int32,  # of a flaw: caught; of good rows: false alarms
         "unsure": pl.Int32,  # neither accepted nor refused by the rules
@@ -92,7 +92,7 @@ class MutationReport:
 
     @property
     def false_alarms(self) -> Rate:
-        """The good rows written by hand that rules or judge refused."""
+        """The known-good rows that rules or judge refused."""
         return self.rate(GOOD)
 
 
@@ -104,9 +104,9 @@ def mutation_test(
     *,
     good: int = 20,
 ) -> MutationReport:
-    """Tries the rules and the judge on the rows by hand, up to `good` rows of the night, and the
+    """Tries the rules and the judge on the known-good rows, up to `good` rows of the run, and the
     mutants of both. `contracts`: contract_digest -> contract. Mutants go the way of every row:
-    rules first, then the judge; the ledger keeps the answers, so the rows by hand are paid once."""
+    rules first, then the judge; the ledger keeps the answers: known-good rows are paid once."""
     tried, known = cases(rows, contracts, seed=policy.seed, good=good)
     by_rules = [verify_row(case.row, known).verdict for case in tried]
     asked = [
@@ -129,7 +129,7 @@ def mutation_test(
 def _rates(stage: str, tried: Sequence[Case], verdicts: Sequence[str | None]) -> list[Rate]:
     counts: dict[str, Counter[str]] = {ALL: Counter()}
     for case, verdict in zip(tried, verdicts, strict=True):
-        kinds = [case.kind] if case.kind in (GOOD, NIGHT) else [case.kind, ALL]
+        kinds = [case.kind] if case.kind in (GOOD, OF_THE_RUN) else [case.kind, ALL]
         for kind in kinds:
             counts.setdefault(kind, Counter())[verdict or "unanswered"] += 1
     return [_rate(stage, kind, found) for kind, found in sorted(counts.items())]

@@ -1,4 +1,4 @@
-// The page of `toolmill review`. Text of strangers is only ever set as text content.
+// The page of `toolmill review`. Third-party text is only ever set as text content.
 "use strict";
 const token = new URLSearchParams(location.search).get("token") || "";
 const byId = (id) => document.getElementById(id);

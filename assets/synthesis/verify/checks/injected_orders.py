@@ -1,4 +1,4 @@
-"""Does a model's answer carry what a stranger's text told it to?
+"""Does a model's answer carry what an untrusted text told it to?
 
 Figures are of the 1,224 good requests of the development corpus, which a language model wrote.
 """

@@ -11,7 +11,7 @@ from assets.synthesis.verify.grounding.number_words import digits_said, numbers_
 from assets.vectors.lexicon import base_form, family_of
 
 # Characters of a request, and of one value, that are read; what is longer is no request
-# (`form.py`), and what is pasted repeats itself in its first thousands.
+# (`checks/request_form.py`), and what is pasted repeats itself in its first thousands.
 LONGEST = 12_000
 
 

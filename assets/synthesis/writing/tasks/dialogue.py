@@ -1,4 +1,4 @@
-"""Tasks of several turns: no tool fits, a value is missing or asked for, a wrong call is mended."""
+"""Tasks of several turns: no tool fits, a value is missing or asked for, a call is repaired."""
 
 from typing import Any
 
@@ -99,7 +99,7 @@ async def _vague(writing: Writing) -> Reply[Vague]:
 
 
 async def recovery(unit: Unit, plan: str, llm: LLM, policy: SynthesisPolicy) -> Rows:
-    """A request, a call that the contract refuses, the refusal, and the mended call."""
+    """A request, a call that the contract refuses, the refusal, and the repaired call."""
     writing = Writing(unit, plan, 0, llm, policy)
     asked = Writing(unit, plan, 0, llm, policy)
     try:
@@ -116,8 +116,8 @@ async def recovery(unit: Unit, plan: str, llm: LLM, policy: SynthesisPolicy) -> 
         if wrong is None:
             found = "the contract refuses no call like the right one"
             raise StepFailed("wrong_call", "no_wrong_call", found, "it stays without this task")
-        mended = await writing.ask(
-            "mend",
+        repaired = await writing.ask(
+            "repair",
             "caller",
             Call,
             [unit.own],
@@ -133,7 +133,7 @@ async def recovery(unit: Unit, plan: str, llm: LLM, policy: SynthesisPolicy) -> 
             wrong=text_of(wrong.arguments),
             error=wrong.error,
         )
-        arguments = writing.sound("mend", mended.value.arguments)
+        arguments = writing.sound("repair", repaired.value.arguments)
         tool = unit.own["tool"]
         messages = [
             user(text),

@@ -2,7 +2,7 @@
 
     request + own tool + rivals, shuffled -> checker_a, checker_b -> right, one, wrong or none
 
-Tools' texts are strangers' texts: each stands between markers that carry a digest of all that is
+Tools' texts are untrusted: each stands between markers that carry a digest of all that is
 shown, so no contract can write one of them.
 """
 

@@ -12,7 +12,7 @@ from assets.contracts.validate import validate_call
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, goldens
 from assets.synthesis.judging.trial.flaws import FLAWS, mutants
-from assets.synthesis.judging.trial.mutants import GOOD, NIGHT, cases, known_good
+from assets.synthesis.judging.trial.mutants import GOOD, OF_THE_RUN, cases, known_good
 from assets.synthesis.judging.trial.trials import (
     ALL,
     BOTH,
@@ -71,8 +71,8 @@ def test_a_trial_holds_all_ten_flaws_of_every_kind_of_row() -> None:
     night = [{**row, "pair_id": f"night-{n}"} for n, row in enumerate(ROWS)]
     found, known = cases(night, CONTRACTS, seed=3, good=5)
     kinds = Counter(case.kind for case in found)
-    assert set(kinds) == {*FLAWS, GOOD, NIGHT}
-    assert kinds[NIGHT] == 5
+    assert set(kinds) == {*FLAWS, GOOD, OF_THE_RUN}
+    assert kinds[OF_THE_RUN] == 5
     assert all(case.row["contract_digest"] in known for case in found)
     again, _ = cases(reversed(night), CONTRACTS, seed=3, good=5)
     assert found == again
@@ -82,7 +82,7 @@ def test_rows_that_the_rules_did_not_accept_are_not_taken_for_good() -> None:
     refused = [{**row, "verdict": "unsure"} for row in ROWS]
     failed = [{**row, "status": "failed"} for row in ROWS]
     found, _ = cases([*refused, *failed], CONTRACTS, seed=3, good=5)
-    assert NIGHT not in {case.kind for case in found}
+    assert OF_THE_RUN not in {case.kind for case in found}
 
 
 def test_rules_and_rubric_catch_mechanical_flaws_and_spare_good_rows(offline: LLM) -> None:

@@ -306,11 +306,11 @@ def issue(*_: Any) -> Json:
     return {"requests": [{"instruction": text, "values": values}]}
 
 
-def test_a_wrong_call_gets_the_validators_error_and_is_mended(ledger: Ledger) -> None:
+def test_a_wrong_call_gets_the_validators_error_and_is_repaired(ledger: Ledger) -> None:
     right = issue()["requests"][0]["values"]
     sent: dict[str, str] = {}
 
-    def mend(_: Any, data: dict[str, str]) -> Json:
+    def repair(_: Any, data: dict[str, str]) -> Json:
         sent.update(data)
         return {"arguments": right}
 
@@ -320,7 +320,7 @@ def test_a_wrong_call_gets_the_validators_error_and_is_mended(ledger: Ledger) ->
         RECOVERY,
         generate=issue,
         call=lambda *_: {"arguments": right},
-        mend=mend,
+        repair=repair,
     )
     talk = said(row)
     [(_, wrong)] = talk[1][1]
@@ -331,17 +331,17 @@ def test_a_wrong_call_gets_the_validators_error_and_is_mended(ledger: Ledger) ->
     assert json.loads(sent["arguments that were refused"]) == wrong
     assert talk[3][1] == [(CREATE_ISSUE["name"], right)]
     assert (row["status"], row["verdict"], row["simulated"]) == ("ok", "accept", True)
-    assert asked == ["generate", "call", "mend"]
+    assert asked == ["generate", "call", "repair"]
 
 
-def test_a_call_that_is_not_mended_is_rejected(ledger: Ledger) -> None:
+def test_a_call_that_is_not_repaired_is_rejected(ledger: Ledger) -> None:
     row, _ = write(
         ledger,
         snapshot_rows([CREATE_ISSUE]),
         RECOVERY,
         generate=issue,
         call=lambda *_: {"arguments": issue()["requests"][0]["values"]},
-        mend=lambda *_: {"arguments": {"title": "Tap leaks", "colour": "blue"}},
+        repair=lambda *_: {"arguments": {"title": "Tap leaks", "colour": "blue"}},
     )
     assert (row["status"], row["verdict"]) == ("ok", "reject")
 

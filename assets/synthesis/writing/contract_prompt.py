@@ -1,10 +1,11 @@
-"""Contracts as a prompt shows them."""
+"""Contracts and other data as a prompt shows them."""
 
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assets.synthesis.common.contract_reading import input_schema, properties_of
+from assets.synthesis.common.tables import text_of
 
 Json = Any
 LONGEST = 24_000  # characters of one contract in a prompt: the longest real contract has 20,000
@@ -25,6 +26,19 @@ def shown_in_order(contracts: Sequence[Mapping[str, Json]]) -> str:
         for number, contract in enumerate(contracts, 1)
     )
     return "\n\n".join(parts)
+
+
+def as_words(name: str, value: Json) -> str:
+    """What a prompt says of one member of a request's meta."""
+    match name:
+        case "contract":
+            return shown(value)
+        case "contracts" | "rivals":
+            return shown_in_order(value) or "(none)"
+        case "absent":
+            return ", ".join(value)
+        case _:
+            return value if isinstance(value, str) else text_of(value)
 
 
 def _shortened(contract: Mapping[str, Json]) -> str:

@@ -13,6 +13,7 @@ from assets.synthesis.verify.checks.injected_orders import given_order, repeated
 from assets.synthesis.verify.checks.languages import other_language
 from assets.synthesis.verify.verify import Verification
 from assets.synthesis.verify.verify_row import verify_row
+from assets.synthesis.writing.contract_prompt import as_words
 from assets.synthesis.writing.profiles import kind, profile, rng_of
 from assets.synthesis.writing.receipts import license_of, receipt, share
 from assets.synthesis.writing.scenario import World, environment
@@ -93,16 +94,18 @@ class Writing:
         schema: type[Value],
         shows: Sequence[Row],
         meta: Mapping[str, Json],
-        **values: str,
+        **words: str,
     ) -> Reply[Value]:
         """One request with the prompt named `step`; its receipt stays with the row.
 
-        `shows`: the contracts that the prompt holds. Raises StepFailed where no answer came.
+        `shows`: the contracts that the prompt holds. `meta`: what the answer is about, which fills
+        the prompt too; `words`: what only the prompt says. Raises StepFailed without an answer.
         """
         asked = prompt(step)
         self.prompts[step] = asked.digest
         self.shown |= {row["contract_digest"]: row for row in shows}
         try:
+            values = {name: as_words(name, value) for name, value in meta.items()} | words
             messages = asked.messages(mark=marker(values), **values)
             reply = await self.llm.complete(
                 role, messages, schema=schema, seed=self.seed, meta=meta

@@ -4,8 +4,7 @@ from typing import Any
 
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.common.role_schemas import Aside, Call, Vague
-from assets.synthesis.common.tables import MISSING, text_of
-from assets.synthesis.writing.contract_prompt import shown, shown_in_order
+from assets.synthesis.common.tables import MISSING
 from assets.synthesis.writing.messages import assistant, calling, golden, result, user
 from assets.synthesis.writing.profiles import rng_of
 from assets.synthesis.writing.row_builder import StepFailed, Writing
@@ -32,7 +31,6 @@ async def no_tool(unit: Unit, plan: str, llm: LLM, policy: SynthesisPolicy) -> R
             Aside,
             offered,
             {"contracts": contracts, "profile": writing.profile},
-            contracts=shown_in_order(contracts),
             order=order(writing),
         )
         writing.by(reply)
@@ -89,9 +87,6 @@ async def _vague(writing: Writing) -> Reply[Vague]:
             "profile": writing.profile,
             "environment": world,
         },
-        contract=shown(contract),
-        parameter=name,
-        environment=text_of(world),
         order=order(writing),
     )
     writing.by(reply)
@@ -128,10 +123,6 @@ async def recovery(unit: Unit, plan: str, llm: LLM, policy: SynthesisPolicy) -> 
                 "wrong": wrong.arguments,
                 "error": wrong.error,
             },
-            contract=shown(contract),
-            instruction=text,
-            wrong=text_of(wrong.arguments),
-            error=wrong.error,
         )
         arguments = writing.sound("repair", repaired.value.arguments)
         tool = unit.own["tool"]

@@ -11,7 +11,6 @@ from assets.synthesis.common.role_schemas import Acted, Several, Step
 from assets.synthesis.common.tables import PARALLEL, Golden, text_of
 from assets.synthesis.verify.grounding.grounding import Text
 from assets.synthesis.verify.verify import worst_grade
-from assets.synthesis.writing.contract_prompt import shown, shown_in_order
 from assets.synthesis.writing.messages import calling, golden, result, user
 from assets.synthesis.writing.row_builder import StepFailed, Writing
 from assets.synthesis.writing.scenario import World
@@ -76,9 +75,6 @@ async def _written(writing: Writing, rows: Sequence[Row], world: World) -> tuple
             "profile": writing.profile,
             "environment": world,
         },
-        contracts=shown_in_order(contracts),
-        shape=shape,
-        environment=text_of(world),
         order=order(writing),
     )
     writing.by(reply)
@@ -164,8 +160,6 @@ async def _acted(writing: Writing, row: Row, step: Step, later: Sequence[Step]) 
         Acted,
         [row],
         {"contract": contract, "arguments": step.arguments},
-        contract=shown(contract),
-        arguments=text_of(step.arguments),
         holds=text_of(holds),
     )
     return writing.heed("act", reply.value.content, spoken=False)

@@ -12,7 +12,6 @@ from assets.synthesis.common.role_schemas import Call, Draft, Requests
 from assets.synthesis.common.tables import LOOKALIKE, text_of
 from assets.synthesis.prompts import prompt
 from assets.synthesis.verify.verify import Verification, decided
-from assets.synthesis.writing.contract_prompt import shown, shown_in_order
 from assets.synthesis.writing.messages import calling, golden, user
 from assets.synthesis.writing.profiles import KINDS, rng_of
 from assets.synthesis.writing.row_builder import StepFailed, Writing, failed
@@ -61,10 +60,6 @@ async def requests(writing: Writing, rows: list[Writing]) -> tuple[Reply[Request
             "environment": world,
             "rivals": rivals,
         },
-        contract=shown(contract),
-        rivals=shown_in_order(rivals) or "(none)",
-        environment=text_of(world),
-        count=str(len(rows)),
         orders="\n".join(f"{n}. {order(row)}" for n, row in enumerate(rows, 1)),
     )
     return reply, world
@@ -124,8 +119,6 @@ async def called_by(writing: Writing, row: Row, text: str, values: Values) -> Va
         Call,
         [row],
         {"contract": contract, "instruction": text, "values": values},
-        contract=shown(contract),
-        instruction=text,
     )
     return writing.sound("call", reply.value.arguments)
 

@@ -3,8 +3,6 @@
 from typing import Any
 
 from assets.synthesis.common.role_schemas import Draft, Worded
-from assets.synthesis.common.tables import text_of
-from assets.synthesis.writing.contract_prompt import shown
 from assets.synthesis.writing.profiles import DIRECTIONS, directions, evolves
 from assets.synthesis.writing.row_builder import StepFailed, Writing
 from assets.synthesis.writing.scenario import World
@@ -58,12 +56,6 @@ async def revised(
             "environment": world,
             "language": writing.language,
         },
-        contract=shown(contract),
-        instruction=text,
-        values=text_of(values),
-        absent=", ".join(names),
-        environment=text_of(world),
-        language=writing.language,
     )
     said = writing.sound("revise", reply.value.values)
     told = {name: said[name] for name in names if name in said}
@@ -104,12 +96,7 @@ async def _step(
             "environment": world,
             "language": writing.language,
         },
-        contract=shown(contract),
-        instruction=text,
-        values=text_of(values),
         direction=DIRECTIONS[direction],
-        environment=text_of(world),
-        language=writing.language,
     )
     before, text = text, writing.request("evolve", reply.value.instruction)
     added = len(text.split()) - len(before.split())

@@ -10,8 +10,7 @@ from assets.contracts.quarantine.held_tools import held_tools
 from assets.marketplaces.crawl.crawl import adapter
 from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.deploy.table import DEPLOYMENTS
-from assets.synthesis.judging.judge import JUDGEMENTS
-from assets.synthesis.writing.compose import PAIRS
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from orchestration.resources import crawl_policy, enabled, open_warehouse
 from orchestration.runs.nightly import Night
 from orchestration.settings.model import Settings

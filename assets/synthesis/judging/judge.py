@@ -10,7 +10,7 @@ from typing import Any
 
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.common.role_schemas import Opinion
-from assets.synthesis.common.tables import JUDGEMENTS, passes, text_of
+from assets.synthesis.common.tables import passes, text_of
 from assets.synthesis.judging.judge_prompt import NoContract, View, view
 from assets.synthesis.judging.offline.rubric import CRITERIA, rule_judgement
 from assets.synthesis.offline.provider import Offline
@@ -19,17 +19,6 @@ from warehouse.ledger.ledger import BudgetExceeded
 from warehouse.llm.client import LLM, OFFLINE, LLMError, Reply
 from warehouse.progress import Progress
 from warehouse.storage.digest import digest
-
-__all__ = [
-    "JUDGEMENTS",
-    "judge",
-    "judge_async",
-    "judge_name",
-    "offline_provider",
-    "overall",
-    "votes_of",
-    "wanted_judgements",
-]
 
 Json = Any
 _AT_ONCE = 64

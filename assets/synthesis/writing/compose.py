@@ -13,7 +13,6 @@ from assets.synthesis.common.tables import (
     LOOKALIKE,
     MISSING,
     NO_TOOL,
-    PAIRS,
     PARALLEL,
     RECOVERY,
     SEQUENTIAL,
@@ -25,8 +24,6 @@ from assets.synthesis.writing.tasks.single import single
 from assets.synthesis.writing.units import Unit, wanted
 from warehouse.llm.client import LLM
 from warehouse.progress import Progress
-
-__all__ = ["PAIRS", "compose", "compose_async", "wanted"]
 
 Json = Any
 Rows = list[dict[str, Json]]

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from assets.synthesis.common.policy import SynthesisPolicy
-from assets.synthesis.common.tables import LOOKALIKE, SINGLE, TASKS, text_of
+from assets.synthesis.common.tables import LOOKALIKE, PAIRS, SINGLE, TASKS, text_of
 from assets.synthesis.judging.judge import offline_provider
-from assets.synthesis.writing.compose import PAIRS, compose, wanted
+from assets.synthesis.writing.compose import compose
 from assets.synthesis.writing.profiles import evolves
+from assets.synthesis.writing.units import wanted
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.synthesis.contracts import CITY_TIME, CONVERT, PING, READ_FILE, snapshot_rows
 from tests.synthesis.scripted import (

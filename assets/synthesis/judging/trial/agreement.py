@@ -89,21 +89,7 @@ def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float | No
         raise ValueError(f"{len(one)} and {len(other)} values; expected as many of both")
     if len(one) < 2 or len(set(one)) < 2 or len(set(other)) < 2:
         return None
-    a, b = _ranks(one), _ranks(other)
-    middle = (len(a) + 1) / 2
-    top = sum((x - middle) * (y - middle) for x, y in zip(a, b, strict=True))
-    bottom = math.sqrt(sum((x - middle) ** 2 for x in a) * sum((y - middle) ** 2 for y in b))
-    return top / bottom
+    import polars as pl
 
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    order = sorted(range(len(values)), key=lambda place: values[place])
-    ranks, start = [0.0] * len(values), 0
-    while start < len(order):
-        end = start
-        while end + 1 < len(order) and values[order[end + 1]] == values[order[start]]:
-            end += 1
-        for place in order[start : end + 1]:
-            ranks[place] = (start + end) / 2 + 1
-        start = end + 1
-    return ranks
+    columns = pl.DataFrame({"one": [*map(float, one)], "other": [*map(float, other)]})
+    return columns.select(pl.corr("one", "other", method="spearman")).item()

@@ -3,9 +3,11 @@
 import json
 import random
 import re
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from assets.synthesis.offline.language.phrasing import CALLED, Filled, listed, quoted, said
+from assets.synthesis.offline.language.phrasing import Filled, listed, quoted, said
 
 Json = Any
 
@@ -19,81 +21,25 @@ def clause(filled: Filled, rng: random.Random, free: bool) -> str:
     text = said(value, rng, free)
     if sort == "switch":
         return _switch(label, bool(value), rng)
-    forms = _forms(sort, words, label, value)
-    if forms is None:
-        forms = [f"with {label} {{q}}", f"{label} {{q}}", f"{{q}} as the {label}"]
-    form = rng.choice(forms)
-    return form.replace("{q}", quoted(text, rng)).replace("{v}", text)
+    form = rng.choice(_forms(sort, words, label))
+    return form.replace("{l}", label).replace("{q}", quoted(text, rng)).replace("{v}", text)
 
 
-def _forms(sort: str, words: set[str], label: str, value: Json) -> list[str] | None:
-    if sort == "number":
-        if words & {"limit", "max", "top", "count", "results", "size", "num", "per"}:
-            return ["no more than {v}", "{v} at most", "just {v} of them", f"{label} {{v}}",
-                    "up to {v}", "{v} is enough"]  # fmt: skip
-        if words & {"page"}:
-            return ["page {v}", "I'm on page {v}"]
-        if words & {"id", "number"}:
-            return [f"for {label} {{v}}", f"{label} {{v}}", f"{label} number {{v}}"]
-        return [f"with a {label} of {{v}}", f"{label} {{v}}", f"{label} should be {{v}}",
-                f"{label}: {{v}}"]  # fmt: skip
-    if sort == "choice":
-        return [f"{label} {{v}}", f"with {label} set to {{v}}", f"as {{v}} for the {label}",
-                f"{label}: {{v}}"]  # fmt: skip
-    if sort in ("path", "folder_path", "repo_path", "filename", "image_path", "video_path"):
-        if words & {"output", "destination", "dest", "save", "target", "to"}:
-            return ["to {v}", "and put it in {v}", "saving it as {v}"]
-        return ["in {v}", "at {v}", "from {v}", "under {v}"]
-    if sort in ("url", "image_url", "domain"):
-        return ["at {v}", "from {v}", "for {v}", "the address is {v}"]
-    if sort in ("city", "country", "timezone", "airport", "address"):
-        if words & {"source", "origin", "from", "departure"}:
-            return ["from {v}", "starting in {v}"]
-        if words & {"target", "destination", "to", "arrival"}:
-            return ["to {v}", "into {v}"]
-        return ["in {v}", "for {v}", "I mean {v}"]
-    if sort in ("date", "datetime", "time"):
-        if words & {"start", "from", "since", "after", "begin", "min"}:
-            return ["from {v} on", "since {v}", "starting {v}"]
-        if words & {"end", "to", "until", "before", "due", "max", "deadline"}:
-            return ["until {v}", "up to {v}", "by {v}"]
-        return ["on {v}", "for {v}", "{v}"] if sort != "time" else ["at {v}", "for {v}"]
-    if sort in ("topic", "thing"):
-        return ["about {v}", "on {v}", "mentioning {v}", "for {q}", "to do with {v}"]
-    if sort in ("sentence", "thought", "prompt", "question", "goal", "trouble"):
-        return [f"with the {label} '{{v}}'", "saying '{v}'", "it should read '{v}'",
-                f"{label}: '{{v}}'"]  # fmt: skip
-    if sort in ("title", "project") and words & {"title", "name", "new", "subject", "summary"}:
-        return ["called {q}", "named {q}", "titled {q}", f"with the {label} {{q}}"]
-    if sort in (
-        "id",
-        "issue_key",
-        "session",
-        "connection_id",
-        "account",
-        "uuid",
-        "token",
-        "doi",
-        "isbn",
-        "tx_hash",
-        "wallet",
-        "public_key",
-        "iban",
-        "vin",
-        "mac",
-    ):
-        if label == "ID":
-            return ["with ID {v}", "number {v}", "the one with ID {v}"]
-        return [f"for {label} {{v}}", f"{label} {{v}}", f"{label} ID {{v}}", f"with {label} {{v}}"]
-    if sort in ("email", "person", "username", "phone", "first", "last"):
-        return [f"for {{v}} as {label}", f"with {{v}} as the {label}", f"{label} {{v}}"]
-    if sort in ("symbol", "coin", "pair", "company", "package", "currency"):
-        return ["for {v}", f"{label} {{v}}"]
-    if sort in CALLED:
-        return [f"in the {label} {{q}}", f"{label} {{q}}", f"the {label} is {{q}}"]
-    if sort in ("code", "sql", "command", "js_function", "formula"):
-        return [f"{label}: {{v}}", f"with this {label}: {{v}}", "namely {v}"]
-    return None
+@cache
+def _rules() -> list[dict[str, Any]]:
+    """{sorts, words, label, say} in the order in which they are tried; empty stands for any."""
+    return json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+
+
+def _forms(sort: str, words: set[str], label: str) -> list[str]:
+    """How a value of a sort is said, as the words of its parameter want it."""
+    return next(
+        rule["say"]
+        for rule in _rules()
+        if (not rule["sorts"] or sort in rule["sorts"])
+        and (not rule["words"] or words & set(rule["words"]))
+        and rule.get("label", label) == label
+    )
 
 
 def _switch(label: str, on: bool, rng: random.Random) -> str:

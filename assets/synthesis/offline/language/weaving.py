@@ -94,16 +94,7 @@ def _mention(item: Filled) -> re.Pattern[str] | None:
 _SECOND = {"target", "to", "dest", "destination", "output"}
 
 
-_ID_LIKE = {
-    "id",
-    "issue_key",
-    "session",
-    "connection_id",
-    "account",
-    "uuid",
-    "token",
-    "project_key",
-}
+_ID_LIKE = set(words_in("id issue_key session connection_id account uuid token project_key"))
 
 
 def _inline(item: Filled, noun: str, rng: random.Random, free: bool, compound: bool) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from assets.synthesis.common.contract_reading import Slot
 from assets.synthesis.offline.values.kinds import themed
-from assets.vectors.lexicon import pool
+from assets.vectors.lexicon import pool, words_in
 
 Json = Any
 
@@ -16,18 +16,7 @@ _EPOCH = dt.date(2025, 3, 3)
 
 
 # Names and addresses of several languages, all in Latin letters, as texts in English hold them.
-_LOCALES = (
-    "en_US",
-    "en_GB",
-    "de_DE",
-    "es_ES",
-    "fr_FR",
-    "it_IT",
-    "nl_NL",
-    "pl_PL",
-    "sv_SE",
-    "pt_BR",
-)
+_LOCALES = words_in("en_US en_GB de_DE es_ES fr_FR it_IT nl_NL pl_PL sv_SE pt_BR")
 
 
 @cache

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from assets.synthesis.verify.finding import Finding
-from assets.synthesis.verify.grounding.grounding import fold, leaves, stem
+from assets.synthesis.verify.grounding.folding import fold, stem
+from assets.synthesis.verify.grounding.grounding import leaves
 from assets.vectors.lexicon import words_in
 
 Json = Any

@@ -6,7 +6,7 @@ from typing import Any
 
 from assets.synthesis.verify.checks.metatalk import talks_about
 from assets.synthesis.verify.finding import Finding
-from assets.synthesis.verify.grounding.grounding import fold
+from assets.synthesis.verify.grounding.folding import fold
 from assets.vectors.lexicon import words_of
 
 Json = Any

@@ -9,7 +9,7 @@ from assets.synthesis.writing.messages import assistant, calling, golden, result
 from assets.synthesis.writing.profiles import rng_of
 from assets.synthesis.writing.row_builder import StepFailed, Writing
 from assets.synthesis.writing.tasks.partners import required
-from assets.synthesis.writing.tasks.single import called, mixed, order, requests, taken
+from assets.synthesis.writing.tasks.single import called_by, mixed, order, requests, taken
 from assets.synthesis.writing.tasks.slotfill import worded
 from assets.synthesis.writing.tasks.wrong_calls import wrong_call
 from assets.synthesis.writing.units import Unit
@@ -58,7 +58,7 @@ async def vague(unit: Unit, plan: str, llm: LLM, policy: SynthesisPolicy) -> Row
             answer = writing.heed("missing", said.answer)
             values = writing.sound("missing", said.values)
             whole = f"{text}\n{said.question.strip()}\n{answer}"
-            arguments = await called(writing, whole, values)
+            arguments = await called_by(writing, unit.own, whole, values)
             messages += [user(answer), calling(1, [(unit.own["tool"], arguments)])]
             writing.says(messages, [golden(unit.own, arguments)], [unit.own])
         writing.verified()
@@ -104,7 +104,7 @@ async def recovery(unit: Unit, plan: str, llm: LLM, policy: SynthesisPolicy) -> 
             writing.prompts, writing.shown = asked.prompts, asked.shown
             raise
         text, values = await worded(writing, taken(writing, asked, drafts, 1), world)
-        right = await called(writing, text, values)
+        right = await called_by(writing, unit.own, text, values)
         contract = writing.contract(unit.own)
         rng = rng_of(unit.own, unit.task, writing.index, policy, "wrong")
         wrong = wrong_call(contract, right, rng)

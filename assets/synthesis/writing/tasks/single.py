@@ -78,8 +78,8 @@ async def _row(
         draft = taken(writing, asked, drafts, rows)
         text, values = await worded(writing, draft, world)
         text, values = await evolved(writing, text, values, world)
-        arguments = await called(writing, text, values)
         unit = writing.unit
+        arguments = await called_by(writing, unit.own, text, values)
         offered = mixed(writing, unit.shown) if unit.task == LOOKALIKE else [unit.own]
         messages = [user(text), calling(1, [(unit.own["tool"], arguments)])]
         writing.says(messages, [golden(unit.own, arguments)], offered)
@@ -103,11 +103,6 @@ def taken(writing: Writing, asked: Writing, drafts: Reply[Requests], rows: int) 
     if draft.kind in KINDS:
         writing.columns["kind"] = draft.kind
     return draft
-
-
-async def called(writing: Writing, text: str, values: Values) -> Values:
-    """The caller's arguments for a request to the unit's own tool."""
-    return await called_by(writing, writing.unit.own, text, values)
 
 
 async def called_by(writing: Writing, row: Row, text: str, values: Values) -> Values:

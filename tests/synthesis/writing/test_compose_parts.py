@@ -17,7 +17,7 @@ from assets.synthesis.verify.checks.languages import other_language
 from assets.synthesis.writing.contract_prompt import LONGEST, LONGEST_BESIDE, shown, shown_in_order
 from assets.synthesis.writing.receipts import license_of, share
 from assets.synthesis.writing.scenario import environment
-from assets.synthesis.writing.tasks.missing_values import absent, unsaid
+from assets.synthesis.writing.tasks.slotfill import absent, unsaid
 from tests.synthesis.contracts import ALL, CITY_TIME, CREATE_ISSUE
 
 Json = Any

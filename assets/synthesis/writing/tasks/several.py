@@ -14,9 +14,8 @@ from assets.synthesis.verify.verify import worst_grade
 from assets.synthesis.writing.messages import calling, golden, result, user
 from assets.synthesis.writing.row_builder import StepFailed, Writing
 from assets.synthesis.writing.scenario import World
-from assets.synthesis.writing.tasks.missing_values import absent
 from assets.synthesis.writing.tasks.single import called_by, order
-from assets.synthesis.writing.tasks.slotfill import revised
+from assets.synthesis.writing.tasks.slotfill import absent, revised
 from assets.synthesis.writing.tasks.tool_chains import chained, link
 from assets.synthesis.writing.units import Row, Unit
 from warehouse.llm.client import LLM

@@ -1,16 +1,20 @@
 """The words of one request: every required value stated, then made harder."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from assets.synthesis.common.role_schemas import Draft, Worded
+from assets.synthesis.verify.grounding.grounding import ABSENT, Text
+from assets.synthesis.verify.verify import grounding_findings, worst_grade
 from assets.synthesis.writing.profiles import DIRECTIONS, directions, evolves
 from assets.synthesis.writing.row_builder import StepFailed, Writing
 from assets.synthesis.writing.scenario import World
-from assets.synthesis.writing.tasks.missing_values import absent, unsaid
+from assets.synthesis.writing.tasks.partners import required
 from assets.synthesis.writing.units import Row
 
 Json = Any
 Values = dict[str, Json]
+Contract = Mapping[str, Json]
 MOST_ADDED = 60  # words a step; what grows more is another request, or talk about it
 
 
@@ -104,3 +108,24 @@ async def _step(
         found = f"{added} words added, expected 10 to 20"
         raise StepFailed("evolve", "not_evolved", found, "another model or seed may help")
     return text, {**values, **writing.sound("evolve", reply.value.values)}
+
+
+def absent(contract: Contract, text: str, values: Mapping[str, Json]) -> list[str]:
+    """The required parameters that have no value, or a value that nothing in the text speaks of.
+
+    What is only doubtful ("next to the Eiffel Tower" for a place) is not absent.
+    """
+    return [
+        name
+        for name in required(contract)
+        if name not in values or unsaid(contract, text, {name: values[name]})
+    ]
+
+
+def unsaid(contract: Contract, text: str, values: Mapping[str, Json]) -> list[str]:
+    """The values, required or not, that nothing in the text speaks of."""
+    said = Text(text)
+    objected = [
+        name for name in values if list(grounding_findings(contract, said, {name: values[name]}))
+    ]
+    return [name for name in objected if worst_grade(name, values[name], said, contract) == ABSENT]

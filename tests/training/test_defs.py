@@ -1,5 +1,6 @@
 """The doors of training through Dagster: a real script by Pipes, and a failure that says why."""
 
+import shutil
 from pathlib import Path
 
 import dagster as dg
@@ -17,8 +18,7 @@ from training.sets.training_set import TRAINING_SET
 from warehouse.store import Warehouse
 
 
-@pytest.fixture
-def filled(
+def fill(
     warehouse: Warehouse, train_rows: list[dict], test_rows: list[dict], pool: dict[str, dict]
 ) -> Warehouse:
     frame = TRAINING_SET.frame([*train_rows, *test_rows])
@@ -27,8 +27,36 @@ def filled(
     return warehouse
 
 
+@pytest.fixture
+def filled(
+    warehouse: Warehouse, train_rows: list[dict], test_rows: list[dict], pool: dict[str, dict]
+) -> Warehouse:
+    return fill(warehouse, train_rows, test_rows, pool)
+
+
+@pytest.fixture(scope="module")
+def trained_root(
+    tmp_path_factory: pytest.TempPathFactory,
+    train_rows: list[dict],
+    test_rows: list[dict],
+    pool: dict[str, dict],
+) -> Path:
+    """Folder of `home` and `state` after a retriever was trained; tests copy it."""
+    root = tmp_path_factory.mktemp("adapter")
+    warehouse = Warehouse(home=root / "home", state=root / "state")
+    assert train(fill(warehouse, train_rows, test_rows, pool), "retriever").success
+    warehouse.ledger.close()
+    return root
+
+
+@pytest.fixture
+def trained(trained_root: Path, tmp_path: Path) -> Warehouse:
+    root = shutil.copytree(trained_root, tmp_path / "root")
+    return Warehouse(home=root / "home", state=root / "state")
+
+
 def train(warehouse: Warehouse, role: str, **settings: object) -> dg.ExecuteInProcessResult:
-    chosen = RetrieverSettings(epochs=3, tools=8, first_layer=5, threads=1, **settings)  # type: ignore[arg-type]
+    chosen = RetrieverSettings(epochs=2, tools=8, first_layer=5, threads=1, **settings)  # type: ignore[arg-type]
     resources = {
         "warehouse": warehouse,
         "trainer": Trainer(retriever=chosen, caller=CallerSettings(), caller_base="/no/such/model"),
@@ -44,23 +72,21 @@ def logged(result: dg.ExecuteInProcessResult, warehouse: Warehouse) -> str:
     return check.description or ""
 
 
-def test_an_adapter_is_trained_once_and_published_with_its_losses(filled: Warehouse) -> None:
-    assert train(filled, "retriever").success
-    [row] = filled.tables.read(adapter_table("retriever")).to_dicts()
+def test_an_adapter_is_trained_once_and_published_with_its_losses(trained: Warehouse) -> None:
+    [row] = trained.tables.read(adapter_table("retriever")).to_dicts()
     assert row["loss_last"] < row["loss_first"]
-    assert card(filled.home, row["model"])
-    assert train(filled, "retriever").success
-    assert filled.ledger.counts() == {("train:retriever", "done"): 1}
+    assert card(trained.home, row["model"])
+    assert train(trained, "retriever").success
+    assert trained.ledger.counts() == {("train:retriever", "done"): 1}
 
 
-def test_a_lost_model_is_trained_again(filled: Warehouse) -> None:
-    assert train(filled, "retriever").success
-    [row] = filled.tables.read(adapter_table("retriever")).to_dicts()
-    for path in sorted((filled.home / "models" / row["model"]).iterdir()):
+def test_a_lost_model_is_trained_again(trained: Warehouse) -> None:
+    [row] = trained.tables.read(adapter_table("retriever")).to_dicts()
+    for path in sorted((trained.home / "models" / row["model"]).iterdir()):
         path.unlink()
-    assert train(filled, "retriever").success
-    assert card(filled.home, row["model"])
-    assert filled.ledger.counts() == {("train:retriever", "done"): 2}
+    assert train(trained, "retriever").success
+    assert card(trained.home, row["model"])
+    assert trained.ledger.counts() == {("train:retriever", "done"): 2}
 
 
 def test_a_gpu_that_is_not_there_is_told_and_publishes_nothing(

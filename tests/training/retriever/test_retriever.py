@@ -161,7 +161,8 @@ def test_the_script_tells_usage_and_a_bad_job(tmp_path: Path) -> None:
 def test_a_killed_training_leaves_no_model_and_the_script_finishes_it(
     tmp_path: Path, train_rows: list[dict]
 ) -> None:
-    name, path = write_job(tmp_path, "retriever", BASE, "s", SETTINGS, train_rows)
+    short = {**SETTINGS, "epochs": 1}
+    name, path = write_job(tmp_path, "retriever", BASE, "s", short, train_rows)
     command = [sys.executable, "-m", "training.retriever.script", str(path)]
     killed = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     assert killed.stderr is not None

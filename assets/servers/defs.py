@@ -62,7 +62,7 @@ def deployments(
 ) -> Published:
     name, ledger = context.partition_key, warehouse.ledger
     previous = warehouse.tables.read(DEPLOYMENTS, name)
-    night = deploy_listings(
+    run = deploy_listings(
         [from_row(row) for row in warehouse.tables.read(LISTINGS, name).to_dicts()],
         previous.to_dicts(),
         launcher.policy,
@@ -74,7 +74,7 @@ def deployments(
         progress=Lines(context.log.info),
     )
     before = set(previous["server_id"])
-    frame = DEPLOYMENTS.frame(night.rows)
+    frame = DEPLOYMENTS.frame(run.rows)
     rows = frame.to_dicts()
     yield from publish(
         context,
@@ -83,10 +83,10 @@ def deployments(
         frame,
         rules=[_pinned(rows), launch_rate(rows)],
         plan=Plan(
-            new=[key for key in night.done if key not in before],
-            stale=[key for key in night.done if key in before],
-            gone=night.gone,
-            unchanged=night.kept,
+            new=[key for key in run.done if key not in before],
+            stale=[key for key in run.done if key in before],
+            gone=run.gone,
+            unchanged=run.kept,
         ),
         metadata={**summary(rows), **_told(rows)},
     )

@@ -200,7 +200,7 @@ class Plan:
 
     @property
     def due(self) -> list[str]:
-        """The keys that cost something tonight."""
+        """The keys that cost something in this run."""
         return sorted([*self.new, *self.stale])
 
 

@@ -14,11 +14,12 @@ from assets.servers.calls.result import CallFailed, CallLimits
 from assets.servers.credentials.secrets import SecretError
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.probe.failure_kinds import Failure
+from assets.servers.probe.session import Ended
 from assets.servers.probe.transcript import Heard
 from assets.servers.remote.client import MAX_REQUESTS, Client, Transport, Watch
 from assets.servers.remote.meter import MIB
 from assets.servers.remote.outcome import from_exception, from_refusal
-from assets.servers.remote.probe import RemotePolicy, secrets_in, streams_of
+from assets.servers.remote.probe import RemotePolicy, open_streams, secrets_in
 from assets.servers.remote.transport import Wire
 
 
@@ -48,17 +49,14 @@ def remote_dial(wanted: Wanted, policy: DeployPolicy, limits: CallLimits, kind: 
                 async with Wire(remote) as wire:
                     client = Client(wire, kind, listener, watch, headers=headers, auth=auth)
                     line = _RemoteLine(url, headers, wanted, wire, client, watch, listener)
-                    begun = anyio.current_time() + policy.conversation.start_s
-                    with anyio.CancelScope(deadline=begun) as start:
-                        async with streams_of(kind, url, client) as (line.read, line.write):
-                            start.deadline = float("inf")
-                            yield line
-                            finished = True
-                    if start.cancelled_caught:
-                        found = f"{policy.conversation.start_s:.0f} s"
-                        crash = Failure("timeout_start", found)
+                    streams = open_streams(kind, url, client, policy.conversation.start_s)
+                    async with streams as (line.read, line.write):
+                        yield line
+                        finished = True
             except CallFailed:
                 raise
+            except Ended as ended:
+                crash = ended.failure
             except Exception as error:  # groups of whatever SDK, httpx2 and OAuth raise
                 crash = from_exception(error, url)
         if not finished:

@@ -32,7 +32,7 @@ _LAUNCH_FACTS = {"transport", "command", "args", "env", "url", "headers", "packa
 
 
 @dataclass
-class Night:
+class DeploymentRun:
     """The result of a run of deployments: all rows of the partition, sorted by server, and the
     servers that were launched or newly judged (`done`), kept, or gone."""
 
@@ -63,7 +63,7 @@ def deploy_listings(
     progress: Progress | None = None,
     toolchain: Toolchain | None = None,
     resolve: Resolve | None = None,
-) -> Night:
+) -> DeploymentRun:
     """Brings the deployments of one marketplace up to date with its listings.
 
     `previous` are the rows of the last run (of DEPLOYMENTS). Every server of `listings` has a row
@@ -76,7 +76,7 @@ def deploy_listings(
     )
     before = {row["server_id"]: row for row in previous}
     jobs = _jobs(listings, before)
-    result = Night(rows=[], gone=sorted(before.keys() - {job.key for job in jobs}))
+    result = DeploymentRun(rows=[], gone=sorted(before.keys() - {job.key for job in jobs}))
     due = []
     for job in jobs:
         if _stands(job, policy, now):
@@ -208,7 +208,7 @@ def _same_plan(row: Mapping[str, Any], recipe: Recipe | Unlaunchable, under: str
 
 def _keeps(row: Mapping[str, Any], recipe: Recipe | Unlaunchable, now: float) -> bool:
     """Whether the row of the same plan is kept: a failure until it is due, a launch for good, and
-    never a remote server that answered, because it may answer otherwise tonight."""
+    never a remote server that answered, because it may answer otherwise now."""
     if row["status"] == "failed":
         return not _due(row, now)
     return isinstance(recipe, Recipe) and recipe.ecosystem != "remote"

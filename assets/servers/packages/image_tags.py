@@ -1,4 +1,4 @@
-"""Images: what a tag of a container image stands for tonight."""
+"""Images: what a tag of a container image stands for now."""
 
 import re
 import shutil

@@ -1,6 +1,6 @@
 """Whether a server's contracts depend on who asks: another client, another date, another call.
 
-A poisoned server may show its maker's clients, or a scan of tonight, other tools than it will show
+A poisoned server may show its maker's clients, or a scan of today, other tools than it will show
 a user in a month. So a server that listed its tools gets a differential probe: it is asked under
 another name and date, and three times over in one session.
 """

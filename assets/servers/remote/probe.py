@@ -15,7 +15,7 @@ import httpx2
 from assets.servers.probe.classify import Evidence, verdict
 from assets.servers.probe.failure_kinds import Failure
 from assets.servers.probe.probe import ProbeResult, result_of
-from assets.servers.probe.session import ProbePolicy, Progress, converse
+from assets.servers.probe.session import Ended, ProbePolicy, Progress, converse
 from assets.servers.probe.transcript import Listener
 from assets.servers.remote.client import Client, Transport, Watch
 from assets.servers.remote.outcome import RemoteFailure, from_exception, from_refusal
@@ -168,18 +168,14 @@ class _Probe:
             self.tokens |= client.tokens
 
     async def _over(self, kind: Transport, client: Client, attempt: Attempt) -> None:
-        """The conversation within the SDK's transport. Entering that of SSE waits for the server's
-        first event, so it has the time limit of a start."""
-        streams = streams_of(kind, self.url, client)
-        with anyio.CancelScope(deadline=anyio.current_time() + self.limits.start_s) as start:
-            async with streams as (read, write):
-                start.deadline = float("inf")
+        try:
+            async with open_streams(kind, self.url, client, self.limits.start_s) as (read, write):
                 # Silence on the line is no idleness: a server elsewhere may be starting.
                 await converse(
                     read, write, attempt.heard, self.limits, attempt.progress, lambda: 0.0
                 )
-        if start.cancelled_caught and attempt.progress.failure is None:
-            attempt.progress.failure = Failure("timeout_start", f"{self.limits.start_s:.0f} s")
+        except Ended as ended:
+            attempt.progress.failure = ended.failure
 
     def result(self) -> ProbeResult:
         ended = time.monotonic() - self.began
@@ -213,14 +209,26 @@ class _Probe:
         )
 
 
-def streams_of(kind: Transport, url: str, client: Client) -> Any:
-    """The SDK's transport over our client: a context manager of the session's two streams."""
+@asynccontextmanager
+async def open_streams(
+    kind: Transport, url: str, client: Client, start_s: float
+) -> AsyncIterator[tuple[Any, Any]]:
+    """The session's two streams: the SDK's transport over our client. Entering that of SSE waits
+    for the server's first event, so it has the time limit of a start. Raises Ended."""
     from mcp.client.sse import sse_client
     from mcp.client.streamable_http import streamable_http_client
 
-    if kind == "http":
-        return streamable_http_client(url, http_client=client, max_sse_event_size=None)
-    return sse_client(url, httpx_client_factory=lambda *_, **__: client)
+    made: Any = (
+        streamable_http_client(url, http_client=client, max_sse_event_size=None)
+        if kind == "http"
+        else sse_client(url, httpx_client_factory=lambda *_, **__: client)
+    )
+    with anyio.CancelScope(deadline=anyio.current_time() + start_s) as start:
+        async with made as streams:
+            start.deadline = float("inf")
+            yield streams
+    if start.cancelled_caught:
+        raise Ended(Failure("timeout_start", f"{start_s:.0f} s"))
 
 
 def secrets_in(url: str, headers: Mapping[str, str], tokens: Iterable[str]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.warehouse.ledger.test_ledger import open_ledger
+from warehouse.home import claim_home
 from warehouse.ledger.files import journal_of
 from warehouse.ledger.ledger import BudgetExceeded, Ledger, LedgerUnavailable, Outcome
 from warehouse.ledger.recovery import check, rebuild
@@ -270,7 +271,8 @@ def toolmill(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
 
 
-def test_the_commands_check_mend_and_check_again(tmp_path: Path) -> None:
+def test_the_commands_check_fix_and_check_again(tmp_path: Path) -> None:
+    claim_home(tmp_path)
     lived_in(tmp_path).close()
     healthy = toolmill(tmp_path, "check")
     assert (healthy.returncode, json.loads(healthy.stdout)["effects"]) == (0, 4)

@@ -1,4 +1,4 @@
-"""Progress of long work through one small interface: a line on a terminal, log lines in Dagster."""
+"""Progress of long work through one small interface."""
 
 import time
 from collections import deque
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Told by long work how far it is."""
+    """Hears from long work how far it is."""
 
     def update(self, stage: str, done: int, total: int, **figures: float | int | str) -> None: ...
 
@@ -20,8 +20,8 @@ class Silent:
 
 
 class Lines:
-    """Writes a line per stage at most every `every_s` seconds, and always the last one: how much is
-    done, the figures told, and when it will end at the pace of the last minutes."""
+    """Writes a line per stage at most every `every_s` seconds, and the last one of a known total:
+    how much is done, the given figures, and when it will end at the pace of the last minutes."""
 
     def __init__(
         self,
@@ -32,13 +32,17 @@ class Lines:
     ) -> None:
         self._write, self._every_s, self._clock = write, every_s, clock
         self._last: dict[str, float] = {}
+        self._totals: dict[str, int] = {}
         # (when, done) of the lines written last: what came out of a cache in the first second says
         # nothing about the rest.
         self._pace: dict[str, deque[tuple[float, int]]] = {}
 
     def update(self, stage: str, done: int, total: int, **figures: float | int | str) -> None:
         now = self._clock()
-        if stage in self._last and done < total and now - self._last[stage] < self._every_s:
+        # Where the total grows with what is done (1/1, 2/2 …) no update is known to be the last.
+        complete = done >= total and self._totals.get(stage) == total
+        self._totals[stage] = total
+        if stage in self._last and not complete and now - self._last[stage] < self._every_s:
             return
         self._last[stage] = now
         pace = self._pace.setdefault(stage, deque(maxlen=40))

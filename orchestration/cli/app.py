@@ -134,7 +134,10 @@ def run(
     day: Annotated[int | None, typer.Option(help="the demo's day (1 or 2)")] = None,
     scale: Annotated[str | None, typer.Option(help="the demo's size")] = None,
 ) -> None:
-    """One run end to end in this process: crawl, run, snapshot, synthesise, train, serve."""
+    """Everything once, without a daemon: crawl, launch, snapshot, synthesise, train, serve."""
+    from orchestration.runs.fork_server import warm_up
+
+    warm_up()
     from assets.partitions import MARKETPLACES
 
     unknown = sorted(set(marketplace or ()) - set(MARKETPLACES))

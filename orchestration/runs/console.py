@@ -1,48 +1,159 @@
-"""What a run prints on a terminal: a line a step, and the lines its work reports."""
+"""What a run prints: a live view on a terminal, one line a stage; plain lines elsewhere."""
 
 import logging
+import re
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-_SHOWN = ("dagster/row_count", "new", "stale", "gone", "unchanged", "version_moved")
+START, PROGRESS, NOTE, WARNING, MADE, FAILED = (
+    "start",
+    "progress",
+    "note",
+    "warning",
+    "made",
+    "fail",
+)
+_STYLES = {NOTE: "dim", WARNING: "yellow", MADE: "green", FAILED: "red", PROGRESS: "dim"}
+_FIGURES = ("dagster/row_count", "new", "stale", "gone", "unchanged", "version_moved")
+_COUNTED = re.compile(r"\b\d+/\d+\b|\bsteps=\d+")  # the lines of `warehouse.progress` and of losses
+_PLAIN_EVERY_S = 20.0
 
 
-class _Lines(logging.Handler):
-    """Prints step ends, refusals and our own messages; leaves out Dagster's book-keeping."""
+@dataclass(frozen=True)
+class Line:
+    """One thing to show about one stage."""
+
+    kind: str
+    stage: str
+    text: str
+
+
+def read_record(record: logging.LogRecord, partition: str | None = None) -> Line | None:
+    """What a record of Dagster's log says to a reader; None for its book-keeping."""
+    meta: dict[str, Any] = getattr(record, "dagster_meta", {})
+    event = meta.get("dagster_event")
+    stage = " ".join(filter(None, [partition, (meta.get("step_key") or "").strip()]))
+    kind = getattr(event, "event_type_value", None)
+    if kind == "STEP_START":
+        return Line(START, stage, "")
+    if kind == "ASSET_MATERIALIZATION":
+        return Line(MADE, stage, _figures(event))
+    if kind == "STEP_FAILURE":
+        return Line(FAILED, stage, _reason(event))
+    if kind is not None or record.levelno < logging.INFO:
+        return None
+    text = str(meta.get("orig_message") or record.getMessage())
+    if record.levelno >= logging.WARNING:
+        return Line(WARNING, stage, text)
+    return Line(PROGRESS if _COUNTED.search(text) else NOTE, stage, text)
+
+
+class RunView:
+    """Shows the stages of a run: those at work in a live block, those that ended as lines."""
+
+    def __init__(
+        self, console: Console | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._console = console or Console(stderr=True, highlight=False, soft_wrap=True)
+        self._clock, self._started = clock, clock()
+        self._live = Progress(
+            SpinnerColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}", markup=False),
+            TextColumn("{task.fields[text]}", markup=False, style="dim"),
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal,
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._shown_at: dict[str, float] = {}
+
+    @contextmanager
+    def open(self) -> Iterator["RunView"]:
+        """The view while a run goes on."""
+        with self._live:
+            yield self
+
+    def show(self, line: Line) -> None:
+        """Shows a line: at once, or in the live block while its stage is at work."""
+        if self._console.is_terminal:
+            self._show_live(line)
+        elif line.kind != START and not (line.kind == PROGRESS and self._is_early(line.stage)):
+            self._print(line)
+
+    def _show_live(self, line: Line) -> None:
+        if line.kind == START:
+            self._tasks[line.stage] = self._live.add_task(line.stage, total=None, text="")
+        elif line.kind in (PROGRESS, NOTE):
+            if (task := self._tasks.get(line.stage)) is not None:
+                self._live.update(task, text=line.text[:100])
+        else:
+            if line.kind in (MADE, FAILED) and line.stage in self._tasks:
+                self._live.remove_task(self._tasks.pop(line.stage))
+            self._print(line)
+
+    def _is_early(self, stage: str) -> bool:
+        """Whether the stage has said how far it is a moment ago."""
+        now = self._clock()
+        early = now - self._shown_at.setdefault(stage, now) < _PLAIN_EVERY_S
+        if not early:
+            self._shown_at[stage] = now
+        return early
+
+    def _print(self, line: Line) -> None:
+        seconds = self._clock() - self._started
+        text = f"{seconds:6.1f}s  {line.stage:<28} {line.text}"
+        self._console.print(text, style=_STYLES.get(line.kind), markup=False)
+
+
+class _Handler(logging.Handler):
+    """Hands what a run logs to the place that shows it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
-        self._started = time.monotonic()
+        self.show: Callable[[Line], None] = RunView().show
+        self.partition: str | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        meta: dict[str, Any] = getattr(record, "dagster_meta", {})
-        event = getattr(meta.get("dagster_event"), "event_type_value", None)
-        step = (meta.get("step_key") or "").removesuffix(" ")
-        if event == "ASSET_MATERIALIZATION":
-            self._line(step, _figures(meta["dagster_event"]), "green")
-        elif event == "STEP_FAILURE":
-            self._line(step, _reason(meta["dagster_event"]), "red")
-        elif event is None and record.levelno >= logging.INFO:
-            text = str(meta.get("orig_message") or record.getMessage())
-            self._line(step, text, "yellow" if record.levelno >= logging.WARNING else "dim")
+        if (line := read_record(record, self.partition)) is not None:
+            self.show(line)
 
-    def _line(self, step: str, text: str, style: str) -> None:
-        seconds = time.monotonic() - self._started
-        self._console.print(f"{seconds:6.1f}s  {step:<22} {text}", style=style, markup=False)
+
+_HANDLER = _Handler()
+
+
+def send_lines(show: Callable[[Line], None]) -> None:
+    """Chooses where the lines of this process's runs go."""
+    _HANDLER.show = show
+
+
+def name_partition(partition: str | None) -> None:
+    """Names the partition of the run that begins, for its lines."""
+    _HANDLER.partition = partition
+
+
+@dg.logger
+def terminal(_: dg.InitLoggerContext) -> logging.Logger:
+    """Short lines on stderr."""
+    logger = logging.getLogger("toolmill.terminal")
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+    if _HANDLER not in logger.handlers:
+        logger.addHandler(_HANDLER)
+    return logger
 
 
 def _figures(event: Any) -> str:
     metadata = event.step_materialization_data.materialization.metadata
-    parts = [
-        f"{name.removeprefix('dagster/row_')}={metadata[name].value}"
-        for name in _SHOWN
-        if name in metadata
-    ]
-    return "made " + " ".join(parts)
+    shown = [(name.removeprefix("dagster/row_"), metadata.get(name)) for name in _FIGURES]
+    return " ".join(f"{name}={found.value}" for name, found in shown if found is not None) or "made"
 
 
 def _reason(event: Any) -> str:
@@ -54,14 +165,3 @@ def _reason(event: Any) -> str:
     while error and error.cause:
         error = error.cause
     return error.message.strip() if error else "failed"
-
-
-@dg.logger
-def terminal(_: dg.InitLoggerContext) -> logging.Logger:
-    """Short lines on stderr."""
-    logger = logging.getLogger("toolmill.terminal")
-    logger.setLevel(logging.DEBUG)
-    logger.propagate = False
-    if not logger.handlers:
-        logger.addHandler(_Lines())
-    return logger

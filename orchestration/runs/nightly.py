@@ -1,9 +1,9 @@
-"""One night by hand: the nightly runs, the fan-ins, training when drift asks, serving."""
+"""One ad hoc run of everything: marketplaces, fan-ins, training when drift asks, serving."""
 
 import fcntl
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,15 +11,15 @@ from typing import Any
 
 import dagster as dg
 
-from orchestration.definitions import build_defs
 from orchestration.resources import enabled, open_warehouse
-from orchestration.runs.console import terminal
-from orchestration.runs.dead_runs import clear_dead_runs, process_tags
+from orchestration.runs.console import RunView, send_lines
+from orchestration.runs.dead_runs import clear_dead_runs
+from orchestration.runs.fork_server import CORES
+from orchestration.runs.instance import open_instance, size_pools
+from orchestration.runs.runner import Outcome, Runner
+from orchestration.runs.side_by_side import run_side_by_side
 from orchestration.sensors import drift_decision
 from orchestration.settings.model import Settings
-from warehouse.store import Warehouse
-
-_QUIET = {"loggers": {"console": {"config": {}}}}
 
 
 class AnotherRun(RuntimeError):
@@ -28,12 +28,22 @@ class AnotherRun(RuntimeError):
 
 @dataclass
 class Night:
-    """What a night did: seconds and success per run, and why it trained or did not."""
+    """What a run did: seconds and success per job, and why it trained or did not."""
 
     runs: list[dict[str, Any]] = field(default_factory=list)
     retrained: bool = False
     reasons: list[str] = field(default_factory=list)
     cleared: int = 0
+    started: float = field(default_factory=time.monotonic)
+    seconds: float = 0.0
+
+    def add(self, outcome: Outcome) -> bool:
+        """Notes a run's outcome and returns whether it succeeded; Ctrl-C in it ends everything."""
+        self.runs.append(outcome.as_row())
+        self.seconds = round(time.monotonic() - self.started, 1)
+        if outcome.interrupted:
+            raise KeyboardInterrupt
+        return outcome.success
 
     @property
     def failed(self) -> list[dict[str, Any]]:
@@ -61,78 +71,37 @@ def only_run(state: Path) -> Iterator[None]:
         yield
 
 
-def run_night(
-    settings: Settings,
-    *,
-    only: list[str] | None = None,
-    resources: Mapping[str, Any] | None = None,
-) -> Night:
-    """Runs one night over the named marketplaces (default: all that are enabled).
+def run_night(settings: Settings, *, only: list[str] | None = None) -> Night:
+    """Runs everything once over the named marketplaces (default: all that are enabled).
 
-    A marketplace that fails leaves its yesterday's data current and does not hold back the others.
+    A marketplace that fails keeps its last data current and does not hold back the others.
     Raises AnotherRun, HomeUnavailable, LedgerUnavailable before anything starts.
     """
     warehouse = open_warehouse(settings)
     warehouse.check_writable()
-    with only_run(warehouse.state), dg.DagsterInstance.get() as instance:
-        runner = _Runner(build_defs(resources=resources, loggers={"console": terminal}), instance)
-        runner.night.cleared = len(clear_dead_runs(instance))
-        for name in only or enabled(settings):
-            if not runner.execute("nightly", partition=name) and not runner.failed("listings"):
+    with only_run(warehouse.state), open_instance() as instance, RunView().open() as view:
+        send_lines(view.show)
+        size_pools(instance)
+        night = Night(cleared=len(clear_dead_runs(instance)))
+        for outcome in _run_marketplaces(instance, only or enabled(settings), view):
+            night.add(outcome)
+            if not outcome.success and "listings" not in outcome.failed_steps:
                 # A crawl that failed has decided itself whether its pages are worth keeping.
-                warehouse.ledger.close_night(name)
-        runner.execute("fan_in")
-        _train_if_asked(runner, warehouse, settings)
-        runner.execute("serve")
-        return runner.night
+                warehouse.ledger.close_night(str(outcome.partition))
+        runner = Runner(instance)
+        night.add(runner.execute("fan_in"))
+        decision = drift_decision(warehouse, settings.training.drift_threshold)
+        night.reasons = list(decision.reasons)
+        if decision.retrain:
+            night.retrained = night.add(runner.execute("train"))
+        night.add(runner.execute("serve"))
+        return night
 
 
-def _train_if_asked(runner: "_Runner", warehouse: Warehouse, settings: Settings) -> None:
-    decision = drift_decision(warehouse, settings.training.drift_threshold)
-    runner.night.reasons = list(decision.reasons)
-    if decision.retrain:
-        runner.night.retrained = runner.execute("train")
-
-
-class _Runner:
-    """Executes jobs in this process and keeps the night's account."""
-
-    def __init__(self, defs: dg.Definitions, instance: dg.DagsterInstance) -> None:
-        self._defs = defs
-        self._instance = instance
-        self._failed_steps: set[str] = set()
-        self.night = Night()
-
-    def failed(self, step: str) -> bool:
-        """Whether a step of the last run failed."""
-        return step in self._failed_steps
-
-    def execute(self, job: str, partition: str | None = None) -> bool:
-        started = time.monotonic()
-        result = self._defs.resolve_job_def(job).execute_in_process(
-            instance=self._instance,
-            partition_key=partition,
-            tags=process_tags(),
-            run_config=_QUIET,
-            raise_on_error=False,
-        )
-        self.night.runs.append(
-            {
-                "job": job,
-                "partition": partition,
-                "run_id": result.run_id,
-                "success": result.success,
-                "seconds": round(time.monotonic() - started, 1),
-            }
-        )
-        events = result.all_events
-        self._failed_steps = {str(event.step_key) for event in events if event.is_step_failure}
-        if any(_interrupted(event) for event in events):
-            raise KeyboardInterrupt
-        return result.success
-
-
-def _interrupted(event: dg.DagsterEvent) -> bool:
-    """Dagster turns Ctrl-C into a failed step; here it ends the night."""
-    error = event.step_failure_data.error if event.is_step_failure else None
-    return error is not None and error.cls_name == "DagsterExecutionInterruptedError"
+def _run_marketplaces(
+    instance: dg.DagsterInstance, names: list[str], view: RunView
+) -> Iterable[Outcome]:
+    if CORES > 1 and len(names) > 1:
+        return run_side_by_side(names, view.show)
+    runner = Runner(instance)
+    return (runner.execute("nightly", partition=name) for name in names)

@@ -1,4 +1,4 @@
-"""What a night made, where it is, and how to look at it: the text after `toolmill run`."""
+"""What a run made, where it is, and how to look at it: the text after `toolmill run`."""
 
 from collections import Counter
 
@@ -38,9 +38,9 @@ def _runs(night: Night) -> str:
     lines = ["Runs"]
     for run in night.runs:
         name = run["job"] + (f" {run['partition']}" if run["partition"] else "")
-        state = "ok" if run["success"] else "FAILED (yesterday's data stays current; see above)"
+        state = "ok" if run["success"] else "FAILED (the last data stays current; see above)"
         lines.append(f"  {name:<20} {run['seconds']:>6.1f} s  {state}")
-    lines.append(f"  {'total':<20} {sum(run['seconds'] for run in night.runs):>6.1f} s")
+    lines.append(f"  {'total':<20} {night.seconds:>6.1f} s  marketplaces run side by side")
     if night.cleared:
         lines.append(f"  {night.cleared} runs of killed processes were failed first")
     return "\n".join(lines)
@@ -102,9 +102,9 @@ def _failed_servers(warehouse: Warehouse) -> str:
 
 
 def _models(warehouse: Warehouse, night: Night) -> str:
-    """Who is champion of each role and what became of the last candidate."""
+    """Who is champion of each role and what the last candidate came to."""
     reasons = "; ".join(night.reasons)
-    lines = ["Models", f"  trained tonight: {'yes' if night.retrained else 'no'} ({reasons})"]
+    lines = ["Models", f"  trained in this run: {'yes' if night.retrained else 'no'} ({reasons})"]
     for role in UNTRAINED:
         standing = in_service(warehouse.home, role)
         lines.append(f"  {role:<10} {_short(standing.model)}")
@@ -128,7 +128,7 @@ def _effects(warehouse: Warehouse, night: Night) -> str:
     counts: Counter[tuple[str, str]] = Counter()
     for run in night.runs:
         counts.update(warehouse.ledger.counts(run_id=run["run_id"]))
-    lines = [f"Effects tonight (spent in all: {warehouse.ledger.spent():.4f} USD)"]
+    lines = [f"Effects of this run (spent in all: {warehouse.ledger.spent():.4f} USD)"]
     lines += [
         f"  {stage:<12} {status:<8} {count:>6}" for (stage, status), count in sorted(counts.items())
     ]

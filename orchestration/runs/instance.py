@@ -1,0 +1,76 @@
+"""The Dagster instance of `toolmill run`: its pools sized, its SQLite files not flushed per event.
+
+Dagster opens and closes a connection for each event, and each close of the last connection writes
+the whole log back: two flushes an event, a third of the seconds of a run that finds nothing new.
+"""
+
+import os
+import sqlite3
+from typing import Any
+
+import dagster as dg
+from dagster._core.instance.ref import InstanceRef
+
+from orchestration.runs.fork_server import CORES
+
+# How many steps of a kind run at once. Each marketplace is another host, paced by itself. Those
+# that stay at one by `dagster.yaml`: `lance` (one index), `gpu` (a training takes all of it).
+SLOTS = {"crawl": 4, "llm": 4, "sandbox": CORES}
+# What a run prints on this terminal is not kept a second time; the events hold it.
+_OVERRIDES: Any = {
+    "compute_logs": {
+        "module": "dagster._core.storage.noop_compute_log_manager",
+        "class": "NoOpComputeLogManager",
+    }
+}
+_HELD: dict[str, sqlite3.Connection] = {}
+_HELD_MOST = 16  # the index, the runs, the schedules, and the last runs' own files
+
+
+def open_instance() -> dg.DagsterInstance:
+    """The instance of DAGSTER_HOME, to be closed by the caller."""
+    relax_sqlite()
+    ref = InstanceRef.from_dir(os.environ["DAGSTER_HOME"], overrides=_OVERRIDES)
+    return dg.DagsterInstance.from_ref(ref)
+
+
+def size_pools(instance: dg.DagsterInstance) -> None:
+    """Gives the instance's pools their slots."""
+    storage = instance.event_log_storage
+    have = {info.name: info.limit for info in storage.get_pool_limits()}
+    for pool, slots in SLOTS.items():
+        if have.get(pool) != slots:
+            storage.set_concurrency_slots(pool, slots)
+
+
+def relax_sqlite() -> None:
+    """Lets SQLite flush at checkpoints only, which leaves its files whole when the machine dies.
+
+    What is lost then is the end of Dagster's log; tables and ledger are not in it.
+    """
+    from sqlalchemy import event
+    from sqlalchemy.engine import Engine
+
+    if not event.contains(Engine, "connect", _relax):
+        event.listen(Engine, "connect", _relax)
+
+
+def _relax(connection: Any, _record: Any) -> None:
+    if not isinstance(connection, sqlite3.Connection):
+        return
+    connection.execute("PRAGMA synchronous=NORMAL")
+    path = connection.execute("PRAGMA database_list").fetchone()[2]
+    if path and path not in _HELD:
+        _hold_open(path)
+
+
+def _hold_open(path: str) -> None:
+    """Keeps one connection to a database in WAL mode, so that no other one is its last."""
+    held = sqlite3.connect(path, check_same_thread=False)
+    if held.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        held.close()  # a new file: Dagster sets the mode, and the next connection is held
+        return
+    held.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    _HELD[path] = held
+    if len(_HELD) > _HELD_MOST:
+        _HELD.pop(next(iter(_HELD))).close()

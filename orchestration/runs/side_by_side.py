@@ -1,0 +1,102 @@
+"""Marketplaces side by side: one process a core, each running whole marketplaces."""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from typing import Any
+
+from orchestration.runs.console import Line, send_lines
+from orchestration.runs.fork_server import CORES
+from orchestration.runs.instance import open_instance
+from orchestration.runs.runner import Outcome, Runner
+
+_GRACE_S = 5.0  # a step that ends in it is recorded as failed; any other at the next run's start
+_RUNNER: list[Runner] = []  # of a worker process
+
+
+class WorkerDied(RuntimeError):
+    """A worker process ended before its marketplace did."""
+
+
+def run_side_by_side(names: Sequence[str], show: Callable[[Line], None]) -> list[Outcome]:
+    """Runs the nightly job of each marketplace, on as many cores as there are; returns the outcomes
+    in the order of `names`.
+
+    Effects that two of them ask for are carried out once: the ledger lets the second one wait.
+    Raises WorkerDied; KeyboardInterrupt after the workers have ended their steps.
+    """
+    context = multiprocessing.get_context("forkserver")
+    lines = context.SimpleQueue()
+    pool = ProcessPoolExecutor(
+        min(CORES, len(names)), context, _start_worker, (lines, dict(os.environ))
+    )
+    with _drain(lines, show):
+        try:
+            return list(pool.map(_run_marketplace, names))
+        except BrokenProcessPool as error:
+            raise WorkerDied(
+                "a process that ran marketplaces was killed, most often for want of memory; run"
+                " again: what it had done is not done again"
+            ) from error
+        except KeyboardInterrupt:
+            _interrupt(multiprocessing.active_children())
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _interrupt(workers: Sequence[Any]) -> None:
+    """Ends the workers' steps as Ctrl-C does, and those that do not end, too."""
+    for worker in workers:
+        os.kill(worker.pid, signal.SIGINT)
+    deadline = time.monotonic() + _GRACE_S
+    for worker in workers:
+        worker.join(max(0.0, deadline - time.monotonic()))
+        worker.kill()
+
+
+@contextmanager
+def _drain(lines: Any, show: Callable[[Line], None]) -> Iterator[None]:
+    """Shows what the workers say until they have ended."""
+
+    def read() -> None:
+        while (line := lines.get()) is not None:
+            show(line)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    try:
+        yield
+    finally:
+        lines.put(None)
+        reader.join(timeout=5)
+
+
+def _start_worker(lines: Any, environment: Mapping[str, str]) -> None:
+    os.environ.update(environment)  # the fork server may be older than the caller's settings
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # heard while a run goes on
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    send_lines(lines.put)
+    _RUNNER[:] = [Runner(open_instance())]
+
+
+def _end_with_parent() -> None:
+    """Ends this process when the one that started it is gone: nobody would read its result."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _run_marketplace(name: str) -> Outcome:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return _RUNNER[0].execute("nightly", partition=name)
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,98 @@
+"""What a run prints: one line a stage, progress now and then, nothing per record."""
+
+import io
+import logging
+import re
+from types import SimpleNamespace
+from typing import Any
+
+from rich.console import Console
+
+from orchestration.runs.console import (
+    FAILED,
+    MADE,
+    NOTE,
+    PROGRESS,
+    START,
+    WARNING,
+    Line,
+    RunView,
+    read_record,
+)
+from warehouse.progress import Lines
+
+
+def record(text: str, level: int = logging.INFO, **meta: Any) -> logging.LogRecord:
+    made = logging.LogRecord("dagster", level, __file__, 1, text, None, None)
+    made.dagster_meta = {"step_key": "pairs", "orig_message": text, **meta}
+    return made
+
+
+def event(kind: str, **data: Any) -> SimpleNamespace:
+    return SimpleNamespace(event_type_value=kind, **data)
+
+
+def view(*, terminal: bool = False, times: list[float] | None = None) -> tuple[RunView, Console]:
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=120)
+    clock = iter(times or [])
+    return RunView(console, (lambda: next(clock)) if times else lambda: 0.0), console
+
+
+def shown(console: Console) -> list[str]:
+    assert isinstance(console.file, io.StringIO)
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue())
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def test_records_are_told_apart_and_book_keeping_is_left_out() -> None:
+    rows = {"dagster/row_count": SimpleNamespace(value=7), "other": SimpleNamespace(value=1)}
+    made = SimpleNamespace(materialization=SimpleNamespace(metadata=rows))
+    failed = SimpleNamespace(user_failure_data=SimpleNamespace(description="no rows"), error=None)
+    assert read_record(record("", dagster_event=event("STEP_START")), "glama") == Line(
+        START, "glama pairs", ""
+    )
+    assert read_record(
+        record("", dagster_event=event("ASSET_MATERIALIZATION", step_materialization_data=made))
+    ) == Line(MADE, "pairs", "count=7")
+    assert read_record(
+        record("", dagster_event=event("STEP_FAILURE", step_failure_data=failed))
+    ) == Line(FAILED, "pairs", "no rows")
+    assert read_record(record("", dagster_event=event("HANDLED_OUTPUT"))) is None
+    assert read_record(record("debug", logging.DEBUG)) is None
+    assert read_record(record("pairs 3/9 usd=0.0")) == Line(PROGRESS, "pairs", "pairs 3/9 usd=0.0")
+    assert read_record(record("0 tools are held")) == Line(NOTE, "pairs", "0 tools are held")
+    assert read_record(record("set a key", logging.WARNING)) == Line(WARNING, "pairs", "set a key")
+
+
+def test_without_a_terminal_progress_is_rare_and_each_stage_ends_in_a_line() -> None:
+    # begun; then each progress line asks the time once, and so does each printed line
+    times = [0.0, 1.0, 5.0, 30.0, 30.0, 31.0]
+    plain, console = view(times=times)
+    plain.show(Line(START, "pairs", ""))
+    for done in (1, 2, 3):
+        plain.show(Line(PROGRESS, "pairs", f"pairs {done}/3"))
+    plain.show(Line(MADE, "pairs", "count=3"))
+    assert shown(console) == ["30.0s pairs pairs 3/3", "31.0s pairs count=3"]
+
+
+def test_on_a_terminal_what_is_at_work_is_a_block_and_what_ended_stays() -> None:
+    live, console = view(terminal=True)
+    with live.open():
+        live.show(Line(START, "glama pairs", ""))
+        live.show(Line(PROGRESS, "glama pairs", "pairs 1/3"))
+        live.show(Line(MADE, "glama pairs", "count=3"))
+        live.show(Line(FAILED, "glama judgements", "no judge"))
+    text = "\n".join(shown(console))
+    assert "glama pairs count=3" in text
+    assert "glama judgements no judge" in text
+
+
+def test_a_total_that_grows_with_what_is_done_makes_no_line_per_record() -> None:
+    lines: list[str] = []
+    progress = Lines(lines.append, every_s=3.0, clock=lambda: 0.0)
+    for count in range(1, 50):
+        progress.update("records", count, count)
+    assert lines == ["records 1/1"]
+    progress.update("deployments", 1, 2)
+    progress.update("deployments", 2, 2)
+    assert lines[1:] == ["deployments 1/2", "deployments 2/2"]

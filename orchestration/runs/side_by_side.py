@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any
@@ -38,7 +38,7 @@ def run_side_by_side(names: Sequence[str], show: Callable[[Line], None]) -> list
     )
     with _drain(lines, show):
         try:
-            return list(pool.map(_run_marketplace, names))
+            return _results([pool.submit(_run_marketplace, name) for name in names])
         except BrokenProcessPool as error:
             raise WorkerDied(
                 "a process that ran marketplaces was killed, most often for want of memory; run"
@@ -49,6 +49,14 @@ def run_side_by_side(names: Sequence[str], show: Callable[[Line], None]) -> list
             raise
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _results(futures: Sequence[Future[Outcome]]) -> list[Outcome]:
+    """The outcomes when all are there; wakes now and then, since a wait alone hears no Ctrl-C."""
+    waiting = set(futures)
+    while waiting:
+        _, waiting = wait(waiting, timeout=0.2, return_when=FIRST_EXCEPTION)
+    return [future.result() for future in futures]
 
 
 def _interrupt(workers: Sequence[Any]) -> None:
@@ -74,7 +82,8 @@ def _drain(lines: Any, show: Callable[[Line], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        lines.put(None)
+        # By a thread: a worker that was killed while it wrote holds the queue's lock for good.
+        threading.Thread(target=lines.put, args=(None,), daemon=True).start()
         reader.join(timeout=5)
 
 

@@ -6,14 +6,12 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
-from assets.synthesis.common.contract_reading import properties_of
-from assets.synthesis.common.tables import NO_TOOL, ONE_CALL, SINGLE, text_of
+from assets.synthesis.common.tables import ONE_CALL, SINGLE, text_of
 from assets.synthesis.verify.checks.parroting import parrots
 from assets.synthesis.verify.finding import Finding
-from assets.synthesis.verify.grounding.grounding import LIKELY, fold, leaves, stem
+from assets.synthesis.verify.grounding.grounding import LIKELY, fold, leaves
 from assets.synthesis.verify.verify import verify
 from assets.synthesis.verify.verify_row import verify_row
-from assets.vectors.lexicon import lexicon, words_in, words_of
 
 Json = Any
 CRITERIA = ("clarity", "specificity", "relevance", "completeness", "correctness", "realism")
@@ -57,11 +55,6 @@ def _objections(meta: Mapping[str, Json]) -> Iterable[Objection]:
         told = f"{finding.kind} at {finding.path or 'the text'}: {finding.reason}"
         yield _HITS.get(finding.kind, "correctness"), most, told
     yield from _words(instruction, _arguments(meta))
-    if meta.get("task") != NO_TOOL and not _speaks_of(
-        meta["contract"], instruction, _arguments(meta)
-    ):
-        # One in six good requests shares no word with its tool: a doubt, no reason to refuse.
-        yield "relevance", 7, "no word of the text is one of the tool's"
     if taken := _taken(meta):
         yield "realism", 5, taken
 
@@ -134,45 +127,3 @@ def _repeats(words: list[str], arguments: Json) -> bool:
         words[at : at + 3] == words[at + 3 : at + 6] and not held.issuperset(words[at : at + 3])
         for at in range(len(words) - 5)
     )
-
-
-def _speaks_of(contract: Mapping[str, Json], instruction: str, arguments: Json) -> bool:
-    """Whether the request shares a content word (or a synonym) with the tool, values aside."""
-    if sum(char.isascii() for char in instruction) < 0.9 * len(instruction):
-        return True  # another script: rules have no say
-    held = {stem(w) for _, v in leaves(arguments, {}) for w in re.findall(r"\w+", fold(str(v)))}
-    said = {stem(word) for word in re.findall(r"\w{3,}", fold(instruction))} - held - _EMPTY
-    text = f"{' '.join(words_of(str(contract.get('name'))))} {contract.get('description') or ''}"
-    told = {stem(word) for word in re.findall(r"\w{3,}", fold(text))} - _EMPTY
-    for name in properties_of(contract):
-        told |= {stem(word) for word in words_of(name)}
-    for idiom in lexicon()["idioms"]:
-        if {stem(word) for word in idiom["when"]} <= told:
-            asked = " ".join(idiom["say"]).lower()
-            told |= {stem(word) for word in re.findall(r"\w{3,}", asked)} - _EMPTY
-    return bool(said & told) or bool(_near(said) & told) or len(said) < 3
-
-
-def _near(words: set[str]) -> set[str]:
-    """Everything the lexicon holds for the same as one of the words."""
-    found: set[str] = set()
-    for table in ("verbs", "nouns"):
-        for key, options in lexicon()[table].items():
-            group = {
-                stem(w) for text in (key, *options) for w in re.findall(r"\w{3,}", text.lower())
-            }
-            if group & words:
-                found |= group
-    return found - _EMPTY
-
-
-_EMPTY = {
-    stem(word)
-    for word in words_in(
-        "the and for with that this from all any can you your please what how have has are "
-        "was were will would could should want need like get give tell show let make new "
-        "one some into out about use using used just now not but also more than then them "
-        "they their there here which who when where why been being does did doing its it's "
-        "our ours mine his her him she look put"
-    )
-}

@@ -125,10 +125,10 @@ def _insert(root: str) -> None:
 
 def test_processes_that_write_the_same_keys_leave_each_once(store: LanceStore) -> None:
     context = mp.get_context("spawn")
-    workers = [context.Process(target=_insert, args=(str(store.root),)) for _ in range(3)]
+    workers = [context.Process(target=_insert, args=(str(store.root),)) for _ in range(2)]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join(60)
-    assert [worker.exitcode for worker in workers] == [0, 0, 0]
+    assert [worker.exitcode for worker in workers] == [0, 0]
     assert store.count() == 50

@@ -52,7 +52,9 @@ def ours(url: str, path: Path, concurrency: int, folder: Path) -> None:
     from warehouse.storage.blobs import Blobs
 
     price = {"usd_in": 0.15, "usd_out": 0.6}
-    role = Role("generator", "bench", url, "none", concurrency=concurrency, **price)
+    role = Role(
+        "generator", model="bench", base_url=url, api_key="none", concurrency=concurrency, **price
+    )
     ledger = Ledger(folder / "ledger.db", Blobs(folder / "blobs"))
     ledger.set_budget("usd", 100.0)
     llm = LLM([role], ledger)

@@ -1,4 +1,4 @@
-"""Resources: factories that turn settings into the plain objects the rooms take."""
+"""Resources: factories that turn settings into the plain objects that the packages take."""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -11,11 +11,11 @@ import dagster as dg
 from assets.marketplaces.policy import CrawlPolicy
 from assets.partitions import MARKETPLACES
 from assets.servers.defs import Launcher
-from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.writing.endpoints import Writer
 from assets.vectors.embed import Embedder, MiniLM
 from orchestration.pipes import Place, Scripts
 from orchestration.settings.deploy_policy import deploy_policy
+from orchestration.settings.derive import derive
 from orchestration.settings.model import Settings, load_settings
 from training.caller.settings import settings_for
 from training.drift.decide import RetrainPolicy
@@ -88,19 +88,15 @@ def crawl_policy(settings: Settings, name: str, *, at: str | None = None) -> Cra
 
         keys = {**KEYS.get(name, {}), **keys}
     chromium = settings.chromium or find_chromium()
-    return CrawlPolicy(
+    return derive(
+        CrawlPolicy,
+        market,
         base_url=url,
         site_url=url if demo and market.site_url else market.site_url,
         user_agent=settings.user_agent,
-        page_cap=market.page_cap,
-        detail_cap=market.detail_cap,
-        scope=market.scope,
         keys=keys,
         paths=tuple(path.expanduser() for path in market.paths),
-        refresh_days=market.refresh_days,
-        max_body_bytes=int(market.max_body_mb * 1024 * 1024),
         requests_per_second=0.0 if demo else market.requests_per_second,
-        concurrency=market.concurrency,
         allow_loopback=demo,
         chromium=str(chromium) if chromium else None,
     )
@@ -118,23 +114,9 @@ def embedder(_: Settings) -> Embedder:
 
 def writer(settings: Settings) -> Writer:
     """Who writes and judges pairs, and how."""
-    chosen = settings.synthesis
     return Writer(
         roles=tuple(_role(settings, name) for name in type(settings.roles).model_fields),
-        policy=SynthesisPolicy(
-            pairs_per_tool=chosen.pairs_per_tool,
-            seed=chosen.seed,
-            evolve_depth=chosen.evolve_depth,
-            evolve_share=chosen.evolve_share,
-            languages=chosen.languages,
-            shares=chosen.tasks.model_dump(),
-            checks=chosen.checks,
-            distractors=chosen.distractors,
-            copies_above=chosen.copies_above,
-            twins_above=chosen.twins_above,
-            threshold=chosen.judge_threshold,
-            votes=chosen.judge_votes,
-        ),
+        policy=settings.synthesis,
         approved=settings.marketplaces.private.approved,
     )
 
@@ -192,20 +174,12 @@ def scripts(settings: Settings) -> Scripts:
 
 def _role(settings: Settings, name: str) -> Role:
     role = getattr(settings.roles, name)
-    key = role.api_key or settings.openai_api_key
-    return Role(
-        name,
-        model=role.model,
+    return derive(
+        Role,
+        role,
+        name=name,
         base_url=role.base_url or settings.openai_base_url,
-        api_key=key.get_secret_value() if key else None,
-        usd_in=role.usd_in,
-        usd_out=role.usd_out,
-        concurrency=role.concurrency,
-        requests_per_minute=role.requests_per_minute,
-        tokens_per_minute=role.tokens_per_minute,
-        timeout_s=role.timeout_s,
-        max_tokens=role.max_tokens,
-        temperature=role.temperature,
+        api_key=role.api_key or settings.openai_api_key,
     )
 
 

@@ -3,40 +3,28 @@
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
 import polars as pl
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from assets.marketplaces.listing import Listing, from_row
+from assets.marketplaces.settings import CrawlSettings
 
 # How a crawl ended. Only a `complete` pass may mark a server gone.
 Completeness = Literal["complete", "capped", "truncated", "skipped: key missing", "failed"]
 
 
-@dataclass(frozen=True)
-class CrawlPolicy:
-    """How one marketplace is crawled. Rates in requests/s (0: no limit), sizes in bytes after
-    decompression, times in seconds; `chromium` is the browser's path, None where there is none.
+@pydantic_dataclass(frozen=True)
+class CrawlPolicy(CrawlSettings):
+    """How one marketplace is crawled: its settings, and what is worked out from all of them.
 
-    `page_cap` bounds the list pages of a pass, `detail_cap` the records' pages requested in one
-    night: those already stored are free, so a marketplace that is larger fills up over nights.
+    `keys` are what `needs` and `takes` name; `chromium` is the browser's path, None where there is
+    none; `requests_per_second` 0 is no limit.
     """
 
-    base_url: str
-    site_url: str | None = None  # the human site with the sitemap, where the API has another host
     user_agent: str = "toolmill"
-    page_cap: int = 2000
-    detail_cap: int = 5000
-    scope: tuple[str, ...] = ()  # which of the adapter's `scopes`; empty: its default
-    keys: Mapping[str, str] = field(
-        default_factory=dict, repr=False
-    )  # what `needs` and `takes` name
-    paths: tuple[Path, ...] = ()  # files and folders of the marketplace `private`
-    refresh_days: float = 7.0  # a detail page with no revision of its own is read again after this
-    max_body_bytes: int = 16 * 1024 * 1024
-    requests_per_second: float = 1.0
-    concurrency: int = 4
+    keys: Mapping[str, str] = field(default_factory=dict, repr=False)
     allow_loopback: bool = False
     chromium: str | None = "/usr/bin/chromium"
     timeout_s: float = 30.0

@@ -1,31 +1,22 @@
-"""From settings to how strangers' servers are launched, and with which of the user's secrets."""
+"""From settings to how third-party servers are launched, and with which of the user's secrets."""
 
 from pathlib import Path
 from secrets import token_bytes
 
 from assets.servers.credentials.accounts import Accounts
-from assets.servers.credentials.secrets import OAuthChoice, Secrets, ServerSecrets
+from assets.servers.credentials.secrets import Secrets
 from assets.servers.deploy.policy import DeployPolicy, Network
 from assets.servers.remote.probe import RemotePolicy
 from assets.servers.sandbox.spec import SandboxPolicy
+from orchestration.settings.derive import derive
 from orchestration.settings.model import Settings
 from warehouse.storage.files import locked, write_atomically
 
 
 def deploy_policy(settings: Settings) -> DeployPolicy:
-    """How one server is run: at night to list its tools, and when one of them is called."""
+    """How one server is run: in a run to list its tools, and when one of them is called."""
     limits = settings.sandbox
-    sandbox = SandboxPolicy(
-        memory_mb=limits.memory_mb,
-        processes=limits.processes,
-        wall_s=limits.wall_s,
-        network=limits.network,
-        backend=limits.backend,
-        engine=limits.engine,
-        image=limits.image,
-        scripts=limits.scripts,
-        allow_loopback=settings.source == "demo",
-    )
+    sandbox = derive(SandboxPolicy, limits, allow_loopback=settings.source == "demo")
     grants: dict[str, Network] = {
         name: one.network for name, one in settings.servers.items() if one.network
     }
@@ -51,16 +42,8 @@ def _remote(settings: Settings) -> RemotePolicy | None:
 
 def secrets_of(settings: Settings) -> Secrets:
     """Where each server's secrets are; none is read yet."""
-    by_server = {
-        name: ServerSecrets(
-            env=one.env,
-            headers=one.headers,
-            provider=one.provider,
-            oauth=OAuthChoice(**one.oauth.model_dump()) if one.oauth else None,
-        )
-        for name, one in settings.servers.items()
-    }
-    return Secrets(by_server, _salt(settings.state_path()) if by_server else bytes(16))
+    salt = _salt(settings.state_path()) if settings.servers else bytes(16)
+    return Secrets(settings.servers, salt)
 
 
 def _salt(state: Path) -> bytes:

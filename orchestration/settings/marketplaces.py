@@ -1,56 +1,43 @@
-"""Markets: what a user can set of each marketplace.
+"""What a user can set of each marketplace.
 
 A package's own adapter is set the same way, under the name of its entry point:
 `TOOLMILL_MARKETPLACES__ACME__BASE_URL`.
 """
 
-from pathlib import Path
+from dataclasses import fields
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic.dataclasses import dataclass
 
 from assets.marketplaces.installed import installed
+from assets.marketplaces.settings import CrawlSettings
 
 KEYS = ("api_key", "tenant_id", "client_id", "client_secret", "project_id")
 
 
-class Marketplace(BaseModel):
-    """One marketplace: where it is, how much of it is read, and how politely."""
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class Marketplace(CrawlSettings):
+    """One marketplace: how it is read, with which keys, when in a run."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    base_url: str = Field(default="", description="of its API, or of the site itself")
-    site_url: str | None = Field(
-        default=None, description="the site with the sitemap, where the API has another host"
-    )
     enabled: bool = True
-    priority: int = Field(default=50, description="lower goes first in a night")
-    scope: tuple[str, ...] = Field(
-        default=(), description="which of its lists are read; empty: the adapter's default"
-    )
-    page_cap: int = Field(default=200, ge=1, description="most list pages a crawl reads")
-    detail_cap: int = Field(
-        default=5000, ge=0, description="most records' pages requested in a night"
-    )
-    requests_per_second: float = Field(default=2.0, gt=0)
-    concurrency: int = Field(default=4, ge=1, le=64, description="requests in flight")
-    refresh_days: float = Field(
-        default=7.0,
-        ge=0,
-        description="a record's page with no revision of its own is read again; 0: never",
-    )
-    max_body_mb: float = Field(default=16, gt=0, description="of one response, unpacked")
+    priority: int = Field(default=50, description="lower goes first in a run")
     api_key: SecretStr | None = None
     tenant_id: SecretStr | None = None
     client_id: SecretStr | None = None
     client_secret: SecretStr | None = None
     project_id: SecretStr | None = None
-    paths: tuple[Path, ...] = Field(
-        default=(), description="private: files and folders with mcpServers"
-    )
     approved: tuple[str, ...] = Field(
         default=(), description="private: endpoints its rows may be sent to"
     )
+
+    @field_validator("requests_per_second")
+    @classmethod
+    def _stay_polite(cls, rate: float) -> float:
+        """No limit is for replicas of our own."""
+        if not rate > 0:
+            raise ValueError("Input should be greater than 0")
+        return rate
 
     def keys(self) -> dict[str, str]:
         """The keys that are set, in clear."""
@@ -100,4 +87,4 @@ class Marketplaces(BaseModel):
 def extra_names() -> dict[str, Any]:
     """Dotted setting -> field of the installed marketplaces that are not ours."""
     others = [name for name in installed() if name not in Marketplaces.model_fields]
-    return {f"{name}.{field}": field for name in others for field in Marketplace.model_fields}
+    return {f"{name}.{one.name}": one.name for name in others for one in fields(Marketplace)}

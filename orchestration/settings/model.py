@@ -21,6 +21,7 @@ from pydantic import (
     ValidationError,
     field_validator,
 )
+from pydantic.dataclasses import dataclass
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -28,12 +29,17 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from assets.servers.credentials.secrets import ServerSecrets
+from assets.servers.sandbox.spec import SandboxSettings
+from assets.synthesis.common.policy import SynthesisPolicy
 from orchestration.settings.marketplaces import Marketplaces, extra_names
 from orchestration.settings.training import Training
 from warehouse.home import check_home
+from warehouse.llm.roles import RoleSettings
 
 PREFIX = "TOOLMILL_"
 CONFIG = "TOOLMILL_CONFIG"  # the path of toolmill.toml, when it is not in the working directory
+_UNKNOWN = ("Extra inputs", "Unexpected keyword")  # how Pydantic begins such a message
 WORKDIR = "TOOLMILL_WORKDIR"  # set by `toolmill dev` for the code location: the user's directory
 INTERNAL = {CONFIG, WORKDIR}
 
@@ -69,22 +75,11 @@ class Demo(_Part):
         return {k.removesuffix(suffix): v for k, v in found.items() if k.endswith(suffix)}
 
 
-class Sandbox(_Part):
-    """How strangers' servers are run, and the limits of one server's run."""
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class Sandbox(SandboxSettings):
+    """How third-party servers are run, and the limits of one server's run."""
 
-    backend: Literal["auto", "bubblewrap", "docker", "none"] = Field(
-        default="auto", description="none: no isolation, every row is marked uncertified"
-    )
-    engine: str = Field(default="docker", description="its program; podman takes the same words")
-    image: str = Field(default="", description="of the engine; empty: the host's own /usr")
     concurrency: int = Field(default=3, ge=1)
-    memory_mb: int = Field(default=1024, ge=64)
-    processes: int = Field(default=128, ge=4)
-    wall_s: float = Field(default=60.0, gt=0)
-    network: Literal["none", "full"] = "none"
-    scripts: Literal["never", "second"] = Field(
-        default="never", description="second: a fetch that failed may run install scripts, inside"
-    )
     twice: bool = Field(
         default=True, description="ask each server again under another name and date"
     )
@@ -93,30 +88,15 @@ class Sandbox(_Part):
     )
 
 
-class OAuth(_Part):
-    """The account of one remote server; `toolmill login` gets the tokens of the first grant."""
-
-    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
-    client_id: str | None = None
-    client_secret: str | None = Field(default=None, description="env:NAME or file:PATH")
-    scope: str | None = None
-    issuer: str | None = Field(
-        default=None, description="the authorization server that may see the client's secret"
-    )
-
-
-class Server(_Part):
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class Server(ServerSecrets):
     """What one server is given: where its secrets are, its account, its network."""
 
-    env: dict[str, str] = Field(default={}, description="variable -> env:NAME or file:PATH")
-    headers: dict[str, str] = Field(default={}, description="header -> `Bearer env:NAME`")
-    provider: str | None = Field(default=None, description="module:Class that knows its secrets")
-    oauth: OAuth | None = None
     network: Literal["none", "full"] | None = None
 
     @field_validator("env", "headers")
     @classmethod
-    def _sources(cls, given: dict[str, str]) -> dict[str, str]:
+    def _check_sources(cls, given: dict[str, str]) -> dict[str, str]:
         """A secret itself does not belong in a file that is copied and committed."""
         for name, source in given.items():
             if not re.match(r"([A-Za-z][\w-]* )?(env|file):.", source):
@@ -124,68 +104,31 @@ class Server(_Part):
         return given
 
 
-class Role(_Part):
-    """Who answers for one role: `offline` (rules and grammar, no model) or a model's name."""
-
-    model: str = "offline"
-    base_url: str | None = None
-    api_key: SecretStr | None = None
-    usd_in: float = Field(default=0.0, ge=0, description="USD per million prompt tokens")
-    usd_out: float = Field(
-        default=0.0, ge=0, description="US dollars per million completion tokens"
-    )
-    concurrency: int = Field(default=8, ge=1)
-    requests_per_minute: float = Field(default=0.0, ge=0, description="0: no limit")
-    tokens_per_minute: float = Field(default=0.0, ge=0, description="0: no limit")
-    timeout_s: float = Field(default=60.0, gt=0)
-    max_tokens: int = Field(default=1024, ge=16)
-    temperature: float = Field(default=0.7, ge=0)
-
-
 class Roles(_Part):
     """The model roles of synthesis, each with its own model, endpoint, key, price and rate."""
 
-    generator: Role = Field(default=Role(), description="writes requests")
-    reviser: Role = Field(default=Role(), description="puts every required value into the words")
-    evolver: Role = Field(default=Role(), description="makes a request harder, a step at a time")
-    caller: Role = Field(default=Role(temperature=0.0), description="writes the golden call")
-    checker_a: Role = Field(default=Role(temperature=0.0), description="picks among look-alikes")
-    checker_b: Role = Field(default=Role(temperature=0.0), description="picks too, best another")
-    judge: Role = Field(default=Role(temperature=0.0), description="scores by the rubric")
-    actor: Role = Field(default=Role(), description="plays a tool's answer in a conversation")
-
-
-class Tasks(_Part):
-    """Of how many tools a task beyond the single call is written, as a share from 0 to 1."""
-
-    lookalike: float = Field(default=0.5, ge=0, le=1, description="of tools that have look-alikes")
-    parallel: float = Field(default=0.1, ge=0, le=1)
-    sequential: float = Field(default=0.1, ge=0, le=1)
-    no_tool: float = Field(default=0.1, ge=0, le=1)
-    missing_parameter: float = Field(default=0.1, ge=0, le=1)
-    clarification: float = Field(default=0.1, ge=0, le=1)
-    recovery: float = Field(default=0.1, ge=0, le=1)
-
-
-class Synthesis(_Part):
-    """How many pairs are written, of what kinds, and how strictly they are filtered and judged."""
-
-    pairs_per_tool: int = Field(default=3, ge=1, le=20)
-    seed: int = 7
-    evolve_depth: int = Field(default=1, ge=0, le=5, description="steps of evolution a request")
-    evolve_share: float = Field(default=0.34, ge=0, le=1, description="of requests that evolve")
-    languages: tuple[str, ...] = Field(default=("en",), description="drawn for each request")
-    tasks: Tasks = Tasks()
-    checks: bool = Field(default=True, description="two checkers pick the tool among look-alikes")
-    distractors: int = Field(default=4, ge=1, le=20, description="look-alikes a checker chooses by")
-    copies_above: float = Field(
-        default=0.8, ge=0, le=1, description="cosine at which a request rewords the description"
+    generator: RoleSettings = Field(default=RoleSettings(), description="writes requests")
+    reviser: RoleSettings = Field(
+        default=RoleSettings(), description="puts every required value into the words"
     )
-    twins_above: float = Field(
-        default=0.95, ge=0, le=1, description="cosine at which a request repeats another"
+    evolver: RoleSettings = Field(
+        default=RoleSettings(), description="makes a request harder, a step at a time"
     )
-    judge_threshold: float = Field(default=6.0, ge=1, le=10)
-    judge_votes: int = Field(default=1, ge=1, le=9)
+    caller: RoleSettings = Field(
+        default=RoleSettings(temperature=0.0), description="writes the golden call"
+    )
+    checker_a: RoleSettings = Field(
+        default=RoleSettings(temperature=0.0), description="picks among look-alikes"
+    )
+    checker_b: RoleSettings = Field(
+        default=RoleSettings(temperature=0.0), description="picks too, best another"
+    )
+    judge: RoleSettings = Field(
+        default=RoleSettings(temperature=0.0), description="scores by the rubric"
+    )
+    actor: RoleSettings = Field(
+        default=RoleSettings(), description="plays a tool's answer in a conversation"
+    )
 
 
 class Serve(_Part):
@@ -243,7 +186,7 @@ class Settings(BaseSettings):
         default={}, description="by server id, as npm:@scope/name or remote:https://host/mcp"
     )
     roles: Roles = Roles()
-    synthesis: Synthesis = Synthesis()
+    synthesis: SynthesisPolicy = SynthesisPolicy()
     training: Training = Training()
     serve: Serve = Serve()
     openai_base_url: str | None = Field(
@@ -289,7 +232,7 @@ def config_path() -> Path:
 
 
 def load_settings() -> Settings:
-    """The settings in force. Raises SettingsError that names each unusable setting and the mend."""
+    """The settings in force. Raises SettingsError that names each unusable setting and the fix."""
     _refuse_unknown_variables(os.environ)
     try:
         return Settings()  # type: ignore[call-arg]
@@ -310,9 +253,10 @@ def known_names() -> dict[str, str]:
     return dict(_names(Settings, ())) | extra
 
 
-def _names(model: type[BaseModel], path: tuple[str, ...]) -> list[tuple[str, str]]:
+def _names(model: type, path: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Of a model or a dataclass of Pydantic's."""
     found: list[tuple[str, str]] = []
-    for name, field in model.model_fields.items():
+    for name, field in model.__pydantic_fields__.items():
         here = (*path, name)
         kind = field.annotation
         alias = field.validation_alias
@@ -320,7 +264,7 @@ def _names(model: type[BaseModel], path: tuple[str, ...]) -> list[tuple[str, str
         if isinstance(alias, AliasChoices):
             variable = str(alias.choices[0])
         found.append((".".join(here), variable))
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
+        if isinstance(kind, type) and hasattr(kind, "__pydantic_fields__"):
             found += _names(kind, here)
     return found
 
@@ -345,7 +289,7 @@ def _unknown_line(name: str, known: list[str]) -> str:
 def _explain(location: tuple[int | str, ...], message: str, found: Any) -> str:
     dotted = ".".join(str(part) for part in location)
     variable = known_names().get(dotted)
-    if location[:1] == ("servers",) and not message.startswith("Extra inputs"):
+    if location[:1] == ("servers",) and not message.startswith(_UNKNOWN):
         return f"{dotted} in {config_path().name}: {message}"  # what was found may be a secret
     if variable is None:
         return _unknown_line(f"setting {dotted!r}", sorted(known_names()))

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from assets.synthesis.common.policy import SynthesisPolicy
+from assets.synthesis.common.policy import SynthesisPolicy, Tasks
 from assets.synthesis.common.tables import TASKS
 from assets.synthesis.judging.judge import offline_provider
 from assets.synthesis.offline.irrelevant import aside
@@ -53,8 +53,8 @@ CLOSE_TICKET = {
     },
 }
 MARKET = [*ALL, FIND_TICKET, CLOSE_TICKET]  # a tool for every task
-SINGLES = SynthesisPolicy(shares=NO_TASKS, checks=False, evolve_share=0.0)
-ALL_TASKS = SynthesisPolicy(shares=EVERY_TASK)
+SINGLES = SynthesisPolicy(tasks=Tasks(**NO_TASKS), checks=False, evolve_share=0.0)
+ALL_TASKS = SynthesisPolicy(tasks=Tasks(**EVERY_TASK))
 
 
 def offline_llm(ledger: Ledger) -> LLM:

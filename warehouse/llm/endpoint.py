@@ -86,7 +86,8 @@ class Endpoint:
         place = (role.base_url, role.api_key)
         if place not in clients:
             # Local servers want no key, the SDK insists on one.
-            key = role.api_key or ("none" if role.base_url else None)
+            secret = role.api_key.get_secret_value() if role.api_key else None
+            key = secret or ("none" if role.base_url else None)
             named = role.base_url or os.environ.get("OPENAI_BASE_URL") or ""
             connector = Connector(trusted=[urlsplit(named).hostname or ""])
             transport = AsyncTransport(connector, DEFAULT_CONNECTION_LIMITS)

@@ -2,11 +2,12 @@
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Annotated, Any, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 Message = Mapping[str, str]
 
@@ -17,23 +18,32 @@ Value = TypeVar("Value", bound=BaseModel)
 OFFLINE = "offline"
 
 
-@dataclass(frozen=True)
-class Role:
-    """Who answers one kind of request. Prices are US dollars per million tokens, times seconds."""
+@pydantic_dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
+class RoleSettings:
+    """Who answers for one role: `offline` (rules and grammar, no model) or a model's name, as a
+    user can set it. Times in seconds."""
 
-    name: str
     model: str = OFFLINE
     base_url: str | None = None
-    api_key: str | None = field(default=None, repr=False)
-    usd_in: float = 0.0
-    usd_out: float = 0.0
-    concurrency: int = 8
-    requests_per_minute: float = 0.0  # 0: no limit
-    tokens_per_minute: float = 0.0
-    timeout_s: float = 60.0
-    max_tokens: int = 1024
-    temperature: float = 0.7
-    attempts: int = 5
+    api_key: SecretStr | None = None
+    usd_in: Annotated[float, Field(ge=0, description="US dollars per million prompt tokens")] = 0.0
+    usd_out: Annotated[
+        float, Field(ge=0, description="US dollars per million completion tokens")
+    ] = 0.0
+    concurrency: Annotated[int, Field(ge=1)] = 8
+    requests_per_minute: Annotated[float, Field(ge=0, description="0: no limit")] = 0.0
+    tokens_per_minute: Annotated[float, Field(ge=0, description="0: no limit")] = 0.0
+    timeout_s: Annotated[float, Field(gt=0)] = 60.0
+    max_tokens: Annotated[int, Field(ge=16)] = 1024
+    temperature: Annotated[float, Field(ge=0)] = 0.7
+    attempts: Annotated[int, Field(ge=1, description="before a request counts as failed")] = 5
+
+
+@pydantic_dataclass(frozen=True)
+class Role(RoleSettings):
+    """Who answers one kind of request."""
+
+    name: str
 
     @property
     def provider(self) -> str:

@@ -104,7 +104,7 @@ class Browser:
                 url,
                 f"{len(html):,} characters of rendered HTML",
                 f"at most {self.policy.max_body_bytes:,}",
-                "raise max_body_bytes if the marketplace is trusted",
+                "raise max_body_mb if the marketplace is trusted",
             )
         return html, complete
 

@@ -174,7 +174,7 @@ class Fetcher:
                         url,
                         f"more than {cap:,} bytes",
                         f"at most {cap:,}",
-                        "raise max_body_bytes if the marketplace is trusted",
+                        "raise max_body_mb if the marketplace is trusted",
                     )
         except zlib.error as error:
             raise _broken_gzip(url, str(error)) from error

@@ -11,6 +11,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
+
 from warehouse.sanitize.scrubber import SHORTEST, Scrubber
 from warehouse.storage.digest import canonical_json
 
@@ -45,27 +48,31 @@ class SecretProvider(Protocol):
     def secrets(self, server_id: str) -> Mapping[str, str]: ...
 
 
-@dataclass(frozen=True)
+@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class OAuthChoice:
     """How a remote server's OAuth is answered. authorization_code: with the tokens that `toolmill
-    login` stored. client_credentials: by ourselves; `client_secret` is a source, and `issuer` names
-    the authorization server that may see it (the MCP server would choose otherwise)."""
+    login` stored. client_credentials: by ourselves; `client_secret` is a source."""
 
     grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
     client_id: str | None = None
-    client_secret: str | None = None
+    client_secret: str | None = Field(default=None, description="env:NAME or file:PATH")
     scope: str | None = None
-    issuer: str | None = None
+    issuer: str | None = Field(
+        default=None, description="the authorization server that may see the client's secret"
+    )
 
 
-@dataclass(frozen=True)
+@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class ServerSecrets:
-    """Where one server's secrets are: name -> `env:NAME` or `file:PATH`, in headers also behind a
-    scheme (`Bearer env:TOKEN`). provider: `module:Class`; sources win over it."""
+    """Where one server's secrets are. provider: sources win over it."""
 
-    env: Mapping[str, str] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
-    provider: str | None = None
+    env: Mapping[str, str] = Field(
+        default_factory=dict, description="variable -> env:NAME or file:PATH"
+    )
+    headers: Mapping[str, str] = Field(
+        default_factory=dict, description="header -> `Bearer env:NAME`"
+    )
+    provider: str | None = Field(default=None, description="module:Class that knows its secrets")
     oauth: OAuthChoice | None = None
 
 

@@ -1,23 +1,41 @@
 """How many pairs are written, of what kinds, and how strictly they are filtered and judged."""
 
-from dataclasses import dataclass, field
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
 
-from assets.synthesis.common.tables import TASKS
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class Tasks:
+    """Of how many tools a task beyond the single call is written, as a share from 0 to 1."""
+
+    lookalike: float = Field(default=0.5, ge=0, le=1, description="of tools that have look-alikes")
+    parallel: float = Field(default=0.1, ge=0, le=1)
+    sequential: float = Field(default=0.1, ge=0, le=1)
+    no_tool: float = Field(default=0.1, ge=0, le=1)
+    missing_parameter: float = Field(default=0.1, ge=0, le=1)
+    clarification: float = Field(default=0.1, ge=0, le=1)
+    recovery: float = Field(default=0.1, ge=0, le=1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class SynthesisPolicy:
     """Shares are of tools, from 0 to 1; cosines are of the configured embedder's unit vectors."""
 
-    pairs_per_tool: int = 3  # of the task `single`; every other task has one a tool
+    pairs_per_tool: int = Field(
+        default=3, ge=1, le=20, description="of the task `single`; every other task has one a tool"
+    )
     seed: int = 7
-    evolve_depth: int = 1
-    evolve_share: float = 0.34
-    languages: tuple[str, ...] = ("en",)
-    shares: dict[str, float] = field(default_factory=lambda: dict.fromkeys(TASKS[1:], 0.1))
-    checks: bool = True
-    distractors: int = 4
-    copies_above: float = 0.8
-    twins_above: float = 0.95
-    threshold: float = 6.0
-    votes: int = 1
+    evolve_depth: int = Field(default=1, ge=0, le=5, description="steps of evolution a request")
+    evolve_share: float = Field(default=0.34, ge=0, le=1, description="of requests that evolve")
+    languages: tuple[str, ...] = Field(default=("en",), description="drawn for each request")
+    tasks: Tasks = Tasks()
+    checks: bool = Field(default=True, description="two checkers pick the tool among look-alikes")
+    distractors: int = Field(default=4, ge=1, le=20, description="look-alikes a checker chooses by")
+    copies_above: float = Field(
+        default=0.8, ge=0, le=1, description="cosine at which a request rewords the description"
+    )
+    twins_above: float = Field(
+        default=0.95, ge=0, le=1, description="cosine at which a request repeats another"
+    )
+    judge_threshold: float = Field(default=6.0, ge=1, le=10)
+    judge_votes: int = Field(default=1, ge=1, le=9)

@@ -39,7 +39,7 @@ def judge_name(llm: LLM) -> str:
 
 def votes_of(llm: LLM, policy: SynthesisPolicy) -> int:
     """How often a row is asked for: rules say the same every time, so they vote once."""
-    return 1 if llm.role("judge").model == OFFLINE else policy.votes
+    return 1 if llm.role("judge").model == OFFLINE else policy.judge_votes
 
 
 def wanted_judgements(
@@ -53,7 +53,7 @@ def wanted_judgements(
 def _how(llm: LLM, policy: SynthesisPolicy) -> list[Json]:
     votes = votes_of(llm, policy)
     who = llm.identity("judge")
-    return [prompt("judge").digest, who, policy.seed, votes, policy.threshold]
+    return [prompt("judge").digest, who, policy.seed, votes, policy.judge_threshold]
 
 
 _SAYS = ("contract_digest", "task", "instruction", "arguments", "calls", "messages", "offered")
@@ -123,7 +123,7 @@ async def _judgement(
         "provider": llm.role("judge").provider,
         "model": llm.role("judge").model,
         "prompt_digest": prompt("judge").digest,
-        "threshold": policy.threshold,
+        "threshold": policy.judge_threshold,
         "usd": 0.0,
         "status": "failed",
     }
@@ -134,7 +134,7 @@ async def _judgement(
     except (LLMError, BudgetExceeded, ValueError) as error:
         kind = "budget" if isinstance(error, BudgetExceeded) else getattr(error, "kind", "bad_row")
         return {**blank, "error_kind": kind, "hint": str(error)[:300]}
-    return {**blank, **_counted(replies, policy.threshold), "status": "ok"}
+    return {**blank, **_counted(replies, policy.judge_threshold), "status": "ok"}
 
 
 async def votes(shown: View, llm: LLM, policy: SynthesisPolicy) -> list[Reply[Opinion]]:

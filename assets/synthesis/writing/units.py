@@ -91,7 +91,7 @@ def draws(row: Row, task: str, share: float) -> bool:
 
 
 def _unit(task: str, row: Row, book: Partners, near: Near, policy: SynthesisPolicy) -> Unit | None:
-    if task != SINGLE and not draws(row, task, policy.shares.get(task, 0.0)):
+    if task != SINGLE and not draws(row, task, getattr(policy.tasks, task)):
         return None
     if not book.readable(row):
         # One unit stands for it, whose rows say that its contract cannot be read.

@@ -185,7 +185,7 @@ def _role(settings: Settings, name: str) -> "Role":
         "evaluated",
         model=name,
         base_url=settings.openai_base_url,
-        api_key=key.get_secret_value() if key else None,
+        api_key=key,
         temperature=0.0,
     )
 

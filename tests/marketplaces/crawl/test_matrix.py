@@ -59,7 +59,7 @@ def ids(running: Replicas, site: str, ledger: Ledger, night: str) -> Found:
         keys=KEYS.get(site, {}),
         requests_per_second=0,
         allow_loopback=True,
-        max_body_bytes=32 * 1024 * 1024,
+        max_body_mb=32,
         scope=("connectors", "servers") if site == "glama" else (),
     )
     result = crawl(adapter(site, policy), ledger=ledger, night=night)

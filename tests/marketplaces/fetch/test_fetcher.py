@@ -105,7 +105,7 @@ def test_a_body_over_the_cap_is_refused_compressed_or_not() -> None:
 
     with site(answer) as here:
         for path in ("/gzip", "/plain"):
-            error = failing(here.url, here.url + path, max_body_bytes=100_000)
+            error = failing(here.url, here.url + path, max_body_mb=100_000 / 2**20)
             assert error.kind == "too_large"
 
 

@@ -62,13 +62,13 @@ def test_a_row_is_judged_with_its_receipt(ledger: Ledger) -> None:
     assert JUDGEMENTS.frame([row]).height == 1
     assert (row["judge"], row["model"], row["status"]) == ("model:m", "m", "ok")
     assert (row["score"], row["votes"], row["spread"], row["verdict"]) == (8, 1, 0, "accept")
-    assert row["threshold"] == POLICY.threshold
+    assert row["threshold"] == POLICY.judge_threshold
     assert row["usd"] > 0
     assert row["plan_digest"] == wanted_judgements(ROWS[:1], llm, POLICY)[row["pair_id"]]
 
 
 def test_votes_have_seeds_of_their_own_a_mean_and_a_spread(ledger: Ledger) -> None:
-    policy = SynthesisPolicy(votes=3)
+    policy = SynthesisPolicy(judge_votes=3)
     scores = iter([9, 3, 7])
     with openai_endpoint(lambda *_: Say(opinion(next(scores)))) as served:
         (row,) = judge(ROWS[:1], CONTRACTS, a_model(served.url, ledger), policy)
@@ -81,7 +81,7 @@ def test_votes_have_seeds_of_their_own_a_mean_and_a_spread(ledger: Ledger) -> No
 def test_one_vote_without_an_answer_leaves_the_row_failed_and_the_others_paid(
     ledger: Ledger,
 ) -> None:
-    policy = SynthesisPolicy(votes=2)
+    policy = SynthesisPolicy(judge_votes=2)
     answers = [Say(opinion(9)), Say("gone", status=400)]
     with openai_endpoint(answers) as served:
         (row,) = judge(ROWS[:1], CONTRACTS, a_model(served.url, ledger), policy)
@@ -137,12 +137,12 @@ def test_what_is_said_or_how_it_is_judged_changes_the_plan_and_nothing_else(offl
     assert planned(instruction="Other words.") != plan
     assert planned(messages="[]") != plan
     assert planned(task="lookalike") != plan
-    assert planned(SynthesisPolicy(threshold=7)) != plan
-    assert planned(SynthesisPolicy(votes=5)) == plan  # rules say the same every time
+    assert planned(SynthesisPolicy(judge_threshold=7)) != plan
+    assert planned(SynthesisPolicy(judge_votes=5)) == plan  # rules say the same every time
 
 
 def test_rules_vote_once_and_say_that_they_are_rules(offline: LLM) -> None:
-    (row,) = judge(ROWS[:1], CONTRACTS, offline, SynthesisPolicy(votes=5))
+    (row,) = judge(ROWS[:1], CONTRACTS, offline, SynthesisPolicy(judge_votes=5))
     assert (row["judge"], row["votes"], row["verdict"]) == ("offline:rules", 1, "accept")
     assert row["usd"] == 0
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.synthesis.common.policy import SynthesisPolicy
+from assets.synthesis.common.policy import SynthesisPolicy, Tasks
 from assets.synthesis.common.tables import LOOKALIKE, NO_TOOL, SEQUENTIAL, SINGLE, TASKS
 from assets.synthesis.judging.judge import offline_provider
 from assets.synthesis.prompts import Prompt, prompt
@@ -81,7 +81,7 @@ def test_a_tool_that_goes_takes_exactly_the_units_that_show_it(
 ) -> None:
     rows = [EVERYTHING[place] for place in places]
     gone = data.draw(st.sampled_from(rows))
-    policy = SynthesisPolicy(shares=dict.fromkeys(TASKS[1:], share), distractors=2)
+    policy = SynthesisPolicy(tasks=Tasks(**dict.fromkeys(TASKS[1:], share)), distractors=2)
     before, shown = plans(rows, policy)
     after, left = plans([row for row in rows if row is not gone], policy)
     show_it = {name for name, unit in shown.items() if gone in unit.shown}
@@ -183,7 +183,7 @@ def test_a_unit_that_does_not_evolve_knows_nothing_of_evolution() -> None:
         ({"pairs_per_tool": 4}, {SINGLE}),
         ({"seed": 8}, set(TASKS)),
         ({"languages": ("en", "de")}, set(TASKS)),
-        ({"threshold": 9.0}, set()),
+        ({"judge_threshold": 9.0}, set()),
         ({"twins_above": 0.5}, set()),
     ],
 )

@@ -40,7 +40,10 @@ def calling(*calls: tuple[str, Any], content: Any = None, **more: Any) -> Say:
 async def said(endpoint: Endpoint, ledger: Ledger, tools: Any = (TOOL,), **role: Any) -> Turn:
     facts = {"usd_in": 1.0, "usd_out": 2.0, "attempts": 2, **role}
     chat = Chat(
-        Role("actor", "m", endpoint.url, **facts), ledger, stage="t", endpoint=Wire(backoff_s=0.01)
+        Role("actor", model="m", base_url=endpoint.url, **facts),
+        ledger,
+        stage="t",
+        endpoint=Wire(backoff_s=0.01),
     )
     try:
         return await chat.say(ASKED, tools)

@@ -126,7 +126,7 @@ def test_the_key_holds_what_can_change_the_answer_and_nothing_else() -> None:
         return request_key(request, version, variant)
 
     same = key()
-    assert same == key(timeout_s=1, max_tokens=9, base_url="http://h", api_key="k", concurrency=1)
+    assert same == key(timeout_s=1, max_tokens=99, base_url="http://h", api_key="k", concurrency=1)
     assert same == key(requests_per_minute=6, tokens_per_minute=7, attempts=9, usd_in=1, usd_out=2)
     assert same == key(limit=4000)
     assert key(schema=Fish) != same != key(messages=[{"role": "user", "content": "A fish."}])

@@ -67,7 +67,11 @@ def test_a_rate_limit_of_an_hour_stops_the_role_and_says_when_to_come_again(
 def test_roles_of_one_endpoint_and_model_stop_together_others_go_on(ledger: Ledger) -> None:
     with openai_endpoint([HOUR]) as full, openai_endpoint([Say(GOOD)]) as free:
         at = {"model": "m", "api_key": "k", "base_url": full.url}
-        roles = [Role("generator", **at), Role("judge", **at), Role("actor", "m", free.url, "k")]
+        roles = [
+            Role("generator", **at),
+            Role("judge", **at),
+            Role("actor", model="m", base_url=free.url, api_key="k"),
+        ]
         llm = LLM(roles, ledger, endpoint=Endpoint(backoff_s=0.01))
         for name in ("generator", "judge"):
             (error,) = outcomes(llm, 1, name)
@@ -184,7 +188,7 @@ def test_a_rate_is_shared_by_the_roles_of_one_endpoint_and_model(ledger: Ledger)
 
 
 async def test_tokens_that_were_reserved_and_not_used_are_given_back() -> None:
-    role = Role("generator", "m", tokens_per_minute=600)
+    role = Role("generator", model="m", tokens_per_minute=600)
     sending = Sending([role])
 
     async def small(_tries: int) -> tuple[str, int]:
@@ -198,7 +202,7 @@ async def test_tokens_that_were_reserved_and_not_used_are_given_back() -> None:
 
 
 async def test_what_was_not_sent_uses_up_no_rate() -> None:
-    role = Role("generator", "m", requests_per_minute=1, tokens_per_minute=1)
+    role = Role("generator", model="m", requests_per_minute=1, tokens_per_minute=1)
     sending = Sending([role])
 
     async def refuse(_tries: int) -> tuple[str, None]:
@@ -241,7 +245,7 @@ def test_a_budget_is_never_overspent_however_many_ask_at_once(
     ledger = Ledger(folder / "ledger.db", Blobs(folder / "blobs"))
     ledger.set_budget("usd", limit)
     dear = Dear(costs)
-    role = Role("generator", "dear", usd_out=1.0, max_tokens=100, concurrency=concurrency)
+    role = Role("generator", model="dear", usd_out=1.0, max_tokens=100, concurrency=concurrency)
     results = outcomes(LLM([role], ledger, endpoint=dear), 60)
     assert dear.billed <= limit + 1e-12
     assert ledger.spent() == pytest.approx(dear.billed)

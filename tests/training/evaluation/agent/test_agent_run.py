@@ -111,7 +111,7 @@ def larger(body: dict[str, Any], _: int) -> Say:
 
 
 def actor(url: str | None, **more: Any) -> Role:
-    return Role("actor", "big", url, usd_in=1.0, usd_out=2.0, attempts=1, **more)
+    return Role("actor", model="big", base_url=url, usd_in=1.0, usd_out=2.0, attempts=1, **more)
 
 
 def policy(bench: Bench) -> DeployPolicy:

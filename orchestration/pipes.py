@@ -7,17 +7,15 @@ so elsewhere that folder must be a shared one, mounted at the same path.
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 from dagster._core.errors import DagsterExecutionInterruptedError, DagsterPipesExecutionError
 
+from orchestration.settings.place import KUBERNETES, PLACES, RAY, SUBPROCESS, Place
+
 ROOT = Path(__file__).resolve().parents[1]
-SUBPROCESS, RAY, KUBERNETES = "subprocess", "ray", "kubernetes"
-PLACES = (SUBPROCESS, RAY, KUBERNETES)
 # The run's log shows the loss; progress bars and library notices would hide it.
 QUIET = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
@@ -34,20 +32,6 @@ _KILLED = (
 
 class NoSuchPlace(ValueError):
     """A place that is unknown, or whose package or setting is missing; the message says which."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where scripts run, and with what. `processes` of one script train together."""
-
-    kind: str = SUBPROCESS
-    processes: int = 1
-    gpus: int = 0  # that a Ray job or a pod asks for
-    ray_address: str | None = None
-    image: str | None = None
-    namespace: str | None = None
-    python: str = "python"  # on the other machine; here it is this one
-    pod: Mapping[str, Any] = field(default_factory=dict)  # base pod spec: volumes, node selector
 
 
 class Scripts:
@@ -68,15 +52,15 @@ class Scripts:
 
 def client_of(place: Place) -> Any:
     """The Pipes client of a place. Raises NoSuchPlace naming the package or setting it lacks."""
-    if place.kind == SUBPROCESS:
+    if place.runs_on == SUBPROCESS:
         return dg.PipesSubprocessClient()
-    if place.kind == RAY:
+    if place.runs_on == RAY:
         try:
             from dagster_ray import PipesRayJobClient  # pyright: ignore[reportMissingImports]
         except ImportError as error:
             raise _lacks("dagster-ray", "uv pip install 'toolmill[ray]'", error) from error
         return PipesRayJobClient(address=place.ray_address)
-    if place.kind == KUBERNETES:
+    if place.runs_on == KUBERNETES:
         if not (place.image or place.pod.get("containers")):
             raise NoSuchPlace(
                 "training runs on kubernetes but no image is set: expected a container image with"
@@ -87,7 +71,7 @@ def client_of(place: Place) -> Any:
         except ImportError as error:
             raise _lacks("dagster-k8s", "uv pip install dagster-k8s==0.29.27", error) from error
         return PipesK8sClient()
-    raise NoSuchPlace(f"training runs on {place.kind!r}; expected one of {', '.join(PLACES)}")
+    raise NoSuchPlace(f"training runs on {place.runs_on!r}; expected one of {', '.join(PLACES)}")
 
 
 def launch(
@@ -99,21 +83,21 @@ def launch(
         ran = client.run(context=context, **invocation(place, script, job))
     except (DagsterExecutionInterruptedError, NoSuchPlace):
         raise
-    except Exception as error:  # each client has errors of its own; the door knows one
+    except Exception as error:  # each client has errors of its own; assets know one
         told = str(error) or type(error).__name__
         hint = _KILLED if told.rstrip(".").endswith((" -9", " 137")) else ""
-        raise DagsterPipesExecutionError(f"{script} on {place.kind}: {told}{hint}") from error
+        raise DagsterPipesExecutionError(f"{script} on {place.runs_on}: {told}{hint}") from error
     cards = [each for each in ran.get_custom_messages() if isinstance(each, dict)]
     return cards[-1] if cards else {}
 
 
 def invocation(place: Place, script: str, job: Path) -> dict[str, Any]:
     """What the place's client is given beside the context."""
-    if place.kind == SUBPROCESS:
+    if place.runs_on == SUBPROCESS:
         command = _with_parent(place, _command(sys.executable, place.processes, script, job))
         return {"command": command, "cwd": str(ROOT), "env": QUIET}
     command = _command(place.python, place.processes, script, job)
-    if place.kind == RAY:
+    if place.runs_on == RAY:
         submitted: dict[str, Any] = {
             "entrypoint": shlex.join(command),
             "runtime_env": {"env_vars": dict(QUIET)},
@@ -121,12 +105,12 @@ def invocation(place: Place, script: str, job: Path) -> dict[str, Any]:
         if place.gpus:
             submitted["entrypoint_num_gpus"] = place.gpus
         return {"submit_job_params": submitted}
-    if place.kind == KUBERNETES:
+    if place.runs_on == KUBERNETES:
         given: dict[str, Any] = {"command": command, "env": dict(QUIET)}
         if place.namespace:
             given["namespace"] = place.namespace
         return {**given, "image": place.image, "base_pod_spec": _pod(place)}
-    raise NoSuchPlace(f"training runs on {place.kind!r}; expected one of {', '.join(PLACES)}")
+    raise NoSuchPlace(f"training runs on {place.runs_on!r}; expected one of {', '.join(PLACES)}")
 
 
 def _command(python: str, processes: int, script: str, job: Path) -> list[str]:

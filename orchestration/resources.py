@@ -13,10 +13,11 @@ from assets.partitions import MARKETPLACES
 from assets.servers.defs import Launcher
 from assets.synthesis.writing.endpoints import Writer
 from assets.vectors.embed import Embedder, MiniLM
-from orchestration.pipes import Place, Scripts
+from orchestration.pipes import Scripts
 from orchestration.settings.deploy_policy import deploy_policy
 from orchestration.settings.derive import derive
 from orchestration.settings.model import Settings, load_settings
+from orchestration.settings.place import Place
 from training.caller.settings import settings_for
 from training.drift.decide import RetrainPolicy
 from training.evaluation.ablations.run import AblationSettings
@@ -134,11 +135,7 @@ def trainer(settings: Settings) -> Trainer:
         **{"tiny": tiny, **common, **chosen.caller.changed()},
     )
     return Trainer(
-        split=SetPolicy(
-            cutoff=chosen.split.cutoff,
-            unseen_tool_share=chosen.split.unseen_tools,
-            seen_tool_share=chosen.split.seen_tools,
-        ),
+        split=derive(SetPolicy, chosen.split),
         retriever=retriever,
         retriever_base=chosen.retriever_base,
         caller=caller,
@@ -159,17 +156,7 @@ def trainer(settings: Settings) -> Trainer:
 
 def scripts(settings: Settings) -> Scripts:
     """Where training scripts run."""
-    chosen = settings.training
-    return Scripts(
-        Place(
-            kind=chosen.runs_on,
-            processes=chosen.processes,
-            gpus=chosen.gpus,
-            ray_address=chosen.ray_address,
-            image=chosen.image,
-            namespace=chosen.namespace,
-        )
-    )
+    return Scripts(derive(Place, settings.training))
 
 
 def _role(settings: Settings, name: str) -> Role:

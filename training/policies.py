@@ -3,7 +3,6 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from assets.vectors.embed import BASE
 from training.caller.settings import CallerSettings, profile_of
 from training.caller.tiny.base import TINY
 from training.drift.decide import RetrainPolicy
@@ -23,7 +22,7 @@ class Trainer:
 
     split: SetPolicy = field(default_factory=SetPolicy)
     retriever: RetrieverSettings = field(default_factory=RetrieverSettings)
-    retriever_base: str = BASE
+    retriever_base: str = "minilm"
     caller: CallerSettings = field(default_factory=lambda: profile_of(TINY))
     caller_base: str = TINY
     caller_test: TestPlan = field(default_factory=TestPlan)

@@ -5,21 +5,10 @@ from collections.abc import Mapping
 
 import httpx2
 
+from demo.ports import PORTS as PORTS
 from warehouse.network.http import open_client
 
 HOST = "127.0.0.1"
-PORTS: Mapping[str, int] = {
-    "registry": 8931,
-    "mcpso": 8932,
-    "files": 8933,
-    "smithery": 8934,
-    "glama": 8935,
-    "pulsemcp": 8936,
-    "mcphub": 8937,
-    "deepnlp": 8938,
-    "pipedream": 8939,
-    "docker": 8940,
-}
 
 
 class PortTaken(RuntimeError):

@@ -29,11 +29,14 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from assets.servers.calls.result import CallLimits
 from assets.servers.credentials.secrets import ServerSecrets
 from assets.servers.sandbox.spec import SandboxSettings
 from assets.synthesis.common.policy import SynthesisPolicy
+from demo.ports import PORTS
 from orchestration.settings.marketplaces import Marketplaces, extra_names
 from orchestration.settings.training import Training
+from serving.meta.access.policy import Consent, HttpSettings, MetaPolicy
 from warehouse.home import check_home
 from warehouse.llm.roles import RoleSettings
 
@@ -55,16 +58,18 @@ class _Part(BaseModel):
 class Demo(_Part):
     """The loopback replicas that `toolmill run` and `toolmill dev` start when source is demo."""
 
-    registry_port: int = 8931
-    mcpso_port: int = 8932
-    files_port: int = Field(default=8933, description="where the demo's own bundles are served")
-    smithery_port: int = 8934
-    glama_port: int = 8935
-    pulsemcp_port: int = 8936
-    mcphub_port: int = 8937
-    deepnlp_port: int = 8938
-    pipedream_port: int = 8939
-    docker_port: int = 8940
+    registry_port: int = PORTS["registry"]
+    mcpso_port: int = PORTS["mcpso"]
+    files_port: int = Field(
+        default=PORTS["files"], description="where the demo's own bundles are served"
+    )
+    smithery_port: int = PORTS["smithery"]
+    glama_port: int = PORTS["glama"]
+    pulsemcp_port: int = PORTS["pulsemcp"]
+    mcphub_port: int = PORTS["mcphub"]
+    deepnlp_port: int = PORTS["deepnlp"]
+    pipedream_port: int = PORTS["pipedream"]
+    docker_port: int = PORTS["docker"]
     scale: Literal["small", "standard", "large"] = "standard"
     day: Literal[1, 2] = 1
 
@@ -134,22 +139,28 @@ class Roles(_Part):
 class Serve(_Part):
     """The meta-server: where it listens, who may ask, and what it runs."""
 
-    host: str = Field(default="127.0.0.1", description="beyond this machine only with tokens")
-    port: int = Field(default=8930, ge=0, le=65535)
+    host: str = Field(default=HttpSettings.host, description="beyond this machine only with tokens")
+    port: int = Field(default=HttpSettings.port, ge=0, le=65535)
     tokens: Path | None = Field(default=None, description="TOML or JSON file of who may ask")
     token: SecretStr | None = Field(default=None, description="one token that may ask for all")
     hosts: tuple[str, ...] = Field(default=(), description="`Host` headers besides loopback's")
     origins: tuple[str, ...] = Field(default=(), description="`Origin` headers that may ask")
-    consent: Literal["ask", "never", "always"] = Field(
-        default="ask", description="of a tool that writes, where the client cannot ask its user"
+    consent: Consent = Field(
+        default=MetaPolicy.consent,
+        description="of a tool that writes, where the client cannot ask its user",
     )
     trust_read_only: bool = Field(
-        default=True, description="a server's word that a tool only reads lets it run unasked"
+        default=MetaPolicy.trust_read_only,
+        description="a server's word that a tool only reads lets it run unasked",
     )
     calls: bool = Field(default=True, description="whether tools may be called at all")
-    call_timeout_s: float = Field(default=120.0, gt=0)
-    warm_servers: int = Field(default=4, ge=1, description="kept running between calls")
-    warm_s: float = Field(default=300.0, ge=0, description="how long after its last call")
+    call_timeout_s: float = Field(default=MetaPolicy.timeout_s, gt=0)
+    warm_servers: int = Field(
+        default=CallLimits.sessions, ge=1, description="kept running between calls"
+    )
+    warm_s: float = Field(
+        default=CallLimits.idle_s, ge=0, description="how long after its last call"
+    )
 
 
 class Settings(BaseSettings):

@@ -1,9 +1,13 @@
 """The settings of training: `[training]` in toolmill.toml, `TOOLMILL_TRAINING__…` in the shell."""
 
-from datetime import date
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from orchestration.settings.place import Place
+from training.drift.decide import RetrainPolicy
+from training.retriever.settings import RetrieverSettings
+from training.sets.policy import SplitSettings
 
 
 class _Part(BaseModel):
@@ -33,16 +37,6 @@ class CallerOptions(_Part):
         return self.model_dump(exclude_none=True, exclude={"profile"})
 
 
-class Split(_Part):
-    """What is never trained on. The side of a server is frozen and no setting moves it."""
-
-    cutoff: date | None = Field(
-        default=None, description="UTC; servers first seen later are only tested on"
-    )
-    unseen_tools: float = Field(default=0.1, ge=0, le=0.5, description="of a train server's tools")
-    seen_tools: float = Field(default=0.12, ge=0, le=0.5, description="of a train tool's pairs")
-
-
 class Training(_Part):
     """The models that are trained, on what, where and for how long."""
 
@@ -50,28 +44,33 @@ class Training(_Part):
     runs_on: Literal["subprocess", "ray", "kubernetes"] = Field(
         default="subprocess", description="where a training script runs"
     )
-    processes: int = Field(default=1, ge=1, description="that train one model together")
-    gpus: int = Field(default=0, ge=0, description="that a Ray job or a pod asks for")
+    processes: int = Field(
+        default=Place.processes, ge=1, description="that train one model together"
+    )
+    gpus: int = Field(default=Place.gpus, ge=0, description="that a Ray job or a pod asks for")
     ray_address: str | None = Field(default=None, description="of the Ray cluster's job server")
     image: str | None = Field(default=None, description="of Kubernetes pods, with toolmill[train]")
     namespace: str | None = Field(default=None, description="of Kubernetes pods")
-    split: Split = Split()
+    split: SplitSettings = SplitSettings()
     retriever_base: str = Field(default="minilm", description="minilm, a local path, or a hub id")
-    retriever_epochs: int = Field(default=3, ge=1)
+    retriever_epochs: int = Field(default=RetrieverSettings.epochs, ge=1)
     caller_base: str = Field(default="tiny", description="tiny, a local path, or a hub id")
     caller: CallerOptions = CallerOptions()
     caller_pretrain_steps: int | None = Field(
         default=None, ge=1, description="of the base `tiny`; default: its own"
     )
     test_items: int = Field(
-        default=40, ge=1, description="requests of each split that a night asks callers"
+        default=40, ge=1, description="requests of each split that a run asks callers"
     )
     examples: int = Field(
         default=0, ge=0, le=20, description="similar accepted pairs in a prompt of `evaluate`"
     )
-    seed: int = 7
+    seed: int = RetrieverSettings.seed
     drift_threshold: float = Field(
-        default=0.01, ge=0, le=1, description="share of changed tools that asks for retraining"
+        default=RetrainPolicy.min_share,
+        ge=0,
+        le=1,
+        description="share of changed tools that asks for retraining",
     )
     keep_releases: int = Field(default=5, ge=1, description="that a rollback can go back to")
     ablation_seeds: tuple[int, ...] = Field(default=(7, 8, 9), min_length=1)

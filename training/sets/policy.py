@@ -2,28 +2,42 @@
 
 from dataclasses import asdict, dataclass
 from datetime import date
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 
 class BadPolicy(ValueError):
     """Settings of a training set that cannot be meant."""
 
 
+@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class SplitSettings:
+    """What is never trained on, as a user can set it. The side of a server is frozen and no
+    setting moves it."""
+
+    cutoff: Annotated[
+        date | None, Field(description="UTC; servers first seen later are only tested on")
+    ] = None
+    unseen_tools: Annotated[float, Field(ge=0, le=0.5, description="of a train server's tools")] = (
+        0.1
+    )
+    seen_tools: Annotated[float, Field(ge=0, le=0.5, description="of a train tool's pairs")] = 0.12
+
+
 @dataclass(frozen=True)
-class SetPolicy:
+class SetPolicy(SplitSettings):
     """How a training set is made. Shares are of servers, of tools of train servers, and of pairs of
     trained tools."""
 
     test_share: float = 0.3
-    unseen_tool_share: float = 0.1
-    seen_tool_share: float = 0.12
-    cutoff: date | None = None  # UTC; servers first seen later are only tested on
     negatives: int = 12
     twin_cosine: float = 0.97  # a "negative" this close is the same tool under another name
     near_cosine: float = 0.95  # requests this close are one request: as synthesis counts twins
 
     def __post_init__(self) -> None:
-        for name in ("test_share", "unseen_tool_share", "seen_tool_share"):
+        for name in ("test_share", "unseen_tools", "seen_tools"):
             share = getattr(self, name)
             if not 0 <= share <= 1:
                 raise BadPolicy(f"training set: {name} is {share}; expected a share from 0 to 1")

@@ -141,7 +141,7 @@ def _hold_out(placed: Sequence[Placed], policy: SetPolicy) -> None:
     single: dict[tuple[str, str], list[Placed]] = defaultdict(list)
     for one in placed:
         if one.split == TRAIN:
-            if pair_draw(one.name) < policy.seen_tool_share:
+            if pair_draw(one.name) < policy.seen_tools:
                 one.split = SEEN_TOOL
             if len(one.golds) == 1:
                 single[next(iter(one.tools))].append(one)

@@ -45,7 +45,7 @@ def tool_place(server_id: str, tool: str, first_seen: str | None, policy: SetPol
     if policy.cutoff and first_seen and date.fromisoformat(first_seen[:10]) > policy.cutoff:
         return UNSEEN_TIME
     name = "".join(char for char in tool.casefold() if char.isalnum()) or tool
-    return UNSEEN_TOOL if _drawn(_TOOL_SALT, name) < policy.unseen_tool_share else TRAIN
+    return UNSEEN_TOOL if _drawn(_TOOL_SALT, name) < policy.unseen_tools else TRAIN
 
 
 def place_of(
@@ -53,7 +53,7 @@ def place_of(
 ) -> str:
     """The split that a pair's ids put it in. A set puts a tool's last pair back into TRAIN."""
     place = tool_place(server_id, tool, first_seen, policy)
-    held = place == TRAIN and pair_draw(pair_id) < policy.seen_tool_share
+    held = place == TRAIN and pair_draw(pair_id) < policy.seen_tools
     return SEEN_TOOL if held else place
 
 

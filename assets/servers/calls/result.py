@@ -57,8 +57,8 @@ class CallLimits:
     that let a call time out has to prove that it lives.
     """
 
-    sessions: int = 8
-    idle_s: float = 240.0
+    sessions: int = 4
+    idle_s: float = 300.0
     life_s: float = 1800.0
     launch_s: float = 90.0
     timeout_s: float = 300.0

@@ -1,13 +1,33 @@
 """Settings: one file, one environment, no secret printed, no typo accepted."""
 
 import json
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from assets.marketplaces.installed import installed
-from orchestration.resources import crawl_policy, enabled
-from orchestration.settings.model import SettingsError, known_names, load_settings
+from assets.marketplaces.policy import CrawlPolicy
+from assets.servers.calls.result import CallLimits
+from assets.servers.credentials.secrets import ServerSecrets
+from assets.servers.sandbox.spec import SandboxPolicy
+from assets.synthesis.common.policy import SynthesisPolicy
+from orchestration.resources import crawl_policy, enabled, trainer, writer
+from orchestration.settings.deploy_policy import deploy_policy
+from orchestration.settings.model import Settings, SettingsError, known_names, load_settings
+from orchestration.settings.place import Place
+from orchestration.settings.training import CallerOptions
+from serving.meta.access.policy import HttpSettings, MetaPolicy
+from tests.support.paths import ROOT
+from training.caller.settings import CallerSettings
+from training.drift.decide import RetrainPolicy
+from training.evaluation.ablations.run import AblationSettings
+from training.evaluation.caller.items import TestPlan
+from training.policies import Trainer
+from training.retriever.settings import RetrieverSettings
+from training.sets.policy import SetPolicy
+from warehouse.llm.roles import Role
 
 
 @pytest.fixture(autouse=True)
@@ -157,3 +177,109 @@ def test_a_servers_secret_is_named_by_its_source_and_never_written_down(elsewher
     with pytest.raises(SettingsError, match="KEY: expected env:NAME or file:PATH") as caught:
         load_settings()
     assert "hunter2" not in str(caught.value)
+
+
+def leaves(model: type, path: str = "") -> dict[str, tuple[type, Any]]:
+    """Dotted name -> the class that declares it, and its default."""
+    found: dict[str, tuple[type, Any]] = {}
+    for name, field in model.__pydantic_fields__.items():
+        kind = field.annotation
+        if isinstance(kind, type) and hasattr(kind, "__pydantic_fields__"):
+            found |= leaves(kind, f"{path}{name}.")
+        else:
+            owner = next(c for c in reversed(model.__mro__) if name in vars(c).get(NOTES, {}))
+            found[path + name] = (owner, field.get_default(call_default_factory=True))
+    return found
+
+
+NOTES = "__annotations__"
+# The packages' own policies that share a setting's meaning: each default is the setting's.
+SHARED = {
+    "training.processes": Place.processes,
+    "training.gpus": Place.gpus,
+    "training.runs_on": Place.runs_on,
+    "training.device": RetrieverSettings.device,
+    "training.retriever_epochs": RetrieverSettings.epochs,
+    "training.retriever_base": Trainer.retriever_base,
+    "training.caller_base": Trainer.caller_base,
+    "training.seed": CallerSettings.seed,
+    "training.test_items": TestPlan.per_split,
+    "training.drift_threshold": RetrainPolicy.min_share,
+    "training.keep_releases": Trainer.keep_releases,
+    "training.ablation_seeds": AblationSettings.seeds,
+    "serve.consent": MetaPolicy.consent,
+    "serve.trust_read_only": MetaPolicy.trust_read_only,
+    "serve.call_timeout_s": MetaPolicy.timeout_s,
+    "serve.host": HttpSettings.host,
+    "serve.port": HttpSettings.port,
+    "serve.hosts": HttpSettings.hosts,
+    "serve.origins": HttpSettings.origins,
+    "serve.warm_servers": CallLimits.sessions,
+    "serve.warm_s": CallLimits.idle_s,
+}
+
+
+def test_no_setting_has_a_second_default_in_a_policy() -> None:
+    declared = leaves(Settings)
+    for name, default in SHARED.items():
+        assert declared[name][1] == default, name
+    policies = (CrawlPolicy, SandboxPolicy, Role, SynthesisPolicy, SetPolicy, ServerSecrets)
+    for policy in policies:
+        own = vars(policy).get(NOTES, {})
+        for name, (owner, _) in declared.items():
+            field = name.rpartition(".")[2]
+            if owner in policy.__mro__ and owner is not policy:
+                assert field not in own, f"{name} is declared again in {policy.__name__}"
+    for name, policy in BLOCKS.items():
+        owners = {owner for leaf, (owner, _) in declared.items() if leaf.startswith(f"{name}.")}
+        assert any(owner in policy.__mro__ for owner in owners), name
+
+
+BLOCKS = {
+    "marketplaces.glama": CrawlPolicy,
+    "sandbox": SandboxPolicy,
+    "roles.judge": Role,
+    "synthesis": SynthesisPolicy,
+    "training.split": SetPolicy,
+}
+
+
+def test_every_hyperparameter_of_the_caller_that_can_be_set_is_one_of_its_policy() -> None:
+    names = set(CallerOptions.model_fields) - {"profile"}
+    assert names <= {field.name for field in fields(CallerSettings)}
+    assert all(field.default is None for field in CallerOptions.model_fields.values())
+
+
+def test_the_documentation_names_every_block_of_settings() -> None:
+    told = (ROOT / "docs" / "configuration.md").read_text()
+    for name, field in Settings.model_fields.items():
+        kind = field.annotation
+        block = isinstance(kind, type) and hasattr(kind, "__pydantic_fields__")
+        variable = known_names()[name]
+        block = block or name == "servers"
+        assert (f"[{name}" if block else variable) in told, name
+
+
+def test_a_live_marketplace_is_never_read_without_a_rate(monkeypatch) -> None:
+    monkeypatch.setenv("TOOLMILL_MARKETPLACES__MCPSO__REQUESTS_PER_SECOND", "0")
+    with pytest.raises(SettingsError, match=r"REQUESTS_PER_SECOND.*greater than 0"):
+        load_settings()
+
+
+def test_policies_carry_what_was_set(monkeypatch) -> None:
+    monkeypatch.setenv("TOOLMILL_SANDBOX__OPEN_FILES", "64")
+    monkeypatch.setenv("TOOLMILL_SANDBOX__WALL_S", "7")
+    monkeypatch.setenv("TOOLMILL_MARKETPLACES__MCPSO__MAX_BODY_MB", "0.5")
+    monkeypatch.setenv("TOOLMILL_ROLES__JUDGE__ATTEMPTS", "2")
+    monkeypatch.setenv("OPENAI_API_KEY", "very-secret")
+    monkeypatch.setenv("TOOLMILL_TRAINING__SPLIT__SEEN_TOOLS", "0.2")
+    monkeypatch.setenv("TOOLMILL_TRAINING__RUNS_ON", "ray")
+    settings = load_settings()
+    sandbox = deploy_policy(settings).sandbox
+    assert (sandbox.open_files, sandbox.wall_s, sandbox.allow_loopback) == (64, 7.0, True)
+    assert crawl_policy(settings, "mcpso").max_body_bytes == 512 * 1024
+    judge = {role.name: role for role in writer(settings).roles}["judge"]
+    assert (judge.attempts, judge.temperature) == (2, 0.0)
+    assert judge.api_key
+    assert judge.api_key.get_secret_value() == "very-secret"
+    assert trainer(settings).split == SetPolicy(seen_tools=0.2)

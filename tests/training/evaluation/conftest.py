@@ -56,7 +56,7 @@ def made() -> TrainingSet:
         "offered": f'["{pairs[0]["contract_digest"]}"]',
     }
     both = [*pairs, aside]
-    policy = SetPolicy(unseen_tool_share=0.3, seen_tool_share=0.3, near_cosine=1.0)
+    policy = SetPolicy(unseen_tools=0.3, seen_tools=0.3, near_cosine=1.0)
     return build_training_set(both, snapshots, embed, policy)
 
 

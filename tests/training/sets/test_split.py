@@ -77,7 +77,7 @@ def test_a_cutoff_moves_nothing_out_of_unseen_server(server: str, tool: str, nig
 
 def test_a_server_of_after_the_cutoff_is_tested_in_time_and_one_without_a_date_is_old() -> None:
     days = {"2026-01-01": TRAIN, "2026-01-02": UNSEEN_TIME, "2025-06-01": TRAIN, None: TRAIN}
-    policy = SetPolicy(cutoff=date(2026, 1, 1), unseen_tool_share=0.0)
+    policy = SetPolicy(cutoff=date(2026, 1, 1), unseen_tools=0.0)
     assert {day: tool_place("npm:file", "find", day, policy) for day in days} == days
 
 
@@ -92,7 +92,7 @@ def test_copies_of_a_tool_fall_on_one_side_whatever_server_and_spelling() -> Non
     ("settings", "told"),
     [
         ({"test_share": 1.5}, "test_share is 1.5; expected a share from 0 to 1"),
-        ({"seen_tool_share": -0.1}, "seen_tool_share is -0.1"),
+        ({"seen_tools": -0.1}, "seen_tools is -0.1"),
         ({"twin_cosine": 0.0}, "twin_cosine is 0.0; expected above 0"),
         ({"negatives": -1}, "negatives is -1"),
         ({"cutoff": "yesterday"}, "cutoff 'yesterday' is no date"),

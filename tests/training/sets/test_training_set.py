@@ -159,7 +159,7 @@ def test_rows_of_no_call_and_of_several_are_kept_and_other_tasks_counted() -> No
     more(pairs, "no_tool", "none", one, two, calls="[]", arguments=None)
     more(pairs, "clarification", "asks back", one, calls="[]", arguments=None)
     more(pairs, "sequential", "in turn", one, two, calls=json.dumps([call(one), call(two)]))
-    made = build_training_set(pairs, snapshots, embed, SetPolicy(seen_tool_share=0.0))
+    made = build_training_set(pairs, snapshots, embed, SetPolicy(seen_tools=0.0))
     assert made.dropped == {"other_task": 2}
     assert set_flaws(made.rows, made.pool, embed=embed) == []
     rows = {row["pair_id"]: row for row in made.rows}
@@ -178,9 +178,7 @@ def test_a_train_row_offers_no_tool_that_is_only_tested_on() -> None:
     more(pairs, "no_tool", "some", learnt, tested, calls="[]", arguments=None)
     more(pairs, "no_tool", "all hidden", learnt, calls="[]", arguments=None,
          offered=json.dumps([tested["contract_digest"]]))  # fmt: skip
-    made = build_training_set(
-        pairs, snapshots, embed, SetPolicy(seen_tool_share=0.0, unseen_tool_share=0.0)
-    )
+    made = build_training_set(pairs, snapshots, embed, SetPolicy(seen_tools=0.0, unseen_tools=0.0))
     [row] = [row for row in made.rows if row["task"] == "no_tool"]
     assert json.loads(row["offered"]) == [learnt["contract_digest"]]
     assert made.dropped == {"nothing_offered": 1}
@@ -207,7 +205,7 @@ def test_a_row_says_whether_its_request_was_made_harder() -> None:
 
 def test_a_tool_keeps_a_pair_to_learn_from_however_many_are_held_out() -> None:
     snapshots, pairs = make_world()
-    made = build_training_set(pairs, snapshots, embed, SetPolicy(seen_tool_share=1.0))
+    made = build_training_set(pairs, snapshots, embed, SetPolicy(seen_tools=1.0))
     assert set_flaws(made.rows, made.pool, embed=embed) == []
     learnt = [row for row in made.rows if row["split"] == TRAIN]
     held = {row["text_digest"]: row for row in made.rows if row["split"] == SEEN_TOOL}

@@ -15,7 +15,7 @@ from training.sets.training_set import TrainingSet, build_training_set, set_flaw
 
 Row = dict[str, Any]
 LEARNT, TESTED = "npm:song", "npm:note"
-PLAIN = SetPolicy(unseen_tool_share=0.0, seen_tool_share=0.0)
+PLAIN = SetPolicy(unseen_tools=0.0, seen_tools=0.0)
 
 
 def listed(server: str, raw: Row, name: str, asks: str) -> tuple[Row, Row]:
@@ -46,7 +46,7 @@ def test_a_train_twin_of_a_test_tool_is_left_out_by_its_vector_and_by_a_mark() -
     raw = raw_tool("find", "note")
     near_copy = {**raw, "description": raw["description"] + " or by whoever wrote it"}
     row, pair = listed(LEARNT, near_copy, "twin", "Anything of another kind.")
-    loose = SetPolicy(unseen_tool_share=0.0, seen_tool_share=0.0, twin_cosine=0.8)
+    loose = SetPolicy(unseen_tools=0.0, seen_tools=0.0, twin_cosine=0.8)
     made = build_training_set([*pairs, pair], [*snapshots, row], embed, loose)
     assert made.dropped == {"leak_twin": 1}
     tight = build_training_set([*pairs, pair], [*snapshots, row], embed, PLAIN)
@@ -87,7 +87,7 @@ def test_a_train_request_that_repeats_a_test_request_is_left_out() -> None:
     assert told == {"pair": "p1:same", "split": TRAIN, "like": "p1:test", "beside": UNSEEN_SERVER}
     near_too = build_training_set(
         [*pairs, said, same, other], snapshots, embed,
-        SetPolicy(unseen_tool_share=0.0, seen_tool_share=0.0, near_cosine=0.55),
+        SetPolicy(unseen_tools=0.0, seen_tools=0.0, near_cosine=0.55),
     )  # fmt: skip
     assert {"p1:same", "p1:other"} <= {x["pair"] for x in near_too.leaks["leak_instruction"]}
 
@@ -126,7 +126,7 @@ def test_whatever_repeats_no_published_set_has_a_leak(data: st.DataObject) -> No
     for row in pairs:
         if data.draw(st.booleans()):
             row["instruction"] = data.draw(words)
-    policy = SetPolicy(seen_tool_share=data.draw(st.sampled_from([0.0, 0.3, 1.0])))
+    policy = SetPolicy(seen_tools=data.draw(st.sampled_from([0.0, 0.3, 1.0])))
     made = build_training_set(pairs, snapshots, embed, policy)
     flaws = set_flaws(made.rows, made.pool, embed=embed, policy=policy)
     assert not [flaw for flaw in flaws if "leak" in flaw or "both sides" in flaw or "pair" in flaw]

@@ -65,6 +65,8 @@ def main() -> None:
                 at for at, query in enumerate(asked)
                 if query.within(kind) and (query.tested or not tested)
             ]  # fmt: skip
+            if not places:
+                continue
             title = f"{kind}, {'test' if tested else 'all'} servers, n = {len(places)}"
             print(f"\n{title}\n\n{report(values, places, [query.server for query in asked])}")
 

@@ -126,13 +126,11 @@ def trainer(settings: Settings) -> Trainer:
     """What is trained, on which split, for how long, and how it is measured."""
     chosen = settings.training
     common: dict[str, Any] = {"device": chosen.device, "seed": chosen.seed}
-    steps = chosen.caller_pretrain_steps
-    tiny = {"seed": chosen.seed, **({"steps": steps} if steps else {})}
     retriever = RetrieverSettings(epochs=chosen.retriever_epochs, **common)
     caller = settings_for(
         chosen.caller_base,
         chosen.caller.profile,
-        **{"tiny": tiny, **common, **chosen.caller.changed()},
+        **{**common, **chosen.caller.changed()},
     )
     return Trainer(
         split=derive(SetPolicy, chosen.split),

@@ -8,7 +8,6 @@ import polars as pl
 from dagster._core.errors import DagsterPipesExecutionError
 
 from assets.vectors.embed import Embedder
-from training.caller.settings import CallerSettings
 from training.caller.train import resolved_base
 from training.drift.decide import decide
 from training.drift.drift import DRIFT, drift_row, drift_state
@@ -62,19 +61,19 @@ def training_set(
     embedder: dg.ResourceParam[Embedder],
     trainer: dg.ResourceParam[Trainer],
 ) -> Published:
-    night = make_set(warehouse, embedder, trainer.split)
+    made = make_set(warehouse, embedder, trainer.split)
     previous = warehouse.tables.read(TRAINING_SET)
-    if not night.flaws:
-        keep(warehouse, night, embedder)
-    told = "; ".join(night.flaws[:3]) or "no flaw"
+    if not made.flaws:
+        keep(warehouse, made, embedder)
+    told = "; ".join(made.flaws[:3]) or "no flaw"
     yield from publish(
         context,
         warehouse,
         TRAINING_SET_AUDIT,
-        night.frame,
-        rules=[Verdict("splits_leaks_and_contracts", not night.flaws, told)],
-        plan=plan(_ids(previous), _ids(night.frame)),
-        metadata=night.figures(),
+        made.frame,
+        rules=[Verdict("splits_leaks_and_contracts", not made.flaws, told)],
+        plan=plan(_ids(previous), _ids(made.frame)),
+        metadata=made.figures(),
     )
 
 
@@ -147,7 +146,8 @@ retriever_adapter = _adapter_asset(
     "retriever", "LoRA adapter of the embedder, trained on accepted pairs of the train split."
 )
 caller_adapter = _adapter_asset(
-    "caller", "LoRA adapter of a causal model that writes the call; the tiny base is made here."
+    "caller",
+    "LoRA adapter of a causal model that writes the call; default base: the shipped tiny one.",
 )
 
 
@@ -160,8 +160,7 @@ def _job(warehouse: Warehouse, trainer: Trainer, role: str) -> tuple[str, Path]:
         rows = set_rows(warehouse, TRAIN)
         return write_job(home, role, retriever_base(base), of_set, settings, rows, pool)
     rows = set_rows(warehouse, TRAIN, tasks=None)
-    base = resolved_base(home, base, rows, CallerSettings(**settings))
-    return write_job(home, role, base, of_set, settings, rows, pool)
+    return write_job(home, role, resolved_base(base), of_set, settings, rows, pool)
 
 
 def _trained(

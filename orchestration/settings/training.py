@@ -56,9 +56,6 @@ class Training(_Part):
     retriever_epochs: int = Field(default=RetrieverSettings.epochs, ge=1)
     caller_base: str = Field(default="tiny", description="tiny, a local path, or a hub id")
     caller: CallerOptions = CallerOptions()
-    caller_pretrain_steps: int | None = Field(
-        default=None, ge=1, description="of the base `tiny`; default: its own"
-    )
     test_items: int = Field(
         default=40, ge=1, description="requests of each split that a run asks callers"
     )

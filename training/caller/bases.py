@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from training.caller.tiny.base import TINY
+from training.caller.tiny.base import TINY, base_flaw, base_folder
 from training.runtime.device import place
 from training.runtime.model_store import CARD, TrainingFailed, card, model_folder
 from warehouse.storage.digest import digest
@@ -29,7 +29,7 @@ def load_base(base: str, device: str) -> tuple[Any, Any]:
     try:
         tokenizer = AutoTokenizer.from_pretrained(base)
         model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=kind)
-    except Exception as error:  # a folder of a stranger's fails in any library on the way
+    except Exception as error:  # a third-party folder fails in any library on the way
         raise TrainingFailed(
             f"caller base {base!r} does not load: {_first_line(error)}; expected 'tiny', a folder"
             " with a causal model and its tokenizer, or a hub id"
@@ -61,14 +61,17 @@ def load_caller(home: Path, name: str, device: str = "cpu") -> tuple[Any, Any, d
     made = card(home, name)
     if made is None:
         raise TrainingFailed(f"caller {name[:12]}: no finished model in {model_folder(home, name)}")
-    model, tokenizer = load_adapter(model_folder(home, name), base_of(home, made), device, made)
+    model, tokenizer = load_adapter(model_folder(home, name), base_of(made), device, made)
     return model, tokenizer, made
 
 
-def base_of(home: Path, made: Mapping[str, Any]) -> str:
-    """The folder or hub id of the base that a card names."""
-    tiny = made["base"] == TINY
-    return str(model_folder(home, made["base_name"])) if tiny else str(made["base_name"])
+def base_of(made: Mapping[str, Any]) -> str:
+    """The folder or hub id of the base that a card names. Raises TrainingFailed."""
+    if made["base"] != TINY:
+        return str(made["base_name"])
+    if flaw := base_flaw(made["base_name"]):
+        raise TrainingFailed(f"caller {str(made.get('name'))[:12]}: {flaw}; train it again")
+    return str(base_folder())
 
 
 def load_adapter(

@@ -3,27 +3,43 @@
 from collections.abc import Sequence
 from typing import Any
 
+_TOKENS = 32_768  # of the prompts of a batch, padding included
+
 
 def generate(
     model: Any, tokenizer: Any, prompts: Sequence[str], *, max_new: int = 96, batch: int = 16
 ) -> list[str]:
-    """Greedy completions, left-padded, in the order of the prompts."""
+    """Greedy completions, left-padded, in the order of the prompts; at most `batch` prompts of
+    like length at once."""
     import torch
 
     device = next(model.parameters()).device
+    fed = [tokenizer(prompt, add_special_tokens=False)["input_ids"] for prompt in prompts]
     out = [""] * len(prompts)
-    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
-    tokenizer.padding_side = "left"
-    for start in range(0, len(order), batch):
-        part = order[start : start + batch]
-        fed = tokenizer(
-            [prompts[i] for i in part], padding=True, return_tensors="pt", add_special_tokens=False
-        ).to(device)
-        fed.pop("token_type_ids", None)
-        with torch.no_grad():
+    for part in _make_batches([len(ids) for ids in fed], batch):
+        longest = max(len(fed[at]) for at in part)
+        gaps = [longest - len(fed[at]) for at in part]
+        ids = [[tokenizer.pad_token_id] * gap + fed[at] for at, gap in zip(part, gaps, strict=True)]
+        mask = [[0] * gap + [1] * (longest - gap) for gap in gaps]
+        with torch.inference_mode():
             made = model.generate(
-                **fed, max_new_tokens=max_new, do_sample=False, pad_token_id=tokenizer.pad_token_id
+                input_ids=torch.tensor(ids, device=device),
+                attention_mask=torch.tensor(mask, device=device),
+                max_new_tokens=max_new,
+                do_sample=False,
+                pad_token_id=tokenizer.pad_token_id,
             )
-        for i, row in zip(part, made[:, fed["input_ids"].shape[1] :], strict=True):
-            out[i] = tokenizer.decode(row, skip_special_tokens=True)
+        for at, row in zip(part, made[:, longest:], strict=True):
+            out[at] = tokenizer.decode(row, skip_special_tokens=True)
     return out
+
+
+def _make_batches(lengths: Sequence[int], batch: int) -> list[list[int]]:
+    """Places in batches of like length, each of at most `batch` and of `_TOKENS` with padding."""
+    made: list[list[int]] = []
+    for at in sorted(range(len(lengths)), key=lambda at: lengths[at]):
+        full = made and (len(made[-1]) >= batch or (len(made[-1]) + 1) * lengths[at] > _TOKENS)
+        if not made or full:
+            made.append([])
+        made[-1].append(at)
+    return made

@@ -1,6 +1,6 @@
 """Trains a caller as a process of its own: `python -m training.caller.script JOB.json`.
 
-Started by Dagster Pipes it logs the live loss to the run; by hand it writes it to stderr. Its last
+Started by Dagster Pipes it logs the live loss to the run, otherwise to stderr. Its last
 line on stdout is the model's card as JSON, with tokens/s, step time and peak memory.
 """
 

@@ -1,6 +1,6 @@
 """Hyper-parameters of the caller, by profile: published ones for real bases, ours for the tiny."""
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from training.runtime.model_store import TrainingFailed
@@ -40,7 +40,6 @@ class CallerSettings:
     seed: int = 7
     device: str = "auto"
     threads: int | None = None
-    tiny: dict[str, Any] = field(default_factory=dict)  # TinySettings, for base "tiny"
 
 
 PROFILES: dict[str, CallerSettings] = {

@@ -1,10 +1,9 @@
 """The caller: LoRA fine-tuning of a causal language model on instruction and call pairs.
 
-`base` is "tiny" (pretrained here, cached by digest), a local folder, or a hub id such as
+`base` is "tiny" (shipped with the package), a local folder, or a hub id such as
 Qwen/Qwen3-0.6B: the code is the same.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,12 +14,11 @@ from training.caller.bases import identity, load_adapter, load_base, load_caller
 from training.caller.generation import generate
 from training.caller.settings import CallerSettings, read_settings
 from training.caller.sft import Course, fit, rows_stay_apart
-from training.caller.tiny.base import TINY, TinySettings, base_name, find_base, make_base
+from training.caller.tiny.base import TINY, base_digest, base_folder
 from training.caller.tokenise import make_lessons, train_pool
 from training.runtime import checkpoints
 from training.runtime.device import is_main, pick_device, place, seed_everything
-from training.runtime.model_store import Job, TrainingFailed, card, model_folder, save_model
-from warehouse.storage.files import locked
+from training.runtime.model_store import Job, TrainingFailed, card, save_model
 
 __all__ = ["CallerSettings", "generate", "load_adapter", "load_base", "load_caller",
            "resolved_base", "train_caller"]  # fmt: skip
@@ -41,8 +39,9 @@ def train_caller(job: Job, report: Report) -> dict[str, Any]:
         raise TrainingFailed("caller: the training split is empty; check the accepted pairs")
     settings = read_settings(job.settings)
     device = pick_device(settings.device)
-    wanted = resolved_base(job.home, job.base, job.rows, settings)
-    base, tiny = _base(job, wanted, settings, report)
+    wanted = resolved_base(job.base)
+    tiny, _, digest = wanted.partition(":")
+    base = str(base_folder()) if tiny == TINY else wanted
     seed_everything(settings.seed, settings.threads)
     model, tokenizer = load_base(base, device)
     known = identity(model, tokenizer)
@@ -63,8 +62,8 @@ def train_caller(job: Job, report: Report) -> dict[str, Any]:
     made = {
         "role": job.role,
         "name": job.name,
-        "base": TINY if wanted.startswith(f"{TINY}:") else base,
-        "base_name": Path(base).name if wanted.startswith(f"{TINY}:") else base,
+        "base": TINY if tiny == TINY else base,
+        "base_name": digest if tiny == TINY else base,
         "base_identity": known,
         "training_set": job.training_set,
         "profile": settings.profile,
@@ -74,7 +73,6 @@ def train_caller(job: Job, report: Report) -> dict[str, Any]:
         "loss_first": round(sum(losses[:tenth]) / tenth, 4),
         "loss_last": round(sum(losses[-tenth:]) / tenth, 4),
         "losses": losses,
-        "pretraining": tiny,
         "notes": told,
         **figures,
     }
@@ -84,43 +82,10 @@ def train_caller(job: Job, report: Report) -> dict[str, Any]:
     return {**made, "cached": False}
 
 
-def resolved_base(
-    home: Path, base: str, rows: Sequence[Mapping[str, Any]], settings: CallerSettings
-) -> str:
-    """`base`, with "tiny" made exact: "tiny:<name>" of the base that these rows are trained on.
-
-    A base that saw most of their contracts is reused; its name is part of the adapter's name, so
-    that two adapters over two bases are never taken for one.
-    """
-    if base != TINY:
-        return base
-    contracts = _contracts(rows)
-    known = find_base(home, contracts)
-    return f"{TINY}:{known or base_name(contracts, TinySettings(**settings.tiny), rows)}"
-
-
-def _base(
-    job: Job, wanted: str, settings: CallerSettings, report: Report
-) -> tuple[str, dict[str, Any] | None]:
-    """The base's folder or hub id, and the card of its pretraining when it is the tiny one."""
-    kind, _, name = wanted.partition(":")
-    if kind != TINY:
-        return wanted, None
-    with locked(job.home / "models" / f".{name}.lock"):  # of several processes one makes it
-        if card(job.home, name) is None:
-            tiny = TinySettings(**settings.tiny)
-            where = {"device": settings.device, "threads": settings.threads}
-            made = make_base(job.home, _contracts(job.rows), tiny, report, rows=job.rows, **where)
-            if made["name"] != name:
-                raise TrainingFailed(
-                    f"caller base {wanted[:20]} is gone; train on the current set again"
-                )
-    kept = {k: v for k, v in (card(job.home, name) or {}).items() if k != "contracts"}
-    return str(model_folder(job.home, name)), kept
-
-
-def _contracts(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {row["contract_digest"]: json.loads(row["contract"]) for row in rows}
+def resolved_base(base: str) -> str:
+    """`base`, with "tiny" made exact: "tiny:<SHA-256 of its weights>", so that two adapters over
+    two bases are never taken for one. Raises TrainingFailed."""
+    return f"{TINY}:{base_digest()}" if base == TINY else base
 
 
 def _packs(

@@ -54,7 +54,7 @@ def decide(state: DriftState, policy: RetrainPolicy | None = None) -> Decision:
         return Decision(False, ["the current training set was trained on already"])
     if state.failed_attempts >= policy.max_attempts:
         return Decision(
-            False, [f"training on this set failed {state.failed_attempts} times; mend it first"]
+            False, [f"training on this set failed {state.failed_attempts} times; fix it first"]
         )
     if not state.ever_trained:
         return Decision(True, ["nothing was trained yet"])

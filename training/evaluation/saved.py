@@ -1,4 +1,4 @@
-"""Evaluations that are asked for by hand, kept for the report: the agent's, outside sets'.
+"""Evaluations that are asked for ad hoc, kept for the report: the agent's, outside sets'.
 
 evaluations/<kind>/<digest>.json    {kind, name, at, result}
 """

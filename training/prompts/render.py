@@ -7,7 +7,7 @@ from typing import Any
 
 from assets.contracts.canonical import parameters, tool_text
 from training.prompts.templates import (
-    MEND,
+    FIX,
     BadTemplate,
     applied,
     completed,
@@ -61,11 +61,11 @@ def check_tokenizer(tokenizer: Any) -> None:
     call = {"name": "probe_tool", "arguments": {"probe_word": "probe_value"}}
     prompt, completion = render(tokenizer, [tool], "probe_request", [call])
     if "probe_request" not in prompt:
-        raise BadTemplate(f"{named(tokenizer)}: its chat template shows no user message;{MEND}")
+        raise BadTemplate(f"{named(tokenizer)}: its chat template shows no user message;{FIX}")
     if "probe_tool" not in completion or "probe_value" not in completion:
-        raise BadTemplate(f"{named(tokenizer)}: its chat template leaves the tool call out;{MEND}")
+        raise BadTemplate(f"{named(tokenizer)}: its chat template leaves the tool call out;{FIX}")
     if NO_CALL not in render(tokenizer, [tool], "probe_request", [])[1]:
-        raise BadTemplate(f"{named(tokenizer)}: its chat template leaves words out;{MEND}")
+        raise BadTemplate(f"{named(tokenizer)}: its chat template leaves words out;{FIX}")
     with_pad_token(tokenizer)
 
 

@@ -18,7 +18,7 @@ Tools = Sequence[Mapping[str, Any]]
 _FIXED = {"enable_thinking": False, "date_string": "26 Jul 2024"}
 _OPENED = re.compile(r"<(think\w*)>\s*(</\1>\s*)?\Z")
 _EMPTY_THOUGHT = re.compile(r"\A\s*<(think\w*)>\s*</\1>\s*")
-MEND = (
+FIX = (
     " use the instruct model of the same family, whose template takes tools (Qwen3, Llama-3.1,"
     " Hermes), or set chat_template in its tokenizer_config.json"
 )
@@ -31,14 +31,14 @@ class BadTemplate(ValueError):
 def prompted(tokenizer: Any, messages: Sequence[Message], tools: Tools) -> str:
     """What a model is asked with. Raises BadTemplate, also where the template leaves tools out."""
     if not getattr(tokenizer, "chat_template", None):
-        raise BadTemplate(f"{named(tokenizer)}: it has no chat template;{MEND}")
+        raise BadTemplate(f"{named(tokenizer)}: it has no chat template;{FIX}")
     prompt = applied(tokenizer, messages, tools, add_generation_prompt=True)
     names = [tool["function"]["name"] for tool in tools]
     unseen = next((name for name in names if not _shows(prompt, name)), None)
     if unseen is not None:
         raise BadTemplate(
             f"{named(tokenizer)}: its chat template does not show the tool {unseen[:80]!r} that it"
-            f" was given, so it knows no tools;{MEND}"
+            f" was given, so it knows no tools;{FIX}"
         )
     return prompt
 
@@ -57,7 +57,7 @@ def completed(tokenizer: Any, prompt: str, whole: str) -> str:
         return tail if thought[2] else f"\n</{thought[1]}>\n\n{tail}"
     raise BadTemplate(
         f"{named(tokenizer)}: its chat template rewrites the prompt once an answer is there, so"
-        f" that nobody knows where the answer starts;{MEND}"
+        f" that nobody knows where the answer starts;{FIX}"
     )
 
 
@@ -71,7 +71,7 @@ def applied(tokenizer: Any, messages: Sequence[Message], tools: Tools, **options
         said = (str(error).splitlines() or [type(error).__name__])[0][:200]
         roles = ", ".join(message["role"] for message in messages)
         raise BadTemplate(
-            f"{named(tokenizer)}: its chat template fails on the messages {roles}: {said};{MEND}"
+            f"{named(tokenizer)}: its chat template fails on the messages {roles}: {said};{FIX}"
         ) from error
 
 

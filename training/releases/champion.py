@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from training.caller.tiny.base import TINY, base_flaw
 from training.releases.decisions import rejected
 from training.releases.gate import Gate, as_rows, verdict
 from training.releases.pointers import (
@@ -27,7 +28,7 @@ from training.runtime.model_store import card, model_folder
 from warehouse.storage.pointers import PointerBroken, read_pointer, write_pointer
 
 UNTRAINED = {"retriever": "base", "caller": "baseline:bm25+slots"}
-CROWNED, KEPT = "crowned", "kept"
+PROMOTED, KEPT = "promoted", "kept"
 
 
 @dataclass(frozen=True)
@@ -70,14 +71,14 @@ def pointer(role: str) -> str:
 
 
 def champion(home: Path, role: str) -> Champion:
-    """The role's champion; the untrained model when none was ever crowned. Raises PointerBroken."""
+    """The role's champion; the untrained model where none was promoted. Raises PointerBroken."""
     body = read(home, pointer(role), _mend(role))
     if body is not None:
         return _parsed(home, role, body)
-    crowned = _last_crowned(home, role)
-    if crowned is not None and crowned.trained:
+    promoted = _last_promoted(home, role)
+    if promoted is not None and promoted.trained:
         raise PointerBroken(
-            f"{home / pointer(role)}: it is missing, but {CHAMPIONS} names {crowned.model[:12]} as"
+            f"{home / pointer(role)}: it is missing, but {CHAMPIONS} names {promoted.model[:12]} as"
             f" champion; {_mend(role)}"
         )
     return Champion(role, UNTRAINED.get(role, "base"))
@@ -92,7 +93,7 @@ def in_service(home: Path, role: str) -> InService:
     if flaw is None:
         return InService(now.model)
     out = rejected(home, role)
-    before = [one.model for one in reversed(_crowned(home, role)) if one.model not in out]
+    before = [one.model for one in reversed(_promoted(home, role)) if one.model not in out]
     whole = (m for m in before if m != untrained and model_flaw(home, role, m) is None)
     model = next(whole, untrained)
     which = "the untrained model" if model == untrained else "the champion before it"
@@ -115,9 +116,8 @@ def model_flaw(home: Path, role: str, name: str) -> str | None:
         return f"models/{name[:12]} is missing"
     if about.get("role", role) != role:
         return f"models/{name[:12]} is a {about['role']}"
-    base = about.get("base_name")
-    if base and card(home, base) is None:
-        return f"its base models/{base[:12]} is missing"
+    if about.get("base") == TINY and (flaw := base_flaw(str(about.get("base_name")))):
+        return flaw
     return _unreadable(model_folder(home, name))
 
 
@@ -157,7 +157,7 @@ def consider(
             )
         else:
             after = Champion(**{**asdict(before), "last_candidate": attempt})
-        _record(home, before, after, CROWNED if better else KEPT, why)
+        _record(home, before, after, PROMOTED if better else KEPT, why)
         return Promotion(better, after, why, asked)
 
 
@@ -170,7 +170,7 @@ def restore(home: Path, role: str) -> Champion:
                 return champion(home, role)
         except PointerBroken:
             pass
-        known = _last_crowned(home, role)
+        known = _last_promoted(home, role)
         if known is None:
             raise PointerBroken(
                 f"{home / CHAMPIONS}: names no champion of {role}; delete {pointer(role)}, and the"
@@ -188,11 +188,11 @@ def last_trained_set(home: Path, role: str) -> str | None:
     return known.last_candidate.get("training_set") or known.training_set
 
 
-def crowned_as(home: Path, role: str, model: str) -> Champion:
-    """The pointer as it was when the model was last crowned, or a bare one."""
+def promoted_as(home: Path, role: str, model: str) -> Champion:
+    """The pointer as it was when the model was last promoted, or a bare one."""
     if model == UNTRAINED.get(role):
         return Champion(role, model)
-    found = [one for one in _crowned(home, role) if one.model == model]
+    found = [one for one in _promoted(home, role) if one.model == model]
     learnt = (card(home, model) or {}).get("training_set")
     return found[-1] if found else Champion(role, model, learnt)
 
@@ -246,13 +246,13 @@ def _of(home: Path, role: str) -> list[dict[str, Any]]:
     return [line for line in history(home, CHAMPIONS) if line.get("role") == role]
 
 
-def _crowned(home: Path, role: str) -> list[Champion]:
+def _promoted(home: Path, role: str) -> list[Champion]:
     """The champions of a role in the order they became it."""
     return [_parsed(home, role, line["champion"]) for line in _of(home, role) if "champion" in line]
 
 
-def _last_crowned(home: Path, role: str) -> Champion | None:
-    return next(iter(_crowned(home, role)[-1:]), None)
+def _last_promoted(home: Path, role: str) -> Champion | None:
+    return next(iter(_promoted(home, role)[-1:]), None)
 
 
 def _unreadable(folder: Path) -> str | None:

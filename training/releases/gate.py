@@ -21,7 +21,7 @@ from warehouse.sanitize.markdown import markdown_table
 
 Json = Mapping[str, Any]
 
-# Of candidates that are no better, a percentile bootstrap crowned 13.7% with 2 tools, 7.2% with 5,
+# Of candidates that are no better, a percentile bootstrap promoted 13.7% with 2 tools, 7.2% with 5,
 # 5.2% with 8, 3.1% with 20 (four items a tool, 2,000 draws; 2.5% is what the interval promises).
 MIN_TOOLS = 8
 # "Not below zero beyond the interval" alone would pass anything measured on few items. Of 100 items

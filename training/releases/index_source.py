@@ -1,4 +1,4 @@
-"""What the night knows of every served tool, as the source of an index."""
+"""What a run knows of every served tool, as the source of an index."""
 
 import json
 from collections import defaultdict
@@ -18,8 +18,8 @@ Row = Mapping[str, Any]
 
 
 def published_source(warehouse: Warehouse) -> tuple[Source, list[str]]:
-    """The source of the index that serves tonight's tables, and the contract digests that are held
-    out of it."""
+    """The source of the index that serves the current tables, and the digests of contracts that are
+    held out of it."""
     tables = warehouse.tables
     clear, held = firewall(warehouse).part(tables.read(SNAPSHOTS).to_dicts())
     about = server_facts(tables.read(CATALOGUE).to_dicts(), tables.read(SUMMARIES).to_dicts())

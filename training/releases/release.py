@@ -28,7 +28,7 @@ from warehouse.storage.pointers import read_pointer
 
 Json = dict[str, Any]
 HEAD, ROUTER_HEAD = "releases/HEAD.json", "router/HEAD.json"
-NIGHT, ROLLBACK, UNDO = "night", "rollback", "undo"
+RUN, ROLLBACK, UNDO = "run", "rollback", "undo"
 _MEND = "delete it and materialize release and router_index: `make run`"
 
 
@@ -53,8 +53,8 @@ def make_release(home: Path, models: Mapping[str, str], contracts: str, training
         if not path.exists():  # a release that comes back is the old one, as it was
             body = {"release": name, **facts, "at": time.time()}
             write_atomically(path, json.dumps(body, indent=1).encode())
-        line = {"release": name, "at": time.time(), "by": NIGHT}
-        move(home, files={HEAD: {"release": name, "by": NIGHT}}, lines={RELEASES: [line]})
+        line = {"release": name, "at": time.time(), "by": RUN}
+        move(home, files={HEAD: {"release": name, "by": RUN}}, lines={RELEASES: [line]})
     return name
 
 
@@ -108,7 +108,7 @@ def serve(home: Path, version: str) -> str:
                 " materialize router_index again"
             )
         load_index(home, version)
-        head, lines = pointing(home, release["release"], version, NIGHT)
+        head, lines = pointing(home, release["release"], version, RUN)
         if head is not None:
             move(home, files={ROUTER_HEAD: head}, lines={SERVED: lines})
         return version
@@ -121,7 +121,7 @@ def pointing(home: Path, release: str, version: str, by: str) -> tuple[Json | No
     if now and (not known or known[-1]["version"] != now["version"]):
         # Served by something that keeps no record, as an older Toolmill.
         kept = {name: now.get(name) for name in ("release", "version", "at")}
-        lines.append({**kept, "by": NIGHT})
+        lines.append({**kept, "by": RUN})
     if now.get("version") == version:
         return None, lines
     head = {"version": version, "release": release, "at": at}

@@ -106,7 +106,6 @@ def _models(home: Path, made: list[dict[str, Any]], kept: set[str], protect: set
             stay |= set(body["models"].values())
     for role in UNTRAINED:
         stay |= {champion(home, role).model, in_service(home, role).model}
-    stay |= {str((card(home, name) or {}).get("base_name")) for name in stay}
     tried = {line.get("model") for line in history(home, CHAMPIONS)}
     tried |= {name for body in made for name in body["models"].values()}
     names = {str(name) for name in tried if name} - set(UNTRAINED.values()) - stay

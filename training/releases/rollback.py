@@ -1,6 +1,6 @@
 """Going back to a release that was served before, and lifting that decision again.
 
-A model that was rolled back is not crowned again, and its release not made again, until the
+A model that was rolled back is not promoted again, and its release not made again, until the
 decision is lifted. What is learnt or crawled later has another name and is considered as ever.
 """
 
@@ -15,9 +15,9 @@ from training.releases.champion import (
     UNTRAINED,
     Champion,
     champion,
-    crowned_as,
     history_line,
     pointer,
+    promoted_as,
 )
 from training.releases.decisions import standing
 from training.releases.pointers import CHAMPIONS, DECISIONS, RELEASES, SERVED, held, history, move
@@ -84,7 +84,7 @@ def rollback(home: Path, to: str | None = None, before: Before | None = None) ->
 
 def undo(home: Path, before: Before | None = None) -> Moved:
     """Lifts the last rollback that stands. Where nothing newer was made since, the release that was
-    left is served again; else what it kept out is considered again from the next night on.
+    left is served again; else what it kept out is considered again from the next run on.
 
     Raises ReleaseError where no rollback stands, or the release cannot be served any more.
     """
@@ -184,32 +184,32 @@ def _move(
     if by == ROLLBACK:  # its index stays as it was; what is undone goes on as if nothing had been
         files[HEAD]["version"] = version
     told = f"{'rolled back' if by == ROLLBACK else 'went back again'} from {left[:12]}"
-    crowned = []
+    promoted = []
     for role, model in target["models"].items():
         was = champion(home, role)
         if was.model == model:
             continue
         now = _crown(home, was, model, told)
         files[pointer(role)] = asdict(now)
-        crowned.append(history_line(was, now, by, told, at))
+        promoted.append(history_line(was, now, by, told, at))
     made = [{"release": name, "at": at, "by": by}]
     move(
         home,
         files=files,
-        lines={DECISIONS: [decision], SERVED: lines, RELEASES: made, CHAMPIONS: crowned},
+        lines={DECISIONS: [decision], SERVED: lines, RELEASES: made, CHAMPIONS: promoted},
     )
     return Moved(name, version, left, target["models"], out, told)
 
 
 def _crown(home: Path, was: Champion, model: str, told: str) -> Champion:
-    """The champion as it was when its model was crowned; what was tried last stays known, so that
+    """The champion as it was when its model was promoted; what was tried last stays known, so that
     drift does not take the last training for one that never was."""
     tried = dict(was.last_candidate)
     if tried.get("model") == was.model:
         tried |= {"promoted": False, "why": told}
     elif tried.get("model") == model:
         tried |= {"promoted": True, "why": told}
-    known = crowned_as(home, was.role, model)
+    known = promoted_as(home, was.role, model)
     return Champion(**{**asdict(known), "last_candidate": tried, "since": time.time()})
 
 

@@ -99,7 +99,7 @@ def blast_radius(target: Target, made: Made) -> dict[str, Any]:
     pairs = [one for row in made.pairs if (one := _pair(target, row))]
     ids = {row["pair_id"] for row in pairs}
     sets = _sets(target, made, ids)
-    adapters = list(_models(target, made.models, {one["training_set"] for one in sets}))
+    adapters = list(_models(made.models, {one["training_set"] for one in sets}))
     trained = {one["model"] for one in adapters}
     return {
         "server_id": target.server_id,
@@ -188,12 +188,9 @@ def _sets(target: Target, made: Made, ids: Collection[str]) -> list[dict[str, An
     return found
 
 
-def _models(
-    target: Target, cards: Iterable[Row], sets: Collection[str]
-) -> Iterator[dict[str, Any]]:
+def _models(cards: Iterable[Row], sets: Collection[str]) -> Iterator[dict[str, Any]]:
     for card in cards:
-        seen = card.get("contracts") or ()  # of a base that was pretrained on contracts
-        if card.get("training_set") in sets or target.digests & set(seen):
+        if card.get("training_set") in sets:
             named = {name: card.get(name) for name in ("role", "base", "training_set")}
             yield {"model": card["name"], **named}
 

@@ -20,7 +20,7 @@ from training.reporting.format import (
 from training.reporting.models import card_line, plots
 
 TINY_NOTE = (
-    "The tiny causal model was initialised and trained here from tool contracts. It proves that"
+    "The tiny causal model is shipped with Toolmill, trained on invented contracts. It proves that"
     " training, saving, loading, generating and scoring work; it is no evidence of what a"
     " pretrained base model would learn."
 )
@@ -49,9 +49,9 @@ def caller_part(card: Json | None, summary: Json | None, champion: Json | None =
     """summary: candidate beside the baseline; champion: the candidate beside the champion that it
     would replace, where that is a third model."""
     lines = ["## Caller (LoRA of a causal model)"]
-    lines.append(card_line(card) if card else "Not trained tonight.")
+    lines.append(card_line(card) if card else "Not trained in this run.")
     if not summary:
-        return "\n".join([*lines, "", "Not evaluated tonight."])
+        return "\n".join([*lines, "", "Not evaluated in this run."])
     both = [short(summary["incumbent"]), short(summary["candidate"])]
     lines += [
         "",

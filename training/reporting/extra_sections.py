@@ -1,4 +1,4 @@
-"""What a report says beyond a night's models: outside sets, the agent, ablations, what was not
+"""What a report says beyond a run's models: outside sets, the agent, ablations, what was not
 run.
 """
 
@@ -59,7 +59,7 @@ def agent_part(kept: Sequence[Json]) -> str:
 
 def _told(kept: Sequence[Json], words: Callable[[Json], T]) -> tuple[list[T], list[str]]:
     """(what `words` makes of each result, a line for each that it can make nothing of): what
-    another version kept costs its own lines, never the night's report."""
+    another version kept costs its own lines, never the report."""
     found, lost = [], []
     for each in kept:
         try:

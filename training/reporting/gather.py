@@ -1,4 +1,4 @@
-"""What a report shows beyond a night's two models, gathered from the stores."""
+"""What a report shows beyond a run's two models, gathered from the stores."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 
 def more_facts(warehouse: Warehouse, caller: Json | None = None) -> Json:
-    """Arguments of `write_report`, beside those of the night's own models. caller: the summary of
+    """Arguments of `write_report`, beside those of the run's own models. caller: the summary of
     the caller beside the baseline."""
     home = warehouse.home
     return {
@@ -25,7 +25,7 @@ def more_facts(warehouse: Warehouse, caller: Json | None = None) -> Json:
 
 
 def beside_champion(warehouse: Warehouse, candidate: str) -> Json | None:
-    """The candidate beside the third model that the night asked: the champion it was to replace.
+    """The candidate beside the third model that the run asked: the champion it was to replace.
     None where the baseline was champion."""
     rows = warehouse.tables.read(CALLER_EVALUATION).to_dicts()
     others = sorted({row["model"] for row in rows} - {BASELINE, candidate})

@@ -32,9 +32,9 @@ def card_line(card: Json) -> str:
 
 def retriever_part(card: Json | None, summary: Json | None, manifest: Json) -> str:
     lines = ["## Retriever (LoRA of MiniLM)"]
-    lines.append(card_line(card) if card else "Not trained tonight.")
+    lines.append(card_line(card) if card else "Not trained in this run.")
     if not summary:
-        return "\n".join([*lines, "", "Not evaluated tonight."])
+        return "\n".join([*lines, "", "Not evaluated in this run."])
     lines += [
         "",
         f"{summary['n']} instructions for {summary['tools']} tools of {summary['servers']} servers"

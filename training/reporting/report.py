@@ -1,6 +1,6 @@
-"""The night's training report: what was measured, on how much, beside which baseline.
+"""The training report of a run: what was measured, on how much, beside which baseline.
 
-<home>/reports/<night>/report.md, *.png, figures.json
+<home>/reports/<run>/report.md, *.png, figures.json
 """
 
 import base64
@@ -29,7 +29,7 @@ _PLACE = re.compile(r"!\[[^\]]*\]\((\w+)\.png\)\n?")
 
 def write_report(
     home: Path,
-    night: str,
+    run: str,
     *,
     manifest: Json,
     retriever_card: Json | None,
@@ -45,7 +45,7 @@ def write_report(
     outside: Sequence[Json] = (),
     agent: Sequence[Json] = (),
 ) -> Path:
-    """Writes `<home>/reports/<night>/report.md` with its plots; returns the Markdown's path.
+    """Writes `<home>/reports/<run>/report.md` with its plots; returns the Markdown's path.
 
     `retriever` is a `recall_summary`, `caller` a `call_summary` beside the baseline,
     `caller_champion` one beside the champion, the cards are those of the trained models; the last
@@ -57,12 +57,12 @@ def write_report(
         "champions": champions, "release": release, "drift": drift, "ablations": ablations,
         "contamination": contamination, "outside": outside, "agent": agent,
     }  # fmt: skip
-    folder = home / "reports" / night
+    folder = home / "reports" / run
     folder.mkdir(parents=True, exist_ok=True)
     drawn = plots_of(retriever_card, retriever, caller_card, caller)
     for name, draw in drawn.items():
         draw(folder / f"{name}.png")
-    text = "\n\n".join(part for part in _parts(night, facts) if part)
+    text = "\n\n".join(part for part in _parts(run, facts) if part)
     path = folder / "report.md"
     write_atomically(path, _with(text, drawn).encode() + b"\n")
     told = ("manifest", "retriever_card", "caller_card")
@@ -80,10 +80,10 @@ def inlined(path: Path) -> str:
     return text
 
 
-def _parts(night: str, facts: Mapping[str, Any]) -> list[str]:
+def _parts(run: str, facts: Mapping[str, Any]) -> list[str]:
     manifest = facts["manifest"]
     return [
-        f"# Training report, {night}",
+        f"# Training report, {run}",
         set_part(manifest),
         retriever_part(facts["retriever_card"], facts["retriever"], manifest),
         caller_part(facts["caller_card"], facts["caller"], facts["caller_champion"]),

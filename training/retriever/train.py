@@ -145,7 +145,7 @@ def _card(
 
 
 def _told(error: Exception, job: Job, settings: RetrieverSettings) -> Exception:
-    """The error as TrainingFailed where its cause has a mend; else as it is."""
+    """The error as TrainingFailed where its cause has a fix; else as it is."""
     kept = checkpoints.newest(checkpoints.folder_of(job.home, job.name))
     told = f"it goes on after step {checkpoints.step_of(kept)}" if kept else "it starts anew"
     if out_of_memory(error):

@@ -1,7 +1,7 @@
 """Trained models on disk: named by what they were made from, whole or absent.
 
 models/<name>/model.json          the card: role, base, training set, settings, losses, timings
-              adapter_*.{json,safetensors}   (or a full model, for the caller's tiny base)
+              adapter_*.{json,safetensors}
 jobs/<name>.json                  what a training script is asked to do
 """
 

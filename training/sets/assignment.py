@@ -1,4 +1,4 @@
-"""Where every contract of a night stands: its split, whether it leaks, and the pool of prompts."""
+"""Where every contract of a run stands: its split, whether it leaks, and the pool of prompts."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -31,12 +31,12 @@ class Place:
 
 
 def first_nights(rows: Iterable[Row]) -> dict[str, str | None]:
-    """Server -> the UTC date of its first night over all its rows; None where a row says none."""
+    """Server -> the UTC date of its first run over all its rows; None where a row says none."""
     found: dict[str, str | None] = {}
     for row in rows:
-        server, night = row["server_id"], row.get("first_seen")
-        known = found.setdefault(server, night)
-        found[server] = min(known, night) if known and night else None
+        server, date = row["server_id"], row.get("first_seen")
+        known = found.setdefault(server, date)
+        found[server] = min(known, date) if known and date else None
     return found
 
 

@@ -37,7 +37,7 @@ Choose = Callable[[list[Row], list[Row]], list[Row]]
 
 
 @dataclass(frozen=True)
-class Night:
+class BuiltSet:
     """A set that was made and audited; nothing points to it yet."""
 
     made: TrainingSet
@@ -47,7 +47,7 @@ class Night:
     held: frozenset[str]  # contract digests that the firewall keeps out
 
     def figures(self) -> dict[str, Any]:
-        """What the door shows: rows a split, what was left out, what leaked."""
+        """What the run page shows: rows a split, what was left out, what leaked."""
         counted = dict(self.frame.group_by("split").len().sort("split").iter_rows())
         leaks = {why: len(found) for why, found in self.made.leaks.items()}
         empty = [split for split in (SEEN_TOOL, UNSEEN_TOOL) if split not in counted]
@@ -65,8 +65,8 @@ def make_set(
     embedder: Embedder,
     policy: SetPolicy | None = None,
     choose: Choose = trainable,
-) -> Night:
-    """The set of tonight's tables, audited. `choose`: which pairs, of all and of all judgements."""
+) -> BuiltSet:
+    """The audited set of the current tables. `choose`: which of all pairs, by all judgements."""
     policy = policy or SetPolicy()
     tables, store = warehouse.tables, LanceStore(warehouse.home / "lance")
     tools = remembered(lambda texts: embed_texts(texts, embedder, store))
@@ -89,10 +89,12 @@ def make_set(
     )
     frame = TRAINING_SET.frame(made.rows)
     flaws = set_flaws(made.rows, made.pool, embed=tools, embed_requests=asked, policy=policy)
-    return Night(made, frame, TRAINING_SET.digest(frame), flaws, frozenset(key[2] for key in held))
+    return BuiltSet(
+        made, frame, TRAINING_SET.digest(frame), flaws, frozenset(key[2] for key in held)
+    )
 
 
-def keep(warehouse: Warehouse, night: Night, embedder: Embedder) -> None:
+def keep(warehouse: Warehouse, built: BuiltSet, embedder: Embedder) -> None:
     """Keeps manifest and pool of a set without flaws, before the pointer moves: a set without them
     can neither be compared with nor prompted from.
 
@@ -100,28 +102,28 @@ def keep(warehouse: Warehouse, night: Night, embedder: Embedder) -> None:
     since leaves the pool.
     """
     home = warehouse.home
-    if load_manifest(home, night.name) is None or not pool_path(home, night.name).exists():
-        tag = f"training-set-{night.name[:16]}"
+    if load_manifest(home, built.name) is None or not pool_path(home, built.name).exists():
+        tag = f"training-set-{built.name[:16]}"
         version = LanceStore(home / "lance").tag(tag)
-        save_pool(home, night.name, night.made.pool)
+        save_pool(home, built.name, built.made.pool)
         facts = {"embedder": embedder.id, "lance_version": version, "lance_tag": tag}
-        save_manifest(home, manifest(night.made, night.name, **facts))
+        save_manifest(home, manifest(built.made, built.name, **facts))
         return
-    _take_out(home, night)
+    _take_out(home, built)
 
 
-def _take_out(home: Path, night: Night) -> None:
+def _take_out(home: Path, built: BuiltSet) -> None:
     try:
-        pool: Mapping[str, Any] = load_pool(home, night.name)
+        pool: Mapping[str, Any] = load_pool(home, built.name)
     except BadOffer:
         pool = {}
-    left = {name: entry for name, entry in pool.items() if name not in night.held}
+    left = {name: entry for name, entry in pool.items() if name not in built.held}
     if not pool or len(left) < len(pool):
-        save_pool(home, night.name, left or night.made.pool)
+        save_pool(home, built.name, left or built.made.pool)
 
 
 def _first_seen(tables: Tables, listed: pl.DataFrame, policy: SetPolicy) -> dict[str, str | None]:
-    """Server -> the date of its first night. A row knows when its *contract* was first listed; who
+    """Server -> the date of its first run. A row knows when its *contract* was first listed; who
     was there when the cutoff's day ended is older than the cutoff, whatever its contracts are."""
     found = first_nights(listed.iter_rows(named=True))
     if policy.cutoff is None:
@@ -130,6 +132,6 @@ def _first_seen(tables: Tables, listed: pl.DataFrame, policy: SetPolicy) -> dict
     then = tables.read(SNAPSHOTS, as_of=midnight.timestamp() - 1e-3)
     there = {server: str(policy.cutoff) for server in then["server_id"].unique().to_list()}
     for server, day in there.items():
-        night = found.get(server)
-        found[server] = min(night, day) if night else night
+        first = found.get(server)
+        found[server] = min(first, day) if first else first
     return found

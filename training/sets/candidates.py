@@ -2,7 +2,7 @@
 
     training_sets/<name>.pool.json   contract digest -> {server_id, tool, contract, split, twins}
 
-An offer is a function of the row, the pool and the seed alone: the same on every machine and night.
+An offer is a function of the row, the pool and the seed alone: the same everywhere, in every run.
 A twin of a right tool (the same text, or marked as a twin) is never offered beside it, nor in an
 item from which the right tool was taken away: a call to it would be right.
 """

@@ -6,7 +6,7 @@
     train server, first seen after the cutoff   unseen_time
     other server                                unseen_server
 
-A place is a pure function of ids: it is the same on every machine and every night, and a new
+A place is a pure function of ids: it is the same on every machine and in every run, and a new
 server, tool or pair moves no old one. Server first: the hash of the server goes before its date, so
 that setting a cutoff moves no server out of `unseen_server`, on which past figures stand. A tool
 falls by its name alone, so that copies of one tool on several servers stand on one side.
@@ -38,7 +38,7 @@ def split_of(server_id: str, *, test_share: float = TEST_SHARE) -> str:
 def tool_place(server_id: str, tool: str, first_seen: str | None, policy: SetPolicy) -> str:
     """The place of a contract: TRAIN, UNSEEN_TOOL, UNSEEN_SERVER or UNSEEN_TIME.
 
-    `first_seen`: the UTC date of the server's first night; None (older tables) counts as old.
+    `first_seen`: the UTC date of the server's first run; None (older tables) counts as old.
     """
     if split_of(server_id, test_share=policy.test_share) == TEST:
         return UNSEEN_SERVER

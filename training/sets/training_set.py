@@ -50,7 +50,7 @@ TRAINING_SET = TableSpec(
         "positive": pl.String,  # the tool's text; null where no call is right
         "text_digest": pl.String,
         "negatives": pl.String,  # JSON list of contract digests, the worst confused first
-        "first_seen": pl.String,  # UTC date of the server's first night; null: not known
+        "first_seen": pl.String,  # UTC date of the server's first run; null: not known
         "provider": pl.String,
         "license": pl.String,
     },
@@ -89,7 +89,7 @@ def build_training_set(
     the firewall keeps out, as (server, tool, contract digest): nothing of it is embedded or shown.
     `hard`: contract digest -> digests of the tools that are taken for it, the worst first. `twins`:
     pairs of digests that are known to be one tool. `first_seen`: server -> UTC date of its first
-    night, where more is known than the rows say.
+    run, where more is known than the rows say.
     """
     policy, tally = policy or SetPolicy(), Tally()
     embed = remembered(embed)

@@ -43,7 +43,7 @@ def publish(home: Path, rows: list[dict], contracts: str) -> str:
 
 
 def crown(home: Path) -> None:
-    """A retriever with real weights is made, measured and crowned, and its card written."""
+    """A retriever with real weights is made, measured and promoted, and its card written."""
 
     def fill(folder: Path) -> None:
         from safetensors.numpy import save_file

@@ -12,7 +12,7 @@ from assets.synthesis.export.formats import FORMATS
 from assets.synthesis.export.select import Choice
 from assets.synthesis.export.write import export
 from tests.synthesis.export_world import golden, pair, published, tool
-from training.caller.tiny.base import TinySettings, make_base
+from training.caller.tiny.base import base_folder
 from training.prompts.parse_calls import parse_calls
 from training.prompts.render import render, tool_schema
 from training.sets.split import TRAIN, split_of
@@ -74,7 +74,7 @@ def test_chat_templates_show_the_tools_and_the_call(
 ) -> None:
     published(warehouse)
     rows = load(made(warehouse, tmp_path / "out", "messages"), split=TRAIN)
-    tokenizer = _tokenizer(tmp_path, template)
+    tokenizer = _tokenizer(template)
     for row in rows:
         if template == "llama3_1" and row["task"] == "parallel":
             continue  # that template takes one call a turn
@@ -89,7 +89,7 @@ def test_chat_templates_show_the_tools_and_the_call(
 def test_a_row_renders_as_the_training_renders_it(warehouse: Warehouse, tmp_path: Path) -> None:
     published(warehouse, [pair("npm:file", "single")])
     [row] = load(made(warehouse, tmp_path / "out", "trl"), split=TRAIN)
-    tokenizer = _tokenizer(tmp_path, "qwen2_5")
+    tokenizer = _tokenizer("qwen2_5")
     one = golden("npm:file", "find", {"title": "A", "file_only": {"deep": None}})
     call = {"name": one["tool"], "arguments": one["arguments"]}
     tools = json.loads(row["tools"])
@@ -106,7 +106,7 @@ def test_trl_trains_on_the_completion_alone(warehouse: Warehouse, tmp_path: Path
     trl = pytest.importorskip("trl")
     published(warehouse)
     rows = load(made(warehouse, tmp_path / "out", "trl"), split=TRAIN)
-    base, tokenizer = _base(tmp_path), _tokenizer(tmp_path, "qwen3_training")
+    base, tokenizer = base_folder(), _tokenizer("qwen3_training")
     settings = trl.SFTConfig(
         output_dir=str(tmp_path / "run"), max_steps=1, per_device_train_batch_size=2,
         max_length=None, report_to=[], use_cpu=True, save_strategy="no", disable_tqdm=True,
@@ -127,21 +127,10 @@ def test_trl_trains_on_the_completion_alone(warehouse: Warehouse, tmp_path: Path
     assert trainer.train().training_loss > 0
 
 
-def _base(home: Path) -> Path:
-    """A Qwen3 of a few steps, made here."""
-    listed = [contract(tool(f"npm:{n}", verb)) for n in "ab" for verb in ("find", "drop")]
-    settings = TinySettings(
-        vocabulary=700, width=32, layers=1, heads=2, context=2048, steps=1, batch=1
-    )
-    told = make_base(home, {str(n): one for n, one in enumerate(listed)}, settings, lambda _: None,
-                     device="cpu", threads=1)  # fmt: skip
-    return home / "models" / told["name"]
-
-
-def _tokenizer(home: Path, template: str) -> Any:
+def _tokenizer(template: str) -> Any:
     transformers = pytest.importorskip("transformers")
     trl = pytest.importorskip("trl")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(str(_base(home)))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(str(base_folder()))
     folder = Path(trl.__file__).parent / "chat_templates"
     tokenizer.chat_template = (folder / f"{template}.jinja").read_text()
     return tokenizer

@@ -1,4 +1,4 @@
-"""A candidate is crowned through every gate; its pointer outlasts kills, races and full disks."""
+"""A candidate is promoted through every gate; its pointer outlasts kills, races and full disks."""
 
 import errno
 import json
@@ -42,7 +42,7 @@ def test_a_better_candidate_becomes_champion_with_evidence_and_gates(tmp_path: P
         *("enough_tools", "gain_at_1", "recall_at_5"),
         *("against_champion", "model_on_disk", "not_rolled_back"),
     ]
-    assert kinds(tmp_path) == [("crowned", "m1")]
+    assert kinds(tmp_path) == [("promoted", "m1")]
 
 
 def test_a_candidate_that_is_not_better_is_recorded_and_stays_out(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_a_candidate_that_is_not_better_is_recorded_and_stays_out(tmp_path: Path
     assert (known.model, known.last_candidate["model"]) == ("m1", "m2")
     assert "gain_at_1: +0.100 [-0.010, +0.200], n=90, needed" in known.last_candidate["why"]
     assert last_trained_set(tmp_path, "retriever") == "set2"
-    assert kinds(tmp_path) == [("crowned", "m1"), ("kept", "m2")]
+    assert kinds(tmp_path) == [("promoted", "m1"), ("kept", "m2")]
 
 
 def test_considering_again_writes_nothing(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_figures_against_somebody_else_crown_nobody(
     assert champion(tmp_path, "retriever").model == "m1"
 
 
-def test_a_candidate_without_its_weights_is_not_crowned(tmp_path: Path) -> None:
+def test_a_candidate_without_its_weights_is_not_promoted(tmp_path: Path) -> None:
     model(tmp_path, "m1")
     (model_folder(tmp_path, "m1") / "adapter_model.safetensors").write_bytes(b"half")
     made = tried(tmp_path, "m1")
@@ -99,7 +99,7 @@ def race(home: str, name: str, gate: "multiprocessing.Barrier") -> None:  # type
         consider(Path(home), "retriever", name, "set1", gates, held)
 
 
-def test_of_two_candidates_at_once_one_is_crowned_and_the_other_knows_it(tmp_path: Path) -> None:
+def test_of_two_candidates_at_once_one_is_promoted_and_the_other_knows_it(tmp_path: Path) -> None:
     names = [model(tmp_path, "m1"), model(tmp_path, "m2")]
     context = multiprocessing.get_context("fork")
     barrier = context.Barrier(2)
@@ -111,7 +111,7 @@ def test_of_two_candidates_at_once_one_is_crowned_and_the_other_knows_it(tmp_pat
     assert [one.exitcode for one in both] == [0, 0]
     known = champion(tmp_path, "retriever")
     [late] = set(names) - {known.model}
-    assert sorted(kinds(tmp_path)) == [("crowned", known.model), ("kept", late)]
+    assert sorted(kinds(tmp_path)) == [("kept", late), ("promoted", known.model)]
     assert f"{late} against base was measured" in known.last_candidate["why"]
 
 
@@ -139,7 +139,7 @@ def test_a_kill_at_any_step_of_a_promotion_leaves_it_done_or_not_done(
     tried(tmp_path, "m2")  # the next night finishes it, or does it again
     assert champion(tmp_path, "retriever").model == "m2"
     assert json.loads((tmp_path / FILE).read_bytes())["model"] == "m2"
-    assert kinds(tmp_path) == [("crowned", "m1"), ("crowned", "m2")]
+    assert kinds(tmp_path) == [("promoted", "m1"), ("promoted", "m2")]
     assert not (tmp_path / MOVING).exists()
 
 
@@ -194,7 +194,7 @@ def test_half_a_line_of_history_takes_no_other_with_it(tmp_path: Path) -> None:
     with (tmp_path / CHAMPIONS).open("a") as file:
         file.write('{"role": "retriever", "ki')
     tried(tmp_path, "m2")
-    assert kinds(tmp_path) == [("crowned", "m1"), ("crowned", "m2")]
+    assert kinds(tmp_path) == [("promoted", "m1"), ("promoted", "m2")]
 
 
 def test_a_champion_whose_folder_is_gone_is_told_and_the_one_before_it_serves(
@@ -210,7 +210,7 @@ def test_a_champion_whose_folder_is_gone_is_told_and_the_one_before_it_serves(
     shutil.rmtree(model_folder(tmp_path, "m1"))
     now = in_service(tmp_path, "retriever")
     assert (now.model, "the untrained model, base, serves" in str(now.told)) == ("base", True)
-    # What comes next is measured against what serves, and crowned.
+    # What comes next is measured against what serves, and promoted.
     assert tried(tmp_path, "m3").promoted
 
 

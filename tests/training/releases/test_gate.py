@@ -78,8 +78,8 @@ def test_one_figure_that_is_not_good_enough_or_was_not_measured_keeps_a_caller_o
 ) -> None:
     gates = gates_of("caller", caller(**figures))
     assert [name for name, fine in passed(gates).items() if not fine] == [failed]
-    crowned, why = verdict(gates)
-    assert not crowned
+    promoted, why = verdict(gates)
+    assert not promoted
     assert failed in why
 
 

@@ -63,9 +63,9 @@ def test_a_rollback_moves_champion_release_and_router_together(home: Path) -> No
     assert (moved.release, moved.left) == (old[1], old[2])
     assert served_version(home) == moved.version == pinned(home)
     assert moved.rejected == {"retriever": ["m2"]}
-    crowned = champion(home, "retriever")
-    assert crowned.evidence["candidate"] == "m1"
-    assert crowned.last_candidate["promoted"] is False
+    promoted = champion(home, "retriever")
+    assert promoted.evidence["candidate"] == "m1"
+    assert promoted.last_candidate["promoted"] is False
     assert last_trained_set(home, "retriever") == "set2"  # it is not trained on again
 
 
@@ -77,7 +77,7 @@ def test_rolling_back_twice_goes_two_releases_back_and_no_further(home: Path) ->
         rollback(home)
 
 
-def test_what_was_rolled_back_is_not_crowned_nor_released_again(home: Path) -> None:
+def test_what_was_rolled_back_is_not_promoted_nor_released_again(home: Path) -> None:
     second, _ = night(home, "c2")
     rollback(home)
     before = pointers(home)

@@ -91,8 +91,8 @@ def world(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
     for name, made in (("m-old", head.digest), ("m-none", "another-set")):
         card = {"name": name, "role": "retriever", "base": "x", "training_set": made}
         save_model(home, name, card, lambda folder: None)
-    crowned = json.dumps(Champion("retriever", "m-old", head.digest).__dict__)
-    write_atomically(home / "champions" / "retriever.json", crowned.encode())
+    promoted = json.dumps(Champion("retriever", "m-old", head.digest).__dict__)
+    write_atomically(home / "champions" / "retriever.json", promoted.encode())
     make_release(home, {"retriever": "m-old", "caller": "baseline:bm25+slots"}, "c", head.digest)
     item = {"model": "m-old", "pair_id": own["pair_id"], "server_id": "npm:file",
             "training_set": head.digest}  # fmt: skip

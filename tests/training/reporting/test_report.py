@@ -119,8 +119,8 @@ def test_gates_are_shown_passed_and_failed(tmp_path: Path) -> None:
 
 def test_what_was_not_done_is_said(tmp_path: Path) -> None:
     text = written(tmp_path, manifest={**MANIFEST, "empty": ["unseen_tool"]})
-    assert text.count("Not trained tonight.") == 2
-    assert text.count("Not evaluated tonight.") == 2
+    assert text.count("Not trained in this run.") == 2
+    assert text.count("Not evaluated in this run.") == 2
     assert "png" not in text
     assert not list((tmp_path / "reports" / "n").glob("*.png"))
     for told in ("training of the caller", "evaluation of the retriever", "ablations",
@@ -154,7 +154,7 @@ def test_a_tiny_note_stands_only_beside_the_tiny_model() -> None:
 def test_a_night_before_the_first_training_set_has_a_report_that_says_so(tmp_path: Path) -> None:
     text = written(tmp_path, manifest={})
     assert "None yet" in text
-    assert text.count("Not trained tonight.") == 2
+    assert text.count("Not trained in this run.") == 2
 
 
 def test_the_training_set_is_told_by_split_task_leak_and_length(tmp_path: Path) -> None:

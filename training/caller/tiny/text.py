@@ -1,10 +1,9 @@
 """The tiny base's language: its chat template and its tokenizer.
 
-The template takes whole schemas and shortens them itself: name, first words, each required
-parameter behind a token for its type, the first few optional ones. A tool costs some 35 tokens,
-never a part of one, and begins with a mark (`<|t3|>`). A call is plain JSON: a call that wrote its
-tool's mark first, so that the choice were one token, was learned at chance in 425 steps, while
-names are learned from the requests that they go with.
+The template takes whole schemas and shortens them itself. The tools stand after the request, each
+as its first words, its name, a token for the type of each required parameter and the parameter, the
+first few optional ones: so a word of a tool can look back at the same word of the request, which
+one layer learns. A call is plain JSON.
 
 Every piece of a word is there with and without a space, `_` or `/` before it, and cut alike:
 `Budget` in a request and `"Budget"` in a call differ by no more. Copying is what is to be learned.
@@ -16,13 +15,11 @@ from typing import Any
 
 WORDS = 10  # of a description
 OPTIONAL = 5  # parameters that are shown though they are not required
-MARKS = 100  # more tools than these share marks
 END, PAD, USER, CALL, NONE = "<|end|>", "<|pad|>", "<|user|>", "<|call|>", "<|none|>"
 _TYPES = ("str", "int", "num", "bool", "arr", "list", "obj", "any")
 SPECIAL = (
-    END, PAD, USER, CALL, NONE, "<|tools|>", "<|:|>",
+    END, PAD, USER, CALL, NONE, "<|tool|>", "<|:|>",
     *(f"<|{kind}{how}|>" for how in ("", "?") for kind in _TYPES),
-    *(f"<|t{i}|>" for i in range(1, MARKS + 1)),
 )  # fmt: skip
 # What stands between the words of a call, each one token: a value's own first and last characters
 # never melt into it.
@@ -57,10 +54,9 @@ _KIND = """
 {%- endmacro -%}
 """
 _BLOCK = """
-{%- macro block(f, mark) -%}
-<|t{{ mark }}|>{{ f.name }}<|:|>
+{%- macro block(f) -%}
 {%- set words = (f.description or '').split() -%}
-{{ words[:WORDS] | join(' ') | replace('<|', '< |') }}
+<|tool|>{{ words[:WORDS] | join(' ') | lower | replace('<|', '< |') }}<|:|>{{ f.name }}
 {%- set p = f.parameters or {} -%}
 {%- set need = p.required or [] -%}
 {%- set seen = namespace(optional=0) -%}
@@ -85,10 +81,14 @@ _CALLS = """
 """
 _TURNS = """
 {%- macro shown(text) -%}{{ (text or '') | replace('<|', '< |') }}{%- endmacro -%}
-<|tools|>
-{%- for t in tools or [] -%}{{ block(t.function, loop.index0 % MARKS + 1) }}{%- endfor -%}
+{%- set last = namespace(user=-1) -%}
+{%- for m in messages -%}{%- if m.role == 'user' -%}{%- set last.user = loop.index0 -%}{%- endif -%}
+{%- endfor -%}
 {%- for m in messages -%}
 {%- if m.role == 'user' -%}<|user|>{{ shown(m.content) }}
+{%- if loop.index0 == last.user -%}
+{%- for t in tools or [] -%}{{ block(t.function) }}{%- endfor -%}
+{%- endif -%}
 {%- elif m.role == 'assistant' -%}<|call|>
 {%- if m.tool_calls -%}{{ written(m.tool_calls) }}
 {%- else -%}<|none|>{{ shown(m.content) }}{%- endif -%}
@@ -99,7 +99,7 @@ _TURNS = """
 """
 # A system message is the same every time and is left out: 10 tokens of every prompt.
 TEMPLATE = _KIND + _BLOCK + _CALLS + _TURNS
-for _name, _value in (("WORDS", WORDS), ("OPTIONAL", OPTIONAL), ("MARKS", MARKS)):
+for _name, _value in (("WORDS", WORDS), ("OPTIONAL", OPTIONAL)):
     TEMPLATE = TEMPLATE.replace(_name, str(_value))
 
 

@@ -1,6 +1,6 @@
 """The arms of the ablations: which rows and settings each learns with, and what is compared.
 
-filtered   accepted pairs, hard negatives: what a night trains on
+filtered   accepted pairs, hard negatives: what a run trains on
 raw        whole pairs before any filter and judge, as many as `filtered` has
 raw_all    the same, all of them
 random     as `filtered`, but negatives (candidates, for the caller) drawn at random

@@ -32,10 +32,10 @@ class Sets:
 def ablation_sets(
     warehouse: Warehouse, embedder: Embedder, policy: SetPolicy | None = None
 ) -> Sets:
-    """Both sets of tonight's tables; the firewall and the leak rules hold for raw pairs too."""
-    night = make_set(warehouse, embedder, policy)
+    """Both sets of the current tables; the firewall and the leak rules hold for raw pairs too."""
+    chosen = make_set(warehouse, embedder, policy)
     raw = make_set(warehouse, embedder, policy, choose=whole)
-    return Sets(night.name, night.made.rows, raw.made.rows, night.made.pool)
+    return Sets(chosen.name, chosen.made.rows, raw.made.rows, chosen.made.pool)
 
 
 def whole(pairs: Sequence[Row], _: Sequence[Row]) -> list[dict[str, Any]]:

@@ -5,7 +5,6 @@ resampled by tool. The first measure of a role is the one that decides, the othe
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from training.evaluation.ablations.arms import UNTRAINED, contrasts_of
@@ -54,28 +53,6 @@ def ablation_table(summary: Mapping[str, Any], *, tiny: bool = True) -> str:
     for role in MEASURES:
         parts.append(_told(role, summary[role], tiny) if role in summary else _not_run(role))
     return "\n\n".join(parts) + "\n"
-
-
-def draw(summary: Mapping[str, Any], path: Path) -> None:
-    """Bars of every arm's deciding measure with its 95% interval, a panel a role."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure as Canvas
-
-    made = Canvas(figsize=(7, 3.2 * len(summary)), layout="constrained")
-    FigureCanvasAgg(made)
-    for at, (role, of) in enumerate(summary.items()):
-        axes = made.add_subplot(len(summary), 1, at + 1)
-        measure = next(iter(MEASURES[role]))
-        figures = [arm[measure] for arm in of["arms"].values()]
-        values = [one["value"] for one in figures]
-        below = [max(0.0, one["value"] - one["low"]) for one in figures]
-        above = [max(0.0, one["high"] - one["value"]) for one in figures]
-        axes.bar(list(of["arms"]), values, yerr=[below, above], capsize=3, color="#6b8fb5")
-        axes.set_ylim(0, 1)
-        axes.set_ylabel(_TOLD[measure])
-        axes.set_title(f"{role}: n={of['n']} items of servers not trained on", fontsize=10)
-        axes.spines[["top", "right"]].set_visible(False)
-    made.savefig(path, dpi=120)
 
 
 def _role(role: str, rows: Sequence[Row], split: str) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Step:
-    """One call and what came of it. right: the expected tool ran without an error, with arguments
+    """One call and its outcome. right: the expected tool ran without an error, with arguments
     that match the golden call. shown: the result as models were shown it."""
 
     by: str  # small or large
@@ -185,7 +185,7 @@ def is_golden(task: Task, name: str, arguments: Any) -> bool:
 
 
 def shown_result(result: CallResult, limit: int) -> str:
-    """What a model is shown of a result: its texts, or what is wrong and the mend; cut."""
+    """What a model is shown of a result: its texts, or what is wrong and the fix; cut."""
     parts = [_block(block) for block in result.content]
     if result.status != "ok":
         problems = [json.dumps(one, ensure_ascii=True, default=str) for one in result.problems]

@@ -1,4 +1,4 @@
-"""The whole evaluation of an initial-call agent over what a night left.
+"""The whole evaluation of an initial-call agent over the tables of a run.
 
 training_set rows + clear contracts + recipes -> tasks -> both arms -> a summary, kept
 """

@@ -23,7 +23,7 @@ NO_TOOL = "no_tool"
 
 @dataclass(frozen=True)
 class TestPlan:
-    """How many items of each sort. The defaults are a night's.
+    """How many items of each sort. The defaults are a run's.
 
     `per_split` items a split at the smallest number of candidates, `per_large` at each larger one;
     `perturbations` of each kind of change; `irrelevance` requests whose right tool is left out, and

@@ -1,4 +1,4 @@
-"""A night's evaluation of callers, from the stores of a home: what is asked, of whom."""
+"""A run's evaluation of callers, from the stores of a home: what is asked, of whom."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,7 +39,7 @@ def bench(warehouse: Warehouse) -> Bench:
     head = warehouse.tables.head(TRAINING_SET.name)
     if head is None:
         raise NothingToEvaluate(
-            f"no training set in {warehouse.home}: expected one that a night has published;"
+            f"no training set in {warehouse.home}: expected one that a run has published;"
             " materialize training_set, or point TOOLMILL_HOME at a home that holds one"
         )
     rows = warehouse.tables.read(TRAINING_SET).to_dicts()

@@ -10,7 +10,7 @@ from typing import Any
 
 from training.caller.bases import base_of, load_adapter, load_base, load_caller
 from training.caller.generation import generate
-from training.caller.tiny.base import DESCRIPTION_WORDS, TINY
+from training.caller.tiny.base import TINY
 from training.evaluation.predictors.interface import (
     Answered,
     Asked,
@@ -54,13 +54,13 @@ class AdapterPredictor:
 
     def load(self) -> None:
         """Loads it now. Raises CannotPredict, one line: what is missing or does not fit, and the
-        mend."""
+        fix."""
         if self._loaded is not None:
             return
         try:
             device = pick_device(self._device)
             if isinstance(self._model, Path):
-                model, tokenizer, made = _of_folder(self._home, self._model, device)
+                model, tokenizer, made = _of_folder(self._model, device)
             else:
                 model, tokenizer, made = load_caller(self._home, self._model, device)
             with_pad_token(tokenizer)
@@ -147,7 +147,7 @@ def resolve(home: Path, text: str) -> str | Path:
     )
 
 
-def _of_folder(home: Path, folder: Path, device: str) -> tuple[Any, Any, dict[str, Any]]:
+def _of_folder(folder: Path, device: str) -> tuple[Any, Any, dict[str, Any]]:
     path = folder / CARD
     try:
         made = json.loads(path.read_bytes()) if path.exists() else {}
@@ -156,7 +156,7 @@ def _of_folder(home: Path, folder: Path, device: str) -> tuple[Any, Any, dict[st
             f"{path} is no JSON ({error}); copy the model's folder again"
         ) from None
     if (folder / "adapter_config.json").exists() or made.get("role") == "caller":
-        base = _base(home, folder, made) if made.get("base") else None
+        base = base_of(made) if made.get("base") else None
         model, tokenizer = load_adapter(folder, base, device, made or None)
         return model, tokenizer, made
     if not (folder / "config.json").exists():
@@ -169,21 +169,17 @@ def _of_folder(home: Path, folder: Path, device: str) -> tuple[Any, Any, dict[st
     return model, tokenizer, made
 
 
-def _base(home: Path, folder: Path, made: Mapping[str, Any]) -> str:
-    """A card's base: the tiny one stands beside its adapter, or in the home."""
-    beside = folder.parent / str(made.get("base_name"))
-    here = made["base"] == TINY and beside.is_dir()
-    return str(beside) if here else base_of(home, made)
-
-
 def _limits(made: Mapping[str, Any], model: Any, max_new: int | None) -> dict[str, Any]:
     settings = made.get("settings") or {}
     small = made.get("base") == TINY
     room = int(getattr(model.config, "max_position_embeddings", 0) or _MOST_CONTEXT)
-    words = settings.get("words", DESCRIPTION_WORDS if small else None)
     new = max_new or (96 if small else 512)
     context = min(int(settings.get("context") or _MOST_CONTEXT), room)
-    return {"words": words, "context": max(context - new, context // 2), "max_new": new}
+    return {
+        "words": settings.get("words"),
+        "context": max(context - new, context // 2),
+        "max_new": new,
+    }
 
 
 def _prompt(tokenizer: Any, asked: Asked, limits: Mapping[str, Any]) -> Rendered | None:

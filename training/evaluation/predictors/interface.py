@@ -11,7 +11,7 @@ OnDone = Callable[[int, int], None]  # answered so far, of how many
 
 
 class CannotPredict(RuntimeError):
-    """A model that cannot be asked at all: what is wrong with it, and the mend."""
+    """A model that cannot be asked at all: what is wrong with it, and the fix."""
 
 
 @dataclass(frozen=True)

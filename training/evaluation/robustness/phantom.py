@@ -69,7 +69,7 @@ def dead_requests(
 
 
 def _renames(changes: Iterable[Row]) -> dict[tuple[str, str], str]:
-    """(server, old name) -> new name, the last night's word."""
+    """(server, old name) -> new name, as the last run says."""
     told: dict[tuple[str, str], str] = {}
     for change in sorted(changes, key=lambda change: str(change["night"])):
         if change.get("renamed_from") and change["to_digest"]:

@@ -4,7 +4,7 @@
                   evaluation.json    {summary, gates} of the evaluation that the card tells
 
 Nothing in a card depends on when it was written: the same model, set and evaluation are the same
-card. Names of servers, licences and providers are strangers' text and stand quoted.
+card. Names of servers, licences and providers are third-party text and stand quoted.
 """
 
 import json
@@ -31,7 +31,7 @@ _WHAT = {
     "caller": "Writes the tool call that answers a request, given the tools it may choose from.",
 }
 _TINY = (
-    "The base is a tiny causal model that was initialised and pretrained here from tool contracts."
+    "The base is a tiny causal model that Toolmill ships, trained on invented tool contracts."
     " It proves that training, saving, loading, generating and scoring work; it is no evidence of"
     " what a pretrained base would learn, and of no use for work."
 )
@@ -187,7 +187,7 @@ def _figures(facts: Facts) -> str:
 
 def _limits(facts: Facts) -> str:
     lines = []
-    if facts.model.get("base") == "tiny" or facts.model.get("pretraining"):
+    if facts.model.get("base") == "tiny":
         lines.append(_TINY)
     providers = facts.manifest.get("providers") or {}
     if providers.get("offline"):

@@ -1,4 +1,4 @@
-"""Text of strangers in Markdown, and figures as tables: what a model card is written with."""
+"""Third-party text in Markdown, and figures as tables: what a model card is written with."""
 
 import unicodedata
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,7 @@ _MOST = 100  # characters of one name
 
 
 def quoted(text: object) -> str:
-    """A stranger's text as a code span, in which Markdown, HTML and links mean nothing.
+    """A third-party text as a code span, in which Markdown, HTML and links mean nothing.
 
     Line breaks, control and invisible characters go, a backtick and a bar become look-alikes, so
     that neither the span nor a table's cell can be left.

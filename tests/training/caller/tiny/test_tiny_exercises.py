@@ -1,8 +1,7 @@
-"""Exercises: every call is valid by its tool's schema, and states what it calls."""
+"""Exercises: every call is valid by its tool's schema, and a request states what it calls."""
 
-import json
 import random
-from typing import Any
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,125 +9,100 @@ from hypothesis import strategies as st
 
 from assets.contracts.validate import validate_call
 from tests.support.examples import examples
-from training.caller.tiny.exercises import (
-    Material,
-    Shares,
-    exercise,
-    moved,
-    request,
-    reshaped,
-    spoken,
-    written,
+from training.caller.tiny.contracts import Tool, make_servers
+from training.caller.tiny.exercises import Shares, make_exercise, split_name, write_request
+from training.caller.tiny.recipe import (
+    Recipe,
+    digest_data,
+    make_batches,
+    rate_at,
+    split_servers,
+    tools_at,
+)
+
+SMALL = Recipe(
+    servers=12, held_out=3, echo_steps=3, steps=8, tokens=600, echo_tokens=100, echo_share=0.0
 )
 
 
 @pytest.fixture(scope="module")
-def material(train_rows: list[dict[str, Any]]) -> Material:
-    contracts = {row["contract_digest"]: json.loads(row["contract"]) for row in train_rows}
-    return Material.of(contracts, train_rows)
-
-
-_LEAVES = st.one_of(
-    st.just({"type": "string"}),
-    st.just({"type": "integer"}),
-    st.just({"type": "boolean"}),
-    st.builds(lambda low: {"type": "number", "minimum": low}, st.integers(-5, 5)),
-    st.builds(lambda o: {"enum": o}, st.lists(st.text("abc", min_size=1), min_size=1, max_size=3)),
-    st.just({"type": "array", "items": {"type": "string"}}),
-)
-_SCHEMAS = st.dictionaries(st.text("abcXY_", min_size=1, max_size=8), _LEAVES, max_size=4)
-
-
-@given(properties=_SCHEMAS, needed=st.integers(0, 4), seed=st.integers(0, 99))
-@examples(80)
-def test_a_written_call_is_valid_by_its_schema(
-    properties: dict[str, Any], needed: int, seed: int
-) -> None:
-    schema = {"type": "object", "properties": properties, "required": [*properties][:needed]}
-    tool = {"name": "do_it", "description": "Does it.", "inputSchema": schema}
-    made = written(random.Random(seed), tool, ["word"])
-    if made is not None:
-        text, call = made
-        assert text
-        assert call["name"] == "do_it"
-        assert validate_call(tool, call["arguments"]) == []
-    without = {"name": "do_it", "inputSchema": {"type": "object", "properties": {}}}
-    assert written(random.Random(seed), without, ["word"]) is not None
+def servers() -> list[list[Tool]]:
+    return make_servers(3, 20)
 
 
 @given(seed=st.integers(0, 10_000))
 @examples(60)
-def test_an_exercise_calls_tools_that_it_shows(material: Material, seed: int) -> None:
-    tools, rounds = exercise(random.Random(seed), material, 6, 3)
-    shown = {tool["name"]: tool for tool in tools}
-    assert 2 <= len(shown) == len(tools) <= 6
-    for text, calls in rounds:
-        assert text
-        for call in calls:
-            assert validate_call(shown[call["name"]], call["arguments"]) == []
+def test_a_call_is_valid_by_its_schema_and_its_values_are_said(
+    servers: list[list[Tool]], seed: int
+) -> None:
+    rng = random.Random(seed)
+    tool = rng.choice(rng.choice(servers))
+    request, call = write_request(rng, tool)
+    assert call["name"] == tool.contract["name"]
+    assert validate_call(dict(tool.contract), call["arguments"]) == []
+    for value in call["arguments"].values():
+        if isinstance(value, str):
+            assert value.lower() in request.lower()
 
 
-def test_an_exercise_is_a_function_of_its_seed(material: Material) -> None:
-    made = [exercise(random.Random(5), material, 5, 4) for _ in range(2)]
-    assert made[0] == made[1] != exercise(random.Random(6), material, 5, 4)
+@given(seed=st.integers(0, 10_000), most=st.integers(1, 10))
+@examples(60)
+def test_an_exercise_calls_tools_that_it_shows(
+    servers: list[list[Tool]], seed: int, most: int
+) -> None:
+    made = make_exercise(random.Random(seed), servers, most)
+    shown = {tool["name"]: tool for tool in made.tools}
+    assert 1 <= len(shown) == len(made.tools) <= most
+    assert made.request
+    for call in made.calls:
+        assert validate_call(dict(shown[call["name"]]), call["arguments"]) == []
 
 
-def test_a_moved_pair_states_its_new_values(material: Material) -> None:
-    name, pairs = next(iter(material.pairs.items()))
-    tool = next(tool for tool in material.contracts if tool["name"] == name)
-    seen = set()
-    for seed in range(30):
-        text, call = moved(random.Random(seed), tool, pairs[0], material.words)
-        assert call["arguments"]["title"] in text
-        assert str(call["arguments"]["count"]) in text
-        seen.add(call["arguments"]["title"])
-    assert len(seen) > 10
+def test_an_exercise_is_a_function_of_its_seed(servers: list[list[Tool]]) -> None:
+    made = [make_exercise(random.Random(seed), servers, 5) for seed in (5, 5, 6)]
+    assert made[0] == made[1] != made[2]
 
 
-def test_a_bound_value_is_not_moved() -> None:
-    schema = {"properties": {"unit": {"type": "string", "enum": ["mg", "kg"]}}}
-    pair = {"said": "in mg please", "arguments": {"unit": "mg"}}
-    tool = {"name": "weigh", "inputSchema": schema}
-    for seed in range(20):
-        assert moved(random.Random(seed), tool, pair, ["word"]) == (
-            "in mg please",
-            {"name": "weigh", "arguments": {"unit": "mg"}},
-        )
-
-
-@given(value=st.from_regex(r"[A-Za-z0-9/_.:@ -]{1,20}", fullmatch=True), seed=st.integers(0, 99))
-def test_a_reshaped_value_keeps_its_shape(value: str, seed: int) -> None:
-    import re
-
-    made = reshaped(random.Random(seed), value, ["word", "other"])
-    assert re.sub(r"[A-Za-z]+", "a", made) != "" or value == ""
-    assert re.sub(r"[A-Za-z]+|[0-9]+", "", made) == re.sub(r"[A-Za-z]+|[0-9]+", "", value)
-    assert [len(n) for n in re.findall(r"[0-9]+", made)] == [
-        len(n) for n in re.findall(r"[0-9]+", value)
-    ]
-
-
-def test_there_are_requests_that_no_tool_fits_and_requests_for_two(material: Material) -> None:
-    kinds = set()
-    often = Material(
-        material.contracts, material.pairs, material.beside, material.words,
-        Shares(none=0.4, several=0.3),
-    )  # fmt: skip
-    for seed in range(30):
-        tools, rounds = exercise(random.Random(seed), often, 4, 3)
-        kinds |= {len(calls) for _, calls in rounds}
-        assert all(calls or tools for _, calls in rounds)
-    assert kinds == {0, 1, 2}
-
-
-def test_rows_without_one_right_call_teach_nothing(train_rows: list[dict[str, Any]]) -> None:
-    contracts = {row["contract_digest"]: json.loads(row["contract"]) for row in train_rows}
-    none = [{**row, "arguments": None, "calls": "[]"} for row in train_rows]
-    two = [{**row, "calls": json.dumps([{}, {}])} for row in train_rows]
-    assert Material.of(contracts, none).pairs == {}
-    assert Material.of(contracts, two).pairs == {}
-    assert request(random.Random(1), next(iter(contracts.values())), Material.of(contracts))
+def test_there_are_requests_that_no_tool_fits_and_requests_for_two(
+    servers: list[list[Tool]],
+) -> None:
+    often = Shares(none=0.4, several=0.3)
+    made = [make_exercise(random.Random(seed), servers, 4, often) for seed in range(30)]
+    assert {len(each.calls) for each in made} == {0, 1, 2}
 
 
 def test_names_are_said_as_words() -> None:
-    assert spoken("issueKey_of-all") == "issue key of all"
+    assert split_name("issueKey_of-all") == "issue key of all"
+
+
+def test_a_tool_is_learned_from_or_held_out() -> None:
+    learned, held = split_servers(SMALL)
+    names = [{tool.contract["name"] for own in part for tool in own} for part in (learned, held)]
+    assert len(held) == 3
+    assert names[0]
+    assert not names[0] & names[1]
+
+
+def test_a_batch_depends_on_its_step_alone() -> None:
+    learned, _ = split_servers(SMALL)
+    whole = list(make_batches(SMALL, learned))
+    assert len(whole) == 8
+    assert list(make_batches(SMALL, learned, 5)) == whole[5:]
+    assert isinstance(whole[2][0], list)
+    assert not isinstance(whole[3][0], list)
+
+
+def test_the_data_has_a_digest_of_its_own() -> None:
+    assert digest_data(SMALL) == digest_data(replace(SMALL, learning_rate=1.0))
+    assert digest_data(SMALL) != digest_data(replace(SMALL, seed=8))
+
+
+def test_tools_grow_from_one_to_all_and_the_rate_falls() -> None:
+    recipe = Recipe(steps=100, echo_steps=20, growing=0.5, warmup=10)
+    counts = [tools_at(step, recipe) for step in range(100)]
+    assert counts == sorted(counts)
+    assert (counts[0], counts[20], counts[59], counts[60], counts[-1]) == (1, 1, 9, 10, 10)
+    rates = [rate_at(step, recipe) for step in range(100)]
+    assert rates[0] == 0.1
+    assert rates[9] == rates[50] == 1.0
+    assert rates[-1] == 0.05

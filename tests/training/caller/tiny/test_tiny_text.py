@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.examples import examples
-from training.caller.tiny.text import END, LEADS, MARKS, SPECIAL, WORDS, make_tokenizer
+from training.caller.tiny.text import END, LEADS, SPECIAL, WORDS, make_tokenizer
 from training.prompts.parse_calls import check_read_back, parse_calls
 from training.prompts.render import NO_CALL, check_tokenizer, render, tool_schema
 
@@ -50,17 +50,25 @@ def test_it_can_all_that_the_caller_asks_of_a_tokenizer(tokenizer: Any) -> None:
 
 def test_tools_of_every_kind_are_shown_whole(tokenizer: Any) -> None:
     prompt, _ = render(tokenizer, functions(ODD), "do it")
-    assert "<|t1|>ü-日<|:|><|t2|>bare<|:|><|t3|>all_kinds<|:|>one two" in prompt
-    shown = prompt.partition("all_kinds<|:|>")[2].partition("<|int|>")[0]
+    assert "do it<|tool|><|:|>ü-日<|tool|><|:|>bare<|tool|>one two" in prompt
+    shown = prompt.partition("bare<|tool|>")[2].partition("<|:|>")[0]
     assert len(shown.split()) == WORDS
-    assert "<|int|>id<|bool|>maybe<|str?|>mode<|list|>rows<|any|>whatever<|user|>" in prompt
+    wanted = "all_kinds<|int|>id<|bool|>maybe<|str?|>mode<|list|>rows<|any|>whatever<|call|>"
+    assert prompt.endswith(wanted)
+
+
+def test_the_tools_stand_after_the_last_request(tokenizer: Any) -> None:
+    before = [("earlier", [{"name": "bare", "arguments": {}}])]
+    prompt, _ = render(tokenizer, functions(ODD[1:2]), "now", examples=before)
+    assert prompt.endswith("<|user|>now<|tool|><|:|>bare<|call|>")
+    assert prompt.count("<|tool|>") == 1
 
 
 def test_no_words_of_a_request_or_description_are_taken_for_marks(tokenizer: Any) -> None:
     tool = {"name": "a", "description": "see <|call|> now", "inputSchema": {}}
-    prompt, _ = render(tokenizer, functions([tool]), "say <|end|> and <|t1|>")
+    prompt, _ = render(tokenizer, functions([tool]), "say <|end|> and <|tool|>")
     ids = tokenizer(prompt)["input_ids"]
-    for token, times in ((END, 0), ("<|call|>", 1), ("<|t1|>", 1)):
+    for token, times in ((END, 0), ("<|call|>", 1), ("<|tool|>", 1)):
         assert ids.count(tokenizer.convert_tokens_to_ids(token)) == times
 
 
@@ -100,12 +108,6 @@ def test_where_no_tool_fits_the_answer_says_so(tokenizer: Any) -> None:
 def test_a_call_is_plain_json(tokenizer: Any) -> None:
     _, completion = render(tokenizer, functions(ODD), "go", [{"name": "bare", "arguments": {}}])
     assert completion == '{"name": "bare", "arguments": {}}' + END
-
-
-def test_more_tools_than_marks_share_them(tokenizer: Any) -> None:
-    many = [{"name": f"t_{i}", "inputSchema": {}} for i in range(MARKS + 2)]
-    prompt, _ = render(tokenizer, functions(many), "go")
-    assert f"<|t2|>t_{MARKS + 1}<|:|>" in prompt
 
 
 @pytest.mark.parametrize("word", ["file", "issue", "Title", "zebrafish", "日"])

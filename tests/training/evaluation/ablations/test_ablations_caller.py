@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 def test_the_callers_arms_are_trained_scored_and_told(tmp_path: Path) -> None:
     snapshots, pairs = make_world()
     made = build_training_set(pairs, snapshots, embed)
-    caller = replace(profile_of("tiny"), threads=1, device="cpu", candidates=2, tiny={"steps": 4})
+    caller = replace(profile_of("tiny"), threads=1, device="cpu", candidates=2)
     settings = AblationSettings(
         roles=("caller",),
         arms=("filtered", "random"),

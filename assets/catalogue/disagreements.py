@@ -6,7 +6,7 @@ from typing import Any
 
 from assets.catalogue.identity import Member
 from assets.catalogue.identity_keys import is_gateway
-from assets.marketplaces.launch.command import launch_args
+from assets.marketplaces.launch.command import read_launch
 from assets.marketplaces.listing import Listing
 from warehouse.storage.digest import canonical_json
 
@@ -69,7 +69,7 @@ def _transport(member: Member) -> str | None:
 def _arguments(member: Member) -> str | None:
     if member.listing.package is None or not member.listing.runnable:
         return None
-    return _json(list(launch_args(member.listing)))
+    return _json(list(read_launch(member.listing).own_args))
 
 
 def _required(member: Member) -> str | None:

@@ -56,13 +56,22 @@ class Package(_Frozen):
     digest: str | None = None
 
 
+class LaunchFacts(_Frozen):
+    """What the command line of a listing says, read once: the server's own arguments (without
+    runner, options and package), and its program where that is not the package's only one."""
+
+    own_args: tuple[str, ...] = ()
+    entry: str | None = None
+
+
 class Listing(_Frozen):
     """One server as one marketplace lists it.
 
     `command` and `args` are what a person would type (`npx -y NAME@1.2.3 ARGS`); they are never
     given to a shell. For an mcpb package `command` is None: the bundle's manifest holds it. An
     argument the user must supply stands as `{name}` or `{name:filepath}` (formats: string, number,
-    boolean, filepath). `runnable` says that the listing holds the evidence for a recipe; if not,
+    boolean, filepath). `launch` is what they say, None until they are read (`normalise.clean`) and
+    where there are none. `runnable` says that the listing holds the evidence for a recipe; if not,
     `reason` says why.
     """
 
@@ -75,6 +84,7 @@ class Listing(_Frozen):
     transport: Transport | None = None
     command: str | None = None
     args: tuple[str, ...] = ()
+    launch: LaunchFacts | None = None
     env: tuple[EnvVar, ...] = ()
     url: str | None = None
     headers: tuple[Header, ...] = ()
@@ -91,12 +101,13 @@ class Listing(_Frozen):
         return f"{self.marketplace}:{self.native_id}"
 
 
-_NESTED = ("args", "env", "headers", "package", "flags")
+_NESTED = ("args", "launch", "env", "headers", "package", "flags")
 
 
 def listing_digest(listing: Listing) -> str:
-    """SHA-256 over everything the listing says, except when it was last edited."""
-    return digest(listing.model_dump(mode="json", exclude={"updated_at"}))
+    """SHA-256 over everything the listing says, except when it was last edited and `launch`, which
+    follows from the rest."""
+    return digest(listing.model_dump(mode="json", exclude={"updated_at", "launch"}))
 
 
 def to_row(listing: Listing, *, fetched_at: float | None = None) -> dict[str, Any]:

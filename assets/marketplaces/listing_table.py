@@ -17,7 +17,8 @@ LISTINGS = TableSpec(
         "subfolder": pl.String,
         "transport": pl.String,
         "command": pl.String,
-        "args": pl.String,  # this and the five below: canonical JSON
+        "args": pl.String,  # this and the six below: canonical JSON
+        "launch": pl.String,  # {own_args, entry}: what command and args say
         "env": pl.String,
         "headers": pl.String,
         "package": pl.String,
@@ -27,7 +28,7 @@ LISTINGS = TableSpec(
         "runnable": pl.Boolean,
         "reason": pl.String,
         "updated_at": pl.String,
-        "listing_digest": pl.String,  # over all of the above but updated_at
+        "listing_digest": pl.String,  # over all of the above but updated_at and launch
         "fetched_at": pl.Float64,  # seconds since the epoch
     },
     volatile=("fetched_at",),

@@ -1,4 +1,4 @@
-"""Clean: what strangers wrote, made fit to be stored, shown and compared.
+"""What third parties wrote, made fit to be stored, shown and compared.
 
 A joiner (U+200C, U+200D) stays where a script or an emoji needs it (Persian, Indic, families), a
 variation selector behind the character it selects; everything else that shows nothing goes, tag
@@ -11,6 +11,7 @@ from typing import Any
 
 import regex
 
+from assets.marketplaces.launch.command import read_launch
 from assets.marketplaces.listing import EnvVar, Header, Listing
 
 NAME_CAP = 200  # characters
@@ -46,7 +47,8 @@ _ODD_IN_ID = regex.compile(rf"{_HIDDEN.pattern}|(?! )\p{{Zs}}")
 
 def clean(listing: Listing) -> Listing:
     """The listing with texts fit to show, ids whose every character is visible, and, where a launch
-    fact holds a hidden character, `runnable: False` with the reason. Idempotent, never raises."""
+    fact holds a hidden character, `runnable: False` with the reason; `launch` is read from the
+    words as they stand then. Idempotent, never raises."""
     name, hid_name = shown(listing.name, NAME_CAP, lines=False)
     description, hid_text = shown(listing.description, DESCRIPTION_CAP)
     native_id = _visible_id(listing.native_id)
@@ -67,7 +69,10 @@ def clean(listing: Listing) -> Listing:
         launch |= {"runnable": False, "reason": facts["reason"] or reason}
     if hidden and "hidden_text" not in listing.flags:
         facts["flags"] = tuple(sorted({*listing.flags, "hidden_text"}))
-    return listing.model_copy(update=facts | launch)
+    cleaned = listing.model_copy(update=facts | launch | {"launch": None})
+    if cleaned.command is None and not cleaned.args:
+        return cleaned
+    return cleaned.model_copy(update={"launch": read_launch(cleaned)})
 
 
 def shown(text: str, cap: int, *, lines: bool = True) -> tuple[str, bool]:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from assets.marketplaces.listing import (
     EnvVar,
     Header,
+    LaunchFacts,
     Listing,
     Package,
     from_row,
@@ -24,6 +25,7 @@ listings = st.builds(
     name=words,
     description=words,
     args=st.lists(words, max_size=3).map(tuple),
+    launch=st.none() | st.builds(LaunchFacts, own_args=st.tuples(words), entry=st.none() | words),
     env=st.lists(st.builds(EnvVar, **inputs), max_size=2).map(tuple),
     headers=st.lists(st.builds(Header, **inputs), max_size=2).map(tuple),
     package=st.none() | st.builds(Package, type=st.just("npm"), identifier=words),

@@ -6,17 +6,16 @@ from assets.marketplaces.launch.facts import FOLDER_OPTIONS, Launch, authors_pat
 from assets.marketplaces.launch.package_spec import is_exact, npm_spec, pypi_spec
 from assets.marketplaces.launch.runners import BRIDGES, UV_VALUED, bridge, container, dnx, npx, uvx
 from assets.marketplaces.launch.shell_words import Line, program, split
-from assets.marketplaces.listing import Listing
+from assets.marketplaces.listing import LaunchFacts, Listing
 from warehouse.sanitize.placeholders import is_local, placeholder
 
 __all__ = [
     "Launch",
     "is_exact",
-    "launch_args",
-    "launch_entry",
     "npm_spec",
     "placeholder",
     "pypi_spec",
+    "read_launch",
     "understand",
 ]
 
@@ -62,16 +61,14 @@ def understand(command: str | None, args: tuple[str, ...] = ()) -> Launch:
     return _no_package(launch, line.words[0])
 
 
-def launch_args(listing: Listing) -> tuple[str, ...]:
-    """The server's own arguments of a listing, without runner, options and package."""
+def read_launch(listing: Listing) -> LaunchFacts:
+    """What the command line of a listing says; read from its words where nobody has yet."""
+    if listing.launch is not None:
+        return listing.launch
     if listing.command is None:
-        return listing.args
-    return understand(listing.command, listing.args).own_args
-
-
-def launch_entry(listing: Listing) -> str | None:
-    """The program to start where a listing names one apart from its package, else None."""
-    return None if listing.command is None else understand(listing.command, listing.args).entry
+        return LaunchFacts(own_args=listing.args)
+    launch = understand(listing.command, listing.args)
+    return LaunchFacts(own_args=launch.own_args, entry=launch.entry)
 
 
 def _runner(line: Line) -> tuple[str, list[str], Launch]:

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from assets.servers.credentials.secrets import Given, SecretError
 from assets.servers.deploy.image import run_image
 from assets.servers.deploy.package import asked, given_names, run_package
-from assets.servers.deploy.policy import DeployPolicy, conditions
+from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.result import Deployed, failed
 from assets.servers.probe.failure_kinds import Failure
 from assets.servers.probe.probe import ProbeResult
@@ -37,12 +37,12 @@ def deploy(recipe: Recipe, policy: DeployPolicy, toolchain: Toolchain | None = N
     return _scrubbed(found, given)
 
 
-def effect_key(recipe: Recipe, policy: DeployPolicy, attempt: int, night: str = "") -> str:
+def effect_key(recipe: Recipe, conditions: str, attempt: int, night: str = "") -> str:
     """Names the effect of one launch. A remote server is another one in every run."""
     facts = {
         "effect": "deploy",
         "recipe": recipe.digest,
-        "conditions": conditions(recipe.server_id, policy),
+        "conditions": conditions,
         "attempt": attempt,
         "night": night if recipe.ecosystem == "remote" else None,
     }

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from assets.marketplaces.listing import Listing
@@ -48,6 +49,12 @@ class _Job:
     listing: Listing
     facts: str
     previous: Mapping[str, Any] | None
+    policy: DeployPolicy
+
+    @cached_property
+    def conditions(self) -> str:
+        """Digest of the settings and secrets that the server is launched under, asked for once."""
+        return conditions(self.key, self.policy)
 
 
 def deploy_listings(
@@ -75,18 +82,18 @@ def deploy_listings(
         policy.home, toolchain, ledger, night, allow_loopback=policy.sandbox.allow_loopback
     )
     before = {row["server_id"]: row for row in previous}
-    jobs = _jobs(listings, before)
+    jobs = _jobs(listings, before, policy)
     result = DeploymentRun(rows=[], gone=sorted(before.keys() - {job.key for job in jobs}))
     due = []
     for job in jobs:
-        if _stands(job, policy, now):
+        if _stands(job, now):
             result.rows.append(dict(job.previous or {}))
             result.kept.append(job.key)
         else:
             due.append(job)
 
     def one(job: _Job) -> tuple[dict[str, Any], bool]:
-        return _carry_out(job, policy, ledger, blobs, night, now, toolchain, resolve)
+        return _carry_out(job, ledger, blobs, night, now, toolchain, resolve)
 
     # A thread cannot be ended from outside: each launch ends by its own limits.
     with ThreadPoolExecutor(max_workers=max(1, concurrency)) as pool:
@@ -114,23 +121,25 @@ def launch_digest(listing: Listing) -> str:
     return digest({**facts, "recipe_version": RECIPE_VERSION})
 
 
-def _jobs(listings: Iterable[Listing], before: Mapping[str, Mapping[str, Any]]) -> list[_Job]:
+def _jobs(
+    listings: Iterable[Listing], before: Mapping[str, Mapping[str, Any]], policy: DeployPolicy
+) -> list[_Job]:
     """One job per server: of several listings the first runnable one, by listing id."""
     jobs: dict[str, _Job] = {}
     for listing in sorted(listings, key=lambda one: (not one.runnable, one.listing_id)):
         key = server_id(listing) or f"listing:{listing.listing_id}"
         if key not in jobs:
-            jobs[key] = _Job(key, listing, launch_digest(listing), before.get(key))
+            jobs[key] = _Job(key, listing, launch_digest(listing), before.get(key), policy)
     return [jobs[key] for key in sorted(jobs)]
 
 
-def _stands(job: _Job, policy: DeployPolicy, now: float) -> bool:
+def _stands(job: _Job, now: float) -> bool:
     """Whether the last run's row still holds without asking anybody: not where the settings or the
     secrets it was launched under are others now, nor for a remote server that answered."""
     row = job.previous
     if row is None or row["launch_digest"] != job.facts:
         return False
-    if row["recipe_digest"] and row["conditions"] != conditions(job.key, policy):
+    if row["recipe_digest"] and row["conditions"] != job.conditions:
         return False
     if row["status"] == "failed":
         return not _due(row, now)
@@ -147,7 +156,6 @@ def _due(row: Mapping[str, Any], now: float) -> bool:
 
 def _carry_out(
     job: _Job,
-    policy: DeployPolicy,
     ledger: Ledger,
     blobs: Blobs,
     night: str,
@@ -157,15 +165,15 @@ def _carry_out(
 ) -> tuple[dict[str, Any], bool]:
     """The row of one server, and whether it is the old one because the recipe is the same."""
     recipe = plan_recipe(job.listing, resolve)
-    row, deployed, under = job.previous, None, conditions(job.key, policy)
-    same = row is not None and _same_plan(row, recipe, under)
+    row, deployed = job.previous, None
+    same = row is not None and _same_plan(row, recipe, job.conditions)
     if row is not None and same and _keeps(row, recipe, now):
         facts = {"launch_digest": job.facts, "listing_id": job.listing.listing_id}
         return {**row, **facts}, True
     failed_before = row is not None and same and row["status"] == "failed"
     attempts = int((row or {}).get("attempts") or 0) + 1 if failed_before else 1
     if isinstance(recipe, Recipe):
-        deployed = _deployed(recipe, policy, ledger, attempts, night, toolchain)
+        deployed = _deployed(recipe, job, ledger, attempts, night, toolchain)
     new = deployment_row(
         recipe,
         deployed,
@@ -174,7 +182,7 @@ def _carry_out(
         marketplace=job.listing.marketplace,
         listing_id=job.listing.listing_id,
         launch_digest=job.facts,
-        conditions=under,
+        conditions=job.conditions,
         attempts=attempts,
         now=now,
     )
@@ -183,20 +191,19 @@ def _carry_out(
 
 def _deployed(
     recipe: Recipe,
-    policy: DeployPolicy,
+    job: _Job,
     ledger: Ledger,
     attempt: int,
     night: str,
     toolchain: Toolchain,
 ) -> Deployed:
     """The result of a recipe, of the ledger where it holds it."""
-    refused = refusal(recipe, policy)
-    if refused:
+    if refused := refusal(recipe, job.policy):
         return failed(refused)
     stage = "remote" if recipe.ecosystem == "remote" else "deploy"
-    key = effect_key(recipe, policy, attempt, night)
+    key = effect_key(recipe, job.conditions, attempt, night)
     return Deployed.from_json(
-        ledger.once(stage, key, lambda: Outcome(deploy(recipe, policy, toolchain).to_json()))
+        ledger.once(stage, key, lambda: Outcome(deploy(recipe, job.policy, toolchain).to_json()))
     )
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from assets.marketplaces.launch.command import is_exact, launch_args, launch_entry
+from assets.marketplaces.launch.command import is_exact, read_launch
 from assets.marketplaces.listing import Listing, Package
 from assets.marketplaces.server_json.legacy_arguments import A_COPY
 from assets.servers.probe.failure_kinds import KINDS
@@ -165,7 +165,8 @@ def plan_recipe(
     except ResolveError as error:
         return Unlaunchable(identity, error.kind, str(error))
     about = {"context": listing_context(listing), "placeholders": placeholders}
-    words = () if by_name else _own_words(package, launch_args(listing))
+    launch = read_launch(listing)
+    words = () if by_name else _own_words(package, launch.own_args)
     args, made_up = fill_arguments(words, **about)
     env, spare, env_made_up = fill_environment(listing.env, **about)
     return Recipe(
@@ -174,7 +175,7 @@ def plan_recipe(
         name=_name(package),
         version=resolved.version,
         integrity=resolved.integrity,
-        entry=None if by_name or package.type == "oci" else launch_entry(listing),
+        entry=None if by_name or package.type == "oci" else launch.entry,
         args=args,
         env=env,
         spare_env=spare,

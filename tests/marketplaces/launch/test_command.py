@@ -1,5 +1,6 @@
 """Command lines are understood without a shell and without running anything."""
 
+import json
 import subprocess
 from typing import Any
 
@@ -9,12 +10,13 @@ from hypothesis import strategies as st
 
 from assets.marketplaces.launch.command import (
     is_exact,
-    launch_args,
-    launch_entry,
     placeholder,
+    read_launch,
     understand,
 )
-from assets.marketplaces.listing import Listing
+from assets.marketplaces.listing import Listing, from_row, listing_digest, to_row
+from assets.marketplaces.listing_table import LISTINGS
+from assets.marketplaces.normalise import clean
 
 
 @pytest.mark.parametrize(
@@ -186,7 +188,14 @@ def test_a_listing_gives_the_servers_own_arguments() -> None:
         command="uvx",
         args=("--from", "a==1.0", "a-mcp", "stdio"),
     )
-    assert launch_args(listing) == ("stdio",)
-    assert launch_entry(listing) == "a-mcp"
+    launch = read_launch(listing)
+    assert (launch.own_args, launch.entry) == (("stdio",), "a-mcp")
+    # Read once, when a crawl normalises the listing: planning takes what the row says.
+    row = LISTINGS.frame([to_row(clean(listing))]).row(0, named=True)
+    assert json.loads(row["launch"]) == {"entry": "a-mcp", "own_args": ["stdio"]}
+    stored = from_row(row)
+    assert read_launch(stored) is stored.launch
+    assert row["listing_digest"] == listing_digest(listing)
     bundle = Listing(marketplace="m", native_id="y", name="y", args=("--x",))
-    assert launch_args(bundle) == ("--x",)
+    assert read_launch(bundle).own_args == ("--x",)
+    assert clean(bundle).launch == read_launch(bundle)

@@ -6,7 +6,7 @@ import pytest
 from assets.servers.credentials.secrets import Secrets, ServerSecrets
 from assets.servers.deploy import package
 from assets.servers.deploy.deploy import deploy, effect_key
-from assets.servers.deploy.policy import DeployPolicy, with_network
+from assets.servers.deploy.policy import DeployPolicy, conditions, with_network
 from assets.servers.deploy.result import Deployed
 from assets.servers.deploy.table import DEPLOYMENTS, deployment_row
 from assets.servers.packages.fetch import Artifact
@@ -71,12 +71,16 @@ def test_what_was_deployed_survives_the_ledger():
 
 def test_the_effect_is_named_by_what_can_change_it(tmp_path):
     policy = DeployPolicy(tmp_path)
-    first = effect_key(RECIPE, policy, 1)
-    assert first == effect_key(RECIPE, DeployPolicy(tmp_path / "elsewhere"), 1)
+
+    def key(policy, recipe=RECIPE, attempt=1):
+        return effect_key(recipe, conditions(recipe.server_id, policy), attempt)
+
+    first = key(policy)
+    assert first == key(DeployPolicy(tmp_path / "elsewhere"))
     others = {
-        effect_key(RECIPE, policy, 2),
-        effect_key(RECIPE, with_network(policy, "full"), 1),
-        effect_key(RECIPE.model_copy(update={"args": ("-x",)}), policy, 1),
+        key(policy, attempt=2),
+        key(with_network(policy, "full")),
+        key(policy, RECIPE.model_copy(update={"args": ("-x",)})),
     }
     assert first not in others
     assert len(others) == 3

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assets.catalogue.coverage import DIMENSIONS
-from warehouse.sanitize.markdown import keep_cell, markdown_table
+from warehouse.sanitize.escape import keep_cell, markdown_table
 
 _INK, _QUIET, _UNDER, _OVER, _EVEN = "#1f2937", "#9ca3af", "#dc2626", "#2563eb", "#4b5563"
 _COLOURS = {"under": _UNDER, "over": _OVER}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from assets.catalogue.identity_keys import LEVELS
-from warehouse.sanitize.markdown import markdown_table
+from warehouse.sanitize.escape import markdown_table
 
 _SHOWN = 15  # rows of an example table
 

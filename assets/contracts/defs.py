@@ -27,7 +27,7 @@ from assets.partitions import close_night_after, marketplaces
 from assets.servers.deploy.table import DEPLOYMENTS
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
 from warehouse.publish import Published, audited, publish, table_audit
-from warehouse.sanitize.terminal import escape_text
+from warehouse.sanitize.escape import escape_text
 from warehouse.storage.tables import plan
 from warehouse.store import Warehouse
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assets.contracts.scan.finding import HIGH
-from warehouse.sanitize.markdown import markdown_table
+from warehouse.sanitize.escape import markdown_table
 from warehouse.statistics import wilson
 
 SHOWN = 50  # rows of a table in the UI

@@ -4,7 +4,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
 GROUP = "toolmill.marketplaces"
-# The order of a night: the sources that state pinned packages first.
+# The order of a run: the sources that state pinned packages first.
 OURS = (
     *("registry", "smithery", "glama", "pulsemcp", "mcpso"),
     *("mcphub", "deepnlp", "pipedream", "docker", "private"),

@@ -31,7 +31,7 @@ class CrawlPolicy(CrawlSettings):
 
 
 class CrawlError(RuntimeError):
-    """A crawl that cannot go on: what was fetched, what was found, what was due, and the mend.
+    """A crawl that cannot go on: what was fetched, what was found, what was due, and the fix.
 
     Kinds: unreachable, http_status, rate_limited, wrong_type, truncated, missing_key, empty,
     too_large, forbidden_host, robots, over_cap, layout_changed, no_browser, unreadable.
@@ -43,17 +43,17 @@ class CrawlError(RuntimeError):
         url: str,
         found: str,
         expected: str,
-        mend: str,
+        fix: str,
         *,
         status: int | None = None,
     ) -> None:
-        self.kind, self.url, self.found, self.expected, self.mend = kind, url, found, expected, mend
+        self.kind, self.url, self.found, self.expected, self.fix = kind, url, found, expected, fix
         self.status = status  # of the HTTP response, where there was one
-        super().__init__(f"{url}: found {found}, expected {expected} ({kind}); {mend}")
+        super().__init__(f"{url}: found {found}, expected {expected} ({kind}); {fix}")
 
     @property
     def passing(self) -> bool:
-        """Whether the pages read so far still fit what a later try of the same night will read."""
+        """Whether the pages read so far still fit what a later try of the same run will read."""
         return self.kind in ("unreachable", "http_status", "rate_limited", "no_browser")
 
 
@@ -113,7 +113,7 @@ class Get(Protocol):
     """Fetches one URL through the ledger and returns what `check` made of the response: a JSON
     value or a text, secrets redacted. `check` raises CrawlError where the response is not what is
     due, and then nothing is recorded as done. `ref` is given for a record's own page: its revision
-    keys the effect; without one the night does."""
+    keys the effect; without one the run date does."""
 
     async def __call__(
         self, url: str, check: Callable[[Page], Any], *, ref: Ref | None = None
@@ -184,8 +184,8 @@ class CrawlResult:
     """What one crawl saw. `frame` holds the listings as rows of LISTINGS, sorted by native id:
     columns take a fifth of the memory of objects, and a marketplace may list 100,000 servers.
 
-    `requests` were sent tonight, `pages` were used (sent or read from the ledger); `problems` are
-    rows {native_id, url, status, error_kind, hint}; `gone` are ids the marketplace calls deleted.
+    `requests` were sent in this run, `pages` were used (sent or read from the ledger); `problems`
+    are rows {native_id, url, status, error_kind, hint}; `gone` are ids that it calls deleted.
     `changes_only` says that the listings are those that changed since the last complete pass;
     `hit_rate` is the share of records that were read and held launch evidence.
     """

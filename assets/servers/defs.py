@@ -16,7 +16,7 @@ from assets.servers.probe.failure_kinds import KINDS
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_present, expect_unique
 from warehouse.progress import Lines
 from warehouse.publish import Published, audited, publish, table_audit
-from warehouse.sanitize.markdown import markdown_table
+from warehouse.sanitize.escape import markdown_table
 from warehouse.storage.tables import Plan
 from warehouse.store import Warehouse
 

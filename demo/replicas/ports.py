@@ -12,7 +12,7 @@ HOST = "127.0.0.1"
 
 
 class PortTaken(RuntimeError):
-    """A port is in use; the message names it and the mend."""
+    """A port is in use; the message names it and the fix."""
 
 
 def bind(site: str, port: int) -> socket.socket:

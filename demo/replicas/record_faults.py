@@ -1,9 +1,9 @@
-"""Spoil: what a fault does to the records of a list before a site shows them."""
+"""What a fault does to the records of a list before a site shows them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from demo.world.listing_page import Shelf
+from demo.world.listing_page import RecordList
 from demo.world.record import Record
 
 MARK = "\ue000"  # becomes bytes that are not UTF-8 once the answer is encoded
@@ -12,37 +12,37 @@ OF_RECORDS = frozenset(
 )
 
 
-def spoiled(shelf: Shelf, faults: Mapping[str, str]) -> Shelf:
-    """The shelf as these faults show it; the shelf itself where none of them touches records."""
-    return Spoiled(shelf, faults) if OF_RECORDS & faults.keys() else shelf
+def apply_record_faults(records: RecordList, faults: Mapping[str, str]) -> RecordList:
+    """The records as these faults show them."""
+    return FaultyRecords(records, faults) if OF_RECORDS & faults.keys() else records
 
 
-class Spoiled(Shelf):
-    """A shelf whose records are changed as they are taken from it."""
+class FaultyRecords(RecordList):
+    """Records that are changed as they are taken from the list."""
 
-    def __init__(self, shelf: Shelf, faults: Mapping[str, str]) -> None:
-        self._shelf, self._faults = shelf, faults
+    def __init__(self, records: RecordList, faults: Mapping[str, str]) -> None:
+        self._records, self._faults = records, faults
 
     def __len__(self) -> int:
         if "empty" in self._faults:
             return 0
-        held = len(self._shelf)
+        held = len(self._records)
         return held + -(-held // 10) if "duplicates" in self._faults else held
 
     def at(self, position: int) -> Record:
-        held = len(self._shelf)
-        return self._spoil(self._shelf[position % held], first=position % held == 0)
+        held = len(self._records)
+        return self._apply_faults(self._records[position % held], first=position % held == 0)
 
     def position(self, slug: str) -> int | None:
-        return None if "empty" in self._faults else self._shelf.position(slug)
+        return None if "empty" in self._faults else self._records.position(slug)
 
     def older(self, record: Record) -> tuple[Record, ...]:
-        return tuple(self._spoil(one) for one in self._shelf.older(record))
+        return tuple(self._apply_faults(one) for one in self._records.older(record))
 
     def gone(self) -> Iterable[Record]:
-        return (self._spoil(one) for one in self._shelf.gone())
+        return (self._apply_faults(one) for one in self._records.gone())
 
-    def _spoil(self, record: Record, first: bool = False) -> Record:
+    def _apply_faults(self, record: Record, first: bool = False) -> Record:
         faults = self._faults
         title, description, revised_at = record.title, record.description, record.revised_at
         if first and "huge_description" in faults:

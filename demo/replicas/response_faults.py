@@ -1,4 +1,4 @@
-"""Trouble: one site's faults while they are on, with what they have to remember."""
+"""One site's faults while they are on, with what they have to remember."""
 
 import gzip
 import time
@@ -14,7 +14,7 @@ PRIVATE = "http://169.254.169.254/latest/meta-data/"  # only ever written into a
 AWAY = "https://elsewhere.invalid"
 
 
-class Trouble:
+class FaultSet:
     """The faults of one site since they were switched on."""
 
     def __init__(self, site: str, text: str | None) -> None:
@@ -79,14 +79,14 @@ def interstitial() -> Reply:
     )
 
 
-def robots(own: str | None, trouble: Trouble) -> str | None:
+def robots(own: str | None, fault_set: FaultSet) -> str | None:
     """The site's robots.txt with what the faults add to it."""
-    if not trouble.on("robots_disallow") and not trouble.on("crawl_delay"):
+    if not fault_set.on("robots_disallow") and not fault_set.on("crawl_delay"):
         return own
     lines = ["User-agent: *"]
-    if path := trouble.value("robots_disallow"):
+    if path := fault_set.value("robots_disallow"):
         lines.append(f"Disallow: {path}")
-    if delay := trouble.value("crawl_delay"):
+    if delay := fault_set.value("crawl_delay"):
         lines.append(f"Crawl-delay: {delay}")
     kept = [line for line in (own or "").splitlines() if not line.startswith("User-agent")]
     return "\n".join([*lines, *kept]) + "\n"

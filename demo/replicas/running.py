@@ -16,14 +16,15 @@ from starlette.routing import Route
 
 from demo.replicas.faults import SITES, checked
 from demo.replicas.ports import HOST, bind, release, reserve
-from demo.replicas.response_faults import Trouble
+from demo.replicas.response_faults import FaultSet
 from demo.sites import REPLICAS
 from demo.world.catalogue import World, world
 from demo.world.full import FullWorld, Shares, full_world
 
 
 class Replicas(Mapping[str, str]):
-    """Running replicas. As a mapping: site -> base URL."""
+    """Running replicas. As a mapping: site -> base URL. `servers`, `data` and `shares` are of the
+    scale `full`; `sites`: which to serve."""
 
     def __init__(
         self,
@@ -39,7 +40,7 @@ class Replicas(Mapping[str, str]):
     ) -> None:
         self._sites = _chosen(sites)
         self._faults = checked(faults or {})
-        self._trouble = {site: Trouble(site, self._faults.get(site)) for site in self._sites}
+        self._fault_sets = {site: FaultSet(site, self._faults.get(site)) for site in self._sites}
         self._counts: dict[str, Counter[str]] = {site: Counter() for site in self._sites}
         self._held = reserve({site: (ports or {}).get(site, 0) for site in self._sites})
         self._ports = {site: sock.getsockname()[1] for site, sock in self._held.items()}
@@ -84,7 +85,9 @@ class Replicas(Mapping[str, str]):
         `shares`) while running; the addresses stay."""
         if faults is not None:
             self._faults = checked(faults)
-            self._trouble = {site: Trouble(site, self._faults.get(site)) for site in self._sites}
+            self._fault_sets = {
+                site: FaultSet(site, self._faults.get(site)) for site in self._sites
+            }
         self._size |= size
         self._world = self._made(day or self._world.day, scale or self._world.scale, bool(size))
         self._wait(self._apply())
@@ -113,7 +116,7 @@ class Replicas(Mapping[str, str]):
         return full_world(day, files_url=files_url, **self._size)
 
     def _app(self, site: str) -> Any:
-        replica = REPLICAS[site](lambda: self._world, lambda: self._trouble[site])
+        replica = REPLICAS[site](lambda: self._world, lambda: self._fault_sets[site])
         routes = [Route("/_stats", self._stats_route(site)), *replica.all_routes()]
         return _Counting(Starlette(routes=routes), self._counts[site])
 
@@ -126,7 +129,7 @@ class Replicas(Mapping[str, str]):
         return stats
 
     async def _apply(self) -> None:
-        down = {site for site, trouble in self._trouble.items() if trouble.on("down")}
+        down = {site for site, fault_set in self._fault_sets.items() if fault_set.on("down")}
         await self._halt([site for site in self._running if site in down])
         for site in self._sites:
             if site not in down and site not in self._running:

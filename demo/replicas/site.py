@@ -11,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from demo.replicas.record_faults import MARK, spoiled
+from demo.replicas.record_faults import MARK, apply_record_faults
 from demo.replicas.reply import Cache, Reply, in_json
-from demo.replicas.response_faults import Trouble, robots
+from demo.replicas.response_faults import FaultSet, robots
 from demo.world.catalogue import AnyWorld
-from demo.world.listing_page import Shelf
+from demo.world.listing_page import RecordList
 
 Handler = Callable[[Request], Any]  # gives a Reply, or an awaitable of one
 
@@ -26,10 +26,10 @@ class Site(ABC):
     name: ClassVar[str]
     robots: ClassVar[str | None] = None  # the text of robots.txt; None: there is none (404)
 
-    def __init__(self, world: Callable[[], AnyWorld], trouble: Callable[[], Trouble]) -> None:
-        self.world, self.trouble = world, trouble
+    def __init__(self, world: Callable[[], AnyWorld], fault_set: Callable[[], FaultSet]) -> None:
+        self.world, self.fault_set = world, fault_set
         self.cache = Cache()
-        self._seen: tuple[Any, Any] = (None, None)  # the world and trouble the cache is of
+        self._seen: tuple[Any, Any] = (None, None)  # the world and faults the cache is of
 
     @abstractmethod
     def routes(self) -> Sequence[Route]:
@@ -40,7 +40,7 @@ class Site(ABC):
 
     def refused(self, request: Request) -> Reply | None:
         """The answer to a request without the key, where the site wants one."""
-        if self.trouble().on("wrong_key"):
+        if self.fault_set().on("wrong_key"):
             return in_json({"error": "unauthorized"}, 401)
         return None
 
@@ -48,29 +48,29 @@ class Site(ABC):
         """A route whose answers pass through the faults; unless `keyed`, no key is asked for."""
 
         async def endpoint(request: Request) -> Response:
-            trouble = self.trouble()
-            if trouble.delay_s:
-                await asyncio.sleep(trouble.delay_s)
-            early = trouble.instead(request) or (self.refused(request) if keyed else None)
-            reply = _damaged(early or await self._answer(request, handler), trouble)
-            return reply.response(request, validators=not trouble.on("no_validators"))
+            fault_set = self.fault_set()
+            if fault_set.delay_s:
+                await asyncio.sleep(fault_set.delay_s)
+            early = fault_set.instead(request) or (self.refused(request) if keyed else None)
+            reply = _damaged(early or await self._answer(request, handler), fault_set)
+            return reply.response(request, validators=not fault_set.on("no_validators"))
 
         return Route(path, endpoint, methods=[method])
 
-    def shelf(self) -> Shelf:
-        """What this marketplace lists now, spoiled by the faults that touch records."""
-        return spoiled(self.world().listed(self.name), self.trouble().kinds)
+    def records(self) -> RecordList:
+        """What this marketplace lists now, changed by the faults that touch records."""
+        return apply_record_faults(self.world().listed(self.name), self.fault_set().kinds)
 
     def key(self, name: str) -> str:
         """The member that a list stands under."""
-        return f"{name}_v2" if self.trouble().on("missing_key") else name
+        return f"{name}_v2" if self.fault_set().on("missing_key") else name
 
     def page_size(self, asked: int) -> int:
         """How many records a page holds: what was asked for, in a small world less."""
         return min(asked, self.world().page or asked)
 
     async def _answer(self, request: Request, handler: Handler) -> Reply:
-        now = (self.world(), self.trouble())
+        now = (self.world(), self.fault_set())
         if any(one is not other for one, other in zip(now, self._seen, strict=True)):
             self.cache.clear()
             self._seen = now
@@ -85,27 +85,27 @@ class Site(ABC):
         return reply
 
     async def _robots(self, request: Request) -> Response:
-        trouble = self.trouble()
-        if trouble.delay_s:
-            await asyncio.sleep(trouble.delay_s)
-        text = robots(self.robots, trouble)
+        fault_set = self.fault_set()
+        if fault_set.delay_s:
+            await asyncio.sleep(fault_set.delay_s)
+        text = robots(self.robots, fault_set)
         if text is None:
             return Response("not found", 404, media_type="text/plain")
         return Response(text, media_type="text/plain")
 
 
-def _damaged(reply: Reply, trouble: Trouble) -> Reply:
+def _damaged(reply: Reply, fault_set: FaultSet) -> Reply:
     """The reply after the faults that damage bytes."""
-    if reply.status != 200 or not trouble.kinds:
+    if reply.status != 200 or not fault_set.kinds:
         return reply
     body, headers = reply.body, dict(reply.headers)
-    if trouble.on("bad_utf8"):
+    if fault_set.on("bad_utf8"):
         body = body.replace(MARK.encode(), b"\xff\xc3\x28")
-    if trouble.on("truncated") and reply.last:
+    if fault_set.on("truncated") and reply.last:
         body = body[: len(body) // 2]
-    if trouble.value("empty") == "body":
+    if fault_set.value("empty") == "body":
         body = b""
-    if packed := trouble.packed(body):
+    if packed := fault_set.packed(body):
         body = packed
         headers["content-encoding"] = "gzip"
     return replace(reply, body=body, headers=headers)

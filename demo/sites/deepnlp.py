@@ -27,7 +27,7 @@ class DeepNlp(Site):
         ]
 
     def list_servers(self, request: Request) -> Reply:
-        query, shelf = request.query_params, self.shelf()
+        query, records = request.query_params, self.records()
         page, size, offset = (
             query.get(name, default)
             for name, default in (("page_id", "0"), ("count_per_page", "20"), ("offset", ""))
@@ -36,18 +36,18 @@ class DeepNlp(Site):
             return in_json({"error": "page_id, count_per_page and offset are numbers"}, 400)
         per_page = max(1, min(int(size), 100))
         start = int(offset) if offset else int(page) * per_page
-        if self.trouble().on("cursor_loop"):
+        if self.fault_set().on("cursor_loop"):
             start = 0
-        here = shelf[start : start + per_page]
+        here = records[start : start + per_page]
         text = query.get("query", "")
         items = [_item(one) for one in here if text.lower() in one.title.lower()]
         body = {
             "query": text,
             self.key("items"): items,
             "count": len(items),
-            "total_hits": str(len(shelf)),
+            "total_hits": str(len(records)),
         }
-        return in_json(body, last=start + per_page >= len(shelf))
+        return in_json(body, last=start + per_page >= len(records))
 
     def server(self, request: Request) -> Reply:
         """One record; `items` is empty where there is none."""
@@ -81,7 +81,7 @@ class DeepNlp(Site):
         return self.world().page is None and int(record.made(4), 16) % 9 == 0
 
     def _named(self, request: Request) -> Record | None:
-        record = self.shelf().find(request.path_params["repo"])
+        record = self.records().find(request.path_params["repo"])
         owner = request.path_params["owner"]
         return record if record and record.namespace.lower() == owner else None
 

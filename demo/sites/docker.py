@@ -35,7 +35,7 @@ class Docker(Site):
     def in_yaml(self, request: Request) -> Reply:
         """Block style above, JSON below: YAML holds JSON."""
         lines = [f"{name}: {_text(value)}" for name, value in _HEAD.items()]
-        lines.append(f"{self.key('registry')}:" + ("" if len(self.shelf()) else " {}"))
+        lines.append(f"{self.key('registry')}:" + ("" if len(self.records()) else " {}"))
         for name, facts in self._entries():
             lines.append(f"  {_text(name)}:")
             lines += [f"    {member}: {_text(value)}" for member, value in facts.items()]
@@ -43,11 +43,11 @@ class Docker(Site):
 
     def _entries(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """One at a time: thousands of them would be large."""
-        return ((one.slug, _entry(one)) for one in self.shelf())
+        return ((one.slug, _entry(one)) for one in self.records())
 
     def _reply(self, text: str, media_type: str) -> Reply:
-        shelf = self.shelf()
-        edited = max(map(shelf.revised_at, range(len(shelf))), default=None)
+        records = self.records()
+        edited = max(map(records.revised_at, range(len(records))), default=None)
         return Reply(text.encode(), media_type, last=True, validators=True, edited=edited)
 
 

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from demo.replicas.reply import Reply, in_json
 from demo.replicas.site import Site
 from demo.sites.serverjson import server_json
-from demo.world.listing_page import Shelf
+from demo.world.listing_page import RecordList
 from demo.world.record import Record
 
 Version = tuple[Record, bool]  # a version of a server, and whether it is the latest
@@ -46,7 +46,7 @@ class Envelope(Site):
         page = list(islice(found, self.page_size(int(limit))))
         last = next(found, None) is None
         metadata: dict[str, Any] = {"count": len(page)}
-        if self.trouble().on("cursor_loop") and page:
+        if self.fault_set().on("cursor_loop") and page:
             metadata["nextCursor"] = asked or _cursor(page[-1][0])
         elif not last:
             metadata["nextCursor"] = _cursor(page[-1][0])
@@ -70,9 +70,13 @@ class Envelope(Site):
     def _matching(
         self, query: QueryParams, since: datetime | None, cursor: str | None
     ) -> Iterator[Version]:
-        shelf, wanted, search = self.shelf(), query.get("version"), query.get("search", "").lower()
+        records, wanted, search = (
+            self.records(),
+            query.get("version"),
+            query.get("search", "").lower(),
+        )
         deleted = since is not None or query.get("include_deleted") == "true"
-        for record, latest in self._after(shelf, cursor, deleted, since):
+        for record, latest in self._after(records, cursor, deleted, since):
             if wanted and not (latest if wanted == "latest" else record.version == wanted):
                 continue
             if since and _time(record.revised_at) < since:
@@ -81,46 +85,51 @@ class Envelope(Site):
                 yield record, latest
 
     def _after(
-        self, shelf: Shelf, cursor: str | None, deleted: bool, since: datetime | None
+        self, records: RecordList, cursor: str | None, deleted: bool, since: datetime | None
     ) -> Iterator[Version]:
         """All versions after a cursor: the oldest first within a name, deleted ones at the end,
         and what comes twice. A cursor that nobody gave starts from the beginning."""
         slug, taken_down = _read(cursor)
-        start = 0 if slug is None else shelf.position(slug)
+        start = 0 if slug is None else records.position(slug)
         if slug is not None and start is None and not taken_down:
             start, slug = 0, None
         waiting = slug is not None
-        for record, latest in self._all(shelf, start or 0, deleted, since, taken_down):
+        for record, latest in self._all(records, start or 0, deleted, since, taken_down):
             if waiting:
                 waiting = _cursor(record) != cursor
             else:
                 yield record, latest
 
     def _all(
-        self, shelf: Shelf, start: int, deleted: bool, since: datetime | None, taken_down: bool
+        self,
+        records: RecordList,
+        start: int,
+        deleted: bool,
+        since: datetime | None,
+        taken_down: bool,
     ) -> Iterator[Version]:
-        for position in range(start, len(shelf)) if not taken_down else ():
+        for position in range(start, len(records)) if not taken_down else ():
             # Most records are not asked for; their time is cheaper than they are.
-            if since and _time(shelf.revised_at(position)) < since:
+            if since and _time(records.revised_at(position)) < since:
                 continue
-            record = shelf[position]
-            yield from ((older, False) for older in shelf.older(record))
+            record = records[position]
+            yield from ((older, False) for older in records.older(record))
             yield record, True
         if deleted:
-            yield from ((record, True) for record in shelf.gone())
-        if twice := self._twice(shelf):
+            yield from ((record, True) for record in records.gone())
+        if twice := self._twice(records):
             yield twice, True
 
-    def _twice(self, shelf: Shelf) -> Record | None:
+    def _twice(self, records: RecordList) -> Record | None:
         """A record that comes twice, as real lists have it."""
         return None
 
     def _named(self, name: str) -> list[Version]:
-        shelf = self.shelf()
-        record = shelf.find(name.rpartition("/")[2])
+        records = self.records()
+        record = records.find(name.rpartition("/")[2])
         if record is not None and record.registry_name == name:
-            return [*((older, False) for older in shelf.older(record)), (record, True)]
-        return [(one, True) for one in shelf.gone() if one.registry_name == name]
+            return [*((older, False) for older in records.older(record)), (record, True)]
+        return [(one, True) for one in records.gone() if one.registry_name == name]
 
 
 def _cursor(record: Record) -> str:

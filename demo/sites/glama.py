@@ -10,7 +10,7 @@ from starlette.routing import Route
 from demo.replicas.reply import Reply, in_json
 from demo.replicas.site import Site
 from demo.world.keys import KEYS
-from demo.world.listing_page import Shelf
+from demo.world.listing_page import RecordList
 from demo.world.record import Record
 
 _KEY = "This endpoint requires an API key. Create one at https://glama.ai/settings/api-keys."
@@ -37,7 +37,7 @@ class Glama(Site):
 
     def refused(self, request: Request) -> Reply | None:
         right = request.headers.get("authorization") == f"Bearer {KEYS['glama']['api_key']}"
-        if right and not self.trouble().on("wrong_key"):
+        if right and not self.fault_set().on("wrong_key"):
             return None
         return in_json({"error": {"code": "unauthorized", "message": _KEY}}, 401)
 
@@ -58,25 +58,25 @@ class Glama(Site):
         return in_json({"attributes": [{"id": one, "name": one} for one in names]})
 
     def _one(self, request: Request, hosted: bool) -> Reply:
-        record = self.shelf().find(request.path_params["slug"])
+        record = self.records().find(request.path_params["slug"])
         wrong = record is None or record.namespace != request.path_params["namespace"]
         if record is None or wrong or is_hosted(record) != hosted:
             return in_json({"error": {"code": "not_found", "message": "Not found"}}, 404)
         return in_json(_connector(record) if hosted else _server(record))
 
     def _page(self, request: Request, hosted: bool) -> Reply:
-        query, shelf = request.query_params, self.shelf()
+        query, records = request.query_params, self.records()
         first, text = query.get("first", "10"), query.get("query", "").lower()
         if not first.isdecimal() or not 1 <= int(first) <= 100:
             return in_json({"error": {"code": "bad_request", "message": "first: 1 to 100"}}, 400)
-        position = self._start(shelf, query.get("after"))
+        position = self._start(records, query.get("after"))
         if position is None:
             return in_json({"error": {"code": "bad_request", "message": "after: unknown"}}, 400)
         # From the last record to the first; one more than asked for says whether there is more.
         size, found = self.page_size(int(first)), []
         while position > 0 and len(found) <= size:
             position -= 1
-            record = shelf[position]
+            record = records[position]
             if is_hosted(record) == hosted and text in record.title.lower():
                 found.append((position, record))
         page, more = found[:size], len(found) > size
@@ -86,22 +86,22 @@ class Glama(Site):
             "hasPreviousPage": query.get("after") is not None,
             "startCursor": _cursor(page[0][0]) if page else None,
         }
-        if self.trouble().on("cursor_loop") and page:
+        if self.fault_set().on("cursor_loop") and page:
             info |= {"hasNextPage": True, "endCursor": query.get("after") or info["endCursor"]}
         name, told = ("connectors", _connector) if hosted else ("servers", _server)
         body = {self.key(name): [told(record) for _, record in page], "pageInfo": info}
         return in_json(body, last=not more)
 
-    def _start(self, shelf: Shelf, after: str | None) -> int | None:
+    def _start(self, records: RecordList, after: str | None) -> int | None:
         """The position above the next record, None for a cursor that nobody gave."""
         if after is None:
-            return len(shelf)
+            return len(records)
         try:
             kind, _, position = urlsafe_b64decode(after.encode()).decode().partition(":")
         except ValueError:
             return None
         known = kind == "position" and position.isdecimal()
-        return min(int(position), len(shelf)) if known else None
+        return min(int(position), len(records)) if known else None
 
 
 def is_hosted(record: Record) -> bool:

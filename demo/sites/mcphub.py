@@ -17,7 +17,7 @@ from demo.replicas.reply import Reply, in_html
 from demo.replicas.site import Site
 from demo.sites import sitemap
 from demo.sites.mcphub_page import card, page, shell
-from demo.world.listing_page import Shelf
+from demo.world.listing_page import RecordList
 from demo.world.record import Record
 
 _SHOWN = 24  # cards on the browse page and on a tag's page
@@ -46,83 +46,83 @@ class McpHub(Site):
         ]
 
     def browse(self, request: Request) -> Reply:
-        shelf = self.shelf()
+        records = self.records()
         tags = sorted(self._groups()[1])
         links = "".join(f'<a class="badge" href="/tags/{one}">{escape(one)}</a>' for one in tags)
-        body = f"<h1>MCP Servers</h1><nav>{links}</nav>{self._cards(shelf[:_SHOWN])}"
+        body = f"<h1>MCP Servers</h1><nav>{links}</nav>{self._cards(records[:_SHOWN])}"
         return in_html(shell("MCP Servers | MCPHub", "", body), last=True)
 
     def author(self, request: Request) -> Reply:
         """Everything of one author, or 404."""
-        name, shelf = request.path_params["author"], self.shelf()
-        found = [shelf[position] for position in self._groups()[0].get(name, ())]
+        name, records = request.path_params["author"], self.records()
+        found = [records[position] for position in self._groups()[0].get(name, ())]
         if not found:
             return _missing()
         body = f"<h1>{escape(name)}</h1>{self._cards(found)}"
         return in_html(shell(f"{escape(name)} | MCPHub", "", body))
 
     def tag(self, request: Request) -> Reply:
-        name, shelf = request.path_params["tag"], self.shelf()
-        found = [shelf[position] for position in self._groups()[1].get(name, ())]
+        name, records = request.path_params["tag"], self.records()
+        found = [records[position] for position in self._groups()[1].get(name, ())]
         if not found:
             return _missing()
         body = f"<h1>{escape(name)}</h1>{self._cards(found)}"
         return in_html(shell(f"{escape(name)} | MCPHub", "", body))
 
     def server(self, request: Request) -> Reply:
-        shelf = self.shelf()
-        position = self._position(shelf, request)
+        records = self.records()
+        position = self._position(records, request)
         if position is None:
             return _missing()
         # The next ones in order: so that every server is related to one before it.
-        near = {(position + step) % len(shelf) for step in (1, 2, 3)} - {position}
-        streams = not self.trouble().on("layout")
-        return in_html(page(shelf[position], [shelf[one] for one in sorted(near)], streams))
+        near = {(position + step) % len(records) for step in (1, 2, 3)} - {position}
+        streams = not self.fault_set().on("layout")
+        return in_html(page(records[position], [records[one] for one in sorted(near)], streams))
 
     def tab(self, request: Request) -> Reply:
-        shelf, tab = self.shelf(), request.path_params["tab"]
-        position = self._position(shelf, request)
+        records, tab = self.records(), request.path_params["tab"]
+        position = self._position(records, request)
         if position is None or tab not in _TABS:
             return _missing()
-        record = shelf[position]
+        record = records[position]
         rows = "".join(f"<li>{escape(name)}</li>" for name in record.tools)
         body = f"<h1>{escape(record.title)}</h1><h2>{tab}</h2><ul>{rows}</ul>"
         return in_html(shell(f"{escape(record.title)} | MCPHub", "", body))
 
     def sitemap_index(self, request: Request) -> Reply:
-        if self.trouble().on("no_sitemap"):
+        if self.fault_set().on("no_sitemap"):
             return _missing()
         base = f"{request.url.scheme}://{request.url.netloc}"
-        shards = max(1, -(-len(self.shelf()) // _SHARD))
-        own = [f"{base}/sitemap.xml"] if self.trouble().on("cursor_loop") else []
+        shards = max(1, -(-len(self.records()) // _SHARD))
+        own = [f"{base}/sitemap.xml"] if self.fault_set().on("cursor_loop") else []
         return sitemap.index([*own, *(f"{base}/sitemap/{n}.xml" for n in range(shards))])
 
     def sitemap(self, request: Request) -> Reply:
-        if self.trouble().on("no_sitemap"):
+        if self.fault_set().on("no_sitemap"):
             return _missing()
         base = f"{request.url.scheme}://{request.url.netloc}"
-        shelf, shard = self.shelf(), request.path_params["shard"]
-        here = shelf[shard * _SHARD : (shard + 1) * _SHARD]
+        records, shard = self.records(), request.path_params["shard"]
+        here = records[shard * _SHARD : (shard + 1) * _SHARD]
         found = [(f"{base}/mcp-servers/{one.namespace}/{one.slug}", one.revised_at) for one in here]
         static: list[sitemap.Location] = [] if shard else [(f"{base}/mcp-servers", None)]
-        last = (shard + 1) * _SHARD >= len(shelf)
+        last = (shard + 1) * _SHARD >= len(records)
         return sitemap.urls([*static, *found], last=last, tag=self.key("loc"))
 
-    def _position(self, shelf: Shelf, request: Request) -> int | None:
-        position = shelf.position(request.path_params["slug"])
-        if position is None or shelf[position].namespace != request.path_params["author"]:
+    def _position(self, records: RecordList, request: Request) -> int | None:
+        position = records.position(request.path_params["slug"])
+        if position is None or records[position].namespace != request.path_params["author"]:
             return None
         return position
 
     def _groups(self) -> tuple[_Groups, _Groups]:
         """Positions by author, and the first few by tag, of the present list."""
-        now = (self.world(), self.trouble())
+        now = (self.world(), self.fault_set())
         if self._grouped is None or any(
             one is not other for one, other in zip(now, self._grouped[0], strict=True)
         ):
             authors: _Groups = {}
             tags: _Groups = {}
-            for position, record in enumerate(self.shelf()):
+            for position, record in enumerate(self.records()):
                 authors.setdefault(record.namespace, array("I")).append(position)
                 for tag in record.tags:
                     if len(shown := tags.setdefault(tag, array("I"))) < _SHOWN:

@@ -43,21 +43,21 @@ class McpSo(Site):
         return in_html("<!doctype html><html><body><h1>MCP servers</h1></body></html>")
 
     def sitemap(self, request: Request) -> Reply:
-        if self.trouble().on("no_sitemap"):
+        if self.fault_set().on("no_sitemap"):
             return in_html("<!doctype html><html><body>Not found</body></html>", 404)
         base = f"{request.url.scheme}://{request.url.netloc}"
-        shelf, size = self.shelf(), self.page_size(_CHILD)
-        pages = max(1, -(-len(shelf) // size))
+        records, size = self.records(), self.page_size(_CHILD)
+        pages = max(1, -(-len(records) // size))
         section, number = request.query_params.get("section"), request.query_params.get("page", "1")
         if section is None:
             shown = [f"{base}/sitemap.xml?section=static"]
             shown += [f"{base}/sitemap.xml?section=servers&page={n + 1}" for n in range(pages)]
-            if self.trouble().on("cursor_loop"):
+            if self.fault_set().on("cursor_loop"):
                 shown.insert(1, f"{base}/sitemap.xml")
             return sitemap.index(shown)
         if section != "servers" or not number.isdecimal():
             return sitemap.urls([(f"{base}/", None)], last=False)
-        here = shelf[(int(number) - 1) * size : int(number) * size]
+        here = records[(int(number) - 1) * size : int(number) * size]
         return sitemap.urls(
             ((f"{base}/servers/{one.slug}", one.revised_at) for one in here),
             last=int(number) == pages,
@@ -66,13 +66,13 @@ class McpSo(Site):
         )
 
     def page(self, request: Request) -> Reply:
-        shelf = self.shelf()
-        position = shelf.position(request.path_params["slug"])
+        records = self.records()
+        position = records.position(request.path_params["slug"])
         if position is None:
             return in_html("<!doctype html><html><body>Not found</body></html>", 404)
-        near = {(position + step) % len(shelf) for step in (1, 2, 3)} - {position}
-        related = [shelf[one].slug for one in sorted(near)]
-        return Reply(self._page(shelf[position], related).encode(), HTML)
+        near = {(position + step) % len(records) for step in (1, 2, 3)} - {position}
+        related = [records[one].slug for one in sorted(near)]
+        return Reply(self._page(records[position], related).encode(), HTML)
 
     def _page(self, record: Record, related: list[str]) -> str:
         shown = _shown(record)

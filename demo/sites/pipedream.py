@@ -40,33 +40,33 @@ class Pipedream(Site):
         if given.get("grant_type") != "client_credentials":
             return in_json({"error": "unsupported_grant_type"}, 400)
         right = all(given.get(name) == value for name, value in KEYS["pipedream"].items())
-        if not right or self.trouble().on("wrong_key"):
+        if not right or self.fault_set().on("wrong_key"):
             return in_json({"error": "invalid_client"}, 401)
         return in_json({"access_token": TOKEN, "token_type": "Bearer", "expires_in": 3600})
 
     def apps(self, request: Request) -> Reply:
-        query, shelf = request.query_params, self.shelf()
+        query, records = request.query_params, self.records()
         limit, after = query.get("limit", "10"), query.get("after")
         if not limit.isdecimal() or not 1 <= int(limit) <= 100:
             return in_json({"error": "limit: 1 to 100"}, 400)
         start = _read(after) if after else 0
         if start is None:
             return in_json({"error": "after: unknown cursor"}, 400)
-        here = shelf[start : start + int(limit)]
+        here = records[start : start + int(limit)]
         end = _cursor(start + len(here)) if here else None
-        if self.trouble().on("cursor_loop"):
+        if self.fault_set().on("cursor_loop"):
             end = after or end
         info = {
             "count": len(here),
-            "total_count": len(shelf),
+            "total_count": len(records),
             "start_cursor": _cursor(start) if here else None,
             "end_cursor": end,
         }
         body = {self.key("data"): [_app(one) for one in here], "page_info": info}
-        return in_json(body, last=start + int(limit) >= len(shelf))
+        return in_json(body, last=start + int(limit) >= len(records))
 
     def app(self, request: Request) -> Reply:
-        record = self.shelf().find(request.path_params["slug"])
+        record = self.records().find(request.path_params["slug"])
         return in_json({"data": _app(record)}) if record else in_json({"error": "not found"}, 404)
 
 

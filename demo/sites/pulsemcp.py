@@ -30,7 +30,7 @@ class PulseMcp(Envelope):
     def refused(self, request: Request) -> Reply | None:
         for header, key in _HEADERS.items():
             wrong = request.headers.get(header) != KEYS["pulsemcp"][key]
-            if wrong or self.trouble().on("wrong_key"):
+            if wrong or self.fault_set().on("wrong_key"):
                 error = "Invalid or missing " + ("API key" if key == "api_key" else "tenant")
                 details = {"header": header}
                 return in_json({"error": error, "code": "unauthorized", "details": details}, 401)

@@ -7,7 +7,7 @@ from starlette.routing import Route
 
 from demo.replicas.reply import Reply, in_json
 from demo.sites.envelope import Envelope
-from demo.world.listing_page import Shelf
+from demo.world.listing_page import RecordList
 from demo.world.record import Record
 
 _OFFICIAL = "io.modelcontextprotocol.registry/official"
@@ -44,5 +44,5 @@ class Registry(Envelope):
             return in_json({"error": text}, 404)
         return in_json({"title": text, "status": status}, status)
 
-    def _twice(self, shelf: Shelf) -> Record | None:
-        return shelf.find("units") if self.world().page else None
+    def _twice(self, records: RecordList) -> Record | None:
+        return records.find("units") if self.world().page else None

@@ -32,20 +32,20 @@ class Smithery(Site):
         ]
 
     def list_servers(self, request: Request) -> Reply:
-        query, shelf = request.query_params, self.shelf()
+        query, records = request.query_params, self.records()
         page, size = query.get("page", "1"), query.get("pageSize", "10")
         if not (page.isdecimal() and size.isdecimal() and int(page) > 0 and 0 < int(size) <= 100):
             return in_json({"error": "Invalid page or pageSize"}, 400)
         number, per_page = int(page), int(size)
-        first = 0 if self.trouble().on("cursor_loop") else (number - 1) * per_page
+        first = 0 if self.fault_set().on("cursor_loop") else (number - 1) * per_page
         wanted = _filter(request)
         if wanted is None:
-            total, end = len(shelf), min(first + per_page, CAP)
-            here = shelf[first:end]
+            total, end = len(records), min(first + per_page, CAP)
+            here = records[first:end]
         else:
-            total = sum(map(wanted, shelf))
+            total = sum(map(wanted, records))
             here = list(
-                islice(filter(wanted, shelf), first, max(first, min(first + per_page, CAP)))
+                islice(filter(wanted, records), first, max(first, min(first + per_page, CAP)))
             )
         pages = -(-total // per_page)
         pagination = {
@@ -63,24 +63,24 @@ class Smithery(Site):
         encoded = (
             b"/servers/" in request.scope["raw_path"] and request.scope["raw_path"].count(b"/") == 2
         )
-        record = self.shelf().find(name.rpartition("/")[2]) if encoded else None
+        record = self.records().find(name.rpartition("/")[2]) if encoded else None
         if record is None or qualified_name(record) != name:
             return in_json({"error": "Server not found"}, 404)
         return in_json(_detail(record))
 
     def sitemap_index(self, request: Request) -> Reply:
-        if self.trouble().on("no_sitemap"):
+        if self.fault_set().on("no_sitemap"):
             return in_json({"error": "Not found"}, 404)
         base = f"{request.url.scheme}://{request.url.netloc}"
         shown = [f"{base}/sitemaps/servers-{shard}.xml" for shard in range(_SHARDS)]
-        own = [f"{base}/sitemap_index.xml"] if self.trouble().on("cursor_loop") else []
+        own = [f"{base}/sitemap_index.xml"] if self.fault_set().on("cursor_loop") else []
         return sitemap.index([*own, *shown])
 
     def sitemap(self, request: Request) -> Reply:
         base = f"{request.url.scheme}://{request.url.netloc}"
-        shelf, shard = self.shelf(), request.path_params["shard"]
-        size = -(-len(shelf) // _SHARDS)
-        here = shelf[shard * size : (shard + 1) * size]
+        records, shard = self.records(), request.path_params["shard"]
+        size = -(-len(records) // _SHARDS)
+        here = records[shard * size : (shard + 1) * size]
         return sitemap.urls(
             ((f"{base}/servers/{qualified_name(one)}", one.revised_at) for one in here),
             last=shard == _SHARDS - 1,

@@ -8,14 +8,14 @@ from typing import Any, Protocol
 from demo.world.bundle import Bundle, pack
 from demo.world.facts import Server
 from demo.world.homemade import HOMEMADE
-from demo.world.listing_page import Listed, Shelf
-from demo.world.other_marketplaces import ELSEWHERE
+from demo.world.listing_page import Listed, RecordList
+from demo.world.other_marketplaces import OTHER_MARKETPLACES
 from demo.world.published import PUBLISHED
 from demo.world.record import DATES, Package, Record, Remote
 
 SERVERS: tuple[Server, ...] = PUBLISHED + HOMEMADE
 SCALES = ("small", "standard", "large", "full")
-MARKETPLACES = ("registry", "mcpso", *ELSEWHERE)
+MARKETPLACES = ("registry", "mcpso", *OTHER_MARKETPLACES)
 
 
 class AnyWorld(Protocol):
@@ -32,7 +32,7 @@ class AnyWorld(Protocol):
     def page(self) -> int | None: ...
     @property
     def servers(self) -> tuple[Server, ...]: ...
-    def listed(self, marketplace: str) -> Shelf: ...
+    def listed(self, marketplace: str) -> RecordList: ...
     def bundle(self, server: Server) -> Bundle: ...
 
 
@@ -46,7 +46,7 @@ class World:
     servers: tuple[Server, ...] = field(default=())
     page: int | None = 5
 
-    def listed(self, marketplace: str) -> Shelf:
+    def listed(self, marketplace: str) -> RecordList:
         """Records of one marketplace, by name."""
         return self._shelves[marketplace]
 
@@ -60,11 +60,11 @@ class World:
         return server.revised_at(self.day, self.scale)
 
     @cached_property
-    def _shelves(self) -> Mapping[str, Shelf]:
-        return {name: self._shelf(name) for name in MARKETPLACES}
+    def _shelves(self) -> Mapping[str, RecordList]:
+        return {name: self._records(name) for name in MARKETPLACES}
 
-    def _shelf(self, marketplace: str) -> Shelf:
-        if marketplace in ELSEWHERE:
+    def _records(self, marketplace: str) -> RecordList:
+        if marketplace in OTHER_MARKETPLACES:
             return Listed(self._retold(marketplace))
         here = sorted(
             (server for server in self.servers if marketplace in server.on),
@@ -89,7 +89,7 @@ class World:
         here = {server.slug: server for server in self.servers}
         return [
             replace(self._record(here[slug]), **changes)
-            for slug, changes in ELSEWHERE[marketplace]
+            for slug, changes in OTHER_MARKETPLACES[marketplace]
             if slug in here
         ]
 

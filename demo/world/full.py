@@ -13,7 +13,7 @@ from demo.world.bundle import Bundle, pack
 from demo.world.catalogue import checked_day
 from demo.world.data import Data
 from demo.world.facts import Server
-from demo.world.listing_page import Shelf
+from demo.world.listing_page import RecordList
 from demo.world.record import Record, revised
 from demo.world.synthetic import Synthetic
 
@@ -58,8 +58,8 @@ class FullWorld:
     page: int | None = None
     servers: tuple[Server, ...] = ()  # none of the demo's own
 
-    def listed(self, marketplace: str) -> Shelf:
-        return FullShelf(self, marketplace)
+    def listed(self, marketplace: str) -> RecordList:
+        return FullRecordList(self, marketplace)
 
     def bundle(self, server: Server) -> Bundle:
         return pack(server.identifier, server.version(self.day))
@@ -93,7 +93,7 @@ class FullWorld:
         }
 
 
-class FullShelf(Shelf):
+class FullRecordList(RecordList):
     """What one marketplace lists of a full world: everything, in its own words."""
 
     def __init__(self, world: FullWorld, marketplace: str) -> None:

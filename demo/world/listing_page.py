@@ -1,4 +1,4 @@
-"""Shelf: what one marketplace lists on one day, as a sequence that need not be in memory."""
+"""What one marketplace lists on one day, as a sequence that need not be in memory."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 from demo.world.record import Record
 
 
-class Shelf(Sequence[Record]):
+class RecordList(Sequence[Record]):
     """Records by position."""
 
     @abstractmethod
@@ -44,8 +44,8 @@ class Shelf(Sequence[Record]):
         """The record at a position from 0."""
 
 
-class Listed(Shelf):
-    """A shelf that fits in memory."""
+class Listed(RecordList):
+    """A list that fits in memory."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Elsewhere: which of the demo's servers the seven other marketplaces list, and how they differ."""
+"""Which of the demo's servers the seven other marketplaces list, and how they differ."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ Entry = tuple[str, Mapping[str, Any]]  # slug of the server, and what this marke
 
 _SERVERS = "github.com/modelcontextprotocol/servers"
 
-ELSEWHERE: Mapping[str, tuple[Entry, ...]] = {
+OTHER_MARKETPLACES: Mapping[str, tuple[Entry, ...]] = {
     "smithery": (
         ("server-memory", {"namespace": "smithery-reference", "title": "Knowledge Graph Memory"}),
         ("mcp-server-fetch", {"namespace": "smithery-reference"}),

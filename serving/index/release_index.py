@@ -9,7 +9,7 @@ from assets.vectors.embed import Embedder, MiniLM, save_encoder
 from assets.vectors.index import embed_texts, text_digest
 from serving.index.folder import Index, Source, build_index, point_to
 from warehouse.progress import Progress, Silent
-from warehouse.sanitize.markdown import keep_cell, markdown_table
+from warehouse.sanitize.escape import keep_cell, markdown_table
 from warehouse.storage.lance import TEXTS, LanceStore, vector_key
 
 VIEWS = "views"  # texts that only the router embeds; `texts` is searched for tools and servers

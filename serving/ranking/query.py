@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from warehouse.sanitize.terminal import drop_surrogates
+from warehouse.sanitize.escape import drop_surrogates
 
 STRATEGIES = ("ours", "mcp-zero", "dense", "bm25", "rrf")
 MOST_HITS = 1_000

@@ -29,7 +29,7 @@ def test_the_asset_publishes_once_and_then_only_what_changed(warehouse: Warehous
     hold(warehouse, "registry", ONE)
     hold(warehouse, "mcpso", COPY)
     first = run(warehouse)
-    assert (first["rows"], first["on_several_marketplaces"], first["new"]) == (1, 1, 1)
+    assert (first["dagster/row_count"], first["on_several_marketplaces"], first["new"]) == (1, 1, 1)
     assert "| 1 | version |" in first["table_disagreements"]
     again = run(warehouse)
     assert (again["version_moved"], again["unchanged"]) == (False, 1)
@@ -41,7 +41,7 @@ def test_the_asset_publishes_once_and_then_only_what_changed(warehouse: Warehous
 
 
 def test_an_empty_world_is_an_empty_catalogue(warehouse: Warehouse) -> None:
-    assert run(warehouse)["rows"] == 0
+    assert run(warehouse)["dagster/row_count"] == 0
 
 
 def test_the_audit_names_a_listing_that_is_lost_or_doubled() -> None:

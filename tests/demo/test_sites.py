@@ -62,9 +62,9 @@ def test_the_seven_list_a_few_of_the_same_packages_at_the_same_versions(scale: s
         here = world(day, scale)
         known = {(s.kind, s.identifier, s.version(day)) for s in here.servers}
         for site in MARKETPLACES[2:]:
-            shelf = here.listed(site)
-            assert 3 <= len(shelf) <= 6
-            packages = [one.package for one in shelf if one.package]
+            records = here.listed(site)
+            assert 3 <= len(records) <= 6
+            packages = [one.package for one in records if one.package]
             assert {(p.kind, p.identifier, p.version) for p in packages} <= known
 
 
@@ -193,8 +193,8 @@ def test_every_server_of_mcphub_can_be_reached_by_links_alone(full: Replicas) ->
 
 
 def test_mcphub_streams_the_config_after_the_page(full: Replicas) -> None:
-    shelf = full.world.listed("mcphub")
-    record = next(one for one in shelf if one.package and one.odd is None)
+    records = full.world.listed("mcphub")
+    record = next(one for one in records if one.package and one.odd is None)
     page = httpx2.get(f"{full['mcphub']}/mcp-servers/{record.namespace}/{record.slug}").text
     assert page.index('<template id="B:0">') < page.index('<div hidden id="S:0">')
     streamed = page.partition('<div hidden id="S:0"><pre>')[2].partition("</pre>")[0]

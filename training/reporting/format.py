@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from warehouse.sanitize.markdown import keep_cell, markdown_table
+from warehouse.sanitize.escape import keep_cell, markdown_table
 
 Json = Mapping[str, Any]
 NONE = "–"  # nothing was measured: no zero stands for that

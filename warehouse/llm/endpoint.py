@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from warehouse.llm.roles import Completion, LLMError, Request, Role, Unanswered
 from warehouse.network.retry_after import parse_retry_after
-from warehouse.sanitize.terminal import drop_surrogates
+from warehouse.sanitize.escape import drop_surrogates
 
 T = TypeVar("T")
 

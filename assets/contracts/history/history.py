@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from assets.contracts.history.snapshot import CHANGES, SNAPSHOTS
-from warehouse.sanitize.terminal import escape_text
+from warehouse.sanitize.escape import escape_text
 from warehouse.storage.tables import Tables
 
 

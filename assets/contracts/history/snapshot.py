@@ -10,7 +10,7 @@ import polars as pl
 from assets.contracts.canonical import DIGEST_PREFIX, ContractError, contract
 from assets.contracts.history.tool_diff import diff
 from assets.contracts.validate import schema_problem
-from warehouse.sanitize.terminal import escape_text
+from warehouse.sanitize.escape import escape_text
 from warehouse.storage.blobs import Blobs
 from warehouse.storage.digest import canonical_json, sha256
 from warehouse.storage.tables import TableSpec

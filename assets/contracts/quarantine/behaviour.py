@@ -7,7 +7,7 @@ from typing import Any
 from assets.contracts.canonical import FIELDS
 from assets.contracts.history.snapshot import TWICE
 from assets.contracts.scan.finding import HIGH, LOW, MEDIUM, Finding, Rule, rule
-from warehouse.sanitize.terminal import escape_text
+from warehouse.sanitize.escape import escape_text
 
 DEPENDS = rule(
     "depends_on_asker", HIGH, "behaviour",

@@ -18,7 +18,7 @@ from assets.contracts.quarantine.decisions import (
 from assets.contracts.quarantine.findings import FINDINGS
 from assets.contracts.quarantine.firewall import contract_key, firewall
 from assets.contracts.scan.finding import HIGH, RULES
-from warehouse.sanitize.terminal import escape_text
+from warehouse.sanitize.escape import escape_text
 from warehouse.store import Warehouse
 
 Row = Mapping[str, Any]

@@ -6,7 +6,7 @@ Excerpts are escaped, so that no terminal, log or page is attacked by what it sh
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from warehouse.sanitize.terminal import escape_text
+from warehouse.sanitize.escape import escape_text
 
 LOW, MEDIUM, HIGH = "low", "medium", "high"
 SEVERITIES = (LOW, MEDIUM, HIGH)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, ClassVar
 from urllib.parse import quote, urlencode
 
-from assets.marketplaces.fetch.payload import MEND, json_list, json_object, json_value
+from assets.marketplaces.fetch.payload import FIX, json_list, json_object, json_value
 from assets.marketplaces.launch.mcp_config import launch_facts, unrunnable
 from assets.marketplaces.launch.mcp_servers import (
     THIN,
@@ -114,7 +114,7 @@ class DeepNlpAdapter(Adapter):
         refs, _ = self._refs(items, page.url)
         if not items or len(refs) < len(items) or not all("content_name" in item for item in items):
             found = f"a list of {len(items)} items, not all with `id` and `content_name`"
-            raise CrawlError("missing_key", page.url, found, "items of DeepNLP", MEND)
+            raise CrawlError("missing_key", page.url, found, "items of DeepNLP", FIX)
         return [
             Ref(one.native_id, one.url, None, dict(item))
             for one, item in zip(refs, items, strict=True)

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, ClassVar
 
 from assets.marketplaces.adapters.support.docker_entry import as_entry, entry_facts
-from assets.marketplaces.fetch.payload import MEND, json_value
+from assets.marketplaces.fetch.payload import FIX, json_value
 from assets.marketplaces.launch.mcp_servers import text_of
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.markup.yaml import yaml_value
@@ -75,9 +75,7 @@ class DockerAdapter(Adapter):
         name = text_of(body.get("name")) if isinstance(body, Mapping) else ""
         if not name or not (_names_server(body) and ("about" in body or "type" in body)):
             keys = sorted(map(str, body))[:6] if isinstance(body, Mapping) else type(body).__name__
-            raise CrawlError(
-                "missing_key", page.url, f"{keys}", "`registry` or a server.yaml", MEND
-            )
+            raise CrawlError("missing_key", page.url, f"{keys}", "`registry` or a server.yaml", FIX)
         return [Ref(name, page.url, None, dict(body))]
 
 
@@ -87,21 +85,21 @@ def _catalogue(page: Page) -> dict[str, Any]:
     registry = body.get("registry") if isinstance(body, Mapping) else None
     if not isinstance(registry, Mapping):
         found = f"{type(body).__name__} without an object `registry`"
-        raise CrawlError("missing_key", page.url, found, "an object `registry`", MEND)
+        raise CrawlError("missing_key", page.url, found, "an object `registry`", FIX)
     if not registry:
-        raise CrawlError("empty", page.url, "an empty `registry`", "at least one server", MEND)
+        raise CrawlError("empty", page.url, "an empty `registry`", "at least one server", FIX)
     return {"registry": registry}
 
 
 def _yaml(page: Page) -> Any:
     if not page.body.strip():
-        raise CrawlError("empty", page.url, "an empty body with status 200", "YAML or JSON", MEND)
+        raise CrawlError("empty", page.url, "an empty body with status 200", "YAML or JSON", FIX)
     if page.body.lstrip()[:1] == b"<" or "html" in page.content_type:
-        raise CrawlError("wrong_type", page.url, page.content_type, "YAML or JSON", MEND)
+        raise CrawlError("wrong_type", page.url, page.content_type, "YAML or JSON", FIX)
     try:
         return yaml_value(page.text())
     except ValueError as error:
-        raise CrawlError("truncated", page.url, str(error)[:200], "YAML or JSON", MEND) from error
+        raise CrawlError("truncated", page.url, str(error)[:200], "YAML or JSON", FIX) from error
 
 
 def _refs(registry: Mapping[str, Any], url: str) -> tuple[list[Ref], list[dict[str, Any]]]:

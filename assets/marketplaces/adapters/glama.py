@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 from urllib.parse import urlencode, urlsplit
 
-from assets.marketplaces.fetch.payload import MEND, json_object, json_value
+from assets.marketplaces.fetch.payload import FIX, json_object, json_value
 from assets.marketplaces.launch.mcp_config import account_flags, remote_facts
 from assets.marketplaces.listing import Header, Listing
 from assets.marketplaces.policy import (
@@ -118,7 +118,7 @@ class GlamaAdapter(Adapter):
         if not named:
             keys = sorted(value)[:6] if isinstance(value, dict) else type(value).__name__
             expected = "a page, a server or a connector of glama"
-            raise CrawlError("missing_key", page.url, f"{keys}", expected, MEND)
+            raise CrawlError("missing_key", page.url, f"{keys}", expected, FIX)
         return [Ref(str(_native_id(one)), page.url, raw=one) for one in named]
 
 
@@ -130,10 +130,10 @@ def _page_of(scope: str, *, empty_is_fine: bool) -> Callable[[Page], dict[str, A
         for key, kind in ((scope, list), ("pageInfo", dict)):
             if not isinstance(body[key], kind):
                 found = f"`{key}` of type {type(body[key]).__name__}"
-                raise CrawlError("missing_key", page.url, found, f"a {kind.__name__} `{key}`", MEND)
+                raise CrawlError("missing_key", page.url, found, f"a {kind.__name__} `{key}`", FIX)
         if not body[scope] and not empty_is_fine:
             found = f"an empty `{scope}` with status 200"
-            raise CrawlError("empty", page.url, found, "at least one record", MEND)
+            raise CrawlError("empty", page.url, found, "at least one record", FIX)
         return body
 
     return check

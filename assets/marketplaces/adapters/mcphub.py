@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from assets.marketplaces.adapters.support.readme_launch import GATEWAY, choice, kin
 from assets.marketplaces.crawl.site_walk import Walk
 from assets.marketplaces.crawl.sitemap import locations
-from assets.marketplaces.fetch.payload import MEND, html_text, json_value
+from assets.marketplaces.fetch.payload import FIX, html_text, json_value
 from assets.marketplaces.launch.mcp_config import unrunnable
 from assets.marketplaces.launch.mcp_servers import captured, member, server_listings, text_of
 from assets.marketplaces.listing import Listing
@@ -138,12 +138,12 @@ class McpHubAdapter(Adapter):
         titled = (blocks.first("title") or "").rstrip().endswith("| MCPHub")
         if (blocks.host not in own) if blocks.host else not titled:
             found = f"a page of {blocks.host or 'another site'}"
-            raise CrawlError("missing_key", page.url, found, f"a server's page of {SITE}", MEND)
+            raise CrawlError("missing_key", page.url, found, f"a server's page of {SITE}", FIX)
         heading = re.sub(r"\s+", "", blocks.first("h1") or "")
         ref = _ref(blocks.canonical, None)
         if ref is None and heading.count("/") != 1:
             found = f"a page headed {heading[:60]!r}"
-            raise CrawlError("missing_key", page.url, found, "a page headed author/name", MEND)
+            raise CrawlError("missing_key", page.url, found, "a page headed author/name", FIX)
         native_id = ref.native_id if ref else heading
         url = blocks.canonical or PurePosixPath(page.url).name
         return [Ref(native_id, url, None, {"html": text, "rendered": None})]

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from urllib.parse import parse_qs, unquote, urljoin, urlsplit
 
 from assets.marketplaces.crawl.sitemap import locations
-from assets.marketplaces.fetch.payload import MEND, html_text, json_value
+from assets.marketplaces.fetch.payload import FIX, html_text, json_value
 from assets.marketplaces.launch.mcp_config import bundle_facts, unrunnable
 from assets.marketplaces.launch.mcp_servers import (
     THIN,
@@ -66,9 +66,7 @@ class McpSoAdapter(Adapter):
         children = sorted({loc for loc, _ in index if _is_child(loc)})
         if not children:
             found = f"a sitemap index of {len(index)} entries, none of servers"
-            raise CrawlError(
-                "layout_changed", f"{base}/sitemap.xml", found, "section=servers", MEND
-            )
+            raise CrawlError("layout_changed", f"{base}/sitemap.xml", found, "section=servers", FIX)
         for number, child in enumerate(children, 1):
             entries = await get(child, locations)
             yield RefPage(_refs(entries), ended=number == len(children))
@@ -118,7 +116,7 @@ class McpSoAdapter(Adapter):
         refs = _refs(own)
         if not refs:
             found = f"a sitemap without a server's page of {SITE}"
-            raise CrawlError("missing_key", page.url, found, "…/servers/<slug>", MEND)
+            raise CrawlError("missing_key", page.url, found, "…/servers/<slug>", FIX)
         return [replace(one, raw={"loc": one.url}) for one in refs]
 
     def _own(self) -> set[str | None]:
@@ -129,7 +127,7 @@ class McpSoAdapter(Adapter):
         blocks, facts = Blocks(text), find_object(text, "server", having="slug")
         if blocks.host not in self._own() if blocks.host else facts is None:
             found = f"a page of {blocks.host}" if blocks.host else "a page without `server:{slug}`"
-            raise CrawlError("missing_key", page.url, found, f"a server's page of {SITE}", MEND)
+            raise CrawlError("missing_key", page.url, found, f"a server's page of {SITE}", FIX)
         slug = text_of((facts or {}).get("slug")) or _slug(blocks.canonical)
         url = blocks.canonical or f"https://{SITE}/servers/{slug or ''}"
         return Ref(

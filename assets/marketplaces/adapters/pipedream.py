@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
-from assets.marketplaces.fetch.payload import MEND, html_text, json_list, json_value
+from assets.marketplaces.fetch.payload import FIX, html_text, json_list, json_value
 from assets.marketplaces.launch.mcp_config import remote_facts
 from assets.marketplaces.launch.mcp_servers import captured, record_digest, server_listings, text_of
 from assets.marketplaces.listing import Header, Listing
@@ -55,8 +55,8 @@ class PipedreamAdapter(Adapter):
         form = {"grant_type": "client_credentials"} | {key: keys[key] for key in self.needs}
         token = (await post(url, form)).get("access_token")
         if not isinstance(token, str) or not token:
-            mend = "look at the OAuth client in Pipedream's settings"
-            raise CrawlError("missing_key", url, "no token in the answer", "`access_token`", mend)
+            fix = "look at the OAuth client in Pipedream's settings"
+            raise CrawlError("missing_key", url, "no token in the answer", "`access_token`", fix)
         return {"Authorization": f"Bearer {token}"}
 
     async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
@@ -114,7 +114,7 @@ class PipedreamAdapter(Adapter):
         refs, problems = _refs(data, page.url)
         if not refs or problems:
             found = f"`data` of {len(data)} records, not all with `name_slug`"
-            raise CrawlError("missing_key", page.url, found, "apps of Pipedream", MEND)
+            raise CrawlError("missing_key", page.url, found, "apps of Pipedream", FIX)
         return refs
 
     def _root(self) -> str:
@@ -162,5 +162,5 @@ def _cards(html: str, file: str) -> list[Ref]:
             apps[-1][field] = token.strip()
     if not apps:
         found = "a page without a link to mcp.pipedream.com/app/…"
-        raise CrawlError("missing_key", file, found, "cards of Pipedream's apps", MEND)
+        raise CrawlError("missing_key", file, found, "cards of Pipedream's apps", FIX)
     return [Ref(app["name_slug"], file, None, app) for app in apps]

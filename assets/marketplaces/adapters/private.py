@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from assets.marketplaces.adapters.support.private_files import files, load, parsed
-from assets.marketplaces.fetch.payload import MEND
+from assets.marketplaces.fetch.payload import FIX
 from assets.marketplaces.launch.mcp_config import launch_facts
 from assets.marketplaces.launch.mcp_servers import record_digest, text_of
 from assets.marketplaces.listing import Listing
@@ -72,7 +72,7 @@ class PrivateAdapter(Adapter):
                 refs = _records(load(path), name, must=named)
             except (OSError, ValueError) as error:
                 failed = True
-                hint = f"{name}: {_first(error)}; mend the file or take it from the setting `paths`"
+                hint = f"{name}: {_first(error)}; fix the file or take it from the setting `paths`"
                 found = problem(name, f"{NAME}:{name}", "unreadable", hint)
                 yield RefPage([], problems=[found], truncated=True)
                 continue
@@ -99,7 +99,7 @@ class PrivateAdapter(Adapter):
             return _records(parsed(page.body), name, must=True)
         except ValueError as error:
             expected = "`mcpServers` or `servers`"
-            raise CrawlError("missing_key", name, _first(error), expected, MEND) from error
+            raise CrawlError("missing_key", name, _first(error), expected, FIX) from error
 
 
 def _records(value: Any, name: str, *, must: bool) -> list[Ref]:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
-from assets.marketplaces.fetch.payload import MEND, json_list, json_value
+from assets.marketplaces.fetch.payload import FIX, json_list, json_value
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.policy import (
     Adapter,
@@ -170,7 +170,7 @@ class RegistryAdapter(Adapter):
 
     def _refused(self, url: str, found: str) -> CrawlError:
         expected = f"a list, a record or a server.json of {self.name}"
-        return CrawlError("missing_key", url, found, expected, MEND)
+        return CrawlError("missing_key", url, found, expected, FIX)
 
 
 def _next(body: dict[str, Any], seen: set[str]) -> tuple[str | None, tuple[str, str] | None]:

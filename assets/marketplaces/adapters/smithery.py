@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 from assets.marketplaces.adapters.support.smithery_connections import Facts, connection_facts
 from assets.marketplaces.adapters.support.smithery_slugs import is_shard, server_key, server_pages
 from assets.marketplaces.crawl.sitemap import Location, locations
-from assets.marketplaces.fetch.payload import MEND, json_list, json_object, json_value
+from assets.marketplaces.fetch.payload import FIX, json_list, json_object, json_value
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.policy import (
     Adapter,
@@ -132,7 +132,7 @@ class SmitheryAdapter(Adapter):
         return Ref(name, self._detail_url(name), revision or "listed", weak=True)
 
     def _list_url(self, number: int) -> str:
-        # A seed makes the order stable from page to page and from night to night.
+        # A seed makes the order stable from page to page and from run to run.
         query = urlencode({"page": number, "pageSize": _PAGE, "seed": 1})
         return f"{self.policy.base_url.rstrip('/')}/servers?{query}"
 
@@ -173,7 +173,7 @@ class SmitheryAdapter(Adapter):
         if not named:
             keys = sorted(value)[:6] if isinstance(value, dict) else type(value).__name__
             expected = "a list or a record of smithery with qualifiedName"
-            raise CrawlError("missing_key", page.url, f"{keys}", expected, MEND)
+            raise CrawlError("missing_key", page.url, f"{keys}", expected, FIX)
         return [Ref(_qualified(one), page.url, raw=one) for one in named]
 
 

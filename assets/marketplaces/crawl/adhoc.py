@@ -1,4 +1,4 @@
-"""By hand: one saved payload parsed, one marketplace crawled, for a person at a terminal."""
+"""Ad hoc: one saved payload parsed, one marketplace crawled, for a person at a terminal."""
 
 from pathlib import Path
 from typing import Any
@@ -114,5 +114,5 @@ def _content_type(path: Path, body: bytes) -> str:
 
 
 def _unreadable(path: Path, found: str, expected: str) -> CrawlError:
-    mend = "give the path of a payload that the marketplace served"
-    return CrawlError("unreadable", str(path), found, expected, mend)
+    fix = "give the path of a payload that the marketplace served"
+    return CrawlError("unreadable", str(path), found, expected, fix)

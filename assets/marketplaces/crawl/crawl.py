@@ -64,8 +64,8 @@ def crawl(
     since: str | None = None,
     recorder: Recorder | None = None,
 ) -> CrawlResult:
-    """One pass over a marketplace. Run again in the same night, no page is fetched twice; pages of
-    unchanged records are read from earlier nights where the marketplace gives a revision.
+    """One pass over a marketplace. Run again under the same run date, no page is fetched twice;
+    pages of unchanged records are read from earlier runs where the marketplace gives a revision.
 
     Raises CrawlError where the list cannot be read or the layout changed; a single record that
     cannot be read is a problem row. With `since`, and an adapter that honours it, the result holds

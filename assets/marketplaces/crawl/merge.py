@@ -1,4 +1,4 @@
-"""Merge: tonight's listings and yesterday's, by what the crawl could see."""
+"""Merge: the listings of this run and of the last, by what the crawl could see."""
 
 import polars as pl
 
@@ -10,8 +10,8 @@ def merged(previous: pl.DataFrame, result: CrawlResult) -> pl.DataFrame:
     """The rows of LISTINGS to publish after a crawl.
 
     Only a complete pass may say that a server is gone, and not of a record that is still listed
-    but could not be read tonight. A pass over changes takes away only what the marketplace itself
-    calls deleted. A record that named several servers stands as `id#key`: it goes by its id.
+    but could not be read in this run. A pass over changes takes away only what the marketplace
+    itself calls deleted. A record that named several servers stands as `id#key`: it goes by its id.
     """
     seen = result.frame["listing_id"].implode()
     record = pl.col("native_id").str.split("#").list.first()

@@ -1,6 +1,6 @@
 """Pages: every page of a crawl as an effect in the ledger, redacted before it is stored.
 
-A page's key holds all that can change what is kept of it: its URL, its revision (or the night),
+A page's key holds all that can change what is kept of it: its URL, its revision (or the run date),
 how the adapter reads it and how secrets are redacted.
 """
 
@@ -20,11 +20,11 @@ from warehouse.sanitize.redact import REDACT_VERSION, redact, redact_json
 from warehouse.storage.digest import digest
 
 _DAY_S = 86_400.0
-_SLACK_DAYS = 0.25  # nights do not begin at the same minute
+_SLACK_DAYS = 0.25  # runs do not begin at the same minute
 
 
 class Pages:
-    """The effects of one crawl of one marketplace in one night."""
+    """The effects of one crawl of one marketplace in one run."""
 
     def __init__(
         self,
@@ -65,14 +65,14 @@ class Pages:
 
         try:
             return (await self._once("render", url, ref, rendered)).decode()
-        except _NotReady as late:  # used tonight, but not recorded: a later crawl looks again
+        except _NotReady as late:  # used now, but not recorded: a later crawl looks again
             tries = (self.memo.get("not_ready", memory) or {}).get("tries", 0) + 1
             self.memo.put("not_ready", memory, {"tries": tries, "at": time.time()})
             return late.html
 
     def _waits(self, memory: str) -> bool:
-        """Whether a page in which nothing appeared is left alone tonight: each costs Chromium
-        seconds (74 of them cost 210 s a night), so it is tried after 1, 2, 4 … 32 days."""
+        """Whether a page in which nothing appeared is left alone in this run: each costs Chromium
+        seconds (74 of them cost 210 s a run), so it is tried after 1, 2, 4 … 32 days."""
         known = self.memo.get("not_ready", memory)
         if known is None:
             return False
@@ -88,7 +88,7 @@ class Pages:
         return json.loads(await self._once("page", url, ref, fetched))
 
     def _check_cap(self, url: str, ref: Ref | None) -> None:
-        """Raises CrawlError where a record's page would be one request more than tonight's cap;
+        """Raises CrawlError where a record's page would be one request above the cap of this run;
         what is in the ledger already is free."""
         cap = self.adapter.policy.detail_cap
         if ref is None or self.details < cap or self.ledger.seen(self._key("page", url, ref)):
@@ -96,9 +96,9 @@ class Pages:
         raise CrawlError(
             "over_cap",
             url,
-            f"{self.details:,} records' pages requested tonight",
+            f"{self.details:,} records' pages requested in this run",
             f"at most {cap:,}",
-            "the next nights read on; raise detail_cap to read more at once",
+            "the next runs read on; raise detail_cap to read more at once",
         )
 
     async def _fetch(self, url: str, check: Callable[[Page], Any]) -> bytes:
@@ -143,7 +143,7 @@ class Pages:
         return {"reading": self.adapter.reading, "redact": REDACT_VERSION}
 
     def _moving(self, url: str, ref: Ref | None) -> dict[str, Any]:
-        """What stands for the moving world in a page's key."""
+        """What stands for the run in a page's key."""
         if ref is None or ref.revision is None:
             return {"night": self.night}
         if not ref.weak or self.adapter.policy.refresh_days <= 0:
@@ -151,7 +151,7 @@ class Pages:
         return {"revision": ref.revision, "first": self._first_seen(url, ref.revision)}
 
     def _first_seen(self, url: str, revision: str) -> str:
-        """The night in which this weak revision was first read, or read again when that is more
+        """The run date at which this weak revision was first read, or read again when that is more
         than `refresh_days` ago: the record may have changed where its list does not show it."""
         memory = digest({"url": url, "revision": revision})
         known = self.memo.get("first", memory)

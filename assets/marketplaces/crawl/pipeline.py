@@ -155,7 +155,7 @@ class Flow:
                 self.policy.base_url,
                 f"a config in only {self.hits} of {self.read_ok} records",
                 f"one in at least {least:.0%}" + (f" (last crawl: {last:.0%})" if last else ""),
-                "the site's layout changed and the adapter needs a new fixture; yesterday's stay",
+                "the site's layout changed and the adapter needs a new fixture; old listings stay",
             )
         memo.put("hit_rate", self.adapter.name, self.hit_rate)
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from warehouse.sanitize.markdown import keep_cell, markdown_table
+from warehouse.sanitize.escape import keep_cell, markdown_table
 from warehouse.sanitize.redact import redact, redact_json
 from warehouse.storage.files import write_atomically
 

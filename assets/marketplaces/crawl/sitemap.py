@@ -2,7 +2,7 @@
 
 from xml.etree.ElementTree import Element, ParseError, fromstring
 
-from assets.marketplaces.fetch.payload import MEND
+from assets.marketplaces.fetch.payload import FIX
 from assets.marketplaces.policy import CrawlError, Page
 
 Location = tuple[str, str | None]  # (loc, lastmod)
@@ -14,21 +14,21 @@ def locations(page: Page) -> list[Location]:
     which repeat a page, are not looked at. Raises CrawlError where the response is no sitemap."""
     if "html" in page.content_type:
         found = f"{page.content_type} starting {page.text()[:60]!r}"
-        raise CrawlError("wrong_type", page.url, found, _EXPECTED, MEND)
+        raise CrawlError("wrong_type", page.url, found, _EXPECTED, FIX)
     text = page.text()
     if "<!DOCTYPE" in text or "<!ENTITY" in text:  # entity bombs
-        raise CrawlError("wrong_type", page.url, "XML with a DOCTYPE", _EXPECTED, MEND)
+        raise CrawlError("wrong_type", page.url, "XML with a DOCTYPE", _EXPECTED, FIX)
     try:
         root = fromstring(text)
     except ParseError as error:
         found = f"XML broken off after {len(page.body):,} bytes ({error})"
-        raise CrawlError("truncated", page.url, found, _EXPECTED, MEND) from error
+        raise CrawlError("truncated", page.url, found, _EXPECTED, FIX) from error
     if _local(root) not in ("urlset", "sitemapindex"):
-        raise CrawlError("missing_key", page.url, f"<{_local(root)}>", "<urlset>", MEND)
+        raise CrawlError("missing_key", page.url, f"<{_local(root)}>", "<urlset>", FIX)
     entries = [entry for element in root if (entry := _entry(element))[0]]
     if not entries:
         found = "an empty sitemap with status 200"
-        raise CrawlError("empty", page.url, found, "at least one <loc>", MEND)
+        raise CrawlError("empty", page.url, found, "at least one <loc>", FIX)
     return entries
 
 

@@ -203,7 +203,7 @@ def _forbidden(url: str, found: str, expected: set[str]) -> CrawlError:
         url,
         found,
         f"one on {' or '.join(sorted(expected))}",
-        "the marketplace must not send the crawler elsewhere; report the record",
+        "the marketplace must not send the crawler to another host; report the record",
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from assets.marketplaces.policy import CrawlError, Page
 
-MEND = "yesterday's listings stay; if the site changed, the adapter needs a new fixture"
+FIX = "the last run's listings stay; if the site changed, the adapter needs a new fixture"
 
 
 def json_value(page: Page) -> Any:
@@ -14,14 +14,14 @@ def json_value(page: Page) -> Any:
     if "json" not in page.content_type:
         start = page.text()[:60].replace("\n", " ")
         found = f"{page.content_type or 'no content type'} starting {start!r}"
-        raise CrawlError("wrong_type", page.url, found, "JSON", MEND)
+        raise CrawlError("wrong_type", page.url, found, "JSON", FIX)
     if not page.body.strip():
-        raise CrawlError("empty", page.url, "an empty body with status 200", "JSON", MEND)
+        raise CrawlError("empty", page.url, "an empty body with status 200", "JSON", FIX)
     try:
         return json.loads(page.body)
     except (ValueError, RecursionError) as error:
         found = f"JSON broken off after {len(page.body):,} bytes ({error})"
-        raise CrawlError("truncated", page.url, found, "JSON", MEND) from error
+        raise CrawlError("truncated", page.url, found, "JSON", FIX) from error
 
 
 def json_list(key: str, *, empty_is_fine: bool = False) -> Callable[[Page], dict[str, Any]]:
@@ -34,10 +34,10 @@ def json_list(key: str, *, empty_is_fine: bool = False) -> Callable[[Page], dict
         body = json_object(page, key)
         if not isinstance(body[key], list):
             found = f"`{key}` of type {type(body[key]).__name__}"
-            raise CrawlError("missing_key", page.url, found, f"a list `{key}`", MEND)
+            raise CrawlError("missing_key", page.url, found, f"a list `{key}`", FIX)
         if not body[key] and not empty_is_fine:
             found = f"an empty `{key}` with status 200"
-            raise CrawlError("empty", page.url, found, "at least one record", MEND)
+            raise CrawlError("empty", page.url, found, "at least one record", FIX)
         return body
 
     return check
@@ -48,10 +48,10 @@ def json_object(page: Page, *keys: str) -> dict[str, Any]:
     body = json_value(page)
     expected = "a JSON object" + (f" with {', '.join(keys)}" if keys else "")
     if not isinstance(body, dict):
-        raise CrawlError("missing_key", page.url, type(body).__name__, expected, MEND)
+        raise CrawlError("missing_key", page.url, type(body).__name__, expected, FIX)
     if missing := [key for key in keys if key not in body]:
         found = f"keys {sorted(body)[:6]} without {missing[0]!r}"
-        raise CrawlError("missing_key", page.url, found, expected, MEND)
+        raise CrawlError("missing_key", page.url, found, expected, FIX)
     return body
 
 
@@ -59,10 +59,10 @@ def html_text(page: Page) -> str:
     """The HTML of a page. Raises CrawlError where it is not HTML or is cut."""
     text = page.text()
     if "html" not in page.content_type:
-        raise CrawlError("wrong_type", page.url, page.content_type or "no type", "HTML", MEND)
+        raise CrawlError("wrong_type", page.url, page.content_type or "no type", "HTML", FIX)
     if not text.strip():
-        raise CrawlError("empty", page.url, "an empty body with status 200", "HTML", MEND)
+        raise CrawlError("empty", page.url, "an empty body with status 200", "HTML", FIX)
     if "</html>" not in text[-2000:].lower() and "<html" in text[:2000].lower():
         found = f"HTML broken off after {len(page.body):,} bytes"
-        raise CrawlError("truncated", page.url, found, "a whole page", MEND)
+        raise CrawlError("truncated", page.url, found, "a whole page", FIX)
     return text

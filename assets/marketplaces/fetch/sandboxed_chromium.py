@@ -1,6 +1,6 @@
 """Jail: a Chromium that sees `/usr`, a few files of `/etc` and a temporary folder, nothing else.
 
-Pages of a marketplace are strangers' code. Playwright runs Chromium without Chromium's own sandbox
+Pages of a marketplace are third-party code. Playwright runs Chromium without Chromium's own sandbox
 when it is root, so a flaw of the browser would be a flaw of this machine's files.
 """
 

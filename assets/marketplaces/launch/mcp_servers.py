@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from assets.marketplaces.fetch.payload import MEND
+from assets.marketplaces.fetch.payload import FIX
 from assets.marketplaces.launch.mcp_config import launch_facts
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.policy import CrawlError, Ref
@@ -43,7 +43,7 @@ def server_listings(
 
 
 def record_digest(record: Any) -> str:
-    """SHA-256 of a stranger's JSON value, whatever numbers and texts it holds."""
+    """SHA-256 of a third-party JSON value, whatever numbers and texts it holds."""
     text = json.dumps(record, sort_keys=True, default=str)
     return sha256(text.encode("utf-8", "surrogatepass"))
 
@@ -79,7 +79,7 @@ def captured(value: Any, file: str, gateway: str | None = None) -> list[Ref]:
         servers = config_of(said.get("body", said))
         if servers is None:
             found = f"JSON {type(value).__name__} without `mcpServers`"
-            raise CrawlError("missing_key", file, found, "the marketplace's page or config", MEND)
+            raise CrawlError("missing_key", file, found, "the marketplace's page or config", FIX)
         _refuse_another(servers, file, gateway)
         name = text_of(said.get("file")) or file
         refs.append(_captured(servers, PurePosixPath(name).stem or "config", file))
@@ -104,4 +104,4 @@ def _refuse_another(servers: Mapping[str, Any], file: str, gateway: str | None) 
     others = [one for one in _OWN_GATEWAYS if f"{one}/" in urls and one != gateway]
     if others or (gateway and f"{gateway}/" not in urls):
         found = f"a config for {others[0]}" if others else f"a config without {gateway}"
-        raise CrawlError("missing_key", file, found, "this marketplace's page or config", MEND)
+        raise CrawlError("missing_key", file, found, "this marketplace's page or config", FIX)

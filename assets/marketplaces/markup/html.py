@@ -1,8 +1,8 @@
 """Markup: the tags and texts of an HTML page, in one pass whatever the page holds.
 
-A page is a stranger's: the standard library's parser reads hostile ones in quadratic time (100 kB
-of `<a b=` took a minute). This one is linear: a tag, comment or value that does not end takes the
-rest of the page with it, as in a browser.
+A page is third-party text: the standard library's parser reads hostile ones in quadratic time (100
+kB of `<a b=` took a minute). This one is linear: a tag, comment or value that does not end takes
+the rest of the page with it, as in a browser.
 """
 
 import html

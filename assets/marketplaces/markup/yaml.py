@@ -1,4 +1,4 @@
-"""Yamlfile: a stranger's YAML as plain JSON values."""
+"""Yamlfile: third-party YAML as plain JSON values."""
 
 from typing import Any
 

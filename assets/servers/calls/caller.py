@@ -28,8 +28,8 @@ from assets.servers.calls.session import Session
 from assets.servers.calls.stdio_connection import local_dial
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.remote.probe import quiet
+from warehouse.sanitize.escape import drop_surrogates
 from warehouse.sanitize.scrubber import Scrubber
-from warehouse.sanitize.terminal import drop_surrogates
 
 Recipes = Callable[[str], Mapping[str, Any] | None]
 _HINT = 2000  # characters

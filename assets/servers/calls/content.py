@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from assets.servers.calls.result import CallFailed, CallLimits, Problem
+from warehouse.sanitize.escape import drop_surrogates
 from warehouse.sanitize.scrubber import Scrubber
-from warehouse.sanitize.terminal import drop_surrogates
 
 _SLACK = 8192  # characters beyond a cut that are scrubbed with it, so that no half secret is left
 _PIECE = 65_536

@@ -11,7 +11,7 @@ from assets.servers.probe.failure_kinds import next_retry
 from assets.servers.probe.probe import ProbeResult
 from assets.servers.recipes.facts import recipe_facts
 from assets.servers.recipes.recipe import Recipe, Unlaunchable
-from warehouse.sanitize.terminal import drop_surrogates
+from warehouse.sanitize.escape import drop_surrogates
 from warehouse.storage.blobs import Blobs
 from warehouse.storage.digest import canonical_json
 from warehouse.storage.tables import TableSpec

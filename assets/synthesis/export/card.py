@@ -14,7 +14,7 @@ from assets.synthesis.export.formats import Format
 from assets.synthesis.export.licences import normal
 from assets.synthesis.export.select import Choice, Chosen
 from assets.synthesis.judging.trial.trials import JUDGE_TRIALS
-from warehouse.sanitize.markdown import keep_cell, markdown_table
+from warehouse.sanitize.escape import keep_cell, markdown_table
 from warehouse.storage.tables import Tables, TableSpec
 
 OFFLINE = "offline"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from assets.synthesis.common.tables import TASKS, passes
-from warehouse.sanitize.markdown import markdown_table
+from warehouse.sanitize.escape import markdown_table
 from warehouse.statistics import wilson
 
 Row = Mapping[str, Any]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from assets.vectors.confusables.table import CONFUSABLE, TWINS
-from warehouse.sanitize.markdown import escape_cell, markdown_table
+from warehouse.sanitize.escape import escape_cell, markdown_table
 
 _INK, _QUIET, _TWIN, _LOOK, _EVEN = "#1f2937", "#e5e7eb", "#2563eb", "#d97706", "#4b5563"
 _SIZES = ((2, 2), (3, 3), (4, 4), (5, 9), (10, 19), (20, 49), (50, 10**9))

@@ -6,7 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from warehouse.sanitize.terminal import drop_surrogates
+from warehouse.sanitize.escape import drop_surrogates
 
 Progress = Callable[[int, int], None]
 

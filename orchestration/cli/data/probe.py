@@ -63,7 +63,7 @@ def probe(
 
 
 def _print(found: dict[str, Any]) -> None:
-    from warehouse.sanitize.terminal import escape_text
+    from warehouse.sanitize.escape import escape_text
 
     typer.echo(
         escape_text(f"{found['status']}  {found['server_id']}  {found['hint'] or ''}".rstrip())

@@ -109,7 +109,7 @@ def _entries(home: Path) -> Iterator[dict[str, Any]]:
 
 
 def _print(told: dict[str, Any]) -> None:
-    from warehouse.sanitize.terminal import escape_text
+    from warehouse.sanitize.escape import escape_text
 
     name = escape_text(f"{told['server_id']}/{told['tool']}  ") if told["tool"] else ""
     typer.echo(f"{name}{len(told['contracts'])} contracts: {', '.join(told['contracts'])}")

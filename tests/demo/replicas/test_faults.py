@@ -193,7 +193,7 @@ def test_a_bomb_is_small_and_a_broken_body_cannot_be_unpacked(full: Replicas) ->
 
 
 @pytest.mark.parametrize("site", MARKETPLACES)
-def test_records_are_spoiled_in_every_shape(site: str, full: Replicas) -> None:
+def test_records_show_their_faults_in_every_shape(site: str, full: Replicas) -> None:
     pages = {"mcpso": "/servers/{0.slug}", "mcphub": "/mcp-servers/{0.namespace}/{0.slug}"}
     path = pages.get(site, FIRST[site]).format(full.world.listed(site)[0])
     full.switch(faults={site: "hidden_text"})
@@ -204,9 +204,9 @@ def test_records_are_spoiled_in_every_shape(site: str, full: Replicas) -> None:
     with pytest.raises(UnicodeDecodeError):
         first(full, site, path).content.decode()
     full.switch(faults={site: "huge_description:1"})
-    spoiled = first(full, site, path if site != "glama" else "/v1/servers?first=100")
+    damaged = first(full, site, path if site != "glama" else "/v1/servers?first=100")
     if site != "glama":  # its list begins with the last record
-        assert len(spoiled.content) > 900_000
+        assert len(damaged.content) > 900_000
 
 
 def test_descriptions_are_ten_megabytes_unless_told_otherwise(full: Replicas) -> None:

@@ -59,11 +59,11 @@ def test_the_default_world_changes_one_in_a_hundred() -> None:
 
 
 def test_a_changed_record_keeps_its_older_version() -> None:
-    shelf = full_world(2, 200).listed("registry")
-    older = {one.slug: shelf.older(one) for one in shelf if shelf.older(one)}
+    records = full_world(2, 200).listed("registry")
+    older = {one.slug: records.older(one) for one in records if records.older(one)}
     assert len(older) == 2
     for slug, versions in older.items():
-        now = shelf.find(slug)
+        now = records.find(slug)
         assert now
         assert [one.version for one in versions] != [now.version]
         assert now.revised_at > versions[0].revised_at
@@ -82,10 +82,10 @@ def test_marketplaces_tell_the_same_servers_in_other_words() -> None:
 
 
 def test_a_hundred_thousand_servers_cost_nothing_until_they_are_asked_for() -> None:
-    shelf = full_world(2, 100_000).listed("smithery")
-    assert len(shelf) == 100_000
-    last = shelf[99_999]
-    assert shelf.position(last.slug) == 99_999
+    records = full_world(2, 100_000).listed("smithery")
+    assert len(records) == 100_000
+    last = records[99_999]
+    assert records.position(last.slug) == 99_999
 
 
 @pytest.mark.parametrize("options", [{"servers": 0}, {"day": 3}, {"data": Path("/nowhere")}])
@@ -105,9 +105,9 @@ def test_real_records_are_listed_once_each_under_names_of_their_own() -> None:
     assert size
     assert size > 1482
     assert size - 1 <= world.count + world.added <= size
-    shelf = world.listed("smithery")
-    assert len({one.slug for one in shelf}) == len(shelf) == world.count
-    assert {one.package.kind for one in shelf if one.package} == {"npm", "pypi", "oci"}
+    records = world.listed("smithery")
+    assert len({one.slug for one in records}) == len(records) == world.count
+    assert {one.package.kind for one in records if one.package} == {"npm", "pypi", "oci"}
     assert full_world(1, 1482, SHARED).count == 1482
 
 

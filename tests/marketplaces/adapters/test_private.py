@@ -110,7 +110,7 @@ def test_a_file_that_cannot_be_read_is_a_row_and_the_others_are_kept(
     (row,) = [row for page in pages for row in page.problems]
     assert row["native_id"] == "bad.json"
     assert said in row["hint"]
-    assert "mend the file" in row["hint"]
+    assert "fix the file" in row["hint"]
     assert "hunter2" not in row["hint"]
     assert str(tmp_path) not in str(row)
     # What the bad file named is not gone.

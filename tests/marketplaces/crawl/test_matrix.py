@@ -88,7 +88,7 @@ def test_a_fault_is_told_or_changes_nothing(
         found = ids(running, site, ledger, "2")
     except CrawlError as error:
         told = error
-    assert told is None or (told.kind and told.mend)
+    assert told is None or (told.kind and told.fix)
     if found[0] == "complete":
         assert fault in HARMLESS
         assert found[1] == first[1]

@@ -11,7 +11,7 @@ from training.evaluation.ablations.arms import UNTRAINED, contrasts_of
 from training.evaluation.metrics import Figure, bootstrap
 from training.evaluation.retriever import MEASURES as OF_RANK
 from training.sets.split import UNSEEN_SERVER
-from warehouse.sanitize.markdown import keep_cell, markdown_table
+from warehouse.sanitize.escape import keep_cell, markdown_table
 
 Row = Mapping[str, Any]
 Worth = Callable[[Row], float]

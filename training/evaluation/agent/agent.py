@@ -21,7 +21,7 @@ from training.prompts.render import tool_schema
 from warehouse.ledger.ledger import BudgetExceeded
 from warehouse.llm.chat import Turn, wire_names
 from warehouse.llm.roles import LLMError
-from warehouse.sanitize.terminal import drop_surrogates
+from warehouse.sanitize.escape import drop_surrogates
 
 SYSTEM = (
     "You carry out one request with the tools you are given. Call a tool where one is needed; once"

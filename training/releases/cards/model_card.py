@@ -17,7 +17,7 @@ from training.releases.cards.text import counted, figure_rows, quoted
 from training.releases.gate import gates_table
 from training.runtime.model_store import card, model_folder
 from training.sets.training_set import load_manifest
-from warehouse.sanitize.markdown import keep_cell, markdown_table
+from warehouse.sanitize.escape import keep_cell, markdown_table
 from warehouse.storage.digest import digest
 from warehouse.storage.files import write_atomically
 

@@ -80,7 +80,7 @@ def entry_facts(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _words(entry: Mapping[str, Any], env: tuple[EnvVar, ...], image: str) -> list[str]:
-    """What runs the image by hand; variables are passed on by their names."""
+    """What a person would type to run the image; variables are passed on by their names."""
     words = ["run", "-i", "--rm"]
     if entry.get("disableNetwork") is True:
         words += ["--network", "none"]

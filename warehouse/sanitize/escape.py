@@ -1,12 +1,23 @@
-"""Markdown tables and third-party text inside our own pages, as text and nothing else."""
+"""Third-party text as text and nothing else: on a terminal, in a log, in a Markdown page."""
 
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
-
-from warehouse.sanitize.terminal import escape_text
 
 _CELL = 160
 _JOINER = "&#8288;"
 _ADDRESS = frozenset("/@.")
+
+
+def escape_text(text: str) -> str:
+    """The text with everything that shows nothing, moves the cursor or reorders it as \\u{…}."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(char if _is_plain(char) else f"\\u{{{ord(char):x}}}" for char in text)
+
+
+def drop_surrogates(text: str) -> str:
+    """The text with `?` for half of a surrogate pair, which no encoder, table or ledger takes."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def escape_cell(text: object, cap: int = _CELL) -> str:
@@ -41,3 +52,10 @@ def _escape_sign(char: str) -> str:
     if char.isalnum() or char == " " or not char.isascii():
         return char
     return f"{_JOINER if char in _ADDRESS else ''}&#{ord(char)};"
+
+
+def _is_plain(char: str) -> bool:
+    # Unassigned and private characters, all separators but the space, marks that stand on nothing.
+    return char == " " or (
+        char.isprintable() and unicodedata.category(char) not in ("Cf", "Cn", "Co", "Mn", "Me")
+    )

@@ -47,7 +47,7 @@ def probe(
             None if directory else given[0] if given else "",
             replace(policy, twice=policy.twice and not once),
             ledger=warehouse.ledger,
-            night=warehouse.ledger.night("by hand"),
+            night=warehouse.ledger.night("ad hoc"),
             env=dict(_pair(text) for text in env or []),
             args=() if directory else given[1:],
             directory=directory,
@@ -58,7 +58,7 @@ def probe(
     except SandboxUnavailable as error:
         found = refused(error)
     finally:
-        warehouse.ledger.close_night("by hand")
+        warehouse.ledger.close_night("ad hoc")
     print_json(found) if as_json else _print(found)
 
 

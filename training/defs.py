@@ -50,7 +50,7 @@ DRIFT_AUDIT = table_audit(DRIFT, rules=["share_in_range"])
 
 @dg.asset(
     **audited(TRAINING_SET_AUDIT, "training/sets"),
-    deps=["judgements", "pairs", "snapshots", "findings", "confusables"],
+    deps=["judgements", "pairs", "clear_contracts", "confusables"],
     group_name="training",
     pool="lance",
     description="Accepted pairs of current contracts in their splits, with hard negatives.",
@@ -79,7 +79,7 @@ def training_set(
 
 @dg.asset(
     **audited(DRIFT_AUDIT, "training/drift"),
-    deps=["training_set", "snapshots", "retriever_champion"],
+    deps=["training_set", "clear_contracts", "retriever_champion"],
     group_name="training",
     description="How far the contracts have moved since the last training, and whether to retrain.",
 )

@@ -20,7 +20,6 @@ from assets.contracts.history.snapshot import (
     snapshot,
 )
 from assets.contracts.quarantine.findings import FINDINGS, SCANS, Launch, scan_snapshot
-from assets.contracts.quarantine.firewall import firewall
 from assets.contracts.scan.finding import HIGH, SEVERITIES
 from assets.contracts.tool_id import ToolId
 from assets.partitions import close_night_after, marketplaces
@@ -128,8 +127,6 @@ def findings(
     # Only now does the firewall rely on these scans; before, it reads the contracts itself.
     tables.promote(scans, context.run_id, [])
     past.keep(tables, context.run_id)
-    held = firewall(warehouse).part(contracts)[1]
-    context.log.info(f"{len(held)} of {len(contracts)} tools are held: toolmill quarantine list")
     close_night_after(context, warehouse.ledger, "findings")
 
 

@@ -50,7 +50,7 @@ SPEND_AUDIT = table_audit(SPEND, rules=["budget", "cost_per_accepted_pair"])
 @dg.asset(
     **audited(PAIRS_AUDIT, "assets/synthesis"),
     partitions_def=marketplaces,
-    deps=["snapshots", "findings", "contract_vectors"],
+    deps=["clear_contracts", "contract_vectors"],
     group_name="synthesis",
     pool="llm",
     description="Requests and the calls that answer them, written per contract, filters applied.",
@@ -92,7 +92,7 @@ def pairs(
 @dg.asset(
     **audited(JUDGEMENTS_AUDIT, "assets/synthesis"),
     partitions_def=marketplaces,
-    deps=["pairs", "snapshots", "findings"],
+    deps=["pairs", "clear_contracts"],
     group_name="synthesis",
     pool="llm",
     description="A score and a verdict for each pair that passed the filters, by a tested judge.",

@@ -8,8 +8,7 @@ import polars as pl
 from assets.catalogue.catalogue import CATALOGUE, descriptions
 from assets.catalogue.coverage_report import inlined
 from assets.contracts.canonical import tool_text
-from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.contracts.quarantine.firewall import firewall
+from assets.contracts.quarantine.clear import read_clear, read_contracts
 from assets.contracts.tool_id import ToolId
 from assets.partitions import close_night_after, marketplaces
 from assets.vectors.confusables import report
@@ -52,7 +51,7 @@ CONFUSABLES_AUDIT = table_audit(
 @dg.asset(
     **audited(VECTORS_AUDIT, "assets/vectors", kinds={"polars", "lancedb", "onnx"}),
     partitions_def=marketplaces,
-    deps=["snapshots", "findings"],
+    deps=["clear_contracts"],
     group_name="vectors",
     pool="lance",
     description="Which text stands for each tool and server, embedded once in LanceDB.",
@@ -65,7 +64,7 @@ def contract_vectors(
     name = context.partition_key
     store = LanceStore(warehouse.home / "lance")
     previous = warehouse.tables.read(VECTORS, name)
-    clear, held = firewall(warehouse).part(warehouse.tables.read(SNAPSHOTS, name).to_dicts())
+    clear, held = read_contracts(warehouse, name)
     rows = embed_contracts(clear, embedder, store, Lines(context.log.info))
     store.refresh_indexes()
     store.compact(INSTRUCTIONS)
@@ -96,7 +95,7 @@ def _digests(frame: pl.DataFrame) -> dict[str, str]:
 
 @dg.asset(
     **audited(CONFUSABLES_AUDIT, "assets/vectors"),
-    deps=["contract_vectors", "snapshots", "findings", "catalogue"],
+    deps=["contract_vectors", "clear_contracts", "catalogue"],
     group_name="vectors",
     pool="lance",
     description="Tools of several servers that look alike, and what tells them apart.",
@@ -107,7 +106,7 @@ def confusables(
     embedder: dg.ResourceParam[Embedder],
 ) -> Published:
     tables = warehouse.tables
-    tools = firewall(warehouse).clear(tables.read(SNAPSHOTS).to_dicts())
+    tools = read_clear(warehouse)
     listed = list({(row["server_id"], row["tool"]): row for row in tools}.values())
     texts = [tool_text(contract_of(row)) for row in listed]
     matrix = embed_texts(texts, embedder, LanceStore(warehouse.home / "lance"))

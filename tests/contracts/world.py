@@ -8,6 +8,7 @@ import dagster as dg
 
 from assets.contracts.defs import contract_changes, findings, snapshots
 from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.defs import clear_contracts
 from assets.contracts.quarantine.findings import FINDINGS
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.synthesis.common.policy import SynthesisPolicy
@@ -68,7 +69,8 @@ class World:
 
     def night(self) -> dict[str, dict[str, Any]]:
         """Runs the nightly doors from snapshots on; returns each asset's metadata."""
-        return self.run([snapshots, findings, contract_vectors, pairs, judgements], MARKET)
+        assets = [snapshots, findings, clear_contracts, contract_vectors, pairs, judgements]
+        return self.run(assets, MARKET)
 
     def fan_in(self) -> dict[str, dict[str, Any]]:
         return self.run([contract_changes, training_set])

@@ -13,7 +13,7 @@ import dagster as dg
 import pytest
 
 from assets.contracts.canonical import DIGEST_PREFIX
-from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.clear import CLEAR
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, TASKS
 from assets.synthesis.offline.provider import generate
 from orchestration.definitions import build_defs
@@ -82,7 +82,7 @@ def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endpoint: Endpoin
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     made = Warehouse(home=tmp_path / "home", state=tmp_path / "home" / "state")
-    staged = made.tables.stage(SNAPSHOTS, SNAPSHOTS.frame(snapshot_rows()), "registry")
+    staged = made.tables.stage(CLEAR, CLEAR.frame(snapshot_rows()), "registry")
     made.tables.promote(staged, "test", [])
     return made
 

@@ -37,6 +37,7 @@ DATA = (
     "deployments",
     "snapshots",
     "findings",
+    "clear_contracts",
     "contract_vectors",
     "pairs",
     "judgements",

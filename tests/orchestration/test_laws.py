@@ -51,6 +51,28 @@ def test_imports_go_one_way() -> None:
         assert not wrong, f"{path.relative_to(ROOT)} imports {sorted(wrong)}"
 
 
+# Who reads snapshots although everything downstream is made of clear contracts.
+READS_SNAPSHOTS = {
+    "assets/catalogue/defs.py",  # counts the tools that a server lists, held or not
+    "assets/synthesis/export/card.py",  # names the versions an export of a past day was made from
+    "assets/synthesis/export/select.py",  # contracts as of a past day; what is held is asked now
+    "assets/synthesis/writing/migration/contract_map.py",  # contracts that are no longer listed
+    "orchestration/runs/summary.py",  # counts the tools that were listed, held or not
+}
+
+
+def test_downstream_reads_clear_contracts_and_no_snapshots() -> None:
+    found = set()
+    for path in modules():
+        if "contracts" in path.relative_to(ROOT).parts:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = node.names if isinstance(node, ast.ImportFrom) else []
+            if any(one.name == "SNAPSHOTS" for one in names):
+                found.add(str(path.relative_to(ROOT)))
+    assert found == READS_SNAPSHOTS
+
+
 def test_no_import_cycle() -> None:
     files = {".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in modules()}
     edges = {

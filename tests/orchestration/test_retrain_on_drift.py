@@ -6,7 +6,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.clear import CLEAR
 from orchestration.definitions import build_defs
 from orchestration.sensors import retrain_on_drift
 from training.releases.champion import consider
@@ -36,7 +36,7 @@ def publish(home: Path, tools: dict[str, str]) -> str:
         {"server_id": "npm:s", "tool": tool, "marketplace": "registry", "contract_digest": name}
         for tool, name in digests.items()
     ]
-    tables.promote(tables.stage(SNAPSHOTS, SNAPSHOTS.frame(rows), "registry"), "run", [])
+    tables.promote(tables.stage(CLEAR, CLEAR.frame(rows), "registry"), "run", [])
     pairs = [
         {
             "pair_id": f"{name}-{index}",

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from assets.contracts.defs import findings, snapshots
+from assets.contracts.quarantine.defs import clear_contracts
 from assets.synthesis.summaries.defs import server_summaries
 from assets.synthesis.summaries.summaries import SUMMARIES
 from assets.vectors.confusables.table import CONFUSABLES
@@ -32,7 +33,7 @@ def with_copies() -> dict[str, list[dict[str, Any]]]:
 
 
 def night(world: World) -> dict[str, dict[str, Any]]:
-    world.run([snapshots, findings, contract_vectors], MARKET)
+    world.run([snapshots, findings, clear_contracts, contract_vectors], MARKET)
     return world.run([server_summaries, confusables])
 
 

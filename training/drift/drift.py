@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.clear import read_clear
 from assets.contracts.tool_id import ToolId
 from training.drift.decide import Decision, DriftState, drift
 from training.releases.champion import last_trained_set
@@ -36,11 +36,7 @@ DRIFT = TableSpec(
 
 def drift_state(warehouse: Warehouse, *, failed_attempts: int = 0) -> DriftState:
     """The state now: current contracts against those of the last *trained* set."""
-    snapshots = warehouse.tables.read(SNAPSHOTS).unique(["server_id", "tool"])
-    now = {
-        str(ToolId(server, tool)): name
-        for server, tool, name in snapshots.select("server_id", "tool", "contract_digest").rows()
-    }
+    now = {str(ToolId.of_row(row)): row["contract_digest"] for row in read_clear(warehouse)}
     trained_on = last_trained_set(warehouse.home, ROLE)
     manifest = load_manifest(warehouse.home, trained_on) if trained_on else None
     known = manifest["contracts"] if manifest else None

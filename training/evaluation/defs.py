@@ -7,8 +7,7 @@ import dagster as dg
 import polars as pl
 
 from assets.contracts.canonical import tool_text
-from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.contracts.quarantine.firewall import firewall
+from assets.contracts.quarantine.clear import read_clear
 from assets.vectors.embed import BadAdapter
 from assets.vectors.index import contract_of
 from training.evaluation.caller.nightly import nightly_rows
@@ -71,7 +70,7 @@ def retriever_evaluation(
     candidate = last_adapter(warehouse, "retriever")["model"]
     store = LanceStore(warehouse.home / "lance")
     labels = dict.fromkeys([BASE_LABEL, in_service(warehouse.home, "retriever").model, candidate])
-    clear = firewall(warehouse).clear(warehouse.tables.read(SNAPSHOTS).to_dicts())
+    clear = read_clear(warehouse)
     texts = [tool_text(contract_of(row)) for row in clear]
     try:
         rows = evaluate_retriever(

@@ -2,8 +2,8 @@
 
 import dagster as dg
 
-from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.contracts.quarantine.firewall import firewall
+from assets.contracts.quarantine.clear import read_clear
+from assets.contracts.quarantine.firewall import contract_key
 from serving.index.blocklist import block
 from serving.index.folder import load_index
 from serving.index.release_index import make_router_index, view_table
@@ -28,7 +28,7 @@ ROUTER_INDEX_AUDIT = AssetAudit("router_index", rules=["one_entry_per_tool"])
 
 @dg.asset(
     **audited(RELEASE_AUDIT, "training/releases"),
-    deps=["retriever_champion", "caller_champion", "snapshots", "findings"],
+    deps=["retriever_champion", "caller_champion", "clear_contracts"],
     group_name="serving",
     description="One consistent set: the champions and the contracts they serve.",
 )
@@ -38,15 +38,7 @@ def release(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareh
     models = {role: one.model for role, one in standing.items()}
     told = [one.told for one in standing.values() if one.told]
     rules = [Verdict("models_present", True, "; ".join(told) or "all champions are on disk")]
-    tables = warehouse.tables
-    heads = {name: tables.head("snapshots", name) for name in tables.partitions("snapshots")}
-    _, held = firewall(warehouse).part(tables.read(SNAPSHOTS).to_dicts())
-    contracts = digest(
-        {
-            "snapshots": {name: head.digest for name, head in heads.items() if head},
-            "held": sorted({row["contract_digest"] for row in held}),
-        }
-    )
+    contracts = digest(sorted(contract_key(row) for row in read_clear(warehouse)))
     facts = (models, contracts, set_name(warehouse))
     refused = refusal(home, *facts)
     rules.append(Verdict("not_rolled_back", True, refused or "nobody rolled this set back"))
@@ -57,7 +49,7 @@ def release(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Wareh
 @dg.asset(
     **audited(ROUTER_INDEX_AUDIT, "training/releases", "serving/index", kinds={"numpy", "onnx"}),
     deps=[
-        *("release", "contract_vectors", "findings", "catalogue", "server_summaries"),
+        *("release", "contract_vectors", "clear_contracts", "catalogue", "server_summaries"),
         *("deployments", "pairs", "judgements"),
     ],
     group_name="serving",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from assets.catalogue.catalogue import CATALOGUE
-from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.clear import read_contracts
 from assets.contracts.quarantine.firewall import firewall
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, accepted
@@ -21,7 +21,7 @@ def published_source(warehouse: Warehouse) -> tuple[Source, list[str]]:
     """The source of the index that serves the current tables, and the digests of contracts that are
     held out of it."""
     tables = warehouse.tables
-    clear, held = firewall(warehouse).part(tables.read(SNAPSHOTS).to_dicts())
+    clear, held = read_contracts(warehouse)
     about = server_facts(tables.read(CATALOGUE).to_dicts(), tables.read(SUMMARIES).to_dicts())
     rows = [{**row, "flags": about.get(row["server_id"], {}).get("flags")} for row in clear]
     said = accepted(tables.read(PAIRS).to_dicts(), tables.read(JUDGEMENTS).to_dicts())

@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.contracts.quarantine.firewall import contract_key, firewall
+from assets.contracts.quarantine.clear import CLEAR, HELD, read_contracts
+from assets.contracts.quarantine.firewall import contract_key
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, trainable
 from assets.vectors.confusables.table import CONFUSABLES, TWINS, hard_negatives
 from assets.vectors.embed import Embedder
@@ -44,7 +44,7 @@ class BuiltSet:
     frame: pl.DataFrame
     name: str
     flaws: list[str]
-    held: frozenset[str]  # contract digests that the firewall keeps out
+    held: frozenset[str]  # contract digests that are kept out
 
     def figures(self) -> dict[str, Any]:
         """What the run page shows: rows a split, what was left out, what leaked."""
@@ -72,20 +72,22 @@ def make_set(
     tools = remembered(lambda texts: embed_texts(texts, embedder, store))
     asked = remembered(lambda texts: embed_texts(texts, embedder, store, table=INSTRUCTIONS))
     chosen = choose(tables.read(PAIRS).to_dicts(), tables.read(JUDGEMENTS).to_dicts())
-    listed = tables.read(SNAPSHOTS)
-    contracts = listed.unique(["server_id", "tool"], keep="first", maintain_order=True).to_dicts()
-    held: set[Key] = {contract_key(row) for row in firewall(warehouse).part(contracts)[1]}
+    clear, kept_out = read_contracts(warehouse)
+    contracts: dict[tuple[str, str], Row] = {}
+    for row in clear:  # of a server that two marketplaces list, the first counts
+        contracts.setdefault((row["server_id"], row["tool"]), row)
+    held: set[Key] = set(map(contract_key, kept_out))
     alike = tables.read(CONFUSABLES).to_dicts()
     made = build_training_set(
         chosen,
-        contracts,
+        contracts.values(),
         tools,
         policy,
         held,
         hard_negatives(alike),
         embed_requests=asked,
         twins=[(r["contract_digest"], r["other_digest"]) for r in alike if r["kind"] == TWINS],
-        first_seen=_first_seen(tables, listed.select("server_id", "first_seen"), policy),
+        first_seen=_first_seen(tables, [*clear, *kept_out], policy),
     )
     frame = TRAINING_SET.frame(made.rows)
     flaws = set_flaws(made.rows, made.pool, embed=tools, embed_requests=asked, policy=policy)
@@ -122,15 +124,15 @@ def _take_out(home: Path, built: BuiltSet) -> None:
         save_pool(home, built.name, left or built.made.pool)
 
 
-def _first_seen(tables: Tables, listed: pl.DataFrame, policy: SetPolicy) -> dict[str, str | None]:
+def _first_seen(tables: Tables, listed: list[Row], policy: SetPolicy) -> dict[str, str | None]:
     """Server -> the date of its first run. A row knows when its *contract* was first listed; who
     was there when the cutoff's day ended is older than the cutoff, whatever its contracts are."""
-    found = first_nights(listed.iter_rows(named=True))
+    found = first_nights(listed)
     if policy.cutoff is None:
         return found
     midnight = datetime.combine(policy.cutoff + timedelta(days=1), time(), UTC)
-    then = tables.read(SNAPSHOTS, as_of=midnight.timestamp() - 1e-3)
-    there = {server: str(policy.cutoff) for server in then["server_id"].unique().to_list()}
+    then = [tables.read(spec, as_of=midnight.timestamp() - 1e-3) for spec in (CLEAR, HELD)]
+    there = {server: str(policy.cutoff) for part in then for server in part["server_id"].unique()}
     for server, day in there.items():
         first = found.get(server)
         found[server] = min(first, day) if first else first

@@ -1,6 +1,7 @@
 """History: every contract a server was ever seen with, and what changed between them."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import polars as pl
@@ -34,6 +35,14 @@ def history(tables: Tables, server_id: str) -> dict[str, Any]:
         "tools": [{"tool": escape_text(tool), "contracts": tools[tool]} for tool in sorted(tools)],
         "changes": _changes(tables, server_id),
     }
+
+
+def contracts_seen(tables: Tables) -> Iterator[tuple[str, str, str]]:
+    """(server, tool, digest) of every contract in any publication."""
+    for market in tables.partitions(SNAPSHOTS.name):
+        for head in tables.history(SNAPSHOTS.name, market):
+            frame = tables.read(SNAPSHOTS, market, as_of=head.at)
+            yield from frame.select("server_id", "tool", "contract_digest").iter_rows()
 
 
 def _contracts(tables: Tables, server_id: str) -> dict[tuple[str, str], dict[str, Any]]:

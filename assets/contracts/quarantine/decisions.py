@@ -48,6 +48,12 @@ def is_clear(
     return all(last.get(rule) == RELEASED for rule in high)
 
 
+def held_digests(decisions: Iterable[Decision]) -> set[str]:
+    """Digests of the contracts that a person holds: by the last decision on some rule."""
+    last = {(one.contract_digest, one.rule): one.verdict for one in decisions}
+    return {digest for (digest, _), verdict in last.items() if verdict == HELD}
+
+
 def decide(home: Path, decision: Decision) -> None:
     """Appends one decision; nothing is ever rewritten. Raises DecisionError on a bad one."""
     problem = _problem(decision)

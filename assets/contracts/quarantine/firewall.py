@@ -42,7 +42,7 @@ def contract_key(row: Row) -> Contract:
 
 
 class Firewall:
-    """What is known now about every contract: made once per door."""
+    """What is known now about every contract."""
 
     def __init__(
         self,
@@ -57,10 +57,6 @@ class Firewall:
     def part(self, rows: Sequence[Row]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """(clear, held) of snapshot rows."""
         return clear_rows(rows, [*self._findings, *self._unscanned(rows)], self._decided)
-
-    def clear(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
-        """The rows of which something may be made."""
-        return self.part(rows)[0]
 
     def _unscanned(self, rows: Sequence[Row]) -> Iterable[dict[str, Any]]:
         """High findings of contracts that no published scan has read."""

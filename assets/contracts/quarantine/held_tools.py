@@ -32,12 +32,16 @@ class BadDecision(ValueError):
     """A decision that cannot be made: the message names the part and the mend."""
 
 
+def held_rows(warehouse: Warehouse) -> list[dict[str, Any]]:
+    """The snapshot rows that findings and decisions hold at this moment."""
+    rows = warehouse.tables.read(SNAPSHOTS).unique(["server_id", "tool", "contract_digest"])
+    return firewall(warehouse).part(rows.to_dicts())[1]
+
+
 def held_tools(warehouse: Warehouse) -> list[dict[str, Any]]:
     """One row for each reason that holds a tool: {server_id, tool, contract_digest, rule, severity,
     field, excerpt, why, since, by}. All texts are escaped; `by` is who held it by hand."""
-    rows = warehouse.tables.read(SNAPSHOTS).unique(["server_id", "tool", "contract_digest"])
-    wall = firewall(warehouse)
-    held = {contract_key(row): row for row in wall.part(rows.to_dicts())[1]}
+    held = {contract_key(row): row for row in held_rows(warehouse)}
     last = {(one.contract_digest, one.rule): one for one in decisions(warehouse.home)}
     out = {}
     for found in warehouse.tables.read(FINDINGS).to_dicts():

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.contracts.quarantine.firewall import contract_key, firewall
+from assets.contracts.quarantine.clear import read_contracts
+from assets.contracts.quarantine.firewall import contract_key
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.synthesis.common.tables import contract_of
 from warehouse.store import Warehouse
@@ -20,7 +20,7 @@ class Offer:
     """The clear contracts of a marketplace."""
 
     rows: list[Row]
-    held: frozenset[str]  # digests of the contracts that the firewall keeps out
+    held: frozenset[str]  # digests of the contracts that are kept out
 
     @cached_property
     def contracts(self) -> dict[str, dict[str, Any]]:
@@ -47,11 +47,10 @@ class Offer:
 
 def offered(warehouse: Warehouse, name: str) -> Offer:
     """What may be written about. Raises DecisionError when the record of decisions is broken."""
-    rows = warehouse.tables.read(SNAPSHOTS, name).to_dicts()
+    clear, held = read_contracts(warehouse, name)
     stated = _licences(warehouse, name)
-    rows = [{**row, "license": stated.get(row["server_id"])} for row in rows]
-    clear, kept_out = firewall(warehouse).part(rows)
-    return Offer(clear, frozenset(row["contract_digest"] for row in kept_out))
+    rows = [{**row, "license": stated.get(row["server_id"])} for row in clear]
+    return Offer(rows, frozenset(row["contract_digest"] for row in held))
 
 
 def _licences(warehouse: Warehouse, name: str) -> dict[str, str]:

@@ -6,8 +6,7 @@ import dagster as dg
 import polars as pl
 
 from assets.catalogue.catalogue import CATALOGUE, PRIVATE, descriptions
-from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.contracts.quarantine.firewall import firewall
+from assets.contracts.quarantine.clear import read_clear
 from assets.marketplaces.adapters.private import NotApproved
 from assets.synthesis.summaries.summaries import SUMMARIES, make_summaries, summary_flaws
 from assets.synthesis.writing.endpoints import Writer
@@ -27,7 +26,7 @@ SUMMARIES_AUDIT = table_audit(
 
 @dg.asset(
     **audited(SUMMARIES_AUDIT, "assets/synthesis/summaries"),
-    deps=["snapshots", "findings", "catalogue"],
+    deps=["clear_contracts", "catalogue"],
     group_name="vectors",
     pool="llm",
     description="What kinds of things each server's tools do, in a few sentences; made once.",
@@ -37,7 +36,7 @@ def server_summaries(
     warehouse: dg.ResourceParam[Warehouse],
     writer: dg.ResourceParam[Writer],
 ) -> Published:
-    clear = firewall(warehouse).clear(warehouse.tables.read(SNAPSHOTS).to_dicts())
+    clear = read_clear(warehouse)
     previous = warehouse.tables.read(SUMMARIES)
     about = descriptions(warehouse.tables.read(CATALOGUE).to_dicts())
     public = {row["server_id"] for row in clear if row["marketplace"] != PRIVATE}

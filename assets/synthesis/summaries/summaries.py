@@ -72,7 +72,7 @@ def make_summaries(
 ) -> tuple[list[dict[str, Any]], Plan]:
     """Rows of SUMMARIES, one per server, and what was made, kept and dropped of them.
 
-    `rows`: *clear* snapshot rows, the firewall's answer, of any number of marketplaces;
+    `rows`: clear contracts, of any number of marketplaces;
     `descriptions`: what listings say of a server. Without `llm`, or where its generator is offline,
     the summary is read from the contracts. Raises LLMError for faults of
     the settings only.

@@ -91,13 +91,12 @@ def _decided(digest: str, rule: str, verdict: str, by: str, why: str, as_json: b
 
 def _block(warehouse: "Warehouse") -> None:
     """Keeps what is held now out of the answers of the index that is served now."""
-    from assets.contracts.history.snapshot import SNAPSHOTS
     from assets.contracts.quarantine.decisions import DecisionError
-    from assets.contracts.quarantine.firewall import firewall
+    from assets.contracts.quarantine.held_tools import held_rows
     from serving.index.blocklist import block
 
     try:
-        held = firewall(warehouse).part(warehouse.tables.read(SNAPSHOTS).to_dicts())[1]
+        held = held_rows(warehouse)
     except DecisionError as error:  # the decision itself is kept
         typer.echo(f"searches go on as before: {error}", err=True)
         return

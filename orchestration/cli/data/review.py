@@ -30,7 +30,7 @@ def review(
     The address is printed; each label is kept at once, and the same command goes on where it was
     left. Ends with Finish on the page or Ctrl-C, and prints the report as JSON.
     """
-    from assets.contracts.history.snapshot import SNAPSHOTS
+    from assets.contracts.quarantine.clear import read_clear
     from assets.partitions import MARKETPLACES
     from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, contract_of
     from assets.synthesis.review.review import ReviewError, Sampled, open_review, report
@@ -40,11 +40,12 @@ def review(
     if marketplace is not None and marketplace not in MARKETPLACES:
         fail(f"unknown marketplace {marketplace!r}; known: {', '.join(MARKETPLACES)}", 2)
     settings = load_settings()
-    tables = open_warehouse(settings).tables
+    warehouse = open_warehouse(settings)
+    tables = warehouse.tables
     pairs = tables.read(PAIRS, marketplace).to_dicts()
     judgements = tables.read(JUDGEMENTS, marketplace).to_dicts()
-    snapshots = tables.read(SNAPSHOTS, marketplace).to_dicts()
-    contracts = {row["contract_digest"]: contract_of(row) for row in snapshots}
+    clear = read_clear(warehouse, marketplace)
+    contracts = {row["contract_digest"]: contract_of(row) for row in clear}
     try:
         of = Sampled(stage, marketplace, sample, seed)
         found = open_review(settings.home_path(), pairs, judgements, of)

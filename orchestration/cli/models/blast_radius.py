@@ -11,7 +11,7 @@ from orchestration.cli.terminal import fail, print_json
 from orchestration.settings.model import load_settings
 
 if TYPE_CHECKING:
-    from training.reporting.blast_radius import Made, Seen
+    from training.reporting.blast_radius import Made
     from warehouse.storage.tables import Tables
     from warehouse.store import Warehouse
 
@@ -25,6 +25,7 @@ def blast(
 ) -> None:
     """What was made of a tool: pairs, judgements, vectors, eval items, training sets, adapters,
     champions, the release. Exit 1 for an unknown tool, 2 where it is not plain which."""
+    from assets.contracts.history.history import contracts_seen
     from orchestration.resources import open_warehouse
     from training.reporting.blast_radius import AmbiguousTool, UnknownTool, blast_radius, find_tool
 
@@ -37,16 +38,6 @@ def blast(
         fail(str(error), 1)
     told = blast_radius(target, made_of(warehouse))
     print_json(told) if as_json else _print(told)
-
-
-def contracts_seen(tables: "Tables") -> "Iterator[Seen]":
-    """(server, tool, digest) of every contract in any publication."""
-    from assets.contracts.history.snapshot import SNAPSHOTS
-
-    for market in tables.partitions(SNAPSHOTS.name):
-        for head in tables.history(SNAPSHOTS.name, market):
-            frame = tables.read(SNAPSHOTS, market, as_of=head.at)
-            yield from frame.select("server_id", "tool", "contract_digest").iter_rows()
 
 
 def made_of(warehouse: "Warehouse") -> "Made":

@@ -11,7 +11,9 @@ import pytest
 
 from assets.contracts.defs import findings, snapshots
 from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.clear import read_clear
 from assets.contracts.quarantine.decisions import Decision, DecisionError, decide
+from assets.contracts.quarantine.defs import clear_contracts
 from assets.contracts.quarantine.findings import FINDINGS, SCANS
 from assets.contracts.quarantine.firewall import firewall
 from assets.synthesis.common.tables import PAIRS, unit_key
@@ -75,7 +77,7 @@ def test_the_released_index_holds_clear_tools_only_and_another_hold_is_another_r
     world: World,
 ) -> None:
     world.deploy(with_poison())
-    world.run([snapshots, findings], MARKET)  # the real embedder enters with the index
+    world.run([snapshots, findings, clear_contracts], MARKET)  # the index embeds for itself
     home = world.warehouse.home
     world.run([release, router_index])
     made = [current_release(home)["release"]]
@@ -84,6 +86,7 @@ def test_the_released_index_holds_clear_tools_only_and_another_hold_is_another_r
     assert len(index.tools) == 17
     for rule in {rule for _, _, rule in world.found()}:
         said(world, "released", rule)
+    world.run([clear_contracts], MARKET)
     world.run([release, router_index])
     made.append(current_release(home)["release"])
     assert len(load_index(home, served_version(home)).tools) == 18
@@ -283,14 +286,21 @@ def test_a_page_of_findings_holds_no_markup_of_a_strangers(world: World) -> None
         assert "://" not in html.unescape(line)  # the page makes links of bare addresses
 
 
-def test_what_no_published_scan_has_read_is_read_at_the_door(honest_world: World) -> None:
+def test_what_no_published_scan_has_read_is_scanned_before_it_can_be_clear(
+    honest_world: World,
+) -> None:
     honest_world.deploy(with_poison())
-    honest_world.run([snapshots], MARKET)  # and the findings fail tonight
+    honest_world.run([snapshots], MARKET)  # and the findings fail in this run
     rows = honest_world.rows(SNAPSHOTS)
     held = firewall(honest_world.warehouse).part(rows)[1]
     assert [(row["server_id"], row["tool"]) for row in held] == [BAD]
     honest_world.fan_in()
-    assert BAD not in honest_world.downstream()["training_set"]
+    bad = honest_world.digest(*BAD)
+    assert bad not in {row["contract_digest"] for row in honest_world.rows(TRAINING_SET)}
+    assert bad not in {row["contract_digest"] for row in read_clear(honest_world.warehouse)}
+    honest_world.run([clear_contracts], MARKET)
+    honest_world.fan_in()
+    assert BAD not in world.downstream()["training_set"]
 
 
 def test_a_record_of_decisions_that_was_tampered_with_stops_every_door(world: World) -> None:
@@ -299,8 +309,9 @@ def test_a_record_of_decisions_that_was_tampered_with_stops_every_door(world: Wo
     said(world, "released", "secret_file_exfiltration")
     [path] = world.warehouse.home.rglob("decisions.jsonl")
     path.write_text(path.read_text() + '{"verdict": "released"}\n')
-    with pytest.raises(DecisionError):
-        firewall(world.warehouse)
+    for read in (firewall, read_clear):
+        with pytest.raises(DecisionError):
+            read(world.warehouse)
 
 
 def test_the_audit_keeps_findings_back_that_could_move_a_cursor(

@@ -4,7 +4,7 @@ import shutil
 
 import dagster as dg
 
-from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.clear import CLEAR
 from assets.contracts.quarantine.decisions import Decision, decide
 from serving.index.folder import load_index, served_version
 from serving.ranking.eligible import read_blocked
@@ -34,7 +34,7 @@ def doors(warehouse: Warehouse, assets: list[dg.AssetsDefinition]) -> dict[str, 
 
 def night(warehouse: Warehouse, rows: list[dict]) -> dict[str, dict]:
     tables = warehouse.tables
-    tables.promote(tables.stage(SNAPSHOTS, SNAPSHOTS.frame(rows), "registry"), "run", [])
+    tables.promote(tables.stage(CLEAR, CLEAR.frame(rows), "registry"), "run", [])
     return doors(warehouse, [release, router_index])
 
 

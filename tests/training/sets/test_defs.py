@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.clear import CLEAR
 from assets.contracts.quarantine.decisions import Decision, decide
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from tests.training.conftest import make_world
@@ -36,7 +36,7 @@ def put(warehouse: Warehouse, spec: TableSpec, rows: list[Row]) -> None:
 
 def night(warehouse: Warehouse, snapshots: list[Row], pairs: list[Row]) -> dict[str, Any]:
     """Runs the door; returns its figures, or {"refused": why}."""
-    put(warehouse, SNAPSHOTS, snapshots)
+    put(warehouse, CLEAR, snapshots)
     put(warehouse, PAIRS, [{"marketplace": "registry", "index": 0, **row} for row in pairs])
     put(warehouse, JUDGEMENTS, [{**row, "verdict": "accept"} for row in pairs])
     given = {"warehouse": warehouse, "embedder": Embedder(), "trainer": Trainer()}

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.contracts.quarantine.firewall import firewall
+from assets.contracts.quarantine.clear import read_clear
 from assets.servers.calls.caller import Caller
 from assets.servers.calls.launch import wanted
 from assets.servers.calls.result import CallFailed, CallLimits
@@ -89,7 +88,7 @@ async def agent_evaluation(
 def clear_pool(warehouse: Warehouse) -> dict[str, dict[str, Any]]:
     """Contract digest -> {server_id, tool, contract} of every current contract that a prompt may
     show."""
-    rows = firewall(warehouse).clear(warehouse.tables.read(SNAPSHOTS).to_dicts())
+    rows = read_clear(warehouse)
     return {
         row["contract_digest"]: {
             "server_id": row["server_id"],

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from assets.contracts.history.snapshot import CHANGES, SNAPSHOTS
+from assets.contracts.history.snapshot import CHANGES
+from assets.contracts.quarantine.clear import read_contracts
 from training.evaluation.caller.items import Item, TestPlan, make_items
 from training.evaluation.caller.run import evaluate
 from training.evaluation.caller.table import BASELINE
@@ -88,7 +89,7 @@ def _dead(warehouse: Warehouse, pool: dict[str, dict[str, Any]]) -> list[DeadReq
     ]
     if not once:
         return []
-    snapshots = tables.read(SNAPSHOTS)
-    listed = {*zip(snapshots["server_id"], snapshots["tool"], strict=True)}
+    clear, held = read_contracts(warehouse)
+    listed = {(row["server_id"], row["tool"]) for row in [*clear, *held]}
     listed |= {(str(entry["server_id"]), str(entry["tool"])) for entry in pool.values()}
     return dead_requests(once, tables.read(CHANGES).to_dicts(), listed, pool)

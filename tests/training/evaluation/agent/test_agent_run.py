@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from assets.contracts.canonical import contract, contract_digest
-from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.clear import CLEAR
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.servers.recipes.facts import recipe_facts
@@ -76,7 +76,7 @@ def night(warehouse: Warehouse, bench: Bench) -> Iterator[Warehouse]:
     )
     publish(
         warehouse,
-        SNAPSHOTS,
+        CLEAR,
         [
             {
                 "marketplace": "registry", "server_id": "npm:x", "tool": raw["name"],

@@ -1,0 +1,79 @@
+"""The contracts that are clear: published once per marketplace, read by everything downstream.
+
+What is held stands beside it by name alone, so that a contract that one marketplace holds is held
+in what joins all of them. A hold by a person counts from the moment of the decision; a release
+takes effect with the next publication.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import polars as pl
+
+from assets.contracts.canonical import DIGEST_PREFIX
+from assets.contracts.quarantine.decisions import decisions, held_digests
+from assets.contracts.quarantine.firewall import contract_key
+from warehouse.storage.digest import sha256
+from warehouse.storage.tables import TableSpec
+from warehouse.store import Warehouse
+
+Row = dict[str, Any]
+
+_NAMES = {
+    "marketplace": pl.String,
+    "server_id": pl.String,
+    "tool": pl.String,
+    "contract_digest": pl.String,
+    "recipe_digest": pl.String,  # of the launch that listed it
+    "first_seen": pl.String,  # UTC date on which this contract was first listed
+}
+CLEAR = TableSpec(
+    name="clear_contracts",
+    key=("server_id", "tool"),
+    columns={
+        **_NAMES,
+        "contract": pl.String,  # canonical JSON
+        "schema_problem": pl.String,  # why the input schema is no JSON Schema; null: it is one
+    },
+)
+HELD = TableSpec(name="held_contracts", key=("server_id", "tool"), columns=_NAMES)
+
+
+def rows_of(spec: TableSpec, snapshots: Iterable[Mapping[str, Any]]) -> list[Row]:
+    """Rows of CLEAR or HELD, of snapshot rows."""
+    return [{name: row[name] for name in spec.columns} for row in snapshots]
+
+
+def read_contracts(
+    warehouse: Warehouse, marketplace: str | None = None
+) -> tuple[list[Row], list[Row]]:
+    """(clear, held): rows of CLEAR and of HELD, of one marketplace or of all.
+
+    Of all marketplaces, what any of them holds is held. Raises DecisionError when the record of
+    decisions cannot be trusted.
+    """
+    tables = warehouse.tables
+    by_hand = held_digests(decisions(warehouse.home))
+    held = tables.read(HELD, marketplace).to_dicts()
+    elsewhere = set() if marketplace else set(map(contract_key, held))
+    clear = []
+    for row in tables.read(CLEAR, marketplace).to_dicts():
+        if row["contract_digest"] in by_hand or contract_key(row) in elsewhere:
+            held.append({name: row[name] for name in HELD.columns})
+        else:
+            clear.append(row)
+    return clear, held
+
+
+def read_clear(warehouse: Warehouse, marketplace: str | None = None) -> list[Row]:
+    """The contracts that may enter prompts, embeddings, training rows and the served index."""
+    return read_contracts(warehouse, marketplace)[0]
+
+
+def unresolvable(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Digests that are not those of the contract beside them."""
+    return [
+        row["contract_digest"]
+        for row in rows
+        if row["contract_digest"] != DIGEST_PREFIX + sha256(row["contract"].encode())
+    ]

@@ -1,0 +1,57 @@
+"""Asset definition of `clear_contracts`, which everything downstream reads."""
+
+import dagster as dg
+
+from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.clear import CLEAR, HELD, rows_of, unresolvable
+from assets.contracts.quarantine.firewall import firewall
+from assets.contracts.tool_id import ToolId
+from assets.partitions import close_night_after, marketplaces
+from warehouse.audit import Verdict, expect_match, expect_unique
+from warehouse.publish import Published, audited, publish, table_audit
+from warehouse.storage.tables import plan
+from warehouse.store import Warehouse
+
+CLEAR_AUDIT = table_audit(
+    CLEAR,
+    [expect_unique("server_id", "tool"), expect_match("contract_digest", "^c1:[0-9a-f]{64}$")],
+    rules=["resolvable", "none_held"],
+)
+
+
+@dg.asset(
+    **audited(CLEAR_AUDIT, "assets/contracts/quarantine"),
+    partitions_def=marketplaces,
+    deps=["snapshots", "findings"],
+    group_name="contracts",
+    description="The contracts that nothing holds: what all that follows is made of.",
+)
+def clear_contracts(
+    context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
+) -> Published:
+    name, tables = context.partition_key, warehouse.tables
+    clear, held = firewall(warehouse).part(tables.read(SNAPSHOTS, name).to_dicts())
+    rows, previous = rows_of(CLEAR, clear), tables.read(CLEAR, name).to_dicts()
+    slipped = [row["contract_digest"] for row in firewall(warehouse).part(rows)[1]]
+    lost = unresolvable(rows)
+    # What is held goes first: a run that dies in between holds more, never less.
+    kept_out = tables.stage(HELD, HELD.frame(rows_of(HELD, held)), name)
+    tables.promote(kept_out, context.run_id, [])
+    yield from publish(
+        context,
+        warehouse,
+        CLEAR_AUDIT,
+        CLEAR.frame(rows),
+        rules=[
+            Verdict("resolvable", not lost, f"{len(lost)} digests of other contracts"),
+            Verdict("none_held", not slipped, f"{len(slipped)} held contracts"),
+        ],
+        plan=plan(_digests(previous), _digests(rows)),
+        metadata={"held": len(held)},
+    )
+    context.log.info(f"{len(held)} tools are held: toolmill quarantine list")
+    close_night_after(context, warehouse.ledger, "clear_contracts")
+
+
+def _digests(rows: list[dict]) -> dict[str, str]:
+    return {str(ToolId.of_row(row)): row["contract_digest"] for row in rows}

@@ -1,0 +1,117 @@
+"""What nothing holds is published once a marketplace, and read by everything downstream."""
+
+from collections.abc import Iterator
+
+import dagster as dg
+import pytest
+
+from assets.contracts.defs import findings, snapshots
+from assets.contracts.history.snapshot import SNAPSHOTS
+from assets.contracts.quarantine.clear import CLEAR, HELD, read_clear, read_contracts
+from assets.contracts.quarantine.decisions import Decision, DecisionError, decide
+from assets.contracts.quarantine.defs import clear_contracts
+from assets.contracts.quarantine.findings import FINDINGS
+from tests.contracts.world import MARKET, World, honest, poisoned
+from warehouse.storage.tables import TableSpec
+from warehouse.store import Warehouse
+
+BAD, GOOD = ("npm:photo", "find_photo"), ("npm:photo", "make_photo")
+OTHER = "mcpso"
+
+
+@pytest.fixture
+def world(warehouse: Warehouse) -> Iterator[World]:
+    made = World(warehouse)
+    servers = honest()
+    servers["npm:photo"][0] = poisoned(servers["npm:photo"][0])
+    made.deploy(servers)
+    made.run([snapshots, findings, clear_contracts], MARKET)
+    yield made
+    warehouse.ledger.close()
+
+
+def keys(rows: list[dict]) -> set[tuple[str, str]]:
+    return {(row["server_id"], row["tool"]) for row in rows}
+
+
+def say(world: World, verdict: str, tool: tuple[str, str], rule: str = "*") -> None:
+    name = world.digest(*tool)
+    decide(world.warehouse.home,
+           Decision(name, rule, verdict, "ann", "2026-01-02T03:04:05Z", "read it"))  # fmt: skip
+
+
+def put(world: World, spec: TableSpec, rows: list[dict], partition: str) -> None:
+    tables = world.warehouse.tables
+    tables.promote(tables.stage(spec, spec.frame(rows), partition), "test", [])
+
+
+def test_what_is_held_is_named_beside_the_table_and_its_text_is_in_neither(world: World) -> None:
+    clear, held = read_contracts(world.warehouse, MARKET)
+    assert keys(held) == {BAD}
+    assert keys(clear) == keys(world.rows(SNAPSHOTS)) - {BAD}
+    assert "contract" not in HELD.columns
+    assert not any("id_rsa" in row["contract"] for row in world.rows(CLEAR))
+
+
+def test_the_same_contracts_again_are_no_new_version(world: World) -> None:
+    before = world.warehouse.tables.head(CLEAR.name, MARKET)
+    told = world.run([clear_contracts], MARKET)["clear_contracts"]
+    assert (told["version_moved"], told["held"], told["unchanged"]) == (False, 1, 17)
+    assert world.warehouse.tables.head(CLEAR.name, MARKET) == before
+
+
+def test_a_hold_counts_at_once_and_a_release_with_the_next_publication(world: World) -> None:
+    before = world.warehouse.tables.head(CLEAR.name, MARKET)
+    assert before
+    say(world, "held", GOOD)
+    for market in (None, MARKET):
+        clear, held = read_contracts(world.warehouse, market)
+        assert (keys(held), GOOD in keys(clear)) == ({BAD, GOOD}, False)
+    world.run([clear_contracts], MARKET)
+    assert keys(world.rows(HELD)) == {BAD, GOOD}
+    say(world, "released", GOOD)
+    assert GOOD not in keys(read_clear(world.warehouse))
+    world.run([clear_contracts], MARKET)
+    after = world.warehouse.tables.head(CLEAR.name, MARKET)
+    assert after
+    assert after.digest == before.digest
+
+
+def test_a_finding_of_another_marketplace_about_the_same_contract_holds_it_here(
+    world: World,
+) -> None:
+    [row] = [row for row in world.rows(FINDINGS) if row["severity"] == "high"][:1]
+    about = {"tool": GOOD[1], "contract_digest": world.digest(*GOOD), "marketplace": OTHER}
+    put(world, FINDINGS, [{**row, **about}], OTHER)
+    world.run([clear_contracts], MARKET)
+    assert keys(read_contracts(world.warehouse, MARKET)[1]) == {BAD, GOOD}
+
+
+def test_what_one_marketplace_holds_since_is_in_nothing_that_joins_all_of_them(
+    world: World,
+) -> None:
+    [row] = [row for row in world.rows(CLEAR) if (row["server_id"], row["tool"]) == GOOD]
+    names = {name: row[name] for name in HELD.columns}
+    put(world, HELD, [{**names, "marketplace": OTHER}], OTHER)
+    assert GOOD in keys(read_clear(world.warehouse, MARKET))  # until its own next run
+    clear, held = read_contracts(world.warehouse)
+    assert (GOOD in keys(clear), keys(held)) == (False, {BAD, GOOD})
+    put(world, HELD, [{**names, "contract_digest": f"c1:{'0' * 64}"}], OTHER)
+    assert GOOD in keys(read_clear(world.warehouse))  # another contract of the same name
+
+
+def test_a_record_of_decisions_that_cannot_be_read_stops_every_reader(world: World) -> None:
+    say(world, "held", GOOD)
+    [path] = world.warehouse.home.rglob("decisions.jsonl")
+    path.write_text(path.read_text() + '{"verdict": "released"}\n')
+    with pytest.raises(DecisionError):
+        read_clear(world.warehouse)
+
+
+def test_a_digest_of_another_contract_keeps_the_table_that_is_published(world: World) -> None:
+    before = world.warehouse.tables.head(CLEAR.name, MARKET)
+    rows = world.rows(SNAPSHOTS)
+    put(world, SNAPSHOTS, [{**rows[0], "contract_digest": f"c1:{'0' * 64}"}, *rows[1:]], MARKET)
+    with pytest.raises(dg.Failure, match="resolvable"):
+        world.run([clear_contracts], MARKET)
+    assert world.warehouse.tables.head(CLEAR.name, MARKET) == before

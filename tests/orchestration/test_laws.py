@@ -56,7 +56,7 @@ READS_SNAPSHOTS = {
     "assets/catalogue/defs.py",  # counts the tools that a server lists, held or not
     "assets/synthesis/export/card.py",  # names the versions an export of a past day was made from
     "assets/synthesis/export/select.py",  # contracts as of a past day; what is held is asked now
-    "assets/synthesis/writing/migration/contract_map.py",  # contracts that are no longer listed
+    "assets/synthesis/writing/old_contracts.py",  # contracts that are no longer listed
     "orchestration/runs/summary.py",  # counts the tools that were listed, held or not
 }
 

@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from assets.contracts.schema.containers import Scope, takes
 from assets.contracts.schema.safe_validation import dialect_of
 from assets.contracts.schema.shapes import Schema, alike, lost_references
 from assets.contracts.schema.step_budget import spend
-from assets.contracts.schema.subsumption import ASSERTING, Acceptance
+from assets.contracts.schema.subsumption import ASSERTING, Acceptance, Scope
 
 _PLAIN_NAME = re.compile(r"[\w$-]{1,60}")
 _WORDING = {
@@ -58,7 +57,7 @@ def compare(old: Schema, new: Schema, label: str, *, results: bool = False) -> l
     try:
         found = list(walk.node(old, new, label, 0, top=True))[:_MAX_FIELDS]
     except (TypeError, ValueError, AttributeError, KeyError, RecursionError):
-        # Strangers' schemas hold anything anywhere; what is no schema cannot be shown to be safe.
+        # Untrusted schemas hold anything anywhere; what is no schema cannot be shown to be safe.
         found = [Finding(label, "breaking", "it differs, and is malformed beyond comparison")]
     found += _unusable(old, new, label)
     return found or [Finding(label, "wording", "written in another way; it accepts the same")]
@@ -233,7 +232,7 @@ class _Walk:
             return Finding(where, "compatible" if fits else "breaking", why)
         if needed:
             return Finding(where, "breaking", "new and required")
-        if takes(self.proof, name, old, new, scope):
+        if self.proof.takes(name, old, new, scope):
             return Finding(where, "compatible", "new and optional")
         return Finding(where, "breaking", "any value could be given under this name; now it is set")
 

@@ -8,7 +8,6 @@ from urllib.parse import unquote
 
 import regex
 
-from assets.contracts.schema.reading import json_type
 from assets.contracts.schema.step_budget import spend, spend_seconds
 
 Schema = Mapping[str, Any]
@@ -18,6 +17,10 @@ PROSE = {
     *("description", "title", "examples", "example", "deprecated", "$comment", "default"),
     *("readOnly", "writeOnly", "contentMediaType", "contentEncoding", "contentSchema"),
     *("$defs", "definitions", "$schema", "$id", "$anchor", "nullable"),
+}
+_ENTANGLED = {  # keywords that cannot be carried over from one schema to another by themselves
+    *("patternProperties", "unevaluatedProperties", "unevaluatedItems", "prefixItems"),
+    *("additionalItems", "if", "then", "else", "contains", "minContains", "maxContains"),
 }
 _FINITE = 256
 _MAX_HOPS = 16
@@ -71,65 +74,18 @@ def alternatives(was: Schema) -> Iterator[Schema]:
         yield from ({**was, "type": kind} for kind in split)
 
 
-def exclusive(parts: list[Any], follow: Any) -> bool:
-    """Whether no value fits two of these alternatives, plainly so (by type, or by the listed values
-    of themselves or of a property all of them require)."""
-    spend(len(parts) * len(parts) // 8)
-    seen = [follow(part) for part in parts]
-    return all(_apart(a, b) for i, a in enumerate(seen) for b in seen[:i])
-
-
-def _apart(a: Schema, b: Schema) -> bool:
-    if not kinds_of(a) & kinds_of(b):
-        return True
-    if _values(a) and _values(b):
-        return not _values(a) & _values(b)
-    if not kinds_of(a) & kinds_of(b) <= {"object"}:
-        return False
-    both = set(as_list(a.get("required"))) & set(as_list(b.get("required")))
-    ours, theirs = as_mapping(a.get("properties")), as_mapping(b.get("properties"))
-    return any(
-        bool(_values(ours[name]) and _values(theirs[name]))
-        and not _values(ours[name]) & _values(theirs[name])
-        for name in both & ours.keys() & theirs.keys()
-    )
-
-
-def _values(schema: Any) -> set[str]:
-    if not isinstance(schema, Mapping):
-        return set()
-    listed = [schema["const"]] if "const" in schema else as_list(schema.get("enum"))
-    return {json_type(value) + json.dumps(value, sort_keys=True) for value in listed}
-
-
 def merge(base: Schema, part: Schema) -> Schema:
     """Both at once, as one mapping; where that cannot be said, looser."""
+    if part.keys() & _ENTANGLED:
+        return {**base, "additionalProperties": True}
     out = {**base, **part}
-    out.pop("unevaluatedItems", None)
-    if out.pop("unevaluatedProperties", False) is not False:
-        out.setdefault("additionalProperties", True)
-    if "items" in base and "items" in part:
-        out.pop("additionalItems", None)
-    for group in (("if", "then", "else"), ("contains", "minContains", "maxContains")):
-        if base.keys() & set(group) and part.keys() & set(group):
-            for key in group:
-                out.pop(key, None)
-    for key in ("properties", "patternProperties"):
-        if key in base and key in part:
-            out[key] = {**as_mapping(base[key]), **as_mapping(part[key])}
+    if "properties" in base and "properties" in part:
+        out["properties"] = {**as_mapping(base["properties"]), **as_mapping(part["properties"])}
     if "required" in base and "required" in part:
         out["required"] = sorted({*as_list(base["required"]), *as_list(part["required"])})
     if "type" in base and "type" in part:
         out["type"] = sorted(kinds_of(base) & kinds_of(part)) or ["null"]
     return out
-
-
-def tuple_of(schema: Schema) -> tuple[list[Any], Any]:
-    """(schemas by place, schema of the rest) of an array, in either draft's words."""
-    items = schema.get("items", True)
-    if isinstance(items, list):
-        return items, schema.get("additionalItems", True)
-    return as_list(schema.get("prefixItems")), items
 
 
 def matches(pattern: str, name: str) -> bool | None:

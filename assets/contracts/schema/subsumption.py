@@ -1,49 +1,74 @@
 """Does one JSON Schema accept every value that another accepted?
 
+Shown for what tools use: types, listed values, bounds, `required`, `properties`, `items`,
+`additionalProperties`, `anyOf`, `allOf`, local references. Any other keyword has to stay as it was;
+what cannot be shown counts as refused.
+
 Two readings of "a value that was accepted". Of calls (`calls=True`): arguments nobody declared are
 no right call, unless the object says explicitly what further arguments are; so a new optional
 argument is harmless, and one that is gone is not. Of results: plain JSON Schema.
 """
 
-from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from assets.contracts.schema.bounds import BOUNDS, bounds_hold
-from assets.contracts.schema.containers import ARRAY, OBJECT, Scope, array_keyword, object_keyword
 from assets.contracts.schema.reading import is_open, property_schemas
 from assets.contracts.schema.safe_validation import FORMATS, SEALED, dialect_of
 from assets.contracts.schema.shapes import (
     NEVER,
-    PROSE,
     Schema,
     alike,
     alternatives,
     as_list,
-    exclusive,
+    as_mapping,
     finite,
     is_never,
     kinds_of,
     merge,
     plain_of,
-    pointed_at,
     references,
 )
 from assets.contracts.schema.step_budget import TooMuchWork, spend
 
 _STEPS = 20_000
 _DEPTH = 40
+_OBJECT = {
+    *("required", "properties", "additionalProperties", "patternProperties", "propertyNames"),
+    *("dependentRequired", "dependentSchemas", "dependencies", "unevaluatedProperties"),
+}
+_ARRAY = {
+    *("items", "prefixItems", "additionalItems", "uniqueItems", "contains"),
+    *("minContains", "maxContains", "unevaluatedItems"),
+}
+_TOGETHER = (  # keywords that mean something only beside each other
+    ("if", "then", "else"),
+    ("contains", "minContains", "maxContains"),
+    ("items", "prefixItems", "additionalItems"),
+)
+ASSERTING = {  # keywords that can refuse a value
+    *(_OBJECT | _ARRAY | BOUNDS),
+    *("type", "enum", "const", "format", "$dynamicRef"),
+    *("allOf", "anyOf", "oneOf", "not", "if", "then", "else"),
+}
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The names that one object declares in all its branches; None: it takes anything."""
+
+    before: frozenset[str] | None
+    after: frozenset[str] | None
 
 
 class Acceptance:
     """One comparison of two whole schemas; `accepts` is asked about their parts."""
 
-    def __init__(
-        self, was_root: Schema, now_root: Schema, *, calls: bool, steps: Iterator[int] | None = None
-    ) -> None:
+    def __init__(self, was_root: Schema, now_root: Schema, *, calls: bool) -> None:
         self.was_root, self.now_root, self.calls = was_root, now_root, calls
-        self._steps = iter(range(_STEPS)) if steps is None else steps
+        self._left = _STEPS
         self._open: set[tuple[int, int]] = set()
-        self._validators: dict[str, Any] = {}
         self._roots_alike = alike(was_root, now_root)
 
     def accepts(
@@ -57,7 +82,8 @@ class Acceptance:
             was = {**was, "type": "object"}  # arguments and structured results are objects
         if is_never(was) or self.alike(was, now):
             return True
-        if next(self._steps, None) is None or depth > _DEPTH:
+        self._left -= 1
+        if self._left < 0 or depth > _DEPTH:
             return False
         pair = (id(was), id(now))
         if pair in self._open:
@@ -66,21 +92,21 @@ class Acceptance:
             return scope is None
         self._open.add(pair)
         try:
-            return self._accepts(was, now, scope or self.scope(was, now, top), scope, depth)
+            return self._accepts(was, now, scope or self.scope(was, now, top), scope, depth + 1)
         finally:
             self._open.discard(pair)
 
     def _accepts(self, was: Schema, now: Schema, names: Scope, part: Scope | None, d: int) -> bool:
         values = finite(was)
         if values is not None:
-            right = [value for value in values if self._fits(value, was, self.was_root)]
-            return all(self._fits(value, now, self.now_root) for value in right)
+            right = [value for value in values if self._fits(value, was, old=True)]
+            return all(self._fits(value, now, old=False) for value in right)
         if part is None and not self._declared(was, names):
             return False
-        if all(self._keyword(key, was, now, names, d) for key in now.keys() - PROSE):
+        if all(self._keyword(key, was, now, names, d) for key in now.keys() & ASSERTING):
             return True
         parts = list(alternatives(was))
-        return bool(parts) and all(self.accepts(p, now, names, depth=d + 1) for p in parts)
+        return bool(parts) and all(self.accepts(p, now, names, depth=d) for p in parts)
 
     def scope(self, was: Any, now: Any, top: bool = False) -> Scope:
         """The names that two versions of one object declare."""
@@ -96,68 +122,69 @@ class Acceptance:
 
     def _keyword(self, key: str, was: Schema, now: Schema, names: Scope, d: int) -> bool:
         """Whether this one keyword of `now` refuses nothing that `was` accepted."""
-        value = now[key]
+        kinds = kinds_of(was)
         if key == "type":
-            return kinds_of(was) <= kinds_of(now)
+            return kinds <= kinds_of(now)
         if key == "allOf":
-            return all(self.accepts(was, part, names, depth=d + 1) for part in as_list(value))
-        if key == "anyOf" or (key == "oneOf" and exclusive(as_list(value), self.after)):
-            return any(self.accepts(was, part, names, depth=d + 1) for part in as_list(value))
-        if key == "oneOf":
-            return self._equals(was.get("oneOf"), value, d)
-        if key == "not":
-            if not kinds_of(was) & kinds_of(self.after(value)):
-                return True
-            return "not" in was and self._turned().accepts(value, was["not"], depth=d + 1)
-        if key in ("if", "then", "else"):
-            return self._conditional(was, now, d)
-        if key in OBJECT:
-            return "object" not in kinds_of(was) or object_keyword(self, key, was, now, names, d)
-        if key in ARRAY:
-            return "array" not in kinds_of(was) or array_keyword(self, key, was, now, d)
-        if key == "format" and "string" not in kinds_of(was):
+            return all(self.accepts(was, p, names, depth=d) for p in as_list(now[key]))
+        if key == "anyOf" and any(self.accepts(was, p, names, depth=d) for p in as_list(now[key])):
             return True
-        held = bounds_hold(key, was, now, kinds_of(was))
-        return held if held is not None else self.unchanged(key, was, now)
+        if key in _OBJECT:
+            return "object" not in kinds or self._object_keyword(key, was, now, names, d)
+        if key in _ARRAY:
+            return "array" not in kinds or self._array_keyword(key, was, now, d)
+        if key == "format" and "string" not in kinds:
+            return True
+        held = bounds_hold(key, was, now, kinds)
+        return held if held is not None else self._unchanged(key, was, now)
 
-    def _conditional(self, was: Schema, now: Schema, d: int) -> bool:
-        if "if" not in now:
-            return True
-        if "if" not in was or not self._equal(was["if"], now["if"], d):
+    def _object_keyword(self, key: str, was: Schema, now: Schema, names: Scope, d: int) -> bool:
+        if key == "required":
+            return set(as_list(now[key])) <= set(as_list(was.get(key)))
+        if key == "properties":
+            return all(self.takes(name, was, now, names, d) for name in as_mapping(now[key]))
+        if key == "additionalProperties":
+            return self._closes_nothing(was, now, d)
+        if key == "unevaluatedProperties":
+            return now[key] is True
+        return self._unchanged(key, was, now)
+
+    def takes(self, name: str, was: Schema, now: Schema, names: Scope, depth: int = 0) -> bool:
+        """Whether what could stand under `name` is accepted by the property `now` declares."""
+        source = as_mapping(was.get("properties")).get(name)
+        if source is None:
+            if names.before is not None and name not in names.before:
+                return True  # nobody could give it
+            source = True if "patternProperties" in was else was.get("additionalProperties", True)
+        return source is False or self.accepts(source, now["properties"][name], depth=depth)
+
+    def _closes_nothing(self, was: Schema, now: Schema, d: int) -> bool:
+        """Whether `additionalProperties` refuses nothing: neither names that were declared before
+        and are no more, nor those nobody declared."""
+        spare, listed = now["additionalProperties"], as_mapping(now.get("properties"))
+        if spare is not True and not self._unchanged("patternProperties", was, now):
             return False
+        gone = [part for name, part in as_mapping(was.get("properties")).items()
+                if name not in listed]  # fmt: skip
+        return all(self.accepts(part, spare, depth=d)
+                   for part in (was.get("additionalProperties", True), *gone))  # fmt: skip
+
+    def _array_keyword(self, key: str, was: Schema, now: Schema, d: int) -> bool:
+        if key == "uniqueItems":
+            return now[key] is not True or was.get(key) is True
+        if key == "unevaluatedItems":
+            return now[key] is True
+        items = was.get("items", True), now.get("items", True)
+        plain = not any(isinstance(one, list) for one in items)
+        if key == "items" and plain and not (was.keys() | now.keys()) & {"prefixItems"}:
+            return self.accepts(*items, depth=d)
+        return self._unchanged(key, was, now)
+
+    def _unchanged(self, key: str, was: Schema, now: Schema) -> bool:
+        """Whether a keyword, with those that mean something only beside it, is as it was."""
+        group = next((group for group in _TOGETHER if key in group), (key,))
         return all(
-            self.accepts(was.get(key, {}), now.get(key, {}), Scope(None, None), depth=d + 1)
-            for key in ("then", "else")
-        )
-
-    def _turned(self) -> "Acceptance":
-        """The question the other way round, as plain JSON Schema, out of the same budget."""
-        return Acceptance(self.now_root, self.was_root, calls=False, steps=self._steps)
-
-    def _equal(self, was: Any, now: Any, d: int) -> bool:
-        plain = Scope(None, None)
-        there = self.accepts(was, now, plain, depth=d + 1)
-        return there and self._turned().accepts(now, was, plain, depth=d + 1)
-
-    def _equals(self, was: Any, now: Any, d: int) -> bool:
-        """Whether two lists hold equal schemas, in any order."""
-        left = list(as_list(was))
-        if len(left) != len(as_list(now)):
-            return False
-        for part in now:
-            twin = next((i for i, one in enumerate(left) if self._equal(one, part, d)), None)
-            if twin is None:
-                return False
-            del left[twin]
-        return True
-
-    def unchanged(self, key: str, was: Schema, now: Schema) -> bool:
-        """A keyword without a rule here: only the same is the same."""
-        if key not in _ASSERTS:
-            return True  # no validator knows it
-        related = _TOGETHER.get(key, (key,))
-        return all((k in was) == (k in now) for k in related) and all(
-            self.alike(was[k], now[k]) for k in related if k in was
+            (one in was) == (one in now) and self.alike(was.get(one), now.get(one)) for one in group
         )
 
     def before(self, schema: Any, depth: int = 0) -> Schema:
@@ -179,55 +206,27 @@ class Acceptance:
 
     def alike(self, was: Any, now: Any) -> bool:
         """The same text, meaning the same on both sides."""
-        return alike(was, now) and (self._roots_alike or self._refer_alike(was))
+        return alike(was, now) and (self._roots_alike or next(references(was), None) is None)
 
-    def _refer_alike(self, schema: Any) -> bool:
-        """Whether all that a schema refers to, there and further on, is the same on both sides."""
-        seen: set[str] = set()
-        due = list(references(schema))
-        while due:
-            reference = due.pop()
-            if reference in seen:
-                continue
-            seen.add(reference)
-            target = pointed_at(reference, self.was_root)
-            if not alike(target, pointed_at(reference, self.now_root)):
-                return False
-            due.extend(references(target))
-        return True
-
-    def _fits(self, value: Any, schema: Schema, root: Schema) -> bool:
-        key = "now" if root is self.now_root else "was"
-        if key not in self._validators:
-            dialect, problem = dialect_of(root)
-            self._validators[key] = (
-                None if problem else dialect(root, registry=SEALED, format_checker=FORMATS)
-            )
-        validator = self._validators[key]
-        if validator is None:
-            return key == "was"  # not to be judged: a value that was right and may be wrong now
+    def _fits(self, value: Any, schema: Schema, *, old: bool) -> bool:
+        """Whether a value fits. Where that cannot be judged (a reference that leads nowhere, a
+        pattern that does not compile) it was right and may be wrong now."""
+        if (validator := self._validators[old]) is None:
+            return old
         try:
             return validator.evolve(schema=schema).is_valid(value)
         except TooMuchWork:
             raise
-        except Exception:  # a reference that leads nowhere, a pattern that does not compile
-            return key == "was"
+        except Exception:
+            return old
 
-
-_ASSERTS = OBJECT | ARRAY | {"enum", "const", "oneOf", "format", "pattern", "$dynamicRef"}
-ASSERTING = {  # keywords that can refuse a value
-    *(_ASSERTS | BOUNDS),
-    *("type", "allOf", "anyOf", "not", "if", "then", "else"),
-}
-_TOGETHER = {
-    **dict.fromkeys(("contains", "minContains", "maxContains"),
-                    ("contains", "minContains", "maxContains")),
-    "unevaluatedProperties": ("unevaluatedProperties", "properties", "patternProperties",
-                              "additionalProperties", "allOf", "anyOf", "oneOf", "if", "then",
-                              "else", "dependentSchemas", "not"),
-    "unevaluatedItems": ("unevaluatedItems", "items", "prefixItems", "contains", "allOf", "anyOf",
-                         "oneOf", "if", "then", "else", "not"),
-}  # fmt: skip
+    @cached_property
+    def _validators(self) -> tuple[Any, Any]:
+        """Of the new side and the old one; None where the root is no schema."""
+        found = [(root, *dialect_of(root)) for root in (self.now_root, self.was_root)]
+        now, was = [None if problem else dialect(root, registry=SEALED, format_checker=FORMATS)
+                    for root, dialect, problem in found]  # fmt: skip
+        return now, was
 
 
 def _names(schema: Any, root: Schema, top: bool) -> frozenset[str] | None:

@@ -1,7 +1,7 @@
 """Catalogue: one row per server, with all its listings, and its table.
 
 A listing is gone when it stood in the last catalogue and its marketplace's table holds it no more.
-That table drops a row only after a complete pass, so a bad night makes nothing gone.
+That table drops a row only after a complete pass, so a bad run makes nothing gone.
 """
 
 import json
@@ -63,7 +63,7 @@ def catalogue(
     previous: Iterable[Mapping[str, Any]],
     now: float,
 ) -> list[Row]:
-    """Tonight's rows of CATALOGUE. `snapshots`: rows of all marketplaces; `previous`: the rows of
+    """Rows of CATALOGUE of this run. `snapshots`: rows of all marketplaces; `previous`: the rows of
     the last catalogue; `now`: epoch seconds."""
     night = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d")
     seen, names = _contracts(snapshots)
@@ -177,7 +177,7 @@ def _likely_same(rows: dict[str, Row]) -> None:
 
 
 def _history(rows: dict[str, Row], previous: list[Mapping[str, Any]], night: str) -> None:
-    """Carries first_seen and what is gone from the last catalogue into tonight's rows; a server
+    """Carries first_seen and what is gone from the last catalogue into this run's rows; a server
     that nobody lists any more keeps its last row."""
     holder = {name: key for key, row in sorted(rows.items()) for name in listing_ids(row)}
     for old in sorted(previous, key=lambda row: row["catalogue_id"]):
@@ -203,7 +203,7 @@ def _history(rows: dict[str, Row], previous: list[Mapping[str, Any]], night: str
 
 
 def _successor(old: Mapping[str, Any], held: Counter, rows: Mapping[str, Row]) -> str | None:
-    """The row of tonight that continues an old one: of the same id, else with most of its
+    """The row of this run that continues an old one: of the same id, else with most of its
     listings."""
     if old["catalogue_id"] in rows and rows[old["catalogue_id"]]["gone"] is None:
         return old["catalogue_id"]

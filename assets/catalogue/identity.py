@@ -5,7 +5,7 @@ share a key are proposed as one; a proposal falls if its members contradict each
 
 - two packages of one ecosystem, or of two with different names, are two servers (a monorepo);
 - two addresses that are not a gateway's and differ in more than `/sse` or `/mcp` are two servers;
-- a URL that a marketplace gives to more than `_SHARED` names is a gateway's door;
+- a URL that a marketplace gives to more than `_SHARED` names is a gateway's address;
 - by repository only: where one marketplace lists several names, equal names join, others do not;
 - by name only: two repositories, or two records of one marketplace, are two servers.
 
@@ -91,7 +91,7 @@ class _Forest:
                 _unite(self.root, group[0], position)
 
     def _groups(self, level: str) -> list[list[int]]:
-        """Positions that share a key; those of a shared door or of a monorepo apart."""
+        """Positions that share a key; those of a shared address or of a monorepo apart."""
         found: dict[str, list[int]] = defaultdict(list)
         for position, keys in enumerate(self.keys):
             key = keys.at(level)

@@ -156,7 +156,7 @@ def contract_changes(
 def _history(warehouse: Warehouse) -> Iterator[tuple[list[dict], list[dict], float]]:
     """Consecutive states of all snapshots since the last published changes, and their times.
 
-    A fold over publications, so that a change is found whichever night looks for it.
+    A fold over publications, so that a change is found whichever run looks for it.
     """
     tables = warehouse.tables
     head = tables.head(CHANGES.name)

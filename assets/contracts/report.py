@@ -1,4 +1,4 @@
-"""Report: what a night's findings and changes come to, for the asset's page."""
+"""Report: what a run's findings and changes come to, for the asset's page."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ Row = Mapping[str, Any]
 
 
 def found(rows: Sequence[Row], tools: int, read: int) -> tuple[dict[str, Any], dict[str, str]]:
-    """(figures, tables) of FINDINGS. tools: how many there are; read: scanned tonight."""
+    """(figures, tables) of FINDINGS. tools: how many there are; read: scanned in this run."""
     high = [row for row in rows if row["severity"] == HIGH]
     flagged = len({(row["server_id"], row["tool"]) for row in high})
     low_end, high_end = wilson(flagged, tools)
@@ -22,7 +22,7 @@ def found(rows: Sequence[Row], tools: int, read: int) -> tuple[dict[str, Any], d
     lines = [[str(count), severity, rule] for (severity, rule), count in counts.most_common()]
     figures = {
         "tools": tools,
-        "scanned_tonight": read,
+        "scanned": read,
         "high_tools": flagged,
         "high_rate": flagged / tools if tools else 0.0,
         "high_rate_interval": f"{low_end:.4f} to {high_end:.4f}",
@@ -34,10 +34,10 @@ def found(rows: Sequence[Row], tools: int, read: int) -> tuple[dict[str, Any], d
     return figures, tables
 
 
-def changed(rows: Sequence[Row], tonight: int) -> tuple[dict[str, Any], dict[str, str]]:
+def changed(rows: Sequence[Row], new: int) -> tuple[dict[str, Any], dict[str, str]]:
     """(figures, tables) of CHANGES, the latest first."""
     latest = sorted(rows, key=lambda row: row["night"], reverse=True)
-    figures = {"tonight": tonight, **Counter(str(row["cls"]) for row in rows)}
+    figures = {"new": new, **Counter(str(row["cls"]) for row in rows)}
     columns = ("night", "cls", "tool", "why", "renamed_from", "server_id")
     return figures, {"latest": _table(columns, latest)}
 

@@ -1,7 +1,7 @@
 """Which tools look most like a tool: hard distractors, and partners of look-alike tasks.
 
 Only the marketplace's own contracts are neighbours: one published elsewhere in between would make
-other prompts of an unchanged world, and every night would buy them anew.
+other prompts of an unchanged world, and every run would buy them anew.
 """
 
 from collections.abc import Mapping, Sequence

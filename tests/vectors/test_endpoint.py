@@ -97,7 +97,7 @@ def test_a_try_waits_as_long_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> N
         (Say({}, 503), http.ATTEMPTS, r"status 503 .*\(4 tries\).* run again later"),
         (Say({}, 429, {"retry-after": "3600"}), 1, "asks to wait 3600 s"),
         (Say({"error": {"code": "insufficient_quota"}}, 429), 1, "pay for more"),
-        (Say({"error": f"Incorrect API key: {KEY}"}, 401), 1, "status 401, .* mend the key"),
+        (Say({"error": f"Incorrect API key: {KEY}"}, 401), 1, "status 401, .* correct the key"),
         (Say({"error": f"no model for {KEY}"}, 404), 1, "check base_url .* model's name"),
         (Say({"error": "input too long"}, 400), 1, "input too long.* the length that it takes"),
         (Say({}, 307, {"location": "http://127.0.0.1:9/"}), 1, "status 307"),
@@ -143,7 +143,7 @@ def test_after_a_failure_nothing_more_is_asked() -> None:
 
 
 def test_nothing_listens(unused_tcp_port: int) -> None:
-    with pytest.raises(EmbeddingFailed, match="start the endpoint, or mend base_url"):
+    with pytest.raises(EmbeddingFailed, match="start the endpoint, or correct base_url"):
         opened(f"http://127.0.0.1:{unused_tcp_port}/v1")
 
 

@@ -14,7 +14,7 @@ _MEND = 'give a saved tools/list result: {"tools": [...]} or the bare list'
 
 
 class UnreadableInput(ValueError):
-    """A file that is not what the command takes: the message names the file and the mend."""
+    """A file that is not what the command takes: the message names the file and the fix."""
 
 
 @dataclass(frozen=True)

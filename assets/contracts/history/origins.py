@@ -1,6 +1,6 @@
 """Origins: what each tool of a server was when it was first seen, and before its last change.
 
-The fold goes on where the last one stopped, so a night reads the publications since then and not a
+The fold goes on where the last one stopped, so a run reads the publications since then and not a
 year of them. A tool that vanishes keeps its row: one that leaves and comes back changed is the very
 thing to look for.
 """
@@ -90,7 +90,7 @@ def _met(row: Row, known: Row | None) -> dict[str, Any]:
 def _parents(
     state: Mapping[tuple[str, str], Row], listed: Mapping[tuple[str, str], Row]
 ) -> dict[tuple[str, str], str]:
-    """Key of a new tool -> name of the tool that went in the same night and is most alike."""
+    """Key of a new tool -> name of the tool that went in the same run and is most alike."""
     gone: dict[str, dict[str, Any]] = {}
     come: dict[str, dict[str, Any]] = {}
     for (server, tool), row in listed.items():

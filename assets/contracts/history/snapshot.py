@@ -1,4 +1,4 @@
-"""Snapshots: every server's contracts as of tonight, with when each was first and last seen."""
+"""Snapshots: every server's contracts as of the last run, with their first and last dates."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,8 +28,8 @@ SNAPSHOTS = TableSpec(
         "contract": pl.String,  # canonical JSON
         "schema_problem": pl.String,  # why the input schema is no JSON Schema; null: it is one
         "recipe_digest": pl.String,  # of the launch that listed it
-        "first_seen": pl.String,  # UTC date of the night this contract was first listed
-        "last_seen": pl.String,  # UTC date of the last night it was listed
+        "first_seen": pl.String,  # UTC date on which this contract was first listed
+        "last_seen": pl.String,  # UTC date on which it was last listed
         "certificate": pl.String,  # sha256 of the sandbox's certificate at the launch
         "certified": pl.Boolean,  # whether that sandbox held every attempt to escape
     },
@@ -64,7 +64,7 @@ def snapshot(
     blobs: Blobs,
     now: float,
 ) -> list[Row]:
-    """Tonight's rows of SNAPSHOTS for one marketplace.
+    """Rows of SNAPSHOTS of this run for one marketplace.
 
     A server that ran gives its tools; one that failed keeps its last good contracts; one that no
     longer has a deployment row (its listing is gone) is dropped. Tools without a usable contract

@@ -82,7 +82,7 @@ def _within(limit: Limit, old: Tool | None, new: Tool, names: frozenset[str]) ->
 
 
 def _apart(old: list[Tool], new: list[Tool]) -> tuple[list[Tool], list[Tool]]:
-    """Both lists without the tools that stand in both word for word: most of them, every night."""
+    """Both lists without the tools that stand in both word for word: most of them, in every run."""
     before, after = _once(old), _once(new)
     same = {name for name, tool in before.items() if name in after and alike(tool, after[name])}
     left = [[tool for tool in tools if _name(tool) not in same] for tools in (old, new)]

@@ -14,7 +14,7 @@ _SCHEMA = (
 
 
 class UnreadableInput(ValueError):
-    """A file that is not what the command takes: the message names the file and the mend."""
+    """A file that is not what the command takes: the message names the file and the fix."""
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def asked_again(behaviour: str | None) -> Iterator[tuple[str, Finding]]:
             change, varied = _CHANGES.get(str(one.get("change"))), str(one.get("varied"))
             to_whom = _VARIED.get(varied)
             by = DATED if one.get("change") == "dated" else DEPENDS if to_whom else UNSTABLE
-            what = f"{change or _CHANGES['changed']} {to_whom or 'when asked again'}"
+            what = f"{change or _CHANGES['changed']} {to_whom or 'when probed again'}"
             yield one["tool"], _finding(one["tool"], by, "", what)
 
 

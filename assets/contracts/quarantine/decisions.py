@@ -38,7 +38,7 @@ def is_clear(
 ) -> bool:
     """Whether a contract may enter prompts, embeddings and training rows.
 
-    findings: those of this contract's tool. It is clear when no rule holds it by hand and each rule
+    findings: those of this contract's tool. It is clear when no person holds it and each rule
     with a high finding was released for this very contract. The last decision on a rule counts.
     """
     last = {one.rule: one.verdict for one in decisions if one.contract_digest == contract_digest}

@@ -1,7 +1,7 @@
-"""Findings: what the scan says of every tool of one marketplace tonight.
+"""Findings: what the scan says of every tool of one marketplace.
 
-A scan is kept under everything it can depend on: the contract, the edition of the rules, the names
-of other tools that its text mentions, the contracts it is compared with. So a night scans only what
+A scan is kept under everything it can depend on: the contract, the version of the rules, the names
+of other tools that its text mentions, the contracts it is compared with. So a run scans only what
 is new.
 """
 
@@ -39,7 +39,7 @@ FINDINGS = TableSpec(
         "span": pl.String,  # JSON [start, end] in characters of that text
         "excerpt": pl.String,  # escaped: safe to print
         "why": pl.String,
-        "first_seen": pl.String,  # UTC date of the night that found it first
+        "first_seen": pl.String,  # UTC date on which it was first found
     },
 )
 SCANS = TableSpec(
@@ -58,7 +58,7 @@ _OF_A_RULE = 3  # findings of one rule and severity in one tool: more say nothin
 
 @dataclass(frozen=True)
 class Scanned:
-    """Rows of FINDINGS and of SCANS, and how many contracts were read tonight."""
+    """Rows of FINDINGS and of SCANS, and how many contracts were read in this run."""
 
     rows: list[dict[str, Any]]
     scans: list[dict[str, Any]]
@@ -68,7 +68,7 @@ class Scanned:
 @dataclass(frozen=True)
 class Launch:
     """What a launch left besides contracts. tools: the raw list; problems: entry -> why it has no
-    contract of its own; behaviour: null when the server was not asked again."""
+    contract of its own; behaviour: null when the server was not probed again."""
 
     marketplace: str
     tools: Sequence[Any] = ()
@@ -88,7 +88,7 @@ def scan_snapshot(
     """All findings of one marketplace.
 
     snapshot: rows of SNAPSHOTS; launches: by server; origins: what each tool was before; scans,
-    previous: rows of SCANS and FINDINGS of the last night; night: the date of new findings.
+    previous: rows of SCANS and FINDINGS of the last run; night: the date of new findings.
     """
     held = {(row["server_id"], row["tool"]): row for row in scans}
     before: dict[str, list[Row]] = defaultdict(list)
@@ -216,7 +216,7 @@ def _row(owner: Row, row: Row | None, tool: str, one: Finding) -> dict[str, Any]
 def _dated(
     rows: Iterable[dict[str, Any]], previous: Iterable[Row], night: str
 ) -> list[dict[str, Any]]:
-    """Each finding once, with the night that found it first."""
+    """Each finding once, with the date on which it was first found."""
     dates = {tuple(row[name] for name in FINDINGS.key): row["first_seen"] for row in previous}
     out: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:

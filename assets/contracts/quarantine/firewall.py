@@ -1,7 +1,7 @@
 """Clear: which contracts may enter prompts, embeddings, training rows and the served index.
 
-A contract that has no published scan (its night failed half-way) is scanned at the door: nothing
-passes because a table is behind.
+A contract that has no published scan (its run failed half-way) is scanned here: nothing passes
+because a table is behind.
 """
 
 import json

@@ -29,7 +29,7 @@ class UnknownContract(LookupError):
 
 
 class BadDecision(ValueError):
-    """A decision that cannot be made: the message names the part and the mend."""
+    """A decision that cannot be made: the message names the part and the fix."""
 
 
 def held_rows(warehouse: Warehouse) -> list[dict[str, Any]]:
@@ -40,7 +40,7 @@ def held_rows(warehouse: Warehouse) -> list[dict[str, Any]]:
 
 def held_tools(warehouse: Warehouse) -> list[dict[str, Any]]:
     """One row for each reason that holds a tool: {server_id, tool, contract_digest, rule, severity,
-    field, excerpt, why, since, by}. All texts are escaped; `by` is who held it by hand."""
+    field, excerpt, why, since, by}. All texts are escaped; `by` is the person who held it."""
     held = {contract_key(row): row for row in held_rows(warehouse)}
     last = {(one.contract_digest, one.rule): one for one in decisions(warehouse.home)}
     out = {}
@@ -56,7 +56,7 @@ def held_tools(warehouse: Warehouse) -> list[dict[str, Any]]:
                 row = out.setdefault((*key, said.rule), _reason(key, by_hand))
                 row["by"] = escape_text(said.by)
         if not any(name[:3] == key for name in out):
-            scanned_here = {"rule": "not_scanned_yet", "why": "its night's findings are missing"}
+            scanned_here = {"rule": "not_scanned_yet", "why": "the findings of its run are missing"}
             out[(*key, "not_scanned_yet")] = _reason(key, scanned_here)
     return [out[name] for name in sorted(out)]
 

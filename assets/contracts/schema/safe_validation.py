@@ -30,7 +30,7 @@ def dialect_of(schema: Mapping[str, Any]) -> tuple[Any, str | None]:
     """(validator class, None), or (None, why no dialect accepts the schema)."""
     try:
         text = json.dumps(schema, sort_keys=True)
-        short = len(text) <= _REMEMBERED  # a night of huge ones would fill the memory
+        short = len(text) <= _REMEMBERED  # many huge ones would fill the memory
         return _accepting_dialect(text) if short else _accepting_dialect.__wrapped__(text)
     except (TypeError, ValueError, RecursionError) as error:
         return None, f"the schema is not JSON: {error}"[:200]

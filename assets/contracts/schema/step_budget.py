@@ -1,4 +1,4 @@
-"""Work: how many steps one question about strangers' schemas may take.
+"""Work: how many steps one question about untrusted schemas may take.
 
 Steps are counted, so that the same schemas get the same answer on any machine; only a pattern that
 is slow is charged by the clock, as there is no other way to see inside one. A step is some 20 µs.

@@ -1,4 +1,4 @@
-"""MiniLM as an ONNX graph, made by hand from its matrices: no torch, and nothing to export.
+"""MiniLM as an ONNX graph, made directly from its matrices: no torch, and nothing to export.
 
 Only operators of the ONNX standard: ONNX Runtime fuses what is worth fusing when it opens the file
 (bias and GELU, layer norms), and its own ready-made `Attention` and `SkipLayerNormalization` were

@@ -17,9 +17,9 @@ _PASSING = (408, 409, 425, 429)
 class _Refused(Exception):
     """A try that failed: why, whether another may pass, the seconds it is asked to wait."""
 
-    def __init__(self, found: str, mend: str, passing: bool = False, told_s: float = 0.0) -> None:
+    def __init__(self, found: str, hint: str, passing: bool = False, told_s: float = 0.0) -> None:
         super().__init__(found)
-        self.found, self.mend, self.passing, self.told_s = found, mend, passing, told_s
+        self.found, self.hint, self.passing, self.told_s = found, hint, passing, told_s
 
 
 class Wire:
@@ -39,7 +39,7 @@ class Wire:
         )
 
     def ask(self, model: str, texts: Sequence[str]) -> Any:
-        """The JSON of the answer. Raises EmbeddingFailed naming endpoint, finding and mend."""
+        """The JSON of the answer. Raises EmbeddingFailed naming endpoint, finding and fix."""
         body = {"model": model, "input": list(texts), "encoding_format": "float"}
         for attempt in range(1, ATTEMPTS + 1):
             try:
@@ -53,7 +53,7 @@ class Wire:
                     tries = f" ({attempt} tries)" if attempt > 1 else ""
                     raise EmbeddingFailed(
                         f"{self._url}: {self._clean(refused.found)}{told}{tries}, expected vectors"
-                        f" of {model!r} for {len(texts)} texts; {refused.mend}"
+                        f" of {model!r} for {len(texts)} texts; {refused.hint}"
                     ) from None
                 time.sleep(wait_s)
         raise AssertionError("unreachable: the last attempt returns or raises")
@@ -67,8 +67,8 @@ class Wire:
         except httpx2.TimeoutException:
             raise self._late() from None
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            mend = "start the endpoint, or mend base_url"
-            raise _Refused(f"{type(error).__name__} ({error})", mend, True) from None
+            hint = "start the endpoint, or correct base_url"
+            raise _Refused(f"{type(error).__name__} ({error})", hint, True) from None
         if answer.status_code != 200:
             told = answer.headers.get("retry-after", "")
             raise _refusal(answer.status_code, said[:400].decode(errors="replace"), told)
@@ -76,8 +76,8 @@ class Wire:
             return json.loads(said)
         except ValueError:
             found = f"status 200 with no JSON ({said[:80]!r})"
-            mend = "check that base_url ends where /embeddings begins"
-            raise _Refused(found, mend, True) from None
+            hint = "check that base_url ends where /embeddings begins"
+            raise _Refused(found, hint, True) from None
 
     def _read(self, answer: Any) -> bytes:
         """The body; the client's own limit begins anew with every byte, this one does not."""
@@ -91,8 +91,8 @@ class Wire:
         return bytes(body)
 
     def _late(self) -> _Refused:
-        mend = "raise timeout_s, or ask a faster endpoint"
-        return _Refused(f"no whole answer within {self._timeout_s:g} s", mend, True)
+        hint = "raise timeout_s, or ask a faster endpoint"
+        return _Refused(f"no whole answer within {self._timeout_s:g} s", hint, True)
 
     def _clean(self, text: str) -> str:
         """One line of what was said, without the key that some endpoints repeat."""
@@ -103,13 +103,13 @@ class Wire:
 def _refusal(status: int, said: str, told: str) -> _Refused:
     found = f"status {status} ({said})"
     if status in (401, 403):
-        return _Refused(f"status {status}", "mend the key: it is missing there, or refused")
+        return _Refused(f"status {status}", "correct the key: it is missing there, or refused")
     if status in (404, 405):
         return _Refused(found, "check base_url (it ends before /embeddings) and the model's name")
     if status in _PASSING or status >= 500:
         spent = status == 429 and "insufficient_quota" in said
-        mend = "pay for more there" if spent else "run again later: vectors already stored are kept"
-        return _Refused(found, mend, not spent, _told(told))
+        hint = "pay for more there" if spent else "run again later: vectors already stored are kept"
+        return _Refused(found, hint, not spent, _told(told))
     return _Refused(found, "check that this model embeds texts, and the length that it takes")
 
 

@@ -190,7 +190,7 @@ def test_an_unchanged_night_scans_nothing_and_moves_nothing(world: World) -> Non
         spec.name: world.warehouse.tables.head(spec.name, MARKET) for spec in (FINDINGS, SCANS)
     }
     again = world.night()["findings"]
-    assert (first["scanned_tonight"], again["scanned_tonight"]) == (18, 0)
+    assert (first["scanned"], again["scanned"]) == (18, 0)
     assert not again["version_moved"]
     after = {
         spec.name: world.warehouse.tables.head(spec.name, MARKET) for spec in (FINDINGS, SCANS)
@@ -202,14 +202,14 @@ def test_only_what_changed_is_scanned_again(honest_world: World) -> None:
     servers = honest()
     servers["npm:file"][1]["description"] += " Twice a day at most."
     honest_world.deploy(servers)
-    assert honest_world.night()["findings"]["scanned_tonight"] == 1
+    assert honest_world.night()["findings"]["scanned"] == 1
 
 
 def test_a_changed_rule_scans_everything_again(
     honest_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("assets.contracts.quarantine.findings.scan_edition", lambda: "another")
-    assert honest_world.night()["findings"]["scanned_tonight"] == 18
+    assert honest_world.night()["findings"]["scanned"] == 18
 
 
 def test_orders_about_a_tool_of_another_server_are_found(world: World) -> None:
@@ -300,7 +300,7 @@ def test_what_no_published_scan_has_read_is_scanned_before_it_can_be_clear(
     assert bad not in {row["contract_digest"] for row in read_clear(honest_world.warehouse)}
     honest_world.run([clear_contracts], MARKET)
     honest_world.fan_in()
-    assert BAD not in world.downstream()["training_set"]
+    assert BAD not in honest_world.downstream()["training_set"]
 
 
 def test_a_record_of_decisions_that_was_tampered_with_stops_every_door(world: World) -> None:

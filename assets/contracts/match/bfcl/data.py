@@ -85,9 +85,9 @@ def _files(folder: Path, left_out: list[str]) -> dict[str, Path]:
             newest[category] = version, path
     if not newest:
         inside = folder / "data"
-        mend = f"; {inside} looks like it" if inside.is_dir() else ""
+        hint = f"; {inside} looks like it" if inside.is_dir() else ""
         raise UnreadableInput(
-            f"{folder}: no BFCL file that is judged by AST match; {_EXPECTED}{mend}"
+            f"{folder}: no BFCL file that is judged by AST match; {_EXPECTED}{hint}"
         )
     return {category: path for category, (_, path) in newest.items()}
 

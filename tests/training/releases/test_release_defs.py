@@ -15,6 +15,7 @@ from training.releases.defs import release, router_index
 from training.releases.release import current_release, served
 from training.releases.rollback import rollback
 from training.runtime.model_store import model_folder
+from warehouse.home import claim_home
 from warehouse.store import Warehouse
 
 ONE_MARKET = [row for row in WORLD if row["marketplace"] == "registry"]
@@ -42,6 +43,7 @@ def test_nights_after_a_rollback_serve_it_until_there_is_something_new(
     warehouse: Warehouse,
 ) -> None:
     home = warehouse.home
+    claim_home(home)
     tried(home, "m1")
     shutil.rmtree(model_folder(home, "m1"))
     told = night(warehouse, LESS)

@@ -24,7 +24,7 @@ from orchestration.resources import default_resources
 from orchestration.schedules import nightly_schedule
 from orchestration.sensors import retrain_on_drift
 
-ROOMS = (
+PACKAGES = (
     assets.marketplaces.defs,
     assets.servers.defs,
     assets.contracts.defs,
@@ -40,7 +40,7 @@ ROOMS = (
     training.reporting.defs,
 )
 # Fan-ins that follow new data by themselves. The adapters are not among them: `retrain_on_drift`
-# or a person asks for those, since a training costs more than all the rest of a night.
+# or a person asks for those, since a training costs more than all the rest of a run.
 FAN_IN = (
     *("contract_changes", "catalogue", "coverage"),
     *("server_summaries", "confusables", "training_set"),
@@ -62,7 +62,7 @@ def build_defs(
 ) -> dg.Definitions:
     """The real code location; `resources` replaces single ones (fakes in tests), `metadata` is
     shown on the page of every asset."""
-    found = dg.load_assets_from_modules(list(ROOMS))
+    found = dg.load_assets_from_modules(list(PACKAGES))
     assets = [asset for asset in found if isinstance(asset, dg.AssetsDefinition)]
     return dg.Definitions(
         assets=dg.map_asset_specs(
@@ -95,18 +95,18 @@ def jobs() -> list[Any]:
         dg.define_asset_job(
             "train",
             selection=[*TRAINED, *MEASURED],
-            description="Fine-tune each role, measure it, crown only a better champion.",
+            description="Fine-tune each role, measure it, promote only a better champion.",
         ),
         dg.define_asset_job(
             "ablate",
             selection=["ablations"],
             description="Raw or filtered, random or hard, with or without evolution: what it is"
-            " worth, on the same held-out items. Takes long; by hand.",
+            " worth, on the same held-out items. Takes long; started by a person.",
         ),
         dg.define_asset_job(
             "serve",
             selection=list(SERVED),
-            description="What the night came to, one consistent release and its index.",
+            description="The result of the run: one consistent release and its index.",
         ),
     ]
 

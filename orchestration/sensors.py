@@ -1,4 +1,4 @@
-"""The sensor that asks for retraining, a thin door over the pure `training.drift.decide.decide`."""
+"""The sensor that asks for retraining, thin over the pure `training.drift.decide.decide`."""
 
 import dagster as dg
 

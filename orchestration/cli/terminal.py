@@ -8,7 +8,7 @@ import typer
 
 
 def print_json(obj: Any) -> None:
-    """One JSON value on one line of stdout; escaped where a stranger's text is no Unicode (half of
+    """One JSON value on one line of stdout; escaped where third-party text is no Unicode (half of
     a surrogate pair), which no terminal or file could take."""
     text = json.dumps(obj, ensure_ascii=False, default=str)
     try:

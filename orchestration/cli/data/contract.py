@@ -10,13 +10,16 @@ from orchestration.cli.terminal import fail, print_json
 from orchestration.settings.model import load_settings
 
 app = typer.Typer(
-    name="contract", no_args_is_help=True, add_completion=False, help="Tool contracts by hand."
+    name="contract",
+    no_args_is_help=True,
+    add_completion=False,
+    help="Differences and history of tool contracts.",
 )
 
 
 @app.callback()
 def contract() -> None:
-    """Tool contracts by hand."""
+    """Differences and history of tool contracts."""
 
 
 @app.command()

@@ -46,7 +46,7 @@ def crawl(
         fail(f"{record}: not empty; captures go to a folder of their own", 2)
     recorder = Recorder(record, marketplace, time.strftime("%Y-%m-%d")) if record else None
     warehouse = open_warehouse(chosen)
-    scope = f"{marketplace} by hand"
+    scope = f"{marketplace} ad hoc"
     reader = adapter(marketplace, policy)
     try:
         with replicas_for(chosen, base_url, marketplace):
@@ -54,7 +54,7 @@ def crawl(
                 reader,
                 ledger=warehouse.ledger,
                 memo=warehouse.memo,
-                night=f"by hand {warehouse.ledger.night(scope)}",
+                night=f"ad hoc {warehouse.ledger.night(scope)}",
                 progress=terminal_lines(),
                 recorder=recorder,
             )
@@ -151,7 +151,7 @@ def replicas_of(chosen: Settings) -> Any:
 
 
 def replicas_for(chosen: Settings, base_url: str | None, marketplace: str) -> Any:
-    """The replicas a crawl by hand needs: none where it is told where to read."""
+    """The replicas an ad hoc crawl needs: none where it is told where to read."""
     from contextlib import nullcontext
 
     if base_url or marketplace == "private":

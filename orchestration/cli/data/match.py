@@ -114,6 +114,6 @@ def _print_rows(rows: list[dict[str, Any]], skipped: list[str], as_json: bool) -
 
 
 def _shown(text: str) -> str:
-    """A stranger's text on one line of a terminal, without its control signs."""
+    """Untrusted text on one line of a terminal, without its control signs."""
     plain = "".join(c if c.isprintable() else "?" for c in text[:80])
     return plain.encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""The command `toolmill probe`: one server by hand."""
+"""The command `toolmill probe`: one server, ad hoc."""
 
 from pathlib import Path
 from typing import Annotated, Any

@@ -115,4 +115,4 @@ def _usage(digest: str, by: str, why: str) -> None:
 def _print(told: dict[str, Any]) -> None:
     for tool in told["tools"]:
         typer.echo(f"{told['verdict']}  {tool['server_id']}  {tool['tool']}  {told['rule']}")
-    typer.echo("searches leave held tools out from now on; all else follows with the next night")
+    typer.echo("searches leave held tools out from now on; all else follows with the next run")

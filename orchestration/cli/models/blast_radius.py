@@ -41,7 +41,7 @@ def blast(
 
 
 def made_of(warehouse: "Warehouse") -> "Made":
-    """What all rooms keep, as plain rows."""
+    """What all packages keep, as plain rows."""
     from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
     from assets.vectors.index import VECTORS
     from training.evaluation.caller.table import CALLER_EVALUATION

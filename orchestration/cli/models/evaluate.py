@@ -229,6 +229,6 @@ def _tell_unanswered(rows: list[dict[str, Any]]) -> None:
             told = ", ".join(f"{kind} {count}" for kind, count in owed.items())
             fail(
                 f"{model[:60]}: {sum(owed.values())} questions got no answer ({told}) and are in no"
-                " figure; mend the endpoint or the budget and run again: what was answered is kept",
+                " figure; repair the endpoint or raise the budget and run again: answers stay",
                 1,
             )

@@ -19,6 +19,7 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationError,
+    ValidationInfo,
     field_validator,
 )
 from pydantic.dataclasses import dataclass
@@ -80,6 +81,16 @@ class Demo(_Part):
         return {k.removesuffix(suffix): v for k, v in found.items() if k.endswith(suffix)}
 
 
+# What a server cannot start below; the sandbox's own module is plain Python and checks nothing.
+_LEAST = {
+    "memory_mb": 64,
+    "processes": 4,
+    "open_files": 16,
+    "wall_s": 0.1,
+    **dict.fromkeys(("file_mb", "tmp_mb", "cpu_s", "stdout_mb", "message_mb"), 1),
+}
+
+
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Sandbox(SandboxSettings):
     """How third-party servers are run, and the limits of one server's run."""
@@ -91,6 +102,14 @@ class Sandbox(SandboxSettings):
     remote: Literal["auto", "always", "never"] = Field(
         default="auto", description="probe remote servers; auto: live ones, and the demo's own"
     )
+
+    @field_validator(*_LEAST)
+    @classmethod
+    def _check_least(cls, value: float, field: ValidationInfo) -> float:
+        least = _LEAST[str(field.field_name)]
+        if value < least:
+            raise ValueError(f"expected {least} or more")
+        return value
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))

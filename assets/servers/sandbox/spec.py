@@ -5,40 +5,37 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ConfigDict, Field
-from pydantic.dataclasses import dataclass as pydantic_dataclass
-
 HOME = "/home/user"
 
 
-@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True)
 class SandboxSettings:
     """Limits of one sandbox, as a user can set them. memory_mb binds the tree's proportional set
-    size and each process's private data; stdout_mb and message_mb bound what is read back."""
+    size and each process's private data; wall_s ends everything; stdout_mb and message_mb bound
+    what is read back. Plain Python: the sandbox runs without any package.
 
-    backend: Literal["auto", "bubblewrap", "docker", "none"] = Field(
-        default="auto",
-        description="auto: bubblewrap, else docker, else refuse; none: no isolation, every row is"
-        " marked uncertified",
-    )
-    engine: str = Field(default="docker", description="its program; podman takes the same words")
-    image: str = Field(default="", description="of the engine; empty: the host's own /usr")
-    memory_mb: int = Field(default=1024, ge=64)
-    processes: int = Field(default=128, ge=4, description="threads count too")
-    open_files: int = Field(default=1024, ge=16)
-    file_mb: int = Field(default=256, ge=1, description="of one file")
-    tmp_mb: int = Field(default=512, ge=1)
-    cpu_s: int = Field(default=120, ge=1)
-    wall_s: float = Field(default=60.0, gt=0, description="ends everything")
-    stdout_mb: int = Field(default=64, ge=1)
-    message_mb: int = Field(default=16, ge=1)
+    backend: `auto` takes bubblewrap, else docker, else refuses; `none` contains nothing, and every
+    row is marked uncertified. engine: the program behind docker (`podman` takes the same words).
+    image: of the engine; empty for the host's own /usr. scripts: `second` lets a fetch that failed
+    run install scripts, inside."""
+
+    backend: Literal["auto", "bubblewrap", "docker", "none"] = "auto"
+    engine: str = "docker"
+    image: str = ""
+    memory_mb: int = 1024
+    processes: int = 128  # threads count too
+    open_files: int = 1024
+    file_mb: int = 256
+    tmp_mb: int = 512
+    cpu_s: int = 120
+    wall_s: float = 60.0
+    stdout_mb: int = 64
+    message_mb: int = 16
     network: Literal["none", "full"] = "none"
-    scripts: Literal["never", "second"] = Field(
-        default="never", description="second: a fetch that failed may run install scripts, inside"
-    )
+    scripts: Literal["never", "second"] = "never"
 
 
-@pydantic_dataclass(frozen=True)
+@dataclass(frozen=True)
 class SandboxPolicy(SandboxSettings):
     """Limits of one sandbox. allow_loopback: bundles may be downloaded from this machine (the
     demo's are)."""

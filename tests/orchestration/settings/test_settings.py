@@ -283,3 +283,12 @@ def test_policies_carry_what_was_set(monkeypatch) -> None:
     assert judge.api_key
     assert judge.api_key.get_secret_value() == "very-secret"
     assert trainer(settings).split == SetPolicy(seen_tools=0.2)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("MEMORY_MB", "63"), ("PROCESSES", "3"), ("WALL_S", "0")]
+)
+def test_a_sandbox_too_small_to_start_anything_is_refused(monkeypatch, name, value) -> None:
+    monkeypatch.setenv(f"TOOLMILL_SANDBOX__{name}", value)
+    with pytest.raises(SettingsError, match=rf"TOOLMILL_SANDBOX__{name}.*expected .* or more"):
+        load_settings()

@@ -101,7 +101,7 @@ def _child(what: str, facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _replica(facts: dict[str, Any]) -> dict[str, Any]:
-    from demo.replicas.server import replicas
+    from demo.server import replicas
 
     faults, ports = {SITE: f"latency:{LATENCY_MS}"}, {SITE: facts["port"]}
     with replicas(

@@ -2,7 +2,7 @@
 
 from demo.replicas.faults import KINDS, SITES, parse_faults
 from demo.replicas.ports import PORTS
-from demo.replicas.server import Replicas, replicas, serve
+from demo.server import Replicas, replicas, serve
 from demo.world.catalogue import SCALES, listed_sites
 from demo.world.full import Shares
 from demo.world.keys import KEYS

@@ -1,6 +1,6 @@
 """`toolmill index` and `toolmill search`: an index of any file of servers, and questions to it.
 
-<out>/router, encoders   as everywhere (`index.py`)
+<out>/router, encoders   as everywhere (`serving/index/folder.py`)
       source.json.zst    what the index was made of: `search --retriever` makes another of it
       lance/             vectors by text and encoder: what is known is not embedded again
 """

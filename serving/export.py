@@ -1,6 +1,6 @@
 """A release as one folder that serves by itself: the index, its encoder, what is held.
 
-<out>/router/…  encoders/…   as at home (`index.py`), the served version alone
+<out>/router/…  encoders/…   as at home (`serving/index/folder.py`), the served version alone
       cards/<role>.md        the cards of the release's trained models
       RELEASE.json           {release, models {role: name}, version, embedder, tools, servers,
                              files {path: sha256}}

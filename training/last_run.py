@@ -7,7 +7,7 @@ import polars as pl
 
 from assets.synthesis.common.tables import ONE_CALL, SINGLE
 from training.evaluation.caller.summary import call_summary
-from training.evaluation.caller.table import CALLER_EVALUATION
+from training.evaluation.caller_table import CALLER_EVALUATION
 from training.evaluation.retriever import RETRIEVER_EVALUATION, NothingToEvaluate, recall_summary
 from training.runtime.adapter_table import adapter_table
 from training.runtime.model_store import card

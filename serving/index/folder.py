@@ -71,7 +71,7 @@ def build_index(
 
     `embed` is called once a view with all its texts and gives unit rows by `embedder`; `adapter`
     is the digest of the model that the embedder merges, None for the base model; `reranker` is a
-    trained fusion (`ranking/fusion.py`). The same source in any order makes the same version.
+    trained fusion (`serving/index/fusion.py`). The same source in any order makes the same version.
     Raises ValueError for a source without tools.
     """
     content = content_of(source)

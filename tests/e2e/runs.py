@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from assets.marketplaces.policy import CrawlPolicy
-from demo.replicas.server import Replicas
+from demo.server import Replicas
 from orchestration.definitions import build_defs
 from orchestration.resources import find_chromium
 from warehouse.store import Warehouse

@@ -15,7 +15,7 @@ from assets.contracts.quarantine.findings import FINDINGS
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.synthesis.common.tables import PAIRS, unit_key
 from assets.vectors.index import VECTORS
-from demo.replicas.server import Replicas, replicas
+from demo.server import Replicas, replicas
 from serving.export import export_release
 from tests.e2e.runs import Runs, checks, skip_without_sandbox
 from tests.e2e.served import asked, serving

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from assets.contracts.canonical import contract
-from assets.synthesis.offline.grounding import absent
+from assets.synthesis.offline.language.grounding import absent
 from assets.synthesis.offline.provider import Offline
 from tests.synthesis.contracts import ALL
 from warehouse.llm.client import Request, Role

@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 from training.evaluation.caller.summary import call_summary
-from training.evaluation.caller.table import BASELINE, PERTURBATIONS, PHANTOMS
+from training.evaluation.caller_table import BASELINE, PERTURBATIONS, PHANTOMS
 
 MODEL, OTHER = "8894887479aa5d6f" * 4, "1234567890abcdef" * 4
 CARD = {

@@ -12,7 +12,7 @@ from assets.vectors.embed import BadAdapter
 from assets.vectors.index import contract_of
 from training.evaluation.caller.nightly import nightly_rows
 from training.evaluation.caller.summary import call_summary
-from training.evaluation.caller.table import CALLER_EVALUATION
+from training.evaluation.caller_table import CALLER_EVALUATION
 from training.evaluation.predictors.interface import CannotPredict
 from training.evaluation.retriever import (
     BASE_LABEL,

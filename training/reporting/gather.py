@@ -3,7 +3,7 @@
 from typing import Any
 
 from training.evaluation.caller.summary import call_summary
-from training.evaluation.caller.table import BASELINE, CALLER_EVALUATION
+from training.evaluation.caller_table import BASELINE, CALLER_EVALUATION
 from training.evaluation.retriever import NothingToEvaluate
 from training.evaluation.saved import AGENT, CONTAMINATION, OUTSIDE, kept
 from warehouse.store import Warehouse

@@ -49,7 +49,7 @@ def write_report(
 
     `retriever` is a `recall_summary`, `caller` a `call_summary` beside the baseline,
     `caller_champion` one beside the champion, the cards are those of the trained models; the last
-    three are entries of `evaluation/kept.py`. What is None was not done and the report says so.
+    three are entries of `saved.py`. What is None was not done and the report says so.
     """
     facts: dict[str, Any] = {
         "manifest": manifest, "retriever_card": retriever_card, "retriever": retriever,

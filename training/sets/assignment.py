@@ -63,7 +63,7 @@ def places_of(
 
 
 def pool_of(places: Mapping[Key, Place]) -> dict[str, dict[str, Any]]:
-    """Contract digest -> {server_id, tool, contract, split}, for `offers.py`. A contract of several
+    """Contract digest -> {server_id, tool, contract, split}, for `candidates.py`. One of several
     servers stands where it is tested on, if it is anywhere."""
     pool: dict[str, dict[str, Any]] = {}
     for key, place in sorted(places.items(), key=lambda one: (one[1].split == TRAIN, one[0])):

@@ -121,7 +121,7 @@ class LLMError(RuntimeError):
 
 
 class Unanswered(LLMError):
-    """No answer to this try; the next may bring one. Raised by a provider, seen by `sending.py`."""
+    """No answer to this try; the next may bring one. Raised by a provider, read by dispatch."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """Mcpso: mcp.so, from its sitemap to each server's page.
 
-Where the 2026 page holds a config is not known; so every rule of `page.py` is tried on the page's
-source, then on the rendered page, the rule that matched is kept as evidence, and a fallen hit rate
-is an error (`flow.py`).
+Where the 2026 page holds a config is not known; so every rule of `launch_facts.py` is tried on the
+page's source, then on the rendered page, the rule that matched is kept as evidence, and a fallen
+hit rate is an error (`pipeline.py`).
 """
 
 from collections.abc import AsyncIterator, Mapping

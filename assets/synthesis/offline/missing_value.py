@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from assets.synthesis.common.contract_reading import Slot, input_schema, slots
-from assets.synthesis.offline.grounding import absent, plainly
+from assets.synthesis.offline.language.grounding import absent, plainly
 from assets.synthesis.offline.language.phrasing import Filled, listed, said
 from assets.synthesis.offline.language.rewrites import phrases
 from assets.synthesis.offline.requests import LANGUAGE, request_for

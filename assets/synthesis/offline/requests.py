@@ -6,8 +6,8 @@ from typing import Any
 
 from assets.synthesis.common.contract_reading import Slot, input_schema, purpose, slots
 from assets.synthesis.offline.choice import choose
-from assets.synthesis.offline.grounding import absent, completed
 from assets.synthesis.offline.language.frames import sentence
+from assets.synthesis.offline.language.grounding import absent, completed
 from assets.synthesis.offline.language.phrasing import Filled
 from assets.synthesis.offline.values.from_scenario import draw_in
 from assets.synthesis.verify.checks.parroting import parrots

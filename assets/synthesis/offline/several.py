@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from assets.synthesis.common.contract_reading import Slot, purpose, slots
-from assets.synthesis.offline.grounding import absent, completed, ended
 from assets.synthesis.offline.language.clauses import clause
 from assets.synthesis.offline.language.frames import sentence
+from assets.synthesis.offline.language.grounding import absent, completed, ended
 from assets.synthesis.offline.language.phrasing import Filled
 from assets.synthesis.offline.requests import LANGUAGE, fill, request_for
 from assets.synthesis.offline.tool_results import result_of

@@ -1,7 +1,7 @@
 """The small world in which a request is made: which files, ids, places, people and dates exist.
 
 The same contract, task, index and seed give the same world on every machine; Faker's version is
-part of the plan (`common/code_version.py`).
+part of the plan (`assets/synthesis/common/code_version.py`).
 """
 
 import random

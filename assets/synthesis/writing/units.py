@@ -24,8 +24,8 @@ from assets.synthesis.common.tables import (
     unit_key,
 )
 from assets.synthesis.prompts import prompt
+from assets.synthesis.writing.partners import Partners, distinct, fraction
 from assets.synthesis.writing.profiles import evolves
-from assets.synthesis.writing.tasks.partners import Partners, distinct, fraction
 from warehouse.llm.client import LLM
 from warehouse.storage.digest import digest
 

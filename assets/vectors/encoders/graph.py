@@ -40,7 +40,7 @@ def onnx_graph(weights: Weights) -> bytes:
 
 def int8(model: bytes) -> bytes:
     """The model with its matrices in 8 bits, one scale a column; activations are scaled as they
-    come. A batch shares that scale, so texts must be run one by one (`running.py` does).
+    come. A batch shares that scale, so texts must be run one by one (`session.py` does).
 
     Cosine to fp32 on 150 tools' texts: 0.995; 0.994 with a reduced range, 0.965 with one scale a
     matrix. The word vectors in 8 bits cost nothing measurable (0.995) and make 55 MB 22 MB.

@@ -101,7 +101,7 @@ def demo_marketplaces(
 ) -> None:
     """Serve replicas of nine marketplaces on loopback until interrupted."""
     from demo.replicas.faults import parse_faults
-    from demo.replicas.server import serve
+    from demo.server import serve
 
     full = scale == "full" or data is not None or servers is not None
     chosen = with_demo(load_settings(), day, None if full else scale)
@@ -140,7 +140,7 @@ def replicas_of(chosen: Settings) -> Any:
 
     if chosen.source == "live":
         return nullcontext()
-    from demo.replicas.server import already_up, replicas
+    from demo.server import already_up, replicas
 
     ports = chosen.demo.ports()
     up = already_up(ports)

@@ -44,7 +44,7 @@ def made_of(warehouse: "Warehouse") -> "Made":
     """What all packages keep, as plain rows."""
     from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
     from assets.vectors.index import VECTORS
-    from training.evaluation.caller.table import CALLER_EVALUATION
+    from training.evaluation.caller_table import CALLER_EVALUATION
     from training.evaluation.retriever import RETRIEVER_EVALUATION
     from training.last_run import set_name
     from training.releases.champion import UNTRAINED, champion

@@ -4,7 +4,7 @@ import httpx2
 import pytest
 
 from demo.replicas.remote import answered
-from demo.replicas.server import replicas
+from demo.server import replicas
 
 
 async def test_the_sdks_client_lists_and_calls_its_tools() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from demo import Replicas, replicas, serve
 from demo.replicas.faults import parse_faults
-from demo.replicas.server import PORTS, PortTaken, already_up
+from demo.server import PORTS, PortTaken, already_up
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 
 from assets.marketplaces.crawl.crawl import CrawlError, CrawlPolicy, adapter, crawl
 from demo.replicas.faults import KINDS
-from demo.replicas.server import Replicas, replicas
+from demo.server import Replicas, replicas
 from demo.world.keys import KEYS
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs

@@ -9,7 +9,7 @@ from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.servers.recipes.recipe import ResolveError
 from assets.servers.remote.probe import RemotePolicy
-from demo.replicas.server import replicas
+from demo.server import replicas
 from tests.servers.conftest import npm
 from tests.support.untrusted_server import CONVERSATION, POLICY, require_sandbox
 

@@ -9,7 +9,7 @@ from assets.contracts.validate import validate_call
 from assets.synthesis.common.contract_reading import slots
 from assets.synthesis.common.role_schemas import Acted, Aside, Several, Vague, Worded
 from assets.synthesis.offline.choice import choose
-from assets.synthesis.offline.grounding import absent
+from assets.synthesis.offline.language.grounding import absent
 from assets.synthesis.offline.provider import generate
 from assets.synthesis.verify.checks.parroting import parrots
 from assets.synthesis.verify.verify import verify

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.synthesis.writing.compose import compose
-from assets.synthesis.writing.tasks.partners import required
+from assets.synthesis.writing.partners import required
 from assets.synthesis.writing.units import Unit
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.synthesis.contracts import ALL, snapshot_rows

@@ -13,7 +13,7 @@ from assets.synthesis.common.tables import LOOKALIKE, NO_TOOL, SEQUENTIAL, SINGL
 from assets.synthesis.judging.judge import offline_provider
 from assets.synthesis.prompts import Prompt, prompt
 from assets.synthesis.writing import row_builder, units
-from assets.synthesis.writing.tasks.partners import fraction
+from assets.synthesis.writing.partners import fraction
 from assets.synthesis.writing.units import Unit, draws, steps_of, wanted
 from tests.support.examples import examples
 from tests.synthesis.contracts import ALL, snapshot_rows

@@ -7,7 +7,7 @@ import pytest
 from tests.training.evaluation.agent.test_agent_run import publish
 from tests.training.report_world import MODEL, OTHER, call_rows, calls
 from training.evaluation.ablations.run import ABLATIONS
-from training.evaluation.caller.table import BASELINE, CALLER_EVALUATION
+from training.evaluation.caller_table import BASELINE, CALLER_EVALUATION
 from training.evaluation.saved import AGENT, keep
 from training.reporting.extra_sections import ablation_part
 from training.reporting.gather import more_facts

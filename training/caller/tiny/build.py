@@ -20,8 +20,8 @@ from training.caller.tiny.contracts import Tool
 from training.caller.tiny.exercises import make_exercise
 from training.caller.tiny.recipe import Recipe, digest_data, split_servers
 from training.caller.tiny.train_base import Trained, as_text, encode, loss_of, train
-from training.evaluation.metrics import share
 from training.prompts.parse_calls import parse_calls
+from warehouse.statistics import wilson
 
 CARD = "MODEL_CARD.md"
 LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors")
@@ -66,19 +66,25 @@ def measure(made: Trained, recipe: Recipe, n: int = _MEASURED) -> dict[str, Any]
         "items": n,
         "tools_shown": recipe.most_tools,
         "loss": round(measure_loss(made, recipe, exercises[:50]), 4),
-        "calls": share(sum(bool(calls) for calls in answers), n).as_dict(),
-        "shown": share(
+        "calls": _describe_share(sum(bool(calls) for calls in answers), n),
+        "shown": _describe_share(
             sum(
                 bool(calls) and calls[0].get("name") in {tool["name"] for tool in each.tools}
                 for calls, each in zip(answers, exercises, strict=True)
             ),
             n,
-        ).as_dict(),
-        "tool": share(
+        ),
+        "tool": _describe_share(
             sum(bool(c) and c[0].get("name") == call["name"] for c, call in pairs), n
-        ).as_dict(),
-        "exact": share(sum(calls == [call] for calls, call in pairs), n).as_dict(),
+        ),
+        "exact": _describe_share(sum(calls == [call] for calls, call in pairs), n),
     }
+
+
+def _describe_share(hits: int, n: int) -> dict[str, float | int]:
+    """A share with Wilson's 95% interval, in the shape of the other figures of the package."""
+    low, high = wilson(hits, n)
+    return {"value": round(hits / n, 6), "low": round(low, 6), "high": round(high, 6), "n": n}
 
 
 def measure_loss(made: Trained, recipe: Recipe, exercises: Sequence[Any]) -> float:

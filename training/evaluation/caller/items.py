@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from training.evaluation.caller.table import NOT_OFFERED, PERTURBATIONS, RENAMED_HERE, UNPERTURBED
+from training.evaluation.caller_table import NOT_OFFERED, PERTURBATIONS, RENAMED_HERE, UNPERTURBED
 from training.evaluation.robustness.perturb import perturb, rename_one
 from training.evaluation.robustness.phantom import DeadRequest
 from training.sets.candidates import HARD, RANDOM, Pool, candidates, pool_for

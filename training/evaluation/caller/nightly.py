@@ -7,7 +7,7 @@ from assets.contracts.history.snapshot import CHANGES
 from assets.contracts.quarantine.clear import read_contracts
 from training.evaluation.caller.items import Item, TestPlan, make_items
 from training.evaluation.caller.run import evaluate
-from training.evaluation.caller.table import BASELINE
+from training.evaluation.caller_table import BASELINE
 from training.evaluation.predictors.adapter import AdapterPredictor
 from training.evaluation.predictors.baseline import BaselinePredictor
 from training.evaluation.predictors.interface import CannotPredict, Predictor

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from training.evaluation.caller.table import (
+from training.evaluation.caller_table import (
     BASELINE,
     NOT_OFFERED,
     PERTURBATIONS,

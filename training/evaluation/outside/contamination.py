@@ -7,8 +7,6 @@ Four questions are asked of every item; one yes makes it contaminated:
 - near: the cosine to a training text is `cosine` or more, by the base embedder.
 """
 
-import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from training.evaluation.metrics import Figure, bootstrap, share
+from training.prompts.word_index import fold_words
 
 KINDS = ("exact", "contained", "overlap", "near")
 _BLOCK = 2048  # 2,048 x 10,000 float32 products are 80 MB
-# A script without spaces has no words to cut at: each of its characters is one.
-_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_]+?(?=[\u3040-\u9fff]|\b|_)")
 
 
 @dataclass(frozen=True)
@@ -109,8 +106,8 @@ def contamination(
     if vectors is None:
         bounds = replace(bounds, cosine=None)
     vocabulary: dict[str, int] = {}
-    ours_at = [_places(words(text), vocabulary) for text in trained]
-    theirs_at = [_places(words(text), vocabulary) for text in items]
+    ours_at = [_places(fold_words(text), vocabulary) for text in trained]
+    theirs_at = [_places(fold_words(text), vocabulary) for text in items]
     whole = {at for at in ours_at if at}
     grams = _known(ours_at, {min(len(at), bounds.n) for at in theirs_at})
     near = _nearest(vectors, len(items), len(trained)) if bounds.cosine and vectors else None
@@ -140,11 +137,6 @@ def beside(
     kept = [(v, g) for v, g, ok in zip(values, groups, clean, strict=True) if ok]
     only: Figure = bootstrap([v for v, _ in kept], [g for _, g in kept])
     return {"all": bootstrap(values, groups).as_dict(), "clean": only.as_dict()}
-
-
-def words(text: str) -> list[str]:
-    """The words of a text as they are compared: NFKC, case folded, without punctuation."""
-    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
 
 
 def _places(said: Iterable[str], vocabulary: dict[str, int]) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from training.evaluation.caller.table import BASELINE
+from training.evaluation.caller_table import BASELINE
 from training.evaluation.predictors.interface import Answered, Asked, OnDone, PredictorKind
 from training.evaluation.predictors.slot_copy import baseline_call
 

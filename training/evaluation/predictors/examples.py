@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from training.evaluation.outside.contamination import words
+from training.prompts.word_index import fold_words
 
 Row = Mapping[str, Any]
 Embed = Callable[[Sequence[str]], np.ndarray]
@@ -74,7 +74,7 @@ class _Known:
         self.instruction: str = row["instruction"]
         self.unseen = row["split"] not in _SEEN
         self.calls = _calls(row)
-        self.said = tuple(words(self.instruction))
+        self.said = tuple(fold_words(self.instruction))
         given = any(call["arguments"] for call in self.calls)
         self.answer = json.dumps(self.calls, sort_keys=True) if given else None
 

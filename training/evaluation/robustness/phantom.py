@@ -12,7 +12,7 @@ from typing import Any
 
 from assets.contracts.tool_id import ToolId
 from assets.vectors.index import text_digest
-from training.evaluation.caller.table import GONE, RENAMED
+from training.evaluation.caller_table import GONE, RENAMED
 from training.sets.policy import SetPolicy
 from training.sets.split import tool_place
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from assets.contracts.scan.finding import HIGH, LOW, MEDIUM, Hit, hit, rule
-from assets.contracts.scan.rules.lookalike import latin, skeleton
+from assets.contracts.scan.text.lookalike import latin, skeleton
 
 _SOURCE = "Invariant Labs 2025, tool shadowing; MCP specification, tool names are unique"
 

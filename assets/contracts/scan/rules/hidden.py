@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import regex
 
 from assets.contracts.scan.finding import HIGH, LOW, MEDIUM, Hit, hit, rule
-from assets.contracts.scan.rules.lookalike import disguised
+from assets.contracts.scan.text.lookalike import disguised
 
 _TR36 = "Unicode TR 36 and UTS 39; Boucher and Anderson 2021, Trojan Source"
 

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from functools import lru_cache
 
-from assets.contracts.scan.rules.lookalike import latin
+from assets.contracts.scan.text.lookalike import latin
 
 SENTENCE, _PARAGRAPH = 4, 8  # how many words of distance an end of sentence or paragraph adds
 _WORD_CAP = 64

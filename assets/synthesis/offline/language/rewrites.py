@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from assets.synthesis.common.contract_reading import input_schema, slots
-from assets.synthesis.offline.grounding import absent, completed, ended, filled_from
 from assets.synthesis.offline.language.clauses import clause
+from assets.synthesis.offline.language.grounding import absent, completed, ended, filled_from
 from assets.synthesis.offline.language.phrasing import Filled
 from assets.synthesis.offline.values.from_scenario import draw_in
 from warehouse.storage.digest import digest

@@ -6,9 +6,9 @@ from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.common.role_schemas import Aside, Call, Vague
 from assets.synthesis.common.tables import MISSING
 from assets.synthesis.writing.messages import assistant, calling, golden, result, user
+from assets.synthesis.writing.partners import required
 from assets.synthesis.writing.profiles import rng_of
 from assets.synthesis.writing.row_builder import StepFailed, Writing
-from assets.synthesis.writing.tasks.partners import required
 from assets.synthesis.writing.tasks.single import called_by, mixed, order, requests, taken
 from assets.synthesis.writing.tasks.slotfill import worded
 from assets.synthesis.writing.tasks.wrong_calls import wrong_call

@@ -16,7 +16,7 @@ from assets.synthesis.writing.row_builder import StepFailed, Writing
 from assets.synthesis.writing.scenario import World
 from assets.synthesis.writing.tasks.single import called_by, order
 from assets.synthesis.writing.tasks.slotfill import absent, revised
-from assets.synthesis.writing.tasks.tool_chains import chained, link
+from assets.synthesis.writing.tool_chains import chained, link
 from assets.synthesis.writing.units import Row, Unit
 from warehouse.llm.client import LLM
 

@@ -6,10 +6,10 @@ from typing import Any
 from assets.synthesis.common.role_schemas import Draft, Worded
 from assets.synthesis.verify.grounding.grounding import ABSENT, Text
 from assets.synthesis.verify.verify import grounding_findings, worst_grade
+from assets.synthesis.writing.partners import required
 from assets.synthesis.writing.profiles import DIRECTIONS, directions, evolves
 from assets.synthesis.writing.row_builder import StepFailed, Writing
 from assets.synthesis.writing.scenario import World
-from assets.synthesis.writing.tasks.partners import required
 from assets.synthesis.writing.units import Row
 
 Json = Any

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.replicas.server import Replicas, replicas
+from demo.server import Replicas, replicas
 from tests.orchestration.cli.test_app import toolmill
 
 SERVER = {

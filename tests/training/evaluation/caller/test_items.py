@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.training.evaluation.conftest import PLAN
 from training.evaluation.caller.items import Item, TestPlan, make_items, whole_pool_items
-from training.evaluation.caller.table import GONE, NOT_OFFERED, PERTURBATIONS, RENAMED, RENAMED_HERE
+from training.evaluation.caller_table import GONE, NOT_OFFERED, PERTURBATIONS, RENAMED, RENAMED_HERE
 from training.evaluation.robustness.phantom import dead_requests
 from training.sets.split import TEST_SPLITS
 from training.sets.training_set import TrainingSet

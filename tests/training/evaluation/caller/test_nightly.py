@@ -11,7 +11,7 @@ from tests.training.evaluation.conftest import PLAN, publish_set
 from training.evaluation.caller.items import Item
 from training.evaluation.caller.nightly import bench, nightly_rows
 from training.evaluation.caller.summary import call_summary
-from training.evaluation.caller.table import BASELINE, CALLER_EVALUATION, GONE
+from training.evaluation.caller_table import BASELINE, CALLER_EVALUATION, GONE
 from training.evaluation.predictors.interface import CannotPredict
 from training.evaluation.retriever import NothingToEvaluate
 from training.releases.gate import same_items

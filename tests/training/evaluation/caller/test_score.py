@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from training.evaluation.caller.items import Item
 from training.evaluation.caller.score import score
-from training.evaluation.caller.table import CALLER_EVALUATION
+from training.evaluation.caller_table import CALLER_EVALUATION
 from training.evaluation.predictors.interface import answered, unanswered
 
 SCHEMA = {

@@ -10,7 +10,7 @@ from training.evaluation.caller.items import Item
 from training.evaluation.caller.markdown import as_markdown
 from training.evaluation.caller.run import evaluate
 from training.evaluation.caller.summary import call_summary
-from training.evaluation.caller.table import BASELINE, CALLER_EVALUATION, PERTURBATIONS
+from training.evaluation.caller_table import BASELINE, CALLER_EVALUATION, PERTURBATIONS
 from training.evaluation.predictors.baseline import BaselinePredictor
 from training.evaluation.predictors.interface import Asked, answered, unanswered
 from training.evaluation.retriever import NothingToEvaluate

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.evaluation.outside.contamination import Bounds, beside, contamination, words
+from training.evaluation.outside.contamination import Bounds, beside, contamination
 from training.evaluation.outside.texts import UnreadableSet, read_texts
+from training.prompts.word_index import fold_words
 
 TRAINED = [
     "Please show me the weather in Oslo on the third of May 2026, in metric units.",
@@ -45,7 +46,7 @@ def test_shared_n_grams_are_counted_over_the_items_own() -> None:
 
 
 def test_a_script_without_spaces_has_n_grams_too() -> None:
-    assert words("把北京的天气 ok") == ["把", "北", "京", "的", "天", "气", "ok"]
+    assert fold_words("把北京的天气 ok") == ["把", "北", "京", "的", "天", "气", "ok"]
     assert kinds("请把北京明天的天气告诉我") == ("overlap",)
     assert kinds("北京明天") == ("contained",)
 
@@ -100,8 +101,8 @@ def test_figures_stand_on_the_clean_part_beside_all() -> None:
 @given(st.lists(st.text(max_size=60), max_size=6), st.integers(2, 9))
 def test_every_text_of_four_words_is_found_in_a_set_that_holds_it(texts: list[str], n: int) -> None:
     for flag, text in zip(contamination(texts, texts, Bounds(n=n)).flags, texts, strict=True):
-        assert flag.exact == bool(words(text))
-        assert flag.overlap == (1.0 if len(words(text)) >= n else 0.0)
+        assert flag.exact == bool(fold_words(text))
+        assert flag.overlap == (1.0 if len(fold_words(text)) >= n else 0.0)
 
 
 @given(st.lists(st.text("abc ", max_size=40), max_size=5), st.text("abc ", max_size=40))

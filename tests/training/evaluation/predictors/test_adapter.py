@@ -11,7 +11,7 @@ from tests.training.small_base import make_base
 from training.evaluation.caller.items import Item
 from training.evaluation.caller.run import evaluate
 from training.evaluation.caller.summary import call_summary
-from training.evaluation.caller.table import CALLER_EVALUATION
+from training.evaluation.caller_table import CALLER_EVALUATION
 from training.evaluation.predictors.adapter import TOO_LONG, AdapterPredictor, resolve
 from training.evaluation.predictors.baseline import BaselinePredictor
 from training.evaluation.predictors.interface import Asked, CannotPredict

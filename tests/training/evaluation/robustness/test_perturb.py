@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from assets.contracts.match.match import match_call
 from assets.contracts.validate import schema_problem, validate_call
 from tests.support.examples import examples
-from training.evaluation.caller.table import PERTURBATIONS
+from training.evaluation.caller_table import PERTURBATIONS
 from training.evaluation.robustness.paraphrase import paraphrase
 from training.evaluation.robustness.perturb import new_names, perturb, rename_one, same_text
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from assets.synthesis.common.contract_reading import properties_of, required_of
 from assets.synthesis.common.tables import contract_of
-from assets.synthesis.writing.tasks.tool_chains import JOINED, Link, chained, link
+from assets.synthesis.writing.tool_chains import JOINED, Link, chained, link
 from warehouse.storage.digest import sha256
 
 Row = Mapping[str, Any]

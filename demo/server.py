@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from demo.replicas.ports import HOST, PORTS, PortTaken, already_up
-from demo.replicas.running import Replicas
+from demo.running import Replicas
 from warehouse.storage.files import write_atomically
 
 __all__ = ["HOST", "PORTS", "PortTaken", "Replicas", "already_up", "replicas", "serve"]

@@ -48,7 +48,7 @@ PROFILES: dict[str, CallerSettings] = {
     TINY: CallerSettings(
         profile=TINY,
         dropout=0.0,
-        learning_rate=1e-3,
+        learning_rate=3e-3,
         batch=8,
         accumulate=1,
         candidates=10,

@@ -44,7 +44,7 @@ class AdapterPredictor:
         model: str | Path,
         *,
         device: str = "auto",
-        batch: int = 16,
+        batch: int = 64,
         max_new: int | None = None,
     ) -> None:
         self._home, self._model = home, model

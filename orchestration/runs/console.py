@@ -47,6 +47,8 @@ def read_record(record: logging.LogRecord, partition: str | None = None) -> Line
         return Line(MADE, stage, _figures(event))
     if kind == "STEP_FAILURE":
         return Line(FAILED, stage, _reason(event))
+    if kind == "PIPELINE_FAILURE" and event.event_specific_data.error is not None:
+        return Line(FAILED, stage or str(meta.get("job_name") or "run"), _innermost(event))
     if kind is not None or record.levelno < logging.INFO:
         return None
     text = str(meta.get("orig_message") or record.getMessage())
@@ -161,7 +163,12 @@ def _reason(event: Any) -> str:
     failure = data.user_failure_data
     if failure and failure.description:
         return failure.description
-    error = data.error
+    return _innermost(event)
+
+
+def _innermost(event: Any) -> str:
+    """The message of the error that began it."""
+    error = event.event_specific_data.error
     while error and error.cause:
         error = error.cause
     return error.message.strip() if error else "failed"

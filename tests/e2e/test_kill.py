@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from demo.replicas.ports import PORTS
+from orchestration.runs.fork_server import CORES
 from tests.e2e.runs import skip_without_sandbox
 from tests.support.paths import ROOT
 from warehouse.store import Warehouse
@@ -31,7 +32,7 @@ POINTS = [
     ("train:caller", 1),
 ]
 # Attempts that may be under way at once: servers in the sandbox, requests of one role.
-IN_FLIGHT = 8
+IN_FLIGHT = 8 * CORES  # marketplaces run side by side, one process a core
 DATA = (
     "listings",
     "deployments",
@@ -69,7 +70,6 @@ def start_run(home: Path, ports: dict[str, str]) -> subprocess.Popen:
         "TOOLMILL_HOME": str(home),
         "TOOLMILL_DEMO__SCALE": "small",
         "TOOLMILL_TRAINING__RETRIEVER_EPOCHS": "4",
-        "TOOLMILL_TRAINING__CALLER_PRETRAIN_STEPS": "4",
         "TOOLMILL_TRAINING__TEST_ITEMS": "3",  # a model that knows nothing writes to its limit
     }
     command = [sys.executable, "-m", "orchestration", "run"]

@@ -10,6 +10,7 @@ import pytest
 
 from assets.partitions import NIGHTLY
 from orchestration.definitions import build_defs
+from orchestration.resources import default_resources
 from tests.support.paths import ROOT
 
 GRAPH = Path(__file__).with_name("graph.txt")
@@ -82,6 +83,15 @@ def test_the_definitions_load_and_every_job_resolves(defs: dg.Definitions) -> No
     dg.Definitions.validate_loadable(defs)
     for name in ("nightly", "fan_in", "train", "ablate", "serve"):
         assert defs.resolve_job_def(name).name == name
+
+
+def test_every_resource_is_made_from_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
+    for name, resource in default_resources().items():
+        with dg.build_init_resource_context() as context:
+            assert resource.resource_fn(context) is not None, name
 
 
 def test_loading_the_code_location_imports_nothing_heavy() -> None:

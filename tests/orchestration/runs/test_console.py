@@ -48,6 +48,14 @@ def test_records_are_told_apart_and_book_keeping_is_left_out() -> None:
     rows = {"dagster/row_count": SimpleNamespace(value=7), "other": SimpleNamespace(value=1)}
     made = SimpleNamespace(materialization=SimpleNamespace(metadata=rows))
     failed = SimpleNamespace(user_failure_data=SimpleNamespace(description="no rows"), error=None)
+    cause = SimpleNamespace(message="TypeError: no model\n", cause=None)
+    broken = SimpleNamespace(error=SimpleNamespace(message="resource failed", cause=cause))
+    outside = event("PIPELINE_FAILURE", event_specific_data=broken)
+    assert read_record(record("", step_key=None, job_name="train", dagster_event=outside)) == Line(
+        FAILED, "train", "TypeError: no model"
+    )
+    of_a_step = event("PIPELINE_FAILURE", event_specific_data=SimpleNamespace(error=None))
+    assert read_record(record("", dagster_event=of_a_step)) is None
     assert read_record(record("", dagster_event=event("STEP_START")), "glama") == Line(
         START, "glama pairs", ""
     )

@@ -6,10 +6,10 @@ digest: a partition per server was measured at 40-55 ms an event and seconds a r
 
 import dagster as dg
 
-from assets.marketplaces.installed import installed
+from assets.marketplaces.installed import list_installed
 from warehouse.ledger.ledger import Ledger
 
-MARKETPLACES = installed()  # our adapters, then those of other installed packages
+MARKETPLACES = list_installed()  # our adapters, then those of other installed packages
 
 # The assets of one nightly run in the order of the data; `judgements` is the last that costs.
 NIGHTLY = (

@@ -27,22 +27,22 @@ SITE = "smithery"
 
 
 def main() -> None:
-    options = _options()
+    options = _parse_options()
     if options.child:
-        print(json.dumps(_child(options.child, json.loads(options.facts))))
+        print(json.dumps(_measure_child(options.child, json.loads(options.facts))))
         return
     figures: dict[str, list[dict[str, Any]]] = {}
     for number in range(options.rounds):
-        _round(options, number, figures)
-    _print(options, figures)
+        _measure_round(options, number, figures)
+    _print_table(options, figures)
 
 
-def _round(options: argparse.Namespace, number: int, figures: dict[str, list[Any]]) -> None:
+def _measure_round(options: argparse.Namespace, number: int, figures: dict[str, list[Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         facts = {"home": folder, "concurrency": options.concurrency, "urls": f"{folder}/urls"}
 
         def measure(what: str, name: str, **more: Any) -> None:
-            figures.setdefault(name, []).append(_measured(what, {**facts, **more}))
+            figures.setdefault(name, []).append(_run_child(what, {**facts, **more}))
 
         with _Replica(options.servers, day=1) as url:
             measure("crawl", "crawl, cold", base_url=url)
@@ -78,7 +78,7 @@ class _Replica:
         self._process.communicate("", timeout=60)
 
 
-def _measured(what: str, facts: dict[str, Any]) -> dict[str, Any]:
+def _run_child(what: str, facts: dict[str, Any]) -> dict[str, Any]:
     command = [
         sys.executable,
         "-m",
@@ -92,15 +92,15 @@ def _measured(what: str, facts: dict[str, Any]) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def _child(what: str, facts: dict[str, Any]) -> dict[str, Any]:
+def _measure_child(what: str, facts: dict[str, Any]) -> dict[str, Any]:
     if what == "replica":
-        return _replica(facts)
-    measured = {"crawl": _crawl, "bare": _bare}[what](facts)
+        return _serve_replica(facts)
+    measured = {"crawl": _measure_crawl, "bare": _measure_bare_loop}[what](facts)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"peak_mb": round(peak), **measured}
 
 
-def _replica(facts: dict[str, Any]) -> dict[str, Any]:
+def _serve_replica(facts: dict[str, Any]) -> dict[str, Any]:
     from demo.server import replicas
 
     faults, ports = {SITE: f"latency:{LATENCY_MS}"}, {SITE: facts["port"]}
@@ -112,8 +112,8 @@ def _replica(facts: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _crawl(facts: dict[str, Any]) -> dict[str, Any]:
-    from assets.marketplaces.crawl.crawl import CrawlPolicy, adapter, crawl
+def _measure_crawl(facts: dict[str, Any]) -> dict[str, Any]:
+    from assets.marketplaces.crawl.crawl import CrawlPolicy, crawl, load_adapter
     from assets.marketplaces.fetch.fetcher import Fetcher
     from warehouse.ledger.ledger import Ledger
     from warehouse.storage.blobs import Blobs
@@ -136,7 +136,7 @@ def _crawl(facts: dict[str, Any]) -> dict[str, Any]:
 
     Fetcher.get = noted  # type: ignore[method-assign]
     ledger = Ledger(home / "ledger.db", Blobs(home / "blobs"))
-    chosen = adapter(SITE, policy)
+    chosen = load_adapter(SITE, policy)
     started = time.perf_counter()
     result = crawl(chosen, ledger=ledger, night=facts.get("night", "1"))
     seconds = time.perf_counter() - started
@@ -151,7 +151,7 @@ def _crawl(facts: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _bare(facts: dict[str, Any]) -> dict[str, Any]:
+def _measure_bare_loop(facts: dict[str, Any]) -> dict[str, Any]:
     import httpx2
 
     urls = Path(facts["urls"]).read_text().split("\n")
@@ -162,7 +162,7 @@ def _bare(facts: dict[str, Any]) -> dict[str, Any]:
 
             async def work() -> None:
                 for url in waiting:
-                    _parsed((await client.get(url)).content)
+                    _parse_body((await client.get(url)).content)
 
             await asyncio.gather(*(work() for _ in range(facts["concurrency"])))
 
@@ -171,12 +171,12 @@ def _bare(facts: dict[str, Any]) -> dict[str, Any]:
     return {"seconds": time.perf_counter() - started, "requests": len(urls)}
 
 
-def _parsed(body: bytes) -> None:
+def _parse_body(body: bytes) -> None:
     if body[:1] in (b"{", b"["):
         json.loads(body)
 
 
-def _print(options: argparse.Namespace, figures: dict[str, list[dict[str, Any]]]) -> None:
+def _print_table(options: argparse.Namespace, figures: dict[str, list[dict[str, Any]]]) -> None:
     bare = statistics.median(one["seconds"] for one in figures["bare asyncio loop"])
     cores = len(os.sched_getaffinity(0))
     print(
@@ -196,7 +196,7 @@ def _print(options: argparse.Namespace, figures: dict[str, list[dict[str, Any]]]
     print(f"\n1% changed: {changed['details']} records' pages of {changed['records']} records")
 
 
-def _options() -> argparse.Namespace:
+def _parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--servers", type=int, default=1482)
     parser.add_argument("--concurrency", type=int, default=8)

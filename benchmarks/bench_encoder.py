@@ -15,9 +15,9 @@ from collections.abc import Callable
 import numpy as np
 
 from assets.contracts.canonical import tool_text
-from assets.vectors.embed import MiniLM, base_path
-from assets.vectors.encoders.session import cores
-from benchmarks.router_data import queries, smithery
+from assets.vectors.embed import MiniLM, find_base_path
+from assets.vectors.encoders.session import count_cores
+from benchmarks.router_data import read_queries, read_smithery
 
 VIEWS = ("full", "brief", "name")
 TURNS = 5
@@ -30,22 +30,26 @@ def main() -> None:
     chosen = parser.parse_args()
     tools, requests = read_texts()
     picked = [tools[at] for at in np.random.default_rng(0).permutation(len(tools))]
-    print(f"{cores()} cores, {os.getloadavg()[0]:.1f} at work; {len(tools)} tools known")
+    print(f"{count_cores()} cores, {os.getloadavg()[0]:.1f} at work; {len(tools)} tools known")
     ours, small = MiniLM(), MiniLM(precision="int8")
-    bulk(ours, small, {"tools": views(picked[: chosen.tools]), "requests": requests[:100]})
-    one_query({"onnx": ours.embed, "int8": small.embed, "torch, 1 thread": torch_encoder(1)})
+    compare_bulk(
+        ours, small, {"tools": render_views(picked[: chosen.tools]), "requests": requests[:100]}
+    )
+    compare_one_query(
+        {"onnx": ours.embed, "int8": small.embed, "torch, 1 thread": open_torch_encoder(1)}
+    )
 
 
 def read_texts() -> tuple[list[dict], list[str]]:
     """Contracts and requests: of the development data, or made up."""
     try:
-        pool = smithery()
-        return list(pool.contracts.values()), [query.text for query in queries(pool)]
+        pool = read_smithery()
+        return list(pool.contracts.values()), [query.text for query in read_queries(pool)]
     except OSError:
-        return made_up()
+        return make_texts()
 
 
-def made_up() -> tuple[list[dict], list[str]]:
+def make_texts() -> tuple[list[dict], list[str]]:
     verbs = ("find", "delete", "convert", "list", "compare", "draw", "send", "rename")
     things = ("notes of last week", "miles in kilometres", "open issues", "paintings", "invoices")
     tools = [
@@ -59,15 +63,15 @@ def made_up() -> tuple[list[dict], list[str]]:
     return tools, [f"Could you {tool['name'].replace('_', ' ')}?" for tool in tools]
 
 
-def views(tools: list[dict]) -> list[str]:
+def render_views(tools: list[dict]) -> list[str]:
     return [tool_text(tool, view) for tool in tools for view in VIEWS]
 
 
-def torch_encoder(threads: int) -> Embed:
+def open_torch_encoder(threads: int) -> Embed:
     import torch
     from sentence_transformers import SentenceTransformer
 
-    model = SentenceTransformer(str(base_path()))
+    model = SentenceTransformer(str(find_base_path()))
     model.max_seq_length = 128
 
     def embed(texts: list[str]) -> np.ndarray:
@@ -77,22 +81,24 @@ def torch_encoder(threads: int) -> Embed:
     return embed
 
 
-def bulk(ours: MiniLM, small: MiniLM, sets: dict[str, list[str]]) -> None:
+def compare_bulk(ours: MiniLM, small: MiniLM, sets: dict[str, list[str]]) -> None:
     """Each embeds the same texts in turns; the ratio is that of a turn, so that other work on the
     machine weighs on both sides of it."""
     rivals: dict[str, Embed] = {
-        "torch": torch_encoder(cores()),
-        "torch, 1 thread": torch_encoder(1),
+        "torch": open_torch_encoder(count_cores()),
+        "torch, 1 thread": open_torch_encoder(1),
         "onnx": ours.embed,
         "int8": small.embed,
     }
     print(f"\n{'texts':<10}{'n':>5}  {'what':<16}{'/s':>6}{'ms cpu':>8}{'times torch (range)':>26}")
     for name, texts in sets.items():
         texts = list(dict.fromkeys(texts))
-        found = {who: [timed(embed, texts)] for who, embed in rivals.items()}  # left out below
+        found = {
+            who: [time_embedding(embed, texts)] for who, embed in rivals.items()
+        }  # left out below
         for _ in range(TURNS):
             for who, embed in rivals.items():
-                found[who].append(timed(embed, texts))
+                found[who].append(time_embedding(embed, texts))
         for who, turns in found.items():
             turns = turns[1:]
             ratios = [t[0] / o[0] for t, o in zip(found["torch"][1:], turns, strict=True)]
@@ -104,20 +110,20 @@ def bulk(ours: MiniLM, small: MiniLM, sets: dict[str, list[str]]) -> None:
             )
 
 
-def timed(embed: Embed, texts: list[str]) -> tuple[float, float]:
+def time_embedding(embed: Embed, texts: list[str]) -> tuple[float, float]:
     clock, processor = time.perf_counter(), time.process_time()
     embed(texts)
     return time.perf_counter() - clock, time.process_time() - processor
 
 
-def one_query(rivals: dict[str, Embed], times: int = 60) -> None:
+def compare_one_query(rivals: dict[str, Embed], times: int = 60) -> None:
     print(f"\none query, {times} times each in turns: ms p50 / p95 (processor p50)")
     for tokens in (10, 30, 100):
         text = " ".join(["file"] * (tokens - 3))
         found: dict[str, list] = {who: [] for who in rivals}
         for turn in range(times):
             for who, embed in rivals.items():
-                found[who].append(timed(embed, [f"{text} {turn}"]))
+                found[who].append(time_embedding(embed, [f"{text} {turn}"]))
         told = []
         for who, turns in found.items():
             clock, processor = 1000 * np.array(turns).T

@@ -19,14 +19,14 @@ import numpy as np
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.judging.adhoc.commands import judge_rows, verify_rows
 from assets.synthesis.judging.adhoc.files import read_rows, read_tools
-from assets.synthesis.judging.judge import offline_provider
-from assets.synthesis.judging.trial.agreement import agreement, rank_correlation
+from assets.synthesis.judging.judge import make_offline_provider
+from assets.synthesis.judging.trial.agreement import correlate_ranks, measure_agreement
 from assets.vectors.embed import MiniLM
 from benchmarks.judge_mutants import mutant_rates
-from benchmarks.shared_data import SHARED, require
+from benchmarks.shared_data import SHARED, require_paths
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM, Role
-from warehouse.statistics import wilson
+from warehouse.statistics import wilson_interval
 from warehouse.storage.blobs import Blobs
 from warehouse.storage.digest import sha256
 
@@ -43,26 +43,26 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--mutants", type=int, default=300, help="good rows to mutate; 0: none")
     chosen = parser.parse_args()
-    require(chosen.corpus, chosen.servers)
+    require_paths(chosen.corpus, chosen.servers)
     files = sorted(chosen.corpus.glob("*.jsonl"))
     labelled = [json.loads(line) for file in files for line in file.open(encoding="utf-8")]
     rows = [row for file in files for row in read_rows(file)]
     tools = read_tools(chosen.servers)
-    embed = _remembered(MiniLM().embed)
+    embed = _cache_embedding(MiniLM().embed)
     found: dict[str, Json] = {"rows": len(rows), "arms": {}}
     with tempfile.TemporaryDirectory() as folder:
         arms: dict[str, Callable[[], Verdicts]] = {
             "rules": lambda: verify_rows(rows, tools, embed, POLICY),
             "rules + offline judge": lambda: judge_rows(
-                rows, tools, embed, _offline(Path(folder) / "offline"), POLICY
+                rows, tools, embed, _open_offline_judge(Path(folder) / "offline"), POLICY
             ),
         }
         for name, run in arms.items():
             start = time.perf_counter()
             verdicts = run()
             seconds = time.perf_counter() - start
-            found["arms"][name] = _figures(labelled, verdicts, name == "rules", seconds)
-            print(_table(name, found["arms"][name]), flush=True)
+            found["arms"][name] = _summarise_arm(labelled, verdicts, name == "rules", seconds)
+            print(_render_table(name, found["arms"][name]), flush=True)
     if chosen.mutants:
         found["mutants"] = mutant_rates(labelled, rows, tools, chosen.mutants)
         print(json.dumps(found["mutants"], indent=1))
@@ -70,19 +70,19 @@ def main() -> None:
         chosen.json.write_text(json.dumps(found, indent=1))
 
 
-def half(tool_id: str) -> int:
+def half_of(tool_id: str) -> int:
     """0 or 1: the half of the servers that a row belongs to. The offline judge's words were
     chosen on half 0."""
     return int(sha256(tool_id.rpartition("::")[0].encode()), 16) % 2
 
 
-def _figures(
+def _summarise_arm(
     labelled: Sequence[Json], verdicts: Verdicts, rules_only: bool, seconds: float
 ) -> dict[str, Json]:
     halves = {
-        str(which): _rates(
+        str(which): _count_verdicts(
             [(row, said) for row, said in zip(labelled, verdicts, strict=True)
-             if which == "all" or half(row["tool_id"]) == which]
+             if which == "all" or half_of(row["tool_id"]) == which]
         )
         for which in ("all", 0, 1)
     }  # fmt: skip
@@ -93,18 +93,18 @@ def _figures(
     ]
     scored = [(row["judge_score"], said["score"]) for row, said in
               zip(labelled, verdicts, strict=True) if said["score"] is not None]  # fmt: skip
-    rho = rank_correlation([a for a, _ in scored], [b for _, b in scored])
+    rho = correlate_ranks([a for a, _ in scored], [b for _, b in scored])
     return {
         "seconds": round(seconds, 1),
         "kinds": halves,
-        "agreement": agreement(decided).as_json(),
+        "agreement": measure_agreement(decided).as_json(),
         "undecided": len(labelled) - len(decided),
         "rank_correlation": None if rho is None else round(rho, 3),
         "scored": len(scored),
     }
 
 
-def _rates(pairs: Iterable[tuple[Json, Json]]) -> dict[str, Json]:
+def _count_verdicts(pairs: Iterable[tuple[Json, Json]]) -> dict[str, Json]:
     counts: dict[str, dict[str, int]] = {}
     for row, said in pairs:
         names = [row["flaw"] or row["kind"], "all flaws" if row["flaw"] else "all good"]
@@ -113,11 +113,11 @@ def _rates(pairs: Iterable[tuple[Json, Json]]) -> dict[str, Json]:
             one["n"] += 1
             one[said["verdict"]] += 1
     for one in counts.values():
-        one["low"], one["high"] = (round(x, 3) for x in wilson(one["reject"], one["n"]))  # type: ignore[assignment]
+        one["low"], one["high"] = (round(x, 3) for x in wilson_interval(one["reject"], one["n"]))  # type: ignore[assignment]
     return dict(sorted(counts.items(), key=lambda item: (item[0] in KINDS, item[0])))
 
 
-def _table(name: str, figures: Json) -> str:
+def _render_table(name: str, figures: Json) -> str:
     lines = [
         f"\n{name}: {figures['seconds']} s",
         "| kind | n | refused | 95% interval | unsure | half 0 | half 1 |",
@@ -141,7 +141,7 @@ def _table(name: str, figures: Json) -> str:
     return "\n".join(lines)
 
 
-def _remembered(
+def _cache_embedding(
     embed: Callable[[Sequence[str]], np.ndarray],
 ) -> Callable[[Sequence[str]], np.ndarray]:
     """Each text is embedded once for all arms; the first arm's seconds hold that."""
@@ -156,9 +156,9 @@ def _remembered(
     return remembered
 
 
-def _offline(folder: Path) -> LLM:
+def _open_offline_judge(folder: Path) -> LLM:
     ledger = Ledger(folder / "ledger.db", Blobs(folder / "blobs"))
-    return LLM([Role("judge")], ledger, offline=offline_provider())
+    return LLM([Role("judge")], ledger, offline=make_offline_provider())
 
 
 if __name__ == "__main__":

@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assets.marketplaces.listing import Listing
-from assets.marketplaces.server_json.document import server_listing
+from assets.marketplaces.server_json.document import make_server_listing
 from assets.servers.deploy.deploy import deploy
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.packages.resolve import Resolver
 from assets.servers.recipes.recipe import Unlaunchable, plan_recipe
 from assets.servers.sandbox.toolchain import find_toolchain
-from benchmarks.shared_data import SHARED, require
+from benchmarks.shared_data import SHARED, require_paths
 from warehouse.ledger.ledger import Ledger
-from warehouse.statistics import wilson
+from warehouse.statistics import wilson_interval
 from warehouse.storage.blobs import Blobs
 
 FROZEN = Path(__file__).with_name("launch_forty.json")
@@ -52,18 +52,18 @@ def main() -> None:
     parser.add_argument("--list", choices=["forty", "development"], default="forty")
     parser.add_argument("--home", type=Path, help="where packages are kept; else a new folder")
     options = parser.parse_args()
-    require(SHARED / "registry-seed")
+    require_paths(SHARED / "registry-seed")
     forty = json.loads(FROZEN.read_text())["servers"]
     drawn = options.list == "forty"
-    listings = {name: of for name, of in population().items() if (name in forty) == drawn}
+    listings = {name: of for name, of in read_population().items() if (name in forty) == drawn}
     home = options.home or Path(tempfile.mkdtemp(prefix="launch-"))
-    found = {on: attempt(listings, home, on) for on in (True, False)}  # one fetch serves both
+    found = {on: launch_each(listings, home, on) for on in (True, False)}  # one fetch serves both
     for on, rows in found.items():
-        print(report(rows, f"placeholders {'on' if on else 'off'}"))
-    print(paired(found[True], found[False]))
+        print(render_report(rows, f"placeholders {'on' if on else 'off'}"))
+    print(compare_arms(found[True], found[False]))
 
 
-def attempt(listings: dict[str, Listing], home: Path, placeholders: bool) -> list[Row]:
+def launch_each(listings: dict[str, Listing], home: Path, placeholders: bool) -> list[Row]:
     """One after the other, each as a nightly run would: plan, fetch, launch, further tries."""
     home.mkdir(parents=True, exist_ok=True)
     toolchain = find_toolchain()
@@ -94,7 +94,7 @@ def attempt(listings: dict[str, Listing], home: Path, placeholders: bool) -> lis
     return rows
 
 
-def report(rows: list[Row], title: str) -> str:
+def render_report(rows: list[Row], title: str) -> str:
     lines = [f"\n## {title}\n", "| server | version | status | tools | s | peak MB | made up |"]
     lines.append("| --- | --- | --- | ---: | ---: | ---: | --- |")
     for row in rows:
@@ -103,15 +103,15 @@ def report(rows: list[Row], title: str) -> str:
         cells = [row.server, row.version or "", row.status, str(row.tools or ""), seconds, peak]
         lines.append(f"| {' | '.join([*cells, ', '.join(row.made_up)[:80]])} |")
     listed = sum(row.status == "ok" for row in rows)
-    lines.append(f"\n{rate('list their tools', listed, len(rows))}")
+    lines.append(f"\n{render_rate('list their tools', listed, len(rows))}")
     there = [row for row in rows if row.status not in _ABSENT]
-    lines.append(rate("of those that could be had and have a program", listed, len(there)))
+    lines.append(render_rate("of those that could be had and have a program", listed, len(there)))
     tools, took = sum(row.tools for row in rows), sum(row.attempt_s for row in rows)
     lines.append(f"{tools} tools, whole run {took:.0f} s")
     return "\n".join(lines)
 
 
-def paired(on: list[Row], off: list[Row]) -> str:
+def compare_arms(on: list[Row], off: list[Row]) -> str:
     """What placeholders change, server by server, with McNemar's exact test."""
     gained = sum(a.status == "ok" and b.status != "ok" for a, b in zip(on, off, strict=True))
     lost = sum(a.status != "ok" and b.status == "ok" for a, b in zip(on, off, strict=True))
@@ -121,18 +121,18 @@ def paired(on: list[Row], off: list[Row]) -> str:
     return f"\nplaceholders: {gained} more launch, {lost} fewer, of {len(on)} (exact p = {p:.4f})"
 
 
-def rate(what: str, hits: int, n: int) -> str:
-    low, high = wilson(hits, n)
+def render_rate(what: str, hits: int, n: int) -> str:
+    low, high = wilson_interval(hits, n)
     return f"{what}: {hits} of {n}, {hits / max(n, 1):.1%} (95% interval {low:.1%} to {high:.1%})"
 
 
-def population() -> dict[str, Listing]:
+def read_population() -> dict[str, Listing]:
     """`npm:NAME` or `pypi:NAME` -> listing, of every record with such a package."""
     [path] = sorted((SHARED / "registry-seed").glob("seed_*.json"))
     found = {}
     for record in json.loads(path.read_text(encoding="utf-8")):
         if record.get("name"):
-            listing = server_listing(record, "registry")
+            listing = make_server_listing(record, "registry")
             package = listing.package
             if package and package.type in ("npm", "pypi"):
                 found[f"{package.type}:{package.identifier}"] = listing

@@ -26,11 +26,11 @@ ROOT = Path(__file__).resolve().parent.parent
 _COUNTS = ("requests", "errors", "answered", "most_at_once")
 
 
-def prompts(calls: int) -> list[list[dict[str, str]]]:
+def make_prompts(calls: int) -> list[list[dict[str, str]]]:
     """As many different prompts for a generator, over made-up contracts."""
-    from assets.synthesis.prompts import prompt
+    from assets.synthesis.prompts import read_prompt
 
-    file = prompt("generate")
+    file = read_prompt("generate")
     names = set(Template(file.user).get_identifiers())
     made = []
     for number in range(calls):
@@ -38,11 +38,11 @@ def prompts(calls: int) -> list[list[dict[str, str]]]:
         shape = {"type": "object", "properties": {"query": member}, "required": ["query"]}
         contract = {"name": f"find_{number}", "description": "Finds it.", "inputSchema": shape}
         values = dict.fromkeys(names, "none") | {"count": "3"}
-        made.append(file.messages(**values | {"contract": json.dumps(contract, indent=1)}))
+        made.append(file.make_messages(**values | {"contract": json.dumps(contract, indent=1)}))
     return made
 
 
-def ours(url: str, path: Path, concurrency: int, folder: Path) -> None:
+def run_calls(url: str, path: Path, concurrency: int, folder: Path) -> None:
     """The arm of this project, in a process of its own; no arm counts its imports."""
     import openai  # noqa: F401
 
@@ -76,7 +76,7 @@ def ours(url: str, path: Path, concurrency: int, folder: Path) -> None:
 
 
 @contextmanager
-def endpoint(latency: float, errors: float) -> Iterator[str]:
+def start_endpoint(latency: float, errors: float) -> Iterator[str]:
     command = [sys.executable, "-m", "benchmarks.loopback_llm"]
     options = ["--latency", str(latency), "--errors", str(errors)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -87,33 +87,33 @@ def endpoint(latency: float, errors: float) -> Iterator[str]:
         server.stdin.close()
 
 
-def ask(url: str) -> dict[str, Any]:
+def get_json(url: str) -> dict[str, Any]:
     with urllib.request.urlopen(url, timeout=30) as answer:
         return json.load(answer)
 
 
-def arm(base: str, command: list[str]) -> dict[str, Any]:
+def run_whole(base: str, command: list[str]) -> dict[str, Any]:
     """One arm's own figures and what the endpoint saw of it."""
-    ask(f"{base}/reset")
+    get_json(f"{base}/reset")
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     if done.returncode:
         raise SystemExit(f"{command[1:4]} failed: {done.stderr[-2000:]}")
-    return {**json.loads(done.stdout.splitlines()[-1]), **ask(f"{base}/stats")}
+    return {**json.loads(done.stdout.splitlines()[-1]), **get_json(f"{base}/stats")}
 
 
-def killed(base: str, command: list[str], calls: int) -> dict[str, Any]:
+def run_killed(base: str, command: list[str], calls: int) -> dict[str, Any]:
     """kill -9 when a third of the calls have been answered, then the same command again."""
-    ask(f"{base}/reset")
+    get_json(f"{base}/reset")
     victim = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
-    while ask(f"{base}/stats")["prompts"] < calls // 3:
+    while get_json(f"{base}/stats")["prompts"] < calls // 3:
         time.sleep(0.05)
     os.kill(victim.pid, signal.SIGKILL)
     victim.wait(10)
     time.sleep(1.0)  # what was in flight is answered now, into nothing
-    paid = ask(f"{base}/stats")
+    paid = get_json(f"{base}/stats")
     again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     seen = json.loads(again.stdout.splitlines()[-1])
-    after = ask(f"{base}/stats")
+    after = get_json(f"{base}/stats")
     return {"answered_before": paid["prompts"], "read_back": seen["cached"], **after}
 
 
@@ -127,15 +127,18 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.arm:
         url, path, folder = chosen.arm
-        ours(url, Path(path), chosen.concurrency, Path(folder))
+        run_calls(url, Path(path), chosen.concurrency, Path(folder))
         return
-    with tempfile.TemporaryDirectory() as name, endpoint(chosen.latency, chosen.errors) as base:
-        report(chosen, Path(name), base)
+    with (
+        tempfile.TemporaryDirectory() as name,
+        start_endpoint(chosen.latency, chosen.errors) as base,
+    ):
+        print_report(chosen, Path(name), base)
 
 
-def report(chosen: argparse.Namespace, root: Path, base: str) -> None:
+def print_report(chosen: argparse.Namespace, root: Path, base: str) -> None:
     path = root / "prompts.json"
-    path.write_text(json.dumps(prompts(chosen.calls)))
+    path.write_text(json.dumps(make_prompts(chosen.calls)))
 
     def command(folder: str) -> list[str]:
         own = ["--arm", f"{base}/v1", str(path), str(root / folder)]
@@ -144,14 +147,14 @@ def report(chosen: argparse.Namespace, root: Path, base: str) -> None:
 
     print(f"{chosen.calls} calls, {chosen.concurrency} at once, {chosen.latency:g} s latency,"
           f" {chosen.errors:.0%} errors")  # fmt: skip
-    seen = arm(base, command("whole"))
+    seen = run_whole(base, command("whole"))
     ideal = chosen.latency * seen["requests"] / chosen.concurrency
     print("| wall s | ideal s | ratio | cpu s | requests | errors | answered | at once |")
     print("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     cells = [f"{seen['wall']:.2f}", f"{ideal:.2f}", f"{seen['wall'] / ideal:.3f}"]
     cells += [f"{seen['cpu']:.1f}", *(str(seen[name]) for name in _COUNTS)]
     print(f"| {' | '.join(cells)} |")
-    seen = killed(base, command("killed"), chosen.calls)
+    seen = run_killed(base, command("killed"), chosen.calls)
     print(f"kill -9 after {seen['answered_before']} answers: {seen['read_back']} read back,"
           f" {seen['repeated']} asked twice ({chosen.concurrency} were in flight)")  # fmt: skip
 

@@ -21,11 +21,11 @@ from random import Random
 from typing import Any
 
 from assets.contracts.match.bfcl.data import BfclItem, read_bfcl
-from assets.contracts.match.bfcl.verdict import bfcl_match
+from assets.contracts.match.bfcl.verdict import match_bfcl
 from assets.contracts.match.match import match_call, match_parallel
 from assets.contracts.match.result import MatchResult
 from tests.contracts.bfcl_mutants import golden, mutants, peer_answers
-from warehouse.statistics import wilson
+from warehouse.statistics import wilson_interval
 
 Call = dict[str, Any]
 Asked = tuple[BfclItem, list[Call], list[Call]]  # item, its golden calls, those that are asked
@@ -44,11 +44,11 @@ def main() -> None:
         return
     found = subprocess.run([python, "-c", _FIND], capture_output=True, text=True, check=True)
     items = read_bfcl(Path(found.stdout.strip()) / "data")
-    asked = list(asked_of(items, mutant_count, Random(17)))
+    asked = list(make_calls(items, mutant_count, Random(17)))
     report_agreement(python, items, asked)
 
 
-def asked_of(items: list[BfclItem], count: int, random: Random) -> Iterator[Asked]:
+def make_calls(items: list[BfclItem], count: int, random: Random) -> Iterator[Asked]:
     for item in items:
         name = item.functions[0]["name"] if item.functions else "f"
         right = golden(item, random) if item.truth else [{"name": name, "arguments": {}}]
@@ -58,7 +58,7 @@ def asked_of(items: list[BfclItem], count: int, random: Random) -> Iterator[Aske
 
 def report_agreement(python: str, items: list[BfclItem], asked: list[Asked]) -> None:
     theirs, _ = peer_answers(python, items, [(item.id, calls) for item, _, calls in asked])
-    ours = [compat(item, calls) for item, _, calls in asked]
+    ours = [match_like_bfcl(item, calls) for item, _, calls in asked]
     n, same, matching, raised = Counter(), Counter(), Counter(), Counter()
     for (item, _, _), told, result in zip(asked, theirs, ours, strict=True):
         n[item.category] += 1
@@ -69,7 +69,7 @@ def report_agreement(python: str, items: list[BfclItem], asked: list[Asked]) -> 
     print("| --- | ---: | ---: | ---: | ---: |")
     for name in sorted(n):
         print(f"| {name} | {n[name]:,} | {matching[name]:,} | {raised[name]} | {same[name]:,} |")
-    low, high = wilson(same.total(), n.total())
+    low, high = wilson_interval(same.total(), n.total())
     print(f"\nagreement {same.total():,} of {n.total():,} (95% {low:.5f} to {high:.5f}),")
     print("a raise or a hang told as one counts as the same verdict")
     wrong = [(i.id, c) for (i, _, c), t, r in zip(asked, theirs, ours, strict=True)
@@ -85,8 +85,8 @@ def report_agreement(python: str, items: list[BfclItem], asked: list[Asked]) -> 
     report_speed(python, came_back)
 
 
-def compat(item: BfclItem, calls: list[Call]) -> MatchResult:
-    return bfcl_match(
+def match_like_bfcl(item: BfclItem, calls: list[Call]) -> MatchResult:
+    return match_bfcl(
         item.functions, item.truth, calls, language=item.language, category=item.category
     )
 
@@ -107,23 +107,23 @@ def report_speed(python: str, asked: list[Asked]) -> None:
     _, spent = peer_answers(python, items, [(item.id, calls) for item, _, calls in asked])
     peer = spent["n"] / spent["seconds"]
     ways: dict[str, Callable[[Asked], Any]] = {
-        "ours, compatibility mode": lambda one: compat(one[0], one[2]),
-        "ours": lambda one: own(schemas[one[0].id], one[1], one[2]),
+        "ours, compatibility mode": lambda one: match_like_bfcl(one[0], one[2]),
+        "ours": lambda one: match_own(schemas[one[0].id], one[1], one[2]),
     }
     print("\n| matcher | calls/s | times BFCL's checker |\n| --- | ---: | ---: |")
     print(f"| BFCL's checker ({spent['n']:,} answers) | {peer:,.0f} | 1.00 |")
     for name, way in ways.items():
-        speed = len(asked) / best(way, asked)
+        speed = len(asked) / best_seconds(way, asked)
         print(f"| {name} ({len(asked):,} answers) | {speed:,.0f} | {speed / peer:.2f} |")
 
 
-def own(schemas: dict[str, Any], expected: list[Call], calls: list[Call]) -> Any:
+def match_own(schemas: dict[str, Any], expected: list[Call], calls: list[Call]) -> Any:
     if len(expected) == len(calls) == 1:
         return match_call(schemas.get(expected[0]["name"], {}), expected[0], calls[0])
     return match_parallel(schemas, expected, calls)
 
 
-def best(work: Callable[[Asked], Any], asked: list[Asked]) -> float:
+def best_seconds(work: Callable[[Asked], Any], asked: list[Asked]) -> float:
     times = []
     for _ in range(_ROUNDS):
         begun = time.process_time()

@@ -16,23 +16,23 @@ from pathlib import Path
 from typing import Any
 
 from assets.contracts.scan import HIGH, RULES, scan_list
-from benchmarks.shared_data import SHARED, require
-from warehouse.statistics import wilson
+from benchmarks.shared_data import SHARED, require_paths
+from warehouse.statistics import wilson_interval
 
 Lists = Iterator[tuple[str, str, list[Any]]]
 
 
 def main() -> None:
-    require(SHARED)
-    print(json.dumps(measured(SHARED), indent=1))
+    require_paths(SHARED)
+    print(json.dumps(measure_rules(SHARED), indent=1))
 
 
-def measured(data: Path) -> dict[str, Any]:
+def measure_rules(data: Path) -> dict[str, Any]:
     """Hits of each rule by severity in tools, the tools with a high one, and the rate."""
     tools: Counter[str] = Counter()
     hits: dict[str, Counter[str]] = {name: Counter() for name in sorted(RULES)}
     high: list[str] = []
-    servers = list(lists(data))
+    servers = list(read_lists(data))
     names: dict[str, set[str]] = {source: set() for source, _, _ in servers}
     for source, _, listed in servers:
         names[source].update(str(tool["name"]) for tool in listed)
@@ -52,13 +52,13 @@ def measured(data: Path) -> dict[str, Any]:
         "tools_per_second": round(total / seconds),
         "high_tools": flagged,
         "high_rate": flagged / total if total else 0.0,
-        "high_interval": wilson(flagged, total),
+        "high_interval": wilson_interval(flagged, total),
         "high": high,
         "rules": {name: dict(counts) for name, counts in hits.items()},
     }
 
 
-def lists(data: Path) -> Lists:
+def read_lists(data: Path) -> Lists:
     """(source, server, its tools) of every record."""
     for line in (data / "smithery" / "servers.jsonl").open(encoding="utf-8"):
         record = json.loads(line)
@@ -70,10 +70,10 @@ def lists(data: Path) -> Lists:
         yield "docker-catalogue", path.parent.name, json.loads(path.read_text(encoding="utf-8"))
     for line in (data / "mcp-tools" / "mcp_zero_servers.jsonl").open(encoding="utf-8"):
         record = json.loads(line)
-        yield "mcp-tools", record["server_id"], [_renamed(tool) for tool in record["tools"]]
+        yield "mcp-tools", record["server_id"], [_rename_fields(tool) for tool in record["tools"]]
 
 
-def _renamed(tool: dict[str, Any]) -> dict[str, Any]:
+def _rename_fields(tool: dict[str, Any]) -> dict[str, Any]:
     return {
         "name": tool["tool_name"],
         "description": tool.get("description"),

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from assets.synthesis.common.policy import SynthesisPolicy
-from assets.synthesis.judging.adhoc.commands import _pair
+from assets.synthesis.judging.adhoc.commands import _make_pair_row
 from assets.synthesis.judging.adhoc.files import Given, Tools
-from assets.synthesis.judging.judge import judge, offline_provider
-from assets.synthesis.judging.trial.flaws import mutants
+from assets.synthesis.judging.judge import judge, make_offline_provider
+from assets.synthesis.judging.trial.flaws import make_mutants
 from assets.synthesis.verify.verify_row import verify_row
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM, Role
-from warehouse.statistics import wilson
+from warehouse.statistics import wilson_interval
 from warehouse.storage.blobs import Blobs
 
 Json = Any
@@ -30,13 +30,13 @@ def mutant_rates(
     good = [at for at, row in enumerate(labelled) if row["flaw"] is None]
     made: list[tuple[str, dict[str, Json]]] = []
     for at in sorted(rng.sample(good, min(most, len(good)))):
-        row = _pair(at, rows[at], "accept", tools)
+        row = _make_pair_row(at, rows[at], "accept", tools)
         contract = tools.by_id[rows[at].tool_id]
-        beside = tools.of_server(rows[at].server)
+        beside = tools.list_server_tools(rows[at].server)
         near = {tools.digests[one]: tools.by_id[one] for one in beside}
-        made += [(one["flaw"], one["pair"]) for one in mutants(row, contract, near, rng)]
+        made += [(one["flaw"], one["pair"]) for one in make_mutants(row, contract, near, rng)]
     by_rules = [verify_row(row, tools.contracts).verdict for _, row in made]
-    refused = _judged([row for _, row in made], by_rules, tools)
+    refused = _judge_refusals([row for _, row in made], by_rules, tools)
     n, rules, unsure, both = Counter(), Counter(), Counter(), Counter()
     for (flaw, _), verdict, no in zip(made, by_rules, refused, strict=True):
         for kind in (flaw, "all"):
@@ -48,23 +48,23 @@ def mutant_rates(
         kind: {
             "n": n[kind],
             "rules": rules[kind],
-            "rules_interval": [round(x, 4) for x in wilson(rules[kind], n[kind])],
+            "rules_interval": [round(x, 4) for x in wilson_interval(rules[kind], n[kind])],
             "unsure": unsure[kind],
             "rules_and_offline_judge": both[kind],
-            "interval": [round(x, 4) for x in wilson(both[kind], n[kind])],
+            "interval": [round(x, 4) for x in wilson_interval(both[kind], n[kind])],
         }
         for kind in sorted(n)
     }
 
 
-def _judged(rows: Sequence[Json], by_rules: Sequence[str], tools: Tools) -> list[bool]:
+def _judge_refusals(rows: Sequence[Json], by_rules: Sequence[str], tools: Tools) -> list[bool]:
     asked = [
         {**row, "pair_id": str(place), "verdict": verdict}
         for place, (row, verdict) in enumerate(zip(rows, by_rules, strict=True))
     ]
     with tempfile.TemporaryDirectory() as folder:
         ledger = Ledger(Path(folder) / "ledger.db", Blobs(Path(folder) / "blobs"))
-        llm = LLM([Role("judge")], ledger, offline=offline_provider())
+        llm = LLM([Role("judge")], ledger, offline=make_offline_provider())
         said = judge(asked, tools.contracts, llm, SynthesisPolicy())
     accepted = {int(row["pair_id"]) for row in said if row.get("verdict") == "accept"}
     return [place not in accepted for place in range(len(rows))]

@@ -39,7 +39,7 @@ class Seen:
     most_at_once: int = 0
     answered: Counter[str] = field(default_factory=Counter)
 
-    def told(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         numbers = {name: value for name, value in vars(self).items() if name != "answered"}
         repeated = sum(times - 1 for times in self.answered.values())
         return {**numbers, "prompts": len(self.answered), "repeated": repeated}
@@ -57,7 +57,9 @@ class Server:
         with contextlib.suppress(*gone):
             while head := await reader.readuntil(b"\r\n\r\n"):
                 path = head.split(b" ", 2)[1].decode()
-                status, body = await self._answer(path, await reader.readexactly(_length(head)))
+                status, body = await self._answer(
+                    path, await reader.readexactly(_read_length(head))
+                )
                 writer.write(
                     f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\n"
                     f"content-length: {len(body)}\r\n\r\n".encode()
@@ -70,7 +72,7 @@ class Server:
         if path == "/reset":
             self._seen, self._chance = Seen(), random.Random(7)
         if not path.endswith("/chat/completions"):
-            return 200, json.dumps(self._seen.told()).encode()
+            return 200, json.dumps(self._seen.as_json()).encode()
         seen = self._seen
         seen.requests += 1
         seen.now += 1
@@ -83,17 +85,17 @@ class Server:
             return (429 if lot < self._errors / 2 else 500), b'{"error":{"message":"not now"}}'
         asked = json.loads(body)
         seen.answered[sha256(json.dumps(asked["messages"]).encode()).hexdigest()] += 1
-        return 200, _completion(asked["model"], len(body) // 4)
+        return 200, _make_completion(asked["model"], len(body) // 4)
 
 
-def _length(head: bytes) -> int:
+def _read_length(head: bytes) -> int:
     for line in head.split(b"\r\n"):
         if line.lower().startswith(b"content-length:"):
             return int(line[15:])
     return 0
 
 
-def _completion(model: str, prompt_tokens: int) -> bytes:
+def _make_completion(model: str, prompt_tokens: int) -> bytes:
     message = {"role": "assistant", "content": ANSWER}
     used = {"prompt_tokens": prompt_tokens, "completion_tokens": 150}
     return json.dumps(

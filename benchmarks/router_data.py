@@ -8,9 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from assets.contracts.canonical import contract, contract_digest
+from assets.contracts.canonical import canonicalize_contract, contract_digest
 from assets.synthesis.judging.adhoc.files import read_tools
-from assets.synthesis.verify.checks.languages import other_language
+from assets.synthesis.verify.checks.languages import find_other_language
 from benchmarks.shared_data import SHARED
 from serving.adhoc_source import read_source
 from training.sets.split import TEST, split_of
@@ -63,7 +63,7 @@ class Pool:
         return {name: _twin_key(tool) for name, tool in self.listed.items()}
 
 
-def smithery(path: Path | None = None) -> Pool:
+def read_smithery(path: Path | None = None) -> Pool:
     """Every tool of the shared Smithery servers, those without a live listing too."""
     path = path or SHARED / "smithery" / "servers.jsonl"
     tools = read_tools(path)
@@ -77,7 +77,7 @@ def smithery(path: Path | None = None) -> Pool:
     return Pool(tools.by_id, tools.digests, listed, about)
 
 
-def plain_pool(described: dict[str, str]) -> Pool:
+def make_plain_pool(described: dict[str, str]) -> Pool:
     """Tools that have no server: each is the one tool of a server of its own name."""
     listed = {
         f"{name}::{name}": {
@@ -86,23 +86,23 @@ def plain_pool(described: dict[str, str]) -> Pool:
         for name, about in described.items()
     }  # fmt: skip
     return Pool(
-        {name: contract(tool) for name, tool in listed.items()},
+        {name: canonicalize_contract(tool) for name, tool in listed.items()},
         {name: contract_digest(tool) for name, tool in listed.items()},
         listed,
         {name: {"name": name, "description": "", "summary": ""} for name in described},
     )
 
 
-def queries(pool: Pool) -> list[Query]:
+def read_queries(pool: Pool) -> list[Query]:
     """The good rows of the corpus whose tool is in the pool, in the order of the files."""
     return [
-        Query(row["tool_id"], row["kind"], row["instruction"], not english(row["instruction"]))
-        for row in corpus_rows()
+        Query(row["tool_id"], row["kind"], row["instruction"], not is_english(row["instruction"]))
+        for row in read_corpus()
         if row["tool_id"] in pool.contracts
     ]
 
 
-def corpus_rows() -> list[Row]:
+def read_corpus() -> list[Row]:
     """The good rows of the corpus: written by a language model, not by people."""
     return [
         row
@@ -112,10 +112,10 @@ def corpus_rows() -> list[Row]:
     ]
 
 
-def english(text: str) -> bool:
+def is_english(text: str) -> bool:
     """False for a text plainly in another language: by script and small words, or by a letter
     that English lacks where not one small English word stands beside it."""
-    if other_language(text, "en"):
+    if find_other_language(text, "en"):
         return False
     foreign = any(char.isalpha() and ord(char) > 0x7F for char in text)
     return not foreign or bool(set(_SMALL.split()) & set(re.findall(r"[a-z']+", text.lower())))

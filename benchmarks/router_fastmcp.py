@@ -28,14 +28,14 @@ def main() -> None:
     queries, k = asked["queries"], asked["k"]
     found: dict[str, Any] = {"version": version("fastmcp")}
     for naming in ("namespaced", "bare"):
-        transform, took = asyncio.run(_searched(asked["tools"], queries[:_TIMED], k, naming))
+        transform, took = asyncio.run(_search_all(asked["tools"], queries[:_TIMED], k, naming))
         found[naming] = [transform._index.query(query, k) for query in queries]
         found[f"{naming}_ms"] = round(statistics.median(took) * 1000, 1) if took else None
     with open(sys.argv[2], "w", encoding="utf-8") as file:
         json.dump(found, file)
 
 
-async def _searched(
+async def _search_all(
     tools: list[dict[str, Any]], queries: list[str], k: int, naming: str
 ) -> tuple[Any, list[float]]:
     """The transform after it searched these tools, and the seconds of each search but the first."""
@@ -44,7 +44,7 @@ async def _searched(
 
     given = [
         Tool(
-            name=_namespaced(tool) if naming == "namespaced" else tool["name"],
+            name=_add_namespace(tool) if naming == "namespaced" else tool["name"],
             description=tool["description"] or None,
             parameters=tool["inputSchema"],
         )
@@ -59,7 +59,7 @@ async def _searched(
     return transform, took[1:]
 
 
-def _namespaced(tool: dict[str, Any]) -> str:
+def _add_namespace(tool: dict[str, Any]) -> str:
     return f"{re.sub(r'[^A-Za-z0-9]+', '_', tool['server']).strip('_')}_{tool['name']}"
 
 

@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 
 from assets.vectors.embed import MiniLM
-from benchmarks.router_data import Query, queries, smithery
-from serving.adhoc import routed
+from benchmarks.router_data import Query, read_queries, read_smithery
+from serving.adhoc import open_routed
 from serving.index.fusion import BUILT_IN, TRAINED
-from serving.ranking.features import FOREIGN, candidates, evidence
+from serving.ranking.features import FOREIGN, choose_candidates, weigh_evidence
 from serving.ranking.query import Ask
 from serving.ranking.query_scores import Signals
 from serving.ranking.strategies import BY_NAME
@@ -55,7 +55,7 @@ class Rows:
             Signals(index, Ask(query.text), vector, vector)
             for query, vector in zip(asked, vectors, strict=True)
         ]
-        found = [candidates(signals, None) for signals in self.signals]
+        found = [choose_candidates(signals, None) for signals in self.signals]
         self.names = sorted({name for one in found for name in one.features})
         most = max(len(one.places) for one in found)
         self.x = np.zeros((len(asked), most, len(self.names)), np.float32)
@@ -69,18 +69,18 @@ class Rows:
             self.x[row, :size] = np.stack([one.features.get(n, none) for n in self.names], -1)
         self.index = index
 
-    def without(self, names: set[str]) -> None:
+    def drop_features(self, names: set[str]) -> None:
         """Leaves features out."""
         kept = [at for at, name in enumerate(self.names) if name not in names]
         self.names, self.x = [self.names[at] for at in kept], self.x[..., kept]
 
-    def ranks(self, weights: Array) -> Array:
+    def rank_right_tool(self, weights: Array) -> Array:
         """Place of the right tool by these weights; 999 where it is no candidate."""
         scores = np.where(self.held, self.x @ weights.astype(np.float32), -np.inf)
         best = np.where(self.right, scores, -np.inf).max(1)
         return np.where(self.right.any(1), (scores > best[:, None]).sum(1), 999)
 
-    def peer(self, name: str) -> Array:
+    def rank_by_peer(self, name: str) -> Array:
         """The same by another strategy."""
         out = []
         for signals, gold in zip(self.signals, self.gold, strict=True):
@@ -97,14 +97,14 @@ def fit(x: Array, held: Array, right: Array) -> Array:
     x, held, right = x[use], held[use], right[use]
     count, _, size = x.shape
     flat, weights = x.reshape(-1, size), np.zeros(size)
-    loss, share, target = _listwise(x, held, right, weights)
+    loss, share, target = _listwise_loss(x, held, right, weights)
     for _ in range(30):
         slope = (share - target).reshape(-1) @ flat / count + L2 * weights
         mean = np.einsum("ij,ijk->ik", share, x)
         bend = (flat * share.reshape(-1, 1)).T @ flat / count - mean.T @ mean / count
         step, size_of = np.linalg.solve(bend + (L2 + 1e-6) * np.eye(size), slope), 1.0
         while size_of > 1e-3:
-            new = _listwise(x, held, right, weights - size_of * step)
+            new = _listwise_loss(x, held, right, weights - size_of * step)
             if new[0] <= loss:
                 break
             size_of /= 2
@@ -117,7 +117,9 @@ def fit(x: Array, held: Array, right: Array) -> Array:
     return weights
 
 
-def _listwise(x: Array, held: Array, right: Array, weights: Array) -> tuple[float, Array, Array]:
+def _listwise_loss(
+    x: Array, held: Array, right: Array, weights: Array
+) -> tuple[float, Array, Array]:
     scores = np.where(held, x @ weights.astype(np.float32), -1e9).astype(np.float64)
     scores -= scores.max(1, keepdims=True)
     share = np.exp(scores)
@@ -129,7 +131,7 @@ def _listwise(x: Array, held: Array, right: Array, weights: Array) -> tuple[floa
     return loss + penalty, (share / total).astype(np.float32), target.astype(np.float32)
 
 
-def logistic(x: Array, y: Array) -> tuple[Array, float]:
+def fit_logistic(x: Array, y: Array) -> tuple[Array, float]:
     """Weights and bias of a logistic regression, L2 of 1e-2 on standardised columns."""
     mean, spread = x.mean(0), x.std(0) + 1e-6
     z = np.concatenate([(x - mean) / spread, np.ones((len(x), 1))], 1)
@@ -151,10 +153,10 @@ def evidence_rows(rows: Rows, asked: list[Query], weights: Array) -> tuple[Array
     for query, signals in zip(asked, rows.signals, strict=True):
         pair = []
         for mask in (None, servers != query.server):
-            found = candidates(signals, mask)
+            found = choose_candidates(signals, mask)
             held = [name for name in rows.names if name in found.features]
             scores = sum(by_name[name] * found.features[name] for name in held)
-            told = evidence(found, np.asarray(scores))
+            told = weigh_evidence(found, np.asarray(scores))
             names = sorted(told)
             pair.append([told[name] for name in names])
         out.append(pair)
@@ -186,17 +188,17 @@ def part_of(server: str) -> int:
     return hashlib.sha256(f"router-fit|{server}".encode()).digest()[0] % PARTS
 
 
-def crossed(rows: Rows, parts: Array) -> Array:
+def cross_validate(rows: Rows, parts: Array) -> Array:
     """Ranks of every row by weights that were fitted on the other parts."""
     out = np.zeros(len(parts), int)
     for part in range(PARTS):
         away = parts != part
         weights = fit(rows.x[away], rows.held[away], rows.right[away])
-        out[~away] = rows.ranks(weights)[~away]
+        out[~away] = rows.rank_right_tool(weights)[~away]
     return out
 
 
-def table(asked: list[Query], ranks: dict[str, Array]) -> dict[str, Any]:
+def tabulate_recall(asked: list[Query], ranks: dict[str, Array]) -> dict[str, Any]:
     """Recall at 1, 5 and 10 of each strategy, by part."""
     slices = {
         "all": np.ones(len(asked), bool),
@@ -213,7 +215,7 @@ def table(asked: list[Query], ranks: dict[str, Array]) -> dict[str, Any]:
     }
 
 
-def suitability(told: Array, labels: Array, groups: Array, p_of: Any) -> dict[str, Any]:
+def measure_suitability(told: Array, labels: Array, groups: Array, p_of: Any) -> dict[str, Any]:
     """The logistic's worth by weights that saw none of a row's server."""
     p = p_of(told, labels, groups)
     flat_p, flat_y = p.reshape(-1), labels.reshape(-1)
@@ -229,13 +231,13 @@ def suitability(told: Array, labels: Array, groups: Array, p_of: Any) -> dict[st
     }
 
 
-def held_out(told: Array, labels: Array, parts: Array) -> Array:
+def predict_held_out(told: Array, labels: Array, parts: Array) -> Array:
     """Probabilities [2, queries] by logistic weights fitted on the other parts."""
     out = np.zeros(labels.shape)
     for part in range(PARTS):
         away = parts != part
         x = told[:, away].reshape(-1, told.shape[-1])
-        weights, bias = logistic(x, labels[:, away].reshape(-1))
+        weights, bias = fit_logistic(x, labels[:, away].reshape(-1))
         out[:, ~away] = 1 / (1 + np.exp(-(told[:, ~away] @ weights + bias)))
     return out
 
@@ -257,32 +259,35 @@ def main() -> None:
     asking.add_argument("--retriever", type=Path, help="an adapter that knows no test server")
     said = asking.parse_args()
     trained = said.retriever is not None
-    router, pool = routed(said.index, MiniLM(said.retriever) if trained else None), smithery()
-    asked = [query for query in queries(pool) if query.tested or not trained]
+    router, pool = (
+        open_routed(said.index, MiniLM(said.retriever) if trained else None),
+        read_smithery(),
+    )
+    asked = [query for query in read_queries(pool) if query.tested or not trained]
     rows = Rows(router, asked, pool.twins)
     if trained:  # 30 rows in other languages are too few for a weight a signal
-        rows.without({n for n in rows.names if n.startswith(FOREIGN)} - _FEW)
+        rows.drop_features({n for n in rows.names if n.startswith(FOREIGN)} - _FEW)
     learnt = np.array([trained or not query.tested for query in asked])
     parts = np.array([part_of(query.server) for query in asked])
     weights = fit(rows.x[learnt], rows.held[learnt], rows.right[learnt])
-    ranks = {name: rows.peer(name) for name in PEERS}
-    ranks["ours, cross-validated"] = crossed(rows, parts)
+    ranks = {name: rows.rank_by_peer(name) for name in PEERS}
+    ranks["ours, cross-validated"] = cross_validate(rows, parts)
     if trained:
         base = json.loads(BUILT_IN.read_bytes())["weights"]
         known = np.array([base.get(name, 0.0) for name in rows.names])
-        ranks["ours, the base's weights"] = rows.ranks(known)
+        ranks["ours, the base's weights"] = rows.rank_right_tool(known)
     else:
-        ranks["ours, fitted on training servers"] = rows.ranks(weights)
+        ranks["ours, fitted on training servers"] = rows.rank_right_tool(weights)
     without = [at for at, name in enumerate(rows.names) if name != "crowd"]
     whole, rows.x = rows.x, rows.x[..., without]
-    ranks["ours without crowd, cross-validated"] = crossed(rows, parts)
+    ranks["ours without crowd, cross-validated"] = cross_validate(rows, parts)
     rows.x = whole
-    report: dict[str, Any] = table(asked, ranks)
+    report: dict[str, Any] = tabulate_recall(asked, ranks)
     told, names = evidence_rows(rows, asked, weights)
     labels = labels_of(rows, asked)
-    report["suitable, cross-validated"] = suitability(told, labels, parts, held_out)
+    report["suitable, cross-validated"] = measure_suitability(told, labels, parts, predict_held_out)
     x = told[:, learnt].reshape(-1, told.shape[-1])
-    slopes, bias = logistic(x, labels[:, learnt].reshape(-1))
+    slopes, bias = fit_logistic(x, labels[:, learnt].reshape(-1))
     chances = 1 / (1 + np.exp(-(told[0, learnt] @ slopes + bias)))
     made = {
         "fitted_on": {
@@ -293,9 +298,9 @@ def main() -> None:
             "embedder": router.index.embedder,
             "by": "benchmarks/router_fit.py",
         },
-        "weights": _rounded(rows.names, weights) | {"asked": 0.3},
+        "weights": _round_weights(rows.names, weights) | {"asked": 0.3},
         "suitable": {
-            "weights": _rounded(names, slopes),
+            "weights": _round_weights(names, slopes),
             "bias": round(bias, 4),
             "threshold": round(float(np.quantile(chances, 1 - KEEP)), 4),
         },
@@ -307,7 +312,7 @@ def main() -> None:
         (TRAINED if trained else BUILT_IN).write_text(json.dumps(made, indent=1) + "\n")
 
 
-def _rounded(names: list[str], values: Array) -> dict[str, float]:
+def _round_weights(names: list[str], values: Array) -> dict[str, float]:
     return {name: round(float(value), 4) for name, value in zip(names, values, strict=True)}
 
 

@@ -84,7 +84,7 @@ def source_of(pool: Pool) -> Source:
     return Source(rows, {name: of for name, of in pool.servers.items() if name in held}, {}, {})
 
 
-def router_over(home: Path, pool: Pool, threads: int = 1) -> Router:
+def open_router(home: Path, pool: Pool, threads: int = 1) -> Router:
     """A router over every tool of the pool; its index is built once."""
     encoder = Kept(MiniLM(threads=threads), home)
     place = home / "index"

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from assets.vectors.embed import Embedder, MiniLM, open_encoder, save_encoder
-from assets.vectors.texts import tool_views
+from assets.vectors.texts import build_tool_views
 from benchmarks import router_peers as peers
-from benchmarks.router_data import Pool, corpus_rows, smithery
+from benchmarks.router_data import Pool, read_corpus, read_smithery
 from benchmarks.router_index import Kept, source_of
-from benchmarks.shared_data import SHARED, require
+from benchmarks.shared_data import SHARED, require_paths
 from serving.index.folder import build_index, load_index
 from serving.index.model import Index
 from serving.ranking.hot_reload import QUERY_TOKENS
@@ -44,12 +44,12 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--step", choices=("build", "measure"), help="one, in this process")
     chosen = parser.parse_args()
-    require(SHARED / "corpus", SHARED / "smithery")
+    require_paths(SHARED / "corpus", SHARED / "smithery")
     [size, *_] = chosen.sizes
     if chosen.step == "build":
-        build(chosen.home, size, MiniLM(threads=chosen.threads))
+        build_grown(chosen.home, size, MiniLM(threads=chosen.threads))
     elif chosen.step == "measure":
-        print(json.dumps(measure(chosen.home, size, chosen.queries, chosen.threads), indent=1))
+        print(json.dumps(measure_size(chosen.home, size, chosen.queries, chosen.threads), indent=1))
     else:
         for size in chosen.sizes:  # a process each: one size's memory is not another's
             for step in ("build", "measure"):
@@ -61,18 +61,20 @@ def main() -> None:
                 subprocess.run(own, check=True, env=env)
 
 
-def grow(pool: Pool, size: int) -> Pool:
+def grow_pool(pool: Pool, size: int) -> Pool:
     """The pool up to `size`, or with copies beyond it: another server, a number in the name, and
     other words here and there in the description."""
     contracts, digests = dict(list(pool.contracts.items())[:size]), dict(pool.digests)
     servers = dict(pool.servers)
-    words = sorted({word for of in pool.contracts.values() for word in _words(of)})
+    words = sorted({word for of in pool.contracts.values() for word in _split_words(of)})
     rng, copy = random.Random(6), 0
     while len(contracts) < size:
         copy += 1
         for name, of in list(pool.contracts.items())[: size - len(contracts)]:
             server, _, tool = name.rpartition("::")
-            said = [rng.choice(words) if at % 7 == 6 else w for at, w in enumerate(_words(of))]
+            said = [
+                rng.choice(words) if at % 7 == 6 else w for at, w in enumerate(_split_words(of))
+            ]
             made = {**of, "name": f"{tool}_{copy}", "description": " ".join(said)}
             key = f"{server}~{copy}::{made['name']}"
             contracts[key], digests[key] = made, digest(made)
@@ -98,13 +100,13 @@ def embed_grown(known: set[str], embed: Embed) -> Embed:
     return embed_all
 
 
-def _words(contract: dict[str, Any]) -> list[str]:
+def _split_words(contract: dict[str, Any]) -> list[str]:
     return contract.get("description", "").split()
 
 
-def measure(home: Path, size: int, count: int, threads: int) -> dict[str, Any]:
+def measure_size(home: Path, size: int, count: int, threads: int) -> dict[str, Any]:
     """{find, search, raw product of one view and of all, MCP-Zero's loop: ms; memory: MB}."""
-    texts = [row["instruction"] for row in corpus_rows()]
+    texts = [row["instruction"] for row in read_corpus()]
     texts = [texts[at] for at in np.random.default_rng(1).permutation(len(texts))[:count]]
     base = MiniLM(threads=threads)
     save_encoder(base, home)
@@ -112,59 +114,59 @@ def measure(home: Path, size: int, count: int, threads: int) -> dict[str, Any]:
     del base  # its bytes are no part of what serves
     model = open_encoder(home, name, threads=threads, most_tokens=QUERY_TOKENS)  # as served
     model.embed(texts[:1])
-    before = _rss()
-    index = load_index(home / "index", build(home, size, model))
+    before = _read_rss()
+    index = load_index(home / "index", build_grown(home, size, model))
     router = Router(index, model)
     router.find(Ask(query=texts[0]))
-    memory = {"rss_mb": _rss(), "index_mb": round(_rss() - before, 1)}
+    memory = {"rss_mb": _read_rss(), "index_mb": round(_read_rss() - before, 1)}
     row: dict[str, Any] = {"tools": len(index.tools), "servers": len(index.servers), **memory}
     row["load_average"] = os.getloadavg()[0]
-    row["find"] = _times(lambda text: router.find(Ask(query=text)), texts)
+    row["find"] = _time_each(lambda text: router.find(Ask(query=text)), texts)
     kept = Kept(model, home)
     kept.embed(texts)
     known = Router(index, kept)
-    row["search"] = _times(lambda text: known.find(Ask(query=text)), texts)
-    row["encode"] = _times(lambda text: model.embed([text]), texts)
+    row["search"] = _time_each(lambda text: known.find(Ask(query=text)), texts)
+    row["encode"] = _time_each(lambda text: model.embed([text]), texts)
     vectors = {text: kept.embed([text])[0] for text in texts}
-    row |= _products(index, vectors, texts)
-    row["rss_after_mb"] = _rss()
-    row["MCP-Zero's loop"] = _times(_loop(index, vectors), texts[: _WARM + _LOOPS])
+    row |= _time_products(index, vectors, texts)
+    row["rss_after_mb"] = _read_rss()
+    row["MCP-Zero's loop"] = _time_each(_make_loop(index, vectors), texts[: _WARM + _LOOPS])
     for name in ("one product", "all products"):
         row[f"search / {name}"] = round(row["search"]["cpu p50"] / row[name]["cpu p50"], 2)
     return row
 
 
-def build(home: Path, size: int, model: Embedder) -> str:
+def build_grown(home: Path, size: int, model: Embedder) -> str:
     """The version of the index of that size, built once."""
     place, mark = home / "index", home / "index" / f"grown-{size}.json"
     if not mark.exists():
-        base = smithery()
+        base = read_smithery()
         texts: set[str] = set()
         for name, contract in base.contracts.items():
             texts |= set(
-                tool_views(contract, base.servers[name.rpartition("::")[0]]["name"]).values()
+                build_tool_views(contract, base.servers[name.rpartition("::")[0]]["name"]).values()
             )
         embed = embed_grown(texts, Kept(model, home).embed)
-        version = build_index(place, source_of(grow(base, size)), embed, embedder=model.id)
+        version = build_index(place, source_of(grow_pool(base, size)), embed, embedder=model.id)
         mark.write_text(json.dumps({"version": version}))
     return json.loads(mark.read_bytes())["version"]
 
 
-def _products(
+def _time_products(
     index: Index, vectors: dict[str, np.ndarray], texts: Sequence[str]
 ) -> dict[str, dict[str, float]]:
     """The query times the matrix of the full view, and times those of every view."""
     views = {name: np.asarray(view.vectors) for name, view in index.views.items()}
     full = views["full"]
     return {
-        "one product": _times(lambda text: full @ vectors[text], texts),
-        "all products": _times(
+        "one product": _time_each(lambda text: full @ vectors[text], texts),
+        "all products": _time_each(
             lambda text: [matrix @ vectors[text] for matrix in views.values()], texts
         ),
     }
 
 
-def _loop(index: Index, vectors: dict[str, np.ndarray]) -> Callable[[str], Any]:
+def _make_loop(index: Index, vectors: dict[str, np.ndarray]) -> Callable[[str], Any]:
     full, described = index.views["full"].vectors, index.views["server"].vectors
     summarised = index.views["summary"].vectors
     servers: list[dict[str, Any]] = [
@@ -176,7 +178,7 @@ def _loop(index: Index, vectors: dict[str, np.ndarray]) -> Callable[[str], Any]:
     return lambda text: peers.mcp_zero_loop(vectors[text].tolist(), servers, 5)
 
 
-def _times(run: Callable[[str], Any], texts: Sequence[str]) -> dict[str, float]:
+def _time_each(run: Callable[[str], Any], texts: Sequence[str]) -> dict[str, float]:
     """Milliseconds: p50, p95, p99 over the texts, after some to warm up; and p50 and p95 of the
     processor's time, which others' work on the machine moves less."""
     took, worked = [], []
@@ -191,7 +193,7 @@ def _times(run: Callable[[str], Any], texts: Sequence[str]) -> dict[str, float]:
     return {**{name: round(float(ms), 3) for name, ms in found.items()}, "n": len(took) - _WARM}
 
 
-def _rss() -> float:
+def _read_rss() -> float:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmRSS"):
             return round(int(line.split()[1]) / 1024, 1)

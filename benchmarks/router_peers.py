@@ -22,19 +22,19 @@ _RRF_DEPTH = 100
 _SERVERS = 5  # MCP-Zero keeps five servers
 
 
-def dense(asked: np.ndarray, tools: np.ndarray, k: int) -> Ranks:
+def rank_dense(asked: np.ndarray, tools: np.ndarray, k: int) -> Ranks:
     """By the cosine of unit vectors."""
-    return [top(row, k) for row in asked @ tools.T]
+    return [take_top(row, k) for row in asked @ tools.T]
 
 
-def lexical(index: BM25, queries: Sequence[str], k: int) -> Ranks:
+def rank_lexical(index: BM25, queries: Sequence[str], k: int) -> Ranks:
     """By BM25; a tool that shares no word with the query is no answer."""
-    return [top(scores, k, above=0.0) for scores in map(index.scores, queries)]
+    return [take_top(scores, k, above=0.0) for scores in map(index.score, queries)]
 
 
-def rrf(lists: Sequence[Ranks], k: int) -> Ranks:
+def fuse_ranks(lists: Sequence[Ranks], k: int) -> Ranks:
     """Reciprocal rank fusion of several methods' ranks (of `_RRF_DEPTH` each)."""
-    return [_fused(of, k) for of in zip(*lists, strict=True)]
+    return [_fuse_one(of, k) for of in zip(*lists, strict=True)]
 
 
 def mcp_zero(
@@ -52,9 +52,9 @@ def mcp_zero(
     cosines = asked @ tools.T
     found: Ranks = []
     for s_row, t_row in zip(servers, cosines, strict=True):
-        kept = np.isin(server_of, top(s_row, _SERVERS))
+        kept = np.isin(server_of, take_top(s_row, _SERVERS))
         s = s_row[server_of]
-        found.append(top(np.where(kept, (s * t_row) * np.maximum(s, t_row), -np.inf), k))
+        found.append(take_top(np.where(kept, (s * t_row) * np.maximum(s, t_row), -np.inf), k))
     return found
 
 
@@ -75,7 +75,7 @@ def mcp_zero_loop(
     return sorted(scored, reverse=True)[:k]
 
 
-def fastmcp(
+def rank_fastmcp(
     python: Path, home: Path, tools: Sequence[Mapping[str, Any]], queries: Sequence[str], k: int
 ) -> dict[str, Any] | None:
     """Ranks of FastMCP's transform {version, namespaced, bare, …_ms}, kept by what was asked; None
@@ -95,7 +95,7 @@ def fastmcp(
     return json.loads(ranks.read_bytes())
 
 
-def top(scores: np.ndarray, k: int, *, above: float = -math.inf) -> list[int]:
+def take_top(scores: np.ndarray, k: int, *, above: float = -math.inf) -> list[int]:
     """Places of the k largest scores above a floor."""
     rounded = np.round(scores, 6)
     fits = np.flatnonzero(rounded > above)
@@ -105,7 +105,7 @@ def top(scores: np.ndarray, k: int, *, above: float = -math.inf) -> list[int]:
     return fits[np.lexsort((fits, -rounded[fits]))][:k].tolist()
 
 
-def _fused(lists: Sequence[Sequence[int]], k: int) -> list[int]:
+def _fuse_one(lists: Sequence[Sequence[int]], k: int) -> list[int]:
     scores: dict[int, float] = {}
     for ranked in lists:
         for at, place in enumerate(ranked[:_RRF_DEPTH]):

@@ -20,13 +20,13 @@ import numpy as np
 from assets.contracts.canonical import tool_text
 from assets.vectors.embed import MiniLM
 from assets.vectors.lexical import BM25
-from assets.vectors.texts import server_views
+from assets.vectors.texts import build_server_views
 from benchmarks import router_peers as peers
-from benchmarks.router_data import SLICES, Pool, Query, hit_at, queries, smithery
-from benchmarks.router_index import Kept, router_over
-from benchmarks.shared_data import SHARED, require
+from benchmarks.router_data import SLICES, Pool, Query, hit_at, read_queries, read_smithery
+from benchmarks.router_index import Kept, open_router
+from benchmarks.shared_data import SHARED, require_paths
 from serving.router import Ask
-from training.evaluation.metrics import RESAMPLES, Figure, bootstrap, paired
+from training.evaluation.metrics import RESAMPLES, Figure, bootstrap_difference, bootstrap_mean
 
 MEASURES = ("Recall@1", "Recall@5", "Recall@10", "NDCG@10", "MRR@10")
 OURS, STRATEGIES = "ours", ("dense", "bm25", "mcp-zero", "rrf")
@@ -51,12 +51,12 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--fastmcp-python", type=Path, default=Path("/tmp/fastmcp-venv/bin/python"))
     chosen = parser.parse_args()
-    require(SHARED / "corpus", SHARED / "smithery")
+    require_paths(SHARED / "corpus", SHARED / "smithery")
     chosen.home.mkdir(parents=True, exist_ok=True)
-    pool = smithery()
-    asked = queries(pool)
+    pool = read_smithery()
+    asked = read_queries(pool)
     answers = run_methods(chosen, pool, asked)
-    values = {name: measure(pool, asked, found) for name, found in answers.found.items()}
+    values = {name: measure_method(pool, asked, found) for name, found in answers.found.items()}
     for note in answers.notes:
         print(note)
     for tested in (True, False):
@@ -68,16 +68,16 @@ def main() -> None:
             if not places:
                 continue
             title = f"{kind}, {'test' if tested else 'all'} servers, n = {len(places)}"
-            print(f"\n{title}\n\n{report(values, places, [query.server for query in asked])}")
+            print(f"\n{title}\n\n{render_slice(values, places, [query.server for query in asked])}")
 
 
 def run_methods(chosen: argparse.Namespace, pool: Pool, asked: Sequence[Query]) -> Answers:
     """All baselines, then ours."""
     answers = Answers()
     texts = [query.text for query in asked]
-    _embedding_peers(answers, pool, texts, Kept(MiniLM(threads=chosen.threads), chosen.home))
-    _fastmcp(answers, chosen, pool, texts)
-    router = router_over(chosen.home, pool, chosen.threads)
+    _run_embedding_peers(answers, pool, texts, Kept(MiniLM(threads=chosen.threads), chosen.home))
+    _run_fastmcp(answers, chosen, pool, texts)
+    router = open_router(chosen.home, pool, chosen.threads)
     for strategy in (*STRATEGIES, OURS):
         asks = [Ask(query=text, k=K, strategy=strategy) for text in texts]
         name = strategy if strategy == OURS else f"{strategy}, twins collapsed"
@@ -85,7 +85,7 @@ def run_methods(chosen: argparse.Namespace, pool: Pool, asked: Sequence[Query]) 
     return answers
 
 
-def measure(
+def measure_method(
     pool: Pool, asked: Sequence[Query], found: Sequence[Sequence[str]]
 ) -> dict[str, np.ndarray]:
     """Measure -> its value for each query."""
@@ -98,13 +98,13 @@ def measure(
     return {**recalls, "NDCG@10": gain, "MRR@10": back}
 
 
-def report(
+def render_slice(
     values: dict[str, dict[str, np.ndarray]], places: list[int], servers: Sequence[str]
 ) -> str:
     """Markdown of one slice: every method, then ours against the best baseline."""
     groups = [servers[at] for at in places]
     figures = {
-        name: {m: bootstrap(of[m][places].tolist(), groups) for m in MEASURES}
+        name: {m: bootstrap_mean(of[m][places].tolist(), groups) for m in MEASURES}
         for name, of in values.items()
     }
     best = max((n for n in figures if n != OURS), key=lambda n: figures[n]["Recall@1"].value)
@@ -113,36 +113,38 @@ def report(
         f"| {name} | {' | '.join(str(of[m]) for m in MEASURES)} |" for name, of in figures.items()
     ]
     ours, peer = (values[name]["Recall@1"][places] for name in (OURS, best))
-    gain = paired(ours.tolist(), peer.tolist(), groups)
-    gained = f"Recall@1 of ours less {best}: {gain}; ratio {ratio(ours, peer, groups)}"
+    gain = bootstrap_difference(ours.tolist(), peer.tolist(), groups)
+    gained = f"Recall@1 of ours less {best}: {gain}; ratio {bootstrap_ratio(ours, peer, groups)}"
     return "\n".join([*lines, "", gained])
 
 
-def _embedding_peers(
+def _run_embedding_peers(
     answers: Answers, pool: Pool, texts: Sequence[str], embed: Callable[..., np.ndarray]
 ) -> None:
     asked = embed(texts)
     contracts = list(pool.contracts.values())
-    servers, server_of = _servers(pool)
-    views = [server_views(contracts=held, **pool.servers[name]) for name, held in servers.items()]
+    servers, server_of = _group_by_server(pool)
+    views = [
+        build_server_views(contracts=held, **pool.servers[name]) for name, held in servers.items()
+    ]
     described, summarised = (embed([view[of] for view in views]) for of in ("server", "summary"))
     full_texts = [tool_text(contract) for contract in contracts]
     briefs = [tool_text(contract, "brief") for contract in contracts]
     for name, listed in (("name + description", briefs), ("full text", full_texts)):
         vectors = embed(listed)
-        answers.add(f"MiniLM cosine, {name}", pool, peers.dense(asked, vectors, K))
+        answers.add(f"MiniLM cosine, {name}", pool, peers.rank_dense(asked, vectors, K))
         zero = peers.mcp_zero(asked, described, summarised, vectors, server_of, K)
         answers.add(f"MCP-Zero, {name}", pool, zero)
-    deep = peers.dense(asked, embed(full_texts), _DEPTH)
+    deep = peers.rank_dense(asked, embed(full_texts), _DEPTH)
     whole = [
         f"{contract['name']}\n{text}" for contract, text in zip(contracts, full_texts, strict=True)
     ]
-    words = peers.lexical(BM25.build(whole), texts, _DEPTH)
+    words = peers.rank_lexical(BM25.build(whole), texts, _DEPTH)
     answers.add("BM25 (ours)", pool, [row[:K] for row in words])
-    answers.add("plain RRF", pool, peers.rrf([deep, words], K))
+    answers.add("plain RRF", pool, peers.fuse_ranks([deep, words], K))
 
 
-def _servers(pool: Pool) -> tuple[dict[str, list[dict[str, Any]]], np.ndarray]:
+def _group_by_server(pool: Pool) -> tuple[dict[str, list[dict[str, Any]]], np.ndarray]:
     held: dict[str, list[dict[str, Any]]] = {}
     for name, contract in pool.contracts.items():
         held.setdefault(name.rpartition("::")[0], []).append(contract)
@@ -150,11 +152,11 @@ def _servers(pool: Pool) -> tuple[dict[str, list[dict[str, Any]]], np.ndarray]:
     return held, np.array([place[name.rpartition("::")[0]] for name in pool.ids])
 
 
-def _fastmcp(
+def _run_fastmcp(
     answers: Answers, chosen: argparse.Namespace, pool: Pool, texts: Sequence[str]
 ) -> None:
-    tools = [_listed(name, contract) for name, contract in pool.contracts.items()]
-    ranks = peers.fastmcp(chosen.fastmcp_python, chosen.home, tools, texts, K)
+    tools = [_as_listed(name, contract) for name, contract in pool.contracts.items()]
+    ranks = peers.rank_fastmcp(chosen.fastmcp_python, chosen.home, tools, texts, K)
     if ranks is None:
         answers.notes.append(f"FastMCP: not run, {chosen.fastmcp_python} is not there")
         return
@@ -164,7 +166,7 @@ def _fastmcp(
     answers.notes.append(f"FastMCP {ranks['version']}: {spent}")
 
 
-def _listed(name: str, contract: dict[str, Any]) -> dict[str, Any]:
+def _as_listed(name: str, contract: dict[str, Any]) -> dict[str, Any]:
     return {
         "server": name.rpartition("::")[0],
         "name": contract["name"],
@@ -173,7 +175,7 @@ def _listed(name: str, contract: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def ratio(ours: np.ndarray, best: np.ndarray, groups: Sequence[str]) -> Figure:
+def bootstrap_ratio(ours: np.ndarray, best: np.ndarray, groups: Sequence[str]) -> Figure:
     """The ratio of two means with its interval, whole groups resampled."""
     names = {name: at for at, name in enumerate(dict.fromkeys(groups))}
     place = np.array([names[group] for group in groups])

@@ -27,7 +27,7 @@ LENGTHS = {"cuda": "2048,8192", "cpu": "512,1024"}
 
 
 def main() -> int:
-    given = _parser().parse_args()
+    given = _make_parser().parse_args()
     lengths = [int(n) for n in (given.lengths or LENGTHS[given.device]).split(",")]
     if given.arm:
         where = (given.shape, given.device, lengths[0], given.rows)
@@ -36,14 +36,14 @@ def main() -> int:
     rows = []
     for length in lengths:
         for arm in ARMS:
-            found = _in_a_process(arm, length, given)
+            found = _run_in_process(arm, length, given)
             rows.append({"length": length, "arm": arm, **found})
             print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
-    print(table(rows, given.shape, given.device))
+    print(render_table(rows, given.shape, given.device))
     return 0
 
 
-def table(rows: list[dict[str, Any]], shape: str, device: str) -> str:
+def render_table(rows: list[dict[str, Any]], shape: str, device: str) -> str:
     """The figures as Markdown; what did not run says why."""
     names = ("updates", "tokens_per_s", "step_ms", "peak_mb", "mfu")
     lines = [
@@ -53,12 +53,12 @@ def table(rows: list[dict[str, Any]], shape: str, device: str) -> str:
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in rows:
-        cells = [_cell(name, row) for name in names]
+        cells = [_render_cell(name, row) for name in names]
         lines.append(f"| {row['length']} | {NAMES[row['arm']]} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _cell(name: str, row: dict[str, Any]) -> str:
+def _render_cell(name: str, row: dict[str, Any]) -> str:
     if "error" in row:
         return row["error"] if name == "updates" else ""
     held = row.get(name)
@@ -67,7 +67,7 @@ def _cell(name: str, row: dict[str, Any]) -> str:
     return f"{100 * held:.1f}%" if name == "mfu" else f"{held:,}"
 
 
-def _in_a_process(arm: str, length: int, given: argparse.Namespace) -> dict[str, Any]:
+def _run_in_process(arm: str, length: int, given: argparse.Namespace) -> dict[str, Any]:
     command = [sys.executable, "-m", "benchmarks.sft", "--arm", arm, "--shape", given.shape]
     command += ["--device", given.device, "--lengths", str(length), "--rows", str(given.rows)]
     quiet = {"TQDM_DISABLE": "1", "PYTHONWARNINGS": "ignore", "TRANSFORMERS_VERBOSITY": "error"}
@@ -79,7 +79,7 @@ def _in_a_process(arm: str, length: int, given: argparse.Namespace) -> dict[str,
     return json.loads(ran.stdout.strip().splitlines()[-1])
 
 
-def _parser() -> argparse.ArgumentParser:
+def _make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shape", choices=sorted(SHAPES), default="tiny")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.sft_shapes import make_lessons, make_model, matmul_rate, useful_flops
+from benchmarks.sft_shapes import count_useful_flops, make_lessons, make_model, measure_matmul_rate
 from training.caller.batches import Lesson
-from training.caller.settings import CallerSettings, settings_for
-from training.runtime.device import peak_mb
+from training.caller.settings import CallerSettings, resolve_caller_settings
+from training.runtime.device import measure_peak_mb
 
 ARMS = ("packed", "padded", "trl")
 
@@ -28,61 +28,63 @@ def run_arm(arm: str, shape: str, device: str, length: int, rows: int) -> dict[s
     lessons = make_lessons(shape, length, rows)
     try:
         if arm == "trl":
-            updates = _trl(model, lessons, device, length)
+            updates = _train_trl(model, lessons, device, length)
         else:
-            updates = _ours(model, lessons, device, length, packing=arm == "packed")
+            updates = _train_ours(model, lessons, device, length, packing=arm == "packed")
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
         if "out of memory" not in str(error).lower():
             raise
         return {"error": "out of memory"}
-    return _figures(updates, lessons, shape, device)
+    return _summarise_updates(updates, lessons, shape, device)
 
 
-def _figures(
+def _summarise_updates(
     updates: list[tuple[float, int]], lessons: list[Lesson], shape: str, device: str
 ) -> dict[str, Any]:
     """`updates`: (when it ended, tokens up to then)."""
     (began, before), (ended, after) = updates[0], updates[-1]
     took, tokens = ended - began, after - before
     every = sum(len(each.ids) for each in lessons)
-    flops = useful_flops(shape, lessons) * tokens / every
-    rate = matmul_rate(device)
+    flops = count_useful_flops(shape, lessons) * tokens / every
+    rate = measure_matmul_rate(device)
     return {
         "updates": len(updates) - 1,
         "tokens": tokens,
         "tokens_per_s": round(tokens / took),
         "step_ms": round(1000 * took / (len(updates) - 1)),
-        "peak_mb": round(peak_mb(device)),
+        "peak_mb": round(measure_peak_mb(device)),
         "matmul_tflops": round(rate / 1e12, 3),
         "mfu": round(flops / took / rate, 4),
     }
 
 
-def _ours(
+def _train_ours(
     model: Any, lessons: list[Lesson], device: str, length: int, *, packing: bool
 ) -> list[tuple[float, int]]:
-    from training.caller.sft import Course, fit
-    from training.caller.train import _adapted, _packs
+    from training.caller.sft import Course, run_sft
+    from training.caller.train import _add_adapter, _enable_packing
 
     chosen: CallerSettings = replace(
-        settings_for("local"), context=length, packing=packing, checkpoint_steps=10_000
+        resolve_caller_settings("local"), context=length, packing=packing, checkpoint_steps=10_000
     )
-    packs = packing and _packs(model, lessons, chosen, device, print)
+    packs = packing and _enable_packing(model, lessons, chosen, device, print)
     updates: list[tuple[float, int]] = []
     with tempfile.TemporaryDirectory() as root:
         course = Course(lessons, chosen, device, 0, Path(root) / "run", packs)
-        made = course.plan()
+        made = course.plan_passes()
 
         def report(told: dict[str, Any]) -> None:
-            rows = made.rows_of(told["step"])
+            rows = made.get_update_rows(told["step"])
             done = (updates[-1][1] if updates else 0) + sum(len(lessons[r].ids) for r in rows)
-            updates.append((_now(device), done))
+            updates.append((_read_clock(device), done))
 
-        fit(_adapted(model, chosen), course, report, print)
+        run_sft(_add_adapter(model, chosen), course, report, print)
     return updates
 
 
-def _trl(model: Any, lessons: list[Lesson], device: str, length: int) -> list[tuple[float, int]]:
+def _train_trl(
+    model: Any, lessons: list[Lesson], device: str, length: int
+) -> list[tuple[float, int]]:
     """SFTTrainer with SFTConfig's own defaults (batch 8, no packing, gradient checkpointing), the
     length and the LoRA of ours; on a CPU in float32 as ours."""
     from datasets import Dataset
@@ -94,7 +96,7 @@ def _trl(model: Any, lessons: list[Lesson], device: str, length: int) -> list[tu
     class Clock(TrainerCallback):
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
             if logs and "loss" in logs:
-                updates.append((_now(device), int(logs["num_tokens"])))
+                updates.append((_read_clock(device), int(logs["num_tokens"])))
 
     columns = [
         {
@@ -104,7 +106,7 @@ def _trl(model: Any, lessons: list[Lesson], device: str, length: int) -> list[tu
         for each in lessons
     ]
     cpu = {} if device == "cuda" else {"use_cpu": True, "bf16": False}
-    with tempfile.TemporaryDirectory() as root, _quiet():
+    with tempfile.TemporaryDirectory() as root, _redirect_prints():
         config = SFTConfig(
             output_dir=root,
             max_length=length,
@@ -119,18 +121,18 @@ def _trl(model: Any, lessons: list[Lesson], device: str, length: int) -> list[tu
             model=model,
             args=config,
             train_dataset=Dataset.from_list(columns),
-            processing_class=_tokenizer(),
-            peft_config=_lora(),
+            processing_class=_make_tokenizer(),
+            peft_config=_make_lora(),
             callbacks=[Clock()],
         )
         trainer.train()
     return updates
 
 
-def _lora() -> Any:
+def _make_lora() -> Any:
     from peft import LoraConfig
 
-    held = settings_for("local")
+    held = resolve_caller_settings("local")
     return LoraConfig(
         r=held.rank,
         lora_alpha=held.alpha,
@@ -140,7 +142,7 @@ def _lora() -> Any:
     )
 
 
-def _tokenizer() -> Any:
+def _make_tokenizer() -> Any:
     """Words by number, so that any vocabulary is large enough for it."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -153,7 +155,7 @@ def _tokenizer() -> Any:
     )
 
 
-def _now(device: str) -> float:
+def _read_clock(device: str) -> float:
     """Wall time on a GPU; on a CPU the seconds of this process, whatever else runs beside it."""
     if device != "cuda":
         return time.process_time()
@@ -163,7 +165,7 @@ def _now(device: str) -> float:
     return time.perf_counter()
 
 
-def _quiet() -> Any:
+def _redirect_prints() -> Any:
     """What a trainer prints belongs on stderr: the arm's figures are alone on stdout."""
     import sys
 

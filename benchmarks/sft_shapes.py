@@ -57,7 +57,7 @@ def make_lessons(shape: str, length: int, rows: int, seed: int = 0) -> list[Less
     ]
 
 
-def useful_flops(shape: str, lessons: Sequence[Lesson]) -> float:
+def count_useful_flops(shape: str, lessons: Sequence[Lesson]) -> float:
     """What LoRA training of these rows needs: forward and the gradients of activations.
 
     Frozen weights have no gradient of their own, so a weight costs 4 FLOPs a token and not 6; a row
@@ -79,7 +79,7 @@ def useful_flops(shape: str, lessons: Sequence[Lesson]) -> float:
     )
 
 
-def matmul_rate(device: str) -> float:
+def measure_matmul_rate(device: str) -> float:
     """FLOPs a second of the best of ten large products: bf16 on a GPU, float32 on a CPU."""
     import torch
 

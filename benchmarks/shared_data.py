@@ -7,7 +7,7 @@ from pathlib import Path
 SHARED = Path(os.environ.get("TOOLMILL_SHARED", "../shared")) / "data"
 
 
-def require(*paths: Path) -> None:
+def require_paths(*paths: Path) -> None:
     """Ends the program, as done, where one of the files or folders is absent."""
     absent = next((path for path in paths if not path.exists()), None)
     if absent is not None:

@@ -3,7 +3,7 @@
 from demo.replicas.faults import KINDS, SITES, parse_faults
 from demo.replicas.ports import PORTS
 from demo.server import Replicas, replicas, serve
-from demo.world.catalogue import SCALES, listed_sites
+from demo.world.catalogue import SCALES, list_sites
 from demo.world.full import Shares
 from demo.world.keys import KEYS
 
@@ -15,7 +15,7 @@ __all__ = [
     "SITES",
     "Replicas",
     "Shares",
-    "listed_sites",
+    "list_sites",
     "parse_faults",
     "replicas",
     "serve",

@@ -14,12 +14,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from demo.replicas.faults import SITES, checked
+from demo.replicas.faults import SITES, check_faults
 from demo.replicas.ports import HOST, bind, release, reserve
 from demo.replicas.response_faults import FaultSet
 from demo.sites import REPLICAS
-from demo.world.catalogue import World, world
-from demo.world.full import FullWorld, Shares, full_world
+from demo.world.catalogue import World, make_world
+from demo.world.full import FullWorld, Shares, make_full_world
 
 
 class Replicas(Mapping[str, str]):
@@ -39,7 +39,7 @@ class Replicas(Mapping[str, str]):
         shares: Shares | None = None,
     ) -> None:
         self._sites = _chosen(sites)
-        self._faults = checked(faults or {})
+        self._faults = check_faults(faults or {})
         self._fault_sets = {site: FaultSet(site, self._faults.get(site)) for site in self._sites}
         self._counts: dict[str, Counter[str]] = {site: Counter() for site in self._sites}
         self._held = reserve({site: (ports or {}).get(site, 0) for site in self._sites})
@@ -84,7 +84,7 @@ class Replicas(Mapping[str, str]):
         """Changes the day, the scale, all faults, or the size of a full world (`servers`, `data`,
         `shares`) while running; the addresses stay."""
         if faults is not None:
-            self._faults = checked(faults)
+            self._faults = check_faults(faults)
             self._fault_sets = {
                 site: FaultSet(site, self._faults.get(site)) for site in self._sites
             }
@@ -109,15 +109,15 @@ class Replicas(Mapping[str, str]):
         """The world of a day and scale; a full one keeps its records from day to day."""
         files_url = self["files"] if "files" in self._sites else ""
         if scale != "full":
-            return world(day, scale, files_url)
+            return make_world(day, scale, files_url)
         held = getattr(self, "_world", None)
         if isinstance(held, FullWorld) and not fresh:
             return replace(held, day=day)
-        return full_world(day, files_url=files_url, **self._size)
+        return make_full_world(day, files_url=files_url, **self._size)
 
     def _app(self, site: str) -> Any:
         replica = REPLICAS[site](lambda: self._world, lambda: self._fault_sets[site])
-        routes = [Route("/_stats", self._stats_route(site)), *replica.all_routes()]
+        routes = [Route("/_stats", self._stats_route(site)), *replica.list_all_routes()]
         return _Counting(Starlette(routes=routes), self._counts[site])
 
     def _stats_route(self, site: str) -> Callable[[Request], Any]:
@@ -129,7 +129,7 @@ class Replicas(Mapping[str, str]):
         return stats
 
     async def _apply(self) -> None:
-        down = {site for site, fault_set in self._fault_sets.items() if fault_set.on("down")}
+        down = {site for site, fault_set in self._fault_sets.items() if fault_set.is_on("down")}
         await self._halt([site for site in self._running if site in down])
         for site in self._sites:
             if site not in down and site not in self._running:

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from demo.replicas.ports import HOST, PORTS, PortTaken, already_up
+from demo.replicas.ports import HOST, PORTS, PortTaken, find_running
 from demo.running import Replicas
 from warehouse.storage.files import write_atomically
 
-__all__ = ["HOST", "PORTS", "PortTaken", "Replicas", "already_up", "replicas", "serve"]
+__all__ = ["HOST", "PORTS", "PortTaken", "Replicas", "find_running", "replicas", "serve"]
 
 
 @contextmanager

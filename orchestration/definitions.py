@@ -20,7 +20,7 @@ import training.releases.defs
 import training.reporting.defs
 from assets.partitions import NIGHTLY, marketplaces
 from orchestration.automation import on_new_data
-from orchestration.resources import default_resources
+from orchestration.resources import build_default_resources
 from orchestration.schedules import nightly_schedule
 from orchestration.sensors import retrain_on_drift
 
@@ -66,21 +66,21 @@ def build_defs(
     assets = [asset for asset in found if isinstance(asset, dg.AssetsDefinition)]
     return dg.Definitions(
         assets=dg.map_asset_specs(
-            lambda spec: _with_automation(spec).merge_attributes(metadata=metadata or {}), assets
+            lambda spec: _add_automation(spec).merge_attributes(metadata=metadata or {}), assets
         ),
-        jobs=jobs(),
+        jobs=define_jobs(),
         schedules=[nightly_schedule],
         sensors=[
             retrain_on_drift,
             dg.AutomationConditionSensorDefinition("on_new_data", target=dg.AssetSelection.all()),
         ],
-        resources={**default_resources(), **(resources or {})},
+        resources={**build_default_resources(), **(resources or {})},
         executor=dg.in_process_executor,
         loggers=loggers,
     )
 
 
-def jobs() -> list[Any]:
+def define_jobs() -> list[Any]:
     """What runs together: one nightly run per marketplace, then the fan-ins, training, serving."""
     return [
         dg.define_asset_job(
@@ -111,7 +111,7 @@ def jobs() -> list[Any]:
     ]
 
 
-def _with_automation(spec: dg.AssetSpec) -> dg.AssetSpec:
+def _add_automation(spec: dg.AssetSpec) -> dg.AssetSpec:
     if spec.key.to_user_string() not in FOLLOWS_NEW_DATA:
         return spec
     return spec.replace_attributes(automation_condition=on_new_data())

@@ -39,7 +39,7 @@ class Scripts:
 
     def __init__(self, place: Place | None = None, client: Any = None) -> None:
         self.place = place or Place()
-        self._client = client or client_of(self.place)
+        self._client = client or open_client(self.place)
 
     def launch(self, context: Any, script: str, job: Path) -> dict[str, Any]:
         """Runs the module `script` on `job` to its end, its loss lines in the run's log; returns
@@ -47,10 +47,10 @@ class Scripts:
 
         Raises DagsterPipesExecutionError when it fails or dies, with the code and a hint.
         """
-        return launch(self._client, context, script, job, self.place)
+        return launch_script(self._client, context, script, job, self.place)
 
 
-def client_of(place: Place) -> Any:
+def open_client(place: Place) -> Any:
     """The Pipes client of a place. Raises NoSuchPlace naming the package or setting it lacks."""
     if place.runs_on == SUBPROCESS:
         return dg.PipesSubprocessClient()
@@ -58,7 +58,7 @@ def client_of(place: Place) -> Any:
         try:
             from dagster_ray import PipesRayJobClient  # pyright: ignore[reportMissingImports]
         except ImportError as error:
-            raise _lacks("dagster-ray", "uv pip install 'toolmill[ray]'", error) from error
+            raise _explain_lack("dagster-ray", "uv pip install 'toolmill[ray]'", error) from error
         return PipesRayJobClient(address=place.ray_address)
     if place.runs_on == KUBERNETES:
         if not (place.image or place.pod.get("containers")):
@@ -69,18 +69,20 @@ def client_of(place: Place) -> Any:
         try:
             from dagster_k8s import PipesK8sClient  # pyright: ignore[reportMissingImports]
         except ImportError as error:
-            raise _lacks("dagster-k8s", "uv pip install dagster-k8s==0.29.27", error) from error
+            raise _explain_lack(
+                "dagster-k8s", "uv pip install dagster-k8s==0.29.27", error
+            ) from error
         return PipesK8sClient()
     raise NoSuchPlace(f"training runs on {place.runs_on!r}; expected one of {', '.join(PLACES)}")
 
 
-def launch(
+def launch_script(
     client: Any, context: Any, script: str, job: Path, place: Place | None = None
 ) -> dict[str, Any]:
     """One script at one place; see `Scripts.launch`."""
     place = place or Place()
     try:
-        ran = client.run(context=context, **invocation(place, script, job))
+        ran = client.run(context=context, **build_invocation(place, script, job))
     except (DagsterExecutionInterruptedError, NoSuchPlace):
         raise
     except Exception as error:  # each client has errors of its own; assets know one
@@ -91,12 +93,14 @@ def launch(
     return cards[-1] if cards else {}
 
 
-def invocation(place: Place, script: str, job: Path) -> dict[str, Any]:
+def build_invocation(place: Place, script: str, job: Path) -> dict[str, Any]:
     """What the place's client is given beside the context."""
     if place.runs_on == SUBPROCESS:
-        command = _with_parent(place, _command(sys.executable, place.processes, script, job))
+        command = _end_with_parent(
+            place, _build_command(sys.executable, place.processes, script, job)
+        )
         return {"command": command, "cwd": str(ROOT), "env": QUIET}
-    command = _command(place.python, place.processes, script, job)
+    command = _build_command(place.python, place.processes, script, job)
     if place.runs_on == RAY:
         submitted: dict[str, Any] = {
             "entrypoint": shlex.join(command),
@@ -109,22 +113,22 @@ def invocation(place: Place, script: str, job: Path) -> dict[str, Any]:
         given: dict[str, Any] = {"command": command, "env": dict(QUIET)}
         if place.namespace:
             given["namespace"] = place.namespace
-        return {**given, "image": place.image, "base_pod_spec": _pod(place)}
+        return {**given, "image": place.image, "base_pod_spec": _build_pod(place)}
     raise NoSuchPlace(f"training runs on {place.runs_on!r}; expected one of {', '.join(PLACES)}")
 
 
-def _command(python: str, processes: int, script: str, job: Path) -> list[str]:
+def _build_command(python: str, processes: int, script: str, job: Path) -> list[str]:
     several = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     return [python, *(several if processes > 1 else []), "-m", script, str(job)]
 
 
-def _with_parent(place: Place, command: list[str]) -> list[str]:
+def _end_with_parent(place: Place, command: list[str]) -> list[str]:
     """A script alone ends with its run; the launcher of several needs to be told to."""
     wrap = shutil.which("setpriv") if place.processes > 1 else None
     return [wrap, "--pdeathsig", "KILL", *command] if wrap else command
 
 
-def _pod(place: Place) -> dict[str, Any]:
+def _build_pod(place: Place) -> dict[str, Any]:
     spec = dict(place.pod)
     containers = [dict(each) for each in spec.get("containers", [{}])]
     if place.gpus:
@@ -133,7 +137,7 @@ def _pod(place: Place) -> dict[str, Any]:
     return {**spec, "containers": containers}
 
 
-def _lacks(package: str, install: str, error: ImportError) -> NoSuchPlace:
+def _explain_lack(package: str, install: str, error: ImportError) -> NoSuchPlace:
     return NoSuchPlace(
         f"training runs elsewhere but {package} is not installed ({error}): {install}, or set"
         " training.runs_on to subprocess"

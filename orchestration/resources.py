@@ -14,11 +14,11 @@ from assets.servers.defs import Launcher
 from assets.synthesis.writing.endpoints import Writer
 from assets.vectors.embed import Embedder, MiniLM
 from orchestration.pipes import Scripts
-from orchestration.settings.deploy_policy import deploy_policy
-from orchestration.settings.derive import derive
+from orchestration.settings.deploy_policy import make_deploy_policy
+from orchestration.settings.derive import derive_policy
 from orchestration.settings.model import Settings, load_settings
 from orchestration.settings.place import Place
-from training.caller.settings import settings_for
+from training.caller.settings import resolve_caller_settings
 from training.drift.decide import RetrainPolicy
 from training.evaluation.ablations.run import AblationSettings
 from training.evaluation.caller.items import TestPlan
@@ -43,13 +43,13 @@ def open_warehouse(settings: Settings, run_id: str = "-") -> Warehouse:
     )
 
 
-def enabled(settings: Settings) -> list[str]:
+def list_enabled(settings: Settings) -> list[str]:
     """The marketplaces that are crawled, in the order of their priority."""
-    wanted = [name for name in MARKETPLACES if _wanted(settings, name)]
+    wanted = [name for name in MARKETPLACES if _is_wanted(settings, name)]
     return sorted(wanted, key=lambda name: settings.marketplaces.of(name).priority)
 
 
-def _wanted(settings: Settings, name: str) -> bool:
+def _is_wanted(settings: Settings, name: str) -> bool:
     market = settings.marketplaces.of(name)
     if not market.enabled:
         return False
@@ -57,12 +57,12 @@ def _wanted(settings: Settings, name: str) -> bool:
         return bool(market.paths)
     if settings.source == "live":
         return True
-    from demo.world.catalogue import listed_sites
+    from demo.world.catalogue import list_sites
 
-    return name in listed_sites(settings.demo.scale)
+    return name in list_sites(settings.demo.scale)
 
 
-def base_url(settings: Settings, marketplace: str) -> str:
+def find_base_url(settings: Settings, marketplace: str) -> str:
     """Where a marketplace is read: its live site, or its replica on loopback."""
     port = settings.demo.ports().get(marketplace)
     if settings.source == "live" or port is None:
@@ -70,18 +70,18 @@ def base_url(settings: Settings, marketplace: str) -> str:
     return f"http://127.0.0.1:{port}"
 
 
-def crawl_policies(settings: Settings) -> dict[str, CrawlPolicy]:
+def make_crawl_policies(settings: Settings) -> dict[str, CrawlPolicy]:
     """How each marketplace is crawled."""
-    return {name: crawl_policy(settings, name) for name in MARKETPLACES}
+    return {name: make_crawl_policy(settings, name) for name in MARKETPLACES}
 
 
-def crawl_policy(settings: Settings, name: str, *, at: str | None = None) -> CrawlPolicy:
+def make_crawl_policy(settings: Settings, name: str, *, at: str | None = None) -> CrawlPolicy:
     """How one marketplace is crawled; `at` is another base URL than the configured one.
 
     A replica on loopback is somebody's own: it needs no politeness, and takes the demo's keys.
     """
     market = settings.marketplaces.of(name)
-    url = at or base_url(settings, name)
+    url = at or find_base_url(settings, name)
     demo = is_loopback(urlsplit(url).hostname or "")
     keys = market.keys()
     if demo:
@@ -89,7 +89,7 @@ def crawl_policy(settings: Settings, name: str, *, at: str | None = None) -> Cra
 
         keys = {**KEYS.get(name, {}), **keys}
     chromium = settings.chromium or find_chromium()
-    return derive(
+    return derive_policy(
         CrawlPolicy,
         market,
         base_url=url,
@@ -103,42 +103,42 @@ def crawl_policy(settings: Settings, name: str, *, at: str | None = None) -> Cra
     )
 
 
-def launcher(settings: Settings) -> Launcher:
+def make_launcher(settings: Settings) -> Launcher:
     """How servers are run, and how many at once."""
-    return Launcher(deploy_policy(settings), settings.sandbox.concurrency)
+    return Launcher(make_deploy_policy(settings), settings.sandbox.concurrency)
 
 
-def embedder(_: Settings) -> Embedder:
+def make_embedder(_: Settings) -> Embedder:
     """The base embedder; the trained one enters only with a release."""
     return MiniLM()
 
 
-def writer(settings: Settings) -> Writer:
+def make_writer(settings: Settings) -> Writer:
     """Who writes and judges pairs, and how."""
     return Writer(
-        roles=tuple(_role(settings, name) for name in type(settings.roles).model_fields),
+        roles=tuple(_make_role(settings, name) for name in type(settings.roles).model_fields),
         policy=settings.synthesis,
         approved=settings.marketplaces.private.approved,
     )
 
 
-def trainer(settings: Settings) -> Trainer:
+def make_trainer(settings: Settings) -> Trainer:
     """What is trained, on which split, for how long, and how it is measured."""
     chosen = settings.training
     common: dict[str, Any] = {"device": chosen.device, "seed": chosen.seed}
     retriever = RetrieverSettings(epochs=chosen.retriever_epochs, **common)
-    caller = settings_for(
+    caller = resolve_caller_settings(
         chosen.caller_base,
         chosen.caller.profile,
         **{**common, **chosen.caller.changed()},
     )
     return Trainer(
-        split=derive(SetPolicy, chosen.split),
+        split=derive_policy(SetPolicy, chosen.split),
         retriever=retriever,
         retriever_base=chosen.retriever_base,
         caller=caller,
         caller_base=chosen.caller_base,
-        caller_test=TestPlan().limited(chosen.test_items),
+        caller_test=TestPlan().limit_items(chosen.test_items),
         drift=RetrainPolicy(min_share=chosen.drift_threshold),
         ablations=AblationSettings(
             roles=("retriever", "caller") if chosen.ablate_caller else ("retriever",),
@@ -152,14 +152,14 @@ def trainer(settings: Settings) -> Trainer:
     )
 
 
-def scripts(settings: Settings) -> Scripts:
+def make_scripts(settings: Settings) -> Scripts:
     """Where training scripts run."""
-    return Scripts(derive(Place, settings.training))
+    return Scripts(derive_policy(Place, settings.training))
 
 
-def _role(settings: Settings, name: str) -> Role:
+def _make_role(settings: Settings, name: str) -> Role:
     role = getattr(settings.roles, name)
-    return derive(
+    return derive_policy(
         Role,
         role,
         name=name,
@@ -173,20 +173,20 @@ def find_chromium() -> Path | None:
     return Path(found) if found else None
 
 
-def default_resources() -> Mapping[str, Any]:
+def build_default_resources() -> Mapping[str, Any]:
     """Every resource of the code location, made from the settings when a run starts."""
     return {
-        "warehouse": dg.ResourceDefinition(_warehouse),
-        "crawlers": _resource(crawl_policies),
-        "launcher": _resource(launcher),
-        "embedder": _resource(embedder),
-        "writer": _resource(writer),
-        "trainer": _resource(trainer),
-        "scripts": _resource(scripts),
+        "warehouse": dg.ResourceDefinition(_make_warehouse),
+        "crawlers": _make_resource(make_crawl_policies),
+        "launcher": _make_resource(make_launcher),
+        "embedder": _make_resource(make_embedder),
+        "writer": _make_resource(make_writer),
+        "trainer": _make_resource(make_trainer),
+        "scripts": _make_resource(make_scripts),
     }
 
 
-def _warehouse(context: dg.InitResourceContext) -> Warehouse:
+def _make_warehouse(context: dg.InitResourceContext) -> Warehouse:
     """The stores of one run, which is tagged with the home that it writes to."""
     settings = load_settings()
     if context.run_id and context.instance:
@@ -194,7 +194,7 @@ def _warehouse(context: dg.InitResourceContext) -> Warehouse:
     return open_warehouse(settings, context.run_id or "-")
 
 
-def _resource(build: Callable[[Settings], Any]) -> dg.ResourceDefinition:
+def _make_resource(build: Callable[[Settings], Any]) -> dg.ResourceDefinition:
     def made(_: dg.InitResourceContext) -> Any:
         return build(load_settings())
 

@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from orchestration.resources import enabled
+from orchestration.resources import list_enabled
 from orchestration.settings.model import load_settings
 
 
@@ -16,5 +16,5 @@ def nightly_schedule(context: dg.ScheduleEvaluationContext) -> list[dg.RunReques
     night = context.scheduled_execution_time.date().isoformat()
     return [
         dg.RunRequest(run_key=f"{night}/{name}", partition_key=name)
-        for name in enabled(load_settings())
+        for name in list_enabled(load_settings())
     ]

@@ -1,20 +1,21 @@
-"""The sensor that asks for retraining, thin over the pure `training.drift.decide.decide`."""
+"""The sensor that asks for retraining, thin over the pure
+`training.drift.decide.decide_retraining`."""
 
 import dagster as dg
 
 from orchestration.resources import open_warehouse
 from orchestration.settings.model import load_settings
-from training.drift.decide import Decision, RetrainPolicy, decide
-from training.drift.drift import drift_state
+from training.drift.decide import Decision, RetrainPolicy, decide_retraining
+from training.drift.drift import read_drift_state
 from warehouse.store import Warehouse
 
 _FAILURE = [dg.DagsterRunStatus.FAILURE]
 
 
-def drift_decision(warehouse: Warehouse, threshold: float, failed_attempts: int = 0) -> Decision:
+def decide_on_drift(warehouse: Warehouse, threshold: float, failed_attempts: int = 0) -> Decision:
     """Whether to train now, from what the tables and the last candidates say."""
-    state = drift_state(warehouse, failed_attempts=failed_attempts)
-    return decide(state, RetrainPolicy(min_share=threshold))
+    state = read_drift_state(warehouse, failed_attempts=failed_attempts)
+    return decide_retraining(state, RetrainPolicy(min_share=threshold))
 
 
 @dg.sensor(
@@ -31,7 +32,7 @@ def retrain_on_drift(context: dg.SensorEvaluationContext) -> dg.SensorResult | d
     tag = {"toolmill/training_set": head.digest}
     runs = dg.RunsFilter(job_name="train", statuses=_FAILURE, tags=tag)
     failed = len(context.instance.get_runs(runs))
-    decision = drift_decision(warehouse, settings.training.drift_threshold, failed)
+    decision = decide_on_drift(warehouse, settings.training.drift_threshold, failed)
     if not decision.retrain:
         return dg.SkipReason("; ".join(decision.reasons))
     # A run_key also blocks retrying a failed run, so the attempt is part of it.

@@ -16,8 +16,8 @@ import numpy as np
 
 from assets.vectors.embed import Embedder
 from serving.adhoc_source import BadServers, read_source
-from serving.index.folder import IndexMissing, Source, build_index, point_to
-from serving.ranking.query import checked
+from serving.index.folder import IndexMissing, Source, build_index, move_pointer
+from serving.ranking.query import check_ask
 from serving.router import Answer, Ask, BadQuery, Router, open_router
 from warehouse.progress import Progress, Silent
 from warehouse.storage.files import write_atomically
@@ -25,7 +25,7 @@ from warehouse.storage.files import write_atomically
 _SOURCE = "source.json.zst"
 _BATCH = 64  # queries that share one pass of the encoder
 
-__all__ = ["BadServers", "index_command", "routed", "search_command", "search_many"]
+__all__ = ["BadServers", "index_command", "open_routed", "search_command", "search_many"]
 
 
 def index_command(
@@ -38,9 +38,9 @@ def index_command(
     """
     began = time.perf_counter()
     source, skipped = read_source(servers)
-    version, counted = _build(out, source, encoder, progress or Silent())
-    _keep(out, source)
-    point_to(out, version)
+    version, counted = _build_into(out, source, encoder, progress or Silent())
+    _keep_source(out, source)
+    move_pointer(out, version)
     return {
         "version": version,
         "out": str(out),
@@ -53,7 +53,7 @@ def index_command(
     }
 
 
-def routed(
+def open_routed(
     place: Path, encoder: Embedder | None = None, progress: Progress | None = None
 ) -> Router:
     """The router of the served index, or of the same tools embedded by another encoder.
@@ -68,7 +68,7 @@ def routed(
             f"{place}: no {_SOURCE} to embed with {encoder.id}; make the index with"
             " `toolmill index SERVERS.jsonl --out DIR --retriever PATH`"
         )
-    version, _ = _build(place, _kept(kept), encoder, progress or Silent())
+    version, _ = _build_into(place, _read_kept(kept), encoder, progress or Silent())
     return open_router(place, version)
 
 
@@ -77,35 +77,37 @@ def search_command(router: Router, ask: Ask) -> dict[str, Any]:
     search with the query's embedding, without loading the index. Raises BadQuery."""
     index = router.index
     about = {"release": index.release, "tools": len(index.tools)}
-    return about | told(router.find(ask))
+    return about | format_answer(router.find(ask))
 
 
 def search_many(router: Router, rows: Iterable[str], ask: Ask) -> Iterator[dict[str, Any]]:
     """One answer per query, in order; `ms` is a query's share of its batch. A query that cannot be
     answered is an answer without hits that holds `error`. Raises BadQuery where the question itself
     is wrong, as by its k."""
-    checked(replace(ask, query="any"))
-    for part in _parts([replace(ask, query=query) for query in rows]):
-        refused = {at: why for at, one in enumerate(part) if (why := _refusal(one))}
+    check_ask(replace(ask, query="any"))
+    for part in _split_rows([replace(ask, query=query) for query in rows]):
+        refused = {at: why for at, one in enumerate(part) if (why := _find_refusal(one))}
         found = iter(router.find_many([one for at, one in enumerate(part) if at not in refused]))
         for at in range(len(part)):
-            yield {"hits": [], "error": refused[at]} if at in refused else told(next(found))
+            yield (
+                {"hits": [], "error": refused[at]} if at in refused else format_answer(next(found))
+            )
 
 
-def _refusal(ask: Ask) -> str | None:
+def _find_refusal(ask: Ask) -> str | None:
     try:
-        checked(ask)
+        check_ask(ask)
     except BadQuery as error:
         return str(error)
     return None
 
 
-def told(answer: Answer) -> dict[str, Any]:
+def format_answer(answer: Answer) -> dict[str, Any]:
     """An answer as JSON."""
     return asdict(answer)
 
 
-def _build(
+def _build_into(
     place: Path, source: Source, encoder: Embedder, progress: Progress
 ) -> tuple[str, dict[str, int]]:
     from assets.vectors.embed import save_encoder
@@ -136,19 +138,19 @@ class _Cache:
         return found
 
 
-def _keep(place: Path, source: Source) -> None:
+def _keep_source(place: Path, source: Source) -> None:
     import zstandard
 
     body = json.dumps(asdict(source), ensure_ascii=False).encode("utf-8", "surrogatepass")
     write_atomically(place / _SOURCE, zstandard.compress(body))
 
 
-def _kept(path: Path) -> Source:
+def _read_kept(path: Path) -> Source:
     import zstandard
 
     return Source(**json.loads(zstandard.decompress(path.read_bytes())))
 
 
-def _parts(rows: Sequence[Ask]) -> Iterator[Sequence[Ask]]:
+def _split_rows(rows: Sequence[Ask]) -> Iterator[Sequence[Ask]]:
     for start in range(0, len(rows), _BATCH):
         yield rows[start : start + _BATCH]

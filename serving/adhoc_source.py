@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from assets.synthesis.judging.adhoc.files import Tools, UnreadableInput, lines, server_name
-from assets.synthesis.summaries.offline import readable, summary_of
+from assets.synthesis.judging.adhoc.files import Tools, UnreadableInput, get_server_name, read_lines
+from assets.synthesis.summaries.offline import make_readable, write_summary
 from serving.index.folder import Source
 
 AD_HOC = "ad hoc"
@@ -26,30 +26,32 @@ def read_source(path: Path) -> tuple[Source, list[str]]:
     tools = Tools()
     servers: dict[str, dict[str, str]] = {}
     try:
-        for _, server in lines(path):
-            name = server_name(server)
+        for _, server in read_lines(path):
+            name = get_server_name(server)
             listed = server.get("tools")
             for tool in listed if isinstance(listed, list) else []:
                 tools.add(name, tool)
-            servers[name] = _about(server)
+            servers[name] = _describe_server(server)
     except UnreadableInput as error:
         raise BadServers(str(error)) from error
     if not tools.by_id:
         shape = '{"qualified_name": "…", "tools": [{"name": "…", "inputSchema": {…}}]}'
         why = next(iter(tools.unusable.values()), "no tools found")
         raise BadServers(f"{path}: {why}; expected a server a line as {shape}")
-    rows = [_row(name, key, tools) for name in servers for key in tools.of_server(name)]
+    rows = [
+        _make_row(name, key, tools) for name in servers for key in tools.list_server_tools(name)
+    ]
     for name, facts in servers.items():
-        contracts = [tools.by_id[key] for key in tools.of_server(name)]
-        facts["summary"] = facts["summary"] or summary_of(
-            facts["name"] or readable(name), contracts
+        contracts = [tools.by_id[key] for key in tools.list_server_tools(name)]
+        facts["summary"] = facts["summary"] or write_summary(
+            facts["name"] or make_readable(name), contracts
         )
     held = {row["server_id"] for row in rows}
     about = {name: facts for name, facts in servers.items() if name in held}
     return Source(rows, about, {}, {}), sorted(tools.unusable.values())
 
 
-def _row(server: str, key: str, tools: Tools) -> dict[str, Any]:
+def _make_row(server: str, key: str, tools: Tools) -> dict[str, Any]:
     return {
         "server_id": server,
         "tool": tools.by_id[key]["name"],
@@ -59,7 +61,7 @@ def _row(server: str, key: str, tools: Tools) -> dict[str, Any]:
     }
 
 
-def _about(server: Mapping[str, Any]) -> dict[str, str]:
+def _describe_server(server: Mapping[str, Any]) -> dict[str, str]:
     said = server.get("overview") or server.get("description") or ""
     tags = [tag for tag in server.get("tags") or [] if isinstance(tag, str)]
     text = str(said) if not tags else f"{said}\n{', '.join(tags)}"

@@ -14,8 +14,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from assets.vectors.embed import encoder_folder
-from serving.index.folder import load_index, served_version
+from assets.vectors.embed import find_encoder_folder
+from serving.index.folder import load_index, read_served_version
 from serving.router import open_router
 from warehouse.storage.pointers import write_pointer
 
@@ -33,9 +33,9 @@ def export_release(home: Path, out: Path) -> dict[str, Any]:
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise BadExport(f"{out}: it is there and not empty; give a new or an empty folder")
-    version = served_version(home)
+    version = read_served_version(home)
     index = load_index(home, version)
-    encoder = encoder_folder(home, index.embedder)
+    encoder = find_encoder_folder(home, index.embedder)
     beside = out.parent / f".{out.name}.{uuid.uuid4().hex[:8]}"
     try:
         shutil.copytree(home / "router" / version, beside / "router" / version)
@@ -45,7 +45,7 @@ def export_release(home: Path, out: Path) -> dict[str, Any]:
         # Not the HEAD of home: a run may have moved it on since its version was read.
         head = {"version": version, "release": index.release, "at": time.time()}
         write_pointer(beside / "router" / "HEAD.json", head)
-        models = _models(home, index.release, index.adapter)
+        models = _read_models(home, index.release, index.adapter)
         _copy_cards(home, models, beside / "cards")
         told = {
             "release": index.release,
@@ -54,7 +54,7 @@ def export_release(home: Path, out: Path) -> dict[str, Any]:
             "embedder": index.embedder,
             "tools": len(index.tools),
             "servers": len(index.servers),
-            "files": _digests(beside),
+            "files": _digest_files(beside),
         }
         (beside / MANIFEST).write_text(json.dumps(told, indent=1))
         open_router(beside)  # what cannot be opened is no release
@@ -72,7 +72,7 @@ def check_export(folder: Path) -> dict[str, Any]:
     if not path.exists():
         raise BadExport(f"{folder}: no {MANIFEST}; make one with `toolmill release export --out`")
     told = json.loads(path.read_bytes())
-    found = _digests(folder)
+    found = _digest_files(folder)
     wrong = sorted(name for name, known in told["files"].items() if found.get(name) != known)
     if wrong:
         raise BadExport(
@@ -82,7 +82,7 @@ def check_export(folder: Path) -> dict[str, Any]:
     return told
 
 
-def _models(home: Path, release: str, adapter: str | None) -> dict[str, str]:
+def _read_models(home: Path, release: str, adapter: str | None) -> dict[str, str]:
     """Role -> model of the release; of an ad hoc index, its retriever alone."""
     try:
         models = json.loads((home / "releases" / f"{release}.json").read_bytes())["models"]
@@ -99,11 +99,11 @@ def _copy_cards(home: Path, models: dict[str, str], to: Path) -> None:
             shutil.copyfile(held, to / f"{role}.md")
 
 
-def _digests(folder: Path) -> dict[str, str]:
+def _digest_files(folder: Path) -> dict[str, str]:
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
-    return {str(path.relative_to(folder)): _sha256(path) for path in files}
+    return {str(path.relative_to(folder)): _digest_file(path) for path in files}
 
 
-def _sha256(path: Path) -> str:
+def _digest_file(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -19,7 +19,7 @@ def functions_of(source: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef
             yield node
 
 
-def claims(test: ast.AST) -> bool:
+def has_claim(test: ast.AST) -> bool:
     """Whether a test asserts, expects an error, or calls a helper that does."""
     for node in ast.walk(test):
         if isinstance(node, ast.Assert):
@@ -37,7 +37,7 @@ def test_each_test_claims_something() -> None:
         f"{path.relative_to(ROOT)}:{test.lineno} {test.name}"
         for path in sorted((ROOT / "tests").rglob("test_*.py"))
         for test in functions_of(path.read_text(encoding="utf-8"))
-        if not claims(test)
+        if not has_claim(test)
     ]
     assert not silent, f"no assert, no expected error, no assert_/check_/expect_ helper: {silent}"
 
@@ -56,7 +56,7 @@ def test_a_claim_is_an_assert_an_expected_error_or_a_helper_that_asserts(
     body: str, expected: bool
 ) -> None:
     [test] = functions_of(f"def test_x():\n {body.replace(chr(10), chr(10) + ' ')}")
-    assert claims(test) is expected
+    assert has_claim(test) is expected
 
 
 ELSEWHERE = {"e2e", "hostile", "support"}  # of no package: whole runs, attacks, helpers

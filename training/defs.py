@@ -8,29 +8,29 @@ import polars as pl
 from dagster._core.errors import DagsterPipesExecutionError
 
 from assets.vectors.embed import Embedder
-from training.caller.train import resolved_base
-from training.drift.decide import decide
-from training.drift.drift import DRIFT, drift_row, drift_state
+from training.caller.train import resolve_base
+from training.drift.decide import decide_retraining
+from training.drift.drift import DRIFT, make_drift_row, read_drift_state
 from training.last_run import set_name, set_rows
 from training.policies import Trainer
 from training.releases.cards.model_card import write_card
-from training.retriever.train import retriever_base
+from training.retriever.train import resolve_retriever_base
 from training.runtime.adapter_table import (
-    adapter_metadata,
-    adapter_row,
-    adapter_rules,
-    adapter_table,
+    check_adapter_rules,
+    make_adapter_metadata,
+    make_adapter_row,
+    make_adapter_table,
 )
-from training.runtime.model_store import TrainingFailed, card, write_job
-from training.sets.build import keep, make_set
+from training.runtime.model_store import TrainingFailed, read_model_card, write_job
+from training.sets.build import make_set, save_built_set
 from training.sets.candidates import BadOffer, load_pool
 from training.sets.split import SPLITS, TRAIN
 from training.sets.training_set import TRAINING_SET
 from warehouse.audit import Verdict, expect_one_of, expect_unique
 from warehouse.ledger.ledger import Outcome
-from warehouse.publish import Published, audited, publish, refuse, table_audit
+from warehouse.publish import Published, audit_table, describe_asset, publish, refuse
 from warehouse.storage.digest import digest
-from warehouse.storage.tables import plan
+from warehouse.storage.tables import plan_keys
 from warehouse.store import Warehouse
 
 
@@ -40,16 +40,16 @@ class Scripts(Protocol):
     def launch(self, context: Any, script: str, job: Path) -> dict[str, Any]: ...
 
 
-TRAINING_SET_AUDIT = table_audit(
+TRAINING_SET_AUDIT = audit_table(
     TRAINING_SET,
     [expect_unique("pair_id"), expect_one_of("split", list(SPLITS))],
     rules=["splits_leaks_and_contracts"],
 )
-DRIFT_AUDIT = table_audit(DRIFT, rules=["share_in_range"])
+DRIFT_AUDIT = audit_table(DRIFT, rules=["share_in_range"])
 
 
 @dg.asset(
-    **audited(TRAINING_SET_AUDIT, "training/sets"),
+    **describe_asset(TRAINING_SET_AUDIT, "training/sets"),
     deps=["judgements", "pairs", "clear_contracts", "confusables"],
     group_name="training",
     pool="lance",
@@ -64,7 +64,7 @@ def training_set(
     made = make_set(warehouse, embedder, trainer.split)
     previous = warehouse.tables.read(TRAINING_SET)
     if not made.flaws:
-        keep(warehouse, made, embedder)
+        save_built_set(warehouse, made, embedder)
     told = "; ".join(made.flaws[:3]) or "no flaw"
     yield from publish(
         context,
@@ -72,13 +72,13 @@ def training_set(
         TRAINING_SET_AUDIT,
         made.frame,
         rules=[Verdict("splits_leaks_and_contracts", not made.flaws, told)],
-        plan=plan(_ids(previous), _ids(made.frame)),
-        metadata=made.figures(),
+        plan=plan_keys(_map_ids(previous), _map_ids(made.frame)),
+        metadata=made.get_figures(),
     )
 
 
 @dg.asset(
-    **audited(DRIFT_AUDIT, "training/drift"),
+    **describe_asset(DRIFT_AUDIT, "training/drift"),
     deps=["training_set", "clear_contracts", "retriever_champion"],
     group_name="training",
     description="How far the contracts have moved since the last training, and whether to retrain.",
@@ -88,13 +88,13 @@ def drift(
     warehouse: dg.ResourceParam[Warehouse],
     trainer: dg.ResourceParam[Trainer],
 ) -> Published:
-    state = drift_state(warehouse)
-    decision = decide(state, trainer.drift)
+    state = read_drift_state(warehouse)
+    decision = decide_retraining(state, trainer.drift)
     yield from publish(
         context,
         warehouse,
         DRIFT_AUDIT,
-        DRIFT.frame([drift_row(state, decision)]),
+        DRIFT.frame([make_drift_row(state, decision)]),
         rules=[Verdict("share_in_range", 0 <= state.share <= 1, str(state.share), "0 to 1")],
         metadata={
             "share": state.share,
@@ -104,14 +104,14 @@ def drift(
     )
 
 
-def _adapter_asset(role: str, description: str) -> dg.AssetsDefinition:
-    spec = adapter_table(role)
-    checked = table_audit(
+def _build_adapter_asset(role: str, description: str) -> dg.AssetsDefinition:
+    spec = make_adapter_table(role)
+    checked = audit_table(
         spec, rules=["training", "loss_is_a_number", "loss_fell", "adapter_loads"]
     )
 
     @dg.asset(
-        **audited(checked, f"training/{role}", kinds={"pytorch", "huggingface"}),
+        **describe_asset(checked, f"training/{role}", kinds={"pytorch", "huggingface"}),
         deps=["training_set"],
         group_name="training",
         pool="gpu",
@@ -124,8 +124,8 @@ def _adapter_asset(role: str, description: str) -> dg.AssetsDefinition:
         scripts: dg.ResourceParam[Scripts],
     ) -> Published:
         try:
-            name, job = _job(warehouse, trainer, role)
-            made = _trained(context, warehouse, scripts, role, name, job)
+            name, job = _write_job(warehouse, trainer, role)
+            made = _train_once(context, warehouse, scripts, role, name, job)
         except (DagsterPipesExecutionError, TrainingFailed, BadOffer) as error:
             told = RuntimeError(f"{role} training failed; its last words are in the log ({error})")
             yield from refuse(context, warehouse, checked, "training", told)
@@ -134,36 +134,36 @@ def _adapter_asset(role: str, description: str) -> dg.AssetsDefinition:
             context,
             warehouse,
             checked,
-            spec.frame([adapter_row(made)]),
-            rules=adapter_rules(warehouse.home, made),
-            metadata=adapter_metadata(made),
+            spec.frame([make_adapter_row(made)]),
+            rules=check_adapter_rules(warehouse.home, made),
+            metadata=make_adapter_metadata(made),
         )
 
     return adapter
 
 
-retriever_adapter = _adapter_asset(
+retriever_adapter = _build_adapter_asset(
     "retriever", "LoRA adapter of the embedder, trained on accepted pairs of the train split."
 )
-caller_adapter = _adapter_asset(
+caller_adapter = _build_adapter_asset(
     "caller",
     "LoRA adapter of a causal model that writes the call; default base: the shipped tiny one.",
 )
 
 
-def _job(warehouse: Warehouse, trainer: Trainer, role: str) -> tuple[str, Path]:
+def _write_job(warehouse: Warehouse, trainer: Trainer, role: str) -> tuple[str, Path]:
     """(model name, file of the job): everything a training script needs."""
     home, of_set = warehouse.home, set_name(warehouse)
-    base, settings = trainer.job(role)
+    base, settings = trainer.get_role_job(role)
     pool = load_pool(home, of_set)
     if role == "retriever":
         rows = set_rows(warehouse, TRAIN)
-        return write_job(home, role, retriever_base(base), of_set, settings, rows, pool)
+        return write_job(home, role, resolve_retriever_base(base), of_set, settings, rows, pool)
     rows = set_rows(warehouse, TRAIN, tasks=None)
-    return write_job(home, role, resolved_base(base), of_set, settings, rows, pool)
+    return write_job(home, role, resolve_base(base), of_set, settings, rows, pool)
 
 
-def _trained(
+def _train_once(
     context: dg.AssetExecutionContext,
     warehouse: Warehouse,
     scripts: Scripts,
@@ -178,12 +178,12 @@ def _trained(
         return Outcome(name.encode(), model=name)
 
     key = digest({"train": name})
-    if card(warehouse.home, name) is None:
+    if read_model_card(warehouse.home, name) is None:
         warehouse.ledger.forget(key)  # its product was lost, so the effect is due again
     warehouse.ledger.once(f"train:{role}", key, train)
     write_card(warehouse.home, name)
-    return card(warehouse.home, name) or {}
+    return read_model_card(warehouse.home, name) or {}
 
 
-def _ids(frame: pl.DataFrame) -> dict[str, str]:
+def _map_ids(frame: pl.DataFrame) -> dict[str, str]:
     return dict(frame.select("pair_id", "contract_digest").iter_rows())

@@ -6,11 +6,11 @@ from typing import Any
 import polars as pl
 
 from assets.synthesis.common.tables import ONE_CALL, SINGLE
-from training.evaluation.caller.summary import call_summary
+from training.evaluation.caller.summary import summarise_calls
 from training.evaluation.caller_table import CALLER_EVALUATION
-from training.evaluation.retriever import RETRIEVER_EVALUATION, NothingToEvaluate, recall_summary
-from training.runtime.adapter_table import adapter_table
-from training.runtime.model_store import card
+from training.evaluation.retriever import RETRIEVER_EVALUATION, NothingToEvaluate, summarise_recall
+from training.runtime.adapter_table import make_adapter_table
+from training.runtime.model_store import read_model_card
 from training.sets.split import TEST, UNSEEN_SERVER
 from training.sets.training_set import TRAINING_SET
 from warehouse.store import Warehouse
@@ -40,28 +40,28 @@ def set_name(warehouse: Warehouse) -> str:
     return head.digest if head else ""
 
 
-def last_adapter(warehouse: Warehouse, role: str) -> Row:
+def read_last_adapter(warehouse: Warehouse, role: str) -> Row:
     """The role's last published adapter. Raises NotTrained."""
-    rows = warehouse.tables.read(adapter_table(role)).to_dicts()
+    rows = warehouse.tables.read(make_adapter_table(role)).to_dicts()
     if not rows:
         raise NotTrained(f"no {role} was trained yet: materialize {role}_adapter first")
     return rows[0]
 
 
-def last_card(warehouse: Warehouse, role: str) -> Row | None:
+def read_last_card(warehouse: Warehouse, role: str) -> Row | None:
     """The card of the role's last adapter, or None."""
-    rows = warehouse.tables.read(adapter_table(role)).to_dicts()
-    return card(warehouse.home, rows[0]["model"]) if rows else None
+    rows = warehouse.tables.read(make_adapter_table(role)).to_dicts()
+    return read_model_card(warehouse.home, rows[0]["model"]) if rows else None
 
 
-def last_summary(warehouse: Warehouse, role: str) -> Row | None:
+def read_last_summary(warehouse: Warehouse, role: str) -> Row | None:
     """The last evaluation of the last adapter against the untrained model, or None."""
     spec = RETRIEVER_EVALUATION if role == "retriever" else CALLER_EVALUATION
     rows = warehouse.tables.read(spec).to_dicts()
-    last = warehouse.tables.read(adapter_table(role)).to_dicts()
+    last = warehouse.tables.read(make_adapter_table(role)).to_dicts()
     if not rows or not last or last[0]["model"] not in {row["model"] for row in rows}:
         return None
-    measure = recall_summary if role == "retriever" else call_summary
+    measure = summarise_recall if role == "retriever" else summarise_calls
     try:
         return measure(rows, last[0]["model"])
     except NothingToEvaluate:  # rows of an older version of the table

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from training.caller.settings import CallerSettings, profile_of
+from training.caller.settings import CallerSettings, get_base_profile
 from training.caller.tiny.base import TINY
 from training.drift.decide import RetrainPolicy
 from training.evaluation.ablations.run import AblationSettings
@@ -23,14 +23,14 @@ class Trainer:
     split: SetPolicy = field(default_factory=SetPolicy)
     retriever: RetrieverSettings = field(default_factory=RetrieverSettings)
     retriever_base: str = "minilm"
-    caller: CallerSettings = field(default_factory=lambda: profile_of(TINY))
+    caller: CallerSettings = field(default_factory=lambda: get_base_profile(TINY))
     caller_base: str = TINY
     caller_test: TestPlan = field(default_factory=TestPlan)
     drift: RetrainPolicy = field(default_factory=RetrainPolicy)
     ablations: AblationSettings = field(default_factory=AblationSettings)
     keep_releases: int = KEEP
 
-    def job(self, role: str) -> tuple[str, dict[str, Any]]:
+    def get_role_job(self, role: str) -> tuple[str, dict[str, Any]]:
         """(base, hyper-parameters) of a role."""
         if role == "retriever":
             return self.retriever_base, asdict(self.retriever)

@@ -57,7 +57,7 @@ class Verdict:
     observed: str
     expected: str = ""
 
-    def why(self) -> str:
+    def describe(self) -> str:
         """One line: the rule, what was found, what was expected."""
         expected = f", expected {self.expected}" if self.expected else ""
         return f"{self.rule}: found {self.observed}{expected}"
@@ -77,9 +77,9 @@ class Audit:
     def failures(self) -> list[Verdict]:
         return [verdict for verdict in self.verdicts if not verdict.passed]
 
-    def why(self) -> str:
+    def describe_failures(self) -> str:
         """One line that says which rules failed and on what."""
-        return "; ".join(verdict.why() for verdict in self.failures)
+        return "; ".join(verdict.describe() for verdict in self.failures)
 
     def as_rows(self) -> list[dict[str, Any]]:
         return [asdict(verdict) for verdict in self.verdicts]
@@ -120,11 +120,11 @@ def audit(
     """
     verdicts = list(rules)
     if expectations and len(frame):
-        verdicts += _great_expectations(frame, expectations)
+        verdicts += _run_great_expectations(frame, expectations)
     return Audit(verdicts)
 
 
-def _great_expectations(frame: pl.DataFrame, expectations: Sequence[Expect]) -> list[Verdict]:
+def _run_great_expectations(frame: pl.DataFrame, expectations: Sequence[Expect]) -> list[Verdict]:
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
     # 4-5 s and 250 MB: only when a table is really audited.
     import great_expectations as gx
@@ -144,11 +144,11 @@ def _great_expectations(frame: pl.DataFrame, expectations: Sequence[Expect]) -> 
         arguments = dict(expect.arguments)
         configuration = ExpectationConfiguration(type=expect.type, kwargs=arguments)
         result = batch.validate(configuration.to_domain_obj())
-        verdicts.append(_verdict(expect, bool(result.success), result.result or {}))
+        verdicts.append(_make_verdict(expect, bool(result.success), result.result or {}))
     return verdicts
 
 
-def _verdict(expect: Expect, passed: bool, result: Mapping[str, Any]) -> Verdict:
+def _make_verdict(expect: Expect, passed: bool, result: Mapping[str, Any]) -> Verdict:
     unexpected = result.get("unexpected_count", 0)
     examples = [str(value)[:80] for value in result.get("partial_unexpected_list", [])[:3]]
     observed = f"{unexpected} unexpected of {result.get('element_count', '?')}"

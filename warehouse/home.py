@@ -24,16 +24,18 @@ def check_home(home: Path) -> None:
         found = next((name for name in _UNMARKED if (home / name).exists()), None)
         if found is None:
             return
-        raise _other_version(
+        raise _describe_other_version(
             home, f"made by an earlier version ({found} without {MARKER})"
         ) from None
     except OSError as error:
-        raise unwritable(home, error) from error
+        raise describe_unwritable(home, error) from error
     except (ValueError, KeyError, TypeError):
-        raise _other_version(home, f"{MARKER} is not readable as {{'layout': {LAYOUT}}}") from None
+        raise _describe_other_version(
+            home, f"{MARKER} is not readable as {{'layout': {LAYOUT}}}"
+        ) from None
     if found != LAYOUT:
         age = "a later" if isinstance(found, int) and found > LAYOUT else "another"
-        raise _other_version(
+        raise _describe_other_version(
             home, f"made by {age} version (layout {str(found)[:20]}, expected {LAYOUT})"
         )
 
@@ -46,10 +48,10 @@ def claim_home(home: Path) -> None:
     try:
         write_atomically(home / MARKER, json.dumps({"layout": LAYOUT}).encode())
     except OSError as error:
-        raise unwritable(home, error) from error
+        raise describe_unwritable(home, error) from error
 
 
-def unwritable(folder: Path, error: OSError) -> HomeUnavailable:
+def describe_unwritable(folder: Path, error: OSError) -> HomeUnavailable:
     """The error of a folder in which nothing can be written."""
     return HomeUnavailable(
         f"{folder}: {error.strerror or error}; Toolmill keeps all it makes there."
@@ -57,7 +59,7 @@ def unwritable(folder: Path, error: OSError) -> HomeUnavailable:
     )
 
 
-def _other_version(home: Path, found: str) -> HomeUnavailable:
+def _describe_other_version(home: Path, found: str) -> HomeUnavailable:
     return HomeUnavailable(
         f"{home}: {found}; it must be made anew: remove it (`make clean`) and run again, or set"
         " TOOLMILL_HOME to another folder"

@@ -50,12 +50,12 @@ class Lines:
             pace.clear()  # the stage began anew
         pace.append((now, done))
         words = [f"{name}={value}" for name, value in figures.items()]
-        if (eta := _eta(pace, total)) is not None:
+        if (eta := _estimate_end(pace, total)) is not None:
             words.append(f"eta={eta}")
         self._write(" ".join([f"{stage} {done}/{total}", *words]))
 
 
-def _eta(pace: "deque[tuple[float, int]]", total: int) -> str | None:
+def _estimate_end(pace: "deque[tuple[float, int]]", total: int) -> str | None:
     """Time to the end at the pace between the first and the last of `pace`, or None."""
     (began, before), (now, done) = pace[0], pace[-1]
     if done >= total or done <= before or now <= began:

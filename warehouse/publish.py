@@ -41,7 +41,7 @@ class AssetAudit:
     def checks(self) -> list[str]:
         return [*(expect.rule for expect in self.expectations), *self.rules]
 
-    def specs(self) -> list[dg.AssetCheckSpec]:
+    def build_specs(self) -> list[dg.AssetCheckSpec]:
         """One blocking check per expectation and per rule."""
         texts = {expect.rule: f"Great Expectations: {expect.text}" for expect in self.expectations}
         return [
@@ -49,7 +49,7 @@ class AssetAudit:
             for name in self.checks
         ]
 
-    def results(self, verdicts: Audit, before: Head | None) -> Iterator[dg.AssetCheckResult]:
+    def build_results(self, verdicts: Audit, before: Head | None) -> Iterator[dg.AssetCheckResult]:
         """Every declared check's result. Raises ValueError naming a verdict nobody declared."""
         given = {verdict.rule: verdict for verdict in verdicts.verdicts}
         if unknown := sorted(given.keys() - set(self.checks)):
@@ -61,7 +61,7 @@ class AssetAudit:
                 check_name=name,
                 passed=verdict.passed,
                 severity=dg.AssetCheckSeverity.ERROR,
-                description=verdict.observed if verdict.passed else verdict.why(),
+                description=verdict.observed if verdict.passed else verdict.describe(),
                 metadata={
                     "observed": verdict.observed,
                     "expected": verdict.expected or "-",
@@ -70,14 +70,14 @@ class AssetAudit:
             )
 
 
-def table_audit(
+def audit_table(
     table: TableSpec, expectations: Sequence[Expect] = (), rules: Sequence[str] = ()
 ) -> AssetAudit:
     """The audit of the asset that is one table."""
     return AssetAudit(table.name, tuple(expectations), tuple(rules), table)
 
 
-def audited(
+def describe_asset(
     checked: AssetAudit, *sources: str, kinds: frozenset[str] | set[str] | None = None
 ) -> dict[str, Any]:
     """What `dg.asset` is given for an asset that publishes here: name, checks, schema, kinds.
@@ -85,11 +85,11 @@ def audited(
     `sources` are the folders (or files) whose code makes it: their digest is its code version, so
     that a change of that code, and of no other, makes it due again.
     """
-    schema = {"dagster/column_schema": _column_schema(checked.table)} if checked.table else {}
+    schema = {"dagster/column_schema": _build_column_schema(checked.table)} if checked.table else {}
     return {
         "name": checked.asset,
-        "check_specs": checked.specs(),
-        "code_version": code_version(*sources),
+        "check_specs": checked.build_specs(),
+        "code_version": digest_code(*sources),
         "owners": [OWNER],
         "kinds": set(kinds or ({"polars", "parquet"} if checked.table else {"json"})),
         "tags": {"toolmill/package": sources[0].removesuffix(".py").replace("/", ".")},
@@ -98,7 +98,7 @@ def audited(
 
 
 @cache
-def code_version(*sources: str) -> str:
+def digest_code(*sources: str) -> str:
     """Digest of the source files under the repository's folders `sources`, 12 hex digits."""
     return digest_sources(_ROOT, *sources)
 
@@ -124,14 +124,14 @@ def publish(
     staged = warehouse.tables.stage(spec, frame, partition)
     before = warehouse.tables.head(spec.name, partition)
     verdicts = _audit_version(checked, staged, frame, rules, before)
-    yield from checked.results(verdicts, before)
+    yield from checked.build_results(verdicts, before)
     if not verdicts.passed:
-        raise _refusal(spec.name, partition, verdicts.why(), before)
+        raise _build_refusal(spec.name, partition, verdicts.describe_failures(), before)
     head = warehouse.tables.promote(staged, context.run_id, verdicts.as_rows())
     figures: dict[str, Any] = {
         "dagster/row_count": staged.rows,
         "version_moved": before is None or before.digest != head.digest,
-        **_plan_figures(plan),
+        **_count_plan(plan),
         **(metadata or {}),
     }
     yield dg.MaterializeResult(
@@ -147,9 +147,9 @@ def publish_digest(
     The caller moves the pointer itself, before the last item is drawn and only if the audit passed.
     """
     verdicts = Audit(list(rules))
-    yield from checked.results(verdicts, None)
+    yield from checked.build_results(verdicts, None)
     if not verdicts.passed:
-        raise _refusal(checked.asset, None, verdicts.why(), None)
+        raise _build_refusal(checked.asset, None, verdicts.describe_failures(), None)
     yield dg.MaterializeResult(
         asset_key=checked.asset, data_version=dg.DataVersion(digest), metadata=metadata
     )
@@ -166,8 +166,8 @@ def refuse(
     partition = context.partition_key if context.has_partition_key else None
     before = warehouse.tables.head(checked.asset, partition)
     why = str(error)
-    yield from checked.results(Audit([Verdict(rule, False, why)]), before)
-    raise _refusal(checked.asset, partition, why, before) from error
+    yield from checked.build_results(Audit([Verdict(rule, False, why)]), before)
+    raise _build_refusal(checked.asset, partition, why, before) from error
 
 
 def _audit_version(
@@ -193,7 +193,7 @@ def _audit_version(
     return Audit([*audit(frame, due, rules).verdicts, *held])
 
 
-def _column_schema(spec: TableSpec) -> dg.TableSchema:
+def _build_column_schema(spec: TableSpec) -> dg.TableSchema:
     return dg.TableSchema(
         columns=[
             dg.TableColumn(
@@ -210,13 +210,13 @@ def _column_schema(spec: TableSpec) -> dg.TableSchema:
     )
 
 
-def _refusal(asset: str, partition: str | None, why: str, before: Head | None) -> dg.Failure:
+def _build_refusal(asset: str, partition: str | None, why: str, before: Head | None) -> dg.Failure:
     name = f"{asset}[{partition}]" if partition else asset
     kept = f"version {before.digest[:12]} stays current" if before else "no version is current"
     return dg.Failure(f"{name} is not published: {why}; {kept}", allow_retries=False)
 
 
-def _plan_figures(plan: Plan | None) -> dict[str, Any]:
+def _count_plan(plan: Plan | None) -> dict[str, Any]:
     if plan is None:
         return {}
     return {

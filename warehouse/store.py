@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from warehouse.home import claim_home, unwritable
+from warehouse.home import claim_home, describe_unwritable
 from warehouse.ledger.crawl_state import Memo
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
@@ -60,4 +60,4 @@ class Warehouse:
                 probe.write_bytes(b"x" * 65536)
                 probe.unlink()
             except OSError as error:
-                raise unwritable(folder, error) from error
+                raise describe_unwritable(folder, error) from error

@@ -12,11 +12,11 @@ from typing import Any
 
 import polars as pl
 
-from assets.catalogue.disagreements import disagreements
-from assets.catalogue.identity import Component, components
+from assets.catalogue.disagreements import find_disagreements
+from assets.catalogue.identity import Component, group_listings
 from assets.catalogue.identity_keys import LEVELS
 from assets.marketplaces.listing import Listing
-from assets.servers.recipes.recipe import server_id
+from assets.servers.recipes.recipe import identify_server
 from warehouse.storage.digest import canonical_json, digest
 from warehouse.storage.tables import TableSpec
 
@@ -57,7 +57,7 @@ CATALOGUE = TableSpec(
 Contracts = Mapping[tuple[str, str], frozenset[str]]  # (marketplace, server_id) -> digests
 
 
-def catalogue(
+def build_catalogue(
     listings: Iterable[Listing],
     snapshots: Iterable[Mapping[str, Any]],
     previous: Iterable[Mapping[str, Any]],
@@ -66,19 +66,19 @@ def catalogue(
     """Rows of CATALOGUE of this run. `snapshots`: rows of all marketplaces; `previous`: the rows of
     the last catalogue; `now`: epoch seconds."""
     night = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d")
-    seen, names = _contracts(snapshots)
+    seen, names = _count_contracts(snapshots)
     rows = {}
-    for found in components(listings):
-        row = _row(found, seen, names)
+    for found in group_listings(listings):
+        row = _build_row(found, seen, names)
         rows[row["catalogue_id"]] = row
-    _likely_same(rows)
-    _history(rows, list(previous), night)
+    _find_likely_same(rows)
+    _carry_history(rows, list(previous), night)
     return [rows[name] for name in sorted(rows)]
 
 
 def listing_ids(row: Mapping[str, Any]) -> list[str]:
     """The listings that a row now holds."""
-    return [one["listing_id"] for one in _loads(row["listings"])]
+    return [one["listing_id"] for one in _load_columns(row["listings"])]
 
 
 def descriptions(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -90,7 +90,7 @@ def descriptions(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     }
 
 
-def _contracts(
+def _count_contracts(
     snapshots: Iterable[Mapping[str, Any]],
 ) -> tuple[Contracts, dict[tuple[str, str], set[str]]]:
     digests: dict[tuple[str, str], set[str]] = defaultdict(set)
@@ -102,35 +102,35 @@ def _contracts(
     return {key: frozenset(found) for key, found in digests.items()}, names
 
 
-def _row(found: Component, seen: Contracts, names: Mapping[tuple[str, str], set[str]]) -> Row:
+def _build_row(found: Component, seen: Contracts, names: Mapping[tuple[str, str], set[str]]) -> Row:
     members = found.members
     listings = [member.listing for member in members]
-    ran = [key for key in _launches(listings) if key in seen]
+    ran = [key for key in _summarize_launches(listings) if key in seen]
     sets = {seen[key] for key in ran}
     joins = [member.joined_by for member in members if member.joined_by]
-    shown = _shown(listings)
+    shown = _pick_shown(listings)
     keys = [member.keys for member in members]
     return {
         "catalogue_id": found.catalogue_id,
         "identity": found.identity,
         "name": shown.name,
         "description": shown.description,
-        "package": _most(one.package for one in keys),
-        "url": _most(one.url for one in listings if one.package is None),
-        "repository": _most(one.at("repository") for one in keys),
+        "package": _pick_most_common(one.package for one in keys),
+        "url": _pick_most_common(one.url for one in listings if one.package is None),
+        "repository": _pick_most_common(one.at("repository") for one in keys),
         "marketplaces": sorted({one.marketplace for one in listings}),
-        "listings": _dumps(
+        "listings": _dump_columns(
             [{"listing_id": m.listing.listing_id, "joined_by": m.joined_by} for m in members]
         ),
         "joined_by": max(joins, key=LEVELS.index) if joins else None,
-        "server_ids": sorted({name for one in listings if (name := server_id(one))}),
+        "server_ids": sorted({name for one in listings if (name := identify_server(one))}),
         "runnable": any(one.runnable for one in listings),
         "flags": sorted({flag for one in listings for flag in one.flags}),
         "tools": len(set().union(*(names[key] for key in ran))) if ran else None,
         "contracts": digest(sorted(set().union(*sets))) if ran else None,
         "confirmed": len(sets) == 1 if len(ran) > 1 else None,
         "likely_same": [],
-        "disagreements": _dumps(disagreements(members)),
+        "disagreements": _dump_columns(find_disagreements(members)),
         "first_seen": None,
         "gone_from": "[]",
         "gone": None,
@@ -138,13 +138,13 @@ def _row(found: Component, seen: Contracts, names: Mapping[tuple[str, str], set[
     }
 
 
-def _launches(listings: Sequence[Listing]) -> list[tuple[str, str]]:
+def _summarize_launches(listings: Sequence[Listing]) -> list[tuple[str, str]]:
     """(marketplace, server id) of each launch, once: two rows of one marketplace share it."""
-    found = {(one.marketplace, name) for one in listings if (name := server_id(one))}
+    found = {(one.marketplace, name) for one in listings if (name := identify_server(one))}
     return sorted(found)
 
 
-def _shown(listings: Sequence[Listing]) -> Listing:
+def _pick_shown(listings: Sequence[Listing]) -> Listing:
     """The listing whose name and description stand for the server: public, runnable, described."""
     return min(
         listings,
@@ -158,13 +158,13 @@ def _shown(listings: Sequence[Listing]) -> Listing:
     )
 
 
-def _most(texts: Iterable[str | None]) -> str | None:
+def _pick_most_common(texts: Iterable[str | None]) -> str | None:
     """What most say; of equals the first in the alphabet."""
     counted = Counter(text for text in texts if text)
     return min(counted, key=lambda text: (-counted[text], text)) if counted else None
 
 
-def _likely_same(rows: dict[str, Row]) -> None:
+def _find_likely_same(rows: dict[str, Row]) -> None:
     """Names, beside each other, the servers that gave equal sets of contracts: a person joins them,
     since a fork and its origin may say the same."""
     alike: dict[str, list[str]] = defaultdict(list)
@@ -176,25 +176,25 @@ def _likely_same(rows: dict[str, Row]) -> None:
             rows[name]["likely_same"] = [other for other in names if other != name]
 
 
-def _history(rows: dict[str, Row], previous: list[Mapping[str, Any]], night: str) -> None:
+def _carry_history(rows: dict[str, Row], previous: list[Mapping[str, Any]], night: str) -> None:
     """Carries first_seen and what is gone from the last catalogue into this run's rows; a server
     that nobody lists any more keeps its last row."""
     holder = {name: key for key, row in sorted(rows.items()) for name in listing_ids(row)}
     for old in sorted(previous, key=lambda row: row["catalogue_id"]):
-        gone = {one["listing_id"]: one["since"] for one in _loads(old["gone_from"])}
+        gone = {one["listing_id"]: one["since"] for one in _load_columns(old["gone_from"])}
         now_held = Counter(holder[name] for name in listing_ids(old) if name in holder)
         back = Counter(holder[name] for name in gone if name in holder)
         gone |= {name: night for name in listing_ids(old) if name not in holder}
         gone = {name: since for name, since in gone.items() if name not in holder}
-        key = _successor(old, now_held or back, rows)
+        key = _find_successor(old, now_held or back, rows)
         if key is None:
-            rows[old["catalogue_id"]] = _gone(old, gone, night)
+            rows[old["catalogue_id"]] = _build_gone_row(old, gone, night)
             continue
         row = rows[key]
-        merged = {one["listing_id"]: one["since"] for one in _loads(row["gone_from"])}
+        merged = {one["listing_id"]: one["since"] for one in _load_columns(row["gone_from"])}
         for name, since in gone.items():
             merged[name] = min(since, merged.get(name, since))
-        row["gone_from"] = _dumps(
+        row["gone_from"] = _dump_columns(
             [{"listing_id": name, "since": since} for name, since in sorted(merged.items())]
         )
         row["first_seen"] = min(old["first_seen"], row["first_seen"] or night)
@@ -202,7 +202,7 @@ def _history(rows: dict[str, Row], previous: list[Mapping[str, Any]], night: str
         row["first_seen"] = row["first_seen"] or night
 
 
-def _successor(old: Mapping[str, Any], held: Counter, rows: Mapping[str, Row]) -> str | None:
+def _find_successor(old: Mapping[str, Any], held: Counter, rows: Mapping[str, Row]) -> str | None:
     """The row of this run that continues an old one: of the same id, else with most of its
     listings."""
     if old["catalogue_id"] in rows and rows[old["catalogue_id"]]["gone"] is None:
@@ -210,7 +210,7 @@ def _successor(old: Mapping[str, Any], held: Counter, rows: Mapping[str, Row]) -
     return min(held, key=lambda key: (-held[key], key)) if held else None
 
 
-def _gone(old: Mapping[str, Any], gone: Mapping[str, str], night: str) -> Row:
+def _build_gone_row(old: Mapping[str, Any], gone: Mapping[str, str], night: str) -> Row:
     return {
         **old,
         "marketplaces": [],
@@ -220,15 +220,15 @@ def _gone(old: Mapping[str, Any], gone: Mapping[str, str], night: str) -> Row:
         "likely_same": [],
         "disagreements": "{}",
         "gone": old["gone"] or night,
-        "gone_from": _dumps(
+        "gone_from": _dump_columns(
             [{"listing_id": name, "since": since} for name, since in sorted(gone.items())]
         ),
     }
 
 
-def _dumps(value: Any) -> str:
+def _dump_columns(value: Any) -> str:
     return canonical_json(value).decode()
 
 
-def _loads(text: str) -> Any:
+def _load_columns(text: str) -> Any:
     return json.loads(text)

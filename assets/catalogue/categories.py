@@ -43,12 +43,12 @@ def category_of(text: str, names: str = "") -> str:
     """The category of a text. `names`, what the server is called anywhere, counts twice; who
     publishes it (`io.github.owner/`) says nothing."""
     text, names = _OWNER.sub(" ", text), _OWNER.sub(" ", names)
-    words = re.findall(r"[a-z0-9]+", _parted(text).lower())
-    words += re.findall(r"[a-z0-9]+", _parted(names).lower()) * 2
+    words = re.findall(r"[a-z0-9]+", _split_words(text).lower())
+    words += re.findall(r"[a-z0-9]+", _split_words(names).lower()) * 2
     scores = {name: sum(word in known for word in words) for name, known in _LOOKUP.items()}
     best = max(scores, key=lambda name: scores[name])
     return best if scores[best] else "other"
 
 
-def _parted(text: str) -> str:
+def _split_words(text: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text)

@@ -16,7 +16,7 @@ import polars as pl
 
 from assets.catalogue.categories import CATEGORIES, category_of
 from assets.marketplaces.listing import Listing
-from warehouse.statistics import wilson
+from warehouse.statistics import wilson_interval
 from warehouse.storage.tables import TableSpec
 
 Row = dict[str, Any]
@@ -63,7 +63,7 @@ class Server:
     values: Mapping[str, str] = field(default_factory=dict)
 
 
-def servers(
+def collect_servers(
     catalogue: Iterable[Mapping[str, Any]],
     listings: Mapping[str, Listing],
     launched: Mapping[str, int],
@@ -89,7 +89,7 @@ def servers(
     return found
 
 
-def coverage(found: Sequence[Server]) -> list[Row]:
+def measure_coverage(found: Sequence[Server]) -> list[Row]:
     """Rows of COVERAGE. A size is only known of launched servers: no listing states its tools, so
     there the listed share and all that follows from it is null."""
     rows: list[Row] = []
@@ -99,23 +99,23 @@ def coverage(found: Sequence[Server]) -> list[Row]:
         launched = Counter(one.values[dimension] for one in known if one.launched)
         counts = np.array([[launched[v], listed[v] - launched[v]] for v in values])
         if dimension == "size":
-            rows += [_size_row(value, launched) for value in values]
+            rows += [_build_size_row(value, launched) for value in values]
             continue
-        distance, p = _distance(counts)
-        gaps = _gaps(counts)
+        distance, p = _measure_distance(counts)
+        gaps = _estimate_gaps(counts)
         for value, (low, high) in zip(values, gaps, strict=True):
-            row = _row(dimension, value, listed, launched, low, high)
+            row = _build_row(dimension, value, listed, launched, low, high)
             rows.append({**row, "distance": distance, "distance_p": p})
     return rows
 
 
-def _row(
+def _build_row(
     dimension: str, value: str, listed: Counter, launched: Counter, low: float, high: float
 ) -> Row:
     n, m = listed.total(), launched.total()
     share = listed[value] / n if n else 0.0
     taken = launched[value] / m if m else None
-    below, above = wilson(launched[value], listed[value])
+    below, above = wilson_interval(launched[value], listed[value])
     known = taken is not None and listed[value] > 0
     standing = "under" if high < 0 else "over" if low > 0 else "as listed"
     return {
@@ -137,7 +137,7 @@ def _row(
     }
 
 
-def _size_row(value: str, launched: Counter) -> Row:
+def _build_size_row(value: str, launched: Counter) -> Row:
     m = launched.total()
     share = round(launched[value] / m, 6) if m else None
     return {
@@ -151,7 +151,7 @@ def _size_row(value: str, launched: Counter) -> Row:
     }
 
 
-def _gaps(counts: Any) -> list[tuple[float, float]]:
+def _estimate_gaps(counts: Any) -> list[tuple[float, float]]:
     """95% bootstrap interval of launched share - listed share of each value."""
     total = int(counts.sum())
     if not total or not counts[:, 0].sum():
@@ -164,21 +164,21 @@ def _gaps(counts: Any) -> list[tuple[float, float]]:
     return [(float(a), float(b)) for a, b in zip(low, high, strict=True)]
 
 
-def _distance(counts: Any) -> tuple[float | None, float | None]:
+def _measure_distance(counts: Any) -> tuple[float | None, float | None]:
     """(total variation between launched and listed, its permutation p-value); None where nothing
     was launched, or all was."""
     listed, taken = counts.sum(axis=1), counts[:, 0]
     n, m = int(listed.sum()), int(taken.sum())
     if m == 0 or m == n:
         return (0.0, 1.0) if m else (None, None)
-    seen = _variation(taken / m, listed / n)
+    seen = _measure_variation(taken / m, listed / n)
     rng = np.random.default_rng(_SEED)
     drawn = rng.multivariate_hypergeometric(listed, m, size=_DRAWS) / m
-    as_far = int((_variation(drawn, listed / n) >= seen - 1e-12).sum())
+    as_far = int((_measure_variation(drawn, listed / n) >= seen - 1e-12).sum())
     return round(float(seen), 6), round((1 + as_far) / (_DRAWS + 1), 6)
 
 
-def _variation(one: Any, other: Any) -> Any:
+def _measure_variation(one: Any, other: Any) -> Any:
     return np.abs(one - other).sum(axis=-1) / 2
 
 

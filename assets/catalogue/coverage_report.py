@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assets.catalogue.coverage import DIMENSIONS
-from warehouse.sanitize.escape import keep_cell, markdown_table
+from warehouse.sanitize.escape import keep_cell, make_markdown_table
 
 _INK, _QUIET, _UNDER, _OVER, _EVEN = "#1f2937", "#9ca3af", "#dc2626", "#2563eb", "#4b5563"
 _COLOURS = {"under": _UNDER, "over": _OVER}
@@ -21,7 +21,7 @@ _TITLES = {
 Rows = Sequence[Mapping[str, Any]]
 
 
-def figures(rows: Rows) -> dict[str, float]:
+def compute_figures(rows: Rows) -> dict[str, float]:
     """Counts, and the distance of each dimension where it is known."""
     any_row = next((row for row in rows if row["of_listed"]), None)
     told: dict[str, float] = {
@@ -35,31 +35,31 @@ def figures(rows: Rows) -> dict[str, float]:
     return told
 
 
-def table(rows: Rows) -> str:
+def render_table(rows: Rows) -> str:
     """Markdown, the widest gaps of each dimension first; empty values are left out."""
     lines: list[list[str]] = []
     for dimension in DIMENSIONS:
         mine = [r for r in rows if r["dimension"] == dimension and (r["listed"] or r["launched"])]
         if not mine:
             continue
-        lines.append([f"**{dimension}** {_distance(mine[0])}", *[""] * 5])
-        lines += [_line(row) for row in sorted(mine, key=lambda row: row["gap"] or 0.0)]
+        lines.append([f"**{dimension}** {_format_distance(mine[0])}", *[""] * 5])
+        lines += [_format_line(row) for row in sorted(mine, key=lambda row: row["gap"] or 0.0)]
     notes = (
         "Shares of all servers of the catalogue against those that listed their tools."
         " Gap: launched minus listed share, 95% bootstrap interval over servers; launch rate:"
         " Wilson. Distance: total variation, with a permutation p-value."
     )
     header = ["", "listed", "launched", "launch rate", "gap in points", ""]
-    return f"{markdown_table(header, lines, keep_cell)}\n\n{notes}"
+    return f"{make_markdown_table(header, lines, keep_cell)}\n\n{notes}"
 
 
-def _distance(row: Mapping[str, Any]) -> str:
+def _format_distance(row: Mapping[str, Any]) -> str:
     if row["distance"] is None:
         return "(listings do not state it)" if row["dimension"] == "size" else ""
     return f"distance {row['distance']:.2f}, p = {row['distance_p']:.3f}"
 
 
-def _line(row: Mapping[str, Any]) -> list[str]:
+def _format_line(row: Mapping[str, Any]) -> list[str]:
     mark = {"under": "▼ under", "over": "▲ over"}.get(row["standing"], "")
     listed = "" if row["listed"] is None else f"{row['listed']:,} ({row['listed_share']:.0%})"
     share = "" if row["launched_share"] is None else f" ({row['launched_share']:.0%})"
@@ -71,7 +71,7 @@ def _line(row: Mapping[str, Any]) -> list[str]:
     return [str(row["value"]), listed, f"{row['launched']:,}{share}", rate, gap, mark]
 
 
-def plot(rows: Rows) -> bytes:
+def draw_plot(rows: Rows) -> bytes:
     """A PNG: per dimension, the listed share of each value as a ring, the launched one as a dot,
     and the gap's interval around it."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -88,10 +88,10 @@ def plot(rows: Rows) -> bytes:
     axes = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
     for axis, (name, found) in zip(axes, shown.items(), strict=False):
         if name == "size":
-            _panel(axis, name, found[::-1])
+            _draw_panel(axis, name, found[::-1])
         else:
-            _panel(axis, name, sorted(found, key=lambda r: r["listed_share"]))
-    told = figures(rows)
+            _draw_panel(axis, name, sorted(found, key=lambda r: r["listed_share"]))
+    told = compute_figures(rows)
     figure.suptitle(
         f"Launched servers against all listed: {told['servers_launched']:,} of"
         f" {told['servers_listed']:,}",
@@ -102,7 +102,7 @@ def plot(rows: Rows) -> bytes:
     return data.getvalue()
 
 
-def _panel(axis: Any, name: str, rows: Rows) -> None:
+def _draw_panel(axis: Any, name: str, rows: Rows) -> None:
     for place, row in enumerate(rows):
         listed, launched = row["listed_share"], row["launched_share"]
         colour = _COLOURS.get(row["standing"], _EVEN)
@@ -123,20 +123,20 @@ def _panel(axis: Any, name: str, rows: Rows) -> None:
     axis.grid(axis="x", color="#e5e7eb", linewidth=0.8)
     axis.set_axisbelow(True)
     axis.spines[["top", "right", "left", "bottom"]].set_visible(False)
-    title = f"{_TITLES[name]}   {_distance(rows[0])}"
+    title = f"{_TITLES[name]}   {_format_distance(rows[0])}"
     axis.set_title(title, loc="left", fontsize=9.5, color=_INK)
     if name == next(iter(DIMENSIONS)):
-        _legend(axis)
+        _draw_legend(axis)
 
 
-def _legend(axis: Any) -> None:
+def _draw_legend(axis: Any) -> None:
     ring = axis.scatter([], [], facecolors="white", edgecolors=_QUIET, linewidths=1.6, s=46)
     dots = [axis.scatter([], [], color=colour, s=34) for colour in (_UNDER, _EVEN, _OVER)]
     labels = ["share of all listed", "of launched: too few", "as listed", "more than listed"]
     axis.legend([ring, *dots], labels, frameon=False, fontsize=8, loc="lower right")
 
 
-def inlined(png: bytes) -> str:
+def inline_image(png: bytes) -> str:
     """The plot as Markdown that holds it."""
     data = base64.b64encode(png).decode()
     return f"![launched against listed servers](data:image/png;base64,{data})"

@@ -8,11 +8,11 @@ from typing import Any
 import dagster as dg
 
 from assets.catalogue import coverage_report
-from assets.catalogue.catalogue import CATALOGUE, Row, catalogue, listing_ids
-from assets.catalogue.coverage import COVERAGE, DIMENSIONS, coverage, servers
-from assets.catalogue.report import figures, tables
+from assets.catalogue.catalogue import CATALOGUE, Row, build_catalogue, listing_ids
+from assets.catalogue.coverage import COVERAGE, DIMENSIONS, collect_servers, measure_coverage
+from assets.catalogue.report import compute_figures, render_tables
 from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.marketplaces.listing import from_row
+from assets.marketplaces.listing import read_row
 from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.deploy.table import DEPLOYMENTS
 from warehouse.audit import (
@@ -23,12 +23,12 @@ from warehouse.audit import (
     expect_present,
     expect_unique,
 )
-from warehouse.publish import Published, audited, publish, table_audit
+from warehouse.publish import Published, audit_table, describe_asset, publish
 from warehouse.storage.digest import digest
-from warehouse.storage.tables import plan
+from warehouse.storage.tables import plan_keys
 from warehouse.store import Warehouse
 
-CATALOGUE_AUDIT = table_audit(
+CATALOGUE_AUDIT = audit_table(
     CATALOGUE,
     [
         expect_unique("catalogue_id"),
@@ -38,7 +38,7 @@ CATALOGUE_AUDIT = table_audit(
     ],
     rules=["one_row_each", "listed_or_gone"],
 )
-COVERAGE_AUDIT = table_audit(
+COVERAGE_AUDIT = audit_table(
     COVERAGE,
     [
         expect_unique("dimension", "value"),
@@ -53,7 +53,7 @@ COVERAGE_AUDIT = table_audit(
 
 
 @dg.asset(
-    **audited(CATALOGUE_AUDIT, "assets/catalogue"),
+    **describe_asset(CATALOGUE_AUDIT, "assets/catalogue"),
     deps=["listings", "snapshots"],
     group_name="catalogue",
     description="One row per server across all marketplaces: who lists it, where they differ.",
@@ -61,27 +61,33 @@ COVERAGE_AUDIT = table_audit(
 def catalogue_asset(
     context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
 ) -> Published:
-    listings = [from_row(row) for row in warehouse.tables.read(LISTINGS).to_dicts()]
+    listings = [read_row(row) for row in warehouse.tables.read(LISTINGS).to_dicts()]
     columns = ["marketplace", "server_id", "tool", "contract_digest"]
     snapshots = warehouse.tables.read(SNAPSHOTS).select(columns).to_dicts()
     previous = warehouse.tables.read(CATALOGUE).to_dicts()
-    rows = catalogue(listings, snapshots, previous, clock.time())
+    rows = build_catalogue(listings, snapshots, previous, clock.time())
     yield from publish(
         context,
         warehouse,
         CATALOGUE_AUDIT,
         CATALOGUE.frame(rows),
-        rules=[one_row_each({one.listing_id for one in listings}, rows), listed_or_gone(rows)],
-        plan=plan(_digests(previous), _digests(rows)),
+        rules=[
+            check_one_row_each({one.listing_id for one in listings}, rows),
+            check_listed_or_gone(rows),
+        ],
+        plan=plan_keys(_digest_rows(previous), _digest_rows(rows)),
         metadata={
-            **figures(rows),
-            **{f"table_{name}": dg.MetadataValue.md(text) for name, text in tables(rows).items()},
+            **compute_figures(rows),
+            **{
+                f"table_{name}": dg.MetadataValue.md(text)
+                for name, text in render_tables(rows).items()
+            },
         },
     )
 
 
 @dg.asset(
-    **audited(COVERAGE_AUDIT, "assets/catalogue"),
+    **describe_asset(COVERAGE_AUDIT, "assets/catalogue"),
     deps=["catalogue", "deployments", "listings"],
     group_name="catalogue",
     description="Which kinds of servers are missing among the launched ones, against all listed.",
@@ -89,30 +95,32 @@ def catalogue_asset(
 def coverage_asset(
     context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
 ) -> Published:
-    listings = [from_row(row) for row in warehouse.tables.read(LISTINGS).to_dicts()]
+    listings = [read_row(row) for row in warehouse.tables.read(LISTINGS).to_dicts()]
     ran = warehouse.tables.read(DEPLOYMENTS).filter(status="ok").select("server_id", "n_tools")
     held = [
         {**row, "listing_ids": listing_ids(row)}
         for row in warehouse.tables.read(CATALOGUE).to_dicts()
         if row["gone"] is None
     ]
-    found = servers(held, {one.listing_id: one for one in listings}, dict(ran.iter_rows()))
-    rows = coverage(found)
+    found = collect_servers(held, {one.listing_id: one for one in listings}, dict(ran.iter_rows()))
+    rows = measure_coverage(found)
     yield from publish(
         context,
         warehouse,
         COVERAGE_AUDIT,
         COVERAGE.frame(rows),
-        rules=[adds_up(rows, len(found), sum(one.launched for one in found))],
+        rules=[check_sums(rows, len(found), sum(one.launched for one in found))],
         metadata={
-            **coverage_report.figures(rows),
-            "table": dg.MetadataValue.md(coverage_report.table(rows)),
-            "plot": dg.MetadataValue.md(coverage_report.inlined(coverage_report.plot(rows))),
+            **coverage_report.compute_figures(rows),
+            "table": dg.MetadataValue.md(coverage_report.render_table(rows)),
+            "plot": dg.MetadataValue.md(
+                coverage_report.inline_image(coverage_report.draw_plot(rows))
+            ),
         },
     )
 
 
-def adds_up(rows: list[Row], listed: int, launched: int) -> Verdict:
+def check_sums(rows: list[Row], listed: int, launched: int) -> Verdict:
     """Every server has one value in each dimension; sizes are known of launched servers only."""
     wrong = []
     for dimension in DIMENSIONS:
@@ -125,7 +133,7 @@ def adds_up(rows: list[Row], listed: int, launched: int) -> Verdict:
     return Verdict("adds_up", not wrong, f"wrong in: {', '.join(wrong) or 'none'}", expected)
 
 
-def one_row_each(listed: set[str], rows: list[Row]) -> Verdict:
+def check_one_row_each(listed: set[str], rows: list[Row]) -> Verdict:
     """Every current listing stands in exactly one row, and no other does."""
     held = Counter(name for row in rows for name in listing_ids(row))
     wrong = sorted(
@@ -135,17 +143,17 @@ def one_row_each(listed: set[str], rows: list[Row]) -> Verdict:
     return Verdict("one_row_each", not wrong, observed, f"{len(listed)} listings, each in one row")
 
 
-def listed_or_gone(rows: list[Row]) -> Verdict:
+def check_listed_or_gone(rows: list[Row]) -> Verdict:
     """A row has listings or the date since when it has none."""
     wrong = [row["catalogue_id"] for row in rows if bool(listing_ids(row)) == bool(row["gone"])]
     observed = f"{len(wrong)} rows neither or both" + (f", e.g. {wrong[0]}" if wrong else "")
     return Verdict("listed_or_gone", not wrong, observed, "listings, or the date they went")
 
 
-def _digests(rows: list[Row]) -> Mapping[str, str]:
+def _digest_rows(rows: list[Row]) -> Mapping[str, str]:
     stable = [name for name in CATALOGUE.columns if name not in CATALOGUE.volatile]
-    return {row["catalogue_id"]: digest(_facts(row, stable)) for row in rows}
+    return {row["catalogue_id"]: digest(_pick_facts(row, stable)) for row in rows}
 
 
-def _facts(row: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
+def _pick_facts(row: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
     return {name: row[name] for name in names}

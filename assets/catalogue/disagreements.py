@@ -13,7 +13,7 @@ from warehouse.storage.digest import canonical_json
 Stated = dict[str, dict[str, list[str]]]  # kind -> what is said -> the listings that say it
 
 
-def disagreements(members: Sequence[Member]) -> Stated:
+def find_disagreements(members: Sequence[Member]) -> Stated:
     """Where the members differ, by kind (KINDS); empty where they agree."""
     if len(members) < 2:
         return {}
@@ -81,7 +81,7 @@ def _required(member: Member) -> str | None:
     return _json(sorted(names))
 
 
-def _described(member: Member) -> str:
+def _compare_descriptions(member: Member) -> str:
     return "described" if member.listing.description.strip() else "no description"
 
 
@@ -101,6 +101,6 @@ KINDS: dict[str, Callable[[Member], str | None]] = {
     "transport": _transport,
     "arguments": _arguments,
     "required": _required,
-    "description": _described,
+    "description": _compare_descriptions,
     "deprecated": _deprecated,
 }

@@ -54,7 +54,7 @@ class Component:
         return f"cat:{sha256(self.identity.encode())[:20]}"
 
 
-def components(listings: Iterable[Listing]) -> list[Component]:
+def group_listings(listings: Iterable[Listing]) -> list[Component]:
     """The servers behind the listings, sorted by catalogue id. `listing_id`s must be unique."""
     ordered = sorted(listings, key=lambda one: one.listing_id)
     forest = _Forest(ordered)
@@ -74,23 +74,23 @@ class _Forest:
 
     def join(self, level: str) -> None:
         """Joins what shares a key of this level and does not contradict itself."""
-        groups = [group for group in self._groups(level) if len(group) > 1]
+        groups = [group for group in self._collect_groups(level) if len(group) > 1]
         trial = list(self.root)
         for group in groups:
             for position in group[1:]:
-                _unite(trial, group[0], position)
+                _unite_roots(trial, group[0], position)
         together: dict[int, list[int]] = defaultdict(list)
         for position in range(len(self.listings)):
-            together[_find(trial, position)].append(position)
+            together[_find_root(trial, position)].append(position)
         for group in groups:
-            everyone = together[_find(trial, group[0])]
+            everyone = together[_find_root(trial, group[0])]
             if level != "package" and self._contradict(everyone, level):
                 continue
             for position in group:
                 self.joined_by[position] = self.joined_by[position] or level
-                _unite(self.root, group[0], position)
+                _unite_roots(self.root, group[0], position)
 
-    def _groups(self, level: str) -> list[list[int]]:
+    def _collect_groups(self, level: str) -> list[list[int]]:
         """Positions that share a key; those of a shared address or of a monorepo apart."""
         found: dict[str, list[int]] = defaultdict(list)
         for position, keys in enumerate(self.keys):
@@ -102,7 +102,7 @@ class _Forest:
         if level == "url":
             return [group for group in found.values() if not self._is_shared(group)]
         if level == "repository":
-            return [part for group in found.values() for part in self._by_name(group)]
+            return [part for group in found.values() for part in self._join_by_name(group)]
         return [group for group in found.values() if len(group) <= _CAP]
 
     def _is_shared(self, group: list[int]) -> bool:
@@ -112,12 +112,12 @@ class _Forest:
             names[one.marketplace].add(self.keys[position].name or one.listing_id)
         return len(group) > _CAP or any(len(found) > _SHARED for found in names.values())
 
-    def _by_name(self, group: list[int]) -> list[list[int]]:
+    def _join_by_name(self, group: list[int]) -> list[list[int]]:
         """The group whole, or split by name where it holds several servers."""
         names = defaultdict(set)
         for position in group:
             # What a package or a URL joined before is one server under however many names.
-            names[self.listings[position].marketplace].add(_find(self.root, position))
+            names[self.listings[position].marketplace].add(_find_root(self.root, position))
         several = any(len(roots) > 1 for roots in names.values())
         if not several and len(group) <= _CAP and not self._contradict(group, "repository"):
             return [group]
@@ -141,23 +141,23 @@ class _Forest:
             return True
         held: dict[str, set[int]] = defaultdict(set)
         for position in positions:
-            held[self.listings[position].marketplace].add(_find(self.root, position))
+            held[self.listings[position].marketplace].add(_find_root(self.root, position))
         return any(len(roots) > 1 for roots in held.values())
 
     def components(self) -> list[Component]:
         """The components, each with its strongest key that no listing outside it has."""
         members: dict[int, list[int]] = defaultdict(list)
         for position in range(len(self.listings)):
-            members[_find(self.root, position)].append(position)
+            members[_find_root(self.root, position)].append(position)
         holders: dict[tuple[str, str], set[int]] = defaultdict(set)
         for position, keys in enumerate(self.keys):
             for level in LEVELS:
                 if key := keys.at(level):
-                    holders[level, key].add(_find(self.root, position))
+                    holders[level, key].add(_find_root(self.root, position))
         found = []
         for positions in members.values():
             own = sorted(
-                (_rank(level, key), level, key)
+                (_rank_key(level, key), level, key)
                 for level in LEVELS
                 for key in {self.keys[position].at(level) for position in positions}
                 if key and len(holders[level, key]) == 1
@@ -171,18 +171,18 @@ class _Forest:
         return found
 
 
-def _rank(level: str, key: str) -> float:
+def _rank_key(level: str, key: str) -> float:
     """How well a key names a server for good; a gateway's address less than a repository."""
     return 2.5 if level == "url" and is_gateway(key) else LEVELS.index(level)
 
 
-def _find(root: list[int], position: int) -> int:
+def _find_root(root: list[int], position: int) -> int:
     while root[position] != position:
         root[position] = root[root[position]]
         position = root[position]
     return position
 
 
-def _unite(root: list[int], one: int, other: int) -> None:
-    first, second = sorted((_find(root, one), _find(root, other)))
+def _unite_roots(root: list[int], one: int, other: int) -> None:
+    first, second = sorted((_find_root(root, one), _find_root(root, other)))
     root[second] = first

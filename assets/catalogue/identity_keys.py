@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from assets.marketplaces.listing import Listing, Package
-from assets.servers.recipes.recipe import normalised
+from assets.servers.recipes.recipe import normalise_name
 from warehouse.sanitize.redact import MARK
 
 LEVELS = ("package", "url", "repository", "name")  # strongest first
@@ -62,7 +62,7 @@ def package_key(package: Package | None) -> str | None:
         scope, slash, name = text.rpartition("/")
         key = f"npm:{scope.lower()}{slash}{name}"
     elif package.type == "pypi":
-        key = f"pypi:{normalised(text)}"
+        key = f"pypi:{normalise_name(text)}"
     elif package.type == "oci":
         key = f"oci:{_image(text)}"
     elif package.type == "mcpb":

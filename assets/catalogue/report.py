@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from assets.catalogue.identity_keys import LEVELS
-from warehouse.sanitize.escape import markdown_table
+from warehouse.sanitize.escape import make_markdown_table
 
 _SHOWN = 15  # rows of an example table
 
 
-def figures(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+def compute_figures(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     """Counts that say how far the marketplaces overlap and how much is confirmed."""
-    listed, gone = _split(rows)
+    listed, gone = _split_rows(rows)
     several = [row for row in listed if len(row["marketplaces"]) > 1]
     return {
         "servers": len(listed),
@@ -28,24 +28,24 @@ def figures(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     }
 
 
-def tables(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def render_tables(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Markdown tables by what they show."""
     rows = list(rows)
-    listed, gone = _split(rows)
+    listed, gone = _split_rows(rows)
     kinds = Counter(kind for row in listed for kind in json.loads(row["disagreements"]))
     joins = Counter(row["joined_by"] for row in listed if row["joined_by"])
     pairs = Counter(" + ".join(row["marketplaces"]) for row in listed if row["marketplaces"])
     return {
-        "joined": _counted("joined by", [(level, joins[level]) for level in LEVELS]),
-        "marketplaces": _counted("marketplaces", pairs.most_common(_SHOWN)),
-        "disagreements": _counted("differ in", sorted(kinds.items())),
-        "most_listed": _most_listed(listed),
-        "likely_same": _likely_same(listed),
-        "gone": _gone(gone),
+        "joined": _render_counts("joined by", [(level, joins[level]) for level in LEVELS]),
+        "marketplaces": _render_counts("marketplaces", pairs.most_common(_SHOWN)),
+        "disagreements": _render_counts("differ in", sorted(kinds.items())),
+        "most_listed": _render_most_listed(listed),
+        "likely_same": _render_likely_same(listed),
+        "gone": _render_gone(gone),
     }
 
 
-def _split(
+def _split_rows(
     rows: Iterable[Mapping[str, Any]],
 ) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
     rows = list(rows)
@@ -53,14 +53,14 @@ def _split(
     return listed, [row for row in rows if row["gone"] is not None]
 
 
-def _counted(what: str, counts: Sequence[tuple[str, int]]) -> str:
+def _render_counts(what: str, counts: Sequence[tuple[str, int]]) -> str:
     # Counts first: the UI cuts a wide cell at its right.
-    return markdown_table(
+    return make_markdown_table(
         ["servers", what], [[f"{count:,}", name] for name, count in counts if count]
     )
 
 
-def _most_listed(listed: list[Mapping[str, Any]]) -> str:
+def _render_most_listed(listed: list[Mapping[str, Any]]) -> str:
     several = [row for row in listed if len(row["marketplaces"]) > 1]
     several.sort(key=lambda row: (-len(row["marketplaces"]), row["catalogue_id"]))
     said = {True: "equal contracts", False: "contracts differ", None: "not run twice"}
@@ -74,10 +74,12 @@ def _most_listed(listed: list[Mapping[str, Any]]) -> str:
         ]
         for row in several[:_SHOWN]
     ]
-    return markdown_table(["server", "joined by", "live run", "differ in", "marketplaces"], lines)
+    return make_markdown_table(
+        ["server", "joined by", "live run", "differ in", "marketplaces"], lines
+    )
 
 
-def _likely_same(listed: list[Mapping[str, Any]]) -> str:
+def _render_likely_same(listed: list[Mapping[str, Any]]) -> str:
     names = {row["catalogue_id"]: row["name"] for row in listed}
     groups = {
         tuple(sorted((row["catalogue_id"], *row["likely_same"])))
@@ -85,13 +87,13 @@ def _likely_same(listed: list[Mapping[str, Any]]) -> str:
         if row["likely_same"]
     }
     lines = [[", ".join(names.get(one, one) for one in group)] for group in sorted(groups)]
-    return markdown_table(["servers with equal contracts"], lines[:_SHOWN])
+    return make_markdown_table(["servers with equal contracts"], lines[:_SHOWN])
 
 
-def _gone(gone: list[Mapping[str, Any]]) -> str:
+def _render_gone(gone: list[Mapping[str, Any]]) -> str:
     latest = sorted(gone, key=lambda row: (row["gone"], row["catalogue_id"]), reverse=True)
     lines = [
         [row["name"], row["gone"], ", ".join(o["listing_id"] for o in json.loads(row["gone_from"]))]
         for row in latest[:_SHOWN]
     ]
-    return markdown_table(["server", "gone since", "was listed as"], lines)
+    return make_markdown_table(["server", "gone since", "was listed as"], lines)

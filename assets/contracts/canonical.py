@@ -35,12 +35,12 @@ from typing import Any
 
 from assets.contracts.schema.normalise import (
     Misfit,
-    kind_of,
-    named_from_within,
-    prose_form,
-    schema_form,
-    string_form,
-    value_form,
+    is_named_within,
+    name_kind,
+    normalise_prose,
+    normalise_schema,
+    normalise_string,
+    normalise_value,
 )
 from warehouse.storage.digest import digest
 
@@ -55,7 +55,7 @@ class ContractError(ValueError):
     """A tool that has no contract: the message says which part is missing or malformed."""
 
 
-def contract(tool: Mapping[str, Any]) -> dict[str, Any]:
+def canonicalize_contract(tool: Mapping[str, Any]) -> dict[str, Any]:
     """The contract of one raw `tools/list` entry: a new dict with canonical content.
 
     Absent and null fields are dropped; integers that no double can hold become the nearest double
@@ -71,7 +71,7 @@ def contract(tool: Mapping[str, Any]) -> dict[str, Any]:
         if value is None:
             continue
         try:
-            made = _field(field, value)
+            made = _canonicalize_field(field, value)
         except Misfit as error:
             where = f"{field}{error.path}"[:120]
             raise ContractError(f"tool {name[:80]!r}: {where}: {error.reason}") from None
@@ -84,7 +84,7 @@ def contract(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 def contract_digest(tool: Mapping[str, Any]) -> str:
     """`c1:<sha256>` over the canonical JSON of the tool's contract."""
-    return DIGEST_PREFIX + digest(contract(tool))
+    return DIGEST_PREFIX + digest(canonicalize_contract(tool))
 
 
 def tool_text(contract: Mapping[str, Any], view: str = "full") -> str:
@@ -93,14 +93,14 @@ def tool_text(contract: Mapping[str, Any], view: str = "full") -> str:
     view: "name" (the name, split into words), "brief" (name and description) or "full" (also
     parameter names with their descriptions).
     """
-    words = " ".join(_words(contract["name"]))
+    words = " ".join(_split_words(contract["name"]))
     if view == "name":
         return words
     title = contract.get("title", "")
     head = words if title.lower() in ("", words.lower()) else f"{words}: {title}"
     lines = [head, contract.get("description", "")]
     if view == "full":
-        for name, schema in parameters(contract):
+        for name, schema in iterate_parameters(contract):
             about = schema.get("description", "") if isinstance(schema, Mapping) else ""
             lines.append(f"{name}: {' '.join(str(about).split())}".rstrip(": "))
     elif view != "brief":
@@ -108,36 +108,36 @@ def tool_text(contract: Mapping[str, Any], view: str = "full") -> str:
     return "\n".join(line for line in lines if line)
 
 
-def parameters(contract: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def iterate_parameters(contract: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """(name, schema) of each top-level parameter, in the order of the canonical form."""
     properties = contract.get("inputSchema", {}).get("properties")
     if isinstance(properties, Mapping):
         yield from sorted(properties.items())
 
 
-def _field(field: str, value: Any) -> Any:
+def _canonicalize_field(field: str, value: Any) -> Any:
     """The canonical content of one field; None where there is nothing in it."""
     if field in SCHEMA_FIELDS:
         if not isinstance(value, Mapping):
-            raise Misfit(f"{kind_of(value)}, expected an object")
-        if "$id" in value and not named_from_within(value):
+            raise Misfit(f"{name_kind(value)}, expected an object")
+        if "$id" in value and not is_named_within(value):
             value = {key: part for key, part in value.items() if key != "$id"}
-        return schema_form(value, 0)
+        return normalise_schema(value, 0)
     if field == "annotations":
-        return _annotations(value) if isinstance(value, Mapping) else None
+        return _canonicalize_annotations(value) if isinstance(value, Mapping) else None
     if not isinstance(value, str):
         return None
-    return (string_form(value) if field == "name" else prose_form(value)) or None
+    return (normalise_string(value) if field == "name" else normalise_prose(value)) or None
 
 
-def _annotations(value: Mapping[str, Any]) -> dict[str, Any] | None:
-    hints = value_form({key: hint for key, hint in value.items() if hint is not None}, 0)
+def _canonicalize_annotations(value: Mapping[str, Any]) -> dict[str, Any] | None:
+    hints = normalise_value({key: hint for key, hint in value.items() if hint is not None}, 0)
     if isinstance(hints.get("title"), str):
-        hints["title"] = prose_form(hints["title"])
+        hints["title"] = normalise_prose(hints["title"])
     return {key: hint for key, hint in hints.items() if hint != ""} or None
 
 
-def _words(name: str) -> list[str]:
+def _split_words(name: str) -> list[str]:
     """`getUserByID`, `get-user_by.id` -> get user by id (letters and digits kept)."""
     out, current = [], ""
     for before, char, after in zip(" " + name, name, name[1:] + " ", strict=False):

@@ -9,15 +9,15 @@ import dagster as dg
 
 from assets.contracts import report
 from assets.contracts.canonical import CANON_VERSION
-from assets.contracts.history.origins import origins
+from assets.contracts.history.origins import fold_origins
 from assets.contracts.history.snapshot import (
     CHANGES,
     SNAPSHOTS,
-    changes,
-    malformed,
-    problems,
+    add_changes,
+    build_snapshot,
+    find_problems,
+    list_malformed,
     raw_tools,
-    snapshot,
 )
 from assets.contracts.quarantine.findings import FINDINGS, SCANS, Launch, scan_snapshot
 from assets.contracts.scan.finding import HIGH, SEVERITIES
@@ -25,17 +25,17 @@ from assets.contracts.tool_id import ToolId
 from assets.partitions import close_night_after, marketplaces
 from assets.servers.deploy.table import DEPLOYMENTS
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
-from warehouse.publish import Published, audited, publish, table_audit
+from warehouse.publish import Published, audit_table, describe_asset, publish
 from warehouse.sanitize.escape import escape_text
-from warehouse.storage.tables import plan
+from warehouse.storage.tables import plan_keys
 from warehouse.store import Warehouse
 
-SNAPSHOTS_AUDIT = table_audit(
+SNAPSHOTS_AUDIT = audit_table(
     SNAPSHOTS,
     [expect_unique("server_id", "tool"), expect_match("contract_digest", "^c1:[0-9a-f]{64}$")],
     rules=["tools_floor"],
 )
-FINDINGS_AUDIT = table_audit(
+FINDINGS_AUDIT = audit_table(
     FINDINGS,
     [
         expect_match("contract_digest", "^$|^c1:[0-9a-f]{64}$"),
@@ -43,7 +43,7 @@ FINDINGS_AUDIT = table_audit(
     ],
     rules=["excerpts_escaped", "high_findings_current"],
 )
-CHANGES_AUDIT = table_audit(
+CHANGES_AUDIT = audit_table(
     CHANGES,
     [
         expect_unique(*CHANGES.key),
@@ -53,7 +53,7 @@ CHANGES_AUDIT = table_audit(
 
 
 @dg.asset(
-    **audited(SNAPSHOTS_AUDIT, "assets/contracts"),
+    **describe_asset(SNAPSHOTS_AUDIT, "assets/contracts"),
     partitions_def=marketplaces,
     deps=["deployments"],
     group_name="contracts",
@@ -65,8 +65,8 @@ def snapshots(
     name = context.partition_key
     deployments = warehouse.tables.read(DEPLOYMENTS, name).to_dicts()
     previous = warehouse.tables.read(SNAPSHOTS, name)
-    rows = snapshot(previous.to_dicts(), deployments, warehouse.blobs, clock.time())
-    left_out = malformed(deployments, warehouse.blobs)
+    rows = build_snapshot(previous.to_dicts(), deployments, warehouse.blobs, clock.time())
+    left_out = list_malformed(deployments, warehouse.blobs)
     launched = sum(row["status"] == "ok" for row in deployments)
     yield from publish(
         context,
@@ -81,7 +81,7 @@ def snapshots(
                 "some tools when any server runs",
             )
         ],
-        plan=plan(_contracts(previous.to_dicts()), _contracts(rows)),
+        plan=plan_keys(_key_contracts(previous.to_dicts()), _key_contracts(rows)),
         metadata={
             "servers": len({row["server_id"] for row in rows}),
             "malformed": len(left_out),
@@ -93,7 +93,7 @@ def snapshots(
 
 
 @dg.asset(
-    **audited(FINDINGS_AUDIT, "assets/contracts"),
+    **describe_asset(FINDINGS_AUDIT, "assets/contracts"),
     partitions_def=marketplaces,
     deps=["deployments", "snapshots"],
     group_name="contracts",
@@ -105,10 +105,10 @@ def findings(
     name, tables = context.partition_key, warehouse.tables
     contracts = tables.read(SNAPSHOTS, name).to_dicts()
     previous = tables.read(FINDINGS, name).to_dicts()
-    past = origins(tables, name)
+    past = fold_origins(tables, name)
     found = scan_snapshot(
         contracts,
-        _launches(warehouse, name),
+        _read_launches(warehouse, name),
         past.state,
         scans=tables.read(SCANS, name).to_dicts(),
         previous=previous,
@@ -120,9 +120,9 @@ def findings(
         warehouse,
         FINDINGS_AUDIT,
         FINDINGS.frame(found.rows),
-        rules=[_escaped(found.rows), _about_current(found.rows, contracts)],
-        plan=plan(_keyed(previous), _keyed(found.rows)),
-        metadata=_metadata(report.found(found.rows, len(contracts), found.read)),
+        rules=[_check_escaped(found.rows), _check_current(found.rows, contracts)],
+        plan=plan_keys(_key_severities(previous), _key_severities(found.rows)),
+        metadata=_render_metadata(report.report_findings(found.rows, len(contracts), found.read)),
     )
     # Only now does the firewall rely on these scans; before, it reads the contracts itself.
     tables.promote(scans, context.run_id, [])
@@ -131,7 +131,7 @@ def findings(
 
 
 @dg.asset(
-    **audited(CHANGES_AUDIT, "assets/contracts"),
+    **describe_asset(CHANGES_AUDIT, "assets/contracts"),
     deps=["snapshots"],
     group_name="contracts",
     description="What changed in each contract, run by run: breaking, compatible, wording.",
@@ -141,19 +141,19 @@ def contract_changes(
 ) -> Published:
     previous = warehouse.tables.read(CHANGES).to_dicts()
     rows = previous
-    for old, new, at in _history(warehouse):
-        rows = changes(rows, old, new, at)
+    for old, new, at in _iterate_states(warehouse):
+        rows = add_changes(rows, old, new, at)
     yield from publish(
         context,
         warehouse,
         CHANGES_AUDIT,
         CHANGES.frame(rows),
-        plan=plan(_changes(previous), _changes(rows)),
-        metadata=_metadata(report.changed(rows, len(rows) - len(previous))),
+        plan=plan_keys(_key_changes(previous), _key_changes(rows)),
+        metadata=_render_metadata(report.report_changes(rows, len(rows) - len(previous))),
     )
 
 
-def _history(warehouse: Warehouse) -> Iterator[tuple[list[dict], list[dict], float]]:
+def _iterate_states(warehouse: Warehouse) -> Iterator[tuple[list[dict], list[dict], float]]:
     """Consecutive states of all snapshots since the last published changes, and their times.
 
     A fold over publications, so that a change is found whichever run looks for it.
@@ -173,23 +173,23 @@ def _history(warehouse: Warehouse) -> Iterator[tuple[list[dict], list[dict], flo
         old = new
 
 
-def _launches(warehouse: Warehouse, name: str) -> dict[str, Launch]:
+def _read_launches(warehouse: Warehouse, name: str) -> dict[str, Launch]:
     """What the last launch of each server of a marketplace left."""
     out = {}
     for row in warehouse.tables.read(DEPLOYMENTS, name).to_dicts():
         tools = raw_tools(row, warehouse.blobs) if row["status"] == "ok" else []
         out[row["server_id"]] = Launch(
-            row["marketplace"], tools, problems(tools), row.get("behaviour")
+            row["marketplace"], tools, find_problems(tools), row.get("behaviour")
         )
     return out
 
 
-def _escaped(rows: list[dict]) -> Verdict:
+def _check_escaped(rows: list[dict]) -> Verdict:
     raw = [row["rule"] for row in rows if escape_text(row["excerpt"]) != row["excerpt"]]
     return Verdict("excerpts_escaped", not raw, f"{len(raw)} excerpts could move a cursor")
 
 
-def _about_current(rows: list[dict], contracts: list[dict]) -> Verdict:
+def _check_current(rows: list[dict], contracts: list[dict]) -> Verdict:
     """A high finding holds a contract, so there must be one to hold."""
     known = {(row["server_id"], row["tool"], row["contract_digest"]) for row in contracts}
     lost = [
@@ -201,18 +201,18 @@ def _about_current(rows: list[dict], contracts: list[dict]) -> Verdict:
     return Verdict("high_findings_current", not lost, f"{len(lost)} about contracts not listed")
 
 
-def _metadata(report: tuple[dict[str, Any], dict[str, str]]) -> dict[str, Any]:
+def _render_metadata(report: tuple[dict[str, Any], dict[str, str]]) -> dict[str, Any]:
     figures, tables = report
     return {**figures, **{name: dg.MetadataValue.md(text) for name, text in tables.items()}}
 
 
-def _keyed(rows: list[dict]) -> dict[str, str]:
+def _key_severities(rows: list[dict]) -> dict[str, str]:
     return {"|".join(str(row[name]) for name in FINDINGS.key): row["severity"] for row in rows}
 
 
-def _contracts(rows: list[dict]) -> dict[str, str]:
+def _key_contracts(rows: list[dict]) -> dict[str, str]:
     return {str(ToolId.of_row(row)): row["contract_digest"] for row in rows}
 
 
-def _changes(rows: list[dict]) -> dict[str, str]:
+def _key_changes(rows: list[dict]) -> dict[str, str]:
     return {"|".join(str(row[name]) for name in CHANGES.key): row["cls"] for row in rows}

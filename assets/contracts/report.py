@@ -5,19 +5,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assets.contracts.scan.finding import HIGH
-from warehouse.sanitize.escape import markdown_table
-from warehouse.statistics import wilson
+from warehouse.sanitize.escape import make_markdown_table
+from warehouse.statistics import wilson_interval
 
 SHOWN = 50  # rows of a table in the UI
 
 Row = Mapping[str, Any]
 
 
-def found(rows: Sequence[Row], tools: int, read: int) -> tuple[dict[str, Any], dict[str, str]]:
+def report_findings(
+    rows: Sequence[Row], tools: int, read: int
+) -> tuple[dict[str, Any], dict[str, str]]:
     """(figures, tables) of FINDINGS. tools: how many there are; read: scanned in this run."""
     high = [row for row in rows if row["severity"] == HIGH]
     flagged = len({(row["server_id"], row["tool"]) for row in high})
-    low_end, high_end = wilson(flagged, tools)
+    low_end, high_end = wilson_interval(flagged, tools)
     counts = Counter((row["severity"], row["rule"]) for row in rows)
     lines = [[str(count), severity, rule] for (severity, rule), count in counts.most_common()]
     figures = {
@@ -28,13 +30,13 @@ def found(rows: Sequence[Row], tools: int, read: int) -> tuple[dict[str, Any], d
         "high_rate_interval": f"{low_end:.4f} to {high_end:.4f}",
     }
     tables = {
-        "by_rule": markdown_table(["findings", "severity", "rule"], lines),
+        "by_rule": make_markdown_table(["findings", "severity", "rule"], lines),
         "high": _table(("tool", "rule", "excerpt", "server_id"), high),
     }
     return figures, tables
 
 
-def changed(rows: Sequence[Row], new: int) -> tuple[dict[str, Any], dict[str, str]]:
+def report_changes(rows: Sequence[Row], new: int) -> tuple[dict[str, Any], dict[str, str]]:
     """(figures, tables) of CHANGES, the latest first."""
     latest = sorted(rows, key=lambda row: row["night"], reverse=True)
     figures = {"new": new, **Counter(str(row["cls"]) for row in rows)}
@@ -43,4 +45,6 @@ def changed(rows: Sequence[Row], new: int) -> tuple[dict[str, Any], dict[str, st
 
 
 def _table(columns: Sequence[str], rows: Sequence[Row]) -> str:
-    return markdown_table(columns, [[row[name] or "" for name in columns] for row in rows[:SHOWN]])
+    return make_markdown_table(
+        columns, [[row[name] or "" for name in columns] for row in rows[:SHOWN]]
+    )

@@ -7,9 +7,9 @@ from typing import Any, cast
 from jsonschema import exceptions
 from referencing.exceptions import Unresolvable
 
-from assets.contracts.schema.reading import is_open, property_schemas, resolve
-from assets.contracts.schema.safe_validation import FORMATS, SEALED, dialect_of
-from assets.contracts.schema.step_budget import TooMuchWork, limited, spend
+from assets.contracts.schema.reading import collect_properties, is_open, resolve
+from assets.contracts.schema.safe_validation import FORMATS, SEALED, find_dialect
+from assets.contracts.schema.step_budget import TooMuchWork, limit_steps, spend_steps
 
 _MAX_FLAWS = 50
 _MAX_STEPS = 100_000  # some 2 s; the longest call of a real contract takes a few thousand
@@ -58,13 +58,13 @@ def validate_call(contract: Mapping[str, Any], arguments: Any) -> list[Flaw]:
     if not isinstance(arguments, Mapping):
         return [Flaw("not_an_object", "", f"arguments are {type(arguments).__name__}")]
     try:
-        problem = schema_problem(schema)
+        problem = find_schema_problem(schema)
         if problem:
             return [Flaw("bad_schema", "", problem)]
-        with limited(_MAX_STEPS):
-            flaws = list(_schema_flaws(schema, arguments))
+        with limit_steps(_MAX_STEPS):
+            flaws = list(_find_schema_flaws(schema, arguments))
             known = {flaw.path for flaw in flaws if flaw.kind == "unknown_argument"}
-            more = _unknown(schema, schema, arguments, (), True)
+            more = _find_unknown(schema, schema, arguments, (), True)
             return [*flaws, *(f for f in more if f.path not in known)][:_MAX_FLAWS]
     except TooMuchWork:
         return [Flaw("bad_schema", "", f"it takes more than {_MAX_STEPS:,} steps to check a call")]
@@ -74,33 +74,33 @@ def validate_call(contract: Mapping[str, Any], arguments: Any) -> list[Flaw]:
         return [Flaw("bad_schema", "", f"unresolvable $ref: {error}"[:200])]
 
 
-def schema_problem(schema: Mapping[str, Any]) -> str | None:
+def find_schema_problem(schema: Mapping[str, Any]) -> str | None:
     """Why a schema is no JSON Schema (one line), or None when it is one."""
     if schema.get("type", "object") != "object":
         return f"input schema has type {schema['type']!r}, expected 'object'"
-    return dialect_of(schema)[1]
+    return find_dialect(schema)[1]
 
 
-def _schema_flaws(schema: Mapping[str, Any], arguments: Any) -> Iterator[Flaw]:
-    dialect, _ = dialect_of(schema)
+def _find_schema_flaws(schema: Mapping[str, Any], arguments: Any) -> Iterator[Flaw]:
+    dialect, _ = find_dialect(schema)
     validator = dialect(schema, registry=SEALED, format_checker=FORMATS)
     for error in validator.iter_errors(arguments):
-        yield from _flaws_of(error)
+        yield from _collect_flaws(error)
 
 
-def _flaws_of(error: exceptions.ValidationError) -> Iterator[Flaw]:
+def _collect_flaws(error: exceptions.ValidationError) -> Iterator[Flaw]:
     at = tuple(error.absolute_path)
-    path = _path(at)
+    path = _format_path(at)
     if error.validator in ("additionalProperties", "unevaluatedProperties"):
-        for name in _extra_names(error):
+        for name in _find_extra_names(error):
             yield Flaw(
-                "unknown_argument", _join(path, name), f"{name!r} is not declared", (*at, name)
+                "unknown_argument", _join_path(path, name), f"{name!r} is not declared", (*at, name)
             )
     elif error.validator == "required":
         for name in cast(list[str], error.validator_value):
             if name not in cast(dict[str, Any], error.instance) and repr(name) in error.message:
                 yield Flaw(
-                    "missing_required", _join(path, name), f"{name!r} is required", (*at, name)
+                    "missing_required", _join_path(path, name), f"{name!r} is required", (*at, name)
                 )
     elif error.validator in ("anyOf", "oneOf") and error.context:
         best = exceptions.best_match(error.context)
@@ -110,12 +110,12 @@ def _flaws_of(error: exceptions.ValidationError) -> Iterator[Flaw]:
         yield Flaw(_KINDS.get(str(error.validator), "constraint"), path, error.message[:200], at)
 
 
-def _extra_names(error: exceptions.ValidationError) -> list[str]:
+def _find_extra_names(error: exceptions.ValidationError) -> list[str]:
     declared = error.schema.get("properties", {}) if isinstance(error.schema, Mapping) else {}
     return [name for name in cast(dict[str, Any], error.instance) if name not in declared]
 
 
-def _unknown(
+def _find_unknown(
     schema: Any, root: Mapping[str, Any], value: Any, at: tuple[str | int, ...], top: bool
 ) -> Iterator[Flaw]:
     """Arguments that no branch of the schema declares, at any depth."""
@@ -123,28 +123,28 @@ def _unknown(
         items = resolve(schema, root).get("items")
         if isinstance(items, Mapping):
             for index, item in enumerate(value):
-                yield from _unknown(items, root, item, (*at, index), False)
+                yield from _find_unknown(items, root, item, (*at, index), False)
         return
     if not isinstance(value, Mapping):
         return
-    spend()
-    known = property_schemas(schema, root)
+    spend_steps()
+    known = collect_properties(schema, root)
     # A nested object that lists no properties is free-form; a call without parameters is not.
     closed = (top or bool(known)) and not is_open(schema, root)
     for name, item in value.items():
         where = (*at, str(name))
         if name in known:
-            yield from _unknown(known[name], root, item, where, False)
+            yield from _find_unknown(known[name], root, item, where, False)
         elif closed:
-            yield Flaw("unknown_argument", _path(where), f"{name!r} is not declared", where)
+            yield Flaw("unknown_argument", _format_path(where), f"{name!r} is not declared", where)
 
 
-def _path(parts: Any) -> str:
+def _format_path(parts: Any) -> str:
     text = ""
     for part in parts:
-        text = f"{text}[{part}]" if isinstance(part, int) else _join(text, str(part))
+        text = f"{text}[{part}]" if isinstance(part, int) else _join_path(text, str(part))
     return text
 
 
-def _join(path: str, name: str) -> str:
+def _join_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name

@@ -5,25 +5,25 @@ from collections.abc import Iterator, Mapping
 import dagster as dg
 import polars as pl
 
-from assets.marketplaces.crawl.checkpoint import finished, since
+from assets.marketplaces.crawl.checkpoint import find_checkpoint, save_checkpoint
 from assets.marketplaces.crawl.crawl import (
     KEY_MISSING,
     CrawlError,
     CrawlPolicy,
     CrawlResult,
-    adapter,
     crawl,
+    load_adapter,
 )
-from assets.marketplaces.crawl.merge import merged
+from assets.marketplaces.crawl.merge import merge_listings
 from assets.marketplaces.listing_table import LISTINGS
 from assets.partitions import close_night_after, marketplaces
 from warehouse.audit import Verdict, expect_match, expect_present, expect_unique
 from warehouse.progress import Lines
-from warehouse.publish import Published, audited, publish, refuse, table_audit
-from warehouse.storage.tables import plan
+from warehouse.publish import Published, audit_table, describe_asset, publish, refuse
+from warehouse.storage.tables import plan_keys
 from warehouse.store import Warehouse
 
-LISTINGS_AUDIT = table_audit(
+LISTINGS_AUDIT = audit_table(
     LISTINGS,
     [
         expect_unique("listing_id"),
@@ -36,7 +36,7 @@ FLOOR = 0.7  # a crawl that was not complete must still bring this share of the 
 
 
 @dg.asset(
-    **audited(LISTINGS_AUDIT, "assets/marketplaces"),
+    **describe_asset(LISTINGS_AUDIT, "assets/marketplaces"),
     partitions_def=marketplaces,
     group_name="marketplaces",
     pool="crawl",
@@ -51,8 +51,8 @@ def listings(
 ) -> Published:
     name = context.partition_key
     ledger, memo = warehouse.ledger, warehouse.memo
-    chosen = adapter(name, crawlers[name])
-    night = ledger.night(name)
+    chosen = load_adapter(name, crawlers[name])
+    night = ledger.open_run(name)
     head = warehouse.tables.head("listings", name)
     stamps = warehouse.tables.read(LISTINGS, name)["updated_at"].to_list()
     begun = ledger.night_began(name)
@@ -63,7 +63,7 @@ def listings(
             memo=memo,
             night=night,
             progress=Lines(context.log.info),
-            since=since(memo, name, head, stamps, now=begun),
+            since=find_checkpoint(memo, name, head, stamps, now=begun),
         )
     except CrawlError as error:
         if not error.passing:
@@ -73,14 +73,16 @@ def listings(
         return
     if result.completeness == KEY_MISSING:
         ledger.close_night(name)
-        yield from _skip(context, result)
+        yield from _skip_partition(context, result)
         return
-    yield from _publish(context, warehouse, result)
-    finished(memo, name, warehouse.tables.head("listings", name), result, begun=begun)
+    yield from _publish_listings(context, warehouse, result)
+    save_checkpoint(memo, name, warehouse.tables.head("listings", name), result, begun=begun)
     close_night_after(context, ledger, "listings")
 
 
-def _skip(context: dg.AssetExecutionContext, result: CrawlResult) -> Iterator[dg.AssetCheckResult]:
+def _skip_partition(
+    context: dg.AssetExecutionContext, result: CrawlResult
+) -> Iterator[dg.AssetCheckResult]:
     """Says why nothing was read, as warnings: the partition makes no output, so what follows it
     is skipped, and its current version stays."""
     hint = result.problems[0]["hint"]
@@ -102,18 +104,18 @@ def _skip(context: dg.AssetExecutionContext, result: CrawlResult) -> Iterator[dg
         )
 
 
-def _publish(
+def _publish_listings(
     context: dg.AssetExecutionContext, warehouse: Warehouse, result: CrawlResult
 ) -> Published:
     previous = warehouse.tables.read(LISTINGS, result.marketplace)
-    frame = merged(previous, result)
+    frame = merge_listings(previous, result)
     yield from publish(
         context,
         warehouse,
         LISTINGS_AUDIT,
         frame,
-        rules=[_runnable_or_reason(frame), _floor(result, len(previous))],
-        plan=plan(_digests(previous), _digests(frame)),
+        rules=[_check_reasons(frame), _check_floor(result, len(previous))],
+        plan=plan_keys(_read_digests(previous), _read_digests(frame)),
         metadata={
             "completeness": result.completeness,
             "changes_only": result.changes_only,
@@ -127,17 +129,17 @@ def _publish(
     )
 
 
-def _digests(frame: pl.DataFrame) -> dict[str, str]:
+def _read_digests(frame: pl.DataFrame) -> dict[str, str]:
     return dict(frame.select("listing_id", "listing_digest").iter_rows())
 
 
-def _runnable_or_reason(frame: pl.DataFrame) -> Verdict:
+def _check_reasons(frame: pl.DataFrame) -> Verdict:
     mute = frame.filter(~pl.col("runnable") & pl.col("reason").is_null())["listing_id"].to_list()
     observed = f"{len(mute)} without either" + (f", e.g. {mute[0]}" if mute else "")
     return Verdict("runnable_or_reason", not mute, observed, "a runnable recipe or a reason")
 
 
-def _floor(result: CrawlResult, before: int) -> Verdict:
+def _check_floor(result: CrawlResult, before: int) -> Verdict:
     seen = len(result.frame)
     if result.changes_only:
         return Verdict("rows_floor", True, f"{seen} changed listings of {before}", "any number")

@@ -12,13 +12,13 @@ OURS = (
 
 
 @cache
-def entry_point_of() -> dict[str, EntryPoint]:
+def load_entry_points() -> dict[str, EntryPoint]:
     """Every installed adapter's entry point by name, ours first and in their order."""
     found = {point.name: point for point in entry_points(group=GROUP)}
     ordered = [*(name for name in OURS if name in found), *sorted(found.keys() - set(OURS))]
     return {name: found[name] for name in ordered}
 
 
-def installed() -> tuple[str, ...]:
+def list_installed() -> tuple[str, ...]:
     """Names of the installed adapters."""
-    return tuple(entry_point_of())
+    return tuple(load_entry_points())

@@ -104,13 +104,13 @@ class Listing(_Frozen):
 _NESTED = ("args", "launch", "env", "headers", "package", "flags")
 
 
-def listing_digest(listing: Listing) -> str:
+def digest_listing(listing: Listing) -> str:
     """SHA-256 over everything the listing says, except when it was last edited and `launch`, which
     follows from the rest."""
     return digest(listing.model_dump(mode="json", exclude={"updated_at", "launch"}))
 
 
-def to_row(listing: Listing, *, fetched_at: float | None = None) -> dict[str, Any]:
+def make_row(listing: Listing, *, fetched_at: float | None = None) -> dict[str, Any]:
     """The listing as a row of the table; nested fields become canonical JSON."""
     facts = listing.model_dump(mode="json")
     row = {
@@ -119,12 +119,12 @@ def to_row(listing: Listing, *, fetched_at: float | None = None) -> dict[str, An
     }
     return row | {
         "listing_id": listing.listing_id,
-        "listing_digest": listing_digest(listing),
+        "listing_digest": digest_listing(listing),
         "fetched_at": fetched_at,
     }
 
 
-def from_row(row: Mapping[str, Any]) -> Listing:
+def read_row(row: Mapping[str, Any]) -> Listing:
     """The listing of a row of the table; columns that are not part of the form are ignored."""
     facts = {name: row.get(name) for name in Listing.model_fields}
     for name in _NESTED:

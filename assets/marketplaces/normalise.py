@@ -49,20 +49,20 @@ def clean(listing: Listing) -> Listing:
     """The listing with texts fit to show, ids whose every character is visible, and, where a launch
     fact holds a hidden character, `runnable: False` with the reason; `launch` is read from the
     words as they stand then. Idempotent, never raises."""
-    name, hid_name = shown(listing.name, NAME_CAP, lines=False)
-    description, hid_text = shown(listing.description, DESCRIPTION_CAP)
-    native_id = _visible_id(listing.native_id)
+    name, hid_name = clean_text(listing.name, NAME_CAP, lines=False)
+    description, hid_text = clean_text(listing.description, DESCRIPTION_CAP)
+    native_id = _make_visible_id(listing.native_id)
     facts: dict[str, Any] = {
         "native_id": native_id,
-        "name": name or shown(native_id, NAME_CAP, lines=False)[0],
+        "name": name or clean_text(native_id, NAME_CAP, lines=False)[0],
         "description": description,
-        "repository": visible(listing.repository),
-        "updated_at": visible(listing.updated_at),
-        "evidence": visible(listing.evidence),
-        "reason": _line(listing.reason),
+        "repository": escape_hidden(listing.repository),
+        "updated_at": escape_hidden(listing.updated_at),
+        "evidence": escape_hidden(listing.evidence),
+        "reason": _clean_line(listing.reason),
     }
     hidden = hid_name or hid_text or native_id != listing.native_id
-    launch, where = _launch_facts(listing)
+    launch, where = _clean_launch(listing)
     if where:
         hidden = True
         reason = f"a hidden or control character in {where}; shown as %XX, never launched"
@@ -75,39 +75,39 @@ def clean(listing: Listing) -> Listing:
     return cleaned.model_copy(update={"launch": read_launch(cleaned)})
 
 
-def shown(text: str, cap: int, *, lines: bool = True) -> tuple[str, bool]:
+def clean_text(text: str, cap: int, *, lines: bool = True) -> tuple[str, bool]:
     """(a text without what shows nothing, in NFC, at most `cap` characters; whether something was
     hidden). `lines`: newlines and tabs stay; else all white space is one space."""
     head = text[: cap * _LOOK]
     hidden = False
     if not (head.isascii() and head.isprintable()):
-        bare = _stripped(_BREAKS.sub("\n", head))
+        bare = _strip_hidden(_BREAKS.sub("\n", head))
         hidden = bare is not None
         # Taking a character away may bring a letter and its accent together.
-        head = _settled(head if bare is None else bare)
+        head = _settle_text(head if bare is None else bare)
     head = head.strip() if lines else _SPACES.sub(" ", head).strip()
     return _cut(head, cap, more=len(text) > cap * _LOOK), hidden
 
 
-def visible(text: str | None) -> str | None:
+def escape_hidden(text: str | None) -> str | None:
     """A text whose hidden and control characters stand as %XX of their UTF-8 bytes."""
     if text is None or (text.isascii() and text.isprintable()):
         return text
     return _HIDDEN.sub(_escape, text)
 
 
-def _settled(text: str) -> str:
+def _settle_text(text: str) -> str:
     """NFC without hidden characters; each step may make work for the other, rarely twice."""
     for _ in range(4):
         text = unicodedata.normalize("NFC", _BREAKS.sub("\n", text))
-        bare = _stripped(text)
+        bare = _strip_hidden(text)
         if bare is None:
             break
         text = bare
     return text
 
 
-def _stripped(text: str) -> str | None:
+def _strip_hidden(text: str) -> str | None:
     """The text without hidden characters that nothing needs, or None where there is none."""
     needed = {found.start() for found in _NEEDED.finditer(text)}
     gone = [
@@ -129,18 +129,18 @@ def _cut(text: str, cap: int, *, more: bool) -> str:
     word = max(text.rfind(sign, max(0, end - 80), end) for sign in (" ", "\n"))
     if word > 0:
         end = word
-    while end > 0 and (end < len(text) and _continues(text, end)):
+    while end > 0 and (end < len(text) and _is_continuation(text, end)):
         end -= 1
     return text[:end].rstrip() + "…"
 
 
-def _continues(text: str, at: int) -> bool:
+def _is_continuation(text: str, at: int) -> bool:
     """Whether the character belongs to the letter or picture before it."""
     joined = text[at - 1] in "\u200c\u200d"
     return joined or unicodedata.category(text[at])[0] == "M" or text[at] in "\u200c\u200d"
 
 
-def _visible_id(native_id: str) -> str:
+def _make_visible_id(native_id: str) -> str:
     text = native_id
     if not (text.isascii() and text.isprintable()):
         text = _ODD_IN_ID.sub(_escape, text)
@@ -150,51 +150,53 @@ def _visible_id(native_id: str) -> str:
     return f"{text[: ID_CAP - 33]}~{name[:32]}"
 
 
-def _launch_facts(listing: Listing) -> tuple[dict[str, Any], str | None]:
+def _clean_launch(listing: Listing) -> tuple[dict[str, Any], str | None]:
     """(changed launch facts, where the first hidden character stands)."""
     facts: dict[str, Any] = {
-        "command": visible(listing.command),
-        "url": visible(listing.url),
-        "args": tuple(visible(arg) for arg in listing.args),
+        "command": escape_hidden(listing.command),
+        "url": escape_hidden(listing.url),
+        "args": tuple(escape_hidden(arg) for arg in listing.args),
     }
     if listing.package:
         changes = {
-            key: visible(getattr(listing.package, key))
+            key: escape_hidden(getattr(listing.package, key))
             for key in ("identifier", "version", "digest")
         }
         facts["package"] = listing.package.model_copy(update=changes)
-    facts["env"] = tuple(_input(one) for one in listing.env)
-    facts["headers"] = tuple(_input(one) for one in listing.headers)
-    where = next((key for key, value in facts.items() if _odd(value, getattr(listing, key))), None)
+    facts["env"] = tuple(_clean_input(one) for one in listing.env)
+    facts["headers"] = tuple(_clean_input(one) for one in listing.headers)
+    where = next(
+        (key for key, value in facts.items() if _is_changed(value, getattr(listing, key))), None
+    )
     return facts, where
 
 
-def _input(one: EnvVar | Header) -> EnvVar | Header:
-    description = one.description and shown(one.description, DESCRIPTION_CAP)[0]
+def _clean_input(one: EnvVar | Header) -> EnvVar | Header:
+    description = one.description and clean_text(one.description, DESCRIPTION_CAP)[0]
     default = one.default
     if default is not None:
         default = "".join(
-            part if part in _LINES else str(visible(part)) for part in _parts(default)
+            part if part in _LINES else str(escape_hidden(part)) for part in _split_lines(default)
         )
-    changes = {"name": visible(one.name), "default": default, "description": description}
+    changes = {"name": escape_hidden(one.name), "default": default, "description": description}
     return one.model_copy(update=changes)
 
 
-def _parts(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
     return regex.split(r"([\n\t])", text)
 
 
-def _odd(found: Any, said: Any) -> bool:
+def _is_changed(found: Any, said: Any) -> bool:
     """Whether a launch fact was changed; the description of a variable is none."""
     if isinstance(said, tuple):
-        return any(_odd(new, old) for new, old in zip(found, said, strict=True))
+        return any(_is_changed(new, old) for new, old in zip(found, said, strict=True))
     if isinstance(said, EnvVar | Header):
         return (found.name, found.default) != (said.name, said.default)
     return found != said
 
 
-def _line(text: str | None) -> str | None:
-    return None if text is None else shown(text, 1_000, lines=False)[0]
+def _clean_line(text: str | None) -> str | None:
+    return None if text is None else clean_text(text, 1_000, lines=False)[0]
 
 
 def _escape(found: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import polars as pl
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from assets.marketplaces.listing import Listing, from_row
+from assets.marketplaces.listing import Listing, read_row
 from assets.marketplaces.settings import CrawlSettings
 
 # How a crawl ended. Only a `complete` pass may mark a server gone.
@@ -69,7 +69,7 @@ class Page:
     content_type: str  # lower case, without parameters
     body: bytes
 
-    def text(self) -> str:
+    def decode_text(self) -> str:
         """The body as UTF-8; broken bytes become U+FFFD."""
         return self.body.decode("utf-8", errors="replace")
 
@@ -204,7 +204,7 @@ class CrawlResult:
     @property
     def listings(self) -> list[Listing]:
         """The listings as objects, made anew on every look."""
-        return [from_row(row) for row in self.frame.iter_rows(named=True)]
+        return [read_row(row) for row in self.frame.iter_rows(named=True)]
 
     @property
     def unread(self) -> set[str]:
@@ -212,7 +212,7 @@ class CrawlResult:
         return {row["native_id"] for row in self.problems if row["native_id"]}
 
 
-def problem(native_id: str, url: str, kind: str, hint: str) -> dict[str, Any]:
+def make_problem(native_id: str, url: str, kind: str, hint: str) -> dict[str, Any]:
     """A row about one record that could not be read."""
     return {
         "native_id": native_id,

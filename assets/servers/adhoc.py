@@ -11,10 +11,10 @@ from assets.contracts.canonical import ContractError, contract_digest
 from assets.contracts.scan import scan_list
 from assets.marketplaces.listing import EnvVar, Listing, Package
 from assets.servers.deploy.deploy import deploy
-from assets.servers.deploy.package import behaviour_of, certificate_of
+from assets.servers.deploy.package import describe_certificate, probe_launch_behaviour
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.result import Deployed
-from assets.servers.packages.local_folder import readable
+from assets.servers.packages.local_folder import make_readable
 from assets.servers.packages.resolve import Resolver
 from assets.servers.probe.failure_kinds import Failure
 from assets.servers.probe.probe import ProbeResult, probe
@@ -52,19 +52,19 @@ def probe_target(
     toolchain = toolchain or find_toolchain()
     if directory is not None:
         found = _probe_directory(directory, command, dict(env or {}), policy, toolchain)
-        return _answer(f"private:{directory.name}", None, found)
-    listing = _listing(target or "", dict(env or {}), tuple(args))
+        return _format_answer(f"private:{directory.name}", None, found)
+    listing = _make_listing(target or "", dict(env or {}), tuple(args))
     if listing.url:
-        policy = _reaching(listing.url, policy)
+        policy = _allow_address(listing.url, policy)
     loopback = policy.sandbox.allow_loopback
     resolve = Resolver(policy.home, toolchain, ledger, night, allow_loopback=loopback)
     recipe = plan_recipe(listing, resolve)
     if isinstance(recipe, Unlaunchable):
         failed = ProbeResult(status="failed", error_kind=recipe.kind, hint=recipe.hint)
-        return _answer(recipe.server_id, None, Deployed(failed))
+        return _format_answer(recipe.server_id, None, Deployed(failed))
     if recipe.ecosystem == "remote":
         recipe = recipe.model_copy(update={"transport": "auto"})
-    return _answer(recipe.server_id, recipe, deploy(recipe, policy, toolchain))
+    return _format_answer(recipe.server_id, recipe, deploy(recipe, policy, toolchain))
 
 
 def _probe_directory(
@@ -81,7 +81,7 @@ def _probe_directory(
             "--dir needs a command after `--`, like: --dir ./server -- python main.py"
         )
     where = directory.resolve()
-    with readable(where) as folder:
+    with make_readable(where) as folder:
         runtimes = {"python": str(toolchain.python), "python3": str(toolchain.python)}
         if toolchain.node:
             runtimes["node"] = str(toolchain.node)
@@ -90,16 +90,16 @@ def _probe_directory(
             env=env,
             mounts=(
                 *map(Mount.same, toolchain.binds),
-                *_program(command[0]),
+                *_mount_program(command[0]),
                 Mount(folder, str(where)),
             ),
             cwd=str(where),
             dirs=(DATA,),
         )
-        return _probed(launch, policy, toolchain)
+        return _probe_launch(launch, policy, toolchain)
 
 
-def _program(word: str) -> list[Mount]:
+def _mount_program(word: str) -> list[Mount]:
     """What a program named by its full path needs: its own file, or the environment it is of."""
     path = Path(word)
     if not path.is_absolute() or not path.exists() or path.is_relative_to("/usr"):
@@ -111,16 +111,16 @@ def _program(word: str) -> list[Mount]:
     return found if base.is_relative_to("/usr") else [*found, Mount.same(base)]
 
 
-def _probed(launch: Launch, policy: DeployPolicy, toolchain: Toolchain) -> Deployed:
+def _probe_launch(launch: Launch, policy: DeployPolicy, toolchain: Toolchain) -> Deployed:
     result = probe(launch, policy.sandbox, policy.conversation)
     return Deployed(
         result,
-        behaviour=behaviour_of(launch, result, policy, policy.sandbox),
-        certificate=certificate_of(policy.sandbox, toolchain),
+        behaviour=probe_launch_behaviour(launch, result, policy, policy.sandbox),
+        certificate=describe_certificate(policy.sandbox, toolchain),
     )
 
 
-def _listing(target: str, env: dict[str, str], args: tuple[str, ...]) -> Listing:
+def _make_listing(target: str, env: dict[str, str], args: tuple[str, ...]) -> Listing:
     if re.match(r"https?://", target, re.IGNORECASE):
         return Listing(
             marketplace="ad hoc",
@@ -156,14 +156,16 @@ def _listing(target: str, env: dict[str, str], args: tuple[str, ...]) -> Listing
     )
 
 
-def _reaching(url: str, policy: DeployPolicy) -> DeployPolicy:
+def _allow_address(url: str, policy: DeployPolicy) -> DeployPolicy:
     """The policy that lets the typed address be asked, on this host too."""
     here = is_loopback(urlsplit(url).hostname or "")
     remote = replace(policy.remote or RemotePolicy(), allow_loopback=here)
     return replace(policy, remote=remote, outside=True)
 
 
-def _answer(server_id: str | None, recipe: Recipe | None, deployed: Deployed) -> dict[str, Any]:
+def _format_answer(
+    server_id: str | None, recipe: Recipe | None, deployed: Deployed
+) -> dict[str, Any]:
     """What `toolmill probe --json` prints: status is `ok` or a kind of the taxonomy; seconds to the
     last page of tools; peak_mb in MiB; contract_digests by name, null for a tool without a usable
     contract; behaviour null where nobody could ask again; certificate null without a sandbox."""
@@ -179,7 +181,7 @@ def _answer(server_id: str | None, recipe: Recipe | None, deployed: Deployed) ->
         "protocol": result.protocol,
         "capabilities": result.capabilities,
         "tools": result.tools,
-        "contract_digests": {str(tool.get("name")): _digest(tool) for tool in result.tools},
+        "contract_digests": {str(tool.get("name")): _digest_tool(tool) for tool in result.tools},
         "prompts": result.prompts,
         "resources": result.resources,
         "resource_templates": result.templates,
@@ -195,14 +197,14 @@ def _answer(server_id: str | None, recipe: Recipe | None, deployed: Deployed) ->
     }
 
 
-def _digest(tool: Mapping[str, Any]) -> str | None:
+def _digest_tool(tool: Mapping[str, Any]) -> str | None:
     try:
         return contract_digest(tool)
     except ContractError:
         return None
 
 
-def refused(error: Exception) -> dict[str, Any]:
+def describe_refusal(error: Exception) -> dict[str, Any]:
     """The answer when the host has no sandbox: classified like everything else."""
     failure = Failure("policy_denied", str(error))
-    return _answer(None, None, Deployed(ProbeResult("failed", failure.kind, failure.hint)))
+    return _format_answer(None, None, Deployed(ProbeResult("failed", failure.kind, failure.hint)))

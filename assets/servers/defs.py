@@ -6,23 +6,23 @@ from typing import Any
 
 import dagster as dg
 
-from assets.marketplaces.listing import from_row
+from assets.marketplaces.listing import read_row
 from assets.marketplaces.listing_table import LISTINGS
 from assets.partitions import close_night_after, marketplaces
-from assets.servers.deploy.plan import deploy_listings, summary
+from assets.servers.deploy.plan import deploy_listings, summarise_rows
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.servers.probe.failure_kinds import KINDS
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_present, expect_unique
 from warehouse.progress import Lines
-from warehouse.publish import Published, audited, publish, table_audit
-from warehouse.sanitize.escape import markdown_table
+from warehouse.publish import Published, audit_table, describe_asset, publish
+from warehouse.sanitize.escape import make_markdown_table
 from warehouse.storage.tables import Plan
 from warehouse.store import Warehouse
 
 Row = dict[str, Any]
 
-DEPLOYMENTS_AUDIT = table_audit(
+DEPLOYMENTS_AUDIT = audit_table(
     DEPLOYMENTS,
     [
         expect_unique("server_id"),
@@ -48,7 +48,7 @@ class Launcher:
 
 
 @dg.asset(
-    **audited(DEPLOYMENTS_AUDIT, "assets/servers"),
+    **describe_asset(DEPLOYMENTS_AUDIT, "assets/servers"),
     partitions_def=marketplaces,
     deps=["listings"],
     group_name="servers",
@@ -63,12 +63,12 @@ def deployments(
     name, ledger = context.partition_key, warehouse.ledger
     previous = warehouse.tables.read(DEPLOYMENTS, name)
     run = deploy_listings(
-        [from_row(row) for row in warehouse.tables.read(LISTINGS, name).to_dicts()],
+        [read_row(row) for row in warehouse.tables.read(LISTINGS, name).to_dicts()],
         previous.to_dicts(),
         launcher.policy,
         ledger=ledger,
         blobs=warehouse.blobs,
-        night=ledger.night(name),
+        night=ledger.open_run(name),
         now=time.time(),
         concurrency=launcher.concurrency,
         progress=Lines(context.log.info),
@@ -81,24 +81,24 @@ def deployments(
         warehouse,
         DEPLOYMENTS_AUDIT,
         frame,
-        rules=[_pinned(rows), launch_rate(rows)],
+        rules=[_check_pinned(rows), check_launch_rate(rows)],
         plan=Plan(
             new=[key for key in run.done if key not in before],
             stale=[key for key in run.done if key in before],
             gone=run.gone,
             unchanged=run.kept,
         ),
-        metadata={**summary(rows), **_told(rows)},
+        metadata={**summarise_rows(rows), **_count_findings(rows)},
     )
     close_night_after(context, ledger, "deployments")
 
 
-def _pinned(rows: list[Row]) -> Verdict:
+def _check_pinned(rows: list[Row]) -> Verdict:
     loose = [r["server_id"] for r in rows if r["status"] == "ok" and not r["recipe_digest"]]
     return Verdict("recipe_pinned", not loose, f"{len(loose)} launched without a pinned recipe")
 
 
-def launch_rate(rows: list[Row]) -> Verdict:
+def check_launch_rate(rows: list[Row]) -> Verdict:
     """Whether enough of the launches that were tried succeeded; what the settings forbid (remote
     servers, images) was not tried, and a marketplace may list nothing else."""
     launched = [
@@ -110,7 +110,7 @@ def launch_rate(rows: list[Row]) -> Verdict:
     return Verdict("launch_rate_floor", enough, f"{ok} of {len(launched)}", expected)
 
 
-def _told(rows: list[Row]) -> Row:
+def _count_findings(rows: list[Row]) -> Row:
     """What is worth a look beside the counts. A server's own words are shown as text alone."""
     failed = [row for row in rows if row["status"] != "ok"]
     lines = [[row["server_id"], row["error_kind"], str(row["hint"])] for row in failed]
@@ -119,5 +119,5 @@ def _told(rows: list[Row]) -> Row:
         "with_placeholders": sum(row["placeholders"] not in (None, "[]") for row in ran),
         "uncertified": sum(row["certified"] is False for row in rows),
         "differs_by_asker": sum(row["behaviour"] not in (None, "[]") for row in ran),
-        "failures": dg.MetadataValue.md(markdown_table(["server", "kind", "hint"], lines)),
+        "failures": dg.MetadataValue.md(make_markdown_table(["server", "kind", "hint"], lines)),
     }

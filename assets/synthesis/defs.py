@@ -12,18 +12,23 @@ from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from assets.synthesis.judging.plan import judge_pairs
 from assets.synthesis.judging.trial.trials import JUDGE_TRIALS
 from assets.synthesis.reporting import report
-from assets.synthesis.reporting.spend import SPEND, accepted_pairs, cost_in_band, spend_rows
+from assets.synthesis.reporting.spend import (
+    SPEND,
+    audit_cost,
+    count_accepted_pairs,
+    make_spend_rows,
+)
 from assets.synthesis.writing.endpoints import Writer
 from assets.synthesis.writing.plan import write_pairs
 from assets.vectors.embed import Embedder
 from warehouse.audit import Verdict, expect_between, expect_match, expect_one_of, expect_unique
 from warehouse.progress import Lines
-from warehouse.publish import Published, audited, publish, refuse, table_audit
+from warehouse.publish import Published, audit_table, describe_asset, publish, refuse
 from warehouse.store import Warehouse
 
 Row = dict[str, Any]
 WRITTEN_FLOOR = 0.5  # of all pairs asked for: below it the endpoint or the budget failed, not rows
-PAIRS_AUDIT = table_audit(
+PAIRS_AUDIT = audit_table(
     PAIRS,
     [
         expect_unique("pair_id"),
@@ -32,7 +37,7 @@ PAIRS_AUDIT = table_audit(
     ],
     rules=["approved_endpoint", "written_floor", "contracts_current"],
 )
-JUDGEMENTS_AUDIT = table_audit(
+JUDGEMENTS_AUDIT = audit_table(
     JUDGEMENTS,
     [
         expect_unique("pair_id"),
@@ -44,11 +49,11 @@ JUDGEMENTS_AUDIT = table_audit(
         *("judge_was_judged", "judge_catches_mutants", "judge_false_alarms"),
     ],
 )
-SPEND_AUDIT = table_audit(SPEND, rules=["budget", "cost_per_accepted_pair"])
+SPEND_AUDIT = audit_table(SPEND, rules=["budget", "cost_per_accepted_pair"])
 
 
 @dg.asset(
-    **audited(PAIRS_AUDIT, "assets/synthesis"),
+    **describe_asset(PAIRS_AUDIT, "assets/synthesis"),
     partitions_def=marketplaces,
     deps=["clear_contracts", "contract_vectors"],
     group_name="synthesis",
@@ -63,18 +68,18 @@ def pairs(
 ) -> Published:
     name = context.partition_key
     try:
-        llm = writer.llm(warehouse, name)
+        llm = writer.make_llm(warehouse, name)
     except NotApproved as error:
         yield from refuse(context, warehouse, PAIRS_AUDIT, "approved_endpoint", error)
         return
     made = write_pairs(warehouse, name, writer.policy, llm, embedder, Lines(context.log.info))
-    figures, tables = report.written(made.rows)
+    figures, tables = report.report_pairs(made.rows)
     yield from publish(
         context,
         warehouse,
         PAIRS_AUDIT,
         PAIRS.frame(made.rows),
-        rules=[_written(made.rows), _current(made.rows, made.offer)],
+        rules=[_check_written(made.rows), _check_current(made.rows, made.offer)],
         plan=made.due,
         metadata={
             **figures,
@@ -83,14 +88,14 @@ def pairs(
             "retired": len(made.retired),
             "asked_this_run": llm.counts["asked"],
             "usd_this_run": llm.usd,
-            **_shown(tables),
+            **_render_tables(tables),
         },
     )
     close_night_after(context, warehouse.ledger, "pairs")
 
 
 @dg.asset(
-    **audited(JUDGEMENTS_AUDIT, "assets/synthesis"),
+    **describe_asset(JUDGEMENTS_AUDIT, "assets/synthesis"),
     partitions_def=marketplaces,
     deps=["pairs", "clear_contracts"],
     group_name="synthesis",
@@ -104,12 +109,12 @@ def judgements(
 ) -> Published:
     name = context.partition_key
     try:
-        llm = writer.llm(warehouse, name)
+        llm = writer.make_llm(warehouse, name)
     except NotApproved as error:
         yield from refuse(context, warehouse, JUDGEMENTS_AUDIT, "approved_endpoint", error)
         return
     made = judge_pairs(warehouse, name, writer.policy, llm, Lines(context.log.info))
-    figures, tables = report.judged(made.rows, made.pairs)
+    figures, tables = report.report_judgements(made.rows, made.pairs)
     trials = warehouse.tables.stage(JUDGE_TRIALS, JUDGE_TRIALS.frame(made.trials), name)
     yield from publish(
         context,
@@ -120,8 +125,8 @@ def judgements(
         plan=made.due,
         metadata={
             **figures,
-            **_shown(tables),
-            "trial": dg.MetadataValue.md(report.trials(made.trials)),
+            **_render_tables(tables),
+            "trial": dg.MetadataValue.md(report.tabulate_trials(made.trials)),
         },
     )
     # `publish` returned: the audit passed, and the trial that it rests on may be read.
@@ -130,15 +135,15 @@ def judgements(
 
 
 @dg.asset(
-    **audited(SPEND_AUDIT, "assets/synthesis/reporting"),
+    **describe_asset(SPEND_AUDIT, "assets/synthesis/reporting"),
     deps=["judgements"],
     group_name="synthesis",
     description="What every stage cost per marketplace and model, and per accepted pair.",
 )
 def spend(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]) -> Published:
     tables = warehouse.tables
-    per_market, distinct = accepted_pairs(tables.read(JUDGEMENTS))
-    rows = spend_rows(warehouse.ledger.costs(), per_market, distinct)
+    per_market, distinct = count_accepted_pairs(tables.read(JUDGEMENTS))
+    rows = make_spend_rows(warehouse.ledger.costs(), per_market, distinct)
     spent, limit = warehouse.ledger.spent(), warehouse.budget_usd
     within = limit is None or spent <= limit + 1e-9
     yield from publish(
@@ -148,17 +153,17 @@ def spend(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehou
         SPEND.frame(rows),
         rules=[
             Verdict("budget", within, f"{spent:.4f} USD", f"at most {limit} USD"),
-            cost_in_band(rows, tables.read(SPEND).to_dicts()),
+            audit_cost(rows, tables.read(SPEND).to_dicts()),
         ],
         metadata={
             "spent_usd": spent,
             "accepted": distinct,
-            **_shown({"costs": report.costs(rows)}),
+            **_render_tables({"costs": report.tabulate_costs(rows)}),
         },
     )
 
 
-def _written(rows: Sequence[Row]) -> Verdict:
+def _check_written(rows: Sequence[Row]) -> Verdict:
     ok = sum(row["status"] == "ok" for row in rows)
     kinds = sorted({row["error_kind"] for row in rows if row["status"] != "ok"})
     observed = f"{ok} of {len(rows)} written" + (f"; failed by {', '.join(kinds)}" if kinds else "")
@@ -169,10 +174,10 @@ def _written(rows: Sequence[Row]) -> Verdict:
     return Verdict("written_floor", ok >= WRITTEN_FLOOR * len(rows), observed, expected)
 
 
-def _current(rows: Sequence[Row], offer: Offer) -> Verdict:
-    stale = [row["pair_id"] for row in rows if not offer.serves(row)]
+def _check_current(rows: Sequence[Row], offer: Offer) -> Verdict:
+    stale = [row["pair_id"] for row in rows if not offer.offers_contract_of(row)]
     return Verdict("contracts_current", not stale, f"{len(stale)} pairs of other contracts")
 
 
-def _shown(tables: Mapping[str, str]) -> dict[str, Any]:
+def _render_tables(tables: Mapping[str, str]) -> dict[str, Any]:
     return {name: dg.MetadataValue.md(text) for name, text in tables.items()}

@@ -6,31 +6,31 @@ import dagster as dg
 import polars as pl
 
 from assets.catalogue.catalogue import CATALOGUE, descriptions
-from assets.catalogue.coverage_report import inlined
+from assets.catalogue.coverage_report import inline_image
 from assets.contracts.canonical import tool_text
 from assets.contracts.quarantine.clear import read_clear, read_contracts
 from assets.contracts.tool_id import ToolId
 from assets.partitions import close_night_after, marketplaces
 from assets.vectors.confusables import report
 from assets.vectors.confusables.table import CONFUSABLES
-from assets.vectors.confusables.table import confusables as find_confusables
+from assets.vectors.confusables.table import find_confusables as find_confusables
 from assets.vectors.embed import Embedder
 from assets.vectors.index import (
     INSTRUCTIONS,
     VECTORS,
-    contract_of,
     embed_contracts,
     embed_texts,
-    unit_norm_flaws,
+    find_norm_flaws,
+    read_contract,
 )
 from warehouse.audit import Verdict, expect_match, expect_one_of, expect_unique
 from warehouse.progress import Lines
-from warehouse.publish import Published, audited, publish, table_audit
+from warehouse.publish import Published, audit_table, describe_asset, publish
 from warehouse.storage.lance import LanceStore
-from warehouse.storage.tables import plan
+from warehouse.storage.tables import plan_keys
 from warehouse.store import Warehouse
 
-VECTORS_AUDIT = table_audit(
+VECTORS_AUDIT = audit_table(
     VECTORS,
     [
         expect_unique("marketplace", "server_id", "tool"),
@@ -39,7 +39,7 @@ VECTORS_AUDIT = table_audit(
     ],
     rules=["unit_norm"],
 )
-CONFUSABLES_AUDIT = table_audit(
+CONFUSABLES_AUDIT = audit_table(
     CONFUSABLES,
     [
         expect_unique("server_id", "tool", "other_server_id", "other_tool"),
@@ -49,7 +49,7 @@ CONFUSABLES_AUDIT = table_audit(
 
 
 @dg.asset(
-    **audited(VECTORS_AUDIT, "assets/vectors", kinds={"polars", "lancedb", "onnx"}),
+    **describe_asset(VECTORS_AUDIT, "assets/vectors", kinds={"polars", "lancedb", "onnx"}),
     partitions_def=marketplaces,
     deps=["clear_contracts"],
     group_name="vectors",
@@ -68,7 +68,7 @@ def contract_vectors(
     rows = embed_contracts(clear, embedder, store, Lines(context.log.info))
     store.refresh_indexes()
     store.compact(INSTRUCTIONS)
-    flaws = unit_norm_flaws(rows, store)
+    flaws = find_norm_flaws(rows, store)
     frame = VECTORS.frame(rows)
     yield from publish(
         context,
@@ -80,13 +80,13 @@ def contract_vectors(
                 "unit_norm", not flaws, "; ".join(flaws[:3]) or f"{len(rows)} vectors of norm 1"
             )
         ],
-        plan=plan(_digests(previous), _digests(frame)),
+        plan=plan_keys(_key_digests(previous), _key_digests(frame)),
         metadata={"embedder": embedder.id, "held": len(held)},
     )
     close_night_after(context, warehouse.ledger, "contract_vectors")
 
 
-def _digests(frame: pl.DataFrame) -> dict[str, str]:
+def _key_digests(frame: pl.DataFrame) -> dict[str, str]:
     return {
         str(ToolId(server, tool)): text
         for server, tool, text in frame.select("server_id", "tool", "text_digest").iter_rows()
@@ -94,7 +94,7 @@ def _digests(frame: pl.DataFrame) -> dict[str, str]:
 
 
 @dg.asset(
-    **audited(CONFUSABLES_AUDIT, "assets/vectors"),
+    **describe_asset(CONFUSABLES_AUDIT, "assets/vectors"),
     deps=["contract_vectors", "clear_contracts", "catalogue"],
     group_name="vectors",
     pool="lance",
@@ -108,7 +108,7 @@ def confusables(
     tables = warehouse.tables
     tools = read_clear(warehouse)
     listed = list({(row["server_id"], row["tool"]): row for row in tools}.values())
-    texts = [tool_text(contract_of(row)) for row in listed]
+    texts = [tool_text(read_contract(row)) for row in listed]
     matrix = embed_texts(texts, embedder, LanceStore(warehouse.home / "lance"))
     rows = find_confusables(listed, matrix, descriptions(tables.read(CATALOGUE).to_dicts()))
     previous, frame = tables.read(CONFUSABLES), CONFUSABLES.frame(rows)
@@ -117,20 +117,20 @@ def confusables(
         warehouse,
         CONFUSABLES_AUDIT,
         frame,
-        plan=plan(_alike(previous), _alike(frame)),
+        plan=plan_keys(_key_pairs(previous), _key_pairs(frame)),
         metadata={
-            **report.figures(rows, tools),
-            "table": dg.MetadataValue.md(report.markdown(rows, tools)),
-            **({"plot": _drawn(rows, tools)} if rows else {}),
+            **report.compute_figures(rows, tools),
+            "table": dg.MetadataValue.md(report.render_markdown(rows, tools)),
+            **({"plot": _draw_plot(rows, tools)} if rows else {}),
         },
     )
 
 
-def _drawn(rows: list[dict[str, Any]], tools: list[dict[str, Any]]) -> dg.MetadataValue:
-    return dg.MetadataValue.md(inlined(report.plot(rows, tools)))
+def _draw_plot(rows: list[dict[str, Any]], tools: list[dict[str, Any]]) -> dg.MetadataValue:
+    return dg.MetadataValue.md(inline_image(report.draw_plot(rows, tools)))
 
 
-def _alike(frame: pl.DataFrame) -> dict[str, str]:
+def _key_pairs(frame: pl.DataFrame) -> dict[str, str]:
     return {
         " ".join(names): f"{one}/{other}/{told}"
         for *names, one, other, told in frame.select(

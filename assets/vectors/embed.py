@@ -10,14 +10,25 @@ from assets.vectors.encoders.minilm import MiniLM
 from assets.vectors.encoders.saved import (
     EncoderBroken,
     EncoderMissing,
-    encoder_folder,
+    find_encoder_folder,
     open_encoder,
     save_encoder,
 )
-from assets.vectors.encoders.weights import BASE, BadAdapter, base_path
+from assets.vectors.encoders.weights import BASE, BadAdapter, find_base_path
 
 __all__ = [
-    "BASE", "SPECS", "BadAdapter", "BadEmbedder", "Embedder", "EmbeddingFailed", "EncoderBroken",
-    "EncoderMissing", "MiniLM", "base_path", "encoder_folder", "open_embedder", "open_encoder",
+    "BASE",
+    "SPECS",
+    "BadAdapter",
+    "BadEmbedder",
+    "Embedder",
+    "EmbeddingFailed",
+    "EncoderBroken",
+    "EncoderMissing",
+    "MiniLM",
+    "find_base_path",
+    "find_encoder_folder",
+    "open_embedder",
+    "open_encoder",
     "save_encoder",
-]  # fmt: skip
+]

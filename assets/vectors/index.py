@@ -41,18 +41,18 @@ VECTORS = TableSpec(
 )
 
 
-def contract_of(row: Row) -> dict[str, Any]:
+def read_contract(row: Row) -> dict[str, Any]:
     """The contract in a snapshot row, where it is stored as JSON text."""
     held = row["contract"]
     return json.loads(held) if isinstance(held, str) else dict(held)
 
 
-def text_digest(text: str) -> str:
+def digest_text(text: str) -> str:
     """The name of one embedded text."""
     return digest({"text": text})
 
 
-def server_text(server_id: str, contracts: Sequence[Mapping[str, Any]]) -> str:
+def build_server_text(server_id: str, contracts: Sequence[Mapping[str, Any]]) -> str:
     """The one text of a server, made from its id and its tools, in an order of its own."""
     kind, _, name = server_id.partition(":")
     tools = sorted(tool_text(contract, "name") for contract in contracts)
@@ -60,7 +60,7 @@ def server_text(server_id: str, contracts: Sequence[Mapping[str, Any]]) -> str:
     return f"{(name or kind).replace('/', ' ').lstrip('@')} server\ntools: {listed}"
 
 
-def texts_of(rows: Iterable[Row]) -> list[dict[str, Any]]:
+def build_texts(rows: Iterable[Row]) -> list[dict[str, Any]]:
     """Membership rows without `embedder`, each with its `text`: one per tool and one per server.
 
     `rows` are snapshot rows (marketplace, server_id, tool, contract_digest, contract JSON).
@@ -68,12 +68,14 @@ def texts_of(rows: Iterable[Row]) -> list[dict[str, Any]]:
     out: list[dict[str, Any]] = []
     servers: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        contract = contract_of(row)
+        contract = read_contract(row)
         servers[row["marketplace"], row["server_id"]].append(contract)
-        out.append(_member(row, TOOL, row["tool"], row["contract_digest"], tool_text(contract)))
+        out.append(
+            _build_member(row, TOOL, row["tool"], row["contract_digest"], tool_text(contract))
+        )
     for (marketplace, server_id), contracts in servers.items():
         owner = {"marketplace": marketplace, "server_id": server_id}
-        out.append(_member(owner, SERVER, "", None, server_text(server_id, contracts)))
+        out.append(_build_member(owner, SERVER, "", None, build_server_text(server_id, contracts)))
     return out
 
 
@@ -84,15 +86,15 @@ def embed_contracts(
 
     Writes every few hundred texts, so a killed run resumes where it stopped.
     """
-    members = texts_of(rows)
+    members = build_texts(rows)
     texts = {member["text_digest"]: member for member in members}
     keys = {vector_key(name, embedder.id): name for name in texts}
-    due = sorted(keys[key] for key in store.missing(keys))
+    due = sorted(keys[key] for key in store.find_missing(keys))
     progress = progress or Silent()
     for start in range(0, len(due), _CHUNK):
         chunk = [texts[name] for name in due[start : start + _CHUNK]]
         vectors = embedder.embed([member["text"] for member in chunk])
-        store.insert([_stored(m, v, embedder) for m, v in zip(chunk, vectors, strict=True)])
+        store.insert([_load_stored(m, v, embedder) for m, v in zip(chunk, vectors, strict=True)])
         progress.update("embed", start + len(chunk), len(due))
     kept = [name for name in VECTORS.columns if name != "embedder"]
     return [{**{name: m[name] for name in kept}, "embedder": embedder.id} for m in members]
@@ -111,46 +113,48 @@ def embed_texts(
     `table` keeps texts of another sort (`INSTRUCTIONS`) out of the search for tools;
     `on_done(done, due)` after each write.
     """
-    named = {text_digest(text): text for text in texts}
+    named = {digest_text(text): text for text in texts}
     keys = {name: vector_key(name, embedder.id) for name in named}
-    lacking = store.missing(keys.values(), table)
+    lacking = store.find_missing(keys.values(), table)
     due = sorted(name for name, key in keys.items() if key in lacking)
     for start in range(0, len(due), _CHUNK):
         part = due[start : start + _CHUNK]
         vectors = embedder.embed([named[name] for name in part])
         members = [{"text_digest": name, "kind": TOOL, "text": named[name]} for name in part]
         store.insert(
-            [_stored(m, v, embedder) for m, v in zip(members, vectors, strict=True)], table
+            [_load_stored(m, v, embedder) for m, v in zip(members, vectors, strict=True)], table
         )
         if on_done:
             on_done(start + len(part), len(due))
-    return store.vectors([keys[text_digest(text)] for text in texts], table)
+    return store.vectors([keys[digest_text(text)] for text in texts], table)
 
 
-def unit_norm_flaws(members: Iterable[Row], store: LanceStore) -> list[str]:
+def find_norm_flaws(members: Iterable[Row], store: LanceStore) -> list[str]:
     """The audit's question: which member rows have no vector in the store, or not a unit one."""
     listed = list(members)
     keys = [vector_key(member["text_digest"], member["embedder"]) for member in listed]
-    lacking = store.missing(keys)
+    lacking = store.find_missing(keys)
     if lacking:
         return sorted(f"{key}: no vector" for key in lacking)
     norms = np.linalg.norm(store.vectors(keys), axis=1) if keys else np.zeros(0)
     return [f"{key}: norm {n:.4f}" for key, n in zip(keys, norms, strict=True) if abs(n - 1) > 1e-3]
 
 
-def _member(owner: Row, kind: str, tool: str, contract: str | None, text: str) -> dict[str, Any]:
+def _build_member(
+    owner: Row, kind: str, tool: str, contract: str | None, text: str
+) -> dict[str, Any]:
     return {
         "marketplace": owner["marketplace"],
         "server_id": owner["server_id"],
         "tool": tool,
         "kind": kind,
         "contract_digest": contract,
-        "text_digest": text_digest(text),
+        "text_digest": digest_text(text),
         "text": text,
     }
 
 
-def _stored(member: Row, vector: np.ndarray, embedder: Embedder) -> dict[str, Any]:
+def _load_stored(member: Row, vector: np.ndarray, embedder: Embedder) -> dict[str, Any]:
     return {
         "key": vector_key(member["text_digest"], embedder.id),
         "text_digest": member["text_digest"],

@@ -18,10 +18,10 @@ you your"""
 FUNCTION_WORDS = frozenset(_STOP_WORDS.split())
 
 
-def words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Lower-case words; camelCase and snake_case are split, stop words and a plural `s` dropped."""
     found = (word.lower() for word in _WORD.findall(_CAMEL.sub(" ", text)))
-    return [_singular(word) for word in found if word not in FUNCTION_WORDS]
+    return [_drop_plural(word) for word in found if word not in FUNCTION_WORDS]
 
 
 _SUFFIX_LIST = """izations ization ations ation ments ment nesses ness ingly ings ing edly ed ies
@@ -29,16 +29,16 @@ iest ier es ers er ors or ions ion ally al ives ive ly"""
 _SUFFIXES = tuple(_SUFFIX_LIST.split())
 
 
-def stems(text: str) -> list[str]:
+def stem_words(text: str) -> list[str]:
     """`words` without their inflection: create, created, creating, creation and creator are one.
 
     Crude on purpose: what is cut wrongly is cut wrongly in query and text alike.
     """
-    return [_stem(word) for word in words(text)]
+    return [_stem_word(word) for word in split_words(text)]
 
 
 @lru_cache(maxsize=65_536)
-def _stem(word: str) -> str:
+def _stem_word(word: str) -> str:
     if len(word) < 5 or not word.isascii():
         return word
     suffix = next((s for s in _SUFFIXES if word.endswith(s) and len(word) - len(s) >= 3), "")
@@ -48,7 +48,7 @@ def _stem(word: str) -> str:
     return word[:-1] if len(word) > 3 and word[-1] in "eiy" else word
 
 
-def _singular(word: str) -> str:
+def _drop_plural(word: str) -> str:
     return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
 
 
@@ -66,7 +66,7 @@ class BM25:
 
     @classmethod
     def build(cls, texts: Sequence[str], *, stemmed: bool = False) -> "BM25":
-        cut = stems if stemmed else words
+        cut = stem_words if stemmed else split_words
         counts = [Counter(cut(text)) for text in texts]
         lengths = np.array([sum(count.values()) for count in counts], np.float32)
         mean = float(lengths.mean()) if len(texts) and lengths.any() else 1.0
@@ -91,15 +91,15 @@ class BM25:
             stemmed=stemmed,
         )
 
-    def scores(self, query: str) -> np.ndarray:
+    def score(self, query: str) -> np.ndarray:
         """BM25 of every document for the query, float32 [size]; zeros when no word is known."""
-        return self.sums(self.cut(query))
+        return self.sum_scores(self.cut_query(query))
 
-    def cut(self, query: str) -> list[str]:
+    def cut_query(self, query: str) -> list[str]:
         """The query's terms as this index has them, each once."""
-        return sorted(set(stems(query) if self.stemmed else words(query)))
+        return sorted(set(stem_words(query) if self.stemmed else split_words(query)))
 
-    def sums(self, terms: Iterable[str]) -> np.ndarray:
+    def sum_scores(self, terms: Iterable[str]) -> np.ndarray:
         """The documents' weights of these terms, float32 [size]."""
         out = np.zeros(self.size, np.float32)
         for term in terms:
@@ -110,7 +110,7 @@ class BM25:
                 out[self.documents[start:end]] += self.weights[start:end]
         return out
 
-    def most(self, terms: Iterable[str]) -> float:
+    def bound_score(self, terms: Iterable[str]) -> float:
         """The best any one document could score if it held every term at its heaviest."""
         held = (self.terms[term] for term in terms if term in self.terms)
         return float(sum(self._peaks[place] for place in held))
@@ -120,14 +120,14 @@ class BM25:
         """The heaviest weight of each term, float32 [terms]."""
         return np.maximum.reduceat(self.weights, self.starts[:-1]) if self.terms else self.weights
 
-    def shared_words(self, query: str, document: int) -> list[str]:
+    def find_shared_words(self, query: str, document: int) -> list[str]:
         """The query's words that the document holds, heaviest first: why it matched."""
-        return self.shared(query, np.array([document]))[0]
+        return self.find_shared(query, np.array([document]))[0]
 
-    def shared(self, query: str, documents: np.ndarray) -> list[list[str]]:
+    def find_shared(self, query: str, documents: np.ndarray) -> list[list[str]]:
         """`shared_words` of several documents."""
         found: list[list[tuple[float, str]]] = [[] for _ in documents]
-        for term in self.cut(query):
+        for term in self.cut_query(query):
             place = self.terms.get(term)
             if place is None:
                 continue

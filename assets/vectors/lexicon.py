@@ -10,30 +10,30 @@ _PATH = Path(__file__).with_name("lexicon.json")
 _IRREGULAR = {"does": "do", "goes": "go", "has": "have", "is": "be", "analyses": "analyse"}
 
 
-def words_in(text: str) -> list[str]:
+def split_list(text: str) -> list[str]:
     """A word list written as text."""
     return text.split()
 
 
 @cache
-def lexicon() -> dict[str, Any]:
+def load_lexicon() -> dict[str, Any]:
     """The whole lexicon; read once."""
     return json.loads(_PATH.read_text(encoding="utf-8"))
 
 
-def pool(name: str) -> list[str]:
+def list_pool(name: str) -> list[str]:
     """Plausible values of one sort (city, title, branch …)."""
-    return lexicon()["pools"][name]
+    return load_lexicon()["pools"][name]
 
 
 @cache
-def family_of(verb: str) -> str | None:
+def find_family(verb: str) -> str | None:
     """The family of a base-form verb (read, search, create …), or None."""
-    return next((name for name, verbs in lexicon()["families"].items() if verb in verbs), None)
+    return next((name for name, verbs in load_lexicon()["families"].items() if verb in verbs), None)
 
 
 @cache
-def base_form(word: str) -> str | None:
+def find_base_form(word: str) -> str | None:
     """The base form of a verb in base, third person, or -ing form; None for other words."""
     word = word.lower()
     if word in _IRREGULAR:
@@ -48,22 +48,23 @@ def base_form(word: str) -> str | None:
     if word.endswith("ing") and len(word) > 5:
         stem = word[:-3]
         guesses += [stem, stem + "e", stem[:-1] if stem[-1:] == stem[-2:-1] else stem]
-    return next((guess for guess in guesses if family_of(guess)), None)
+    return next((guess for guess in guesses if find_family(guess)), None)
 
 
 @cache
-def words_of(name: str) -> tuple[str, ...]:
+def split_identifier(name: str) -> tuple[str, ...]:
     """The lower-case words of an identifier: `getHTTPStatus_v2` -> get http status v2."""
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name)
     return tuple(word.lower() for word in re.split(r"[^A-Za-z0-9]+", spaced) if word)
 
 
 @cache
-def topic_of(text: str) -> str:
+def find_topic(text: str) -> str:
     """The field of work a text speaks of (code, files, web …), or `general`."""
     words = re.findall(r"[a-z]+", text.lower())
     scores = {
-        topic: sum(word in marks for word in words) for topic, marks in lexicon()["topics"].items()
+        topic: sum(word in marks for word in words)
+        for topic, marks in load_lexicon()["topics"].items()
     }
     best = max(scores, key=lambda topic: scores[topic])
     return best if scores[best] else "general"

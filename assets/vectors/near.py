@@ -11,7 +11,7 @@ import numpy as np
 
 from assets.contracts.canonical import tool_text
 from assets.vectors.embed import Embedder
-from assets.vectors.index import contract_of, embed_texts
+from assets.vectors.index import embed_texts, read_contract
 from warehouse.storage.lance import LanceStore
 
 Row = Mapping[str, Any]
@@ -43,8 +43,8 @@ class Near:
         return self._rows[at]["server_id"], self._rows[at]["tool"]
 
 
-def near_rows(rows: Sequence[Row], embedder: Embedder, store: LanceStore) -> Near:
+def find_near_rows(rows: Sequence[Row], embedder: Embedder, store: LanceStore) -> Near:
     """`Near` over snapshot rows, through the vector store."""
-    texts = [tool_text(contract_of(row)) for row in rows]
+    texts = [tool_text(read_contract(row)) for row in rows]
     matrix = embed_texts(texts, embedder, store) if rows else np.zeros((0, embedder.dim))
     return Near(rows, matrix)

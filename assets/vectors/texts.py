@@ -7,7 +7,7 @@ long description leave no room for its parameters, and a tool's text rarely name
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assets.contracts.canonical import parameters, tool_text
+from assets.contracts.canonical import iterate_parameters, tool_text
 
 Json = Any
 FULL = "full"  # name, description and parameters: the view that finds the candidates
@@ -23,7 +23,7 @@ _VALUES = 12  # values of an enumeration that a field lists
 _LISTED = 40  # tool names that stand for a server without a summary
 
 
-def tool_views(contract: Mapping[str, Json], server_name: str) -> dict[str, str]:
+def build_tool_views(contract: Mapping[str, Json], server_name: str) -> dict[str, str]:
     """One text per view of `TOOL_VIEWS`; none is empty."""
     words = tool_text(contract, "name")
     about = " ".join(contract.get("description", "").split())[:_ABOUT]
@@ -35,7 +35,7 @@ def tool_views(contract: Mapping[str, Json], server_name: str) -> dict[str, str]
     }
 
 
-def server_views(
+def build_server_views(
     name: str, description: str, summary: str, contracts: Sequence[Mapping[str, Json]]
 ) -> dict[str, str]:
     """One text per view of `SERVER_VIEWS`. A server without a summary is told by its tools."""
@@ -46,31 +46,33 @@ def server_views(
     }
 
 
-def tool_fields(contract: Mapping[str, Json], server: str) -> dict[str, str]:
+def build_tool_fields(contract: Mapping[str, Json], server: str) -> dict[str, str]:
     """One text per field of `TOOL_FIELDS`; a field may be empty. `server` is the server's own
     field: the joint field holds both, as a request names now the one and now the other."""
     whole = f"{contract['name']}\n{tool_text(contract)}"
     return {
         "name": f"{contract['name']}\n{contract.get('title', '')}",
         "about": contract.get("description", ""),
-        "params": "\n".join(_parameter(name, schema) for name, schema in parameters(contract)),
+        "params": "\n".join(
+            _describe_parameter(name, schema) for name, schema in iterate_parameters(contract)
+        ),
         ALL: whole,
         JOINT: f"{whole}\n{server}",
     }
 
 
-def server_field(name: str, description: str, summary: str, server_id: str) -> str:
+def build_server_field(name: str, description: str, summary: str, server_id: str) -> str:
     """What a server's full-text document holds."""
-    return "\n".join((name, id_words(server_id), description, summary))
+    return "\n".join((name, split_id(server_id), description, summary))
 
 
-def id_words(server_id: str) -> str:
+def split_id(server_id: str) -> str:
     """`npm:@acme/mail-mcp` -> `acme mail-mcp`."""
     kind, _, name = server_id.partition(":")
     return (name or kind).replace("/", " ").replace("@", " ").strip()
 
 
-def _parameter(name: str, schema: Json) -> str:
+def _describe_parameter(name: str, schema: Json) -> str:
     if not isinstance(schema, Mapping):
         return name
     values = schema.get("enum")

@@ -47,40 +47,40 @@ def parse_faults(text: str | Iterable[str]) -> dict[str, str]:
     for part in (part for one in texts for part in one.split(",") if part.strip()):
         site, _, kind = (piece.strip() for piece in part.partition("="))
         found[site] = f"{found[site]}+{kind}" if site in found else kind
-    return checked(found)
+    return check_faults(found)
 
 
-def checked(faults: Mapping[str, str]) -> dict[str, str]:
+def check_faults(faults: Mapping[str, str]) -> dict[str, str]:
     """The faults, if every site, kind and value exists. Raises ValueError."""
     for site, text in faults.items():
         if site not in SITES:
-            raise _unknown(site, text)
-        switches(site, text)
+            raise _make_unknown(site, text)
+        parse_switches(site, text)
     return dict(faults)
 
 
-def switches(site: str, text: str | None) -> dict[str, str]:
+def parse_switches(site: str, text: str | None) -> dict[str, str]:
     """kind -> value of one site's faults. Raises ValueError."""
     found: dict[str, str] = {}
     for part in (text or "").split("+") if text is not None else ():
         kind, _, value = (piece.strip() for piece in part.partition(":"))
         if kind not in KINDS:
-            raise _unknown(site, part)
+            raise _make_unknown(site, part)
         found[kind] = value or KINDS[kind][1]
-        if kind in _NUMBERS and not _positive(found[kind]):
+        if kind in _NUMBERS and not _is_positive(found[kind]):
             raise ValueError(f"fault {site}={kind}:{value}: expected a number above 0")
         if kind == "error500" and value and not value.isdecimal():
             raise ValueError(f"fault {site}={kind}:{value}: expected a whole number")
     return found
 
 
-def _unknown(site: str, text: str) -> ValueError:
+def _make_unknown(site: str, text: str) -> ValueError:
     return ValueError(
         f"fault {site}={text} does not exist; sites: {', '.join(SITES)}; kinds: {', '.join(KINDS)}"
     )
 
 
-def _positive(text: str) -> bool:
+def _is_positive(text: str) -> bool:
     try:
         return 0 < float(text) < 1e9
     except ValueError:

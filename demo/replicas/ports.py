@@ -49,12 +49,12 @@ def release(held: Mapping[str, socket.socket]) -> None:
         sock.close()
 
 
-def already_up(ports: Mapping[str, int]) -> dict[str, int]:
+def find_running(ports: Mapping[str, int]) -> dict[str, int]:
     """Which of these sites a replica of ours serves already: site -> port."""
-    return {site: port for site, port in ports.items() if _serves(site, port)}
+    return {site: port for site, port in ports.items() if _is_served(site, port)}
 
 
-def _serves(site: str, port: int) -> bool:
+def _is_served(site: str, port: int) -> bool:
     try:
         with open_client(allow_loopback=True, timeout=2.0) as client:
             answer = client.get(f"http://{HOST}:{port}/_stats")

@@ -29,18 +29,18 @@ class FaultyRecords(RecordList):
         held = len(self._records)
         return held + -(-held // 10) if "duplicates" in self._faults else held
 
-    def at(self, position: int) -> Record:
+    def get_record(self, position: int) -> Record:
         held = len(self._records)
         return self._apply_faults(self._records[position % held], first=position % held == 0)
 
-    def position(self, slug: str) -> int | None:
-        return None if "empty" in self._faults else self._records.position(slug)
+    def find_position(self, slug: str) -> int | None:
+        return None if "empty" in self._faults else self._records.find_position(slug)
 
-    def older(self, record: Record) -> tuple[Record, ...]:
-        return tuple(self._apply_faults(one) for one in self._records.older(record))
+    def list_older(self, record: Record) -> tuple[Record, ...]:
+        return tuple(self._apply_faults(one) for one in self._records.list_older(record))
 
-    def gone(self) -> Iterable[Record]:
-        return (self._apply_faults(one) for one in self._records.gone())
+    def list_gone(self) -> Iterable[Record]:
+        return (self._apply_faults(one) for one in self._records.list_gone())
 
     def _apply_faults(self, record: Record, first: bool = False) -> Record:
         faults = self._faults

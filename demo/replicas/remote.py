@@ -12,19 +12,19 @@ _TERMS = {
 }
 
 
-def _tool(name: str, description: str, properties: Mapping[str, Any], *required: str) -> Any:
+def _make_tool(name: str, description: str, properties: Mapping[str, Any], *required: str) -> Any:
     schema = {"type": "object", "properties": dict(properties), "required": list(required)}
     return {"name": name, "description": description, "inputSchema": schema}
 
 
 TOOLS = [
-    _tool(
+    _make_tool(
         "define_term",
         "Explain one term of the glossary in a sentence.",
         {"term": {"type": "string", "description": "The term, in the singular"}},
         "term",
     ),
-    _tool(
+    _make_tool(
         "find_terms",
         "Find terms whose name or explanation holds some words.",
         {
@@ -36,16 +36,16 @@ TOOLS = [
 ]
 
 
-def answered(message: Any) -> dict[str, Any] | None:
+def answer_message(message: Any) -> dict[str, Any] | None:
     """The answer to one JSON-RPC message; None where none is due (a notification)."""
     if not isinstance(message, dict) or "method" not in message:
         return {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "no request"}}
     if "id" not in message:
         return None
-    return {"jsonrpc": "2.0", "id": message["id"], **_answer(message)}
+    return {"jsonrpc": "2.0", "id": message["id"], **_answer_method(message)}
 
 
-def _answer(message: Mapping[str, Any]) -> dict[str, Any]:
+def _answer_method(message: Mapping[str, Any]) -> dict[str, Any]:
     params = message.get("params") or {}
     match message["method"]:
         case "initialize":
@@ -62,12 +62,12 @@ def _answer(message: Mapping[str, Any]) -> dict[str, Any]:
         case "tools/list":
             return {"result": {"tools": TOOLS}}
         case "tools/call":
-            return {"result": _call(params)}
+            return {"result": _call_tool(params)}
         case other:
             return {"error": {"code": -32601, "message": f"method {other!r} is unknown"}}
 
 
-def _call(params: Mapping[str, Any]) -> dict[str, Any]:
+def _call_tool(params: Mapping[str, Any]) -> dict[str, Any]:
     arguments = params.get("arguments") or {}
     if params.get("name") == "define_term":
         text = _TERMS.get(str(arguments.get("term")), "")

@@ -28,16 +28,16 @@ class Reply:
     validators: bool = False
     edited: str | None = None
 
-    def response(self, request: Request, *, validators: bool) -> Response:
+    def make_response(self, request: Request, *, validators: bool) -> Response:
         """The HTTP response: 304 without a body where the client holds this already."""
         headers = dict(self.headers)
         if self.validators and validators and self.status == 200:
-            headers |= self._validators()
-            if _held(request, headers):
+            headers |= self._make_validators()
+            if _is_held(request, headers):
                 return Response(status_code=304, headers=headers)
         return Response(self.body, self.status, headers, media_type=self.media_type)
 
-    def _validators(self) -> dict[str, str]:
+    def _make_validators(self) -> dict[str, str]:
         found = {"etag": f'"{sha256(self.body).hexdigest()[:32]}"'}
         if self.edited:
             when = datetime.fromisoformat(self.edited)
@@ -45,12 +45,12 @@ class Reply:
         return found
 
 
-def in_json(value: Any, status: int = 200, **facts: Any) -> Reply:
+def reply_json(value: Any, status: int = 200, **facts: Any) -> Reply:
     """A reply in JSON, not escaped to ASCII, as most sites send it."""
     return Reply(json.dumps(value, ensure_ascii=False).encode(), JSON, status, **facts)
 
 
-def in_html(text: str, status: int = 200, **facts: Any) -> Reply:
+def reply_html(text: str, status: int = 200, **facts: Any) -> Reply:
     return Reply(text.encode(), HTML, status, **facts)
 
 
@@ -80,7 +80,7 @@ class Cache:
         self._bytes = 0
 
 
-def _held(request: Request, headers: Mapping[str, str]) -> bool:
+def _is_held(request: Request, headers: Mapping[str, str]) -> bool:
     """RFC 9110: If-None-Match decides where it is given, else If-Modified-Since."""
     tags = request.headers.get("if-none-match")
     if tags is not None:

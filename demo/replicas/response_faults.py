@@ -7,8 +7,8 @@ from functools import cache
 
 from starlette.requests import Request
 
-from demo.replicas.faults import switches
-from demo.replicas.reply import Reply, in_html, in_json
+from demo.replicas.faults import parse_switches
+from demo.replicas.reply import Reply, reply_html, reply_json
 
 PRIVATE = "http://169.254.169.254/latest/meta-data/"  # only ever written into a Location header
 AWAY = "https://elsewhere.invalid"
@@ -18,7 +18,7 @@ class FaultSet:
     """The faults of one site since they were switched on."""
 
     def __init__(self, site: str, text: str | None) -> None:
-        self.kinds = switches(site, text)
+        self.kinds = parse_switches(site, text)
         self.delay_s = float(self.kinds.get("latency", 0)) / 1000
         self._storm = int(float(self.kinds.get("storm429", 0)))
         errors = self.kinds.get("error500", "0")
@@ -26,37 +26,37 @@ class FaultSet:
         self._rate = float(self.kinds.get("rate_limit", 0))
         self._tokens, self._at = max(self._rate, 1.0), time.monotonic()
 
-    def on(self, kind: str) -> bool:
+    def is_on(self, kind: str) -> bool:
         return kind in self.kinds
 
-    def value(self, kind: str) -> str | None:
+    def get_value(self, kind: str) -> str | None:
         return self.kinds.get(kind)
 
-    def instead(self, request: Request) -> Reply | None:
+    def reply_instead(self, request: Request) -> Reply | None:
         """The answer in place of the site's own, if a fault gives one."""
-        if self._limited():
-            return in_json({"error": "Too Many Requests"}, 429, headers={"retry-after": "1"})
+        if self._is_limited():
+            return reply_json({"error": "Too Many Requests"}, 429, headers={"retry-after": "1"})
         if self._errors > 0:
             self._errors -= 1
-            return in_json({"error": "Internal Server Error"}, 500)
-        if self.on("redirect_private"):
+            return reply_json({"error": "Internal Server Error"}, 500)
+        if self.is_on("redirect_private"):
             return Reply(b"", status=302, headers={"location": PRIVATE})
-        if self.on("redirect_away"):
+        if self.is_on("redirect_away"):
             return Reply(b"", status=302, headers={"location": AWAY + request.url.path})
-        return interstitial() if self.on("html") else None
+        return make_interstitial() if self.is_on("html") else None
 
-    def packed(self, body: bytes) -> bytes | None:
+    def pack_body(self, body: bytes) -> bytes | None:
         """The body as a compressed one that does harm, if a fault wants it."""
-        if self.on("gzip_bomb"):
-            return bomb(int(float(self.kinds["gzip_bomb"])))
-        if not self.on("broken_gzip"):
+        if self.is_on("gzip_bomb"):
+            return make_bomb(int(float(self.kinds["gzip_bomb"])))
+        if not self.is_on("broken_gzip"):
             return None
         whole = bytearray(gzip.compress(body, mtime=0))
         for place in range(len(whole) // 2, len(whole)):
             whole[place] ^= 0xFF
         return bytes(whole)
 
-    def _limited(self) -> bool:
+    def _is_limited(self) -> bool:
         if self._storm > 0:
             self._storm -= 1
             return True
@@ -71,29 +71,29 @@ class FaultSet:
         return False
 
 
-def interstitial() -> Reply:
+def make_interstitial() -> Reply:
     """What a protective proxy says in place of the data, with status 200."""
-    return in_html(
+    return reply_html(
         "<!doctype html><html><head><title>Just a moment...</title></head>"
         "<body><p>Checking your browser.</p></body></html>"
     )
 
 
-def robots(own: str | None, fault_set: FaultSet) -> str | None:
+def make_robots(own: str | None, fault_set: FaultSet) -> str | None:
     """The site's robots.txt with what the faults add to it."""
-    if not fault_set.on("robots_disallow") and not fault_set.on("crawl_delay"):
+    if not fault_set.is_on("robots_disallow") and not fault_set.is_on("crawl_delay"):
         return own
     lines = ["User-agent: *"]
-    if path := fault_set.value("robots_disallow"):
+    if path := fault_set.get_value("robots_disallow"):
         lines.append(f"Disallow: {path}")
-    if delay := fault_set.value("crawl_delay"):
+    if delay := fault_set.get_value("crawl_delay"):
         lines.append(f"Crawl-delay: {delay}")
     kept = [line for line in (own or "").splitlines() if not line.startswith("User-agent")]
     return "\n".join([*lines, *kept]) + "\n"
 
 
 @cache
-def bomb(mebibytes: int) -> bytes:
+def make_bomb(mebibytes: int) -> bytes:
     """A gzip body of a thousandth of what it unpacks to: one compressed block, over and over."""
     zeros = bytes(1 << 20)
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)

@@ -12,8 +12,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from demo.replicas.record_faults import MARK, apply_record_faults
-from demo.replicas.reply import Cache, Reply, in_json
-from demo.replicas.response_faults import FaultSet, robots
+from demo.replicas.reply import Cache, Reply, reply_json
+from demo.replicas.response_faults import FaultSet, make_robots
 from demo.world.catalogue import AnyWorld
 from demo.world.listing_page import RecordList
 
@@ -32,44 +32,48 @@ class Site(ABC):
         self._seen: tuple[Any, Any] = (None, None)  # the world and faults the cache is of
 
     @abstractmethod
-    def routes(self) -> Sequence[Route]:
+    def list_routes(self) -> Sequence[Route]:
         """Everything the site answers, robots.txt aside."""
 
-    def all_routes(self) -> list[Route]:
-        return [Route("/robots.txt", self._robots), *self.routes()]
+    def list_all_routes(self) -> list[Route]:
+        return [Route("/robots.txt", self._serve_robots), *self.list_routes()]
 
-    def refused(self, request: Request) -> Reply | None:
+    def refuse_request(self, request: Request) -> Reply | None:
         """The answer to a request without the key, where the site wants one."""
-        if self.fault_set().on("wrong_key"):
-            return in_json({"error": "unauthorized"}, 401)
+        if self.fault_set().is_on("wrong_key"):
+            return reply_json({"error": "unauthorized"}, 401)
         return None
 
-    def route(self, path: str, handler: Handler, method: str = "GET", keyed: bool = True) -> Route:
+    def make_route(
+        self, path: str, handler: Handler, method: str = "GET", keyed: bool = True
+    ) -> Route:
         """A route whose answers pass through the faults; unless `keyed`, no key is asked for."""
 
         async def endpoint(request: Request) -> Response:
             fault_set = self.fault_set()
             if fault_set.delay_s:
                 await asyncio.sleep(fault_set.delay_s)
-            early = fault_set.instead(request) or (self.refused(request) if keyed else None)
-            reply = _damaged(early or await self._answer(request, handler), fault_set)
-            return reply.response(request, validators=not fault_set.on("no_validators"))
+            early = fault_set.reply_instead(request) or (
+                self.refuse_request(request) if keyed else None
+            )
+            reply = _damage_reply(early or await self._answer_request(request, handler), fault_set)
+            return reply.make_response(request, validators=not fault_set.is_on("no_validators"))
 
         return Route(path, endpoint, methods=[method])
 
-    def records(self) -> RecordList:
+    def list_records(self) -> RecordList:
         """What this marketplace lists now, changed by the faults that touch records."""
-        return apply_record_faults(self.world().listed(self.name), self.fault_set().kinds)
+        return apply_record_faults(self.world().list_records(self.name), self.fault_set().kinds)
 
-    def key(self, name: str) -> str:
+    def name_member(self, name: str) -> str:
         """The member that a list stands under."""
-        return f"{name}_v2" if self.fault_set().on("missing_key") else name
+        return f"{name}_v2" if self.fault_set().is_on("missing_key") else name
 
-    def page_size(self, asked: int) -> int:
+    def limit_page_size(self, asked: int) -> int:
         """How many records a page holds: what was asked for, in a small world less."""
         return min(asked, self.world().page or asked)
 
-    async def _answer(self, request: Request, handler: Handler) -> Reply:
+    async def _answer_request(self, request: Request, handler: Handler) -> Reply:
         now = (self.world(), self.fault_set())
         if any(one is not other for one, other in zip(now, self._seen, strict=True)):
             self.cache.clear()
@@ -84,28 +88,28 @@ class Site(ABC):
                 self.cache.put(sent, reply)
         return reply
 
-    async def _robots(self, request: Request) -> Response:
+    async def _serve_robots(self, request: Request) -> Response:
         fault_set = self.fault_set()
         if fault_set.delay_s:
             await asyncio.sleep(fault_set.delay_s)
-        text = robots(self.robots, fault_set)
+        text = make_robots(self.robots, fault_set)
         if text is None:
             return Response("not found", 404, media_type="text/plain")
         return Response(text, media_type="text/plain")
 
 
-def _damaged(reply: Reply, fault_set: FaultSet) -> Reply:
+def _damage_reply(reply: Reply, fault_set: FaultSet) -> Reply:
     """The reply after the faults that damage bytes."""
     if reply.status != 200 or not fault_set.kinds:
         return reply
     body, headers = reply.body, dict(reply.headers)
-    if fault_set.on("bad_utf8"):
+    if fault_set.is_on("bad_utf8"):
         body = body.replace(MARK.encode(), b"\xff\xc3\x28")
-    if fault_set.on("truncated") and reply.last:
+    if fault_set.is_on("truncated") and reply.last:
         body = body[: len(body) // 2]
-    if fault_set.value("empty") == "body":
+    if fault_set.get_value("empty") == "body":
         body = b""
-    if packed := fault_set.packed(body):
+    if packed := fault_set.pack_body(body):
         body = packed
         headers["content-encoding"] = "gzip"
     return replace(reply, body=body, headers=headers)

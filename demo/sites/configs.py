@@ -5,9 +5,9 @@ from typing import Any
 from demo.world.record import Record
 
 
-def config(record: Record) -> dict[str, Any] | None:
+def make_config(record: Record) -> dict[str, Any] | None:
     """The object, or None where the record tells no command and no address."""
-    entry = _entry(record)
+    entry = _make_entry(record)
     if entry is None or record.odd == "no_config":
         return None
     servers = {record.slug: entry}
@@ -16,7 +16,7 @@ def config(record: Record) -> dict[str, Any] | None:
     return {"mcpServers": servers}
 
 
-def _entry(record: Record) -> dict[str, Any] | None:
+def _make_entry(record: Record) -> dict[str, Any] | None:
     package = record.package
     if record.odd == "local_path":
         return {"command": "node", "args": [f"/Users/alex/projects/{record.slug}/dist/index.js"]}
@@ -27,13 +27,13 @@ def _entry(record: Record) -> dict[str, Any] | None:
         return entry | ({"transport": "sse"} if record.remote.transport == "sse" else {})
     if package is None or package.kind == "mcpb":
         return None
-    entry = _command(record)
+    entry = _make_command(record)
     if record.inputs:
         entry["env"] = {one.name: one.default or f"<YOUR_{one.name}>" for one in record.inputs}
     return entry
 
 
-def _command(record: Record) -> dict[str, Any]:
+def _make_command(record: Record) -> dict[str, Any]:
     package = record.package
     assert package is not None
     pinned = record.odd != "unpinned"

@@ -6,9 +6,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import Route
 
-from demo.replicas.reply import Reply, in_json
+from demo.replicas.reply import Reply, reply_json
 from demo.replicas.site import Site
-from demo.sites.configs import config
+from demo.sites.configs import make_config
 from demo.world.record import Record
 
 _API = "/api/mcp_marketplace/v1"
@@ -19,52 +19,52 @@ class DeepNlp(Site):
 
     name = "deepnlp"
 
-    def routes(self) -> Sequence[Route]:
+    def list_routes(self) -> Sequence[Route]:
         return [
-            self.route(_API, self.list_servers),
-            self.route(f"{_API}/server/{{owner}}/{{repo}}", self.server),
-            self.route(f"{_API}/tools/{{owner}}/{{repo}}", self.tools),
+            self.make_route(_API, self.list_servers),
+            self.make_route(f"{_API}/server/{{owner}}/{{repo}}", self.serve_server),
+            self.make_route(f"{_API}/tools/{{owner}}/{{repo}}", self.serve_tools),
         ]
 
     def list_servers(self, request: Request) -> Reply:
-        query, records = request.query_params, self.records()
+        query, records = request.query_params, self.list_records()
         page, size, offset = (
             query.get(name, default)
             for name, default in (("page_id", "0"), ("count_per_page", "20"), ("offset", ""))
         )
         if not (page.isdecimal() and size.isdecimal() and (offset or "0").isdecimal()):
-            return in_json({"error": "page_id, count_per_page and offset are numbers"}, 400)
+            return reply_json({"error": "page_id, count_per_page and offset are numbers"}, 400)
         per_page = max(1, min(int(size), 100))
         start = int(offset) if offset else int(page) * per_page
-        if self.fault_set().on("cursor_loop"):
+        if self.fault_set().is_on("cursor_loop"):
             start = 0
         here = records[start : start + per_page]
         text = query.get("query", "")
-        items = [_item(one) for one in here if text.lower() in one.title.lower()]
+        items = [_make_item(one) for one in here if text.lower() in one.title.lower()]
         body = {
             "query": text,
-            self.key("items"): items,
+            self.name_member("items"): items,
             "count": len(items),
             "total_hits": str(len(records)),
         }
-        return in_json(body, last=start + per_page >= len(records))
+        return reply_json(body, last=start + per_page >= len(records))
 
-    def server(self, request: Request) -> Reply:
+    def serve_server(self, request: Request) -> Reply:
         """One record; `items` is empty where there is none."""
-        record = self._named(request)
+        record = self._find_named(request)
         if record is None:
-            return in_json({"total_hits": 0, "id": "", "items": []})
-        found = None if self._empty(record) else config(record)
-        facts = _item(record) | {
+            return reply_json({"total_hits": 0, "id": "", "items": []})
+        found = None if self._is_empty(record) else make_config(record)
+        facts = _make_item(record) | {
             "description": record.description,
             "ext_info": {"tools": []},
             "config": [] if found is None else [found],
         }
         del facts["content"], facts["content_description"]
-        return in_json({"total_hits": 1, "id": facts["id"], "items": [facts]})
+        return reply_json({"total_hits": 1, "id": facts["id"], "items": [facts]})
 
-    def tools(self, request: Request) -> Reply:
-        record = self._named(request)
+    def serve_tools(self, request: Request) -> Reply:
+        record = self._find_named(request)
         names = record.tools if record else ()
         tools = [
             {
@@ -74,24 +74,24 @@ class DeepNlp(Site):
             }
             for name in names
         ]
-        return in_json({"id": f"/{native_id(record)}" if record else "", "tools": tools})
+        return reply_json({"id": f"/{make_native_id(record)}" if record else "", "tools": tools})
 
-    def _empty(self, record: Record) -> bool:
+    def _is_empty(self, record: Record) -> bool:
         """In a full world one config in nine was never filled in."""
-        return self.world().page is None and int(record.made(4), 16) % 9 == 0
+        return self.world().page is None and int(record.make_digits(4), 16) % 9 == 0
 
-    def _named(self, request: Request) -> Record | None:
-        record = self.records().find(request.path_params["repo"])
+    def _find_named(self, request: Request) -> Record | None:
+        record = self.list_records().find(request.path_params["repo"])
         owner = request.path_params["owner"]
         return record if record and record.namespace.lower() == owner else None
 
 
-def native_id(record: Record) -> str:
+def make_native_id(record: Record) -> str:
     return f"{record.namespace.lower()}/{record.slug}"
 
 
-def _item(record: Record) -> dict[str, Any]:
-    reviews = int(record.made(1), 16)
+def _make_item(record: Record) -> dict[str, Any]:
+    reviews = int(record.make_digits(1), 16)
     return {
         "content_name": record.title,
         "publisher_id": f"pub-{record.namespace.lower()}",
@@ -100,7 +100,7 @@ def _item(record: Record) -> dict[str, Any]:
         "subfield": (record.tags or ("OTHER",))[0].upper(),
         "field": "MCP SERVER",
         "rating": f"{3 + reviews % 3}.0",
-        "id": native_id(record),
+        "id": make_native_id(record),
         "content_tag_list": ",".join(record.tags),
         "content": "",
         "content_description": record.description,

@@ -20,38 +20,42 @@ class Docker(Site):
 
     name = "docker"
 
-    def routes(self) -> Sequence[Route]:
+    def list_routes(self) -> Sequence[Route]:
         return [
-            self.route("/mcp/catalog/v3/catalog.json", self.in_json),
-            self.route("/mcp/catalog/v3/catalog.yaml", self.in_yaml),
+            self.make_route("/mcp/catalog/v3/catalog.json", self.serve_json),
+            self.make_route("/mcp/catalog/v3/catalog.yaml", self.serve_yaml),
         ]
 
-    def in_json(self, request: Request) -> Reply:
+    def serve_json(self, request: Request) -> Reply:
         # Put together as text: that is how a key can come twice.
-        entries = ",".join(f"{_text(name)}: {_text(facts)}" for name, facts in self._entries())
-        text = f'{_text(_HEAD)[:-1]}, "{self.key("registry")}": {{{entries}}}}}'
-        return self._reply(text, JSON)
+        entries = ",".join(
+            f"{_make_text(name)}: {_make_text(facts)}" for name, facts in self._list_entries()
+        )
+        text = f'{_make_text(_HEAD)[:-1]}, "{self.name_member("registry")}": {{{entries}}}}}'
+        return self._make_reply(text, JSON)
 
-    def in_yaml(self, request: Request) -> Reply:
+    def serve_yaml(self, request: Request) -> Reply:
         """Block style above, JSON below: YAML holds JSON."""
-        lines = [f"{name}: {_text(value)}" for name, value in _HEAD.items()]
-        lines.append(f"{self.key('registry')}:" + ("" if len(self.records()) else " {}"))
-        for name, facts in self._entries():
-            lines.append(f"  {_text(name)}:")
-            lines += [f"    {member}: {_text(value)}" for member, value in facts.items()]
-        return self._reply("\n".join(lines) + "\n", _YAML)
+        lines = [f"{name}: {_make_text(value)}" for name, value in _HEAD.items()]
+        lines.append(
+            f"{self.name_member('registry')}:" + ("" if len(self.list_records()) else " {}")
+        )
+        for name, facts in self._list_entries():
+            lines.append(f"  {_make_text(name)}:")
+            lines += [f"    {member}: {_make_text(value)}" for member, value in facts.items()]
+        return self._make_reply("\n".join(lines) + "\n", _YAML)
 
-    def _entries(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _list_entries(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """One at a time: thousands of them would be large."""
-        return ((one.slug, _entry(one)) for one in self.records())
+        return ((one.slug, _make_entry(one)) for one in self.list_records())
 
-    def _reply(self, text: str, media_type: str) -> Reply:
-        records = self.records()
-        edited = max(map(records.revised_at, range(len(records))), default=None)
+    def _make_reply(self, text: str, media_type: str) -> Reply:
+        records = self.list_records()
+        edited = max(map(records.find_revised_at, range(len(records))), default=None)
         return Reply(text.encode(), media_type, last=True, validators=True, edited=edited)
 
 
-def _entry(record: Record) -> dict[str, Any]:
+def _make_entry(record: Record) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "description": record.description,
         "title": record.title,
@@ -67,17 +71,19 @@ def _entry(record: Record) -> dict[str, Any]:
         "metadata": {"category": (record.tags or ("other",))[0], "tags": list(record.tags)},
     }
     if record.remote:
-        return entry | _remote(record)
+        return entry | _make_remote(record)
     if record.package is None:
         return entry
     image = record.package.identifier if record.package.kind == "oci" else f"mcp/{record.slug}"
     entry["image"] = f"{image}@sha256:{record.digest}"
     return (
-        entry | _inputs(record) | {"command": [one for one in record.args if isinstance(one, str)]}
+        entry
+        | _list_inputs(record)
+        | {"command": [one for one in record.args if isinstance(one, str)]}
     )
 
 
-def _remote(record: Record) -> dict[str, Any]:
+def _make_remote(record: Record) -> dict[str, Any]:
     remote = record.remote
     assert remote is not None
     variable = f"{record.slug.upper().replace('-', '_')}_PERSONAL_ACCESS_TOKEN"
@@ -94,7 +100,7 @@ def _remote(record: Record) -> dict[str, Any]:
     return found
 
 
-def _inputs(record: Record) -> dict[str, Any]:
+def _list_inputs(record: Record) -> dict[str, Any]:
     """Secrets, variables with a value, and the configuration that others are filled from."""
     secrets, env, keys = [], [], {}
     for one in record.inputs:
@@ -127,5 +133,5 @@ def _inputs(record: Record) -> dict[str, Any]:
     return {"secrets": secrets, "env": env} | ({"config": [config]} if keys else {})
 
 
-def _text(value: Any) -> str:
+def _make_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)

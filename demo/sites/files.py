@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.routing import Route
 
-from demo.replicas.remote import answered
-from demo.replicas.reply import Reply, in_json
+from demo.replicas.remote import answer_message
+from demo.replicas.reply import Reply, reply_json
 from demo.replicas.site import Site
 
 
@@ -16,22 +16,22 @@ class Files(Site):
 
     name = "files"
 
-    def routes(self) -> Sequence[Route]:
+    def list_routes(self) -> Sequence[Route]:
         return [
-            self.route("/bundles/{name}", self.bundle),
-            self.route("/mcp", self.mcp, method="POST"),
+            self.make_route("/bundles/{name}", self.serve_bundle),
+            self.make_route("/mcp", self.serve_mcp, method="POST"),
         ]
 
-    def bundle(self, request: Request) -> Reply:
+    def serve_bundle(self, request: Request) -> Reply:
         name, world = request.path_params["name"].removesuffix(".mcpb"), self.world()
         for server in world.servers:
             if server.kind == "mcpb" and server.identifier == name:
-                return Reply(world.bundle(server).data, "application/zip", last=True)
+                return Reply(world.find_bundle(server).data, "application/zip", last=True)
         return Reply(b"not found", "text/plain", 404)
 
-    async def mcp(self, request: Request) -> Reply:
+    async def serve_mcp(self, request: Request) -> Reply:
         try:
-            answer = answered(json.loads(await request.body()))
+            answer = answer_message(json.loads(await request.body()))
         except ValueError:
-            answer = answered(None)
-        return Reply(b"", "text/plain", 202) if answer is None else in_json(answer)
+            answer = answer_message(None)
+        return Reply(b"", "text/plain", 202) if answer is None else reply_json(answer)

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import Route
 
-from demo.replicas.reply import Reply, in_json
+from demo.replicas.reply import Reply, reply_json
 from demo.replicas.site import Site
 from demo.world.keys import KEYS
 from demo.world.listing_page import RecordList
@@ -22,58 +22,58 @@ class Glama(Site):
     name = "glama"
     robots = "User-agent: *\nDisallow: /api/\nDisallow: /settings\nDisallow: /*?after=\nAllow: /\n"
 
-    def routes(self) -> Sequence[Route]:
+    def list_routes(self) -> Sequence[Route]:
         return [
-            self.route(f"{prefix}/v1/{path}", handler)
+            self.make_route(f"{prefix}/v1/{path}", handler)
             for prefix in ("/api/mcp", "")  # below the site, or as the API's own base
             for path, handler in (
-                ("servers", self.servers),
-                ("servers/{namespace}/{slug}", self.server),
-                ("connectors", self.connectors),
-                ("connectors/{namespace}/{slug}", self.connector),
-                ("attributes", self.attributes),
+                ("servers", self.serve_servers),
+                ("servers/{namespace}/{slug}", self.serve_server),
+                ("connectors", self.serve_connectors),
+                ("connectors/{namespace}/{slug}", self.serve_connector),
+                ("attributes", self.serve_attributes),
             )
         ]
 
-    def refused(self, request: Request) -> Reply | None:
+    def refuse_request(self, request: Request) -> Reply | None:
         right = request.headers.get("authorization") == f"Bearer {KEYS['glama']['api_key']}"
-        if right and not self.fault_set().on("wrong_key"):
+        if right and not self.fault_set().is_on("wrong_key"):
             return None
-        return in_json({"error": {"code": "unauthorized", "message": _KEY}}, 401)
+        return reply_json({"error": {"code": "unauthorized", "message": _KEY}}, 401)
 
-    def servers(self, request: Request) -> Reply:
-        return self._page(request, hosted=False)
+    def serve_servers(self, request: Request) -> Reply:
+        return self._serve_page(request, hosted=False)
 
-    def connectors(self, request: Request) -> Reply:
-        return self._page(request, hosted=True)
+    def serve_connectors(self, request: Request) -> Reply:
+        return self._serve_page(request, hosted=True)
 
-    def server(self, request: Request) -> Reply:
-        return self._one(request, hosted=False)
+    def serve_server(self, request: Request) -> Reply:
+        return self._serve_one(request, hosted=False)
 
-    def connector(self, request: Request) -> Reply:
-        return self._one(request, hosted=True)
+    def serve_connector(self, request: Request) -> Reply:
+        return self._serve_one(request, hosted=True)
 
-    def attributes(self, request: Request) -> Reply:
+    def serve_attributes(self, request: Request) -> Reply:
         names = ("hosting:local-only", "hosting:remote-capable", "hosting:hybrid")
-        return in_json({"attributes": [{"id": one, "name": one} for one in names]})
+        return reply_json({"attributes": [{"id": one, "name": one} for one in names]})
 
-    def _one(self, request: Request, hosted: bool) -> Reply:
-        record = self.records().find(request.path_params["slug"])
+    def _serve_one(self, request: Request, hosted: bool) -> Reply:
+        record = self.list_records().find(request.path_params["slug"])
         wrong = record is None or record.namespace != request.path_params["namespace"]
         if record is None or wrong or is_hosted(record) != hosted:
-            return in_json({"error": {"code": "not_found", "message": "Not found"}}, 404)
-        return in_json(_connector(record) if hosted else _server(record))
+            return reply_json({"error": {"code": "not_found", "message": "Not found"}}, 404)
+        return reply_json(_make_connector(record) if hosted else _make_server(record))
 
-    def _page(self, request: Request, hosted: bool) -> Reply:
-        query, records = request.query_params, self.records()
+    def _serve_page(self, request: Request, hosted: bool) -> Reply:
+        query, records = request.query_params, self.list_records()
         first, text = query.get("first", "10"), query.get("query", "").lower()
         if not first.isdecimal() or not 1 <= int(first) <= 100:
-            return in_json({"error": {"code": "bad_request", "message": "first: 1 to 100"}}, 400)
+            return reply_json({"error": {"code": "bad_request", "message": "first: 1 to 100"}}, 400)
         position = self._start(records, query.get("after"))
         if position is None:
-            return in_json({"error": {"code": "bad_request", "message": "after: unknown"}}, 400)
+            return reply_json({"error": {"code": "bad_request", "message": "after: unknown"}}, 400)
         # From the last record to the first; one more than asked for says whether there is more.
-        size, found = self.page_size(int(first)), []
+        size, found = self.limit_page_size(int(first)), []
         while position > 0 and len(found) <= size:
             position -= 1
             record = records[position]
@@ -81,16 +81,16 @@ class Glama(Site):
                 found.append((position, record))
         page, more = found[:size], len(found) > size
         info = {
-            "endCursor": _cursor(page[-1][0]) if page else None,
+            "endCursor": _make_cursor(page[-1][0]) if page else None,
             "hasNextPage": more,
             "hasPreviousPage": query.get("after") is not None,
-            "startCursor": _cursor(page[0][0]) if page else None,
+            "startCursor": _make_cursor(page[0][0]) if page else None,
         }
-        if self.fault_set().on("cursor_loop") and page:
+        if self.fault_set().is_on("cursor_loop") and page:
             info |= {"hasNextPage": True, "endCursor": query.get("after") or info["endCursor"]}
-        name, told = ("connectors", _connector) if hosted else ("servers", _server)
-        body = {self.key(name): [told(record) for _, record in page], "pageInfo": info}
-        return in_json(body, last=not more)
+        name, told = ("connectors", _make_connector) if hosted else ("servers", _make_server)
+        body = {self.name_member(name): [told(record) for _, record in page], "pageInfo": info}
+        return reply_json(body, last=not more)
 
     def _start(self, records: RecordList, after: str | None) -> int | None:
         """The position above the next record, None for a cursor that nobody gave."""
@@ -109,25 +109,25 @@ def is_hosted(record: Record) -> bool:
     return record.remote is not None and record.package is None
 
 
-def _cursor(position: int) -> str:
+def _make_cursor(position: int) -> str:
     return urlsafe_b64encode(f"position:{position}".encode()).decode()
 
 
-def _base(record: Record, folder: str) -> dict[str, Any]:
+def _make_base(record: Record, folder: str) -> dict[str, Any]:
     return {
-        "id": record.made(10),
+        "id": record.make_digits(10),
         "name": record.title,
         "namespace": record.namespace,
         "slug": record.slug,
         "description": record.description,
         "url": f"https://glama.ai/mcp/{folder}/{record.namespace}/{record.slug}",
         "repository": {"url": record.repository} if record.repository else None,
-        "qualityScore": int(record.made(2), 16) / 2.55,
+        "qualityScore": int(record.make_digits(2), 16) / 2.55,
         "thumbnailUrl": None,
     }
 
 
-def _server(record: Record) -> dict[str, Any]:
+def _make_server(record: Record) -> dict[str, Any]:
     """No command and no package: only what environment variables it wants."""
     properties = {}
     for one in record.inputs:
@@ -135,7 +135,7 @@ def _server(record: Record) -> dict[str, Any]:
         properties[one.name] = facts | ({"default": one.default} if one.default else {})
     required = [one.name for one in record.inputs if one.required]
     schema = {"type": "object", "properties": properties, "required": required}
-    return _base(record, "servers") | {
+    return _make_base(record, "servers") | {
         "attributes": ["hosting:local-only"],
         "environmentVariablesJsonSchema": schema,
         "spdxLicense": {"name": "MIT License", "url": "https://spdx.org/licenses/MIT.json"},
@@ -143,12 +143,12 @@ def _server(record: Record) -> dict[str, Any]:
     }
 
 
-def _connector(record: Record) -> dict[str, Any]:
+def _make_connector(record: Record) -> dict[str, Any]:
     remote = record.remote
     assert remote is not None
     transport = "sse" if remote.transport == "sse" else "streamable_http"
     connection = {"authType": remote.auth, "transport": transport, "url": remote.url}
-    return _base(record, "connectors") | {
+    return _make_base(record, "connectors") | {
         "attributes": ["tools"],
         "isBoosted": False,
         "healthy": True,

@@ -4,20 +4,20 @@ import json
 from base64 import urlsafe_b64encode
 from html import escape
 
-from demo.sites.configs import config
+from demo.sites.configs import make_config
 from demo.world.record import Record
 
 _GATEWAY = "https://api.mcphub.com/mcp"
 
 
-def shell(title: str, head: str, body: str, streamed: str = "") -> str:
+def make_shell(title: str, head: str, body: str, streamed: str = "") -> str:
     """A whole document; `streamed` comes after the visible page."""
     return f"""<!DOCTYPE html><html lang="en"><head><meta charSet="utf-8"/><title>{title}</title>
 {head}</head><body><main>{body}</main>{streamed}<script>self.__next_f=[]</script></body></html>
 """
 
 
-def card(record: Record) -> str:
+def make_card(record: Record) -> str:
     """A server as lists show it."""
     tags = "".join(f'<a class="badge" href="/tags/{one}">{escape(one)}</a>' for one in record.tags)
     return (
@@ -28,7 +28,7 @@ def card(record: Record) -> str:
     )
 
 
-def page(record: Record, related: list[Record], streams: bool = True) -> str:
+def make_page(record: Record, related: list[Record], streams: bool = True) -> str:
     """A server's page: its own config stands in `div#S:0` at the end of the document, if it
     still `streams`."""
     here = f"/mcp-servers/{record.namespace}/{record.slug}"
@@ -46,13 +46,15 @@ def page(record: Record, related: list[Record], streams: bool = True) -> str:
 <div role="alert"><!--$?--><template id="B:0"></template><!--/$--></div>
 <div class="stats"><div class="stat"><div class="stat-title">Tools</div>
 <div class="stat-value">{len(record.tools)}</div></div></div>
-<div class="prose">{_readme(record)}</div>
-<section>{"".join(card(one) for one in related)}</section>"""
+<div class="prose">{_make_readme(record)}</div>
+<section>{"".join(make_card(one) for one in related)}</section>"""
     title = f"{escape(record.title)} by {escape(record.namespace)} - MCP Server | MCPHub"
-    return shell(title, _head(record, here), body, _streamed(record) if streams else "")
+    return make_shell(
+        title, _make_head(record, here), body, _make_streamed(record) if streams else ""
+    )
 
 
-def _head(record: Record, here: str) -> str:
+def _make_head(record: Record, here: str) -> str:
     tags = escape(",".join((record.slug, record.namespace, *record.tags)))
     return f"""<meta name="description" content="{escape(record.description)}"/>
 <meta name="author" content="{escape(record.namespace)}"/>
@@ -63,24 +65,24 @@ def _head(record: Record, here: str) -> str:
 """
 
 
-def _readme(record: Record) -> str:
+def _make_readme(record: Record) -> str:
     """The author's text, with the way to start the server oneself."""
-    found = config(record)
+    found = make_config(record)
     shown = f"<pre><code>{escape(json.dumps(found, indent=2))}</code></pre>" if found else ""
     return f"<h1>{escape(record.title)}</h1><p>{escape(record.description)}</p>{shown}"
 
 
-def _streamed(record: Record) -> str:
+def _make_streamed(record: Record) -> str:
     """The answer to the placeholder: the marketplace's gateway with a bearer token in it."""
     entry = {
         "url": f"{_GATEWAY}/{record.namespace.lower()}-{record.slug}",
-        "headers": {"Authorization": f"Bearer {_token()}"},
+        "headers": {"Authorization": f"Bearer {_make_token()}"},
     }
     text = json.dumps({"mcpServers": {record.slug: entry}}, indent=2)
     return f'<div hidden id="S:0"><pre>{escape(text)}</pre></div>'
 
 
-def _token() -> str:
+def _make_token() -> str:
     """Looks like a JSON Web Token and opens nothing."""
     parts = ({"alg": "none", "typ": "JWT"}, {"sub": "demo", "note": "not a secret"}, "signature")
     texts = (urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)

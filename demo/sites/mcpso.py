@@ -10,10 +10,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import Route
 
-from demo.replicas.reply import HTML, Reply, in_html
+from demo.replicas.reply import HTML, Reply, reply_html
 from demo.replicas.site import Site
 from demo.sites import sitemap
-from demo.sites.configs import config
+from demo.sites.configs import make_config
 from demo.world.record import FOUNDED, Record
 
 _SCRIPT = (Path(__file__).parent / "mcpso.js").read_bytes()
@@ -28,61 +28,62 @@ class McpSo(Site):
     name = "mcpso"
     robots = "User-agent: *\nDisallow: /api/\nDisallow: /search\nAllow: /\n"
 
-    def routes(self) -> Sequence[Route]:
+    def list_routes(self) -> Sequence[Route]:
         return [
-            self.route("/sitemap.xml", self.sitemap),
-            self.route("/assets/app.js", self.script),
-            self.route("/servers/{slug}", self.page),
-            self.route("/", self.home),
+            self.make_route("/sitemap.xml", self.serve_sitemap),
+            self.make_route("/assets/app.js", self.serve_script),
+            self.make_route("/servers/{slug}", self.serve_page),
+            self.make_route("/", self.serve_home),
         ]
 
-    def script(self, request: Request) -> Reply:
+    def serve_script(self, request: Request) -> Reply:
         return Reply(_SCRIPT, "text/javascript")
 
-    def home(self, request: Request) -> Reply:
-        return in_html("<!doctype html><html><body><h1>MCP servers</h1></body></html>")
+    def serve_home(self, request: Request) -> Reply:
+        return reply_html("<!doctype html><html><body><h1>MCP servers</h1></body></html>")
 
-    def sitemap(self, request: Request) -> Reply:
-        if self.fault_set().on("no_sitemap"):
-            return in_html("<!doctype html><html><body>Not found</body></html>", 404)
+    def serve_sitemap(self, request: Request) -> Reply:
+        if self.fault_set().is_on("no_sitemap"):
+            return reply_html("<!doctype html><html><body>Not found</body></html>", 404)
         base = f"{request.url.scheme}://{request.url.netloc}"
-        records, size = self.records(), self.page_size(_CHILD)
+        records, size = self.list_records(), self.limit_page_size(_CHILD)
         pages = max(1, -(-len(records) // size))
         section, number = request.query_params.get("section"), request.query_params.get("page", "1")
         if section is None:
             shown = [f"{base}/sitemap.xml?section=static"]
             shown += [f"{base}/sitemap.xml?section=servers&page={n + 1}" for n in range(pages)]
-            if self.fault_set().on("cursor_loop"):
+            if self.fault_set().is_on("cursor_loop"):
                 shown.insert(1, f"{base}/sitemap.xml")
-            return sitemap.index(shown)
+            return sitemap.make_index(shown)
         if section != "servers" or not number.isdecimal():
-            return sitemap.urls([(f"{base}/", None)], last=False)
+            return sitemap.make_urls([(f"{base}/", None)], last=False)
         here = records[(int(number) - 1) * size : int(number) * size]
-        return sitemap.urls(
+        return sitemap.make_urls(
             ((f"{base}/servers/{one.slug}", one.revised_at) for one in here),
             last=int(number) == pages,
             languages=("zh", "ja"),
-            tag=self.key("loc"),
+            tag=self.name_member("loc"),
         )
 
-    def page(self, request: Request) -> Reply:
-        records = self.records()
-        position = records.position(request.path_params["slug"])
+    def serve_page(self, request: Request) -> Reply:
+        records = self.list_records()
+        position = records.find_position(request.path_params["slug"])
         if position is None:
-            return in_html("<!doctype html><html><body>Not found</body></html>", 404)
+            return reply_html("<!doctype html><html><body>Not found</body></html>", 404)
         near = {(position + step) % len(records) for step in (1, 2, 3)} - {position}
         related = [records[one].slug for one in sorted(near)]
-        return Reply(self._page(records[position], related).encode(), HTML)
+        return Reply(self._make_page(records[position], related).encode(), HTML)
 
-    def _page(self, record: Record, related: list[str]) -> str:
-        shown = _shown(record)
+    def _make_page(self, record: Record, related: list[str]) -> str:
+        shown = _make_shown(record)
         small = self.world().page is not None
-        static = record.slug == _STATIC if small else int(record.made(4), 16) % _RENDERED > 0
+        static = record.slug == _STATIC if small else int(record.make_digits(4), 16) % _RENDERED > 0
         chunk = "" if static else base64.b64encode(json.dumps(shown).encode()).decode()
-        body = _static(shown) if static else '<div class="skeleton">Loading</div>'
+        stream = f"{_make_stream(record, related)},chunk:{_quote_js(chunk)}"
+        body = _make_static(shown) if static else '<div class="skeleton">Loading</div>'
         return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{escape(record.title)} MCP server</title>
-<script>const $R=[];window.$page={{{_stream(record, related)},chunk:{_js(chunk)}}};</script>
+<script>const $R=[];window.$page={{{stream}}};</script>
 <script src="/assets/app.js" defer></script></head>
 <body><main><h1>{escape(record.title)}</h1><p>{escape(record.description)}</p>
 <section id="content">{body}</section></main>
@@ -90,17 +91,17 @@ class McpSo(Site):
 """
 
 
-def _shown(record: Record) -> dict[str, Any]:
+def _make_shown(record: Record) -> dict[str, Any]:
     """What the page's script puts into it."""
     if record.package and record.package.kind == "mcpb":
         return {"bundle": record.package.url, "sha256": record.package.sha256}
-    found = config(record)
+    found = make_config(record)
     if found is None:
         return {"note": "Clone the repository and follow its README."}
     return {"config": found}
 
 
-def _static(shown: dict[str, Any]) -> str:
+def _make_static(shown: dict[str, Any]) -> str:
     """The same without a script."""
     if "bundle" in shown:
         link = f'<a href="{shown["bundle"]}" data-sha256="{shown["sha256"]}">'
@@ -109,20 +110,23 @@ def _static(shown: dict[str, Any]) -> str:
     return f"<pre><code>{escape(text)}</code></pre>"
 
 
-def _stream(record: Record, related: list[str]) -> str:
+def _make_stream(record: Record, related: list[str]) -> str:
     """The page's data as a framework streams it: JavaScript, not JSON."""
-    others = ",".join(f"{{slug:{_js(slug)},createdAt:new Date('{FOUNDED}')}}" for slug in related)
+    others = ",".join(
+        f"{{slug:{_quote_js(slug)},createdAt:new Date('{FOUNDED}')}}" for slug in related
+    )
     return (
-        f"server:$R[16]={{slug:{_js(record.slug)},previousSlug:{_js(record.slug + '/' + 'author')},"
-        f"name:{_js(record.title)},description:{_js(record.description)},"
-        f"github:{_js(record.repository or '')},"
+        f"server:$R[16]={{slug:{_quote_js(record.slug)},"
+        f"previousSlug:{_quote_js(record.slug + '/author')},"
+        f"name:{_quote_js(record.title)},description:{_quote_js(record.description)},"
+        f"github:{_quote_js(record.repository or '')},"
         f"createdAt:$R[17]=new Date('{record.created_at}'),"
-        f"updatedAt:new Date({_js(record.revised_at)})}},"
+        f"updatedAt:new Date({_quote_js(record.revised_at)})}},"
         f"related:[{others}]"
     )
 
 
-def _js(text: str) -> str:
+def _quote_js(text: str) -> str:
     """A text as a single-quoted JavaScript string."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
     return "'" + escaped.replace("<", "\\x3c").replace("\r", "\\r") + "'"

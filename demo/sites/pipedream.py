@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 from starlette.routing import Route
 
-from demo.replicas.reply import Reply, in_json
+from demo.replicas.reply import Reply, reply_json
 from demo.replicas.site import Site
 from demo.world.keys import KEYS
 from demo.world.record import Record
@@ -22,62 +22,66 @@ class Pipedream(Site):
 
     name = "pipedream"
 
-    def routes(self) -> Sequence[Route]:
+    def list_routes(self) -> Sequence[Route]:
         return [
-            self.route("/v1/oauth/token", self.token, method="POST", keyed=False),
-            self.route("/v1/connect/apps", self.apps),
-            self.route("/v1/connect/apps/{slug}", self.app),
+            self.make_route("/v1/oauth/token", self.serve_token, method="POST", keyed=False),
+            self.make_route("/v1/connect/apps", self.serve_apps),
+            self.make_route("/v1/connect/apps/{slug}", self.serve_app),
         ]
 
-    def refused(self, request: Request) -> Reply | None:
+    def refuse_request(self, request: Request) -> Reply | None:
         if request.headers.get("authorization") == f"Bearer {TOKEN}":
             return None
-        return in_json({"error": "unauthorized"}, 401)
+        return reply_json({"error": "unauthorized"}, 401)
 
-    async def token(self, request: Request) -> Reply:
+    async def serve_token(self, request: Request) -> Reply:
         """Client credentials in a form or in JSON."""
-        given = _fields(await request.body(), request.headers.get("content-type", ""))
+        given = _read_fields(await request.body(), request.headers.get("content-type", ""))
         if given.get("grant_type") != "client_credentials":
-            return in_json({"error": "unsupported_grant_type"}, 400)
+            return reply_json({"error": "unsupported_grant_type"}, 400)
         right = all(given.get(name) == value for name, value in KEYS["pipedream"].items())
-        if not right or self.fault_set().on("wrong_key"):
-            return in_json({"error": "invalid_client"}, 401)
-        return in_json({"access_token": TOKEN, "token_type": "Bearer", "expires_in": 3600})
+        if not right or self.fault_set().is_on("wrong_key"):
+            return reply_json({"error": "invalid_client"}, 401)
+        return reply_json({"access_token": TOKEN, "token_type": "Bearer", "expires_in": 3600})
 
-    def apps(self, request: Request) -> Reply:
-        query, records = request.query_params, self.records()
+    def serve_apps(self, request: Request) -> Reply:
+        query, records = request.query_params, self.list_records()
         limit, after = query.get("limit", "10"), query.get("after")
         if not limit.isdecimal() or not 1 <= int(limit) <= 100:
-            return in_json({"error": "limit: 1 to 100"}, 400)
+            return reply_json({"error": "limit: 1 to 100"}, 400)
         start = _read(after) if after else 0
         if start is None:
-            return in_json({"error": "after: unknown cursor"}, 400)
+            return reply_json({"error": "after: unknown cursor"}, 400)
         here = records[start : start + int(limit)]
-        end = _cursor(start + len(here)) if here else None
-        if self.fault_set().on("cursor_loop"):
+        end = _make_cursor(start + len(here)) if here else None
+        if self.fault_set().is_on("cursor_loop"):
             end = after or end
         info = {
             "count": len(here),
             "total_count": len(records),
-            "start_cursor": _cursor(start) if here else None,
+            "start_cursor": _make_cursor(start) if here else None,
             "end_cursor": end,
         }
-        body = {self.key("data"): [_app(one) for one in here], "page_info": info}
-        return in_json(body, last=start + int(limit) >= len(records))
+        body = {self.name_member("data"): [_make_app(one) for one in here], "page_info": info}
+        return reply_json(body, last=start + int(limit) >= len(records))
 
-    def app(self, request: Request) -> Reply:
-        record = self.records().find(request.path_params["slug"])
-        return in_json({"data": _app(record)}) if record else in_json({"error": "not found"}, 404)
+    def serve_app(self, request: Request) -> Reply:
+        record = self.list_records().find(request.path_params["slug"])
+        return (
+            reply_json({"data": _make_app(record)})
+            if record
+            else reply_json({"error": "not found"}, 404)
+        )
 
 
-def _app(record: Record) -> dict[str, Any]:
+def _make_app(record: Record) -> dict[str, Any]:
     fields = [
         {"name": one.name.lower(), "label": one.name, "optional": not one.required}
         for one in record.inputs
     ]
     oauth = record.remote is not None and record.remote.auth == "oauth2"
     return {
-        "id": f"app_{record.made(6)}",
+        "id": f"app_{record.make_digits(6)}",
         "name_slug": record.slug,
         "name": record.title,
         "description": record.description,
@@ -85,11 +89,11 @@ def _app(record: Record) -> dict[str, Any]:
         "categories": [tag.replace("_", " ").title() for tag in record.tags],
         "img_src": f"https://assets.pipedream.example/{record.slug}.png",
         "custom_fields_json": json.dumps(fields),
-        "featured_weight": int(record.made(3), 16),
+        "featured_weight": int(record.make_digits(3), 16),
     }
 
 
-def _cursor(position: int) -> str:
+def _make_cursor(position: int) -> str:
     return urlsafe_b64encode(f"app:{position}".encode()).decode()
 
 
@@ -101,7 +105,7 @@ def _read(cursor: str) -> int | None:
     return int(position) if kind == "app" and position.isdecimal() else None
 
 
-def _fields(body: bytes, content_type: str) -> Mapping[str, Any]:
+def _read_fields(body: bytes, content_type: str) -> Mapping[str, Any]:
     try:
         text = body.decode()
         found = json.loads(text) if "json" in content_type else dict(parse_qsl(text))

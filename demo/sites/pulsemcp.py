@@ -6,7 +6,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import Route
 
-from demo.replicas.reply import Reply, in_json
+from demo.replicas.reply import Reply, reply_json
 from demo.sites.envelope import Envelope
 from demo.world.keys import KEYS
 from demo.world.record import Record
@@ -19,28 +19,30 @@ class PulseMcp(Envelope):
 
     name = "pulsemcp"
 
-    def routes(self) -> Sequence[Route]:
+    def list_routes(self) -> Sequence[Route]:
         return [
-            self.route("/v0.1/servers", self.list_servers),
-            self.route("/v0.1/servers/{name:path}/versions/{version}", self.one_version),
-            self.route("/v0.1/servers/{name:path}/versions", self.list_versions),
-            self.route("/v0beta/{rest:path}", self.retired, keyed=False),
+            self.make_route("/v0.1/servers", self.list_servers),
+            self.make_route("/v0.1/servers/{name:path}/versions/{version}", self.show_version),
+            self.make_route("/v0.1/servers/{name:path}/versions", self.list_versions),
+            self.make_route("/v0beta/{rest:path}", self.serve_retired, keyed=False),
         ]
 
-    def refused(self, request: Request) -> Reply | None:
+    def refuse_request(self, request: Request) -> Reply | None:
         for header, key in _HEADERS.items():
             wrong = request.headers.get(header) != KEYS["pulsemcp"][key]
-            if wrong or self.fault_set().on("wrong_key"):
+            if wrong or self.fault_set().is_on("wrong_key"):
                 error = "Invalid or missing " + ("API key" if key == "api_key" else "tenant")
                 details = {"header": header}
-                return in_json({"error": error, "code": "unauthorized", "details": details}, 401)
+                return reply_json({"error": error, "code": "unauthorized", "details": details}, 401)
         return None
 
-    def retired(self, request: Request) -> Reply:
-        return in_json({"error": "v0beta was fully sunset in September 2026", "code": "gone"}, 410)
+    def serve_retired(self, request: Request) -> Reply:
+        return reply_json(
+            {"error": "v0beta was fully sunset in September 2026", "code": "gone"}, 410
+        )
 
-    def meta(self, record: Record, latest: bool) -> dict[str, Any]:
-        visits = int(record.made(4), 16)
+    def make_meta(self, record: Record, latest: bool) -> dict[str, Any]:
+        visits = int(record.make_digits(4), 16)
         return {
             "com.pulsemcp/server": {
                 "visitorsEstimateMostRecentWeek": visits,
@@ -59,5 +61,5 @@ class PulseMcp(Envelope):
             },
         }
 
-    def error(self, status: int, text: str) -> Reply:
-        return in_json({"error": text, "code": str(status), "details": {}}, status)
+    def reply_error(self, status: int, text: str) -> Reply:
+        return reply_json({"error": text, "code": str(status), "details": {}}, status)

@@ -5,7 +5,7 @@ from typing import Any
 
 from starlette.routing import Route
 
-from demo.replicas.reply import Reply, in_json
+from demo.replicas.reply import Reply, reply_json
 from demo.sites.envelope import Envelope
 from demo.world.listing_page import RecordList
 from demo.world.record import Record
@@ -18,18 +18,18 @@ class Registry(Envelope):
 
     name = "registry"
 
-    def routes(self) -> Sequence[Route]:
+    def list_routes(self) -> Sequence[Route]:
         return [
-            self.route(f"/{api}/servers{path}", handler)
+            self.make_route(f"/{api}/servers{path}", handler)
             for api in ("v0.1", "v0")
             for path, handler in (
                 ("", self.list_servers),
-                ("/{name:path}/versions/{version}", self.one_version),
+                ("/{name:path}/versions/{version}", self.show_version),
                 ("/{name:path}/versions", self.list_versions),
             )
         ]
 
-    def meta(self, record: Record, latest: bool) -> dict[str, Any]:
+    def make_meta(self, record: Record, latest: bool) -> dict[str, Any]:
         official = {
             "status": "deleted" if record.deleted else "active",
             "statusChangedAt": record.revised_at,
@@ -39,10 +39,10 @@ class Registry(Envelope):
         }
         return {_OFFICIAL: official}
 
-    def error(self, status: int, text: str) -> Reply:
+    def reply_error(self, status: int, text: str) -> Reply:
         if status == 404:
-            return in_json({"error": text}, 404)
-        return in_json({"title": text, "status": status}, status)
+            return reply_json({"error": text}, 404)
+        return reply_json({"title": text, "status": status}, status)
 
-    def _twice(self, records: RecordList) -> Record | None:
+    def _find_twice(self, records: RecordList) -> Record | None:
         return records.find("units") if self.world().page else None

@@ -9,7 +9,7 @@ _HINTS = {"npm": "npx", "pypi": "uvx", "oci": "docker"}
 _SCHEMAS = "https://static.modelcontextprotocol.io/schemas"
 
 
-def server_json(record: Record) -> dict[str, Any]:
+def make_server_json(record: Record) -> dict[str, Any]:
     """The record in the schema of its time."""
     body: dict[str, Any] = {
         "$schema": f"{_SCHEMAS}/{record.schema}/server.schema.json",
@@ -22,15 +22,15 @@ def server_json(record: Record) -> dict[str, Any]:
     if record.schema >= "2025-10-17":
         body["title"] = record.title
     if record.package:
-        body["packages"] = [_package(record)]
+        body["packages"] = [_make_package(record)]
     if record.remote:
-        body["remotes"] = [_remote(record)]
+        body["remotes"] = [_make_remote(record)]
     if record.odd == "malformed" and record.package:
         body["packages"] = f"npx -y {record.package.identifier}"
-    return _snake(body) if record.schema == "2025-07-09" else body
+    return _convert_to_snake(body) if record.schema == "2025-07-09" else body
 
 
-def _package(record: Record) -> dict[str, Any]:
+def _make_package(record: Record) -> dict[str, Any]:
     found = record.package
     assert found is not None
     package: dict[str, Any] = {
@@ -48,23 +48,23 @@ def _package(record: Record) -> dict[str, Any]:
     if found.kind == "npm":
         package["runtimeArguments"] = [{"type": "positional", "value": "-y"}]
     if record.args:
-        package["packageArguments"] = [_argument(one) for one in record.args]
+        package["packageArguments"] = [_read_argument(one) for one in record.args]
     if record.inputs:
-        package["environmentVariables"] = [_variable(one) for one in record.inputs]
+        package["environmentVariables"] = [_make_variable(one) for one in record.inputs]
     return package
 
 
-def _remote(record: Record) -> dict[str, Any]:
+def _make_remote(record: Record) -> dict[str, Any]:
     found = record.remote
     assert found is not None
     remote: dict[str, Any] = {"type": found.transport, "url": found.url}
     if found.auth == "api_key":
         header = Input("Authorization", "Bearer token", required=True, secret=True)
-        remote["headers"] = [_variable(header)]
+        remote["headers"] = [_make_variable(header)]
     return remote
 
 
-def _variable(one: Input) -> dict[str, Any]:
+def _make_variable(one: Input) -> dict[str, Any]:
     default = {"default": one.default} if one.default else {}
     return {
         "name": one.name,
@@ -75,7 +75,7 @@ def _variable(one: Input) -> dict[str, Any]:
     }
 
 
-def _argument(one: Any) -> dict[str, Any]:
+def _read_argument(one: Any) -> dict[str, Any]:
     if isinstance(one, str):
         return {"type": "positional", "value": one}
     return {
@@ -87,10 +87,12 @@ def _argument(one: Any) -> dict[str, Any]:
     }
 
 
-def _snake(value: Any) -> Any:
+def _convert_to_snake(value: Any) -> Any:
     """The record as the first dated schema spelt its members."""
     if isinstance(value, list):
-        return [_snake(item) for item in value]
+        return [_convert_to_snake(item) for item in value]
     if isinstance(value, dict):
-        return {re.sub("([A-Z])", r"_\1", key).lower(): _snake(v) for key, v in value.items()}
+        return {
+            re.sub("([A-Z])", r"_\1", key).lower(): _convert_to_snake(v) for key, v in value.items()
+        }
     return value

@@ -10,12 +10,14 @@ _SPACE = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
 Location = tuple[str, str | None]  # address, last edit
 
 
-def index(locations: Iterable[str]) -> Reply:
+def make_index(locations: Iterable[str]) -> Reply:
     entries = "".join(f"  <sitemap><loc>{escape(one)}</loc></sitemap>\n" for one in locations)
-    return _reply(f"{_HEAD}<sitemapindex {_SPACE}>\n{entries}</sitemapindex>\n", None, last=False)
+    return _make_reply(
+        f"{_HEAD}<sitemapindex {_SPACE}>\n{entries}</sitemapindex>\n", None, last=False
+    )
 
 
-def urls(
+def make_urls(
     locations: Iterable[Location],
     *,
     last: bool,
@@ -24,13 +26,13 @@ def urls(
 ) -> Reply:
     """A child sitemap; `tag` is what an address stands in."""
     shown = list(locations)
-    entries = "".join(_entry(loc, edited, languages, tag) for loc, edited in shown)
+    entries = "".join(_make_entry(loc, edited, languages, tag) for loc, edited in shown)
     space = f'{_SPACE}\n        xmlns:xhtml="http://www.w3.org/1999/xhtml"'
     edited = max((edited for _, edited in shown if edited), default=None)
-    return _reply(f"{_HEAD}<urlset {space}>\n{entries}</urlset>\n", edited, last)
+    return _make_reply(f"{_HEAD}<urlset {space}>\n{entries}</urlset>\n", edited, last)
 
 
-def _entry(loc: str, edited: str | None, languages: Iterable[str], tag: str) -> str:
+def _make_entry(loc: str, edited: str | None, languages: Iterable[str], tag: str) -> str:
     path = loc.split("/", 3)[3]
     host = loc.removesuffix(path)
     alternates = "".join(
@@ -41,5 +43,5 @@ def _entry(loc: str, edited: str | None, languages: Iterable[str], tag: str) -> 
     return f"  <url>\n    <{tag}>{escape(loc)}</{tag}>\n{when}{alternates}  </url>\n"
 
 
-def _reply(text: str, edited: str | None, last: bool) -> Reply:
+def _make_reply(text: str, edited: str | None, last: bool) -> Reply:
     return Reply(text.encode(), XML, last=last, validators=True, edited=edited)

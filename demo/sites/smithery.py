@@ -8,7 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import Route
 
-from demo.replicas.reply import Reply, in_json
+from demo.replicas.reply import Reply, reply_json
 from demo.replicas.site import Site
 from demo.sites import sitemap
 from demo.world.record import Input, Record
@@ -23,22 +23,22 @@ class Smithery(Site):
     name = "smithery"
     robots = "User-agent: *\nDisallow: /api/\nDisallow: /_next/\nAllow: /\n"
 
-    def routes(self) -> Sequence[Route]:
+    def list_routes(self) -> Sequence[Route]:
         return [
-            self.route("/servers", self.list_servers),
-            self.route("/servers/{name:path}", self.detail),
-            self.route("/sitemap_index.xml", self.sitemap_index),
-            self.route("/sitemaps/servers-{shard:int}.xml", self.sitemap),
+            self.make_route("/servers", self.list_servers),
+            self.make_route("/servers/{name:path}", self.detail),
+            self.make_route("/sitemap_index.xml", self.serve_sitemap_index),
+            self.make_route("/sitemaps/servers-{shard:int}.xml", self.serve_sitemap),
         ]
 
     def list_servers(self, request: Request) -> Reply:
-        query, records = request.query_params, self.records()
+        query, records = request.query_params, self.list_records()
         page, size = query.get("page", "1"), query.get("pageSize", "10")
         if not (page.isdecimal() and size.isdecimal() and int(page) > 0 and 0 < int(size) <= 100):
-            return in_json({"error": "Invalid page or pageSize"}, 400)
+            return reply_json({"error": "Invalid page or pageSize"}, 400)
         number, per_page = int(page), int(size)
-        first = 0 if self.fault_set().on("cursor_loop") else (number - 1) * per_page
-        wanted = _filter(request)
+        first = 0 if self.fault_set().is_on("cursor_loop") else (number - 1) * per_page
+        wanted = _make_filter(request)
         if wanted is None:
             total, end = len(records), min(first + per_page, CAP)
             here = records[first:end]
@@ -54,8 +54,11 @@ class Smithery(Site):
             "totalPages": pages,
             "totalCount": total,
         }
-        body = {self.key("servers"): [_item(one) for one in here], "pagination": pagination}
-        return in_json(body, last=first + per_page >= min(total, CAP))
+        body = {
+            self.name_member("servers"): [_make_item(one) for one in here],
+            "pagination": pagination,
+        }
+        return reply_json(body, last=first + per_page >= min(total, CAP))
 
     def detail(self, request: Request) -> Reply:
         """A name's slash is encoded: `/servers/namespace%2Fname`."""
@@ -63,43 +66,43 @@ class Smithery(Site):
         encoded = (
             b"/servers/" in request.scope["raw_path"] and request.scope["raw_path"].count(b"/") == 2
         )
-        record = self.records().find(name.rpartition("/")[2]) if encoded else None
-        if record is None or qualified_name(record) != name:
-            return in_json({"error": "Server not found"}, 404)
-        return in_json(_detail(record))
+        record = self.list_records().find(name.rpartition("/")[2]) if encoded else None
+        if record is None or make_qualified_name(record) != name:
+            return reply_json({"error": "Server not found"}, 404)
+        return reply_json(_detail(record))
 
-    def sitemap_index(self, request: Request) -> Reply:
-        if self.fault_set().on("no_sitemap"):
-            return in_json({"error": "Not found"}, 404)
+    def serve_sitemap_index(self, request: Request) -> Reply:
+        if self.fault_set().is_on("no_sitemap"):
+            return reply_json({"error": "Not found"}, 404)
         base = f"{request.url.scheme}://{request.url.netloc}"
         shown = [f"{base}/sitemaps/servers-{shard}.xml" for shard in range(_SHARDS)]
-        own = [f"{base}/sitemap_index.xml"] if self.fault_set().on("cursor_loop") else []
-        return sitemap.index([*own, *shown])
+        own = [f"{base}/sitemap_index.xml"] if self.fault_set().is_on("cursor_loop") else []
+        return sitemap.make_index([*own, *shown])
 
-    def sitemap(self, request: Request) -> Reply:
+    def serve_sitemap(self, request: Request) -> Reply:
         base = f"{request.url.scheme}://{request.url.netloc}"
-        records, shard = self.records(), request.path_params["shard"]
+        records, shard = self.list_records(), request.path_params["shard"]
         size = -(-len(records) // _SHARDS)
         here = records[shard * size : (shard + 1) * size]
-        return sitemap.urls(
-            ((f"{base}/servers/{qualified_name(one)}", one.revised_at) for one in here),
+        return sitemap.make_urls(
+            ((f"{base}/servers/{make_qualified_name(one)}", one.revised_at) for one in here),
             last=shard == _SHARDS - 1,
-            tag=self.key("loc"),
+            tag=self.name_member("loc"),
         )
 
 
-def qualified_name(record: Record) -> str:
+def make_qualified_name(record: Record) -> str:
     return f"{record.namespace}/{record.slug}"
 
 
-def _filter(request: Request) -> Callable[[Record], bool] | None:
+def _make_filter(request: Request) -> Callable[[Record], bool] | None:
     query = request.query_params
     text, namespace, remote = query.get("q"), query.get("namespace"), query.get("remote")
     if text is None and namespace is None and remote is None:
         return None
 
     def wanted(record: Record) -> bool:
-        told = f"{qualified_name(record)} {record.title} {record.description}".lower()
+        told = f"{make_qualified_name(record)} {record.title} {record.description}".lower()
         return (
             (text is None or text.lower() in told)
             and (namespace is None or record.namespace == namespace)
@@ -113,11 +116,11 @@ def _is_remote(record: Record) -> bool:
     return record.package is None or record.package.kind != "mcpb"
 
 
-def _item(record: Record) -> dict[str, Any]:
-    uses = int(record.made(4), 16)
+def _make_item(record: Record) -> dict[str, Any]:
+    uses = int(record.make_digits(4), 16)
     return {
-        "id": record.made(8),
-        "qualifiedName": qualified_name(record),
+        "id": record.make_digits(8),
+        "qualifiedName": make_qualified_name(record),
         "namespace": record.namespace,
         "slug": record.slug,
         "displayName": record.title,
@@ -128,21 +131,21 @@ def _item(record: Record) -> dict[str, Any]:
         "remote": _is_remote(record),
         "isDeployed": _is_remote(record),
         "createdAt": record.created_at,
-        "homepage": f"https://smithery.ai/servers/{qualified_name(record)}",  # not an endpoint
+        "homepage": f"https://smithery.ai/servers/{make_qualified_name(record)}",  # not an endpoint
         "bySmithery": False,
-        "owner": f"user_{record.made(12)}",
+        "owner": f"user_{record.make_digits(12)}",
         "score": round(uses / 65536, 3),
     }
 
 
 def _detail(record: Record) -> dict[str, Any]:
-    connection = _connection(record)
+    connection = _make_connection(record)
     tools = [
         {"name": name, "description": name.replace("_", " "), "inputSchema": {"type": "object"}}
         for name in record.tools
     ]
     return {
-        "qualifiedName": qualified_name(record),
+        "qualifiedName": make_qualified_name(record),
         "displayName": record.title,
         "description": record.description,
         "iconUrl": None,
@@ -156,35 +159,37 @@ def _detail(record: Record) -> dict[str, Any]:
     }
 
 
-def _connection(record: Record) -> dict[str, Any] | None:
+def _make_connection(record: Record) -> dict[str, Any] | None:
     """Most servers are reached through the marketplace's gateway, bundles are downloaded."""
-    package, schema = record.package, _schema(record.inputs)
+    package, schema = record.package, _make_schema(record.inputs)
     if package is None and record.remote is None:
         return None
     if package and package.kind == "mcpb":
         bundle = {"type": "stdio", "bundleUrl": package.url, "runtime": "python"}
         return bundle | {"configSchema": schema}
-    url = f"https://server.smithery.ai/{qualified_name(record)}/mcp"
-    if int(record.made(2), 16) % 3 == 0:
+    url = f"https://server.smithery.ai/{make_qualified_name(record)}/mcp"
+    if int(record.make_digits(2), 16) % 3 == 0:
         url = f"https://{record.slug}--{record.namespace.lower()}.run.tools"
     return {"type": "http", "deploymentUrl": url, "configSchema": schema}
 
 
-def _schema(inputs: tuple[Input, ...]) -> dict[str, Any]:
+def _make_schema(inputs: tuple[Input, ...]) -> dict[str, Any]:
     """What the user gives, as JSON Schema; `x-from` says where a value travels."""
     if not inputs:
         return {}
     properties = {}
     for one in inputs:
         place = {"header": f"x-{one.name.lower().replace('_', '-')}"}
-        place = place if one.secret else {"query": _camel(one.name)}
+        place = place if one.secret else {"query": _convert_to_camel(one.name)}
         facts: dict[str, Any] = {"type": "string", "description": one.description, "x-from": place}
-        properties[_camel(one.name)] = facts | ({"default": one.default} if one.default else {})
-    required = [_camel(one.name) for one in inputs if one.required]
+        properties[_convert_to_camel(one.name)] = facts | (
+            {"default": one.default} if one.default else {}
+        )
+    required = [_convert_to_camel(one.name) for one in inputs if one.required]
     return {"type": "object", "properties": properties, "required": required}
 
 
-def _camel(name: str) -> str:
+def _convert_to_camel(name: str) -> str:
     first, *rest = re.split(r"_+", name) if name.isupper() else [name]
     first = first.lower() if name.isupper() else first
     return first + "".join(word.title() for word in rest)

@@ -32,8 +32,8 @@ class AnyWorld(Protocol):
     def page(self) -> int | None: ...
     @property
     def servers(self) -> tuple[Server, ...]: ...
-    def listed(self, marketplace: str) -> RecordList: ...
-    def bundle(self, server: Server) -> Bundle: ...
+    def list_records(self, marketplace: str) -> RecordList: ...
+    def find_bundle(self, server: Server) -> Bundle: ...
 
 
 @dataclass(frozen=True)
@@ -46,26 +46,26 @@ class World:
     servers: tuple[Server, ...] = field(default=())
     page: int | None = 5
 
-    def listed(self, marketplace: str) -> RecordList:
+    def list_records(self, marketplace: str) -> RecordList:
         """Records of one marketplace, by name."""
         return self._shelves[marketplace]
 
-    def bundle(self, server: Server) -> Bundle:
-        return pack(server.identifier, server.version(self.day))
+    def find_bundle(self, server: Server) -> Bundle:
+        return pack(server.identifier, server.find_version(self.day))
 
-    def bundle_url(self, server: Server) -> str:
+    def make_bundle_url(self, server: Server) -> str:
         return f"{self.files_url}/bundles/{server.identifier}.mcpb"
 
-    def revised_at(self, server: Server) -> str:
-        return server.revised_at(self.day, self.scale)
+    def find_revised_at(self, server: Server) -> str:
+        return server.find_revised_at(self.day, self.scale)
 
     @cached_property
     def _shelves(self) -> Mapping[str, RecordList]:
-        return {name: self._records(name) for name in MARKETPLACES}
+        return {name: self._list_own_records(name) for name in MARKETPLACES}
 
-    def _records(self, marketplace: str) -> RecordList:
+    def _list_own_records(self, marketplace: str) -> RecordList:
         if marketplace in OTHER_MARKETPLACES:
-            return Listed(self._retold(marketplace))
+            return Listed(self._list_retold(marketplace))
         here = sorted(
             (server for server in self.servers if marketplace in server.on),
             key=lambda server: server.registry_name,
@@ -76,13 +76,13 @@ class World:
             if len(days := [day for day in sorted(server.versions) if day <= self.day]) > 1
         }
         taken_down = [
-            replace(self._record(server, 1), revised_at=self.revised_at(server), deleted=True)
-            for server in gone(self.day, self.scale)
+            replace(self._record(server, 1), revised_at=self.find_revised_at(server), deleted=True)
+            for server in list_gone(self.day, self.scale)
             if marketplace in server.on
         ]
         return Listed([self._record(server) for server in here], older, taken_down)
 
-    def _retold(self, marketplace: str) -> list[Record]:
+    def _list_retold(self, marketplace: str) -> list[Record]:
         """What the other marketplaces list; nothing at the small scale."""
         if self.scale == "small":
             return []
@@ -101,48 +101,51 @@ class World:
             title=server.title,
             description=server.description,
             repository=server.repository,
-            version=server.version(day),
-            package=self._package(server, day),
+            version=server.find_version(day),
+            package=self._make_package(server, day),
             remote=Remote(f"{self.files_url}/mcp") if server.kind == "remote" else None,
             inputs=server.env,
             args=server.args,
             tags=("demo", server.kind),
-            revised_at=server.revised_at(day, self.scale),
+            revised_at=server.find_revised_at(day, self.scale),
             schema=DATES[SERVERS.index(server) % len(DATES)],
             odd=server.odd,
         )
 
-    def _package(self, server: Server, day: int) -> Package | None:
+    def _make_package(self, server: Server, day: int) -> Package | None:
         if server.kind in ("none", "remote"):
             return None
         bundle: dict[str, Any] = {}
         if server.kind == "mcpb":
-            bundle = {"url": self.bundle_url(server), "sha256": self.bundle(server).sha256}
-        return Package(server.kind, server.identifier, server.version(day), **bundle)
+            bundle = {
+                "url": self.make_bundle_url(server),
+                "sha256": self.find_bundle(server).sha256,
+            }
+        return Package(server.kind, server.identifier, server.find_version(day), **bundle)
 
 
-def world(day: int = 1, scale: str = "standard", files_url: str = "") -> World:
+def make_world(day: int = 1, scale: str = "standard", files_url: str = "") -> World:
     """A world of the demo's own servers. Raises ValueError for a day or scale that does not
     exist."""
-    checked_day(day)
+    check_day(day)
     if scale not in SCALES[:-1]:
         raise ValueError(f"scale {scale!r} does not exist; there are {', '.join(SCALES)}")
     servers = tuple(s for s in SERVERS if scale in s.scales and day in s.days)
     return World(day, scale, files_url, servers)
 
 
-def checked_day(day: int) -> int:
+def check_day(day: int) -> int:
     """The day, if it exists. Raises ValueError."""
     if day not in (1, 2):
         raise ValueError(f"day {day} does not exist; the demo has days 1 and 2")
     return day
 
 
-def gone(day: int, scale: str) -> list[Server]:
+def list_gone(day: int, scale: str) -> list[Server]:
     """Servers that were listed the day before and are not any more."""
     return [s for s in SERVERS if scale in s.scales and day not in s.days and day - 1 in s.days]
 
 
-def listed_sites(scale: str) -> tuple[str, ...]:
+def list_sites(scale: str) -> tuple[str, ...]:
     """The marketplaces that list something at a scale; the others serve empty lists."""
     return ("registry", "mcpso") if scale == "small" else MARKETPLACES

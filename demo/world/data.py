@@ -21,18 +21,18 @@ class Data:
         if not servers.is_file():
             raise ValueError(f"{folder}: found no smithery/servers.jsonl; expected the data folder")
         seed = [one for path in sorted(folder.glob("registry-seed/*.json")) for one in _read(path)]
-        by_repository = {_plain(one["repository"].get("url")): one for one in reversed(seed)}
+        by_repository = {_make_plain(one["repository"].get("url")): one for one in reversed(seed)}
         self._records: list[Record] = []
         self._positions: dict[str, int] = {}
         listed = set()
         with servers.open(encoding="utf-8") as lines:
             for row in map(json.loads, lines):
-                plain = _plain(row["repository_url"])
+                plain = _make_plain(row["repository_url"])
                 listed.add(plain)
-                self._add(_of_smithery(row, by_repository.get(plain)))
+                self._add(_read_smithery(row, by_repository.get(plain)))
         for one in seed:
-            if _plain(one["repository"].get("url")) not in listed:
-                self._add(_of_seed(one))
+            if _make_plain(one["repository"].get("url")) not in listed:
+                self._add(_read_seed(one))
 
     @property
     def size(self) -> int:
@@ -44,7 +44,7 @@ class Data:
     def index(self, slug: str) -> int | None:
         return self._positions.get(slug)
 
-    def revised_at(self, index: int) -> str:
+    def find_revised_at(self, index: int) -> str:
         return self._records[index].revised_at
 
     def _add(self, facts: dict[str, Any]) -> None:
@@ -59,27 +59,27 @@ class Data:
         self._records.append(Record(**facts))
 
 
-def _of_smithery(row: dict[str, Any], seed: dict[str, Any] | None) -> dict[str, Any]:
+def _read_smithery(row: dict[str, Any], seed: dict[str, Any] | None) -> dict[str, Any]:
     """A record of Smithery's; its package where the registry knows the repository."""
     owner, slash, name = row["qualified_name"].removeprefix("@").rpartition("/")
-    facts = _base(name, owner if slash else "smithery", row["overview"], row["repository_url"])
-    package = _package(seed) if seed else None
+    facts = _make_base(name, owner if slash else "smithery", row["overview"], row["repository_url"])
+    package = _make_package(seed) if seed else None
     gateway = f"https://server.smithery.ai/{row['qualified_name']}/mcp"
     return facts | {
         "title": row["display_name"],
         "version": package.version if package else "1.0.0",
         "package": package,
         "remote": None if package else Remote(gateway, auth="api_key"),
-        "inputs": tuple(_input(one) for one in row["configuration_requirements"]),
+        "inputs": tuple(_make_input(one) for one in row["configuration_requirements"]),
         "tools": tuple(tool["name"] for tool in row["tools"]),
         "tags": tuple(row["tags"][:3]) or ("other",),
     }
 
 
-def _of_seed(one: dict[str, Any]) -> dict[str, Any]:
+def _read_seed(one: dict[str, Any]) -> dict[str, Any]:
     owner, _, name = one["name"].removeprefix("io.github.").rpartition("/")
-    package, remotes = _package(one), one.get("remotes") or []
-    facts = _base(name, owner or "unknown", one["description"], one["repository"].get("url"))
+    package, remotes = _make_package(one), one.get("remotes") or []
+    facts = _make_base(name, owner or "unknown", one["description"], one["repository"].get("url"))
     variables = [
         v for p in (one.get("packages") or [])[:1] for v in p.get("environment_variables", [])
     ]
@@ -88,12 +88,12 @@ def _of_seed(one: dict[str, Any]) -> dict[str, Any]:
         "version": package.version if package else "1.0.0",
         "package": package,
         "remote": Remote(remotes[0]["url"]) if remotes and not package else None,
-        "inputs": tuple(_input(variable) for variable in variables),
+        "inputs": tuple(_make_input(variable) for variable in variables),
         "tags": ("registry",),
     }
 
 
-def _base(name: str, owner: str, description: str, repository: str | None) -> dict[str, Any]:
+def _make_base(name: str, owner: str, description: str, repository: str | None) -> dict[str, Any]:
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "server"
     dice = crc32(f"{owner}/{name}".encode())
     return {
@@ -107,7 +107,7 @@ def _base(name: str, owner: str, description: str, repository: str | None) -> di
     }
 
 
-def _package(one: dict[str, Any]) -> Package | None:
+def _make_package(one: dict[str, Any]) -> Package | None:
     for package in one.get("packages") or []:
         kind = _KINDS.get(package.get("registry_name"))
         if kind and package.get("name") and package.get("version"):
@@ -115,13 +115,13 @@ def _package(one: dict[str, Any]) -> Package | None:
     return None
 
 
-def _input(one: dict[str, Any]) -> Input:
+def _make_input(one: dict[str, Any]) -> Input:
     name = one["name"]
     required = bool(one.get("required"))
     return Input(name, one.get("description") or "", required, bool(_SECRET.search(name)))
 
 
-def _plain(url: str | None) -> str:
+def _make_plain(url: str | None) -> str:
     return (url or "").lower().removesuffix("/").removesuffix(".git")
 
 

@@ -10,11 +10,11 @@ from typing import Protocol
 from zlib import crc32
 
 from demo.world.bundle import Bundle, pack
-from demo.world.catalogue import checked_day
+from demo.world.catalogue import check_day
 from demo.world.data import Data
 from demo.world.facts import Server
 from demo.world.listing_page import RecordList
-from demo.world.record import Record, revised
+from demo.world.record import Record, revise_record
 from demo.world.synthetic import Synthetic
 
 SERVERS = 1482  # as many as one marketplace listed in 2025
@@ -28,7 +28,7 @@ class Universe(Protocol):
     def size(self) -> int | None: ...
     def record(self, index: int) -> Record: ...
     def index(self, slug: str) -> int | None: ...
-    def revised_at(self, index: int) -> str: ...
+    def find_revised_at(self, index: int) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,11 @@ class FullWorld:
     page: int | None = None
     servers: tuple[Server, ...] = ()  # none of the demo's own
 
-    def listed(self, marketplace: str) -> RecordList:
+    def list_records(self, marketplace: str) -> RecordList:
         return FullRecordList(self, marketplace)
 
-    def bundle(self, server: Server) -> Bundle:
-        return pack(server.identifier, server.version(self.day))
+    def find_bundle(self, server: Server) -> Bundle:
+        return pack(server.identifier, server.find_version(self.day))
 
     @cached_property
     def added(self) -> int:
@@ -77,13 +77,13 @@ class FullWorld:
         return array("I", (n for n in range(self.count + self.added) if not self.is_gone(n)))
 
     def is_gone(self, index: int) -> bool:
-        return index < self.count and _chosen(index, self.shares.gone, 0)
+        return index < self.count and _is_chosen(index, self.shares.gone, 0)
 
     def is_changed(self, index: int) -> bool:
-        chosen = index < self.count and _chosen(index, self.shares.changed, 5_000)
+        chosen = index < self.count and _is_chosen(index, self.shares.changed, 5_000)
         return chosen and not self.is_gone(index)
 
-    def differences(self) -> dict[str, int]:
+    def count_differences(self) -> dict[str, int]:
         """How many servers day two adds, changes and takes down."""
         numbers = range(self.count)
         return {
@@ -102,10 +102,10 @@ class FullRecordList(RecordList):
     def __len__(self) -> int:
         return len(self._world.here)
 
-    def at(self, position: int) -> Record:
-        return self._today(self._world.here[position])
+    def get_record(self, position: int) -> Record:
+        return self._make_today(self._world.here[position])
 
-    def position(self, slug: str) -> int | None:
+    def find_position(self, slug: str) -> int | None:
         index = self._world.universe.index(slug)
         if index is None:
             return None
@@ -113,35 +113,37 @@ class FullRecordList(RecordList):
         place = bisect_left(here, index)
         return place if place < len(here) and here[place] == index else None
 
-    def revised_at(self, position: int) -> str:
+    def find_revised_at(self, position: int) -> str:
         index, world = self._world.here[position], self._world
         if world.day == 2 and (index >= world.count or world.is_changed(index)):
-            return _second_day(index)
-        return world.universe.revised_at(index)
+            return _make_second_day(index)
+        return world.universe.find_revised_at(index)
 
-    def older(self, record: Record) -> tuple[Record, ...]:
+    def list_older(self, record: Record) -> tuple[Record, ...]:
         if record.revised_at < _SECOND_DAY:
             return ()
         index = self._world.universe.index(record.slug)
         if index is None or not self._world.is_changed(index):
             return ()
-        return (self._told(index),)
+        return (self._retell_record(index),)
 
-    def gone(self) -> Iterable[Record]:
+    def list_gone(self) -> Iterable[Record]:
         if self._world.day == 1:
             return
         for index in filter(self._world.is_gone, range(self._world.count)):
-            yield replace(self._told(index), deleted=True, revised_at=_second_day(index))
+            yield replace(
+                self._retell_record(index), deleted=True, revised_at=_make_second_day(index)
+            )
 
-    def _today(self, index: int) -> Record:
-        record, world = self._told(index), self._world
+    def _make_today(self, index: int) -> Record:
+        record, world = self._retell_record(index), self._world
         if world.day == 2 and index >= world.count:
-            return replace(record, revised_at=_second_day(index))
+            return replace(record, revised_at=_make_second_day(index))
         if world.day == 2 and world.is_changed(index):
-            return revised(record, _second_day(index))
+            return revise_record(record, _make_second_day(index))
         return record
 
-    def _told(self, index: int) -> Record:
+    def _retell_record(self, index: int) -> Record:
         """The record as this marketplace words it: some spell its repository or its name
         otherwise. The registry is the reference."""
         record = self._world.universe.record(index)
@@ -162,7 +164,7 @@ class FullRecordList(RecordList):
         return replace(record, **changes) if changes else record
 
 
-def full_world(
+def make_full_world(
     day: int = 1,
     servers: int | None = None,
     data: Path | None = None,
@@ -171,7 +173,7 @@ def full_world(
 ) -> FullWorld:
     """A world of `servers` invented servers, or of the first `servers` records under `data`.
     Raises ValueError for a number below 1 and a folder without the data."""
-    checked_day(day)
+    check_day(day)
     if servers is not None and servers < 1:
         raise ValueError(f"{servers} servers: expected at least 1")
     shares = shares or Shares()
@@ -183,12 +185,12 @@ def full_world(
     return FullWorld(day, count, universe, shares, files_url)
 
 
-def _chosen(index: int, share: float, phase: int) -> bool:
+def _is_chosen(index: int, share: float, phase: int) -> bool:
     """Whether `index` is among an evenly spread share of all numbers, whatever their count."""
     parts = round(share * 10_000)
     return ((index + 1) * parts + phase) // 10_000 > (index * parts + phase) // 10_000
 
 
-def _second_day(index: int) -> str:
+def _make_second_day(index: int) -> str:
     seconds = crc32(b"%d" % index) % 86_400
     return f"{_SECOND_DAY}T{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}Z"

@@ -1,24 +1,24 @@
 """Homemade: bundles and broken listings made for the demo."""
 
-from demo.world.facts import EVERY, REAL, Server, local, npm
+from demo.world.facts import EVERY, REAL, Server, make_local_server, make_npm_server
 from demo.world.record import Input
 
 HOMEMADE: tuple[Server, ...] = (
-    local(
+    make_local_server(
         "units",
         "1.2.0",
         title="Units",
         description="Converts lengths, masses, volumes and temperatures between units.",
         on="registry mcpso",
     ),
-    local(
+    make_local_server(
         "dates",
         "1.0.1",
         title="Dates",
         description="Calendar arithmetic: spans, weekdays, working days and month sheets.",
         on="registry",
     ),
-    local(
+    make_local_server(
         "textkit",
         "0.9.0",
         title="Textkit",
@@ -26,7 +26,7 @@ HOMEMADE: tuple[Server, ...] = (
         on="mcpso",
     ),
     # At the small scale the three changes of day two are bundles, so that no package is fetched.
-    local(
+    make_local_server(
         "notes",
         "1.0.0",
         later={2: "2.0.0"},
@@ -35,7 +35,7 @@ HOMEMADE: tuple[Server, ...] = (
         on="registry",
         scales=frozenset({"small"}),
     ),
-    local(
+    make_local_server(
         "tabular",
         "0.4.0",
         title="Tabular",
@@ -44,7 +44,7 @@ HOMEMADE: tuple[Server, ...] = (
         scales=frozenset({"small"}),
         days=frozenset({1}),
     ),
-    local(
+    make_local_server(
         "inventory",
         "1.1.0",
         title="Inventory",
@@ -65,14 +65,14 @@ HOMEMADE: tuple[Server, ...] = (
         scales=EVERY,
     ),
     # Faults.
-    local(
+    make_local_server(
         "pantry",
         "0.2.0",
         title="Pantry",
         description="Looks into a kitchen pantry; one of its tools is poisoned.",
         on="mcpso",
     ),
-    local(
+    make_local_server(
         "needs_key",
         "0.3.0",
         title="Weatherkey",
@@ -80,7 +80,7 @@ HOMEMADE: tuple[Server, ...] = (
         on="registry",
         env=(Input("WEATHERKEY_API_KEY", "Key of the account", True, secret=True),),
     ),
-    local(
+    make_local_server(
         "hangs",
         "0.1.0",
         title="Slowpoke",
@@ -88,7 +88,7 @@ HOMEMADE: tuple[Server, ...] = (
         on="registry",
         scales=REAL,
     ),
-    npm(
+    make_npm_server(
         "never-published",
         "@modelcontextprotocol/server-that-was-never-published",
         "1.0.0",
@@ -96,7 +96,7 @@ HOMEMADE: tuple[Server, ...] = (
         description="Names a package that does not exist.",
         on="mcpso",
     ),
-    npm(
+    make_npm_server(
         "malformed",
         "@example/malformed",
         "1.0.0",
@@ -107,7 +107,7 @@ HOMEMADE: tuple[Server, ...] = (
         scales=EVERY,
         odd="malformed",
     ),
-    npm(
+    make_npm_server(
         "shell-syntax",
         "@example/shell-syntax",
         "1.0.0",

@@ -11,36 +11,36 @@ class RecordList(Sequence[Record]):
     """Records by position."""
 
     @abstractmethod
-    def position(self, slug: str) -> int | None:
+    def find_position(self, slug: str) -> int | None:
         """Where the record with this slug stands."""
 
     def find(self, slug: str) -> Record | None:
         """The record with this slug."""
-        position = self.position(slug)
+        position = self.find_position(slug)
         return None if position is None else self[position]
 
-    def older(self, record: Record) -> tuple[Record, ...]:
+    def list_older(self, record: Record) -> tuple[Record, ...]:
         """Earlier versions of a record, the oldest first."""
         return ()
 
-    def gone(self) -> Iterable[Record]:
+    def list_gone(self) -> Iterable[Record]:
         """Records listed the day before and not any more, as deleted ones."""
         return ()
 
-    def revised_at(self, position: int) -> str:
+    def find_revised_at(self, position: int) -> str:
         """When the record at a position was last edited; cheaper than the record."""
         return self[position].revised_at
 
     def __getitem__(self, position: Any) -> Any:
         if isinstance(position, slice):
-            return [self.at(one) for one in range(*position.indices(len(self)))]
+            return [self.get_record(one) for one in range(*position.indices(len(self)))]
         count = len(self)
         if not -count <= position < count:
             raise IndexError(position)
-        return self.at(position % count)
+        return self.get_record(position % count)
 
     @abstractmethod
-    def at(self, position: int) -> Record:
+    def get_record(self, position: int) -> Record:
         """The record at a position from 0."""
 
 
@@ -59,14 +59,14 @@ class Listed(RecordList):
     def __len__(self) -> int:
         return len(self._records)
 
-    def at(self, position: int) -> Record:
+    def get_record(self, position: int) -> Record:
         return self._records[position]
 
-    def position(self, slug: str) -> int | None:
+    def find_position(self, slug: str) -> int | None:
         return self._positions.get(slug)
 
-    def older(self, record: Record) -> tuple[Record, ...]:
+    def list_older(self, record: Record) -> tuple[Record, ...]:
         return self._older.get(record.slug, ())
 
-    def gone(self) -> Iterable[Record]:
+    def list_gone(self) -> Iterable[Record]:
         return self._gone

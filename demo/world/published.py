@@ -5,7 +5,7 @@ Day two differs from day one by exactly one new server, one changed contract and
 schema and fifteen did not (measured by listing both).
 """
 
-from demo.world.facts import Server, npm, pypi
+from demo.world.facts import Server, make_npm_server, make_pypi_server
 from demo.world.record import Input
 
 _DIRECTORY = {
@@ -28,7 +28,7 @@ _ATLASSIAN = (
 )
 
 PUBLISHED: tuple[Server, ...] = (
-    npm(
+    make_npm_server(
         "server-everything",
         "@modelcontextprotocol/server-everything",
         "2026.8.31",
@@ -36,7 +36,7 @@ PUBLISHED: tuple[Server, ...] = (
         description="Exercises every feature of the protocol: tools, prompts and resources.",
         on="registry",
     ),
-    npm(
+    make_npm_server(
         "server-filesystem",
         "@modelcontextprotocol/server-filesystem",
         "2026.8.31",
@@ -45,7 +45,7 @@ PUBLISHED: tuple[Server, ...] = (
         on="registry mcpso",
         args=(_DIRECTORY,),
     ),
-    npm(
+    make_npm_server(
         "server-memory",
         "@modelcontextprotocol/server-memory",
         "2026.8.31",
@@ -53,7 +53,7 @@ PUBLISHED: tuple[Server, ...] = (
         description="Keeps a knowledge graph of entities, relations and observations.",
         on="registry",
     ),
-    npm(
+    make_npm_server(
         "server-sequential-thinking",
         "@modelcontextprotocol/server-sequential-thinking",
         "2026.8.31",
@@ -62,7 +62,7 @@ PUBLISHED: tuple[Server, ...] = (
         on="registry",
         days=frozenset({1}),
     ),
-    npm(
+    make_npm_server(
         "playwright-mcp",
         "@playwright/mcp",
         "0.0.75",
@@ -72,7 +72,7 @@ PUBLISHED: tuple[Server, ...] = (
         repository="https://github.com/microsoft/playwright-mcp",
         on="registry",
     ),
-    npm(
+    make_npm_server(
         "notion",
         "@notionhq/notion-mcp-server",
         "2.5.2",
@@ -82,7 +82,7 @@ PUBLISHED: tuple[Server, ...] = (
         on="mcpso",
         env=(Input("NOTION_TOKEN", "Integration token", True, secret=True),),
     ),
-    pypi(
+    make_pypi_server(
         "mcp-server-time",
         "mcp-server-time",
         "2026.10.19",
@@ -91,7 +91,7 @@ PUBLISHED: tuple[Server, ...] = (
         on="registry mcpso",
         args=("--local-timezone", "UTC"),
     ),
-    pypi(
+    make_pypi_server(
         "mcp-server-fetch",
         "mcp-server-fetch",
         "2026.10.24",
@@ -99,7 +99,7 @@ PUBLISHED: tuple[Server, ...] = (
         description="Fetches a web page and turns it into Markdown.",
         on="mcpso",
     ),
-    pypi(
+    make_pypi_server(
         "mcp-server-git",
         "mcp-server-git",
         "2026.10.19",
@@ -107,7 +107,7 @@ PUBLISHED: tuple[Server, ...] = (
         description="Reads, searches and changes a local Git repository.",
         on="mcpso",
     ),
-    pypi(
+    make_pypi_server(
         "arxiv-mcp-server",
         "arxiv-mcp-server",
         "0.8.2",
@@ -117,7 +117,7 @@ PUBLISHED: tuple[Server, ...] = (
         on="registry",
         days=frozenset({2}),
     ),
-    pypi(
+    make_pypi_server(
         "excel-mcp-server",
         "excel-mcp-server",
         "2.2.2",
@@ -127,7 +127,7 @@ PUBLISHED: tuple[Server, ...] = (
         on="registry",
         args=("stdio",),
     ),
-    pypi(
+    make_pypi_server(
         "mcp-atlassian",
         "mcp-atlassian",
         "0.23.1",
@@ -137,7 +137,7 @@ PUBLISHED: tuple[Server, ...] = (
         on="mcpso",
         env=_ATLASSIAN,
     ),
-    npm(
+    make_npm_server(
         "mongodb-mcp-server",
         "mongodb-mcp-server",
         "3.0.4",

@@ -78,12 +78,12 @@ class Record:
         """The SHA-256 in hex that stands for the image of this version."""
         return sha256(f"{self.registry_name}:{self.version}".encode()).hexdigest()
 
-    def made(self, length: int) -> str:
+    def make_digits(self, length: int) -> str:
         """An identifier of the kind that marketplaces make up, the same on every day."""
         return sha256(self.registry_name.encode()).hexdigest()[:length]
 
 
-def revised(record: Record, when: str) -> Record:
+def revise_record(record: Record, when: str) -> Record:
     """The record after its author edited it: the next patch version, other words."""
     version = _next(record.version)
     package = record.package and replace(record.package, version=_next(record.package.version))

@@ -50,13 +50,13 @@ class Synthetic:
 
     def record(self, index: int) -> Record:
         """Record number `index`; it depends on nothing else."""
-        dice = _dice(index)
+        dice = _roll_dice(index)
         adjective = _ADJECTIVES[dice[0] % len(_ADJECTIVES)]
         noun = _NOUNS[dice[1] % len(_NOUNS)]
         slug = f"{noun}-{adjective}-{index}"
-        namespace = self.namespace(index)
+        namespace = self.make_namespace(index)
         version = f"{dice[2] % 4}.{dice[3] % 20}.{dice[4] % 10}"
-        title, tools = f"{adjective.title()} {noun.title()}", _tools(dice, noun)
+        title, tools = f"{adjective.title()} {noun.title()}", _list_tools(dice, noun)
         return Record(
             slug=slug,
             namespace=namespace,
@@ -64,20 +64,20 @@ class Synthetic:
             description=f"{title} number {index}: {', '.join(tools)} and more.",
             repository=f"https://github.com/{namespace}/{slug}" if dice[5] % 20 else None,
             version=version,
-            inputs=_inputs(dice, noun),
+            inputs=_list_inputs(dice, noun),
             tools=tools,
             tags=(TAGS[dice[6] % len(TAGS)], TAGS[dice[7] % len(TAGS)]),
-            created_at=_text(_created(index)),
-            revised_at=_revised(index, dice),
+            created_at=_make_text(_make_created(index)),
+            revised_at=_make_revised(index, dice),
             schema=DATES[dice[9] % len(DATES)],
             odd=_ODD.get(dice[10]),
-            **_launch(dice, slug, namespace, version),
+            **_make_launch(dice, slug, namespace, version),
         )
 
-    def revised_at(self, index: int) -> str:
-        return _revised(index, _dice(index))
+    def find_revised_at(self, index: int) -> str:
+        return _make_revised(index, _roll_dice(index))
 
-    def namespace(self, index: int) -> str:
+    def make_namespace(self, index: int) -> str:
         """Three neighbours have one author."""
         author = index // 3
         return f"{_OWNERS[author % len(_OWNERS)]}{author}"
@@ -90,21 +90,21 @@ class Synthetic:
         return int(number) if self.record(int(number)).slug == slug else None
 
 
-def _dice(index: int) -> bytes:
+def _roll_dice(index: int) -> bytes:
     return blake2b(b"%d" % index, digest_size=16).digest()
 
 
-def _created(index: int) -> datetime:
+def _make_created(index: int) -> datetime:
     return _START + timedelta(minutes=7 * index)
 
 
-def _revised(index: int, dice: bytes) -> str:
+def _make_revised(index: int, dice: bytes) -> str:
     """Some time after it was made, before the demo's first day."""
-    created = _created(index)
-    return _text(created + (_LAST - created) * (dice[8] / 256))
+    created = _make_created(index)
+    return _make_text(created + (_LAST - created) * (dice[8] / 256))
 
 
-def _launch(dice: bytes, slug: str, namespace: str, version: str) -> dict[str, Any]:
+def _make_launch(dice: bytes, slug: str, namespace: str, version: str) -> dict[str, Any]:
     """The package or the remote, or neither."""
     kind = dice[11]
     if kind < 118:
@@ -125,7 +125,7 @@ def _launch(dice: bytes, slug: str, namespace: str, version: str) -> dict[str, A
     return {}
 
 
-def _inputs(dice: bytes, noun: str) -> tuple[Input, ...]:
+def _list_inputs(dice: bytes, noun: str) -> tuple[Input, ...]:
     count = (0, 0, 1, 1, 2, 3)[dice[14] % 6]
     chosen = [_INPUTS[(dice[15] + n) % len(_INPUTS)] for n in range(count)]
     prefix = noun.upper()
@@ -135,9 +135,9 @@ def _inputs(dice: bytes, noun: str) -> tuple[Input, ...]:
     )
 
 
-def _tools(dice: bytes, noun: str) -> tuple[str, ...]:
+def _list_tools(dice: bytes, noun: str) -> tuple[str, ...]:
     return tuple(f"{_VERBS[(dice[13] + n) % len(_VERBS)]}_{noun}" for n in range(1 + dice[12] % 8))
 
 
-def _text(when: datetime) -> str:
+def _make_text(when: datetime) -> str:
     return f"{when.isoformat()[:19]}Z"

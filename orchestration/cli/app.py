@@ -26,7 +26,7 @@ from orchestration.cli.data import (
     review,
     scan,
 )
-from orchestration.cli.data.crawl import replicas_of, with_demo
+from orchestration.cli.data.crawl import change_demo, open_replicas
 from orchestration.cli.ledger import ledger, spend
 from orchestration.cli.models import agent, blast_radius, champion, evaluate, index, release, serve
 from orchestration.cli.terminal import fail
@@ -143,14 +143,14 @@ def run(
     unknown = sorted(set(marketplace or ()) - set(MARKETPLACES))
     if unknown:
         fail(f"unknown marketplace {unknown[0]!r}; known: {', '.join(MARKETPLACES)}", 2)
-    chosen = with_demo(load_settings(), day, scale)
+    chosen = change_demo(load_settings(), day, scale)
     _prepare(chosen)
-    from orchestration.runs.nightly import run_night
-    from orchestration.runs.summary import summary
+    from orchestration.runs.nightly import run_once
+    from orchestration.runs.summary import summarise_run
 
-    with replicas_of(chosen):
-        night = run_night(chosen, only=marketplace)
-    typer.echo(summary(chosen, night), err=True)
+    with open_replicas(chosen):
+        night = run_once(chosen, only=marketplace)
+    typer.echo(summarise_run(chosen, night), err=True)
     if night.failed:
         sys.exit(1)
 
@@ -163,7 +163,7 @@ def dev(
     """The Dagster UI and daemon, with the demo marketplaces up when the source is demo."""
     from orchestration.runs.process_tree import run_until_signalled
 
-    chosen = with_demo(load_settings(), day, None)
+    chosen = change_demo(load_settings(), day, None)
     home = _prepare(chosen)
     # Dagster loads the `.env` of its working directory over the environment: it starts where there
     # is none, and the code location goes back to where the user is.
@@ -177,7 +177,7 @@ def dev(
     }
     command = [sys.executable, "-m", "dagster", "dev", "-w", str(ROOT / "workspace.yaml")]
     address = ["-h", "127.0.0.1", "-p", str(port)]
-    with replicas_of(chosen):
+    with open_replicas(chosen):
         typer.echo(f"Dagster UI: http://127.0.0.1:{port}", err=True)
         status = run_until_signalled(
             [*command, *address], cwd=Path(os.environ["DAGSTER_HOME"]), env=env

@@ -44,9 +44,9 @@ def read_record(record: logging.LogRecord, partition: str | None = None) -> Line
     if kind == "STEP_START":
         return Line(START, stage, "")
     if kind == "ASSET_MATERIALIZATION":
-        return Line(MADE, stage, _figures(event))
+        return Line(MADE, stage, _format_figures(event))
     if kind == "STEP_FAILURE":
-        return Line(FAILED, stage, _reason(event))
+        return Line(FAILED, stage, _find_reason(event))
     if kind == "PIPELINE_FAILURE" and event.event_specific_data.error is not None:
         return Line(FAILED, stage or str(meta.get("job_name") or "run"), _innermost(event))
     if kind is not None or record.levelno < logging.INFO:
@@ -152,13 +152,13 @@ def terminal(_: dg.InitLoggerContext) -> logging.Logger:
     return logger
 
 
-def _figures(event: Any) -> str:
+def _format_figures(event: Any) -> str:
     metadata = event.step_materialization_data.materialization.metadata
     shown = [(name.removeprefix("dagster/row_"), metadata.get(name)) for name in _FIGURES]
     return " ".join(f"{name}={found.value}" for name, found in shown if found is not None) or "made"
 
 
-def _reason(event: Any) -> str:
+def _find_reason(event: Any) -> str:
     data = event.step_failure_data
     failure = data.user_failure_data
     if failure and failure.description:

@@ -15,7 +15,7 @@ PROCESS_TAG = ".dagster/toolmill_process"
 _UNFINISHED = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED]
 
 
-def process_tags() -> dict[str, str]:
+def make_process_tags() -> dict[str, str]:
     """The tag that says which process carries a run out, as "pid@start": a pid is reused."""
     return {PROCESS_TAG: f"{os.getpid()}@{psutil.Process().create_time():.2f}"}
 
@@ -24,7 +24,7 @@ def clear_dead_runs(instance: dg.DagsterInstance) -> list[str]:
     """Fails runs whose process is dead, frees their pool slots, and returns their ids."""
     cleared = []
     for run in instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED)):
-        if PROCESS_TAG not in run.tags or _alive(run.tags[PROCESS_TAG]):
+        if PROCESS_TAG not in run.tags or _is_alive(run.tags[PROCESS_TAG]):
             continue
         pid = run.tags[PROCESS_TAG].split("@")[0]
         instance.report_run_failed(run, message=f"process {pid} is gone: it was killed")
@@ -33,7 +33,7 @@ def clear_dead_runs(instance: dg.DagsterInstance) -> list[str]:
     return cleared
 
 
-def _alive(process: str) -> bool:
+def _is_alive(process: str) -> bool:
     pid, _, born = process.partition("@")
     try:
         return abs(psutil.Process(int(pid)).create_time() - float(born)) < 1

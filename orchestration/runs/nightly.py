@@ -11,14 +11,14 @@ from typing import Any
 
 import dagster as dg
 
-from orchestration.resources import enabled, open_warehouse
+from orchestration.resources import list_enabled, open_warehouse
 from orchestration.runs.console import RunView, send_lines
 from orchestration.runs.dead_runs import clear_dead_runs
 from orchestration.runs.fork_server import CORES
 from orchestration.runs.instance import open_instance, size_pools
 from orchestration.runs.runner import Outcome, Runner
 from orchestration.runs.side_by_side import run_side_by_side
-from orchestration.sensors import drift_decision
+from orchestration.sensors import decide_on_drift
 from orchestration.settings.model import Settings
 
 
@@ -51,7 +51,7 @@ class Night:
 
 
 @contextmanager
-def only_run(state: Path) -> Iterator[None]:
+def hold_run_lock(state: Path) -> Iterator[None]:
     """Holds the data folder's run lock. Raises AnotherRun naming the process that has it."""
     path = state / "run.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def only_run(state: Path) -> Iterator[None]:
         yield
 
 
-def run_night(settings: Settings, *, only: list[str] | None = None) -> Night:
+def run_once(settings: Settings, *, only: list[str] | None = None) -> Night:
     """Runs everything once over the named marketplaces (default: all that are enabled).
 
     A marketplace that fails keeps its last data current and does not hold back the others.
@@ -79,18 +79,18 @@ def run_night(settings: Settings, *, only: list[str] | None = None) -> Night:
     """
     warehouse = open_warehouse(settings)
     warehouse.check_writable()
-    with only_run(warehouse.state), open_instance() as instance, RunView().open() as view:
+    with hold_run_lock(warehouse.state), open_instance() as instance, RunView().open() as view:
         send_lines(view.show)
         size_pools(instance)
         night = Night(cleared=len(clear_dead_runs(instance)))
-        for outcome in _run_marketplaces(instance, only or enabled(settings), view):
+        for outcome in _run_marketplaces(instance, only or list_enabled(settings), view):
             night.add(outcome)
             if not outcome.success and "listings" not in outcome.failed_steps:
                 # A crawl that failed has decided itself whether its pages are worth keeping.
                 warehouse.ledger.close_night(str(outcome.partition))
         runner = Runner(instance)
         night.add(runner.execute("fan_in"))
-        decision = drift_decision(warehouse, settings.training.drift_threshold)
+        decision = decide_on_drift(warehouse, settings.training.drift_threshold)
         night.reasons = list(decision.reasons)
         if decision.retrain:
             night.retrained = night.add(runner.execute("train"))

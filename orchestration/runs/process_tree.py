@@ -28,12 +28,12 @@ def run_until_signalled(
     """
     process = None
     try:
-        with _raising_on_signals():
+        with _raise_on_signals():
             process = subprocess.Popen(command, cwd=cwd, env=env, start_new_session=True)
             return process.wait()
     except _Signalled:
         if process is not None:
-            with contextlib.suppress(_Signalled), _raising_on_signals():
+            with contextlib.suppress(_Signalled), _raise_on_signals():
                 interrupt_tree(process.pid, patience_s)
         return 0
     finally:
@@ -43,7 +43,7 @@ def run_until_signalled(
 
 
 @contextlib.contextmanager
-def _raising_on_signals() -> Iterator[None]:
+def _raise_on_signals() -> Iterator[None]:
     def end(_: int, __: FrameType | None) -> None:
         raise _Signalled
 

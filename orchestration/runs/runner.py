@@ -8,7 +8,7 @@ import dagster as dg
 
 from orchestration.definitions import build_defs
 from orchestration.runs.console import name_partition, terminal
-from orchestration.runs.dead_runs import process_tags
+from orchestration.runs.dead_runs import make_process_tags
 
 _QUIET = {"loggers": {"console": {"config": {}}}}
 
@@ -43,7 +43,7 @@ class Runner:
         result = self._defs.resolve_job_def(job).execute_in_process(
             instance=self._instance,
             partition_key=partition,
-            tags=process_tags(),
+            tags=make_process_tags(),
             run_config=_QUIET,
             raise_on_error=False,
         )

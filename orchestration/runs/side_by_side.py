@@ -38,7 +38,7 @@ def run_side_by_side(names: Sequence[str], show: Callable[[Line], None]) -> list
     )
     with _drain(lines, show):
         try:
-            return _results([pool.submit(_run_marketplace, name) for name in names])
+            return _await_results([pool.submit(_run_marketplace, name) for name in names])
         except BrokenProcessPool as error:
             raise WorkerDied(
                 "a process that ran marketplaces was killed, most often for want of memory; run"
@@ -51,7 +51,7 @@ def run_side_by_side(names: Sequence[str], show: Callable[[Line], None]) -> list
             pool.shutdown(cancel_futures=True)
 
 
-def _results(futures: Sequence[Future[Outcome]]) -> list[Outcome]:
+def _await_results(futures: Sequence[Future[Outcome]]) -> list[Outcome]:
     """The outcomes when all are there; wakes now and then, since a wait alone hears no Ctrl-C."""
     waiting = set(futures)
     while waiting:

@@ -6,35 +6,35 @@ import polars as pl
 
 from assets.catalogue.catalogue import CATALOGUE
 from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.contracts.quarantine.held_tools import held_tools
-from assets.marketplaces.crawl.crawl import adapter
+from assets.contracts.quarantine.held_tools import list_held_tools
+from assets.marketplaces.crawl.crawl import load_adapter
 from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
-from orchestration.resources import crawl_policy, enabled, open_warehouse
+from orchestration.resources import list_enabled, make_crawl_policy, open_warehouse
 from orchestration.runs.nightly import Night
 from orchestration.settings.model import Settings
-from training.releases.champion import UNTRAINED, champion, in_service
-from training.releases.release import current_release
+from training.releases.champion import UNTRAINED, find_model_in_service, read_champion
+from training.releases.release import read_current_release
 from warehouse.store import Warehouse
 
 
-def summary(settings: Settings, night: Night) -> str:
+def summarise_run(settings: Settings, night: Night) -> str:
     """A page of plain text: counts, failures with their hints, models, cost, next steps."""
     warehouse = open_warehouse(settings)
     parts = [
-        _runs(night),
-        _skipped(settings),
-        _made(warehouse),
-        _failed_servers(warehouse),
-        _models(warehouse, night),
-        _effects(warehouse, night),
-        _next(settings),
+        _describe_runs(night),
+        _describe_skipped(settings),
+        _describe_made(warehouse),
+        _describe_failed_servers(warehouse),
+        _describe_models(warehouse, night),
+        _describe_effects(warehouse, night),
+        _describe_next(settings),
     ]
     return "\n" + "\n\n".join(part for part in parts if part)
 
 
-def _runs(night: Night) -> str:
+def _describe_runs(night: Night) -> str:
     lines = ["Runs"]
     for run in night.runs:
         name = run["job"] + (f" {run['partition']}" if run["partition"] else "")
@@ -46,17 +46,17 @@ def _runs(night: Night) -> str:
     return "\n".join(lines)
 
 
-def _skipped(settings: Settings) -> str:
+def _describe_skipped(settings: Settings) -> str:
     """Marketplaces that were not read for want of a setting, and which."""
     lines = []
-    for name in enabled(settings):
-        missing = adapter(name, crawl_policy(settings, name)).missing()
+    for name in list_enabled(settings):
+        missing = load_adapter(name, make_crawl_policy(settings, name)).missing()
         wanted = " and ".join(f"TOOLMILL_MARKETPLACES__{name}__{one}".upper() for one in missing)
         lines += [f"  {name:<20} set {wanted}"] if missing else []
     return "\n".join(["Skipped for want of a key (what they had stays)", *lines]) if lines else ""
 
 
-def _made(warehouse: Warehouse) -> str:
+def _describe_made(warehouse: Warehouse) -> str:
     tables = warehouse.tables
     listings = tables.read(LISTINGS)
     deployed = tables.read(DEPLOYMENTS).unique("server_id")
@@ -66,7 +66,7 @@ def _made(warehouse: Warehouse) -> str:
     pairs = tables.read(PAIRS).unique("pair_id")
     accepted = tables.read(JUDGEMENTS).unique("pair_id").filter(pl.col("verdict") == "accept")
     launched = deployed.filter(pl.col("status") == "ok")
-    held = len({(row["server_id"], row["tool"]) for row in held_tools(warehouse)})
+    held = len({(row["server_id"], row["tool"]) for row in list_held_tools(warehouse)})
     per_market = ", ".join(
         f"{name} {count}" for name, count in sorted(Counter(listings["marketplace"]).items())
     )
@@ -76,23 +76,24 @@ def _made(warehouse: Warehouse) -> str:
             f"  listings     {len(listings):>6}   {per_market}",
             f"  catalogue    {len(catalogue):>6}   servers, {len(shared)} on several marketplaces",
             f"  servers      {len(launched):>6}   deployed of {len(deployed)} with a listing",
-            f"  tools        {len(snapshots):>6}   contracts of {_servers(snapshots)} servers",
+            f"  tools        {len(snapshots):>6}   contracts of {_count_servers(snapshots)}"
+            f" servers",
             f"  held         {held:>6}   tools in quarantine (`toolmill quarantine list`)",
             f"  pairs        {len(pairs):>6}   {len(accepted)} accepted"
-            f" (written by {_providers(pairs)}, judged by {_providers(accepted)})",
+            f" (written by {_name_providers(pairs)}, judged by {_name_providers(accepted)})",
         ]
     )
 
 
-def _servers(frame: pl.DataFrame) -> int:
+def _count_servers(frame: pl.DataFrame) -> int:
     return frame["server_id"].n_unique()
 
 
-def _providers(frame: pl.DataFrame) -> str:
+def _name_providers(frame: pl.DataFrame) -> str:
     return ", ".join(sorted({str(name) for name in frame["provider"].drop_nulls()})) or "nobody yet"
 
 
-def _failed_servers(warehouse: Warehouse) -> str:
+def _describe_failed_servers(warehouse: Warehouse) -> str:
     frame = warehouse.tables.read(DEPLOYMENTS).unique("server_id")
     failed = frame.filter(pl.col("status") != "ok").sort("server_id")
     if not len(failed):
@@ -101,30 +102,30 @@ def _failed_servers(warehouse: Warehouse) -> str:
     return "\n".join(["Servers that did not start", *lines])
 
 
-def _models(warehouse: Warehouse, night: Night) -> str:
+def _describe_models(warehouse: Warehouse, night: Night) -> str:
     """Who is champion of each role and what the last candidate came to."""
     reasons = "; ".join(night.reasons)
     lines = ["Models", f"  trained in this run: {'yes' if night.retrained else 'no'} ({reasons})"]
     for role in UNTRAINED:
-        standing = in_service(warehouse.home, role)
-        lines.append(f"  {role:<10} {_short(standing.model)}")
+        standing = find_model_in_service(warehouse.home, role)
+        lines.append(f"  {role:<10} {_shorten(standing.model)}")
         if standing.told:
             lines.append(f"  {'':<10} {standing.told}")
-        now = champion(warehouse.home, role)
+        now = read_champion(warehouse.home, role)
         if now.last_candidate:
             told = "promoted" if now.last_candidate["promoted"] else "not promoted"
-            model = _short(now.last_candidate["model"])
+            model = _shorten(now.last_candidate["model"])
             lines.append(f"  {'':<10} candidate {model} {told}: {now.last_candidate['why']}")
-    release = current_release(warehouse.home)
-    lines.append(f"  release    {_short(release.get('release', 'none yet'))}")
+    release = read_current_release(warehouse.home)
+    lines.append(f"  release    {_shorten(release.get('release', 'none yet'))}")
     return "\n".join(lines)
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return text[:12] if len(text) == 64 else text
 
 
-def _effects(warehouse: Warehouse, night: Night) -> str:
+def _describe_effects(warehouse: Warehouse, night: Night) -> str:
     counts: Counter[tuple[str, str]] = Counter()
     for run in night.runs:
         counts.update(warehouse.ledger.counts(run_id=run["run_id"]))
@@ -134,13 +135,13 @@ def _effects(warehouse: Warehouse, night: Night) -> str:
     ]
     if not counts:
         lines.append("  none: everything was known already")
-    unknown = warehouse.ledger.unknown()
+    unknown = warehouse.ledger.list_unknown()
     if unknown:
         lines.append(f"  {len(unknown)} attempts of killed runs are unknown: `toolmill spend`")
     return "\n".join(lines)
 
 
-def _next(settings: Settings) -> str:
+def _describe_next(settings: Settings) -> str:
     home = settings.home_path()
     return "\n".join(
         [

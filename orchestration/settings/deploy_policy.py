@@ -8,23 +8,23 @@ from assets.servers.credentials.secrets import Secrets
 from assets.servers.deploy.policy import DeployPolicy, Network
 from assets.servers.remote.probe import RemotePolicy
 from assets.servers.sandbox.spec import SandboxPolicy
-from orchestration.settings.derive import derive
+from orchestration.settings.derive import derive_policy
 from orchestration.settings.model import Settings
-from warehouse.storage.files import locked, write_atomically
+from warehouse.storage.files import hold_lock, write_atomically
 
 
-def deploy_policy(settings: Settings) -> DeployPolicy:
+def make_deploy_policy(settings: Settings) -> DeployPolicy:
     """How one server is run: in a run to list its tools, and when one of them is called."""
     limits = settings.sandbox
-    sandbox = derive(SandboxPolicy, limits, allow_loopback=settings.source == "demo")
+    sandbox = derive_policy(SandboxPolicy, limits, allow_loopback=settings.source == "demo")
     grants: dict[str, Network] = {
         name: one.network for name, one in settings.servers.items() if one.network
     }
-    secrets = secrets_of(settings)
+    secrets = collect_secrets(settings)
     return DeployPolicy(
         home=settings.home_path(),
         sandbox=sandbox,
-        remote=_remote(settings),
+        remote=_make_remote(settings),
         secrets=secrets,
         accounts=Accounts(settings.state_path(), secrets),
         grants=grants,
@@ -33,23 +33,23 @@ def deploy_policy(settings: Settings) -> DeployPolicy:
     )
 
 
-def _remote(settings: Settings) -> RemotePolicy | None:
+def _make_remote(settings: Settings) -> RemotePolicy | None:
     """The demo's own remote server is on this host; a live marketplace's never is."""
     if settings.sandbox.remote == "never":
         return None
     return RemotePolicy(allow_loopback=settings.source == "demo")
 
 
-def secrets_of(settings: Settings) -> Secrets:
+def collect_secrets(settings: Settings) -> Secrets:
     """Where each server's secrets are; none is read yet."""
-    salt = _salt(settings.state_path()) if settings.servers else bytes(16)
+    salt = _read_salt(settings.state_path()) if settings.servers else bytes(16)
     return Secrets(settings.servers, salt)
 
 
-def _salt(state: Path) -> bytes:
+def _read_salt(state: Path) -> bytes:
     """What keys the fingerprints of secrets on this machine; made once, its owner's alone."""
     path = state / "salt"
-    with locked(path.with_suffix(".lock")):
+    with hold_lock(path.with_suffix(".lock")):
         if not path.exists():
             write_atomically(path, token_bytes(32))
             path.chmod(0o600)

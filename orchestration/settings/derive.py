@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 Policy = TypeVar("Policy")
 
 
-def derive(kind: type[Policy], given: Any, **worked_out: Any) -> Policy:
+def derive_policy(kind: type[Policy], given: Any, **worked_out: Any) -> Policy:
     """A policy of the fields that it shares with the settings given, and of what is worked out
     from others; the rest keeps its defaults."""
     # `given` is a dataclass or a pydantic model; what both declare has one meaning.

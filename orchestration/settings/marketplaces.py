@@ -10,7 +10,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 from pydantic.dataclasses import dataclass
 
-from assets.marketplaces.installed import installed
+from assets.marketplaces.installed import list_installed
 from assets.marketplaces.settings import CrawlSettings
 
 KEYS = ("api_key", "tenant_id", "client_id", "client_secret", "project_id")
@@ -71,11 +71,11 @@ class Marketplaces(BaseModel):
     private: Marketplace = Marketplace()
 
     @model_validator(mode="after")
-    def _only_installed(self) -> Self:
-        unknown = sorted(set(self.model_extra or ()) - set(installed()))
+    def _check_installed(self) -> Self:
+        unknown = sorted(set(self.model_extra or ()) - set(list_installed()))
         if unknown:
             raise ValueError(
-                f"no adapter {unknown[0]!r} is installed; known: {', '.join(installed())}"
+                f"no adapter {unknown[0]!r} is installed; known: {', '.join(list_installed())}"
             )
         return self
 
@@ -84,7 +84,7 @@ class Marketplaces(BaseModel):
         return getattr(self, name, None) or Marketplace()
 
 
-def extra_names() -> dict[str, Any]:
+def list_extra_names() -> dict[str, Any]:
     """Dotted setting -> field of the installed marketplaces that are not ours."""
-    others = [name for name in installed() if name not in Marketplaces.model_fields]
+    others = [name for name in list_installed() if name not in Marketplaces.model_fields]
     return {f"{name}.{one.name}": one.name for name in others for one in fields(Marketplace)}

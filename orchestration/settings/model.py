@@ -35,7 +35,7 @@ from assets.servers.credentials.secrets import ServerSecrets
 from assets.servers.sandbox.spec import SandboxSettings
 from assets.synthesis.common.policy import SynthesisPolicy
 from demo.ports import PORTS
-from orchestration.settings.marketplaces import Marketplaces, extra_names
+from orchestration.settings.marketplaces import Marketplaces, list_extra_names
 from orchestration.settings.training import Training
 from serving.meta.access.policy import Consent, HttpSettings, MetaPolicy
 from warehouse.home import check_home
@@ -267,23 +267,25 @@ def load_settings() -> Settings:
     try:
         return Settings()  # type: ignore[call-arg]
     except ValidationError as error:
-        lines = [_explain(item["loc"], item["msg"], item.get("input")) for item in error.errors()]
+        lines = [
+            _explain_error(item["loc"], item["msg"], item.get("input")) for item in error.errors()
+        ]
         raise SettingsError("\n".join(lines)) from error
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{config_path()}: not TOML: {error}") from error
 
 
 @lru_cache
-def known_names() -> dict[str, str]:
+def list_known_names() -> dict[str, str]:
     """Every setting's dotted name -> the environment variable that sets it."""
     extra = {
         f"marketplaces.{name}": PREFIX + f"marketplaces.{name}".replace(".", "__").upper()
-        for name in extra_names()
+        for name in list_extra_names()
     }
-    return dict(_names(Settings, ())) | extra
+    return dict(_list_names(Settings, ())) | extra
 
 
-def _names(model: type, path: tuple[str, ...]) -> list[tuple[str, str]]:
+def _list_names(model: type, path: tuple[str, ...]) -> list[tuple[str, str]]:
     """Of a model or a dataclass of Pydantic's."""
     found: list[tuple[str, str]] = []
     for name, field in model.__pydantic_fields__.items():
@@ -295,33 +297,33 @@ def _names(model: type, path: tuple[str, ...]) -> list[tuple[str, str]]:
             variable = str(alias.choices[0])
         found.append((".".join(here), variable))
         if isinstance(kind, type) and hasattr(kind, "__pydantic_fields__"):
-            found += _names(kind, here)
+            found += _list_names(kind, here)
     return found
 
 
 def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
-    known = set(known_names().values()) | INTERNAL
+    known = set(list_known_names().values()) | INTERNAL
     unknown = sorted(
         name
         for name in environment
         if name.upper().startswith(PREFIX) and name.upper() not in known
     )
     if unknown:
-        raise SettingsError("\n".join(_unknown_line(name, sorted(known)) for name in unknown))
+        raise SettingsError("\n".join(_explain_unknown(name, sorted(known)) for name in unknown))
 
 
-def _unknown_line(name: str, known: list[str]) -> str:
+def _explain_unknown(name: str, known: list[str]) -> str:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else "`toolmill settings` lists every name"
     return f"{name}: no such setting; {hint}"
 
 
-def _explain(location: tuple[int | str, ...], message: str, found: Any) -> str:
+def _explain_error(location: tuple[int | str, ...], message: str, found: Any) -> str:
     dotted = ".".join(str(part) for part in location)
-    variable = known_names().get(dotted)
+    variable = list_known_names().get(dotted)
     if location[:1] == ("servers",) and not message.startswith(_UNKNOWN):
         return f"{dotted} in {config_path().name}: {message}"  # what was found may be a secret
     if variable is None:
-        return _unknown_line(f"setting {dotted!r}", sorted(known_names()))
+        return _explain_unknown(f"setting {dotted!r}", sorted(list_known_names()))
     shown = "" if "key" in dotted else f" (found {found!r})"
     return f"{variable} ({dotted} in {config_path().name}): {message}{shown}"

@@ -18,15 +18,15 @@ def render(hits: Sequence[Hit], contracts: Mapping[str, Any] | None = None) -> s
     the parameters as JSON Schema, which a model needs to call the tool."""
     lines = []
     for hit in hits:
-        about = _short(one_line(hit.description), LONGEST)
-        name = f"- {one_line(hit.tool_id)[:_LONGEST_ID]}"
+        about = _shorten_text(make_one_line(hit.description), LONGEST)
+        name = f"- {make_one_line(hit.tool_id)[:_LONGEST_ID]}"
         lines.append(f"{name}: {about}" if about else name)
         if contracts is not None and hit.tool_id in contracts:
-            lines.append(f"  parameters: {_parameters(contracts[hit.tool_id])}")
+            lines.append(f"  parameters: {_render_parameters(contracts[hit.tool_id])}")
     return "\n".join(lines)
 
 
-def estimated_tokens(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     """About how many tokens a text is, without any provider's tokenizer: a quarter of its UTF-8
     bytes, rounded up.
 
@@ -37,25 +37,25 @@ def estimated_tokens(text: str) -> int:
     return -(-len(text.encode("utf-8", "replace")) // 4)
 
 
-def one_line(text: str) -> str:
+def make_one_line(text: str) -> str:
     """Third-party text as one line of visible characters, so that it cannot look like lines of
     the prompt around it."""
     text = re.sub(r"\s+", " ", text)
     return "".join(char for char in text if not unicodedata.category(char).startswith("C")).strip()
 
 
-def _short(text: str, most: int) -> str:
+def _shorten_text(text: str, most: int) -> str:
     if len(text) <= most:
         return text
     return text[: most - 1].rsplit(" ", 1)[0].rstrip(" ,;:-") + "…"
 
 
-def _parameters(contract: Mapping[str, Any]) -> str:
+def _render_parameters(contract: Mapping[str, Any]) -> str:
     schema = contract.get("inputSchema") or {}
     text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
     if len(text) <= _LONGEST_SCHEMA:
-        return one_line(text)
+        return make_one_line(text)
     names = sorted(schema.get("properties") or {})
     held = {"required": schema.get("required") or [], "properties": names}
     text = json.dumps(held, ensure_ascii=False, separators=(",", ":"))
-    return one_line(text)[:_LONGEST_SCHEMA]
+    return make_one_line(text)[:_LONGEST_SCHEMA]

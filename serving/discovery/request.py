@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from serving.discovery.request_fields import LONGEST_BODY, fields
-from warehouse.llm.reasoning import without_thinking
+from serving.discovery.request_fields import LONGEST_BODY, parse_fields
+from warehouse.llm.reasoning import drop_thinking
 
 MOST = 20  # requests of one text: more is a loop, not a question
 _LOOKED_AT = 5 * MOST  # blocks looked at, doubles and empty ones included
@@ -69,10 +69,10 @@ def parse(text: str) -> list[Wanted]:
     if not isinstance(text, str):
         return []
     found: dict[tuple[str | None, ...], Wanted] = {}
-    for wanted in _requests(without_thinking(text)):
+    for wanted in _iter_requests(drop_thinking(text)):
         key = (
-            _folded(wanted.server),
-            _folded(wanted.tool),
+            _fold_text(wanted.server),
+            _fold_text(wanted.tool),
             *(() if wanted.usable else (wanted.raw,)),
         )
         if key not in found and len(found) == MOST:
@@ -84,14 +84,14 @@ def parse(text: str) -> list[Wanted]:
     return list(found.values())
 
 
-def block(server: str | None, tool: str | None) -> str:
+def write_block(server: str | None, tool: str | None) -> str:
     """The block that asks for this, as the prompt shows it."""
     lines = [f"server: {server}"] * bool(server) + [f"tool: {tool}"] * bool(tool)
     return "\n".join(["<tool_assistant>", *lines, "</tool_assistant>"])
 
 
 @cache
-def system_prompt(example: bool = False) -> str:
+def write_system_prompt(example: bool = False) -> str:
     """What a model is told that does not know the tools; with one worked example or without."""
     folder = Path(__file__).with_name("prompts")
     names = ("active", "active_example") if example else ("active",)
@@ -100,24 +100,24 @@ def system_prompt(example: bool = False) -> str:
     )
 
 
-def _requests(text: str) -> Iterator[Wanted]:
-    for raw, body, note in _blocks(text):
+def _iter_requests(text: str) -> Iterator[Wanted]:
+    for raw, body, note in _iter_blocks(text):
         if "&" in raw[:6]:
             body = html.unescape(body)
-        for one in fields(body):
+        for one in parse_fields(body):
             told = (note, *one.problems) if note else one.problems
             # A block that asks for nothing has one problem: the one that explains it best.
             told = told if one.server or one.tool else told[:1]
             yield Wanted(one.server, one.tool, raw, told)
 
 
-def _blocks(text: str) -> Iterator[tuple[str, str, str | None]]:
+def _iter_blocks(text: str) -> Iterator[tuple[str, str, str | None]]:
     """(raw, body, problem) of each block."""
     at, looked = 0, 0
     while looked < _LOOKED_AT and (start := _OPEN.search(text, at)):
         looked += 1
         rest = _REST.match(text, start.end())
-        inner = _whole(text, start)
+        inner = _find_tag_end(text, start)
         attributes = "\n".join(
             f"{m[1]}: {m[2]}" for m in _ATTRIBUTE.finditer(rest[1] if rest else "")
         )
@@ -125,7 +125,7 @@ def _blocks(text: str) -> Iterator[tuple[str, str, str | None]]:
             at = inner
             yield text[start.start() : inner], attributes, None
             continue
-        end, at, note = _end(text, inner)
+        end, at, note = _find_end(text, inner)
         body = text[inner:end]
         if _is_mention(text, start.start(), inner):
             at = inner
@@ -133,7 +133,7 @@ def _blocks(text: str) -> Iterator[tuple[str, str, str | None]]:
         yield text[start.start() : at], f"{attributes}\n{body}" if attributes else body, note
 
 
-def _end(text: str, inner: int) -> tuple[int, int, str | None]:
+def _find_end(text: str, inner: int) -> tuple[int, int, str | None]:
     """Where a block's body ends, where the text goes on, and what is wrong with its end."""
     following = _OPEN.search(text, inner, inner + LONGEST_BODY)
     most = following.start() if following else min(len(text), inner + LONGEST_BODY)
@@ -148,26 +148,26 @@ def _end(text: str, inner: int) -> tuple[int, int, str | None]:
     if following is None and most == len(text):
         cut = _CUT_TAG.search(text, max(inner, most - 40), most)
         end = cut.start() if cut else most
-        if not (gap := _paragraph(text, inner, end)):
+        if not (gap := _find_paragraph_end(text, inner, end)):
             return end, most, "cut off before `</tool_assistant>`"
         return gap, gap, "no `</tool_assistant>`; it counts up to the next empty line"
-    end = _paragraph(text, inner, most) or most
+    end = _find_paragraph_end(text, inner, most) or most
     if (
         following
         and end == most
-        and not _FIELD.match(text, (tag := _whole(text, following)), tag + 300)
+        and not _FIELD.match(text, (tag := _find_tag_end(text, following)), tag + 300)
     ):
         return end, tag, "closed by another `<tool_assistant>`, not `</tool_assistant>`"
     return end, end, "no `</tool_assistant>`; it counts up to the next empty line or block"
 
 
-def _whole(text: str, tag: re.Match[str]) -> int:
+def _find_tag_end(text: str, tag: re.Match[str]) -> int:
     """Where an opening tag ends."""
     rest = _REST.match(text, tag.end())
     return rest.end() if rest else tag.end()
 
 
-def _paragraph(text: str, inner: int, most: int) -> int | None:
+def _find_paragraph_end(text: str, inner: int, most: int) -> int | None:
     """The end of the first paragraph that says something."""
     said = _SAID.search(text, inner, most)
     gap = _PARAGRAPH.search(text, said.end(), most) if said else None
@@ -179,5 +179,5 @@ def _is_mention(text: str, start: int, inner: int) -> bool:
     return text[inner : inner + 1] in tuple(_QUOTES) and text[start - 1 : start] in tuple(_QUOTES)
 
 
-def _folded(value: str | None) -> str | None:
+def _fold_text(value: str | None) -> str | None:
     return " ".join(value.casefold().split()) if value else None

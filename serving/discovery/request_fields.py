@@ -48,7 +48,7 @@ class Field(NamedTuple):
     problems: tuple[str, ...]
 
 
-def fields(body: str) -> list[Field]:
+def parse_fields(body: str) -> list[Field]:
     """What a block asks for, in order; one Field without server and tool where it asks nothing.
 
     A block may hold several requests: a server and tool that follow a complete pair are the next
@@ -58,17 +58,17 @@ def fields(body: str) -> list[Field]:
     if len(body) > LONGEST_BODY:
         problems.append(f"the block has {len(body):,} characters; the first {LONGEST_BODY:,} count")
         body = body[:LONGEST_BODY]
-    body = _plain(body)
+    body = _drop_markup(body)
     if not re.search(r"\w", body):
         return [Field(None, None, (EMPTY, *problems))]
-    labelled = _from_json(body) or list(_labelled(body))
+    labelled = _read_json_fields(body) or list(_iter_labelled(body))
     if not labelled:
-        return [_bare(body, problems)]
-    found = _paired(labelled)
+        return [_read_bare(body, problems)]
+    found = _pair_fields(labelled)
     return [one._replace(problems=(*problems, *one.problems)) for one in found]
 
 
-def _plain(body: str) -> str:
+def _drop_markup(body: str) -> str:
     """The block without quote marks and fences; inner tags and written-out newlines as lines."""
     if "\n" not in body.strip() and "\\n" in body:
         body = body.replace("\\n", "\n")
@@ -76,33 +76,33 @@ def _plain(body: str) -> str:
     return _CLOSE_TAG.sub("\n", _OPEN_TAG.sub(r"\n\1: ", body))
 
 
-def _labelled(body: str) -> Iterator[tuple[str, str]]:
+def _iter_labelled(body: str) -> Iterator[tuple[str, str]]:
     """(label, value) pairs. Labels count at the start of a line; within one only where no line
     starts with that label, because prose says "the tool: " too."""
     lines = list(islice(_LINE.finditer(body), _LABELS_READ))
-    found = [(m.start(), m.end(), _named(m[1])) for m in lines]
+    found = [(m.start(), m.end(), _normalise_label(m[1])) for m in lines]
     known = {m.start(1) for m in lines}
     lacking = {SERVER, TOOL} - {name for _, _, name in found}
     for m in islice(_INLINE.finditer(body), _LABELS_READ) if lacking else ():
-        if m.start(1) not in known and (not found or _named(m[1]) in lacking):
-            found.append((m.start(), m.end(), _named(m[1])))
+        if m.start(1) not in known and (not found or _normalise_label(m[1]) in lacking):
+            found.append((m.start(), m.end(), _normalise_label(m[1])))
     found.sort()
     ends = [start for start, _, _ in found[1:]] + [len(body)]
     for (_, start, name), end in zip(found, ends, strict=False):
         yield name, body[start:end]
 
 
-def _named(label: str) -> str:
+def _normalise_label(label: str) -> str:
     name = re.sub(r"[ _-]+", " ", label.lower())
     return _NAMES.get(name, SERVER if "server" in name else TOOL)
 
 
-def _paired(labelled: Sequence[tuple[str, str]]) -> list[Field]:
+def _pair_fields(labelled: Sequence[tuple[str, str]]) -> list[Field]:
     """Label and value pairs as requests."""
     made: list[dict[str, str]] = [{}]
     notes: list[list[str]] = [[]]
     for name, written in labelled:
-        value, note = _value(written)
+        value, note = _read_value(written)
         if value is None:
             continue
         now = made[-1]
@@ -117,11 +117,13 @@ def _paired(labelled: Sequence[tuple[str, str]]) -> list[Field]:
         made[-1][name] = value
         notes[-1] += note
     return [
-        _field(pair, note) for pair, note in zip(made, notes, strict=True) if pair or len(made) == 1
+        _make_field(pair, note)
+        for pair, note in zip(made, notes, strict=True)
+        if pair or len(made) == 1
     ]
 
 
-def _field(pair: Mapping[str, str], notes: Sequence[str]) -> Field:
+def _make_field(pair: Mapping[str, str], notes: Sequence[str]) -> Field:
     server, tool = pair.get(SERVER), pair.get(TOOL)
     if server is None and tool is None:
         return Field(
@@ -133,7 +135,7 @@ def _field(pair: Mapping[str, str], notes: Sequence[str]) -> Field:
     return Field(server, tool, (*lacking, *notes))
 
 
-def _value(written: str) -> tuple[str | None, list[str]]:
+def _read_value(written: str) -> tuple[str | None, list[str]]:
     """A field's value on one line, or None where nothing is asked; and what was cut."""
     value = re.sub(r"[\x00-\x1f\x7f-\x9f\s]+", " ", html.unescape(written))
     value = value.strip(" \t,;\"'`*_{}[]<>|")
@@ -145,9 +147,9 @@ def _value(written: str) -> tuple[str | None, list[str]]:
     return value, []
 
 
-def _bare(body: str, problems: Sequence[str]) -> Field:
+def _read_bare(body: str, problems: Sequence[str]) -> Field:
     """A block without any label: a short text is what the tool should do."""
-    value, _ = _value(body)
+    value, _ = _read_value(body)
     short = value is not None and len(value) <= LONGEST_BARE and "{" not in body
     if not short:
         told = f"no `server:` and no `tool:` line in {len(body.strip()):,} characters"
@@ -157,7 +159,7 @@ def _bare(body: str, problems: Sequence[str]) -> Field:
     )
 
 
-def _from_json(body: str) -> list[tuple[str, str]]:
+def _read_json_fields(body: str) -> list[tuple[str, str]]:
     """Label and value pairs of a block that holds JSON; [] where it does not."""
     text = body.strip()
     if text[:1] not in ("{", "["):
@@ -167,10 +169,10 @@ def _from_json(body: str) -> list[tuple[str, str]]:
     except (ValueError, RecursionError):
         return []  # broken JSON still has its labels: they are read as lines
     listed = held if isinstance(held, list) else [held]
-    return [pair for one in listed[:20] for pair in _members(one)]
+    return [pair for one in listed[:20] for pair in _iter_members(one)]
 
 
-def _members(one: Json) -> Iterator[tuple[str, str]]:
+def _iter_members(one: Json) -> Iterator[tuple[str, str]]:
     if not isinstance(one, Mapping):
         return
     if len(one) == 1 and isinstance(inner := next(iter(one.values())), Mapping):

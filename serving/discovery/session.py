@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from serving.discovery.hit_text import estimated_tokens, one_line, render
+from serving.discovery.hit_text import estimate_tokens, make_one_line, render
 from serving.discovery.request import parse
 from serving.index.model import Index
 from serving.ranking.eligible import Blocked
@@ -93,7 +93,7 @@ class Session:
         context: str | None = None,
         schemas: bool = False,
         render: Callable[[Sequence[Hit]], str] | None = None,
-        count: Callable[[str], int] = estimated_tokens,
+        count: Callable[[str], int] = estimate_tokens,
     ) -> None:
         for name, value in (("k", k), ("max_rounds", max_rounds), ("max_tokens", max_tokens)):
             if value < 1:
@@ -115,20 +115,20 @@ class Session:
         """One round: every block in a model's text, or the text itself as a request in words, or
         an Ask. Tools shown before come back only with `again`. Raises BadQuery."""
         if self.stop is not None:
-            return self._ended()
+            return self._make_ended_round()
         if isinstance(what, Ask):
-            return self._round([what], [], again)
+            return self._run_round([what], [], again)
         blocks = parse(what)
         problems = [problem for block in blocks for problem in block.problems]
-        asks = [self._new(server=b.server, tool=b.tool) for b in blocks if b.usable]
+        asks = [self._make_ask(server=b.server, tool=b.tool) for b in blocks if b.usable]
         if not blocks:
-            asks = [self._new(query=what)]
-        return self._round(asks, problems, again)
+            asks = [self._make_ask(query=what)]
+        return self._run_round(asks, problems, again)
 
     def find(self, query: str | None = None, server: str | None = None, tool: str | None = None,
              *, again: bool = False) -> Round:  # fmt: skip
         """`ask` in fields. Raises BadQuery."""
-        return self.ask(self._new(query=query, server=server, tool=tool), again=again)
+        return self.ask(self._make_ask(query=query, server=server, tool=tool), again=again)
 
     def refine(self, words: str) -> Round:
         """The last request again, with these words beside its own; a block in them may name another
@@ -145,12 +145,14 @@ class Session:
         first = self._last[0]
         asks = [
             replace(
-                first, server=block.server or first.server, tool=_beside(block.tool, first.tool)
+                first, server=block.server or first.server, tool=_join_words(block.tool, first.tool)
             )
             for block in blocks
             if block.usable
         ]
-        return self._round(asks or [_refined(old, words) for old in self._last], problems, False)
+        return self._run_round(
+            asks or [_refine_ask(old, words) for old in self._last], problems, False
+        )
 
     def exclude(self, *tool_ids: str) -> None:
         """Never shows these again in this session (they failed, or were refused). Twins of them
@@ -161,33 +163,37 @@ class Session:
         """The model calls this tool: the session ends. Raises BadSession for one never shown."""
         if tool_id not in self.shown:
             known = ", ".join(sorted(self.shown)[:5]) or "none"
-            raise BadSession(f"{one_line(tool_id)[:80]!r} was not shown; expected one of: {known}")
+            raise BadSession(
+                f"{make_one_line(tool_id)[:80]!r} was not shown; expected one of: {known}"
+            )
         self.stop = Stop(ACCEPTED, f"{tool_id} was accepted")
         return self.stop
 
-    def _new(self, **fields: str | None) -> Ask:
+    def _make_ask(self, **fields: str | None) -> Ask:
         return Ask(**fields, k=self._k, strategy=self._strategy)  # type: ignore[arg-type]
 
-    def _round(self, asks: Sequence[Ask], problems: Sequence[str], again: bool) -> Round:
-        router = self._current()
-        gone, changed = self._moved(router)
+    def _run_round(self, asks: Sequence[Ask], problems: Sequence[str], again: bool) -> Round:
+        router = self._current_router()
+        gone, changed = self._find_moved(router)
         shown = {} if again else {k: v for k, v in self.shown.items() if k not in (*gone, *changed)}
-        barred = self._barred(router, shown)
-        ready = [self._ready(ask, barred) for ask in asks]
+        barred = self._list_barred(router, shown)
+        ready = [self._prepare_ask(ask, barred) for ask in asks]
         answers = router.find_many(ready) if ready else []
         # Nothing of the session has moved up to here: a question that is refused costs no round.
         for name in (*gone, *changed):
             del self.shown[name]
         self._router, self._last = router, tuple(asks) or self._last
         self.rounds += 1
-        found = {hit.tool_id: hit for answer in answers for hit in answer.hits if self._may(hit)}
+        found = {
+            hit.tool_id: hit for answer in answers for hit in answer.hits if self._may_show(hit)
+        }
         none = bool(answers) and all(answer.no_tool for answer in answers)
         self._unsuitable = self._unsuitable + 1 if none else 0 if answers else self._unsuitable
-        notes = _notes(problems, gone, changed)
-        hits, text, tokens = self._fitted(list(found.values()), notes, none, bool(answers))
+        notes = _write_notes(problems, gone, changed)
+        hits, text, tokens = self._fit_hits(list(found.values()), notes, none, bool(answers))
         self.shown |= {hit.tool_id: hit for hit in hits}
         self.tokens += tokens
-        self.stop = self._why(len(found) - len(hits), bool(answers), found, text)
+        self.stop = self._find_stop(len(found) - len(hits), bool(answers), found, text)
         return Round(
             number=self.rounds, text=text, hits=tuple(hits), tokens=tokens,
             tokens_total=self.tokens, asked=tuple(ready), answers=tuple(answers),
@@ -195,24 +201,24 @@ class Session:
             stop=self.stop,
         )  # fmt: skip
 
-    def _ended(self) -> Round:
+    def _make_ended_round(self) -> Round:
         version = self._router.index.version if self._router else ""
         return Round(self.rounds, "", (), 0, self.tokens, index=version, stop=self.stop)
 
-    def _current(self) -> Finds:
+    def _current_router(self) -> Finds:
         current = getattr(self._source, "current", None)
         return current() if current is not None else self._source  # type: ignore[return-value]
 
-    def _ready(self, ask: Ask, barred: frozenset[str]) -> Ask:
+    def _prepare_ask(self, ask: Ask, barred: frozenset[str]) -> Ask:
         allowed = ask.allowed if ask.allowed is not None else self._allowed
         context = ask.context or self._context
         return replace(ask, exclude=ask.exclude | barred, allowed=allowed, context=context)
 
-    def _may(self, hit: Hit) -> bool:
+    def _may_show(self, hit: Hit) -> bool:
         """The session's own allow-list holds although an Ask brought another."""
         return self._allowed is None or any(fnmatchcase(hit.tool_id, g) for g in self._allowed)
 
-    def _barred(self, router: Finds, shown: Iterable[str]) -> frozenset[str]:
+    def _list_barred(self, router: Finds, shown: Iterable[str]) -> frozenset[str]:
         """What may not be shown: excluded tools, and tools shown before with their twins, unless
         the one that was shown is excluded: then a twin may stand in for it."""
         index = router.index
@@ -221,7 +227,7 @@ class Session:
         twins = np.flatnonzero(np.isin(index.twins, groups)).tolist() if len(groups) else []
         return frozenset([*self._held_back, *shown, *(index.tools[at].tool_id for at in twins)])
 
-    def _moved(self, router: Finds) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def _find_moved(self, router: Finds) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """(gone, changed) of what was shown, where the router is another one than last time."""
         if router is self._router or self._router is None:
             return (), ()
@@ -235,24 +241,26 @@ class Session:
                 changed.append(name)
         return tuple(gone), tuple(changed)
 
-    def _fitted(
+    def _fit_hits(
         self, hits: list[Hit], notes: Sequence[str], none: bool, searched: bool
     ) -> tuple[list[Hit], str, int]:
         """As many hits as the tokens left allow, their text, and its tokens."""
         left = self._max_tokens - self.tokens
 
         def text(most: int) -> str:
-            return self._text(hits[:most], notes, none, searched)
+            return self._write_text(hits[:most], notes, none, searched)
 
         most = bisect_right(range(len(hits) + 1), left, key=lambda n: self._count(text(n))) - 1
         return (hits[:most], text(most), self._count(text(most))) if most >= 0 else ([], "", 0)
 
-    def _text(self, hits: list[Hit], notes: Sequence[str], none: bool, searched: bool) -> str:
+    def _write_text(self, hits: list[Hit], notes: Sequence[str], none: bool, searched: bool) -> str:
         head = "No tool surely fits; the nearest:" if none else "Nearest tools:"
-        lines = [head, self._lines(hits)] if hits else ["No further tool was found."] * searched
+        lines = (
+            [head, self._write_lines(hits)] if hits else ["No further tool was found."] * searched
+        )
         return "\n".join([*lines, *notes])
 
-    def _lines(self, hits: list[Hit]) -> str:
+    def _write_lines(self, hits: list[Hit]) -> str:
         if self._render is not None:
             return self._render(hits)
         index = self._router.index if self._router and self._schemas else None
@@ -261,7 +269,9 @@ class Session:
         places = ((hit.tool_id, index.place_of(hit.tool_id)) for hit in hits)
         return render(hits, {name: index.contract(at) for name, at in places if at is not None})
 
-    def _why(self, left_out: int, searched: bool, found: dict[str, Hit], text: str) -> Stop | None:
+    def _find_stop(
+        self, left_out: int, searched: bool, found: dict[str, Hit], text: str
+    ) -> Stop | None:
         if left_out or not text:
             told = f"{self.tokens:,} of {self._max_tokens:,} tokens are used; what came next no"
             return Stop(MAX_TOKENS, f"{told} longer fits")
@@ -274,23 +284,23 @@ class Session:
         return None
 
 
-def _refined(old: Ask, words: str) -> Ask:
+def _refine_ask(old: Ask, words: str) -> Ask:
     if old.query:
-        return replace(old, query=_beside(words, old.query))
-    return replace(old, tool=_beside(words, old.tool))
+        return replace(old, query=_join_words(words, old.query))
+    return replace(old, tool=_join_words(words, old.tool))
 
 
-def _beside(new: str | None, old: str | None) -> str | None:
+def _join_words(new: str | None, old: str | None) -> str | None:
     """New words before old ones, so that a long history is cut at its oldest end."""
     if not new or not old or new.casefold() in old.casefold():
         return old or new
     return f"{new}; {old}" if len(new) + len(old) < _LONGEST_WORDS else new
 
 
-def _notes(problems: Sequence[str], gone: Sequence[str], changed: Sequence[str]) -> list[str]:
-    told = [f"Note: {one_line(problem)}." for problem in dict.fromkeys(problems)][:_MOST_NOTES]
+def _write_notes(problems: Sequence[str], gone: Sequence[str], changed: Sequence[str]) -> list[str]:
+    told = [f"Note: {make_one_line(problem)}." for problem in dict.fromkeys(problems)][:_MOST_NOTES]
     for names, what in ((gone, "no longer available"), (changed, "changed since they were shown")):
         if names:
             more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-            told.append(f"Note: {what}: {', '.join(map(one_line, names[:5]))}{more}.")
+            told.append(f"Note: {what}: {', '.join(map(make_one_line, names[:5]))}{more}.")
     return told

@@ -10,7 +10,7 @@ from pathlib import Path
 from warehouse.storage.files import write_atomically
 
 
-def block(place: Path, digests: Iterable[str], tools: Iterable[str] = ()) -> int:
+def write_blocklist(place: Path, digests: Iterable[str], tools: Iterable[str] = ()) -> int:
     """Makes these the held contracts of a place; a running router sees it at its next query.
     Returns how many there are."""
     held = {"digests": sorted(set(digests)), "tools": sorted(set(tools))}

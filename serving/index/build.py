@@ -21,13 +21,13 @@ from assets.vectors.texts import (
     SERVER_VIEWS,
     TOOL_FIELDS,
     TOOL_VIEWS,
-    id_words,
-    server_field,
-    server_views,
-    tool_fields,
-    tool_views,
+    build_server_field,
+    build_server_views,
+    build_tool_fields,
+    build_tool_views,
+    split_id,
 )
-from serving.index.duplicates import twin_places
+from serving.index.duplicates import find_twin_places
 from serving.index.model import DESCRIPTION, FORMAT, SERVER, TOOL, Server, Source, Tool
 from warehouse.storage.digest import digest
 
@@ -47,10 +47,10 @@ class Content:
     recipes: dict[str, Mapping[str, Any]]
 
 
-def content_of(source: Source) -> Content:
+def order_content(source: Source) -> Content:
     """Tools ordered by id; a tool listed on several marketplaces is one tool."""
     found: dict[str, tuple[Tool, dict[str, Any]]] = {}
-    for row in sorted(source.rows, key=_order):
+    for row in sorted(source.rows, key=_order_key):
         tool_id = str(ToolId.of_row(row))
         if tool_id in found:
             known, contract = found[tool_id]
@@ -62,7 +62,7 @@ def content_of(source: Source) -> Content:
             )
             continue
         contract = contract_in(row)
-        found[tool_id] = _tool(row, tool_id, contract), contract
+        found[tool_id] = _make_tool(row, tool_id, contract), contract
     ids = sorted({tool.server_id for tool, _ in found.values()})
     place = {server_id: at for at, server_id in enumerate(ids)}
     tools = [Tool(**{**vars(t), "server": place[t.server_id]}) for t, _ in found.values()]
@@ -73,11 +73,11 @@ def content_of(source: Source) -> Content:
         if text.strip()
     ]
     recipes = {name: source.recipes[name] for name in ids if name in source.recipes}
-    servers = [_server(name, source.servers.get(name, {})) for name in ids]
+    servers = [_make_server(name, source.servers.get(name, {})) for name in ids]
     return Content(tools, [c for _, c in found.values()], servers, asked, recipes)
 
 
-def version_of(
+def compute_version(
     content: Content, embedder: str, release: str, reranker: Mapping[str, Any] | None
 ) -> str:
     """The name of the index these inputs make: by what went in, not by floating-point rounding."""
@@ -135,11 +135,11 @@ def contract_in(row: Mapping[str, Any]) -> dict[str, Any]:
     return json.loads(held) if isinstance(held, str) else dict(held)
 
 
-def _order(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _order_key(row: Mapping[str, Any]) -> tuple[str, ...]:
     return row["server_id"], row["tool"], row["marketplace"], row["contract_digest"]
 
 
-def _tool(row: Mapping[str, Any], tool_id: str, contract: Mapping[str, Any]) -> Tool:
+def _make_tool(row: Mapping[str, Any], tool_id: str, contract: Mapping[str, Any]) -> Tool:
     hint = (contract.get("annotations") or {}).get("readOnlyHint")
     reliability = row.get("reliability")
     return Tool(
@@ -155,8 +155,8 @@ def _tool(row: Mapping[str, Any], tool_id: str, contract: Mapping[str, Any]) -> 
     )
 
 
-def _server(server_id: str, told: Mapping[str, str]) -> Server:
-    name = told.get("name") or id_words(server_id)
+def _make_server(server_id: str, told: Mapping[str, str]) -> Server:
+    name = told.get("name") or split_id(server_id)
     return Server(server_id, name, told.get("description") or "", told.get("summary") or "")
 
 
@@ -165,14 +165,14 @@ def _write_views(
 ) -> dict[str, dict[str, Any]]:
     names = [server.name for server in content.servers]
     own = [
-        tool_views(contract, names[tool.server])
+        build_tool_views(contract, names[tool.server])
         for tool, contract in zip(content.tools, content.contracts, strict=True)
     ]
     held: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for tool, contract in zip(content.tools, content.contracts, strict=True):
         held[tool.server].append(contract)
     of_servers = [
-        server_views(server.name, server.description, server.summary, held[at])
+        build_server_views(server.name, server.description, server.summary, held[at])
         for at, server in enumerate(content.servers)
     ]
     texts: dict[str, tuple[str, list[str], list[int] | None]]
@@ -184,7 +184,7 @@ def _write_views(
     views = {}
     for done, (name, (level, listed, owners)) in enumerate(texts.items()):
         progress(f"embed {name}", done, len(texts))
-        vectors = _embedded(listed, embed)
+        vectors = _embed_once(listed, embed)
         places = np.arange(len(listed)) if owners is None else np.array(owners)
         np.save(folder / f"view-{name}.npy", vectors)
         np.save(folder / f"view-{name}.owner.npy", places.astype(np.int32))
@@ -193,7 +193,7 @@ def _write_views(
     return views
 
 
-def _embedded(texts: Sequence[str], embed: Embed) -> np.ndarray:
+def _embed_once(texts: Sequence[str], embed: Embed) -> np.ndarray:
     """One vector a text; a text that several tools share is embedded once."""
     unique = list(dict.fromkeys(texts))
     at = {text: row for row, text in enumerate(unique)}
@@ -210,7 +210,7 @@ def _write_rows(folder: Path, content: Content) -> None:
     _write_lines(folder / "recipes.jsonl", recipes)
     lengths = _write_lines(folder / "contracts.jsonl", content.contracts)
     np.save(folder / "contracts.starts.npy", np.concatenate([[0], np.cumsum(lengths)]))
-    np.save(folder / "twins.npy", twin_places(content.tools, content.contracts))
+    np.save(folder / "twins.npy", find_twin_places(content.tools, content.contracts))
 
 
 def _write_lines(path: Path, rows: Sequence[Any]) -> list[int]:
@@ -236,9 +236,11 @@ def _write_fields(folder: Path, content: Content) -> dict[str, Any]:
 
 
 def _field_texts(content: Content) -> dict[str, list[str]]:
-    servers = [server_field(s.name, s.description, s.summary, s.server_id) for s in content.servers]
+    servers = [
+        build_server_field(s.name, s.description, s.summary, s.server_id) for s in content.servers
+    ]
     told = [
-        tool_fields(contract, servers[tool.server])
+        build_tool_fields(contract, servers[tool.server])
         for tool, contract in zip(content.tools, content.contracts, strict=True)
     ]
     texts = {name: [fields[name] for fields in told] for name in TOOL_FIELDS}

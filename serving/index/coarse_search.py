@@ -28,7 +28,7 @@ class Moments:
         covariance = second - np.outer(mean, mean)
         return cls(mean.astype(np.float32), covariance.astype(np.float32))
 
-    def along(self, vector: np.ndarray) -> tuple[float, float]:
+    def measure_along(self, vector: np.ndarray) -> tuple[float, float]:
         """Mean and standard deviation of all products with `vector`."""
         spread = float(vector @ (self.covariance @ vector))
         return float(self.mean @ vector), max(spread, 0.0) ** 0.5

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from assets.contracts.canonical import parameters
+from assets.contracts.canonical import iterate_parameters
 from serving.index.model import Tool
 
 _SEPARATORS = re.compile(r"[\W_]+")
 
 
-def twin_places(tools: Sequence[Tool], contracts: Sequence[Mapping[str, Any]]) -> np.ndarray:
+def find_twin_places(tools: Sequence[Tool], contracts: Sequence[Mapping[str, Any]]) -> np.ndarray:
     """For each tool the place of the first one that says the same (its own where none does).
 
     Twins have equal contracts, or one name modulo case and separators, one description (not an
@@ -21,7 +21,7 @@ def twin_places(tools: Sequence[Tool], contracts: Sequence[Mapping[str, Any]]) -
     first: dict[Any, int] = {}
     out = np.arange(len(tools), dtype=np.int32)
     for place, (tool, contract) in enumerate(zip(tools, contracts, strict=True)):
-        keys = [key for key in (tool.contract_digest, _said(contract)) if key]
+        keys = [key for key in (tool.contract_digest, _describe_contract(contract)) if key]
         known = [first[key] for key in keys if key in first]
         out[place] = min(known, default=place)
         for key in keys:
@@ -29,9 +29,9 @@ def twin_places(tools: Sequence[Tool], contracts: Sequence[Mapping[str, Any]]) -
     return out
 
 
-def _said(contract: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]] | None:
+def _describe_contract(contract: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]] | None:
     about = " ".join(contract.get("description", "").split())
     name = _SEPARATORS.sub("", contract["name"].lower())
     if not (about and name):
         return None
-    return name, about, tuple(name for name, _ in parameters(contract))
+    return name, about, tuple(name for name, _ in iterate_parameters(contract))

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from assets.vectors.lexical import BM25
-from serving.index.build import Embed, Step, content_of, version_of, write_version
+from serving.index.build import Embed, Step, compute_version, order_content, write_version
 from serving.index.errors import IndexBroken, IndexMissing
 from serving.index.model import (
     BLOCK,
@@ -46,8 +46,8 @@ __all__ = [
     "View",
     "build_index",
     "load_index",
-    "point_to",
-    "served_version",
+    "move_pointer",
+    "read_served_version",
 ]
 
 REBUILD = (
@@ -74,18 +74,18 @@ def build_index(
     trained fusion (`serving/index/fusion.py`). The same source in any order makes the same version.
     Raises ValueError for a source without tools.
     """
-    content = content_of(source)
+    content = order_content(source)
     if not content.tools:
         raise ValueError("router index: 0 tools given, expected at least one clear contract")
-    version = version_of(content, embedder, release, reranker)
-    if _whole(place, version):
+    version = compute_version(content, embedder, release, reranker)
+    if _is_whole(place, version):
         return version
     named = {"version": version, "release": release, "embedder": embedder, "adapter": adapter}
     write_version(place, content, embed, {"format": FORMAT, **named}, reranker, progress)
     return version
 
 
-def _whole(place: Path, version: str) -> bool:
+def _is_whole(place: Path, version: str) -> bool:
     """Whether the version is there and can be read; what is broken is cleared away."""
     try:
         load_index(place, version)
@@ -97,7 +97,7 @@ def _whole(place: Path, version: str) -> bool:
     return True
 
 
-def point_to(place: Path, version: str) -> None:
+def move_pointer(place: Path, version: str) -> None:
     """Serves `version` from now on; a running router notices at its next query."""
     index = load_index(place, version)
     path = place / "router" / "HEAD.json"
@@ -105,7 +105,7 @@ def point_to(place: Path, version: str) -> None:
         write_pointer(path, {"version": version, "release": index.release, "at": time.time()})
 
 
-def served_version(place: Path) -> str:
+def read_served_version(place: Path) -> str:
     """The version that HEAD names. Raises IndexMissing or IndexBroken with the fix."""
     path = place / "router" / "HEAD.json"
     try:
@@ -156,12 +156,12 @@ def _check_sizes(folder: Path, files: Mapping[str, int]) -> None:
 
 
 def _read(folder: Path, meta: Mapping[str, Any]) -> Index:
-    tools = [_tool(row) for row in _lines(folder / "tools.jsonl")]
-    servers = [Server(**row) for row in _lines(folder / "servers.jsonl")]
+    tools = [_read_tool(row) for row in _read_lines(folder / "tools.jsonl")]
+    servers = [Server(**row) for row in _read_lines(folder / "servers.jsonl")]
     if len(tools) != meta["counts"]["tools"] or len(servers) != meta["counts"]["servers"]:
         raise ValueError(f"{len(tools)} tools, expected {meta['counts']['tools']}")
     named = {name: meta[name] for name in ("version", "release", "embedder", "adapter")}
-    block, views = _views(folder, meta["views"])
+    block, views = _read_views(folder, meta["views"])
     trained = folder / "reranker.json"
     return Index(
         **named,
@@ -169,26 +169,26 @@ def _read(folder: Path, meta: Mapping[str, Any]) -> Index:
         servers=servers,
         views=views,
         block=block,
-        fields={name: _field(folder, name, **of) for name, of in meta["fields"].items()},
+        fields={name: _read_field(folder, name, **of) for name, of in meta["fields"].items()},
         twins=np.load(folder / "twins.npy"),
-        recipes={row["server_id"]: row["recipe"] for row in _lines(folder / "recipes.jsonl")},
+        recipes={row["server_id"]: row["recipe"] for row in _read_lines(folder / "recipes.jsonl")},
         contracts=(folder / "contracts.jsonl").open("rb"),
         contract_starts=np.load(folder / "contracts.starts.npy"),
         reranker=json.loads(trained.read_bytes()) if trained.exists() else None,
     )
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def _read_lines(path: Path) -> list[dict[str, Any]]:
     with path.open(encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
 
 
-def _tool(row: dict[str, Any]) -> Tool:
+def _read_tool(row: dict[str, Any]) -> Tool:
     listed = {name: tuple(row[name]) for name in ("marketplaces", "flags")}
     return Tool(**{**row, **listed})
 
 
-def _views(
+def _read_views(
     folder: Path, held: Mapping[str, Mapping[str, Any]]
 ) -> tuple[np.ndarray, dict[str, View]]:
     """The views, and the one array that those every query is held against are slices of."""
@@ -202,7 +202,7 @@ def _views(
     return block, {name: View(found[name], owners[name], of["level"]) for name, of in held.items()}
 
 
-def _field(folder: Path, name: str, size: int, stemmed: bool) -> BM25:
+def _read_field(folder: Path, name: str, size: int, stemmed: bool) -> BM25:
     terms = json.loads((folder / f"bm25-{name}.terms.json").read_bytes())
     with np.load(folder / f"bm25-{name}.npz") as arrays:
         return BM25(

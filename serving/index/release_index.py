@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from assets.vectors.embed import Embedder, MiniLM, save_encoder
-from assets.vectors.index import embed_texts, text_digest
-from serving.index.folder import Index, Source, build_index, point_to
+from assets.vectors.index import digest_text, embed_texts
+from serving.index.folder import Index, Source, build_index, move_pointer
 from warehouse.progress import Progress, Silent
-from warehouse.sanitize.escape import keep_cell, markdown_table
+from warehouse.sanitize.escape import keep_cell, make_markdown_table
 from warehouse.storage.lance import TEXTS, LanceStore, vector_key
 
 VIEWS = "views"  # texts that only the router embeds; `texts` is searched for tools and servers
@@ -22,7 +22,7 @@ def make_router_index(
     retriever: str,
     release: str,
     progress: Progress | None = None,
-    serve: Callable[[Path, str], str | None] = point_to,
+    serve: Callable[[Path, str], str | None] = move_pointer,
     encoder: MiniLM | None = None,
 ) -> str:
     """Builds the index of a release and has it served by `serve(home, version)`, which may say that
@@ -53,8 +53,8 @@ def embed_views(
 ) -> np.ndarray:
     """Vectors of a view's texts, float32 [len(texts), dim]; those that `contract_vectors` bought
     already are read from there."""
-    keys = {text: vector_key(text_digest(text), encoder.id) for text in dict.fromkeys(texts)}
-    lacking = store.missing(keys.values(), TEXTS)
+    keys = {text: vector_key(digest_text(text), encoder.id) for text in dict.fromkeys(texts)}
+    lacking = store.find_missing(keys.values(), TEXTS)
     known = [text for text, key in keys.items() if key not in lacking]
     new = [text for text, key in keys.items() if key in lacking]
     place = {text: at for at, text in enumerate([*known, *new])}
@@ -74,4 +74,4 @@ def embed_views(
 def view_table(index: Index) -> str:
     """The views of an index as a Markdown table."""
     rows = [(name, view.level, len(view.vectors)) for name, view in index.views.items()]
-    return markdown_table(["view", "of each", "vectors"], rows, keep_cell)
+    return make_markdown_table(["view", "of each", "vectors"], rows, keep_cell)

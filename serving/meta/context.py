@@ -145,6 +145,6 @@ def _seen(router: "Router", allow: tuple[str, ...] | None) -> Seen:
     return Seen(frozenset(at for places in servers.values() for at in places), servers)
 
 
-def short(version: str | None) -> str:
+def shorten_version(version: str | None) -> str:
     """A version as people and models are shown it."""
     return version[:12] if version else "none"

@@ -17,43 +17,43 @@ _DEEPEST = 24
 _MOST = 400  # members of one object or list
 
 
-def shown(text: str, most: int) -> str:
+def show_text(text: str, most: int) -> str:
     """A text of several lines without what shows nothing; `…` where it was cut."""
     text = text[: 2 * most + 100].replace("\r\n", "\n").replace("\r", "\n")
-    kept = "".join(char for char in text if char in "\n\t" or _shows(char))
+    kept = "".join(char for char in text if char in "\n\t" or _is_visible(char))
     return kept if len(kept) <= most else kept[: max(0, most - 1)] + "…"
 
 
-def prose(text: str, most: int) -> str:
+def show_prose(text: str, most: int) -> str:
     """`shown` without blanks at its ends."""
-    return shown(text.strip(), most).strip()
+    return show_text(text.strip(), most).strip()
 
 
-def line(text: str, most: int) -> str:
+def show_line(text: str, most: int) -> str:
     """A text as one line."""
-    return prose(" ".join(text[: 4 * most].split()), most).replace("\n", " ")
+    return show_prose(" ".join(text[: 4 * most].split()), most).replace("\n", " ")
 
 
-def exact(text: str, most: int, keep: str = "") -> str:
+def escape_exact(text: str, most: int, keep: str = "") -> str:
     """A name, key or value: what shows nothing is written out as \\u{…}."""
     cut = text[:most] + ("…" if len(text) > most else "")
     if cut.isascii() and cut.isprintable():
         return cut
-    return "".join(c if c in keep or _shows(c) else f"\\u{{{ord(c):x}}}" for c in cut)
+    return "".join(c if c in keep or _is_visible(c) else f"\\u{{{ord(c):x}}}" for c in cut)
 
 
-def guillemets(text: str) -> str:
+def quote_text(text: str) -> str:
     """A short text between « and », which it cannot close itself."""
     return f"«{text.replace('«', '‹').replace('»', '›')}»"
 
 
-def marked(text: str, of: str) -> str:
+def mark_text(text: str, of: str) -> str:
     """A long text between marks with a number that its author could not know."""
     number = secrets.token_hex(4)
     return f"[third-party content {number} of {of}]\n{text}\n[end of third-party content {number}]"
 
 
-def _shows(char: str) -> bool:
+def _is_visible(char: str) -> bool:
     if char.isascii():
         return char.isprintable()
     # Format, private, surrogate, unassigned characters, line separators, variation selectors.
@@ -74,7 +74,7 @@ class Bounded:
     def __call__(self, value: Any, depth: int = 0, key: str = "") -> Any:
         """The value without what shows nothing, deep parts and surplus members as "…"."""
         if isinstance(value, str):
-            return self._text(value, key)
+            return self._bound_text(value, key)
         if value is None or isinstance(value, bool | int | float):
             self._left -= 8
             return value if not isinstance(value, int) or abs(value) < 10**30 else "…"
@@ -82,31 +82,31 @@ class Bounded:
             self.cut = True
             return "…"
         if isinstance(value, Mapping):
-            return self._object(value, depth)
+            return self._bound_object(value, depth)
         if isinstance(value, list | tuple):
-            return self._list(value, depth)
+            return self._bound_list(value, depth)
         return "…"
 
-    def _text(self, value: str, key: str) -> str:
+    def _bound_text(self, value: str, key: str) -> str:
         most = max(0, min(self._longest, self._left))
         self.cut = self.cut or len(value) > most
         self._left -= min(len(value), most) + 2
         if self._literal and key not in _PROSE:
-            return exact(value, most, keep="\n\t")
-        return shown(value, most)
+            return escape_exact(value, most, keep="\n\t")
+        return show_text(value, most)
 
-    def _object(self, value: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    def _bound_object(self, value: Mapping[str, Any], depth: int) -> dict[str, Any]:
         made: dict[str, Any] = {}
         for at, (name, part) in enumerate(value.items()):
             if at >= _MOST or self._left <= 0:
                 self.cut, made["…"] = True, f"{len(value) - at} more"
                 break
-            written = exact(str(name), 200)
+            written = escape_exact(str(name), 200)
             self._left -= len(written) + 4
             made[written] = self(part, depth + 1, str(name))
         return made
 
-    def _list(self, value: list[Any] | tuple[Any, ...], depth: int) -> list[Any]:
+    def _bound_list(self, value: list[Any] | tuple[Any, ...], depth: int) -> list[Any]:
         made: list[Any] = []
         for at, part in enumerate(value):
             if at >= _MOST or self._left <= 0:
@@ -117,19 +117,19 @@ class Bounded:
         return made
 
 
-def bounded(value: Any, budget: int) -> tuple[Any, bool]:
+def bound_value(value: Any, budget: int) -> tuple[Any, bool]:
     """(copy within the budget of characters, whether something was left out)."""
     copy = Bounded(budget)
     made = copy(value)
     return made, copy.cut
 
 
-def as_json(value: Any) -> str:
+def dump_json(value: Any) -> str:
     """Compact JSON for people and models."""
     return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
 
 
-def parameters_line(contract: Mapping[str, Any], most: int = 12) -> str:
+def write_parameters(contract: Mapping[str, Any], most: int = 12) -> str:
     """The parameters of a contract in one line: `path: string, limit?: integer`."""
     schema = contract.get("inputSchema")
     schema = schema if isinstance(schema, Mapping) else {}
@@ -139,18 +139,19 @@ def parameters_line(contract: Mapping[str, Any], most: int = 12) -> str:
     required = set(map(str, required)) if isinstance(required, list) else set()
     names = sorted(map(str, properties), key=lambda name: (name not in required, name))
     told = [
-        f"{exact(name, 60)}{'' if name in required else '?'}: {_type(properties.get(name))}"
+        f"{escape_exact(name, 60)}{'' if name in required else '?'}:"
+        f" {_name_type(properties.get(name))}"
         for name in names[:most]
     ]
     return ", ".join([*told, *([f"… {len(names) - most} more"] if len(names) > most else [])])
 
 
-def _type(schema: Any) -> str:
+def _name_type(schema: Any) -> str:
     if not isinstance(schema, Mapping):
         return "any"
     values = schema.get("enum")
     if isinstance(values, list) and 0 < len(values) <= 6:
-        return "|".join(exact(str(value), 24) for value in values)
+        return "|".join(escape_exact(str(value), 24) for value in values)
     kind = schema.get("type")
     kinds = kind if isinstance(kind, list) else [kind]
-    return "|".join(exact(one, 12) for one in kinds if isinstance(one, str)) or "any"
+    return "|".join(escape_exact(one, 12) for one in kinds if isinstance(one, str)) or "any"

@@ -64,23 +64,23 @@ class Eligible:
         out = [at for name in exclude if (at := self._index.place_of(name)) is not None]
         if allowed is None and not out:
             return None if self.all_open else self._open
-        mask = (self._open if allowed is None else self._allowed(tuple(allowed))).copy()
+        mask = (self._open if allowed is None else self._match_allowed(tuple(allowed))).copy()
         mask[out] = False
         return mask
 
-    def _allowed(self, globs: tuple[str, ...]) -> np.ndarray:
+    def _match_allowed(self, globs: tuple[str, ...]) -> np.ndarray:
         with self._lock:
             if globs in self._masks:
                 self._masks.move_to_end(globs)
                 return self._masks[globs]
-        mask = self._open & self._matching(globs)
+        mask = self._open & self._match_globs(globs)
         with self._lock:
             self._masks[globs] = mask
             while len(self._masks) > _KEPT:
                 self._masks.popitem(last=False)
         return mask
 
-    def _matching(self, globs: tuple[str, ...]) -> np.ndarray:
+    def _match_globs(self, globs: tuple[str, ...]) -> np.ndarray:
         if not globs:
             return np.zeros(len(self._index.tools), bool)
         matches = re.compile("|".join(translate(glob) for glob in globs)).match

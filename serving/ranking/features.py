@@ -36,20 +36,22 @@ class Candidates:
 FOREIGN = "foreign "  # before the name of a feature of a query in another language than English
 
 
-def candidates(signals: Signals, mask: np.ndarray | None, most: int = CANDIDATES) -> Candidates:
+def choose_candidates(
+    signals: Signals, mask: np.ndarray | None, most: int = CANDIDATES
+) -> Candidates:
     """The `most` best tools at first sight, in the order of their places, with their features."""
     index, glimpse = signals.index, signals.glimpse
     mean, spread = signals.standing(FULL)
     standing = {name: signals.standing(name) for name in SERVER_VIEWS}
     seen = [(glimpse[name] - np.float32(m)) / np.float32(s) for name, (m, s) in standing.items()]
-    server = _share(signals.server_words)
+    server = _scale_values(signals.server_words)
     words = signals.joint_words
     best = max(float(words.max(initial=0.0)), _TINY)
     above = np.float32(0.7) * np.maximum(*seen) + server - np.float32(mean / spread)
     rough = glimpse[FULL] / np.float32(spread)
     rough += above[index.server_of]
     rough += words * np.float32(4 / best)
-    places = _best(rough, mask, most)
+    places = _choose_best(rough, mask, most)
     owners = index.server_of[places]
     own = (signals.exact(FULL, places) - mean) / spread
     features = {FULL: own, "server words": server[owners]}
@@ -59,10 +61,10 @@ def candidates(signals: Signals, mask: np.ndarray | None, most: int = CANDIDATES
         features[name] = (signals.view(name, places) - mean) / spread
     features["joint words"] = words[places] / best
     for name in _FIELDS:
-        features[f"{name} words"] = _share(signals.field(name))[places]
-    features |= _asked(signals, places, own, (mean, spread))
+        features[f"{name} words"] = _scale_values(signals.field(name))[places]
+    features |= _score_requests(signals, places, own, (mean, spread))
     features["crowd"] = np.log(np.bincount(owners)[owners]).astype(np.float32)
-    foreign = np.float32(foreignness(signals.tool_text))
+    foreign = np.float32(measure_foreignness(signals.tool_text))
     if (
         foreign
     ):  # the encoder reads English: in another language each signal has a weight of its own
@@ -71,7 +73,7 @@ def candidates(signals: Signals, mask: np.ndarray | None, most: int = CANDIDATES
     return Candidates(places, features, rough, coverage)
 
 
-def evidence(found: Candidates, scores: np.ndarray) -> dict[str, float]:
+def weigh_evidence(found: Candidates, scores: np.ndarray) -> dict[str, float]:
     """What speaks for the pool holding a suitable tool, from candidates and their fused scores."""
     if not len(scores):
         return {}
@@ -92,14 +94,14 @@ def evidence(found: Candidates, scores: np.ndarray) -> dict[str, float]:
     }
 
 
-def foreignness(text: str) -> float:
+def measure_foreignness(text: str) -> float:
     """0 for English sentences, up to 1 for text without any English function word."""
     tokens = _TOKEN.findall(text.lower())
     share = sum(token in FUNCTION_WORDS for token in tokens) / max(len(tokens), 1)
     return max(0.0, 1 - share / _FUNCTION_SHARE)
 
 
-def _asked(
+def _score_requests(
     signals: Signals, places: np.ndarray, own: np.ndarray, standing: tuple[float, float]
 ) -> dict[str, np.ndarray]:
     """The best cosine to a request that was written for the tool, above its own text's; nothing
@@ -117,7 +119,7 @@ def _asked(
     return {ASKED: np.where(end > start, np.maximum(out - own, 0.0), 0.0).astype(np.float32)}
 
 
-def _best(scores: np.ndarray, mask: np.ndarray | None, most: int) -> np.ndarray:
+def _choose_best(scores: np.ndarray, mask: np.ndarray | None, most: int) -> np.ndarray:
     if mask is not None:
         scores = np.where(mask, scores, -np.inf)
     if most >= len(scores):
@@ -126,5 +128,5 @@ def _best(scores: np.ndarray, mask: np.ndarray | None, most: int) -> np.ndarray:
     return near if mask is None else near[np.isfinite(scores[near])]
 
 
-def _share(values: np.ndarray) -> np.ndarray:
+def _scale_values(values: np.ndarray) -> np.ndarray:
     return values / max(float(values.max(initial=0.0)), _TINY)

@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import TYPE_CHECKING
 
-from serving.index.folder import IndexBroken, IndexMissing, load_index, served_version
+from serving.index.folder import IndexBroken, IndexMissing, load_index, read_served_version
 from serving.ranking.eligible import Blocked, read_blocked
 from serving.ranking.router import Router
 
@@ -27,8 +27,8 @@ _AGAIN = 30.0  # seconds until a version that could not be loaded is tried again
 def open_router(place: Path, version: str | None = None) -> Router:
     """Loads a version (the served one by default) with its encoder and the quarantine's decisions.
     Raises IndexMissing or IndexBroken with the fix."""
-    index = load_index(place, version or served_version(place))
-    return Router(index, _encoder(place, index.embedder, index.adapter), read_blocked(place))
+    index = load_index(place, version or read_served_version(place))
+    return Router(index, _open_encoder(place, index.embedder, index.adapter), read_blocked(place))
 
 
 class ServedRouter:
@@ -56,11 +56,11 @@ class ServedRouter:
         if router is None:
             with self._lock:
                 if self._router is None:
-                    seen = self._marks()
+                    seen = self._read_marks()
                     self._router, self._seen = self._opened(self._place, None), seen
                 return self._router
-        marks = self._marks()
-        if marks != self._seen and self._due(marks):
+        marks = self._read_marks()
+        if marks != self._seen and self._is_due(marks):
             self._start(marks)
         return self._router or router
 
@@ -77,7 +77,7 @@ class ServedRouter:
             loading.join(timeout)
         return self.current()
 
-    def _due(self, marks: tuple[object, ...]) -> bool:
+    def _is_due(self, marks: tuple[object, ...]) -> bool:
         """What failed is tried again after a while; what was published since (a fix, a rollback)
         at once."""
         return marks != self._failed or time.monotonic() - self._failed_at > _AGAIN
@@ -91,7 +91,7 @@ class ServedRouter:
     def _load(self, marks: tuple[object, ...]) -> None:
         old = self._router
         try:
-            new = self._renewed(old)
+            new = self._renew_router(old)
         except Exception as error:  # whatever it is, the old version goes on answering
             self._failed, self._failed_at = marks, time.monotonic()
             if str(error) != self._told:
@@ -105,19 +105,21 @@ class ServedRouter:
             for callback in list(self._listeners):
                 callback(new.index.version)
 
-    def _renewed(self, old: Router | None) -> Router:
+    def _renew_router(self, old: Router | None) -> Router:
         """The old router under new decisions, or a new one where the version moved."""
-        version, blocked = served_version(self._place), read_blocked(self._place)
+        version, blocked = read_served_version(self._place), read_blocked(self._place)
         if old is not None and old.index.version == version:
             return old if old.blocked == blocked else old.blocking(blocked)
         return self._opened(self._place, version)
 
-    def _marks(self) -> tuple[object, ...]:
+    def _read_marks(self) -> tuple[object, ...]:
         """What changes when HEAD.json or BLOCKED.json is written anew."""
-        return tuple(_mark(self._place / "router" / name) for name in ("HEAD.json", "BLOCKED.json"))
+        return tuple(
+            _read_mark(self._place / "router" / name) for name in ("HEAD.json", "BLOCKED.json")
+        )
 
 
-def _mark(path: Path) -> tuple[int, int, int] | None:
+def _read_mark(path: Path) -> tuple[int, int, int] | None:
     try:
         stat = path.stat()
     except OSError:
@@ -125,7 +127,7 @@ def _mark(path: Path) -> tuple[int, int, int] | None:
     return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
-def _encoder(place: Path, embedder: str, adapter: str | None) -> "Embedder":
+def _open_encoder(place: Path, embedder: str, adapter: str | None) -> "Embedder":
     """The exported encoder of the place, else the model itself with the adapter it merges."""
     from assets.vectors.embed import MiniLM, open_encoder
 

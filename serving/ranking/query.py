@@ -67,7 +67,7 @@ class Answer:
     notes: tuple[str, ...] = field(default=())
 
 
-def asked(ask: Ask | None = None, **parts: Any) -> Ask:
+def read_ask(ask: Ask | None = None, **parts: Any) -> Ask:
     """The question with its parts by name, lists for sets. Raises BadQuery for an unknown one."""
     known = {one.name for one in fields(Ask)}
     if strange := sorted(parts.keys() - known):
@@ -78,7 +78,7 @@ def asked(ask: Ask | None = None, **parts: Any) -> Ask:
     return replace(ask or Ask(), **parts)
 
 
-def checked(ask: Ask) -> tuple[Ask, tuple[str, ...]]:
+def check_ask(ask: Ask) -> tuple[Ask, tuple[str, ...]]:
     """The question with its texts tidied, and what was left out of it. Raises BadQuery."""
     if not 1 <= ask.k <= MOST_HITS:
         raise BadQuery(f"k is {ask.k}; expected 1 to {MOST_HITS:,}")
@@ -89,7 +89,9 @@ def checked(ask: Ask) -> tuple[Ask, tuple[str, ...]]:
         raise BadQuery(f"strategy is {ask.strategy[:40]!r}; expected one of {known}")
     if isinstance(ask.allowed, str) or isinstance(ask.exclude, str):
         raise BadQuery("allowed and exclude are lists of tool ids, found one text")
-    texts = {name: _tidy(getattr(ask, name)) for name in ("query", "server", "tool", "context")}
+    texts = {
+        name: _tidy_text(getattr(ask, name)) for name in ("query", "server", "tool", "context")
+    }
     if not (texts["query"] or texts["server"] or texts["tool"]):
         raise BadQuery("the query is empty; expected what the tool should do, in words")
     cut = [
@@ -100,7 +102,7 @@ def checked(ask: Ask) -> tuple[Ask, tuple[str, ...]]:
     return Ask(**{**vars(ask), **texts}), tuple(cut)
 
 
-def _tidy(text: str | None) -> str | None:
+def _tidy_text(text: str | None) -> str | None:
     """One line of at most 4,000 characters; a lone half of a surrogate pair reads as `?`."""
     if text is None:
         return None

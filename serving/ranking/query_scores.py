@@ -5,7 +5,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from assets.vectors.lexical import stems
+from assets.vectors.lexical import stem_words
 from assets.vectors.texts import ALL, FULL, JOINT, SERVER_FIELD, SERVER_VIEWS
 from serving.index.model import BLOCK, Index
 from serving.ranking.query import Ask
@@ -58,22 +58,22 @@ class Signals:
         it would be for the best of the rows to stand as far out as the best of the fitted ones: the
         best of 70 rows lies three spreads above the mean, that of 12,600 more than four, while the
         best word score is always the whole of itself."""
-        mean, spread = self.index.moments[name].along(self._side(name))
+        mean, spread = self.index.moments[name].measure_along(self._read_side(name))
         rows, fitted = len(self.index.views[name].vectors), FITTED_ROWS[name]
         outlying = (math.log(max(rows, 8)) / math.log(fitted)) ** 0.5
         return mean, max(spread * outlying, 1e-6)
 
     def exact(self, name: str, places: np.ndarray) -> np.ndarray:
         """Cosines to the rows at `places` of a view of the block."""
-        return self.index.views[name].vectors[places] @ self._side(name)
+        return self.index.views[name].vectors[places] @ self._read_side(name)
 
-    def _side(self, name: str) -> np.ndarray:
+    def _read_side(self, name: str) -> np.ndarray:
         return self.server if name in SERVER_VIEWS else self.tool
 
     @cached_property
     def lexical(self) -> np.ndarray:
         """BM25 of each tool's whole text, float32 [tools]."""
-        return self.index.fields[ALL].scores(self.tool_text)
+        return self.index.fields[ALL].score(self.tool_text)
 
     def view(self, name: str, places: np.ndarray) -> np.ndarray:
         """Cosines of the tool's text to the tools at `places`, by a view of one row each."""
@@ -88,36 +88,38 @@ class Signals:
     @cached_property
     def server_words(self) -> np.ndarray:
         """BM25 of each server's document, float32 [servers]."""
-        return self.index.fields[SERVER_FIELD].sums(_terms(self.server_text))
+        return self.index.fields[SERVER_FIELD].sum_scores(_split_terms(self.server_text))
 
     @cached_property
     def joint_words(self) -> np.ndarray:
         """BM25 of each tool's text together with its server's, float32 [tools]."""
-        return self.index.fields[JOINT].sums(self._all_terms)
+        return self.index.fields[JOINT].sum_scores(self._all_terms)
 
     @property
     def joint_most(self) -> float:
         """What a tool with every word of the question would have."""
-        return self.index.fields[JOINT].most(self._all_terms)
+        return self.index.fields[JOINT].bound_score(self._all_terms)
 
     def field(self, name: str) -> np.ndarray:
         """BM25 of one field of each tool, float32 [tools]."""
-        return self.index.fields[name].sums(_terms(self.tool_text))
+        return self.index.fields[name].sum_scores(_split_terms(self.tool_text))
 
     @cached_property
     def _all_terms(self) -> list[str]:
-        return sorted({*_terms(self.tool_text), *_terms(self.server_text)})
+        return sorted({*_split_terms(self.tool_text), *_split_terms(self.server_text)})
 
     def words(self, places: np.ndarray, most: int = 5) -> list[list[str]]:
         """The words that the question has in common with each tool, heaviest first."""
-        return [found[:most] for found in self.index.fields[ALL].shared(self.tool_text, places)]
+        return [
+            found[:most] for found in self.index.fields[ALL].find_shared(self.tool_text, places)
+        ]
 
 
 @lru_cache(maxsize=1_024)
-def _terms(text: str) -> tuple[str, ...]:
-    return tuple(sorted(set(stems(text))))
+def _split_terms(text: str) -> tuple[str, ...]:
+    return tuple(sorted(set(stem_words(text))))
 
 
-def unit(vector: np.ndarray) -> np.ndarray:
+def normalise_vector(vector: np.ndarray) -> np.ndarray:
     """The vector at length one."""
     return (vector / max(float(np.linalg.norm(vector)), 1e-9)).astype(np.float32)

@@ -10,8 +10,8 @@ from assets.vectors.texts import SERVER_VIEWS, TOOL_VIEWS
 from serving.index.errors import IndexBroken
 from serving.index.model import Index
 from serving.ranking.eligible import Blocked, Eligible
-from serving.ranking.query import Answer, Ask, Hit, asked, checked
-from serving.ranking.query_scores import Signals, texts_of, unit
+from serving.ranking.query import Answer, Ask, Hit, check_ask, read_ask
+from serving.ranking.query_scores import Signals, normalise_vector, texts_of
 from serving.ranking.strategies import BY_NAME, Ranked
 
 if TYPE_CHECKING:
@@ -44,12 +44,12 @@ class Router:
     def find(self, ask: Ask | None = None, **parts: Any) -> Answer:
         """The best tools for one question: an Ask, or its parts by name, as
         `find(server="a clock", tool="tells the time", k=3)`. Raises BadQuery."""
-        return self.find_many([asked(ask, **parts)])[0]
+        return self.find_many([read_ask(ask, **parts)])[0]
 
     def find_many(self, asks: Sequence[Ask]) -> list[Answer]:
         """`find` for many questions, encoded together; `ms` shares the encoding out."""
         began = time.perf_counter()
-        ready = [checked(ask) for ask in asks]
+        ready = [check_ask(ask) for ask in asks]
         pairs = [texts_of(ask) for ask, _ in ready]
         said = [ask.context for ask, _ in ready if ask.context]
         texts = list(dict.fromkeys([*(text for pair in pairs for text in pair), *said]))
@@ -62,14 +62,14 @@ class Router:
             vector = vectors[at[tool]]
             of_server = vector if server == tool else vectors[at[server]]
             if ask.context:
-                vector = unit(vector + CONTEXT * vectors[at[ask.context]])
+                vector = normalise_vector(vector + CONTEXT * vectors[at[ask.context]])
             signals = Signals(self.index, ask, vector, of_server)
-            hits, suitable = self._hits(signals)
+            hits, suitable = self._rank_hits(signals)
             ms = (shared + time.perf_counter() - began) * 1000
-            out.append(self._answer(ask, hits, suitable, notes, ms))
+            out.append(self._make_answer(ask, hits, suitable, notes, ms))
         return out
 
-    def _answer(
+    def _make_answer(
         self, ask: Ask, hits: list[Hit], suitable: float, notes: tuple[str, ...], ms: float
     ) -> Answer:
         return Answer(
@@ -82,7 +82,7 @@ class Router:
             notes=notes,
         )
 
-    def _hits(self, signals: Signals) -> tuple[list[Hit], float]:
+    def _rank_hits(self, signals: Signals) -> tuple[list[Hit], float]:
         ask = signals.ask
         mask = self._eligible.mask(ask.allowed, ask.exclude)
         if mask is not None and not mask.any():
@@ -90,27 +90,27 @@ class Router:
         most = ask.k + ask.stretch + _SPARE
         while True:
             ranked = BY_NAME[ask.strategy](signals, mask, most)
-            groups = _collapsed(self.index.twins[ranked.places])
+            groups = _collapse_twins(self.index.twins[ranked.places])
             if len(groups) >= ask.k + ask.stretch or len(ranked.places) < most:
                 break
             most *= 2
         suitable = ranked.suitable
         if suitable is None:
             suitable = BY_NAME["ours"](signals, mask, 1).suitable or 0.0
-        shown = groups[: _shown(ask, ranked.scores[[group[0] for group in groups]])]
-        return self._shown(signals, ranked, shown), suitable
+        shown = groups[: _count_shown(ask, ranked.scores[[group[0] for group in groups]])]
+        return self._choose_shown(signals, ranked, shown), suitable
 
-    def _shown(self, signals: Signals, ranked: Ranked, groups: list[list[int]]) -> list[Hit]:
+    def _choose_shown(self, signals: Signals, ranked: Ranked, groups: list[list[int]]) -> list[Hit]:
         heads = np.array([group[0] for group in groups], int)
         words = signals.words(ranked.places[heads])
         parts = np.round(np.array([part[heads] for part in ranked.parts.values()], float), 4)
         rows = [dict(zip(ranked.parts, row, strict=True)) for row in parts.T.tolist()]
         return [
-            self._hit(ranked, group, {name: v for name, v in row.items() if v == v}, said)
+            self._make_hit(ranked, group, {name: v for name, v in row.items() if v == v}, said)
             for group, row, said in zip(groups, rows, words, strict=True)
         ]
 
-    def _hit(
+    def _make_hit(
         self, ranked: Ranked, group: list[int], scores: dict[str, float], words: list[str]
     ) -> Hit:
         tool = self.index.tools[int(ranked.places[group[0]])]
@@ -135,7 +135,7 @@ def _best_view(scores: Mapping[str, float]) -> str:
     return max(seen, key=lambda name: seen[name], default="words")
 
 
-def _shown(ask: Ask, scores: np.ndarray) -> int:
+def _count_shown(ask: Ask, scores: np.ndarray) -> int:
     """How many of the ranked hits are given: k, some more that are as good as the k-th where that
     was asked for, fewer where the rest fall far behind the first and that was asked for."""
     if not len(scores):
@@ -151,7 +151,7 @@ def _shown(ask: Ask, scores: np.ndarray) -> int:
     return count
 
 
-def _collapsed(twins: np.ndarray) -> list[list[int]]:
+def _collapse_twins(twins: np.ndarray) -> list[list[int]]:
     """Rows of one twin group together, groups in the order of their best row."""
     groups: dict[int, list[int]] = {}
     for row, group in enumerate(twins.tolist()):

@@ -7,7 +7,7 @@ import numpy as np
 
 from assets.vectors.texts import SERVER_VIEWS
 from serving.index.fusion import RELIABILITY
-from serving.ranking.features import CANDIDATES, candidates, evidence
+from serving.ranking.features import CANDIDATES, choose_candidates, weigh_evidence
 from serving.ranking.query_scores import Signals
 
 RRF_K = 60  # the constant of Cormack et al. 2009, which every product keeps
@@ -27,27 +27,27 @@ class Ranked:
 Mask = np.ndarray | None
 
 
-def dense(signals: Signals, mask: Mask, most: int) -> Ranked:
+def rank_dense(signals: Signals, mask: Mask, most: int) -> Ranked:
     """Cosine of the question to the tool's full text."""
-    places = top(signals.dense, mask, most)
+    places = find_top(signals.dense, mask, most)
     return Ranked(places, signals.dense[places], {"full": signals.dense[places]})
 
 
-def bm25(signals: Signals, mask: Mask, most: int) -> Ranked:
+def rank_bm25(signals: Signals, mask: Mask, most: int) -> Ranked:
     """BM25 over the tool's whole text."""
-    places = top(signals.lexical, mask, most)
+    places = find_top(signals.lexical, mask, most)
     return Ranked(places, signals.lexical[places], {"words": signals.lexical[places]})
 
 
-def rrf(signals: Signals, mask: Mask, most: int) -> Ranked:
+def rank_rrf(signals: Signals, mask: Mask, most: int) -> Ranked:
     """Plain reciprocal rank fusion of both; without a word in common there is no lexical rank."""
     total = np.zeros(len(signals.dense), np.float32)
     for scores in (signals.dense, signals.lexical):
-        ranked = top(scores, mask, len(scores))
+        ranked = find_top(scores, mask, len(scores))
         if scores is signals.lexical:
             ranked = ranked[scores[ranked] > 0]
         total[ranked] += 1 / (RRF_K + 1 + np.arange(len(ranked), dtype=np.float32))
-    places = top(total, mask, most)
+    places = find_top(total, mask, most)
     parts = {"full": signals.dense[places], "words": signals.lexical[places]}
     return Ranked(places, total[places], parts)
 
@@ -62,27 +62,27 @@ def mcp_zero(signals: Signals, mask: Mask, most: int) -> Ranked:
     if mask is not None:
         able = np.bincount(server_of[mask], minlength=len(best)) > 0
     chosen = np.zeros(len(best), bool)
-    chosen[top(best, able, MCP_ZERO_SERVERS)] = True
+    chosen[find_top(best, able, MCP_ZERO_SERVERS)] = True
     s, t = best[server_of], signals.dense
     score = (s * t) * np.maximum(s, t)
     score = np.where(chosen[server_of], score, score - 10)
-    places = top(score, mask, most)
+    places = find_top(score, mask, most)
     return Ranked(places, score[places], {"server": s[places], "full": t[places]})
 
 
-def ours(signals: Signals, mask: Mask, most: int) -> Ranked:
+def rank_fused(signals: Signals, mask: Mask, most: int) -> Ranked:
     """All views and fields fused by fitted weights over the candidates of first sight; beyond them
     the order of first sight."""
     index = signals.index
     fusion = index.fusion
-    found = candidates(signals, mask)
+    found = choose_candidates(signals, mask)
     score = fusion.score(found.features) + RELIABILITY * index.reliability[found.places]
     order = np.lexsort((found.places, -np.round(score.astype(np.float64), 6)))[:most]
     places, scores = found.places[order], score[order]
     parts = {name: values[order] for name, values in found.features.items()}
-    suitable = fusion.suitable(evidence(found, score))
+    suitable = fusion.suitable(weigh_evidence(found, score))
     if most > len(places) == CANDIDATES:
-        rest = top(found.rough, mask, most + CANDIDATES)
+        rest = find_top(found.rough, mask, most + CANDIDATES)
         rest = rest[~np.isin(rest, places)][: most - len(places)]
         behind = scores[-1] - 1 - np.arange(len(rest), dtype=np.float32) * np.float32(0.01)
         places, scores = np.concatenate([places, rest]), np.concatenate([scores, behind])
@@ -92,15 +92,15 @@ def ours(signals: Signals, mask: Mask, most: int) -> Ranked:
 
 
 BY_NAME: dict[str, Callable[[Signals, Mask, int], Ranked]] = {
-    "ours": ours,
+    "ours": rank_fused,
     "mcp-zero": mcp_zero,
-    "dense": dense,
-    "bm25": bm25,
-    "rrf": rrf,
+    "dense": rank_dense,
+    "bm25": rank_bm25,
+    "rrf": rank_rrf,
 }
 
 
-def top(scores: np.ndarray, mask: Mask, most: int) -> np.ndarray:
+def find_top(scores: np.ndarray, mask: Mask, most: int) -> np.ndarray:
     """Places of the `most` best scores where `mask` holds, best first; equal scores by place, so
     that an answer is the same on every machine."""
     places = np.arange(len(scores)) if mask is None else np.flatnonzero(mask)

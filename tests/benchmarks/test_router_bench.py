@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import router_peers as peers
-from benchmarks.router_data import Pool, english, hit_at, plain_pool
+from benchmarks.router_data import Pool, hit_at, is_english, make_plain_pool
 from benchmarks.router_index import Kept, source_of
-from benchmarks.router_latency import embed_grown, grow
-from benchmarks.router_quality import ratio
+from benchmarks.router_latency import embed_grown, grow_pool
+from benchmarks.router_quality import bootstrap_ratio
 
 SCORES = st.lists(st.integers(-5, 5).map(lambda n: n / 4), min_size=1, max_size=40)
 
@@ -35,18 +35,18 @@ class Counting:
 @given(SCORES, st.integers(1, 12))
 def test_the_top_is_that_of_a_stable_sort(scores: list[float], k: int) -> None:
     expected = sorted(range(len(scores)), key=lambda at: (-scores[at], at))[:k]
-    assert peers.top(np.array(scores), k) == expected
+    assert peers.take_top(np.array(scores), k) == expected
 
 
 @given(SCORES, st.integers(1, 12))
 def test_a_floor_leaves_out_what_is_not_above_it(scores: list[float], k: int) -> None:
-    found = peers.top(np.array(scores), k, above=0.0)
+    found = peers.take_top(np.array(scores), k, above=0.0)
     assert all(scores[at] > 0 for at in found)
     assert len(found) == min(k, sum(score > 0 for score in scores))
 
 
 def test_fusion_puts_first_what_both_lists_hold() -> None:
-    assert peers.rrf([[[1, 2, 3]], [[4, 2, 5]]], 3) == [[2, 1, 4]]
+    assert peers.fuse_ranks([[[1, 2, 3]], [[4, 2, 5]]], 3) == [[2, 1, 4]]
 
 
 def test_the_loop_and_the_matrix_form_of_mcp_zero_agree() -> None:
@@ -67,7 +67,7 @@ def test_the_loop_and_the_matrix_form_of_mcp_zero_agree() -> None:
 
 
 def test_without_its_python_fastmcp_is_not_run(tmp_path: Path) -> None:
-    assert peers.fastmcp(tmp_path / "no-python", tmp_path, [], [], 5) is None
+    assert peers.rank_fastmcp(tmp_path / "no-python", tmp_path, [], [], 5) is None
 
 
 def test_a_twin_is_a_hit_and_a_namesake_is_not() -> None:
@@ -92,7 +92,7 @@ def test_a_twin_is_a_hit_and_a_namesake_is_not() -> None:
     ],
 )  # fmt: skip
 def test_a_request_in_another_language_is_told(text: str, expected: bool) -> None:
-    assert english(text) is expected
+    assert is_english(text) is expected
 
 
 def test_kept_vectors_are_made_once_and_stay(tmp_path: Path) -> None:
@@ -105,10 +105,10 @@ def test_kept_vectors_are_made_once_and_stay(tmp_path: Path) -> None:
 
 
 def test_a_grown_pool_has_its_size_and_vectors_near_the_real_ones() -> None:
-    base = plain_pool(
+    base = make_plain_pool(
         {f"tool{at}": f"It does {at} things with many words in a row" for at in "abc"}
     )
-    pool = grow(base, 8)
+    pool = grow_pool(base, 8)
     source = source_of(pool)
     assert len(pool.contracts) == len({row["contract_digest"] for row in source.rows}) == 8
     model = Counting()
@@ -122,7 +122,7 @@ def test_a_grown_pool_has_its_size_and_vectors_near_the_real_ones() -> None:
 
 def test_a_ratio_is_of_sums_and_its_interval_holds_it() -> None:
     ours, best = np.array([1.0, 1, 0, 1, 1, 0]), np.array([1.0, 0, 0, 1, 0, 0])
-    found = ratio(ours, best, list("aabbcc"))
+    found = bootstrap_ratio(ours, best, list("aabbcc"))
     assert found.value == 2.0
     assert found.low <= found.value <= found.high
 

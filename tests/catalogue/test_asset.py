@@ -3,8 +3,8 @@
 import dagster as dg
 
 from assets.catalogue.catalogue import CATALOGUE
-from assets.catalogue.defs import catalogue_asset, listed_or_gone, one_row_each
-from assets.marketplaces.listing import Listing, to_row
+from assets.catalogue.defs import catalogue_asset, check_listed_or_gone, check_one_row_each
+from assets.marketplaces.listing import Listing, make_row
 from assets.marketplaces.listing_table import LISTINGS
 from tests.catalogue.servers import listing
 from warehouse.store import Warehouse
@@ -14,7 +14,7 @@ COPY = listing("c", "mcpso", npm="@example/notes", version="0.9.0")
 
 
 def hold(warehouse: Warehouse, marketplace: str, *listings: Listing) -> None:
-    frame = LISTINGS.frame([to_row(one) for one in listings])
+    frame = LISTINGS.frame([make_row(one) for one in listings])
     warehouse.tables.promote(warehouse.tables.stage(LISTINGS, frame, marketplace), "run", [])
 
 
@@ -46,7 +46,7 @@ def test_an_empty_world_is_an_empty_catalogue(warehouse: Warehouse) -> None:
 
 def test_the_audit_names_a_listing_that_is_lost_or_doubled() -> None:
     row = {"catalogue_id": "cat:1", "listings": '[{"listing_id": "x"}]', "gone": None}
-    assert one_row_each({"x"}, [row]).passed
-    assert "x" in one_row_each({"x"}, [row, row]).observed
-    assert "y" in one_row_each({"x", "y"}, [row]).observed
-    assert not listed_or_gone([{**row, "gone": "2026-01-01"}]).passed
+    assert check_one_row_each({"x"}, [row]).passed
+    assert "x" in check_one_row_each({"x"}, [row, row]).observed
+    assert "y" in check_one_row_each({"x", "y"}, [row]).observed
+    assert not check_listed_or_gone([{**row, "gone": "2026-01-01"}]).passed

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from assets.catalogue.catalogue import CATALOGUE, catalogue
-from assets.catalogue.report import figures, tables
+from assets.catalogue.catalogue import CATALOGUE, build_catalogue
+from assets.catalogue.report import compute_figures, render_tables
 from assets.marketplaces.listing import EnvVar
 from tests.catalogue.servers import listing
 
@@ -22,7 +22,7 @@ def tools(marketplace: str, server: str, *digests: str) -> list[dict[str, Any]]:
 
 
 def rows(*listings, snapshots=(), previous=(), day=0):
-    found = catalogue(listings, snapshots, previous, day * DAY)
+    found = build_catalogue(listings, snapshots, previous, day * DAY)
     CATALOGUE.frame(found)
     return found
 
@@ -68,7 +68,7 @@ def test_servers_with_equal_contracts_are_named_beside_each_other_and_stay_apart
     one, two = rows(ONE, fork, snapshots=seen)
     assert one["likely_same"] == [two["catalogue_id"]]
     assert two["likely_same"] == [one["catalogue_id"]]
-    assert figures([one, two])["likely_same"] == 2
+    assert compute_figures([one, two])["likely_same"] == 2
 
 
 def test_where_marketplaces_differ() -> None:
@@ -132,9 +132,9 @@ def test_figures_and_tables_of_a_small_world() -> None:
     lost = listing("lost", npm="lost-server", name="Lost | <b>server</b>")
     first = rows(ONE, COPY, lost)
     second = rows(ONE, COPY, previous=first, day=1)
-    found = figures(second)
+    found = compute_figures(second)
     assert (found["servers"], found["on_several_marketplaces"], found["servers_gone"]) == (1, 1, 1)
-    shown = tables(second)
+    shown = render_tables(second)
     assert "| 1 | package |" in shown["joined"]
     assert "Lost &#124; &#60;b&#62;server" in shown["gone"]
-    assert tables([])["gone"] == "none"
+    assert render_tables([])["gone"] == "none"

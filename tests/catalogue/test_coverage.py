@@ -5,20 +5,20 @@ from random import Random
 import dagster as dg
 import pytest
 
-from assets.catalogue.catalogue import CATALOGUE, catalogue, listing_ids
+from assets.catalogue.catalogue import CATALOGUE, build_catalogue, listing_ids
 from assets.catalogue.categories import CATEGORIES, category_of
 from assets.catalogue.coverage import (
     COVERAGE,
     DIMENSIONS,
     Server,
-    coverage,
+    collect_servers,
     credentials_of,
-    servers,
+    measure_coverage,
     size_of,
 )
-from assets.catalogue.coverage_report import figures, inlined, plot, table
-from assets.catalogue.defs import adds_up, coverage_asset
-from assets.marketplaces.listing import EnvVar, Header, to_row
+from assets.catalogue.coverage_report import compute_figures, draw_plot, inline_image, render_table
+from assets.catalogue.defs import check_sums, coverage_asset
+from assets.marketplaces.listing import EnvVar, Header, make_row
 from assets.marketplaces.listing_table import LISTINGS
 from assets.servers.deploy.table import DEPLOYMENTS
 from tests.catalogue.servers import listing
@@ -48,7 +48,7 @@ def row_of(rows: list[dict], dimension: str, value: str) -> dict:
 
 
 def test_what_launches_less_often_is_under_represented() -> None:
-    rows = coverage(made_up(600, {"required secret": 0.2, "none asked": 0.8}))
+    rows = measure_coverage(made_up(600, {"required secret": 0.2, "none asked": 0.8}))
     gated = row_of(rows, "credentials", "required secret")
     assert gated["standing"] == "under"
     assert gated["gap_low"] <= gated["gap"] <= gated["gap_high"] < 0
@@ -60,7 +60,9 @@ def test_what_launches_less_often_is_under_represented() -> None:
 def test_launches_at_random_show_no_gap_beyond_chance() -> None:
     rates = {"required secret": 0.5, "none asked": 0.5}
     false_alarms = [
-        row_of(coverage(made_up(300, rates, seed)), "credentials", "none asked")["distance_p"]
+        row_of(measure_coverage(made_up(300, rates, seed)), "credentials", "none asked")[
+            "distance_p"
+        ]
         < 0.05
         for seed in range(40)
     ]
@@ -69,30 +71,32 @@ def test_launches_at_random_show_no_gap_beyond_chance() -> None:
 
 def test_the_same_servers_give_the_same_rows() -> None:
     found = made_up(200, {"required secret": 0.3, "none asked": 0.6})
-    assert coverage(found) == coverage(list(found))
+    assert measure_coverage(found) == measure_coverage(list(found))
 
 
 @pytest.mark.parametrize("n", [0, 1, 5])
 @pytest.mark.parametrize("rate", [0.0, 1.0])
 def test_no_launches_all_launches_and_no_servers_are_tables_too(n: int, rate: float) -> None:
     found = made_up(n, {"required secret": rate, "none asked": rate})
-    rows = coverage(found)
+    rows = measure_coverage(found)
     assert COVERAGE.frame(rows).height == sum(map(len, DIMENSIONS.values()))
-    assert adds_up(rows, n, n if rate else 0).passed
+    assert check_sums(rows, n, n if rate else 0).passed
     assert all(row["standing"] in ("unknown", "as listed") for row in rows)
-    assert table(rows)
-    assert plot(rows).startswith(b"\x89PNG")
+    assert render_table(rows)
+    assert draw_plot(rows).startswith(b"\x89PNG")
 
 
 def test_a_server_that_is_lost_or_doubled_is_refused() -> None:
-    rows = coverage(made_up(10, {"required secret": 1.0, "none asked": 0.0}))
-    assert not adds_up(rows, 11, 5).passed
-    assert "size" in adds_up(rows, 10, 4).observed
+    rows = measure_coverage(made_up(10, {"required secret": 1.0, "none asked": 0.0}))
+    assert not check_sums(rows, 11, 5).passed
+    assert "size" in check_sums(rows, 10, 4).observed
 
 
 def test_sizes_are_known_of_launched_servers_only() -> None:
     row = row_of(
-        coverage(made_up(50, {"required secret": 0.5, "none asked": 0.5})), "size", "1-5 tools"
+        measure_coverage(made_up(50, {"required secret": 0.5, "none asked": 0.5})),
+        "size",
+        "1-5 tools",
     )
     assert row["launched_share"] == 1.0
     assert (row["listed"], row["listed_share"], row["gap"]) == (None, None, None)
@@ -141,9 +145,9 @@ def test_one_server_on_two_marketplaces_is_counted_once() -> None:
     one = listing("a", npm="@example/notes", env=KEY)
     two = listing("b", "mcpso", npm="@example/notes")
     three = listing("c", url="https://example.org/mcp", transport="sse")
-    rows = catalogue([one, two, three], [], [], 0.0)
+    rows = build_catalogue([one, two, three], [], [], 0.0)
     held = [{**row, "listing_ids": listing_ids(row)} for row in rows]
-    found = servers(
+    found = collect_servers(
         held, {item.listing_id: item for item in (one, two, three)}, {"npm:@example/notes": 7}
     )
     assert len(found) == 2
@@ -156,10 +160,10 @@ def test_one_server_on_two_marketplaces_is_counted_once() -> None:
 
 def test_the_asset_publishes_rows_a_table_and_a_plot(warehouse: Warehouse) -> None:
     found = [listing(f"s{at}", npm=f"@example/s{at}", env=KEY if at % 2 else ()) for at in range(8)]
-    rows = catalogue(found, [], [], 0.0)
+    rows = build_catalogue(found, [], [], 0.0)
     ran = {"server_id": "npm:@example/s0", "marketplace": "registry", "status": "ok", "n_tools": 3}
     frames = (
-        (LISTINGS, LISTINGS.frame([to_row(one) for one in found]), "registry"),
+        (LISTINGS, LISTINGS.frame([make_row(one) for one in found]), "registry"),
         (CATALOGUE, CATALOGUE.frame(rows), None),
         (DEPLOYMENTS, DEPLOYMENTS.frame([ran]), "registry"),
     )
@@ -177,9 +181,9 @@ def test_the_asset_publishes_rows_a_table_and_a_plot(warehouse: Warehouse) -> No
 
 
 def test_the_figures_name_the_distances() -> None:
-    rows = coverage(made_up(100, {"required secret": 0.1, "none asked": 0.9}))
-    told = figures(rows)
+    rows = measure_coverage(made_up(100, {"required secret": 0.1, "none asked": 0.9}))
+    told = compute_figures(rows)
     assert told["servers_listed"] == 100
     assert told["distance_credentials"] > 0.2
     assert "distance_size" not in told
-    assert inlined(b"x").startswith("![")
+    assert inline_image(b"x").startswith("![")

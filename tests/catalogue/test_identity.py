@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.catalogue.identity import Component, components
+from assets.catalogue.identity import Component, group_listings
 from assets.catalogue.identity_keys import (
     name_key,
     package_key,
@@ -25,13 +25,13 @@ MONOREPO = "https://github.com/example/servers"
 
 def groups(*listings: Listing) -> set[frozenset[str]]:
     return {
-        frozenset(m.listing.listing_id for m in found.members) for found in components(listings)
+        frozenset(m.listing.listing_id for m in found.members) for found in group_listings(listings)
     }
 
 
 def joined(*listings: Listing) -> str | None:
     """The field that joins all of them, None where they stay apart."""
-    found = components(listings)
+    found = group_listings(listings)
     if len(found) > 1:
         return None
     [by] = {member.joined_by for member in found[0].members}
@@ -127,7 +127,7 @@ def test_a_url_joins_without_its_query() -> None:
 def test_a_gateway_that_serves_many_under_one_url_joins_nobody() -> None:
     door = "https://remote.mcp.pipedream.net/v3"
     apps = [listing(f"app{i}", "pipedream", url=door, name=f"Application {i}") for i in range(5)]
-    assert len(components(apps)) == 5
+    assert len(group_listings(apps)) == 5
 
 
 def test_a_gateway_with_a_path_for_each_server_joins_only_equal_paths() -> None:
@@ -149,7 +149,7 @@ def test_a_monorepo_does_not_join_its_packages() -> None:
     one = listing("a", npm="@example/alpha", repository=MONOREPO, name="Alpha things")
     two = listing("b", npm="@example/beta", repository=MONOREPO, name="Beta things")
     stray = listing("c", "glama", repository=MONOREPO, name="Example servers all")
-    assert len(components([one, two, stray])) == 3
+    assert len(group_listings([one, two, stray])) == 3
 
 
 def test_in_a_monorepo_equal_names_still_join() -> None:
@@ -186,7 +186,7 @@ def test_a_name_joins_only_where_nothing_contradicts() -> None:
     other = listing("b", "glama", name="example-notes MCP server")
     assert joined(one, other) == "name"
     far = listing("c", "mcpso", name="Example Notes", npm="beta-notes")
-    assert len(components([one, other, far])) == 3  # nobody can say whose name `other` bears
+    assert len(group_listings([one, other, far])) == 3  # nobody can say whose name `other` bears
 
 
 def test_a_marketplace_that_lists_a_name_twice_means_two_servers() -> None:
@@ -246,15 +246,15 @@ def shape(found: list[Component]) -> list:
 @given(LISTINGS, st.randoms(use_true_random=False))
 @examples(200)
 def test_the_order_of_listings_changes_nothing(listings: list[Listing], random) -> None:
-    before = shape(components(listings))
+    before = shape(group_listings(listings))
     random.shuffle(listings)
-    assert shape(components(listings)) == before
+    assert shape(group_listings(listings)) == before
 
 
 @given(LISTINGS)
 @examples(200)
 def test_every_listing_is_in_one_component_with_an_id_of_its_own(listings: list[Listing]) -> None:
-    found = components(listings)
+    found = group_listings(listings)
     members = [m.listing.listing_id for one in found for m in one.members]
     assert sorted(members) == sorted(one.listing_id for one in listings)
     assert len({one.catalogue_id for one in found}) == len(found)
@@ -265,7 +265,7 @@ def test_every_listing_is_in_one_component_with_an_id_of_its_own(listings: list[
 @given(LISTINGS)
 @examples(200)
 def test_each_component_alone_is_found_again(listings: list[Listing]) -> None:
-    for one in components(listings):
+    for one in group_listings(listings):
         ids = frozenset(m.listing.listing_id for m in one.members)
         assert groups(*(m.listing for m in one.members)) == {ids}
 
@@ -276,7 +276,7 @@ def test_more_listings_never_part_what_a_package_joined(
     few: list[Listing], more: list[Listing]
 ) -> None:
     known = {one.listing_id for one in few}
-    found = components([*few, *(one for one in more if one.listing_id not in known)])
+    found = group_listings([*few, *(one for one in more if one.listing_id not in known)])
     place = {m.listing.listing_id: at for at, one in enumerate(found) for m in one.members}
     for one in few:
         for other in few:
@@ -287,7 +287,7 @@ def test_more_listings_never_part_what_a_package_joined(
 @given(LISTINGS)
 @examples(200)
 def test_no_component_holds_two_packages_of_one_ecosystem(listings: list[Listing]) -> None:
-    for one in components(listings):
+    for one in group_listings(listings):
         packages = {m.keys.package for m in one.members if m.keys.package}
         assert len({name.partition(":")[0] for name in packages}) == len(packages)
 
@@ -298,7 +298,7 @@ def test_real_listings_of_two_marketplaces_join_as_pairs() -> None:
     seed = SHARED / "registry-seed" / "seed_2025_05_16.json"
     if not (smithery.exists() and seed.exists()):
         pytest.skip(f"{SHARED} is absent")
-    found = components([*_smithery(smithery), *_seed(seed)])
+    found = group_listings([*_smithery(smithery), *_seed(seed)])
     sizes = Counter(len(one.members) for one in found)
     across = [one for one in found if len({m.listing.marketplace for m in one.members}) > 1]
     assert max(sizes) <= 6

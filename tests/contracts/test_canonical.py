@@ -5,7 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.contracts.canonical import ContractError, contract, contract_digest, tool_text
+from assets.contracts.canonical import (
+    ContractError,
+    canonicalize_contract,
+    contract_digest,
+    tool_text,
+)
 from assets.contracts.validate import validate_call
 from tests.contracts.schema_worlds import value_for, whole
 from tests.contracts.strategies import tools
@@ -43,8 +48,8 @@ def test_the_order_of_keys_does_not_matter(tool, seed):
 
 @given(tools())
 def test_a_contract_is_its_own_contract_also_after_a_trip_through_json(tool):
-    body = contract(tool)
-    assert contract(body) == body
+    body = canonicalize_contract(tool)
+    assert canonicalize_contract(body) == body
     assert contract_digest(json.loads(json.dumps(body))) == contract_digest(tool)
 
 
@@ -99,7 +104,7 @@ def _root(**keywords):
     ],
 )  # fmt: skip
 def test_noise_makes_no_new_digest(one, other):
-    assert contract(one) == contract(other)
+    assert canonicalize_contract(one) == canonicalize_contract(other)
     assert contract_digest(one) == contract_digest(other)
 
 
@@ -140,8 +145,12 @@ blanks = st.sampled_from([" ", "  ", "\t", "\n", "\n\n", "\r\n", "\n    ", "a", 
 @given(st.lists(blanks, max_size=12))
 def test_cleaned_text_is_clean_and_keeps_every_word(parts):
     text = "x" + "".join(parts) + "y"
-    once = contract({"name": "t", "description": text, "inputSchema": {}})["description"]
-    again = contract({"name": "t", "description": once, "inputSchema": {}})["description"]
+    once = canonicalize_contract({"name": "t", "description": text, "inputSchema": {}})[
+        "description"
+    ]
+    again = canonicalize_contract({"name": "t", "description": once, "inputSchema": {}})[
+        "description"
+    ]
     assert once == again
     assert once.split() == text.split()
 
@@ -150,8 +159,8 @@ def test_cleaned_text_is_clean_and_keeps_every_word(parts):
 def test_a_contract_of_any_schema_is_its_own_contract_and_accepts_the_same(seed):
     rng = random.Random(seed)
     raw = whole(rng)
-    body = contract({"name": "t", "inputSchema": raw})
-    assert contract(body) == body
+    body = canonicalize_contract({"name": "t", "inputSchema": raw})
+    assert canonicalize_contract(body) == body
     for _ in range(5):
         value = value_for(raw, raw, rng)
         if isinstance(value, dict):
@@ -160,7 +169,7 @@ def test_a_contract_of_any_schema_is_its_own_contract_and_accepts_the_same(seed)
 
 
 def test_an_argument_called_schema_is_kept():
-    assert "$schema" in contract(TOOL)["inputSchema"]["properties"]
+    assert "$schema" in canonicalize_contract(TOOL)["inputSchema"]["properties"]
 
 
 @pytest.mark.parametrize(
@@ -181,7 +190,7 @@ def test_everything_a_model_reads_matters(change):
 def test_an_integer_no_double_holds_is_read_as_javascript_reads_it():
     schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 2**63 - 1}}}
     tool = {"name": "t", "inputSchema": schema}
-    assert contract(tool)["inputSchema"]["properties"]["n"]["maximum"] == float(2**63)
+    assert canonicalize_contract(tool)["inputSchema"]["properties"]["n"]["maximum"] == float(2**63)
     assert contract_digest(tool).startswith("c1:")
 
 
@@ -203,7 +212,7 @@ def test_one_and_one_point_zero_are_the_same_number():
 )
 def test_a_tool_without_a_contract_says_what_is_missing(tool, says):
     with pytest.raises(ContractError, match=says):
-        contract(tool)
+        canonicalize_contract(tool)
 
 
 def test_deep_nesting_is_refused_not_a_crash():
@@ -211,16 +220,16 @@ def test_deep_nesting_is_refused_not_a_crash():
     for _ in range(3000):
         schema = {"type": "object", "properties": {"a": schema}}
     with pytest.raises(ContractError, match="deeper than"):
-        contract({"name": "t", "inputSchema": schema})
+        canonicalize_contract({"name": "t", "inputSchema": schema})
 
 
 def test_a_lone_surrogate_can_be_digested():
-    assert contract({"name": "t", "description": "a\ud800b", "inputSchema": {}})
+    assert canonicalize_contract({"name": "t", "description": "a\ud800b", "inputSchema": {}})
 
 
 def test_the_text_of_a_tool_holds_its_words_and_its_parameters():
-    text = tool_text(contract(TOOL))
+    text = tool_text(canonicalize_contract(TOOL))
     assert text.splitlines()[0] == "get user by id: Get user"
     assert "id: the user's id" in text
-    assert tool_text(contract(TOOL), "name") == "get user by id"
-    assert "user's id" not in tool_text(contract(TOOL), "brief")
+    assert tool_text(canonicalize_contract(TOOL), "name") == "get user by id"
+    assert "user's id" not in tool_text(canonicalize_contract(TOOL), "brief")

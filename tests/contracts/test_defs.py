@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from assets.contracts.defs import contract_changes, snapshots
-from assets.contracts.history.snapshot import CHANGES, SNAPSHOTS, snapshot
-from assets.contracts.history.tool_diff import diff
-from assets.contracts.validate import schema_problem, validate_call
-from tests.contracts.world import MARKET, World, honest, poisoned
+from assets.contracts.history.snapshot import CHANGES, SNAPSHOTS, build_snapshot
+from assets.contracts.history.tool_diff import compare_tools
+from assets.contracts.validate import find_schema_problem, validate_call
+from tests.contracts.world import MARKET, World, honest_servers, poison_tool
 from warehouse.storage.blobs import Blobs
 from warehouse.store import Warehouse
 
@@ -31,29 +31,29 @@ def test_a_change_says_why_and_a_change_of_an_older_table_says_nothing(world: Wo
     row = dict.fromkeys(columns, "x")
     row |= {"fields": '["removed"]', "renamed_from": None, "cls": "breaking"}
     tables.promote(tables.stage(older, older.frame([row])), "before", [])
-    world.deploy(honest())
+    world.deploy(honest_servers())
     world.run([snapshots], MARKET)
-    servers = honest()
-    servers["npm:photo"][0] = poisoned(servers["npm:photo"][0])
+    servers = honest_servers()
+    servers["npm:photo"][0] = poison_tool(servers["npm:photo"][0])
     world.deploy(servers)
     world.run([snapshots], MARKET)
     world.run([contract_changes])
-    why = {row["tool"]: (row["cls"], row["why"]) for row in world.rows(CHANGES)}
+    why = {row["tool"]: (row["cls"], row["why"]) for row in world.read_rows(CHANGES)}
     assert why["x"] == ("breaking", None)
     assert why["find_photo"][0] == "suspicious"
     assert "not any more" in why["find_photo"][1]
 
 
 def test_why_of_a_change_can_be_printed_anywhere(world: World) -> None:
-    world.deploy(honest())
+    world.deploy(honest_servers())
     world.run([snapshots], MARKET)
-    servers = honest()
+    servers = honest_servers()
     schema = servers["npm:song"][0]["inputSchema"]
     schema["properties"]["count"] = {"type": "string", "pattern": "\x1b[2J\u202e|"}
     world.deploy(servers)
     world.run([snapshots], MARKET)
     world.run([contract_changes])
-    [row] = world.rows(CHANGES)
+    [row] = world.read_rows(CHANGES)
     assert row["why"].isprintable()
 
 
@@ -68,9 +68,9 @@ def test_the_sandbox_s_certificate_stands_beside_each_contract(
     blob = blobs.put(b'[{"name": "a", "inputSchema": {"type": "object"}}]')
     launch = {"server_id": "npm:x", "marketplace": MARKET, "status": "ok", "tools_blob": blob,
               "recipe_digest": "r", "probed_at": 0.0, **columns}  # fmt: skip
-    [row] = snapshot([], [launch], blobs, 0.0)
+    [row] = build_snapshot([], [launch], blobs, 0.0)
     assert (row["certificate"], row["certified"]) == kept
-    [again] = snapshot([row], [{**launch, "status": "failed"}], blobs, 0.0)
+    [again] = build_snapshot([row], [{**launch, "status": "failed"}], blobs, 0.0)
     assert (again["certificate"], again["certified"]) == kept
     other = {**row, "certificate": "b" * 64}
     same = SNAPSHOTS.digest(SNAPSHOTS.frame([row])) == SNAPSHOTS.digest(SNAPSHOTS.frame([other]))
@@ -81,14 +81,14 @@ def test_snapshots_of_before_the_certificates_are_read(world: World) -> None:
     dropped = ("certificate", "certified")
     columns = {name: kind for name, kind in SNAPSHOTS.columns.items() if name not in dropped}
     older = replace(SNAPSHOTS, columns=columns, volatile=("last_seen",), schema_version=1)
-    world.deploy(honest())
+    world.deploy(honest_servers())
     world.run([snapshots], MARKET)
-    rows = [{name: row[name] for name in columns} for row in world.rows(SNAPSHOTS)]
+    rows = [{name: row[name] for name in columns} for row in world.read_rows(SNAPSHOTS)]
     tables = world.warehouse.tables
     tables.promote(tables.stage(older, older.frame(rows), MARKET), "before", [])
-    assert {row["certified"] for row in world.rows(SNAPSHOTS)} == {None}
+    assert {row["certified"] for row in world.read_rows(SNAPSHOTS)} == {None}
     world.run([snapshots], MARKET)
-    assert {row["first_seen"] for row in world.rows(SNAPSHOTS)} == {rows[0]["first_seen"]}
+    assert {row["first_seen"] for row in world.read_rows(SNAPSHOTS)} == {rows[0]["first_seen"]}
 
 
 def test_no_reference_of_a_schema_is_ever_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,8 +110,10 @@ def test_no_reference_of_a_schema_is_ever_fetched(monkeypatch: pytest.MonkeyPatc
             "properties": {"a": {"$ref": url}, "b": {"$dynamicRef": f"{url}#x"}},
             "allOf": [{"$ref": f"{url}#/a"}],
         }
-        schema_problem(schema)
+        find_schema_problem(schema)
         assert validate_call({"inputSchema": schema}, {"a": 1, "b": 2})
         other = {**schema, "properties": {"a": {"$ref": url, "enum": [1]}, "b": {"enum": [1]}}}
-        assert diff([{"name": "t", "inputSchema": schema}], [{"name": "t", "inputSchema": other}])
+        assert compare_tools(
+            [{"name": "t", "inputSchema": schema}], [{"name": "t", "inputSchema": other}]
+        )
     assert asked == []

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.contracts.validate import schema_problem, validate_call
+from assets.contracts.validate import find_schema_problem, validate_call
 from tests.contracts.strategies import calls, values
 
 
@@ -132,7 +132,7 @@ def test_a_pattern_in_another_dialect_forbids_nothing():
     ],
 )
 def test_older_drafts_are_read_as_what_they_are(schema):
-    assert schema_problem(schema) is None
+    assert find_schema_problem(schema) is None
 
 
 def test_an_old_tuple_is_checked_by_its_own_rules():

@@ -8,9 +8,9 @@ import httpx2
 import pytest
 import yaml
 
-from demo import KEYS, PORTS, SITES, Replicas, listed_sites, replicas
+from demo import KEYS, PORTS, SITES, Replicas, list_sites, replicas
 from demo.sites import REPLICAS
-from demo.world.catalogue import MARKETPLACES, world
+from demo.world.catalogue import MARKETPLACES, make_world
 from tests.demo.conftest import COUNT
 from tests.demo.walk import FIRST, WALKS, client, envelope, locations
 
@@ -20,7 +20,7 @@ def test_a_list_read_to_its_end_gives_every_record_once(site: str, full: Replica
     with client(site, full[site]) as http:
         found = WALKS[site](http)
     assert len(found) == COUNT
-    assert set(found) == {record.slug for record in full.world.listed(site)}
+    assert set(found) == {record.slug for record in full.world.list_records(site)}
 
 
 @pytest.mark.parametrize("site", MARKETPLACES)
@@ -29,7 +29,7 @@ def test_the_second_day_adds_and_takes_down_exactly_its_shares(site: str, full: 
         first = set(WALKS[site](http))
         full.switch(day=2)
         second = set(WALKS[site](http))
-    expected = full.world.differences()  # type: ignore[union-attr]
+    expected = full.world.count_differences()  # type: ignore[union-attr]
     assert expected == {"new": 2, "changed": 2, "gone": 2}
     assert (len(second - first), len(first - second)) == (expected["new"], expected["gone"])
 
@@ -42,27 +42,27 @@ def test_the_standard_world_can_be_read_to_its_end_on_every_site(
     for site in MARKETPLACES:
         with client(site, standard[site]) as http:
             found = WALKS[site](http)
-        listed = [record.slug for record in standard.world.listed(site)]
+        listed = [record.slug for record in standard.world.list_records(site)]
         assert sorted(found) == sorted(listed + ["units"] * (site == "registry"))
 
 
 def test_every_site_has_a_port_and_a_replica_and_small_worlds_list_two() -> None:
     assert set(PORTS) == set(SITES) == set(REPLICAS)
     assert len(set(PORTS.values())) == len(PORTS)
-    assert listed_sites("small") == ("registry", "mcpso")
-    assert listed_sites("full") == listed_sites("standard") == MARKETPLACES
+    assert list_sites("small") == ("registry", "mcpso")
+    assert list_sites("full") == list_sites("standard") == MARKETPLACES
     for scale in ("small", "standard", "large"):
-        told = [site for site in MARKETPLACES if len(world(1, scale).listed(site))]
-        assert tuple(told) == listed_sites(scale)
+        told = [site for site in MARKETPLACES if len(make_world(1, scale).list_records(site))]
+        assert tuple(told) == list_sites(scale)
 
 
 @pytest.mark.parametrize("scale", ["standard", "large"])
 def test_the_seven_list_a_few_of_the_same_packages_at_the_same_versions(scale: str) -> None:
     for day in (1, 2):
-        here = world(day, scale)
-        known = {(s.kind, s.identifier, s.version(day)) for s in here.servers}
+        here = make_world(day, scale)
+        known = {(s.kind, s.identifier, s.find_version(day)) for s in here.servers}
         for site in MARKETPLACES[2:]:
-            records = here.listed(site)
+            records = here.list_records(site)
             assert 3 <= len(records) <= 6
             packages = [one.package for one in records if one.package]
             assert {(p.kind, p.identifier, p.version) for p in packages} <= known
@@ -193,7 +193,7 @@ def test_every_server_of_mcphub_can_be_reached_by_links_alone(full: Replicas) ->
 
 
 def test_mcphub_streams_the_config_after_the_page(full: Replicas) -> None:
-    records = full.world.listed("mcphub")
+    records = full.world.list_records("mcphub")
     record = next(one for one in records if one.package and one.odd is None)
     page = httpx2.get(f"{full['mcphub']}/mcp-servers/{record.namespace}/{record.slug}").text
     assert page.index('<template id="B:0">') < page.index('<div hidden id="S:0">')

@@ -30,7 +30,7 @@ class Runs:
 
     def run(self, job: str, partition: str | None = None) -> dg.ExecuteInProcessResult:
         return (
-            self._defs()
+            self._build_defs()
             .resolve_job_def(job)
             .execute_in_process(
                 instance=self.instance, partition_key=partition, raise_on_error=False
@@ -38,7 +38,7 @@ class Runs:
         )
 
     def materialize(self, assets: Sequence[str], partition: str) -> dg.ExecuteInProcessResult:
-        job = self._defs().resolve_job_def("nightly")
+        job = self._build_defs().resolve_job_def("nightly")
         return job.execute_in_process(
             instance=self.instance,
             partition_key=partition,
@@ -48,7 +48,7 @@ class Runs:
 
     def serve(self) -> dg.ExecuteInProcessResult:
         """The release and its index, without what training has to come first for."""
-        job = self._defs().resolve_job_def("serve")
+        job = self._build_defs().resolve_job_def("serve")
         return job.execute_in_process(
             instance=self.instance,
             asset_selection=[dg.AssetKey("release"), dg.AssetKey("router_index")],
@@ -60,7 +60,7 @@ class Runs:
         counts: dict[tuple[str, str], int] = {}
         for name in MARKETS:
             result = self.run("nightly", name)
-            assert result.success, failures(result)
+            assert result.success, list_failures(result)
             for key, count in self.warehouse.ledger.counts(run_id=result.run_id).items():
                 counts[key] = counts.get(key, 0) + count
         return counts
@@ -75,7 +75,7 @@ class Runs:
             if (head := tables.head(folder.name, name))
         }
 
-    def _defs(self) -> dg.Definitions:
+    def _build_defs(self) -> dg.Definitions:
         chromium = find_chromium()
         policies = {
             name: CrawlPolicy(
@@ -89,7 +89,7 @@ class Runs:
         return build_defs(resources={"crawlers": policies})
 
 
-def failures(result: dg.ExecuteInProcessResult) -> list[str]:
+def list_failures(result: dg.ExecuteInProcessResult) -> list[str]:
     """The messages of a run's failed steps."""
     return [
         f"{event.step_key}: {event.step_failure_data.error_display_string}"
@@ -98,7 +98,7 @@ def failures(result: dg.ExecuteInProcessResult) -> list[str]:
     ]
 
 
-def checks(result: dg.ExecuteInProcessResult) -> dict[str, str]:
+def list_failed_checks(result: dg.ExecuteInProcessResult) -> dict[str, str]:
     """Failed checks by asset: why."""
     told: dict[str, str] = {}
     for check in result.get_asset_check_evaluations():

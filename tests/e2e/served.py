@@ -28,7 +28,7 @@ async def serving(place: Path, home: Path, *options: str) -> AsyncIterator[Any]:
         yield session
 
 
-async def asked(session: Any, tool: str, **arguments: Any) -> dict[str, Any]:
+async def call_json(session: Any, tool: str, **arguments: Any) -> dict[str, Any]:
     """The structured answer of one of the meta-server's tools."""
     result = await session.call_tool(tool, arguments)
     return result.structured_content or {}

@@ -15,9 +15,9 @@ import pytest
 from assets.contracts.canonical import DIGEST_PREFIX
 from assets.contracts.quarantine.clear import CLEAR
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, TASKS
-from assets.synthesis.offline.provider import generate
+from assets.synthesis.offline.provider import answer_requests
 from orchestration.definitions import build_defs
-from tests.e2e.runs import checks
+from tests.e2e.runs import list_failed_checks
 from tests.support.openai_endpoint import Endpoint, Say, openai_endpoint
 from warehouse.storage.digest import canonical_json, sha256
 from warehouse.store import Warehouse
@@ -48,7 +48,7 @@ def say(body: dict[str, Any], number: int) -> Say:
     found = re.search(r"^BEGIN \S+ tool\n(.*?)\nEND ", asked, re.DOTALL | re.MULTILINE)
     assert found, asked[-500:]
     contract = json.loads(found[1])
-    written = generate({"contract": contract, "count": 3}, 0)["requests"]
+    written = answer_requests({"contract": contract, "count": 3}, 0)["requests"]
     if body["model"] == "writer":
         answer: Any = {"requests": written}
     else:
@@ -123,7 +123,7 @@ def test_pairs_and_judgements_come_from_the_endpoint_with_their_price(
     warehouse: Warehouse, endpoint: Endpoint
 ) -> None:
     result = synthesise()
-    assert result.success, checks(result)
+    assert result.success, list_failed_checks(result)
     pairs = warehouse.tables.read(PAIRS)
     assert set(pairs["model"]) == {"writer"}
     assert "offline" not in set(pairs["provider"])
@@ -146,5 +146,5 @@ def test_a_budget_of_zero_sends_nothing_and_says_so(
     result = synthesise()
     assert not result.success
     assert endpoint.requests == []
-    assert "budget" in checks(result)["pairs"]
+    assert "budget" in list_failed_checks(result)["pairs"]
     assert warehouse.tables.head("pairs", "registry") is None

@@ -77,7 +77,7 @@ def start_run(home: Path, ports: dict[str, str]) -> subprocess.Popen:
     return subprocess.Popen(command, env=environment, cwd=ROOT, stdout=log, stderr=log)
 
 
-def attempts(home: Path, stage: str) -> int:
+def count_attempts(home: Path, stage: str) -> int:
     path = home / "state" / "ledger.db"
     if not path.exists():
         return 0
@@ -92,24 +92,24 @@ def attempts(home: Path, stage: str) -> int:
 def kill_at(home: Path, ports: dict[str, str], stage: str, count: int) -> None:
     process = start_run(home, ports)
     deadline = time.monotonic() + 400
-    while attempts(home, stage) < count:
-        assert process.poll() is None, f"the run ended before {stage}: {tail(home)}"
-        assert time.monotonic() < deadline, f"never reached {stage}: {tail(home)}"
+    while count_attempts(home, stage) < count:
+        assert process.poll() is None, f"the run ended before {stage}: {read_log_tail(home)}"
+        assert time.monotonic() < deadline, f"never reached {stage}: {read_log_tail(home)}"
         time.sleep(0.02)
     os.kill(process.pid, signal.SIGKILL)
     process.wait(30)
 
 
-def tail(home: Path) -> str:
+def read_log_tail(home: Path) -> str:
     return (home.parent / f"{home.name}.log").read_text()[-3000:]
 
 
-def finish(home: Path, ports: dict[str, str]) -> None:
+def run_to_end(home: Path, ports: dict[str, str]) -> None:
     process = start_run(home, ports)
-    assert process.wait(580) == 0, tail(home)
+    assert process.wait(580) == 0, read_log_tail(home)
 
 
-def versions(home: Path, names: tuple[str, ...] = DATA) -> dict[str, str]:
+def read_versions(home: Path, names: tuple[str, ...] = DATA) -> dict[str, str]:
     tables = Warehouse(home=home, state=home / "state").tables
     return {
         f"{name}/{part}": head.digest
@@ -125,7 +125,7 @@ def calm(tmp_path_factory: pytest.TempPathFactory, ports: dict[str, str]) -> Pat
     skip_without_sandbox()
     home = tmp_path_factory.mktemp("runs") / "calm"
     home.mkdir()
-    finish(home, ports)
+    run_to_end(home, ports)
     return home
 
 
@@ -139,10 +139,10 @@ def test_a_run_killed_at_stage_after_stage_ends_with_the_same_tables(
     killed.mkdir()
     for stage, count in points:
         kill_at(killed, ports, stage, count)
-    finish(killed, ports)
+    run_to_end(killed, ports)
 
-    assert versions(killed) == versions(calm)
-    assert {name.split("/")[0] for name in versions(calm)} == set(DATA)
+    assert read_versions(killed) == read_versions(calm)
+    assert {name.split("/")[0] for name in read_versions(calm)} == set(DATA)
     with sqlite3.connect(killed / "state" / "ledger.db") as db:
         twice = db.execute(
             "SELECT stage, COUNT(*) FROM attempts WHERE status = 'done'"
@@ -153,29 +153,29 @@ def test_a_run_killed_at_stage_after_stage_ends_with_the_same_tables(
     assert twice == []
     assert 1 <= unknown <= IN_FLIGHT * len(points)
     assert started == 0
-    assert "runs of killed processes were failed first" in tail(killed)
+    assert "runs of killed processes were failed first" in read_log_tail(killed)
 
 
 def test_a_second_run_of_the_command_moves_no_pointer_and_pays_for_nothing(
     calm: Path, ports: dict[str, str]
 ) -> None:
-    before, effects = pointers(calm), done(calm)
-    finish(calm, ports)
-    assert pointers(calm) == before
-    repeated = {stage for stage, count in done(calm).items() if count > effects[stage]}
+    before, effects = read_pointers(calm), count_done(calm)
+    run_to_end(calm, ports)
+    assert read_pointers(calm) == before
+    repeated = {stage for stage, count in count_done(calm).items() if count > effects[stage]}
     assert repeated == {"page", "remote"}
 
 
-def pointers(home: Path) -> dict[str, object]:
+def read_pointers(home: Path) -> dict[str, object]:
     """Every version and pointer that a run may move, and the reports."""
     everything = tuple(path.name for path in (home / "tables").iterdir())
     champions = {path.name: path.read_text() for path in (home / "champions").iterdir()}
     heads = [(home / name / "HEAD.json").read_text() for name in ("releases", "router")]
     reports = sorted(path.name for path in (home / "reports").iterdir())
-    return {**versions(home, everything), **champions, "heads": heads, "reports": reports}
+    return {**read_versions(home, everything), **champions, "heads": heads, "reports": reports}
 
 
-def done(home: Path) -> dict[str, int]:
+def count_done(home: Path) -> dict[str, int]:
     with sqlite3.connect(home / "state" / "ledger.db") as db:
         rows = db.execute("SELECT stage, COUNT(*) FROM attempts GROUP BY stage").fetchall()
     return dict(rows)

@@ -13,12 +13,12 @@ import pytest
 from assets.contracts.history.snapshot import CHANGES, SNAPSHOTS
 from assets.contracts.quarantine.findings import FINDINGS
 from assets.servers.deploy.table import DEPLOYMENTS
-from assets.synthesis.common.tables import PAIRS, unit_key
+from assets.synthesis.common.tables import PAIRS, make_unit_key
 from assets.vectors.index import VECTORS
 from demo.server import Replicas, replicas
 from serving.export import export_release
-from tests.e2e.runs import Runs, checks, skip_without_sandbox
-from tests.e2e.served import asked, serving
+from tests.e2e.runs import Runs, list_failed_checks, skip_without_sandbox
+from tests.e2e.served import call_json, serving
 from training.sets.training_set import TRAINING_SET
 from warehouse.storage.tables import TableSpec
 
@@ -114,28 +114,32 @@ def test_a_second_run_of_an_unchanged_world_costs_nothing_and_moves_nothing(
     assert runs.versions() == before
 
 
-def units(runs: Runs) -> dict[str, frozenset[str]]:
+def contracts_by_unit(runs: Runs) -> dict[str, frozenset[str]]:
     """Unit of pairs -> every contract that its prompts showed."""
     found: dict[str, frozenset[str]] = {}
     for row in runs.warehouse.tables.read(PAIRS).to_dicts():
-        key = f"{row['marketplace']}/{unit_key(row)}"
+        key = f"{row['marketplace']}/{make_unit_key(row)}"
         found[key] = found.get(key, frozenset()) | set(json.loads(row["contracts"]))
     return found
 
 
 def test_day_two_pays_only_for_what_is_new_or_changed(runs: Runs) -> None:
     before = runs.warehouse.tables.read(SNAPSHOTS).to_dicts()
-    units_before = units(runs)
+    units_before = contracts_by_unit(runs)
     set_before = runs.warehouse.tables.head("training_set")
     runs.world.switch(day=2)
     counts = runs.nightly()
     assert runs.run("fan_in").success
     after = runs.warehouse.tables.read(SNAPSHOTS).to_dicts()
     assert counts["deploy", "done"] == 2  # one new server, one changed
-    moved = {key: shown for key, shown in units(runs).items() if units_before.get(key) != shown}
+    moved = {
+        key: shown
+        for key, shown in contracts_by_unit(runs).items()
+        if units_before.get(key) != shown
+    }
     assert moved
     assert 0 < counts["llm:generator", "done"] <= len(moved)
-    same = units_before.keys() & units(runs).keys() - moved.keys()
+    same = units_before.keys() & contracts_by_unit(runs).keys() - moved.keys()
     assert len(same) > len(moved)
     assert {row["server_id"] for row in before} != {row["server_id"] for row in after}
     changes = runs.warehouse.tables.read(CHANGES)
@@ -166,7 +170,7 @@ def test_bad_runs_keep_yesterday_and_leave_the_other_marketplace_alone(
         runs.world.switch(faults={market: fault})
         bad = runs.run("nightly", market)
         assert not bad.success, fault
-        why = checks(bad)
+        why = list_failed_checks(bad)
         assert set(why) == {"listings"}, fault
         assert runs.world[market] in why["listings"], fault
         assert runs.versions() == before, fault
@@ -180,14 +184,14 @@ def test_a_run_is_served_from_an_exported_release_and_its_tools_are_called(
     runs: Runs, tmp_path: Path
 ) -> None:
     result = runs.serve()
-    assert result.success, checks(result)
+    assert result.success, list_failed_checks(result)
     again = runs.serve()
     assert versions_of(again) == versions_of(result)  # nothing new, no new index
     release = tmp_path / "release"
     told = export_release(runs.home, release)
     assert told["tools"] == len(tools_served(runs))
     anyio.run(converse, release, runs.home)
-    rows = [row for file in (release / "outcomes").glob("*") for row in read(file)]
+    rows = [row for file in (release / "outcomes").glob("*") for row in read_rows(file)]
     assert [(row["status"], row.get("blame")) for row in rows] == [
         ("ok", None), ("ok", None), ("invalid_arguments", "caller"),
     ]  # fmt: skip
@@ -196,18 +200,18 @@ def test_a_run_is_served_from_an_exported_release_and_its_tools_are_called(
 async def converse(release: Path, home: Path) -> None:
     """An agent looks for tools, runs one in the sandbox and one elsewhere, and errs."""
     async with serving(release, home, "--consent", "always") as session:
-        found = await asked(session, "find_tools", query="turn a headline into a web address")
+        found = await call_json(session, "find_tools", query="turn a headline into a web address")
         slug = found["answers"][0]["hits"][0]["tool_id"]
         assert slug.endswith("::make_slug")
-        made = await asked(
+        made = await call_json(
             session, "call_tool", tool_id=slug, arguments={"headline": "Café au lait, twice"}
         )
         assert "cafe-au-lait-twice" in json.dumps(made)
-        found = await asked(session, "find_tools", query="explain a term of the glossary")
+        found = await call_json(session, "find_tools", query="explain a term of the glossary")
         term = found["answers"][0]["hits"][0]["tool_id"]
-        said = await asked(session, "call_tool", tool_id=term, arguments={"term": "drift"})
+        said = await call_json(session, "call_tool", tool_id=term, arguments={"term": "drift"})
         assert "one night and the next" in json.dumps(said)
-        wrong = await asked(session, "call_tool", tool_id=slug, arguments={"headlin": "x"})
+        wrong = await call_json(session, "call_tool", tool_id=slug, arguments={"headlin": "x"})
         assert "headline" in json.dumps(wrong)
 
 
@@ -229,5 +233,5 @@ def versions_of(result: dg.ExecuteInProcessResult) -> dict[str, str]:
     }
 
 
-def read(path: Path) -> list[dict]:
+def read_rows(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]

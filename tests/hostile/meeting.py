@@ -2,26 +2,26 @@
 
 from assets.servers.probe.session import ProbePolicy
 from assets.servers.remote.probe import RemotePolicy, probe_remote
-from tests.support.http_mcp import Call, peer
+from tests.support.http_mcp import Call, serve_script
 
 LIMITS = ProbePolicy(start_s=1.0, list_s=1.0, extras_s=0.5)
 POLICY = RemotePolicy(allow_loopback=True, max_mb=4, message_mb=2, wall_s=2.5, connect_s=1)
 CHUNK = b"x" * 65536
 
 
-def meet(script, transport="http", limits=LIMITS, policy=POLICY, **more):
-    with peer(script) as here:
+def probe_script(script, transport="http", limits=LIMITS, policy=POLICY, **more):
+    with serve_script(script) as here:
         found = probe_remote(here.url, transport=transport, limits=limits, policy=policy, **more)
     return found, here
 
 
-def endless(call: Call, data: bytes = CHUNK) -> None:
+def write_endlessly(call: Call, data: bytes = CHUNK) -> None:
     call.for_ever(lambda: call.write(data), pause_s=0)
 
 
-def chunk(data: bytes) -> bytes:
+def make_chunk(data: bytes) -> bytes:
     return f"{len(data):x}\r\n".encode() + data + b"\r\n"
 
 
-def silence(call: Call) -> None:
+def keep_silent(call: Call) -> None:
     call.for_ever()

@@ -11,7 +11,7 @@ from tests.hostile.lists import LISTS
 from tests.hostile.test_schemas import HEAVY
 from tests.hostile.test_untrusted_servers import CASES, no_process_is_left
 from tests.hostile.wire import WIRE
-from tests.support.untrusted_server import CONVERSATION, POLICY, launch, require_sandbox
+from tests.support.untrusted_server import CONVERSATION, POLICY, require_sandbox, write_launch
 
 # Good servers of different kinds: pages, schemas, prompts, a child process, noise on stderr.
 GOOD = [
@@ -63,7 +63,7 @@ def test_eight_good_servers_beside_eight_hostile_ones_give_what_they_give_alone(
         name, source, limits = item
         folder = tmp_path / name
         folder.mkdir()
-        return probe(launch(folder, source), replace(policy, **limits), patient)
+        return probe(write_launch(folder, source), replace(policy, **limits), patient)
 
     alone = [meet((f"alone{i}", source, {})) for i, source in enumerate(GOOD)]
     assert [result.error_kind for result in alone] == [None] * len(GOOD)

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from assets.servers.certificate.certificate import canaries, run_suite, suite_launch
+from assets.servers.certificate.certificate import place_canaries, run_suite, suite_launch
 from assets.servers.certificate.escapes import ATTEMPTS, CONTROLS, program
 from assets.servers.probe.probe import probe
-from assets.servers.sandbox.environment import environment
+from assets.servers.sandbox.environment import build_environment
 from assets.servers.sandbox.process import start
 from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.support.untrusted_server import (
     CONVERSATION,
     POLICY,
-    launch,
-    meet,
-    names,
+    probe_source,
     require_sandbox,
+    tool_names,
+    write_launch,
 )
 
 
@@ -34,7 +34,7 @@ def sandbox():
 def outcomes():
     """What the suite came to in one run, and whether a listener of ours was reached."""
     require_sandbox()
-    with canaries() as prepared:
+    with place_canaries() as prepared:
         found = run_suite(suite_launch(prepared, find_toolchain()), SandboxPolicy())
         yield {**found, "listener": prepared.reached()}
 
@@ -63,30 +63,35 @@ def test_a_server_that_tries_everything_is_listed_with_what_worked(tmp_path):
         "found = json.loads(done.stdout)\n"
         "serve([tool(name) for name, how in found.items() if how == 'worked'])"
     )
-    with canaries() as prepared:
-        told = {**prepared.told, "names": [*environment(Launch(())), "CANARIES", "LC_CTYPE", "PWD"]}
-        launched = launch(tmp_path, source, CANARIES=json.dumps(told))
+    with place_canaries() as prepared:
+        told = {
+            **prepared.told,
+            "names": [*build_environment(Launch(())), "CANARIES", "LC_CTYPE", "PWD"],
+        }
+        launched = write_launch(tmp_path, source, CANARIES=json.dumps(told))
         result = probe(launched, POLICY, CONVERSATION)
-    assert (result.status, names(result)) == ("ok", list(CONTROLS)), result.hint
+    assert (result.status, tool_names(result)) == ("ok", list(CONTROLS)), result.hint
 
 
 def test_an_attempt_that_works_would_be_seen(tmp_path):
-    result = meet(tmp_path, "serve(attempt('reads_null', lambda: open('/dev/null').read()))")
-    assert names(result) == ["escaped_reads_null"]
+    result = probe_source(
+        tmp_path, "serve(attempt('reads_null', lambda: open('/dev/null').read()))"
+    )
+    assert tool_names(result) == ["escaped_reads_null"]
 
 
 def test_the_hosts_environment_stays_outside(tmp_path, monkeypatch):
     monkeypatch.setenv("SECRET_OF_THE_HOST", "42")
-    result = meet(tmp_path, "serve([tool(name) for name in os.environ])")
-    assert "SECRET_OF_THE_HOST" not in names(result)
-    assert {"HOME", "PATH", "TMPDIR"} <= set(names(result))
+    result = probe_source(tmp_path, "serve([tool(name) for name in os.environ])")
+    assert "SECRET_OF_THE_HOST" not in tool_names(result)
+    assert {"HOME", "PATH", "TMPDIR"} <= set(tool_names(result))
 
 
 def test_a_value_of_the_environment_is_in_no_command_line(tmp_path):
     source = "serve([tool('x' + str(sum(b'hunter2' in open(f'/proc/{p}/cmdline', 'rb').read()"
     source += " for p in os.listdir('/proc') if p.isdigit()))), tool(os.environ['KEY'])])"
-    result = probe(launch(tmp_path, source, KEY="hunter2"), POLICY, CONVERSATION)
-    assert names(result) == ["x0", "hunter2"]
+    result = probe(write_launch(tmp_path, source, KEY="hunter2"), POLICY, CONVERSATION)
+    assert tool_names(result) == ["x0", "hunter2"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a program that becomes root")
@@ -99,7 +104,7 @@ def test_a_setuid_program_gains_nothing(tmp_path):
         "said = subprocess.run(['/srv/server/id', '-u'], capture_output=True, text=True).stdout\n"
         "serve([tool('root' if said.strip() == '0' else 'nobody' if said.strip() else 'silent')])"
     )
-    assert names(meet(tmp_path, source)) == ["nobody"]
+    assert tool_names(probe_source(tmp_path, source)) == ["nobody"]
 
 
 def test_links_in_its_folder_lead_nowhere(tmp_path):
@@ -119,13 +124,13 @@ def test_links_in_its_folder_lead_nowhere(tmp_path):
         "found += attempt('up', lambda: os.listdir('/srv/server/up/outside'))\n"
         "serve([tool('control')] + found)"
     )
-    assert names(meet(folder, source)) == ["control"]
-    launched = launch(folder, source)
+    assert tool_names(probe_source(folder, source)) == ["control"]
+    launched = write_launch(folder, source)
     same = tuple(Mount.same(folder) if m.inside == "/srv/server" else m for m in launched.mounts)
     by_hand = Launch((launched.argv[0], str(folder / "untrusted.py")), {}, same, cwd=str(folder))
     text = (folder / "untrusted.py").read_text().replace("/srv/server", str(folder))
     (folder / "untrusted.py").write_text(text)
-    assert names(probe(by_hand, POLICY, CONVERSATION)) == ["control"]
+    assert tool_names(probe(by_hand, POLICY, CONVERSATION)) == ["control"]
 
 
 def test_home_and_tmp_are_private_writable_and_executable(tmp_path):
@@ -139,8 +144,8 @@ def test_home_and_tmp_are_private_writable_and_executable(tmp_path):
         " for f in ('/tmp', os.environ['HOME'])), []) + [tool(str(len(os.listdir('/tmp'))))])"
     )
     expected = ["escaped_tmp", "escaped_home_user", "1"]
-    assert names(meet(tmp_path, source)) == expected
-    assert names(meet(tmp_path, source)) == expected  # nothing was left from the first
+    assert tool_names(probe_source(tmp_path, source)) == expected
+    assert tool_names(probe_source(tmp_path, source)) == expected  # nothing was left from the first
 
 
 def test_pipes_and_sockets_left_in_home_are_gone_with_it(tmp_path):
@@ -151,8 +156,8 @@ def test_pipes_and_sockets_left_in_home_are_gone_with_it(tmp_path):
         "socket.socket(socket.AF_UNIX).bind(home + '/socket')\n"
         "serve([tool(f'before{before}')])"
     )
-    assert names(meet(tmp_path, source)) == ["before0"]
-    assert names(meet(tmp_path, source)) == ["before0"]
+    assert tool_names(probe_source(tmp_path, source)) == ["before0"]
+    assert tool_names(probe_source(tmp_path, source)) == ["before0"]
     assert not Path("/tmp/fifo-of-a-server").exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["untrusted.py"]
 
@@ -184,4 +189,4 @@ def test_an_address_without_a_route_is_refused_at_once(tmp_path):
         "serve([tool(str(code(w))) for w in ('169.254.169.254', '10.0.0.1', '192.0.2.1')])"
     )
     unreachable = str(errno.ENETUNREACH)
-    assert names(meet(tmp_path, source)) == [unreachable] * 3
+    assert tool_names(probe_source(tmp_path, source)) == [unreachable] * 3

@@ -8,52 +8,52 @@ import pytest
 
 from assets.servers.probe.session import ProbePolicy
 from assets.servers.remote.probe import RemotePolicy
-from tests.hostile.meeting import CHUNK, chunk, endless, meet, silence
-from tests.support.http_mcp import Call, good, tool, welcome
+from tests.hostile.meeting import CHUNK, keep_silent, make_chunk, probe_script, write_endlessly
+from tests.support.http_mcp import Call, make_good_script, make_tool, make_welcome
 
 # What answers `initialize` or `tools/list` with such a body has the kind of its test.
 
 
 def huge_json(call: Call) -> None:
     call.head(200, Content_Type="application/json", Content_Length=str(100 << 20))
-    endless(call)
+    write_endlessly(call)
 
 
 def huge_chunked(call: Call) -> None:
     call.head(200, Content_Type="application/json", Transfer_Encoding="chunked")
-    endless(call, chunk(CHUNK))
+    write_endlessly(call, make_chunk(CHUNK))
 
 
 def endless_event(call: Call) -> None:
     call.events()
     call.write(b"data: ")
-    endless(call)
+    write_endlessly(call)
 
 
 def endless_line_of_field(call: Call) -> None:
     call.events()
-    endless(call)
+    write_endlessly(call)
 
 
 def many_lines_in_one_event(call: Call) -> None:
     call.events()
-    endless(call, b"data: x\n" * 4000)
+    write_endlessly(call, b"data: x\n" * 4000)
 
 
 def comments(call: Call) -> None:
     call.events()
-    endless(call, b": ping\n" * 8000)
+    write_endlessly(call, b": ping\n" * 8000)
 
 
 def empty_events(call: Call) -> None:
     call.events()
-    endless(call, b"event: x\ndata: 1\n\n" * 2000)
+    write_endlessly(call, b"event: x\ndata: 1\n\n" * 2000)
 
 
 def notifications(call: Call) -> None:
     call.events()
     note = json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": {}})
-    endless(call, f"data: {note}\n\n".encode() * 500)
+    write_endlessly(call, f"data: {note}\n\n".encode() * 500)
 
 
 def bomb(call: Call) -> None:
@@ -76,18 +76,18 @@ def nothing_packed(call: Call) -> None:
     call.head(200, Content_Type="application/json", Content_Encoding="gzip")
     packer = zlib.compressobj(wbits=31)
     call.write(packer.compress(b"") + packer.flush(zlib.Z_SYNC_FLUSH))
-    endless(call, b"\x00\x00\x00\xff\xff" * 8000)
+    write_endlessly(call, b"\x00\x00\x00\xff\xff" * 8000)
 
 
 def early_answers(call: Call) -> None:
     """1xx without end; the client's parser skips them."""
-    endless(call, b"HTTP/1.1 103 Early Hints\r\nX-A: " + b"y" * 8000 + b"\r\n\r\n")
+    write_endlessly(call, b"HTTP/1.1 103 Early Hints\r\nX-A: " + b"y" * 8000 + b"\r\n\r\n")
 
 
 def tiny_chunks(call: Call) -> None:
     """A body of one byte a chunk, each behind a long chunk extension."""
     call.head(200, Content_Type="application/json", Transfer_Encoding="chunked")
-    endless(call, b"1;" + b"e" * 8000 + b"\r\nx\r\n")
+    write_endlessly(call, b"1;" + b"e" * 8000 + b"\r\nx\r\n")
 
 
 OVERSIZE = [
@@ -110,7 +110,7 @@ OVERSIZE = [
 @pytest.mark.parametrize("when", ["initialize", "tools_list"])
 @pytest.mark.parametrize("body", OVERSIZE, ids=lambda body: body.__name__)
 def test_a_body_without_end_is_oversize(body, when):
-    found, _ = meet(good(**{when: body}))
+    found, _ = probe_script(make_good_script(**{when: body}))
     assert (found.error_kind, found.tools) == ("oversize", [])
 
 
@@ -121,7 +121,7 @@ def test_a_stream_without_end_is_oversize_over_sse_too(body):
     def script(call: Call) -> None:
         body(call) if call.method == "GET" else call.say(status=202)
 
-    assert meet(script, "sse")[0].error_kind == "oversize"
+    assert probe_script(script, "sse")[0].error_kind == "oversize"
 
 
 def drip(call: Call) -> None:
@@ -150,21 +150,30 @@ def half_a_message(call: Call) -> None:
     call.for_ever()
 
 
-SLOW = [drip, drip_of_headers, silence, open_stream, pings, half_a_message]
+SLOW = [drip, drip_of_headers, keep_silent, open_stream, pings, half_a_message]
 
 
 @pytest.mark.parametrize("body", SLOW, ids=lambda body: body.__name__)
 def test_a_server_that_keeps_us_waiting_is_left(body):
     quick = ProbePolicy(start_s=0.3, list_s=0.3)
-    assert meet(good(initialize=body), limits=quick)[0].error_kind == "timeout_start"
-    assert meet(good(tools_list=body), limits=quick)[0].error_kind == "timeout_list"
+    assert (
+        probe_script(make_good_script(initialize=body), limits=quick)[0].error_kind
+        == "timeout_start"
+    )
+    assert (
+        probe_script(make_good_script(tools_list=body), limits=quick)[0].error_kind
+        == "timeout_list"
+    )
     never = RemotePolicy(allow_loopback=True, wall_s=0.4)
-    assert meet(good(initialize=body), policy=never)[0].error_kind == "timeout_start"
+    assert (
+        probe_script(make_good_script(initialize=body), policy=never)[0].error_kind
+        == "timeout_start"
+    )
 
 
 def test_a_stream_that_never_names_its_endpoint_is_left():
     quick = ProbePolicy(start_s=0.3, list_s=0.3)
-    found, _ = meet(lambda call: open_stream(call), "sse", limits=quick)
+    found, _ = probe_script(lambda call: open_stream(call), "sse", limits=quick)
     assert found.error_kind == "timeout_start"
 
 
@@ -172,35 +181,42 @@ def test_the_wall_clock_ends_a_server_that_answers_slowly_for_ever():
     def page(call: Call) -> None:
         threading.Event().wait(0.1)
         number = call.message["id"]
-        call.answer({"tools": [tool(f"t{number}")], "nextCursor": str(number)})
+        call.answer({"tools": [make_tool(f"t{number}")], "nextCursor": str(number)})
 
     patient = ProbePolicy(start_s=30, list_s=30)
     policy = RemotePolicy(allow_loopback=True, wall_s=0.6)
-    found, here = meet(good(tools_list=page), limits=patient, policy=policy)
+    found, here = probe_script(make_good_script(tools_list=page), limits=patient, policy=policy)
     assert (found.error_kind, found.tools) == ("timeout_list", [])
     assert len(here.calls) < 20
 
 
 def test_what_was_listed_stands_when_the_extras_hold_us():
     def begin(call: Call) -> None:
-        call.answer(welcome(prompts={}, resources={}))
+        call.answer(make_welcome(prompts={}, resources={}))
 
-    found, _ = meet(good(initialize=begin, prompts_list=silence, resources_list=huge_chunked))
+    found, _ = probe_script(
+        make_good_script(initialize=begin, prompts_list=keep_silent, resources_list=huge_chunked)
+    )
     assert (found.status, len(found.tools)) == ("ok", 2)
-    found, _ = meet(good(initialize=begin, prompts_list=silence))
+    found, _ = probe_script(make_good_script(initialize=begin, prompts_list=keep_silent))
     assert (found.status, len(found.tools)) == ("ok", 2)
     assert "prompts" in found.missed
 
 
 def test_a_farewell_that_hangs_does_not():
     def begin(call: Call) -> None:
-        call.answer(welcome(), Mcp_Session_Id="s-1")
+        call.answer(make_welcome(), Mcp_Session_Id="s-1")
 
     def bye(call: Call) -> None:
         call.head(200)
-        endless(call)
+        write_endlessly(call)
 
-    found, here = meet(good(initialize=begin, DELETE=bye))
+    found, here = probe_script(make_good_script(initialize=begin, DELETE=bye))
     assert (found.status, here.calls[-1].method) == ("ok", "DELETE")
     policy = RemotePolicy(allow_loopback=True, wall_s=0.8)
-    assert meet(good(initialize=begin, DELETE=silence), policy=policy)[0].status == "ok"
+    assert (
+        probe_script(make_good_script(initialize=begin, DELETE=keep_silent), policy=policy)[
+            0
+        ].status
+        == "ok"
+    )

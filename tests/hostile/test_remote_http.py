@@ -4,8 +4,16 @@ import json
 
 import pytest
 
-from tests.hostile.meeting import endless, meet
-from tests.support.http_mcp import Call, good, old, peer, reply, tool, welcome
+from tests.hostile.meeting import probe_script, write_endlessly
+from tests.support.http_mcp import (
+    Call,
+    make_good_script,
+    make_reply,
+    make_sse_script,
+    make_tool,
+    make_welcome,
+    serve_script,
+)
 
 # --- redirects
 
@@ -19,14 +27,16 @@ def test_a_loop_of_redirects_ends(location):
         port = call.handler.server.server_address[1]  # type: ignore[index]
         call.say(status=307, Location=location.format(port=port))
 
-    found, here = meet(loop)
+    found, here = probe_script(loop)
     assert (found.error_kind, len(here.calls)) == ("protocol_error", 4)
 
 
 def test_a_redirect_to_another_origin_is_told_no_secret():
-    with peer(good()) as there:
+    with serve_script(make_good_script()) as there:
         headers = {"Authorization": "Bearer tok-en-4242", "X-Api-Key": "key-4242"}
-        found, here = meet(lambda call: call.say(status=308, Location=there.url), headers=headers)
+        found, here = probe_script(
+            lambda call: call.say(status=308, Location=there.url), headers=headers
+        )
     assert (found.status, len(found.tools)) == ("ok", 2)
     assert here.calls[0].headers["authorization"] == "Bearer tok-en-4242"
     assert all("4242" not in str(call.headers) for call in there.calls)
@@ -36,7 +46,7 @@ def test_a_redirect_to_another_origin_is_told_no_secret():
     "location", ["file:///etc/passwd", "gopher://127.0.0.1/", "http://u:p@127.0.0.1/", "unix:/x"]
 )
 def test_a_redirect_to_what_is_no_web_address_is_denied(location):
-    found, here = meet(lambda call: call.say(status=307, Location=location))
+    found, here = probe_script(lambda call: call.say(status=307, Location=location))
     assert (found.error_kind, len(here.calls)) == ("policy_denied", 1)
 
 
@@ -60,7 +70,9 @@ def test_a_redirect_to_a_private_address_is_denied_before_anything_is_sent():
     inner = Loopback()
     connector = Connector(resolve=answers, inner=inner, allow_loopback=True)
     target = "http://metadata.example/latest"
-    found, here = meet(lambda call: call.say(status=307, Location=target), connector=connector)
+    found, here = probe_script(
+        lambda call: call.say(status=307, Location=target), connector=connector
+    )
     assert (found.error_kind, len(here.calls), inner.dialled) == ("policy_denied", 1, [])
     assert "10.9.8.7" in str(found.hint)
 
@@ -81,12 +93,12 @@ HEADERS = {
 @pytest.mark.parametrize("name", HEADERS)
 def test_a_session_id_that_is_none_is_not_sent_back(name):
     def begin(call: Call) -> None:
-        data = json.dumps(reply(call.message, welcome())).encode()
+        data = json.dumps(make_reply(call.message, make_welcome())).encode()
         head = f"HTTP/1.1 200 OK\r\nMcp-Session-Id: {HEADERS[name]}\r\nConnection: close\r\n"
         head += f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
         call.write(head.encode("latin-1") + data)
 
-    found, here = meet(good(initialize=begin))
+    found, here = probe_script(make_good_script(initialize=begin))
     assert found.error_kind == "protocol_error"
     assert len(here.calls) == 1
 
@@ -96,7 +108,7 @@ def test_an_event_id_that_would_inject_a_header_is_not_sent_back():
         call.events()
         call.write("id: a\x01é b\ndata:\n\n".encode())
 
-    found, here = meet(good(tools_list=breaks))
+    found, here = probe_script(make_good_script(tools_list=breaks))
     assert found.error_kind == "protocol_error"
     assert all("last-event-id" not in call.headers for call in here.calls)
 
@@ -117,21 +129,24 @@ def test_an_event_id_that_would_inject_a_header_is_not_sent_back():
     ],
 )
 def test_what_is_no_http_is_classified(head):
-    found, _ = meet(lambda call: call.write(head))
+    found, _ = probe_script(lambda call: call.write(head))
     assert found.error_kind in ("protocol_error", "remote_down")
 
 
 def test_cookies_of_one_probe_are_not_kept_for_another():
     def begin(call: Call) -> None:
-        call.answer(welcome(), Set_Cookie="who=me; Path=/")
+        call.answer(make_welcome(), Set_Cookie="who=me; Path=/")
 
-    assert meet(good(initialize=begin))[1].calls[-1].headers.get("cookie") == "who=me"
-    assert "cookie" not in meet(good(initialize=begin))[1].calls[0].headers
+    assert (
+        probe_script(make_good_script(initialize=begin))[1].calls[-1].headers.get("cookie")
+        == "who=me"
+    )
+    assert "cookie" not in probe_script(make_good_script(initialize=begin))[1].calls[0].headers
 
 
 def test_a_hint_holds_no_control_characters():
     words = "\x1b[31mred\x1b[0m \u202e\x07\r\nnext"
-    found, _ = meet(lambda call: call.say(words, status=400))
+    found, _ = probe_script(lambda call: call.say(words, status=400))
     assert found.error_kind == "protocol_error"
     assert all(char.isprintable() for char in str(found.hint))
 
@@ -152,14 +167,16 @@ def test_a_hint_holds_no_control_characters():
 )
 def test_an_endpoint_elsewhere_is_refused_and_nothing_sent_there(endpoint):
     """The SDK raises within its reader, which then waits for ever."""
-    found, here = meet(old(endpoint=endpoint), "sse", headers={"Authorization": "Bearer tok-en"})
+    found, here = probe_script(
+        make_sse_script(endpoint=endpoint), "sse", headers={"Authorization": "Bearer tok-en"}
+    )
     assert found.error_kind == "protocol_error"
     assert "elsewhere" in str(found.hint)
     assert [call.method for call in here.calls] == ["GET"]
 
 
 def test_a_second_endpoint_is_noise():
-    first = old()
+    first = make_sse_script()
 
     def twice(call: Call) -> None:
         if call.method == "GET":
@@ -170,15 +187,15 @@ def test_a_second_endpoint_is_noise():
             call.for_ever()
         elif call.asks == "initialize":
             call.say(status=202)
-            waiting[-1].event(reply(call.message, welcome()))
+            waiting[-1].event(make_reply(call.message, make_welcome()))
         elif call.asks == "tools/list":
             call.say(status=202)
-            waiting[-1].event(reply(call.message, {"tools": [tool("a")]}))
+            waiting[-1].event(make_reply(call.message, {"tools": [make_tool("a")]}))
         else:
             first(call)
 
     waiting: list[Call] = []
-    found, _ = meet(twice, "sse")
+    found, _ = probe_script(twice, "sse")
     assert [one["name"] for one in found.tools] == ["a"]
 
 
@@ -190,31 +207,31 @@ def test_a_stream_that_ends_before_the_answer_is_classified():
         else:
             call.say(status=202)
 
-    assert meet(ends, "sse")[0].error_kind == "protocol_error"
+    assert probe_script(ends, "sse")[0].error_kind == "protocol_error"
 
     def at_once(call: Call) -> None:
         call.events()
 
-    assert meet(at_once, "sse")[0].error_kind == "protocol_error"
+    assert probe_script(at_once, "sse")[0].error_kind == "protocol_error"
 
 
 def test_the_answer_to_a_post_may_be_endless_and_is_not_read():
-    behind = old()
+    behind = make_sse_script()
 
     def chatty(call: Call) -> None:
         if call.method == "POST" and call.asks.startswith("notifications/"):
             call.head(200, Content_Type="text/html")
-            endless(call)
+            write_endlessly(call)
         else:
             behind(call)
 
-    assert meet(chatty, "sse")[0].status == "ok"
+    assert probe_script(chatty, "sse")[0].status == "ok"
 
 
 def test_a_401_without_end_is_read_no_further():
     def closed(call: Call) -> None:
         call.head(401, WWW_Authenticate='Bearer resource_metadata="http://10.0.0.1/"')
-        endless(call)
+        write_endlessly(call)
 
-    found, here = meet(closed)
+    found, here = probe_script(closed)
     assert (found.error_kind, len(here.calls)) == ("remote_auth", 1)

@@ -4,8 +4,8 @@ import pytest
 
 from assets.servers.probe.session import ProbePolicy
 from assets.servers.remote.client import MAX_STREAMS
-from tests.hostile.meeting import meet, silence
-from tests.support.http_mcp import Call, good, reply, tool, welcome
+from tests.hostile.meeting import keep_silent, probe_script
+from tests.support.http_mcp import Call, make_good_script, make_reply, make_tool, make_welcome
 
 
 def raw(text: str):
@@ -54,14 +54,14 @@ BROKEN = {
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_answer_is_a_protocol_error(name, form):
     text = BROKEN[name] if name != "invalid UTF-8" else '{"a": "\u0080'
-    found, _ = meet(good(tools_list=form(text)))
+    found, _ = probe_script(make_good_script(tools_list=form(text)))
     assert (found.error_kind, found.tools) == ("protocol_error", []), found.hint
 
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_handshake_is_a_protocol_error(name):
     text = BROKEN[name] if name != "invalid UTF-8" else '{"a": "\u0080'
-    assert meet(good(initialize=raw(text)))[0].error_kind == "protocol_error"
+    assert probe_script(make_good_script(initialize=raw(text)))[0].error_kind == "protocol_error"
 
 
 TWO = [LISTED, LISTED.replace('"a"', '"evil"')]
@@ -72,27 +72,27 @@ TWO = [LISTED, LISTED.replace('"a"', '"evil"')]
     [stream_of(*TWO), stream_of(TWO[1].replace("ID", "77"), TWO[0]), raw(f"[{TWO[0]},{TWO[1]}]")],
 )
 def test_of_two_answers_the_first_to_what_was_asked_counts(answer):
-    found, _ = meet(good(tools_list=answer))
+    found, _ = probe_script(make_good_script(tools_list=answer))
     assert [one["name"] for one in found.tools] == ["a"]
 
 
 def test_keys_that_differ_in_case_are_kept_as_they_came():
     odd = {"name": "a", "Name": "b", "inputSchema": {}, "inputschema": {"x": 1}}
-    assert meet(good([odd]))[0].tools == [odd]
+    assert probe_script(make_good_script([odd]))[0].tools == [odd]
 
 
 def test_lone_surrogates_do_not_stop_a_probe():
-    found, _ = meet(good([tool("a", description="\ud800 \udfff")]))
+    found, _ = probe_script(make_good_script([make_tool("a", description="\ud800 \udfff")]))
     assert found.status == "ok"
 
     def begin(call: Call) -> None:
-        call.answer({**welcome(), "instructions": "\ud800"})
+        call.answer({**make_welcome(), "instructions": "\ud800"})
 
-    assert meet(good(initialize=begin))[0].status == "ok"
+    assert probe_script(make_good_script(initialize=begin))[0].status == "ok"
 
 
 def test_ten_thousand_tools_are_too_many():
-    found, _ = meet(good([tool(f"t{n}") for n in range(10_000)]))
+    found, _ = probe_script(make_good_script([make_tool(f"t{n}") for n in range(10_000)]))
     assert (found.error_kind, found.tools) == ("oversize", [])
 
 
@@ -100,17 +100,24 @@ def test_a_cursor_without_end_and_one_that_comes_twice():
     def page(cursor):
         def answer(call: Call) -> None:
             number = call.message["id"]
-            call.answer({"tools": [tool(f"t{number}")], "nextCursor": cursor(number)})
+            call.answer({"tools": [make_tool(f"t{number}")], "nextCursor": cursor(number)})
 
         return answer
 
     few = ProbePolicy(start_s=2, list_s=5, max_pages=20)
-    assert meet(good(tools_list=page(str)), limits=few)[0].error_kind == "oversize"
-    assert meet(good(tools_list=page(lambda _: "x")))[0].error_kind == "protocol_error"
+    assert (
+        probe_script(make_good_script(tools_list=page(str)), limits=few)[0].error_kind == "oversize"
+    )
+    assert (
+        probe_script(make_good_script(tools_list=page(lambda _: "x")))[0].error_kind
+        == "protocol_error"
+    )
 
 
 def test_a_protocol_of_the_future_is_refused():
-    found, _ = meet(good(initialize=lambda call: call.answer(welcome("2999-01-01"))))
+    found, _ = probe_script(
+        make_good_script(initialize=lambda call: call.answer(make_welcome("2999-01-01")))
+    )
     assert found.error_kind == "protocol_error"
 
 
@@ -121,9 +128,11 @@ def test_a_storm_of_requests_is_bounded():
         call.events()
         for number in range(1000):
             call.event({"jsonrpc": "2.0", "id": number, "method": "ping"})
-        call.event(reply(call.message, {"tools": [tool("a")]}))
+        call.event(make_reply(call.message, {"tools": [make_tool("a")]}))
 
-    found, here = meet(good(tools_list=storm), limits=ProbePolicy(start_s=2, list_s=5))
+    found, here = probe_script(
+        make_good_script(tools_list=storm), limits=ProbePolicy(start_s=2, list_s=5)
+    )
     assert found.initiated <= 1000
     assert len(here.calls) <= 220
     assert found.error_kind in (None, "timeout_list", "timeout_start")
@@ -133,14 +142,14 @@ def test_a_stream_that_ends_at_once_is_not_asked_for_ever():
     """`retry: 0` would have the SDK's client ask again without a pause."""
 
     def begin(call: Call) -> None:
-        call.answer(welcome(), Mcp_Session_Id="s-1")
+        call.answer(make_welcome(), Mcp_Session_Id="s-1")
 
     def ends(call: Call) -> None:
         call.events()
         call.write(b"retry: 0\ndata:\nid: 1\n\n")
 
-    found, here = meet(good(initialize=begin, GET=ends, tools_list=silence))
+    found, here = probe_script(make_good_script(initialize=begin, GET=ends, tools_list=keep_silent))
     assert found.error_kind == "timeout_list"
     assert [call.method for call in here.calls].count("GET") <= MAX_STREAMS
-    found, here = meet(good(tools_list=ends))
+    found, here = probe_script(make_good_script(tools_list=ends))
     assert [call.method for call in here.calls].count("GET") <= MAX_STREAMS

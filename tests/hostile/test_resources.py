@@ -9,7 +9,7 @@ import pytest
 
 from tests.hostile.test_untrusted_servers import no_process_is_left
 from tests.support.paths import ROOT
-from tests.support.untrusted_server import meet, names, require_sandbox
+from tests.support.untrusted_server import probe_source, require_sandbox, tool_names
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +19,7 @@ def sandbox():
 
 def test_descriptors_run_out_inside_only(tmp_path):
     source = "x = []\nwhile True: x.append(os.open('/dev/null', 0))"
-    assert meet(tmp_path, source, open_files=64).error_kind == "crashed"
+    assert probe_source(tmp_path, source, open_files=64).error_kind == "crashed"
     Path("/dev/null").read_bytes()  # ours did not
 
 
@@ -34,16 +34,16 @@ def test_no_process_outlives_its_server(tmp_path):
         "serve([tool('a')])"
     )
     before = set(psutil.pids())
-    assert names(meet(tmp_path, source)) == ["a"]
+    assert tool_names(probe_source(tmp_path, source)) == ["a"]
     assert no_process_is_left()
     assert [pid for pid in set(psutil.pids()) - before if "31.4" in _argv(pid)] == []
 
 
 def test_our_descriptors_are_given_back(tmp_path):
-    meet(tmp_path, "serve([tool('a')])")  # what is opened once for all
+    probe_source(tmp_path, "serve([tool('a')])")  # what is opened once for all
     before = psutil.Process().num_fds()
     for source in ("serve([tool('a')])", "sys.exit(1)", "os.close(1); time.sleep(9)"):
-        meet(tmp_path, source)
+        probe_source(tmp_path, source)
     assert psutil.Process().num_fds() <= before
 
 

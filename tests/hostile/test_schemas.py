@@ -9,10 +9,10 @@ import pytest
 
 from assets.contracts.canonical import ContractError, contract_digest
 from assets.contracts.history.snapshot import contracts_of
-from assets.contracts.validate import schema_problem, validate_call
+from assets.contracts.validate import find_schema_problem, validate_call
 from assets.servers.deploy.deploy import Deployed
 from tests.support.paths import ROOT
-from tests.support.untrusted_server import meet, names, require_sandbox
+from tests.support.untrusted_server import probe_source, require_sandbox, tool_names
 
 
 @pytest.fixture(autouse=True)
@@ -22,8 +22,8 @@ def sandbox():
 
 def listed(tmp_path, schema):
     """The tools of a server whose tool `x` has this schema (Python source)."""
-    result = meet(tmp_path, f"serve([tool('a'), {{'name': 'x', 'inputSchema': {schema}}}])")
-    assert (result.status, names(result)) == ("ok", ["a", "x"]), result.hint
+    result = probe_source(tmp_path, f"serve([tool('a'), {{'name': 'x', 'inputSchema': {schema}}}])")
+    assert (result.status, tool_names(result)) == ("ok", ["a", "x"]), result.hint
     assert Deployed.from_json(Deployed(result).to_json()).probe == result
     return result.tools
 
@@ -42,7 +42,7 @@ def test_a_remote_ref_is_never_fetched(tmp_path):
         for one in (schema, {**schema, "$schema": "https://json-schema.org/draft/2020-12/schema"}):
             tools = listed(tmp_path, repr(one))
             for body in contracts_of(tools):
-                schema_problem(body["inputSchema"])
+                find_schema_problem(body["inputSchema"])
                 validate_call(body, {"a": 1, "b": 2})
             contract_digest(tools[1])
         listener.setblocking(False)
@@ -94,8 +94,8 @@ def checked(tmp_path_factory):
     schemas = {name: {"type": "object", **schema} for name, schema in HEAVY.items()}
     listed = [{"name": name, "inputSchema": schema} for name, schema in schemas.items()]
     source = f"serve(json.loads({json.dumps(listed)!r}))"
-    result = meet(tmp_path_factory.mktemp("heavy"), source)
-    assert names(result) == list(HEAVY), result.hint
+    result = probe_source(tmp_path_factory.mktemp("heavy"), source)
+    assert tool_names(result) == list(HEAVY), result.hint
     with subprocess.Popen(
         [sys.executable, "-c", CALLS, str(ROOT)],
         stdin=subprocess.PIPE,
@@ -121,11 +121,11 @@ def test_one_bad_schema_does_not_lose_the_list(tmp_path):
     bad = "{'type': 'object', 'properties': {'x': {'type': 'any'}}}"
     source = "serve([tool('a'), {'name': 'b', 'inputSchema': 7}, {'Name': 'c'},"
     source += f" 'noise', {{'name': 'd', 'inputSchema': {bad}}}])"
-    result = meet(tmp_path, source)
+    result = probe_source(tmp_path, source)
     assert (result.status, len(result.tools)) == ("ok", 4)
     bodies = contracts_of(result.tools)
     assert [body["name"] for body in bodies] == ["a", "d"]
-    assert schema_problem(bodies[1]["inputSchema"])
+    assert find_schema_problem(bodies[1]["inputSchema"])
 
 
 def test_the_deepest_list_that_is_heard_can_be_kept_and_printed(tmp_path):
@@ -141,8 +141,8 @@ def test_the_deepest_list_that_is_heard_can_be_kept_and_printed(tmp_path):
 
 
 def test_half_a_surrogate_can_be_kept_and_printed(tmp_path):
-    result = meet(tmp_path, "serve([{**tool('b'), 'description': 'x' + chr(0xd800)}])")
-    assert names(result) == ["b"]
+    result = probe_source(tmp_path, "serve([{**tool('b'), 'description': 'x' + chr(0xd800)}])")
+    assert tool_names(result) == ["b"]
     assert Deployed.from_json(Deployed(result).to_json()).probe.tools == result.tools
     for body in contracts_of(result.tools):
         json.dumps(body).encode()

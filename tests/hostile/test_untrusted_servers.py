@@ -10,7 +10,7 @@ from assets.servers.probe.failure_kinds import KINDS
 from tests.hostile.eaters import EATERS
 from tests.hostile.lists import LISTS
 from tests.hostile.wire import WIRE
-from tests.support.untrusted_server import meet, names, require_sandbox
+from tests.support.untrusted_server import probe_source, require_sandbox, tool_names
 
 CASES = {**WIRE, **LISTS, **EATERS}
 
@@ -23,14 +23,14 @@ def sandbox():
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_contained_and_classified(name, tmp_path):
     case = CASES[name]
-    result = meet(tmp_path, case.source, **case.limits)
+    result = probe_source(tmp_path, case.source, **case.limits)
     assert result.error_kind == case.kind, result.hint
     if case.kind:
         assert (result.status, result.tools) == ("failed", [])
         assert case.kind in KINDS
         assert result.hint
     else:
-        assert (result.status, names(result)) == ("ok", list(case.tools))
+        assert (result.status, tool_names(result)) == ("ok", list(case.tools))
         contracts_of(result.tools)  # whatever it listed, it does no harm here
     json.dumps(result.tools, allow_nan=False)
     assert len(result.stderr_tail) <= 2000

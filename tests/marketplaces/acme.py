@@ -7,8 +7,8 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any, ClassVar
 
-from assets.marketplaces.fetch.payload import json_list, json_object
-from assets.marketplaces.launch.mcp_config import launch_facts
+from assets.marketplaces.fetch.payload import check_json_list, parse_json_object
+from assets.marketplaces.launch.mcp_config import read_launch_facts
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.policy import Adapter, Get, Page, Ref, RefPage, Render
 
@@ -20,7 +20,9 @@ class AcmeAdapter(Adapter):
     async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
         number = 1
         while True:
-            body = await get(f"{self.policy.base_url}/list?page={number}", json_list("servers"))
+            body = await get(
+                f"{self.policy.base_url}/list?page={number}", check_json_list("servers")
+            )
             refs = [self._ref(item) for item in body["servers"]]
             yield RefPage(refs, ended=number >= body.get("pages", 1))
             if number >= body.get("pages", 1):
@@ -32,10 +34,10 @@ class AcmeAdapter(Adapter):
         return Ref(item["id"], url, item.get("revision"), weak=item.get("weak", False))
 
     async def detail(self, ref: Ref, get: Get, render: Render) -> Any:
-        return await get(ref.url, lambda page: json_object(page, "name"), ref=ref)
+        return await get(ref.url, lambda page: parse_json_object(page, "name"), ref=ref)
 
     def parse(self, raw: Any, ref: Ref) -> list[Listing]:
-        facts = launch_facts(raw["config"])
+        facts = read_launch_facts(raw["config"])
         name = str(raw["name"])
         return [
             Listing(
@@ -48,7 +50,7 @@ class AcmeAdapter(Adapter):
         ]
 
     def saved(self, page: Page) -> list[Ref]:
-        raw = json_object(page, "name", "config")
+        raw = parse_json_object(page, "name", "config")
         return [Ref(raw["name"], page.url, raw=raw)]
 
 

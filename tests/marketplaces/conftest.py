@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.marketplaces.crawl.crawl import Adapter, CrawlPolicy, adapter
+from assets.marketplaces.crawl.crawl import Adapter, CrawlPolicy, load_adapter
 from demo import Replicas, replicas
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
@@ -37,6 +37,6 @@ def world(running: Replicas) -> Iterator[Replicas]:
 def at(world: Replicas) -> MakeAdapter:
     def make(name: str, url: str | None = None, **changes: object) -> Adapter:
         facts = {"base_url": url or world[name], "requests_per_second": 0, "allow_loopback": True}
-        return adapter(name, CrawlPolicy(**(facts | changes)))  # type: ignore[arg-type]
+        return load_adapter(name, CrawlPolicy(**(facts | changes)))  # type: ignore[arg-type]
 
     return make

@@ -9,9 +9,9 @@ from assets.marketplaces.listing import (
     LaunchFacts,
     Listing,
     Package,
-    from_row,
-    listing_digest,
-    to_row,
+    digest_listing,
+    make_row,
+    read_row,
 )
 from assets.marketplaces.listing_table import LISTINGS
 
@@ -36,13 +36,13 @@ listings = st.builds(
 
 @given(listings)
 def test_a_listing_survives_its_row(listing: Listing) -> None:
-    row = LISTINGS.frame([to_row(listing, fetched_at=1.0)]).row(0, named=True)
-    assert from_row(row) == listing
+    row = LISTINGS.frame([make_row(listing, fetched_at=1.0)]).row(0, named=True)
+    assert read_row(row) == listing
 
 
 def test_the_digest_ignores_when_a_listing_was_edited_and_fetched() -> None:
     listing = Listing(marketplace="registry", native_id="a/b", name="b")
     edited = listing.model_copy(update={"updated_at": "2026-11-20T00:00:00Z"})
-    assert listing_digest(edited) == listing_digest(listing)
+    assert digest_listing(edited) == digest_listing(listing)
     renamed = listing.model_copy(update={"name": "c"})
-    assert listing_digest(renamed) != listing_digest(listing)
+    assert digest_listing(renamed) != digest_listing(listing)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.marketplaces.listing import EnvVar, Listing, Package, to_row
-from assets.marketplaces.normalise import DESCRIPTION_CAP, ID_CAP, NAME_CAP, clean, shown
+from assets.marketplaces.listing import EnvVar, Listing, Package, make_row
+from assets.marketplaces.normalise import DESCRIPTION_CAP, ID_CAP, NAME_CAP, clean, clean_text
 
 ZERO, BIDI, TAG, HALF = "\u200b", "\u202e", "\U000e0041", "\ud800"
 
@@ -29,7 +29,7 @@ def test_any_listing_is_cleaned_once_and_can_be_stored(
 ) -> None:
     found = clean(listing(name=name, description=text, native_id=native or "a", args=(arg,)))
     assert clean(found) == found
-    assert to_row(found)["listing_digest"]
+    assert make_row(found)["listing_digest"]
     assert 0 < len(found.name) <= NAME_CAP
     assert len(found.description) <= DESCRIPTION_CAP
     for text in (found.name, found.description, found.native_id, *found.args):
@@ -111,13 +111,13 @@ def test_only_the_start_of_a_huge_description_is_read() -> None:
             reads.append(at)
             return super().__getitem__(at)
 
-    found, _ = shown(Huge("é " * 5_000_000), DESCRIPTION_CAP)
+    found, _ = clean_text(Huge("é " * 5_000_000), DESCRIPTION_CAP)
     assert found.endswith("…")
     assert all(at.stop <= 4 * DESCRIPTION_CAP for at in reads)
 
 
 def test_a_letter_is_not_cut_from_its_accents() -> None:
-    found, _ = shown("x" + "q\u0323\u0307" * 100, 12, lines=False)
+    found, _ = clean_text("x" + "q\u0323\u0307" * 100, 12, lines=False)
     assert not found.removesuffix("…").endswith(("q", "q\u0323"))
 
 

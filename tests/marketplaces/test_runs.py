@@ -6,11 +6,11 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.marketplaces.crawl.checkpoint import finished, since
-from assets.marketplaces.crawl.merge import merged
-from assets.marketplaces.listing import Listing, to_row
+from assets.marketplaces.crawl.checkpoint import find_checkpoint, save_checkpoint
+from assets.marketplaces.crawl.merge import merge_listings
+from assets.marketplaces.listing import Listing, make_row
 from assets.marketplaces.listing_table import LISTINGS
-from assets.marketplaces.policy import CrawlResult, problem
+from assets.marketplaces.policy import CrawlResult, make_problem
 from warehouse.ledger.crawl_state import Memo
 from warehouse.storage.tables import Head
 
@@ -22,11 +22,11 @@ def frame(*ids: str, name: str = "old") -> pl.DataFrame:
     listings = [
         Listing(marketplace="m", native_id=one, name=f"{name} {one}", reason="x") for one in ids
     ]
-    return LISTINGS.frame([to_row(one) for one in listings])
+    return LISTINGS.frame([make_row(one) for one in listings])
 
 
 def result(*ids: str, completeness: Any = "complete", unread: tuple[str, ...] = (), **facts: Any):
-    rows = [problem(one, "", "http_status", "x") for one in unread]
+    rows = [make_problem(one, "", "http_status", "x") for one in unread]
     return CrawlResult("m", frame(*ids, name="new"), completeness, 1, 1, [], rows, **facts)
 
 
@@ -36,34 +36,37 @@ def names(rows: pl.DataFrame) -> list[str]:
 
 def test_only_a_complete_pass_takes_a_listing_away() -> None:
     before = frame("a", "b")
-    assert names(merged(before, result("b", "c"))) == ["new b", "new c"]
+    assert names(merge_listings(before, result("b", "c"))) == ["new b", "new c"]
     for ending in ("capped", "truncated"):
-        after = merged(before, result("b", "c", completeness=ending))
+        after = merge_listings(before, result("b", "c", completeness=ending))
         assert names(after) == ["old a", "new b", "new c"]
 
 
 def test_a_record_that_could_not_be_read_tonight_is_not_gone() -> None:
-    assert names(merged(frame("a", "b", "c"), result("c", unread=("a",)))) == ["old a", "new c"]
+    assert names(merge_listings(frame("a", "b", "c"), result("c", unread=("a",)))) == [
+        "old a",
+        "new c",
+    ]
 
 
 def test_a_pass_over_changes_takes_away_only_what_is_called_deleted() -> None:
-    after = merged(frame("a", "b", "c"), result("b", changes_only=True, gone=["c"]))
+    after = merge_listings(frame("a", "b", "c"), result("b", changes_only=True, gone=["c"]))
     assert names(after) == ["old a", "new b"]
 
 
 def test_a_server_that_left_a_config_of_several_goes_even_in_a_pass_that_is_not_complete() -> None:
     before = frame("a#one", "a#two", "b#three")
-    after = merged(before, result("a#one", completeness="truncated"))
+    after = merge_listings(before, result("a#one", completeness="truncated"))
     assert names(after) == ["new a#one", "old b#three"]
 
 
 @given(st.sets(st.sampled_from("abcdef")), st.sets(st.sampled_from("abcdef"), min_size=1))
 def test_merging_the_same_result_twice_changes_nothing(before: set[str], seen: set[str]) -> None:
     for ending in ("complete", "capped"):
-        once = merged(frame(*before), result(*seen, completeness=ending))
-        assert LISTINGS.digest(merged(once, result(*seen, completeness=ending))) == LISTINGS.digest(
-            once
-        )
+        once = merge_listings(frame(*before), result(*seen, completeness=ending))
+        assert LISTINGS.digest(
+            merge_listings(once, result(*seen, completeness=ending))
+        ) == LISTINGS.digest(once)
 
 
 def head(digest: str = "v1") -> Head:
@@ -74,38 +77,38 @@ EDITS = ["2026-11-01T08:00:00Z", None, "soon", "2026-11-03T12:00:00+02:00"]
 
 
 def asked(memo: Memo, at: Head | None, now: float = NOW, edits: Any = EDITS) -> str | None:
-    return since(memo, "m", at, edits, now=now)
+    return find_checkpoint(memo, "m", at, edits, now=now)
 
 
 def test_changes_are_asked_for_since_a_day_before_the_newest_edit(tmp_path) -> None:
     memo = Memo(tmp_path / "memo.db")
     assert asked(memo, head()) is None
-    finished(memo, "m", head(), result("a"), begun=NOW)
+    save_checkpoint(memo, "m", head(), result("a"), begun=NOW)
     assert asked(memo, head(), NOW + DAY) == "2026-11-02T10:00:00Z"
 
 
 def test_an_edit_stamped_in_the_future_hides_no_change(tmp_path) -> None:
     memo = Memo(tmp_path / "memo.db")
-    finished(memo, "m", head(), result("a"), begun=NOW)
+    save_checkpoint(memo, "m", head(), result("a"), begun=NOW)
     assert asked(memo, head(), edits=[*EDITS, "2056-01-01T00:00:00Z"]) == "2026-11-02T10:00:00Z"
     assert asked(memo, head(), edits=["2056-01-01T00:00:00Z", None]) is None
 
 
 def test_a_full_pass_follows_a_lost_table_a_capped_crawl_and_a_week(tmp_path) -> None:
     memo = Memo(tmp_path / "memo.db")
-    finished(memo, "m", head(), result("a", completeness="capped"), begun=NOW)
+    save_checkpoint(memo, "m", head(), result("a", completeness="capped"), begun=NOW)
     assert asked(memo, head()) is None
-    finished(memo, "m", head(), result("a"), begun=NOW)
+    save_checkpoint(memo, "m", head(), result("a"), begun=NOW)
     assert asked(memo, None) is None
     assert asked(memo, head("another")) is None
     for day in range(1, 7):
-        finished(memo, "m", head(), result("a", changes_only=True), begun=NOW + day * DAY)
+        save_checkpoint(memo, "m", head(), result("a", changes_only=True), begun=NOW + day * DAY)
     assert asked(memo, head(), NOW + 6.9 * DAY) is not None
     assert asked(memo, head(), NOW + 7.1 * DAY) is None
 
 
 def test_a_crawl_after_the_checkpoints_table_was_refused_asks_for_all_again(tmp_path) -> None:
     memo = Memo(tmp_path / "memo.db")
-    finished(memo, "m", head(), result("a"), begun=NOW)
-    finished(memo, "m", head("v2"), result("a", completeness="truncated"), begun=NOW + DAY)
+    save_checkpoint(memo, "m", head(), result("a"), begun=NOW)
+    save_checkpoint(memo, "m", head("v2"), result("a", completeness="truncated"), begun=NOW + DAY)
     assert asked(memo, head("v2"), NOW + 2 * DAY) is None

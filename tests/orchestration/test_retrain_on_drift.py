@@ -9,7 +9,7 @@ import pytest
 from assets.contracts.quarantine.clear import CLEAR
 from orchestration.definitions import build_defs
 from orchestration.sensors import retrain_on_drift
-from training.releases.champion import consider
+from training.releases.champion import consider_candidate
 from training.sets.training_set import TRAINING_SET, save_manifest
 from warehouse.storage.digest import digest
 from warehouse.store import Warehouse
@@ -54,7 +54,7 @@ def publish(home: Path, tools: dict[str, str]) -> str:
 
 
 def trained(home: Path, training_set: str) -> None:
-    consider(home, "retriever", f"model-{training_set[:8]}", training_set, [], {})
+    consider_candidate(home, "retriever", f"model-{training_set[:8]}", training_set, [], {})
 
 
 def tick(instance: dg.DagsterInstance) -> list[dg.RunRequest] | str:

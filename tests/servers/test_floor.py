@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from assets.servers.defs import launch_rate
+from assets.servers.defs import check_launch_rate
 
 
 def rows(**kinds: int) -> list[dict[str, Any]]:
@@ -34,4 +34,4 @@ def rows(**kinds: int) -> list[dict[str, Any]]:
 def test_mass_failure_is_refused_and_what_was_never_tried_does_not_count(
     night: dict[str, int], passed: bool
 ) -> None:
-    assert launch_rate(rows(**night)).passed is passed
+    assert check_launch_rate(rows(**night)).passed is passed

@@ -11,7 +11,7 @@ import pytest
 from assets.servers.calls import Caller, CallLimits, CallResult, stdio_connection
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.packages.fetch import Artifact
-from assets.servers.recipes.facts import recipe_facts
+from assets.servers.recipes.facts import dump_recipe
 from assets.servers.recipes.recipe import Recipe
 from assets.servers.remote.probe import RemotePolicy
 from assets.servers.sandbox.toolchain import find_toolchain
@@ -108,7 +108,7 @@ class Bench:
         made = self.recipe(source, **(recipe or {}))
         policy = policy or DeployPolicy(self.folder, POLICY, PATIENT)
         policy = replace(policy, sandbox=replace(policy.sandbox, **sandbox))
-        caller = Caller({made.server_id: recipe_facts(made)}, policy, limits)
+        caller = Caller({made.server_id: dump_recipe(made)}, policy, limits)
         try:
             yield World(caller, made.server_id)
         finally:
@@ -131,7 +131,7 @@ async def remote_world(
         transport=transport,
         **facts,
     )
-    caller = Caller({made.server_id: recipe_facts(made)}, policy, limits)
+    caller = Caller({made.server_id: dump_recipe(made)}, policy, limits)
     try:
         yield World(caller, made.server_id)
     finally:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from assets.vectors.index import embed_texts
-from serving.index.folder import Source, build_index, point_to
+from serving.index.folder import Source, build_index, move_pointer
 from tests.vectors.conftest import WordEmbedder, snapshot
 from warehouse.storage.lance import LanceStore
 
@@ -34,5 +34,5 @@ def build(home: Path, rows: list[dict], embedder: WordEmbedder, release: str = "
 
 @pytest.fixture
 def home(tmp_path: Path, embedder: WordEmbedder) -> Path:
-    point_to(tmp_path, build(tmp_path, WORLD, embedder))
+    move_pointer(tmp_path, build(tmp_path, WORLD, embedder))
     return tmp_path

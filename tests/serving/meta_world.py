@@ -15,10 +15,10 @@ import uvicorn
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from assets.contracts.canonical import contract, contract_digest
+from assets.contracts.canonical import canonicalize_contract, contract_digest
 from assets.servers.calls.log import Outcomes
 from assets.servers.calls.result import CallResult
-from serving.index.folder import Source, build_index, load_index, point_to, served_version
+from serving.index.folder import Source, build_index, load_index, move_pointer, read_served_version
 from serving.meta import HttpSettings, MetaPolicy, Token, make_server
 from serving.meta.protocol.http import http_app
 from serving.router import Router, ServedRouter, read_blocked
@@ -44,7 +44,7 @@ def row(server: str, tool: str, about: str, schema: Any = None, **more: Any) -> 
         "server_id": server,
         "tool": tool,
         "contract_digest": contract_digest(raw),
-        "contract": json.dumps(contract(raw)),
+        "contract": json.dumps(canonicalize_contract(raw)),
         "flags": list(flags),
     }
 
@@ -76,7 +76,7 @@ def publish(place: Path, rows: Sequence[dict[str, Any]] = WORLD, release: str = 
     embedder = WordEmbedder()
     source = Source(rows, recipes=RECIPES)
     version = build_index(place, source, embedder.embed, embedder=embedder.id, release=release)
-    point_to(place, version)
+    move_pointer(place, version)
     return version
 
 
@@ -87,7 +87,7 @@ def served(place: Path) -> ServedRouter:
 
 def opened(place: Path, version: str | None) -> Router:
     """A version with the encoder that it was made with."""
-    index = load_index(place, version or served_version(place))
+    index = load_index(place, version or read_served_version(place))
     return Router(index, WordEmbedder(), read_blocked(place))
 
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from orchestration.cli.app import app, one_line_errors
 from serving.export import BadExport, check_export, export_release
-from serving.index.folder import load_index, served_version
+from serving.index.folder import load_index, read_served_version
 from serving.router import Ask, open_router
 from tests.vectors.test_embed import adapter
 
@@ -72,7 +72,7 @@ def index(made: tuple[Path, Path], tmp_path: Path) -> Path:
 
 
 def test_the_same_file_again_embeds_nothing(made: tuple[Path, Path], index: Path) -> None:
-    before = served_version(index)
+    before = read_served_version(index)
     told = json.loads(run("index", made[0], "--out", index)[1])
     assert (told["version"], told["embedded"]) == (before, 0)
 
@@ -80,15 +80,15 @@ def test_the_same_file_again_embeds_nothing(made: tuple[Path, Path], index: Path
 def test_one_server_more_embeds_its_texts_alone(index: Path, tmp_path: Path) -> None:
     weather = {"name": "weather", "tools": [{"name": "forecast", "description": "Tell the rain"}]}
     servers = written(tmp_path / "more.jsonl", CLOCK, MAIL, weather)
-    before = served_version(index)
+    before = read_served_version(index)
     told = json.loads(run("index", servers, "--out", index)[1])
     views = load_index(index, before).views
     assert 0 < told["embedded"] <= len(views)
-    assert told["version"] == served_version(index) != before
+    assert told["version"] == read_served_version(index) != before
 
 
 def test_what_is_known_of_a_server_is_in_the_index(index: Path) -> None:
-    held = load_index(index, served_version(index))
+    held = load_index(index, read_served_version(index))
     clock, mail = held.servers
     assert (clock.name, mail.name) == ("World clock", "mail")
     assert "zones of cities" in clock.description
@@ -102,7 +102,7 @@ def test_an_answer_has_hits_with_reasons_and_names_the_index(index: Path) -> Non
     assert told["hits"][0]["tool_id"] == "@clock/world::get_time"
     assert told["hits"][0]["why"]["scores"]
     assert len(told["hits"]) == 2
-    assert told["index"] == served_version(index)
+    assert told["index"] == read_served_version(index)
     assert told["ms"] > 0
 
 
@@ -140,13 +140,13 @@ def test_a_query_without_words_is_told_in_its_place(index: Path, tmp_path: Path)
 
 
 def test_a_trained_adapter_makes_an_index_of_its_own_once(index: Path, tmp_path: Path) -> None:
-    trained, before = adapter(tmp_path / "adapter"), served_version(index)
+    trained, before = adapter(tmp_path / "adapter"), read_served_version(index)
     asked = ("search", "--index", index, "--retriever", trained, "send an email", "--json")
     first = json.loads(run(*asked)[1])
     assert first["index"] != before
     assert first["hits"][0]["tool_id"] == "npm:mail::send_email"
     assert json.loads(run(*asked)[1])["index"] == first["index"]
-    assert served_version(index) == before  # what is served is another's decision
+    assert read_served_version(index) == before  # what is served is another's decision
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_a_command_of_the_platform_says_what_it_lacks(tmp_path: Path) -> None:
 
 
 def test_an_index_that_cannot_be_read_is_made_again(made: tuple[Path, Path], index: Path) -> None:
-    version = served_version(index)
+    version = read_served_version(index)
     (index / "router" / version / "tools.jsonl").write_text("{}\n")
     assert "toolmill index" in run("search", "--index", index, "send an email")[2]
     told = json.loads(run("index", made[0], "--out", index)[1])

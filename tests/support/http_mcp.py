@@ -13,7 +13,7 @@ from typing import Any
 VERSION = "2025-06-18"
 
 
-def tool(name: str, **more: Any) -> dict[str, Any]:
+def make_tool(name: str, **more: Any) -> dict[str, Any]:
     return {"name": name, "description": name, "inputSchema": {"type": "object"}, **more}
 
 
@@ -56,7 +56,7 @@ class Call:
         self.say(json.dumps(value), status, **{"Content_Type": "application/json", **headers})
 
     def answer(self, result: Any, **headers: str) -> None:
-        self.json(reply(self.message, result), **headers)
+        self.json(make_reply(self.message, result), **headers)
 
     def events(self, **headers: str) -> None:
         """Begins an event stream."""
@@ -81,11 +81,11 @@ class Call:
                             return
 
 
-def reply(message: dict[str, Any], result: Any) -> dict[str, Any]:
+def make_reply(message: dict[str, Any], result: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": message.get("id"), "result": result}
 
 
-def welcome(version: str = VERSION, **capabilities: Any) -> dict[str, Any]:
+def make_welcome(version: str = VERSION, **capabilities: Any) -> dict[str, Any]:
     return {
         "protocolVersion": version,
         "capabilities": {"tools": {}, **capabilities},
@@ -109,7 +109,7 @@ class Peer:
 
 
 @contextmanager
-def peer(script: Script, *, tls: Any = None) -> Iterator[Peer]:
+def serve_script(script: Script, *, tls: Any = None) -> Iterator[Peer]:
     """Serves `script` on 127.0.0.1; each request has a connection of its own."""
     found = Peer("")
     stopped = threading.Event()
@@ -152,17 +152,17 @@ def peer(script: Script, *, tls: Any = None) -> Iterator[Peer]:
         thread.join()
 
 
-def good(tools: list[Any] | None = None, **more: Any) -> Script:
+def make_good_script(tools: list[Any] | None = None, **more: Any) -> Script:
     """A plain server over streamable HTTP that answers with JSON. more: JSON-RPC method -> what
     answers it instead."""
-    listed = [tool("a"), tool("b")] if tools is None else tools
+    listed = [make_tool("a"), make_tool("b")] if tools is None else tools
 
     def script(call: Call) -> None:
         instead = more.get(call.asks.replace("/", "_"))
         if instead is not None:
             instead(call)
         elif call.asks == "initialize":
-            call.answer(welcome())
+            call.answer(make_welcome())
         elif call.asks == "tools/list":
             call.answer({"tools": listed})
         elif call.method == "POST":
@@ -173,9 +173,11 @@ def good(tools: list[Any] | None = None, **more: Any) -> Script:
     return script
 
 
-def old(tools: list[Any] | None = None, endpoint: str = "/messages?sessionId=1") -> Script:
+def make_sse_script(
+    tools: list[Any] | None = None, endpoint: str = "/messages?sessionId=1"
+) -> Script:
     """A server of the older transport: a stream by GET at /mcp, messages by POST elsewhere."""
-    listed = [tool("a"), tool("b")] if tools is None else tools
+    listed = [make_tool("a"), make_tool("b")] if tools is None else tools
     streams: list[Call] = []
 
     def script(call: Call) -> None:
@@ -189,9 +191,9 @@ def old(tools: list[Any] | None = None, endpoint: str = "/messages?sessionId=1")
         else:
             call.say("Accepted", status=202)
             if call.asks == "initialize":
-                streams[-1].event(reply(call.message, welcome()), event="message")
+                streams[-1].event(make_reply(call.message, make_welcome()), event="message")
             elif call.asks == "tools/list":
-                streams[-1].event(reply(call.message, {"tools": listed}), event="message")
+                streams[-1].event(make_reply(call.message, {"tools": listed}), event="message")
 
     return script
 

@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from tests.support.http_mcp import Call, Peer, good, peer
+from tests.support.http_mcp import Call, Peer, make_good_script, serve_script
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Authority:
                 status=401, WWW_Authenticate=self.challenge or f'Bearer resource_metadata="{url}"'
             )
         else:
-            good()(call)
+            make_good_script()(call)
 
     def authority_script(self, call: Call) -> None:
         path = urlsplit(call.path).path
@@ -137,6 +137,9 @@ class Authority:
 def authority(**facts: Any) -> Iterator[tuple[Authority, Peer, Peer]]:
     """The state, the MCP server and the authorisation server."""
     state = Authority(**facts)
-    with peer(state.resource_script) as resource, peer(state.authority_script) as issuer:
+    with (
+        serve_script(state.resource_script) as resource,
+        serve_script(state.authority_script) as issuer,
+    ):
         state.resource, state.issuer = resource.url, issuer.url.removesuffix("/mcp")
         yield state, resource, issuer

@@ -80,7 +80,7 @@ def require_sandbox() -> None:
         pytest.skip(str(error))
 
 
-def launch(folder: Path, source: str, **env: str) -> Launch:
+def write_launch(folder: Path, source: str, **env: str) -> Launch:
     """The launch of an untrusted server kept in `folder`."""
     (folder / "untrusted.py").write_text(PREAMBLE + source)
     folder.chmod(0o755)  # pytest's folders are their owner's alone; the sandbox is another user
@@ -90,11 +90,11 @@ def launch(folder: Path, source: str, **env: str) -> Launch:
     return Launch(argv, env, (*mounts, Mount(folder, "/srv/server")))
 
 
-def meet(folder: Path, source: str, **limits: object) -> ProbeResult:
+def probe_source(folder: Path, source: str, **limits: object) -> ProbeResult:
     """Probes an untrusted server; `limits` override fields of SandboxPolicy."""
     policy = replace(POLICY, **limits)  # type: ignore[arg-type]
-    return probe(launch(folder, source), policy, CONVERSATION)
+    return probe(write_launch(folder, source), policy, CONVERSATION)
 
 
-def names(result: ProbeResult) -> list[str]:
+def tool_names(result: ProbeResult) -> list[str]:
     return [str(tool.get("name")) for tool in result.tools]

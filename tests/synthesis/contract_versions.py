@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from assets.contracts.canonical import contract, contract_digest
+from assets.contracts.canonical import canonicalize_contract, contract_digest
 
 WORDS = ("city", "user_id", "path", "note", "amount", "priority", "tags", "deep", "title", "branch")
 TYPES = ("string", "integer", "number", "boolean", "enum", "array", "object")
@@ -127,7 +127,7 @@ def snapshot(raw: dict[str, Any], server: str = "npm:notes") -> dict[str, Any]:
         "server_id": server,
         "tool": raw["name"],
         "contract_digest": contract_digest(raw),
-        "contract": json.dumps(contract(raw)),
+        "contract": json.dumps(canonicalize_contract(raw)),
         "schema_problem": None,
         "recipe_digest": "r" * 64,
         "license": "MIT",

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from assets.contracts.canonical import contract, contract_digest
+from assets.contracts.canonical import canonicalize_contract, contract_digest
 
 CITY_TIME = {
     "name": "get_current_time",
@@ -103,7 +103,7 @@ def snapshot_rows(tools: list[dict[str, Any]], server_id: str = "npm:demo") -> l
             "server_id": server_id,
             "tool": tool["name"],
             "marketplace": "registry",
-            "contract": contract(tool),
+            "contract": canonicalize_contract(tool),
             "contract_digest": contract_digest(tool),
             "recipe_digest": "r" * 64,
             "license": "MIT",

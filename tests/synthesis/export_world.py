@@ -4,9 +4,9 @@ import json
 import time
 from typing import Any
 
-from assets.contracts.canonical import contract, contract_digest
+from assets.contracts.canonical import canonicalize_contract, contract_digest
 from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, TASKS, pair_id, text_of
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, TASKS, dump_text, make_pair_id
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
 
@@ -39,7 +39,7 @@ def snapshot(server: str, verb: str) -> dict[str, Any]:
         "server_id": server,
         "tool": raw["name"],
         "contract_digest": contract_digest(raw),
-        "contract": json.dumps(contract(raw)),
+        "contract": json.dumps(canonicalize_contract(raw)),
         "recipe_digest": "r" * 64,
         "first_seen": "2026-01-01",
         "last_seen": "2026-01-01",
@@ -91,20 +91,20 @@ def pair(server: str, task: str, index: int = 0, **columns: Any) -> dict[str, An
         calls = []
     ask = f"Please do what {task} {index} of {server} says, with 'A' (été)."
     rivals = [snapshot(one, "drop")["contract_digest"] for one in (*TRAIN_SERVERS, *TEST_SERVERS)]
-    offered = text_of([*rivals, own["contract_digest"]])
+    offered = dump_text([*rivals, own["contract_digest"]])
     made = dict.fromkeys(PAIRS.columns) | {
         "marketplace": MARKET, "server_id": server, "tool": own["tool"], "task": task,
         "contract_digest": own["contract_digest"], "recipe_digest": "r" * 64, "plan_digest": "p",
         "index": index, "kind": "direct", "instruction": ask,
-        "arguments": text_of(own["arguments"]) if calls else None, "calls": text_of(calls),
-        "messages": text_of(conversation(task, calls, ask)), "contracts": offered,
+        "arguments": dump_text(own["arguments"]) if calls else None, "calls": dump_text(calls),
+        "messages": dump_text(conversation(task, calls, ask)), "contracts": offered,
         "offered": offered, "simulated": task == "parallel", "provider": "offline",
         "model": "rules", "prompts": "{}", "steps": "[]", "seed": 7, "prompt_tokens": 0,
         "completion_tokens": 0, "usd": 0.0, "license": "MIT", "status": "ok",
         "verdict": "accept", "flaws": "[]",
         **columns,
     }  # fmt: skip
-    return {**made, "pair_id": pair_id(made)}
+    return {**made, "pair_id": make_pair_id(made)}
 
 
 def judgement(row: dict[str, Any], verdict: str = "accept") -> dict[str, Any]:

@@ -5,13 +5,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from assets.contracts.canonical import contract
+from assets.contracts.canonical import canonicalize_contract
 from assets.synthesis.offline.language.grounding import absent
 from assets.synthesis.offline.provider import Offline
 from tests.synthesis.contracts import ALL
 from warehouse.llm.client import Request, Role
 
-CONTRACTS = [contract(tool) for tool in ALL]
+CONTRACTS = [canonicalize_contract(tool) for tool in ALL]
 WORLD = {
     "files": ["/srv/harbour/tides.csv", "/srv/harbour/crew.txt"],
     "ids": ["HARB-17", "4411"],

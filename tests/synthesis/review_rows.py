@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from assets.synthesis.common.tables import text_of
-from assets.synthesis.judging.trial.mutants import GOOD, cases
+from assets.synthesis.common.tables import dump_text
+from assets.synthesis.judging.trial.mutants import GOOD, make_cases
 
 Row = dict[str, Any]
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
@@ -12,7 +12,7 @@ HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title=
 def judged_pairs() -> tuple[list[Row], list[Row], dict[str, Row]]:
     """Pairs, their judgements, and the contracts by digest: good rows accepted, and of each third
     a nonsense one that the judge rejected; the first tool's text tries to be a page."""
-    found, contracts = cases([], {}, seed=1, good=0)
+    found, contracts = make_cases([], {}, seed=1, good=0)
     pairs, judgements = [], []
     for place, case in enumerate(c for c in found if c.kind in (GOOD, "unrealistic")):
         if case.kind != GOOD and place % 3:
@@ -27,7 +27,7 @@ def judged_pairs() -> tuple[list[Row], list[Row], dict[str, Row]]:
                 "status": "ok",
                 "verdict": "accept" if accepted else "reject",
                 "score": 9.0 if accepted else 3.0,
-                "scores": text_of({"realism": 9 if accepted else 3}),
+                "scores": dump_text({"realism": 9 if accepted else 3}),
                 "threshold": 6.0,
                 "reasons": "SECRET-REASON",
             }

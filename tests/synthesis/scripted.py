@@ -7,14 +7,14 @@ from typing import Any
 
 from assets.synthesis.common.policy import SynthesisPolicy, Tasks
 from assets.synthesis.common.tables import TASKS
-from assets.synthesis.judging.judge import offline_provider
-from assets.synthesis.offline.irrelevant import aside
-from assets.synthesis.offline.language.rewrites import evolve, revise
-from assets.synthesis.offline.missing_value import vague
-from assets.synthesis.offline.provider import generate
-from assets.synthesis.offline.several import several
-from assets.synthesis.prompts import prompt
-from assets.synthesis.writing.units import Unit, units
+from assets.synthesis.judging.judge import make_offline_provider
+from assets.synthesis.offline.irrelevant import answer_aside
+from assets.synthesis.offline.language.rewrites import evolve_request, revise_request
+from assets.synthesis.offline.missing_value import answer_vague
+from assets.synthesis.offline.provider import answer_requests
+from assets.synthesis.offline.several import answer_several
+from assets.synthesis.prompts import read_prompt
+from assets.synthesis.writing.units import Unit, make_units
 from tests.support.openai_endpoint import Say
 from tests.synthesis.contracts import ALL
 from warehouse.ledger.ledger import Ledger
@@ -59,7 +59,9 @@ ALL_TASKS = SynthesisPolicy(tasks=Tasks(**EVERY_TASK))
 
 def offline_llm(ledger: Ledger) -> LLM:
     """Every role offline."""
-    return LLM([Role(name, temperature=0.0) for name in ROLES], ledger, offline=offline_provider())
+    return LLM(
+        [Role(name, temperature=0.0) for name in ROLES], ledger, offline=make_offline_provider()
+    )
 
 
 def model_llm(ledger: Ledger, url: str, *, second: str | None = None, **settings: Any) -> LLM:
@@ -85,7 +87,7 @@ def planned(
     rows: Sequence[Row], policy: SynthesisPolicy = SINGLES, near: Any = nobody
 ) -> list[Unit]:
     """The units of a marketplace that has these rows."""
-    return units(rows, near, policy)
+    return make_units(rows, near, policy)
 
 
 def only(made: Sequence[Unit], task: str) -> list[Unit]:
@@ -95,7 +97,7 @@ def only(made: Sequence[Unit], task: str) -> list[Unit]:
 def asked_of(body: Mapping[str, Json]) -> str:
     """The name of the prompt that a request was made with, whatever was edited at its end."""
     said = body["messages"][0]["content"]
-    return next(name for name in NAMES if said[:40] == prompt(name).system[:40])
+    return next(name for name in NAMES if said[:40] == read_prompt(name).system[:40])
 
 
 def data_of(body: Mapping[str, Json]) -> dict[str, str]:
@@ -135,7 +137,9 @@ def scripted(
 def _generate(body: Mapping[str, Json], data: dict[str, str]) -> Json:
     orders = re.findall(r"^\d+\. kind: (\w+)", body["messages"][1]["content"], re.MULTILINE)
     contract = json.loads(data["tool"])
-    return generate({"contract": contract, "count": len(orders), "kinds": orders}, body["seed"])
+    return answer_requests(
+        {"contract": contract, "count": len(orders), "kinds": orders}, body["seed"]
+    )
 
 
 def _called(_: Mapping[str, Json], data: dict[str, str]) -> Json:
@@ -146,14 +150,16 @@ def _called(_: Mapping[str, Json], data: dict[str, str]) -> Json:
 
 def _evolved(_: Mapping[str, Json], data: dict[str, str]) -> Json:
     values = json.loads(data["values"])
-    made = evolve({"instruction": data["request"], "values": values, "direction": "reason"}, 0)
+    made = evolve_request(
+        {"instruction": data["request"], "values": values, "direction": "reason"}, 0
+    )
     VALUES[_said(made["instruction"])] = values
     return made
 
 
 def _revised(_: Mapping[str, Json], data: dict[str, str]) -> Json:
     values = json.loads(data["values that were meant"])
-    made = revise(
+    made = revise_request(
         {
             "contract": json.loads(data["tool"]),
             "instruction": data["request"],
@@ -170,12 +176,12 @@ def _several(body: Mapping[str, Json], data: dict[str, str]) -> Json:
     shape = re.search(r"The shape is (\w+)", body["messages"][1]["content"])
     assert shape
     meta = {"contracts": tools_in(data["tools"]), "shape": shape[1]}
-    return several(meta, body["seed"])
+    return answer_several(meta, body["seed"])
 
 
 def _missing(body: Mapping[str, Json], data: dict[str, str]) -> Json:
     name = data["parameter that is left out"]
-    made = vague({"contract": json.loads(data["tool"]), "parameter": name}, body["seed"])
+    made = answer_vague({"contract": json.loads(data["tool"]), "parameter": name}, body["seed"])
     whole = f"{made['instruction']}\n{made['question']}\n{made['answer']}"
     VALUES[_said(whole)] = made["values"]
     return made
@@ -216,7 +222,9 @@ _BY_GRAMMAR: dict[str, Callable[[Mapping[str, Json], dict[str, str]], Json]] = {
     "call": _called,
     "repair": _called,
     "several": _several,
-    "no_tool": lambda body, data: aside({"contracts": tools_in(data["tools"])}, body["seed"]),
+    "no_tool": lambda body, data: answer_aside(
+        {"contracts": tools_in(data["tools"])}, body["seed"]
+    ),
     "missing": _missing,
     "act": _acted,
     "choose": _chosen,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets.contracts.canonical import contract, contract_digest
+from assets.contracts.canonical import canonicalize_contract, contract_digest
 from tests.vectors.conftest import WordEmbedder
 from training.sets.split import TRAIN, UNSEEN_SERVER
 from training.sets.training_set import TrainingSet, build_training_set
@@ -39,7 +39,7 @@ def make_world() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
             raw = raw_tool(deed, thing)
             owner = {"server_id": f"npm:{thing}", "tool": raw["name"]}
             name = contract_digest(raw)
-            held = json.dumps(contract(raw))
+            held = json.dumps(canonicalize_contract(raw))
             snapshots.append(
                 {**owner, "marketplace": "registry", "contract_digest": name, "contract": held}
             )

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from assets.vectors.embed import encoder_folder
+from assets.vectors.embed import find_encoder_folder
 from serving.index.folder import Source, build_index
 from tests.serving.conftest import WORLD
 from tests.vectors.conftest import WordEmbedder
-from training.releases.champion import UNTRAINED, consider, in_service
-from training.releases.gate import Gate, gates_of
-from training.releases.release import make_release, pinned, serve, served
+from training.releases.champion import UNTRAINED, consider_candidate, find_model_in_service
+from training.releases.gate import Gate, check_gates
+from training.releases.release import get_pinned_version, make_release, read_served, serve_version
 from training.runtime.model_store import save_model
 
 BETTER = {"value": 0.1, "low": 0.02, "high": 0.2, "n": 90}
@@ -21,7 +21,7 @@ WORSE = {"value": -0.2, "low": -0.3, "high": -0.1, "n": 90}
 NOTHING = {"value": 0.0, "low": 0.0, "high": 0.0, "n": 0}
 
 
-def model(home: Path, name: str, role: str = "retriever", **facts: Any) -> str:
+def save_empty_model(home: Path, name: str, role: str = "retriever", **facts: Any) -> str:
     """A whole model on disk; its name."""
     from safetensors.numpy import save_file
 
@@ -36,11 +36,11 @@ def model(home: Path, name: str, role: str = "retriever", **facts: Any) -> str:
     return name
 
 
-def summary(home: Path, candidate: str, gain: dict = BETTER, role: str = "retriever") -> dict:
+def make_summary(home: Path, candidate: str, gain: dict = BETTER, role: str = "retriever") -> dict:
     """A retriever's evaluation of the candidate against whoever serves."""
     return {
         "candidate": candidate,
-        "incumbent": in_service(home, role).model,
+        "incumbent": find_model_in_service(home, role).model,
         "n": 90,
         "tools": 30,
         "servers": 5,
@@ -49,25 +49,27 @@ def summary(home: Path, candidate: str, gain: dict = BETTER, role: str = "retrie
     }
 
 
-def tried(home: Path, name: str, gain: dict = BETTER, training_set: str = "set1") -> Any:
+def consider_model(home: Path, name: str, gain: dict = BETTER, training_set: str = "set1") -> Any:
     """A retriever is made and considered on this gain."""
-    held = summary(home, model(home, name), gain)
-    return consider(home, "retriever", name, training_set, gates_of("retriever", held), held)
+    held = make_summary(home, save_empty_model(home, name), gain)
+    return consider_candidate(
+        home, "retriever", name, training_set, check_gates("retriever", held), held
+    )
 
 
-def passed(gates: list[Gate]) -> dict[str, bool]:
+def passed_by_gate(gates: list[Gate]) -> dict[str, bool]:
     return {gate.name: gate.passed for gate in gates}
 
 
-def night(home: Path, contracts: str, rows: list[dict] | None = None) -> tuple[str, str]:
+def serve_release(home: Path, contracts: str, rows: list[dict] | None = None) -> tuple[str, str]:
     """A night's release of the models in service, its index by an encoder without a model, served:
     (release, version)."""
-    models = {role: in_service(home, role).model for role in UNTRAINED}
+    models = {role: find_model_in_service(home, role).model for role in UNTRAINED}
     name = make_release(home, models, contracts, "set1")
-    if pinned(home):
-        return name, served(home)["version"]
+    if get_pinned_version(home):
+        return name, read_served(home)["version"]
     embedder = WordEmbedder(f"words-{models['retriever']}")
-    encoder = encoder_folder(home, embedder.id)
+    encoder = find_encoder_folder(home, embedder.id)
     encoder.mkdir(parents=True, exist_ok=True)
     (encoder / "encoder.json").write_text("{}")
     version = build_index(
@@ -78,10 +80,10 @@ def night(home: Path, contracts: str, rows: list[dict] | None = None) -> tuple[s
         adapter=None if models["retriever"] == "base" else models["retriever"],
         release=name,
     )
-    return name, serve(home, version)
+    return name, serve_version(home, version)
 
 
-def pointers(home: Path) -> dict[str, bytes]:
+def read_pointers(home: Path) -> dict[str, bytes]:
     """Every pointer and history as bytes."""
     files = [*home.glob("champions/*.json*"), *home.glob("releases/*"), home / "router/HEAD.json"]
     return {str(path.relative_to(home)): path.read_bytes() for path in sorted(files)}

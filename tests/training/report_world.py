@@ -4,7 +4,7 @@ import random
 from functools import cache
 from typing import Any
 
-from training.evaluation.caller.summary import call_summary
+from training.evaluation.caller.summary import summarise_calls
 from training.evaluation.caller_table import BASELINE, PERTURBATIONS, PHANTOMS
 
 MODEL, OTHER = "8894887479aa5d6f" * 4, "1234567890abcdef" * 4
@@ -84,4 +84,4 @@ def _row(model: str, skill: float, number: int, **facts: Any) -> dict[str, Any]:
 def calls(candidate: str = MODEL, incumbent: str = BASELINE) -> dict[str, Any]:
     skills = {MODEL: 0.55, BASELINE: 0.35, OTHER: 0.5}
     rows = [row for name in (candidate, incumbent) for row in call_rows(name, skills[name])]
-    return call_summary(rows, candidate, incumbent)
+    return summarise_calls(rows, candidate, incumbent)

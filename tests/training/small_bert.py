@@ -4,7 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
-from assets.vectors.embed import base_path
+from assets.vectors.embed import find_base_path
 
 
 def small_bert(folder: Path, seed: int = 3) -> Path:
@@ -17,7 +17,7 @@ def small_bert(folder: Path, seed: int = 3) -> Path:
     )
     BertModel(config).save_pretrained(str(folder))
     for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt"):
-        shutil.copy(base_path() / name, folder / name)
+        shutil.copy(find_base_path() / name, folder / name)
     modules = [
         {"type": f"sentence_transformers.models.{kind}"}
         for kind in ("Transformer", "Pooling", "Normalize")

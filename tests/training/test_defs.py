@@ -11,8 +11,8 @@ from orchestration.pipes import Scripts
 from training.caller.settings import CallerSettings
 from training.policies import Trainer
 from training.retriever.train import RetrieverSettings
-from training.runtime.adapter_table import adapter_table
-from training.runtime.model_store import card
+from training.runtime.adapter_table import make_adapter_table
+from training.runtime.model_store import read_model_card
 from training.sets.candidates import save_pool
 from training.sets.training_set import TRAINING_SET
 from warehouse.store import Warehouse
@@ -73,19 +73,19 @@ def logged(result: dg.ExecuteInProcessResult, warehouse: Warehouse) -> str:
 
 
 def test_an_adapter_is_trained_once_and_published_with_its_losses(trained: Warehouse) -> None:
-    [row] = trained.tables.read(adapter_table("retriever")).to_dicts()
+    [row] = trained.tables.read(make_adapter_table("retriever")).to_dicts()
     assert row["loss_last"] < row["loss_first"]
-    assert card(trained.home, row["model"])
+    assert read_model_card(trained.home, row["model"])
     assert train(trained, "retriever").success
     assert trained.ledger.counts() == {("train:retriever", "done"): 1}
 
 
 def test_a_lost_model_is_trained_again(trained: Warehouse) -> None:
-    [row] = trained.tables.read(adapter_table("retriever")).to_dicts()
+    [row] = trained.tables.read(make_adapter_table("retriever")).to_dicts()
     for path in sorted((trained.home / "models" / row["model"]).iterdir()):
         path.unlink()
     assert train(trained, "retriever").success
-    assert card(trained.home, row["model"])
+    assert read_model_card(trained.home, row["model"])
     assert trained.ledger.counts() == {("train:retriever", "done"): 2}
 
 

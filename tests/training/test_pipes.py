@@ -17,9 +17,9 @@ from orchestration.pipes import (
     NoSuchPlace,
     Place,
     Scripts,
-    client_of,
-    invocation,
-    launch,
+    build_invocation,
+    launch_script,
+    open_client,
 )
 
 SCRIPT = """
@@ -116,7 +116,7 @@ def test_a_ray_job_is_given_the_same_script(tmp_path: Path) -> None:
     job = tmp_path / "a job.json"
     client = Client({"name": "m"})
     place = Place("ray", gpus=2, processes=2, ray_address="http://head:8265")
-    assert launch(client, "ctx", "training.caller.script", job, place) == {"name": "m"}
+    assert launch_script(client, "ctx", "training.caller.script", job, place) == {"name": "m"}
     assert client.given == {
         "context": "ctx",
         "submit_job_params": {
@@ -139,7 +139,7 @@ def test_a_pod_is_given_the_image_the_command_and_its_gpus(tmp_path: Path) -> No
         pod={"volumes": volumes, "containers": [mounts]},
     )
     client = Client({"name": "m"})
-    launch(client, "ctx", "training.retriever.script", tmp_path / "j.json", place)
+    launch_script(client, "ctx", "training.retriever.script", tmp_path / "j.json", place)
     assert client.given["command"] == [
         "python", "-m", "training.retriever.script", str(tmp_path / "j.json")
     ]  # fmt: skip
@@ -153,8 +153,8 @@ def test_a_pod_is_given_the_image_the_command_and_its_gpus(tmp_path: Path) -> No
 def test_another_clients_errors_become_one_kind(tmp_path: Path) -> None:
     client = Client(fails=RuntimeError("RayJob pipes-x failed with status FAILED"))
     with pytest.raises(DagsterPipesExecutionError, match="on ray: RayJob pipes-x failed"):
-        launch(client, None, "training.caller.script", tmp_path, Place("ray"))
-    assert launch(Client(), None, "s", tmp_path, Place("ray")) == {}
+        launch_script(client, None, "training.caller.script", tmp_path, Place("ray"))
+    assert launch_script(Client(), None, "s", tmp_path, Place("ray")) == {}
 
 
 def test_clients_are_made_of_what_their_packages_take(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,11 +162,11 @@ def test_clients_are_made_of_what_their_packages_take(monkeypatch: pytest.Monkey
     ray.PipesRayJobClient = k8s.PipesK8sClient = Client  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "dagster_ray", ray)
     monkeypatch.setitem(sys.modules, "dagster_k8s", k8s)
-    assert client_of(Place("ray", ray_address="http://head:8265")).made == {
+    assert open_client(Place("ray", ray_address="http://head:8265")).made == {
         "address": "http://head:8265"
     }
-    assert isinstance(client_of(Place("kubernetes", image="mill:1")), Client)
-    assert isinstance(client_of(Place()), dg.PipesSubprocessClient)
+    assert isinstance(open_client(Place("kubernetes", image="mill:1")), Client)
+    assert isinstance(open_client(Place()), dg.PipesSubprocessClient)
 
 
 @pytest.mark.parametrize(
@@ -184,11 +184,11 @@ def test_a_place_that_cannot_be_had_is_named(
     monkeypatch.setitem(sys.modules, "dagster_ray", None)
     monkeypatch.setitem(sys.modules, "dagster_k8s", None)
     with pytest.raises(NoSuchPlace, match=message):
-        client_of(place)
+        open_client(place)
 
 
 def test_several_processes_here_end_with_their_run(tmp_path: Path) -> None:
-    command = invocation(Place(processes=2), "training.caller.script", tmp_path)["command"]
+    command = build_invocation(Place(processes=2), "training.caller.script", tmp_path)["command"]
     several = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     wrap = shutil.which("setpriv")
     ends = [wrap, "--pdeathsig", "KILL"] if wrap else []
@@ -200,5 +200,5 @@ def test_several_processes_here_end_with_their_run(tmp_path: Path) -> None:
         "training.caller.script",
         str(tmp_path),
     ]
-    alone = invocation(Place(), "training.caller.script", tmp_path)["command"]
+    alone = build_invocation(Place(), "training.caller.script", tmp_path)["command"]
     assert alone == [sys.executable, "-m", "training.caller.script", str(tmp_path)]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets.contracts.canonical import contract, contract_digest
-from assets.vectors.lexical import words
+from assets.contracts.canonical import canonicalize_contract, contract_digest
+from assets.vectors.lexical import split_words
 from warehouse.storage.digest import sha256
 from warehouse.storage.lance import LanceStore
 
@@ -29,7 +29,7 @@ class WordEmbedder:
         self.embedded += texts
         out = np.zeros((len(texts), self.dim), np.float32)
         for row, text in enumerate(texts):
-            for word in [*words(text), "."]:
+            for word in [*split_words(text), "."]:
                 out[row, int(sha256(word.encode())[:8], 16) % self.dim] += 1
         return out / np.linalg.norm(out, axis=1, keepdims=True)
 
@@ -45,7 +45,7 @@ def snapshot(server: str, tool: str, about: str, market: str = "registry") -> di
         "server_id": server,
         "tool": tool,
         "contract_digest": contract_digest(raw),
-        "contract": json.dumps(contract(raw)),
+        "contract": json.dumps(canonicalize_contract(raw)),
     }
 
 

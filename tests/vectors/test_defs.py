@@ -12,7 +12,7 @@ from assets.synthesis.summaries.defs import server_summaries
 from assets.synthesis.summaries.summaries import SUMMARIES
 from assets.vectors.confusables.table import CONFUSABLES
 from assets.vectors.defs import confusables, contract_vectors
-from tests.contracts.world import MARKET, POISON, World, honest, poisoned
+from tests.contracts.world import MARKET, POISON, World, honest_servers, poison_tool
 from warehouse.store import Warehouse
 
 
@@ -25,10 +25,10 @@ def world(warehouse: Warehouse) -> Iterator[World]:
 
 def with_copies() -> dict[str, list[dict[str, Any]]]:
     """Every tool of one server again on another, one of them poisoned there."""
-    servers = honest()
+    servers = honest_servers()
     name, tools = next(iter(servers.items()))
     servers[f"{name}-copy"] = [dict(tool) for tool in tools]
-    servers[f"{name}-copy"][0] = poisoned(servers[f"{name}-copy"][0])
+    servers[f"{name}-copy"][0] = poison_tool(servers[f"{name}-copy"][0])
     return servers
 
 
@@ -47,10 +47,10 @@ def test_every_server_is_summed_up_and_copies_are_twins(world: World) -> None:
     servers = with_copies()
     world.deploy(servers)
     told = night(world)
-    summaries = {row["server_id"]: row for row in world.rows(SUMMARIES)}
+    summaries = {row["server_id"]: row for row in world.read_rows(SUMMARIES)}
     assert summaries.keys() == servers.keys()
     assert all(row["summary"] and row["provider"] == "offline" for row in summaries.values())
-    rows = world.rows(CONFUSABLES)
+    rows = world.read_rows(CONFUSABLES)
     name = next(iter(servers))
     copied = {row["tool"] for row in rows if row["kind"] == "twin"}
     assert {row["other_server_id"] for row in rows if row["kind"] == "twin"} == {f"{name}-copy"}
@@ -63,9 +63,11 @@ def test_a_poisoned_tool_is_in_neither_table(world: World) -> None:
     servers = with_copies()
     world.deploy(servers)
     night(world)
-    assert POISON.strip() not in json.dumps([world.rows(SUMMARIES), world.rows(CONFUSABLES)])
+    assert POISON.strip() not in json.dumps(
+        [world.read_rows(SUMMARIES), world.read_rows(CONFUSABLES)]
+    )
     held = servers[f"{next(iter(servers))}-copy"][0]["name"]
-    for row in world.rows(CONFUSABLES):
+    for row in world.read_rows(CONFUSABLES):
         assert not (row["other_server_id"].endswith("-copy") and row["other_tool"] == held)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from assets.vectors.embed import BadAdapter, BadEmbedder, MiniLM, base_path
+from assets.vectors.embed import BadAdapter, BadEmbedder, MiniLM, find_base_path
 from assets.vectors.encoders.graph import IDS, MASK, VECTORS
 
 TEXTS = [
@@ -59,8 +59,8 @@ def torch_vectors(texts: list[str], model: object = None) -> np.ndarray:
     from transformers import AutoModel, AutoTokenizer
 
     torch.set_num_threads(1)
-    tokenizer = AutoTokenizer.from_pretrained(str(base_path()))
-    model = model or AutoModel.from_pretrained(str(base_path())).eval()
+    tokenizer = AutoTokenizer.from_pretrained(str(find_base_path()))
+    model = model or AutoModel.from_pretrained(str(find_base_path())).eval()
     fed = tokenizer(texts, padding=True, truncation=True, max_length=128, return_tensors="pt")
     with torch.no_grad():
         hidden = model(**fed).last_hidden_state  # pyright: ignore[reportCallIssue]
@@ -159,7 +159,7 @@ def test_a_merged_adapter_gives_the_vectors_of_peft(
     from transformers import AutoModel
 
     folder = adapter(tmp_path / "a", peft_type="LORA", target_modules=["query"], **config)
-    base = AutoModel.from_pretrained(str(base_path()))
+    base = AutoModel.from_pretrained(str(find_base_path()))
     theirs = PeftModel.from_pretrained(base, str(folder)).eval()
     ours = MiniLM(folder, threads=1).embed(TEXTS[:4])
     assert np.abs(ours - torch_vectors(TEXTS[:4], theirs)).max() < 1e-5

@@ -2,18 +2,18 @@
 
 from assets.vectors.index import (
     VECTORS,
+    build_server_text,
+    build_texts,
     embed_contracts,
     embed_texts,
-    server_text,
-    texts_of,
-    unit_norm_flaws,
+    find_norm_flaws,
 )
 from tests.vectors.conftest import WordEmbedder, snapshot
 from warehouse.storage.lance import LanceStore, vector_key
 
 
 def test_each_tool_and_each_server_has_one_text(world: list[dict]) -> None:
-    members = texts_of(world)
+    members = build_texts(world)
     assert sum(member["kind"] == "tool" for member in members) == 4
     assert sum(member["kind"] == "server" for member in members) == 3
     assert {member["tool"] for member in members if member["kind"] == "server"} == {""}
@@ -25,7 +25,7 @@ def test_a_text_held_by_two_marketplaces_is_embedded_once(
     rows = embed_contracts(world, embedder, store)
     assert len(embedder.embedded) == len(set(embedder.embedded)) == 5
     assert len(VECTORS.frame(rows)) == 7
-    assert unit_norm_flaws(rows, store) == []
+    assert find_norm_flaws(rows, store) == []
 
 
 def test_a_second_night_embeds_only_what_is_new(
@@ -76,7 +76,7 @@ def test_a_member_without_a_vector_is_a_flaw(
 ) -> None:
     rows = embed_contracts(world, embedder, store)
     lost = [{**rows[0], "embedder": "gone"}]
-    assert unit_norm_flaws(lost, store) == [
+    assert find_norm_flaws(lost, store) == [
         f"{vector_key(rows[0]['text_digest'], 'gone')}: no vector"
     ]
 
@@ -91,5 +91,5 @@ def test_texts_come_through_the_store_in_order(embedder: WordEmbedder, store: La
 
 def test_a_server_text_ignores_the_order_of_its_tools(world: list[dict]) -> None:
     tools = [{"name": "b_tool"}, {"name": "aTool"}]
-    assert server_text("npm:@x/y", tools) == server_text("npm:@x/y", tools[::-1])
-    assert "a tool, b tool" in server_text("npm:@x/y", tools)
+    assert build_server_text("npm:@x/y", tools) == build_server_text("npm:@x/y", tools[::-1])
+    assert "a tool, b tool" in build_server_text("npm:@x/y", tools)

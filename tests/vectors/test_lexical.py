@@ -4,31 +4,31 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.vectors.lexical import BM25, words
+from assets.vectors.lexical import BM25, split_words
 
 
 def test_identifiers_are_split_into_words() -> None:
-    assert words("getUserByID, list-commits read_files") == [
+    assert split_words("getUserByID, list-commits read_files") == [
         "get", "user", "id", "list", "commit", "read", "file",
     ]  # fmt: skip
-    assert words("天气 ok") == ["天", "气", "ok"]
-    assert words("the of and") == []
+    assert split_words("天气 ok") == ["天", "气", "ok"]
+    assert split_words("the of and") == []
 
 
 def test_the_document_with_the_rare_word_wins() -> None:
     index = BM25.build(["read a file", "read a database", "send an email"])
-    assert int(np.argmax(index.scores("read my database"))) == 1
-    assert index.shared_words("read my database", 1) == ["database", "read"]
+    assert int(np.argmax(index.score("read my database"))) == 1
+    assert index.find_shared_words("read my database", 1) == ["database", "read"]
 
 
 def test_unknown_words_and_empty_pools_score_zero() -> None:
-    assert BM25.build(["a b"]).scores("zebra").tolist() == [0.0]
-    assert BM25.build([]).scores("zebra").shape == (0,)
+    assert BM25.build(["a b"]).score("zebra").tolist() == [0.0]
+    assert BM25.build([]).score("zebra").shape == (0,)
 
 
 @given(st.lists(st.text(max_size=40), max_size=8), st.text(max_size=40))
 def test_scores_are_finite_and_not_negative(texts: list[str], query: str) -> None:
-    scores = BM25.build(texts).scores(query)
+    scores = BM25.build(texts).score(query)
     assert scores.shape == (len(texts),)
     assert np.isfinite(scores).all()
     assert (scores >= 0).all()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.vectors.index import INSTRUCTIONS, embed_texts
-from assets.vectors.near import ALIKE, TWIN, Near, near_rows
+from assets.vectors.near import ALIKE, TWIN, Near, find_near_rows
 from tests.vectors.conftest import WordEmbedder, snapshot
 from warehouse.storage.lance import TEXTS, LanceStore
 
@@ -22,14 +22,14 @@ def test_neighbours_come_by_likeness_without_twins_and_strangers(
         snapshot("npm:c", "write_file", "Write a file to the disk"),
         snapshot("npm:d", "zebra", "Stripes " * 30),
     ]
-    near = near_rows(rows, embedder, store)
+    near = find_near_rows(rows, embedder, store)
     assert [row["tool"] for row in near(rows[0])] == ["write_file"]
     assert {row["server_id"] for row in near(rows[2])} == {"npm:a", "npm:b"}
     assert near(rows[3]) == []
 
 
 def test_no_rows_have_no_neighbours(embedder: WordEmbedder, store: LanceStore) -> None:
-    near = near_rows([], embedder, store)
+    near = find_near_rows([], embedder, store)
     with pytest.raises(KeyError):
         near(snapshot("npm:a", "read_file", "Read a file from the disk"))
 

@@ -9,19 +9,19 @@ from assets.vectors.embed import (
     BadEmbedder,
     EncoderBroken,
     MiniLM,
-    base_path,
-    encoder_folder,
+    find_base_path,
+    find_encoder_folder,
     open_embedder,
     open_encoder,
     save_encoder,
 )
-from assets.vectors.encoders.sentence import SentenceEncoder, _digest
+from assets.vectors.encoders.sentence import SentenceEncoder, _digest_model
 from tests.vectors.test_embed import TEXTS
 
 
 @pytest.fixture(scope="module")
 def sentence() -> SentenceEncoder:
-    made = open_embedder(f"sentence-transformers:{base_path()}", threads=1)
+    made = open_embedder(f"sentence-transformers:{find_base_path()}", threads=1)
     assert isinstance(made, SentenceEncoder)
     return made
 
@@ -52,14 +52,14 @@ def test_its_id_names_the_weights(sentence: SentenceEncoder) -> None:
     import torch
 
     name, _, before = sentence.id.partition("@")
-    assert name == f"sentence-transformers:{base_path().name}/256"
+    assert name == f"sentence-transformers:{find_base_path().name}/256"
     with torch.no_grad():
         weight = next(iter(sentence._model.parameters()))
         kept = weight[0, 0].item()
         weight[0, 0] += 1
-        assert _digest(sentence._model)[:16] != before
+        assert _digest_model(sentence._model)[:16] != before
         weight[0, 0] = kept
-    assert _digest(sentence._model)[:16] == before
+    assert _digest_model(sentence._model)[:16] == before
 
 
 def test_it_is_saved_as_the_place_of_its_weights(sentence: SentenceEncoder, tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_it_is_saved_as_the_place_of_its_weights(sentence: SentenceEncoder, tmp_
     assert np.abs(again.embed(TEXTS[:2]) - sentence.embed(TEXTS[:2])).max() < 1e-6
     card = folder / "encoder.json"
     card.write_text(card.read_text().replace(sentence.id, "sentence-transformers:model/256@0"))
-    folder.rename(encoder_folder(tmp_path, "sentence-transformers:model/256@0"))
+    folder.rename(find_encoder_folder(tmp_path, "sentence-transformers:model/256@0"))
     with pytest.raises(EncoderBroken, match="the model changed since"):
         open_encoder(tmp_path, "sentence-transformers:model/256@0")
 

@@ -8,12 +8,12 @@ import pytest
 
 from warehouse.audit import Verdict, audit, expect_one_of, expect_present, expect_unique
 from warehouse.home import HomeUnavailable
-from warehouse.publish import NOT_DUE, Published, audited, publish, refuse, table_audit
-from warehouse.storage.tables import TableSpec, plan
+from warehouse.publish import NOT_DUE, Published, audit_table, describe_asset, publish, refuse
+from warehouse.storage.tables import TableSpec, plan_keys
 from warehouse.store import Warehouse
 
 SPEC = TableSpec("things", ("id",), {"id": pl.String, "colour": pl.String})
-AUDIT = table_audit(
+AUDIT = audit_table(
     SPEC,
     [expect_unique("id"), expect_one_of("colour", ["red", "blue"])],
     rules=["crawl", "rows_floor"],
@@ -22,12 +22,12 @@ PARTS = dg.StaticPartitionsDefinition(["a", "b"])
 
 
 def run(warehouse: Warehouse, rows: list[dict] | Exception, partition: str = "a", rules=()):
-    @dg.asset(**audited(AUDIT, "warehouse/storage"), partitions_def=PARTS)
+    @dg.asset(**describe_asset(AUDIT, "warehouse/storage"), partitions_def=PARTS)
     def things(context: dg.AssetExecutionContext) -> Published:
         if isinstance(rows, Exception):
             yield from refuse(context, warehouse, AUDIT, "crawl", rows)
             return
-        made = plan({}, {row["id"]: row["colour"] for row in rows})
+        made = plan_keys({}, {row["id"]: row["colour"] for row in rows})
         yield from publish(
             context,
             warehouse,
@@ -93,7 +93,7 @@ def test_each_rule_and_expectation_is_a_blocking_check_of_its_own(warehouse: War
         "crawl": NOT_DUE,
         "rows_floor": "1 rows",
     }
-    assert all(spec.blocking for spec in AUDIT.specs())
+    assert all(spec.blocking for spec in AUDIT.build_specs())
 
 
 def test_a_verdict_that_no_check_stands_for_is_an_error(warehouse: Warehouse) -> None:
@@ -111,7 +111,7 @@ def test_rows_that_passed_before_are_not_validated_again(warehouse, monkeypatch)
         validated.append(len(expectations))
         return [Verdict(one.rule, True, "0 unexpected of 1") for one in expectations]
 
-    monkeypatch.setattr("warehouse.audit._great_expectations", validate)
+    monkeypatch.setattr("warehouse.audit._run_great_expectations", validate)
     result, _ = run(warehouse, rows)
     assert result.success
     assert len(result.get_asset_check_evaluations()) == 4
@@ -121,15 +121,15 @@ def test_rows_that_passed_before_are_not_validated_again(warehouse, monkeypatch)
 
 
 def test_an_asset_carries_its_schema_its_owner_and_the_version_of_its_code() -> None:
-    facts = audited(AUDIT, "warehouse/storage")
+    facts = describe_asset(AUDIT, "warehouse/storage")
     schema = facts["metadata"]["dagster/column_schema"]
     assert [(column.name, column.type) for column in schema.columns] == [
         ("id", "String"),
         ("colour", "String"),
     ]
     assert not schema.columns[0].constraints.nullable
-    assert facts["code_version"] == audited(AUDIT, "warehouse/storage")["code_version"]
-    assert facts["code_version"] != audited(AUDIT, "warehouse/ledger")["code_version"]
+    assert facts["code_version"] == describe_asset(AUDIT, "warehouse/storage")["code_version"]
+    assert facts["code_version"] != describe_asset(AUDIT, "warehouse/ledger")["code_version"]
     assert facts["tags"] == {"toolmill/package": "warehouse.storage"}
 
 
@@ -162,7 +162,7 @@ def test_an_audit_lists_every_failure_with_examples() -> None:
     frame = pl.DataFrame({"id": ["1", "1", None]})
     verdicts = audit(frame, [expect_unique("id"), expect_present("id")])
     assert [v.passed for v in verdicts.verdicts] == [False, False]
-    assert "2 unexpected of 3, e.g. 1, 1" in verdicts.why()
+    assert "2 unexpected of 3, e.g. 1, 1" in verdicts.describe_failures()
 
 
 def test_a_home_that_cannot_be_written_is_named_with_the_mend(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ KINDS = ("auto", "segments", "sdpa", "flash_attention_2", "eager")
 def pick_attention(wanted: str, config: Any, device: str) -> str:
     """The implementation for packed passes, in transformers' words."""
     if wanted == "segments":
-        return _registered()
+        return _register_segment_attention()
     if wanted != "auto":
         return wanted
     if device.startswith("cuda") and importlib.util.find_spec("flash_attn"):
@@ -27,19 +27,19 @@ def pick_attention(wanted: str, config: Any, device: str) -> str:
         if kinds
         else getattr(config, "sliding_window", None) is None
     )
-    return _registered() if plain else "sdpa"
+    return _register_segment_attention() if plain else "sdpa"
 
 
-def _registered() -> str:
+def _register_segment_attention() -> str:
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
 
-    AttentionInterface.register(SEGMENTS, _by_segment)
+    AttentionInterface.register(SEGMENTS, _attend_by_segment)
     AttentionMaskInterface.register(SEGMENTS, lambda *_, **__: None)
     return SEGMENTS
 
 
-def _by_segment(
+def _attend_by_segment(
     module: Any,
     query: Any,
     key: Any,

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from training.caller.tiny.base import TINY, base_flaw, base_folder
-from training.runtime.device import place
-from training.runtime.model_store import CARD, TrainingFailed, card, model_folder
+from training.caller.tiny.base import TINY, find_tiny_base_flaw, find_tiny_base_folder
+from training.runtime.device import get_process_device
+from training.runtime.model_store import CARD, TrainingFailed, get_model_folder, read_model_card
 from warehouse.storage.digest import digest
 
 _SHAPE = (
@@ -31,15 +31,16 @@ def load_base(base: str, device: str) -> tuple[Any, Any]:
         model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=kind)
     except Exception as error:  # a third-party folder fails in any library on the way
         raise TrainingFailed(
-            f"caller base {base!r} does not load: {_first_line(error)}; expected 'tiny', a folder"
+            f"caller base {base!r} does not load: {_get_first_error_line(error)}; expected"
+            f" 'tiny', a folder"
             " with a causal model and its tokenizer, or a hub id"
         ) from error
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
-    return model.to(place(device)), tokenizer
+    return model.to(get_process_device(device)), tokenizer
 
 
-def identity(model: Any, tokenizer: Any) -> dict[str, Any]:
+def describe_base(model: Any, tokenizer: Any) -> dict[str, Any]:
     """What tells bases apart: shape, and digests of vocabulary, template and config."""
     config = model.config
     stated = config.to_diff_dict()
@@ -58,20 +59,24 @@ def load_caller(home: Path, name: str, device: str = "cpu") -> tuple[Any, Any, d
     Raises TrainingFailed: no finished model, or one whose base is no longer the one it was trained
     on.
     """
-    made = card(home, name)
+    made = read_model_card(home, name)
     if made is None:
-        raise TrainingFailed(f"caller {name[:12]}: no finished model in {model_folder(home, name)}")
-    model, tokenizer = load_adapter(model_folder(home, name), base_of(made), device, made)
+        raise TrainingFailed(
+            f"caller {name[:12]}: no finished model in {get_model_folder(home, name)}"
+        )
+    model, tokenizer = load_adapter(
+        get_model_folder(home, name), find_card_base(made), device, made
+    )
     return model, tokenizer, made
 
 
-def base_of(made: Mapping[str, Any]) -> str:
+def find_card_base(made: Mapping[str, Any]) -> str:
     """The folder or hub id of the base that a card names. Raises TrainingFailed."""
     if made["base"] != TINY:
         return str(made["base_name"])
-    if flaw := base_flaw(made["base_name"]):
+    if flaw := find_tiny_base_flaw(made["base_name"]):
         raise TrainingFailed(f"caller {str(made.get('name'))[:12]}: {flaw}; train it again")
-    return str(base_folder())
+    return str(find_tiny_base_folder())
 
 
 def load_adapter(
@@ -86,19 +91,24 @@ def load_adapter(
     """
     from peft import PeftModel
 
-    made = made or _card_in(folder)
-    named = str(_config_in(folder).get("base_model_name_or_path") or "")
+    made = made or _read_adapter_card(folder)
+    named = str(_read_base_config(folder).get("base_model_name_or_path") or "")
     model, tokenizer = load_base(base or named, device)
     trained = (made or {}).get("base_identity")
     if trained:
-        _same_base(folder, named or str((made or {}).get("base_name")), base or named, trained,
-                   identity(model, tokenizer))  # fmt: skip
+        _require_same_base(
+            folder,
+            named or str((made or {}).get("base_name")),
+            base or named,
+            trained,
+            describe_base(model, tokenizer),
+        )
     try:
         adapted = PeftModel.from_pretrained(model, str(folder))
     except Exception as error:
         raise TrainingFailed(
             f"adapter {folder} does not go onto {base or named!r} (it names {named!r} as its base):"
-            f" {_first_line(error)}; load it onto its own base"
+            f" {_get_first_error_line(error)}; load it onto its own base"
         ) from error
     return adapted.eval(), tokenizer
 
@@ -106,7 +116,7 @@ def load_adapter(
 _PASSING = ("transformers_version", "dtype", "torch_dtype", "architectures", "use_cache")
 
 
-def _same_base(
+def _require_same_base(
     folder: Path, trained_on: str, base: str, known: Mapping[str, Any], found: Mapping[str, Any]
 ) -> None:
     wrong = [name for name in (*_SHAPE, "vocabulary") if known.get(name) != found.get(name)]
@@ -122,23 +132,24 @@ def _same_base(
     )
 
 
-def _config_in(folder: Path) -> dict[str, Any]:
+def _read_base_config(folder: Path) -> dict[str, Any]:
     path = folder / "adapter_config.json"
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise TrainingFailed(
-            f"{folder} holds no adapter ({_first_line(error)}); expected adapter_config.json and"
+            f"{folder} holds no adapter ({_get_first_error_line(error)}); expected"
+            f" adapter_config.json and"
             " adapter_model.safetensors"
         ) from error
 
 
-def _card_in(folder: Path) -> dict[str, Any] | None:
+def _read_adapter_card(folder: Path) -> dict[str, Any] | None:
     path = folder / CARD
     return json.loads(path.read_bytes()) if path.exists() else None
 
 
-def _first_line(error: BaseException) -> str:
+def _get_first_error_line(error: BaseException) -> str:
     """The first words of an error; its second line where the first only announces it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = lines[:2] if lines and lines[0].endswith(":") else lines[:1]

@@ -19,7 +19,7 @@ class Lesson:
         return len(self.ids) - self.start
 
 
-def packed(rows: Sequence[Lesson], pad: int) -> dict[str, Any]:
+def pack_batch(rows: Sequence[Lesson], pad: int) -> dict[str, Any]:
     """One sequence of all rows, each at positions of its own: nothing is padded.
 
     Logits are asked for only where the next token is learned (`logits_to_keep`): with a vocabulary
@@ -54,7 +54,7 @@ def packed(rows: Sequence[Lesson], pad: int) -> dict[str, Any]:
     }
 
 
-def padded(rows: Sequence[Lesson], pad: int) -> dict[str, Any]:
+def pad_batch(rows: Sequence[Lesson], pad: int) -> dict[str, Any]:
     """The rows beside one another, padded on the right to the longest."""
     import torch
 

@@ -6,7 +6,7 @@ from typing import Any
 _TOKENS = 32_768  # of the prompts of a batch, padding included
 
 
-def generate(
+def generate_completions(
     model: Any, tokenizer: Any, prompts: Sequence[str], *, max_new: int = 96, batch: int = 16
 ) -> list[str]:
     """Greedy completions, left-padded, in the order of the prompts; at most `batch` prompts of

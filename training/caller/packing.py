@@ -24,13 +24,13 @@ class Plan:
     def updates(self) -> int:
         return len(self.passes) // self.per_update
 
-    def rows_of(self, update: int) -> list[int]:
+    def get_update_rows(self, update: int) -> list[int]:
         """The rows of an update, counted from 1."""
         first = (update - 1) * self.per_update
         return [row for part in self.passes[first : first + self.per_update] for row in part]
 
 
-def plan(
+def plan_passes(
     lengths: Sequence[int],
     *,
     per_update: int,
@@ -45,24 +45,24 @@ def plan(
     `pass_tokens`: rows are packed into passes of at most so many tokens (a longer row has a pass of
     its own); None: up to `pass_rows` rows of like length are padded to the longest.
     """
-    groups = _updates(len(lengths), per_update, epochs, seed)
+    groups = _shuffle_updates(len(lengths), per_update, epochs, seed)
     if pass_tokens is None:
-        parts = [_alike(group, lengths, pass_rows) for group in groups]
+        parts = [_group_by_length(group, lengths, pass_rows) for group in groups]
     else:
-        parts = [_packed(group, lengths, pass_tokens) for group in groups]
+        parts = [_pack_first_fit(group, lengths, pass_tokens) for group in groups]
     most = max(len(part) for part in parts)
     width = -(-most // processes) * processes
     passes: list[list[int]] = []
     for group, part in zip(groups, parts, strict=True):
         if pass_tokens is not None and len(part) < width:
-            even = balanced(group, lengths, width)
+            even = balance_rows(group, lengths, width)
             if max(sum(lengths[row] for row in each) for each in even) <= pass_tokens:
                 part = even
         passes += part + [[] for _ in range(width - len(part))]
     return Plan(passes, width)
 
 
-def balanced(rows: Sequence[int], lengths: Sequence[int], parts: int) -> list[list[int]]:
+def balance_rows(rows: Sequence[int], lengths: Sequence[int], parts: int) -> list[list[int]]:
     """`rows` in at most `parts` groups of nearly equal length: the longest first, each to the
     group that is shortest so far."""
     heap: list[tuple[int, int]] = [(0, at) for at in range(parts)]
@@ -74,7 +74,7 @@ def balanced(rows: Sequence[int], lengths: Sequence[int], parts: int) -> list[li
     return [part for part in made if part]
 
 
-def efficiency(made: Plan, lengths: Sequence[int], *, padded: bool) -> float:
+def compute_efficiency(made: Plan, lengths: Sequence[int], *, padded: bool) -> float:
     """Share of the tokens that go through the model which belong to a row (the rest is padding)."""
     real = fed = 0
     for part in made.passes:
@@ -84,7 +84,7 @@ def efficiency(made: Plan, lengths: Sequence[int], *, padded: bool) -> float:
     return real / fed if fed else 0.0
 
 
-def _updates(rows: int, per_update: int, epochs: int, seed: int) -> list[list[int]]:
+def _shuffle_updates(rows: int, per_update: int, epochs: int, seed: int) -> list[list[int]]:
     rng = random.Random(seed)
     made = []
     for _ in range(epochs):
@@ -93,7 +93,7 @@ def _updates(rows: int, per_update: int, epochs: int, seed: int) -> list[list[in
     return made
 
 
-def _packed(rows: Sequence[int], lengths: Sequence[int], limit: int) -> list[list[int]]:
+def _pack_first_fit(rows: Sequence[int], lengths: Sequence[int], limit: int) -> list[list[int]]:
     """First fit, the longest first: within 11/9 of the fewest passes there can be."""
     made: list[list[int]] = []
     room: list[int] = []
@@ -108,6 +108,6 @@ def _packed(rows: Sequence[int], lengths: Sequence[int], limit: int) -> list[lis
     return made
 
 
-def _alike(rows: Sequence[int], lengths: Sequence[int], width: int) -> list[list[int]]:
+def _group_by_length(rows: Sequence[int], lengths: Sequence[int], width: int) -> list[list[int]]:
     order = sorted(rows, key=lambda row: (lengths[row], row))
     return [order[at : at + width] for at in range(0, len(order), width)]

@@ -7,7 +7,7 @@ line on stdout is the model's card as JSON, with tokens/s, step time and peak me
 import sys
 
 from training.caller.train import train_caller
-from training.runtime.script_frame import run
+from training.runtime.script_frame import run_script
 
 if __name__ == "__main__":
-    sys.exit(run("caller", train_caller))
+    sys.exit(run_script("caller", train_caller))

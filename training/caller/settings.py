@@ -58,18 +58,20 @@ PROFILES: dict[str, CallerSettings] = {
 }
 
 
-def profile_of(base: str) -> CallerSettings:
+def get_base_profile(base: str) -> CallerSettings:
     """The profile a base is trained with unless another is asked for."""
     return PROFILES[TINY if base.partition(":")[0] == TINY else MCP_FLOW]
 
 
-def settings_for(base: str, profile: str | None = None, **changed: Any) -> CallerSettings:
+def resolve_caller_settings(
+    base: str, profile: str | None = None, **changed: Any
+) -> CallerSettings:
     """The base's profile (or the named one) with some values changed. Raises TrainingFailed."""
     if profile is not None and profile not in PROFILES:
         raise TrainingFailed(
             f"caller profile is {profile!r}; expected one of {', '.join(sorted(PROFILES))}"
         )
-    chosen = PROFILES[profile] if profile else profile_of(base)
+    chosen = PROFILES[profile] if profile else get_base_profile(base)
     return read_settings({**asdict(chosen), **changed})
 
 
@@ -83,9 +85,9 @@ def read_settings(values: dict[str, Any]) -> CallerSettings:
         )
     made = CallerSettings(**{**values, "targets": tuple(values.get("targets", _TARGETS))})
     for name in ("rank", "alpha", "epochs", "batch", "accumulate", "context", "checkpoint_steps"):
-        _positive(name, getattr(made, name))
+        _require_positive(name, getattr(made, name))
     if made.pass_tokens is not None:
-        _positive("pass_tokens", made.pass_tokens)
+        _require_positive("pass_tokens", made.pass_tokens)
     if not (isinstance(made.candidates, int) and made.candidates >= 2):
         raise TrainingFailed(f"caller candidates is {made.candidates!r}; expected 2 or more")
     if not made.learning_rate > 0:
@@ -101,6 +103,6 @@ def read_settings(values: dict[str, Any]) -> CallerSettings:
 _TARGETS = CallerSettings().targets
 
 
-def _positive(name: str, value: Any) -> None:
+def _require_positive(name: str, value: Any) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise TrainingFailed(f"caller {name} is {value!r}; expected a whole number from 1")

@@ -10,11 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from training.caller.batches import Lesson, packed, padded
-from training.caller.packing import Plan, efficiency, plan
+from training.caller.batches import Lesson, pack_batch, pad_batch
+from training.caller.packing import Plan, compute_efficiency, plan_passes
 from training.caller.settings import CallerSettings
 from training.runtime import checkpoints
-from training.runtime.device import Meter, is_main, out_of_memory, peak_mb, processes
+from training.runtime.device import (
+    Meter,
+    count_processes,
+    is_main,
+    is_out_of_memory,
+    measure_peak_mb,
+)
 from training.runtime.model_store import TrainingFailed
 from warehouse.storage.digest import digest, sha256
 
@@ -33,19 +39,19 @@ class Course:
     root: Path
     packs: bool
 
-    def plan(self) -> Plan:
+    def plan_passes(self) -> Plan:
         chosen = self.settings
-        return plan(
+        return plan_passes(
             [len(each.ids) for each in self.lessons],
             per_update=chosen.batch * chosen.accumulate,
             epochs=chosen.epochs,
             seed=chosen.seed,
             pass_tokens=(chosen.pass_tokens or chosen.context) if self.packs else None,
             pass_rows=chosen.batch,
-            processes=processes(),
+            processes=count_processes(),
         )
 
-    def name(self) -> str:
+    def digest_plan(self) -> str:
         """The digest of all that a checkpoint must agree with. Passes are no part of it: an update
         takes the same rows however they are packed."""
         held = self.settings
@@ -55,7 +61,7 @@ class Course:
         return digest({**kept, "lessons": sha256(held_ids.encode())})
 
 
-def fit(
+def run_sft(
     model: Any, course: Course, report: Report, tell: Tell
 ) -> tuple[list[float], dict[str, Any]]:
     """Trains `model` in place; returns (the loss of every update, figures for the card).
@@ -63,30 +69,32 @@ def fit(
     Goes on from the newest checkpoint that holds. Raises TrainingFailed: a loss that is not a
     number, too little memory, a full disk; checkpoints written before stay.
     """
-    made, name = course.plan(), course.name()
-    found = checkpoints.newest(course.root, name, tell if is_main() else None)
-    resumed = checkpoints.step_of(found) if found else None
+    made, name = course.plan_passes(), course.digest_plan()
+    found = checkpoints.find_newest_checkpoint(course.root, name, tell if is_main() else None)
+    resumed = checkpoints.read_checkpoint_step(found) if found else None
     if found and is_main():
         tell(f"goes on after step {resumed} of {made.updates}")
     meter = Meter(course.device)
-    trainer = _trainer(model, course, made, name, report, meter)
-    meter.began = _now(course.device)
+    trainer = _build_trainer(model, course, made, name, report, meter)
+    meter.began = _read_device_clock(course.device)
     try:
         trainer.train(resume_from_checkpoint=str(found / _INNER) if found else None)
     except Exception as error:
-        if not isinstance(error, TrainingFailed) and out_of_memory(error):
-            raise TrainingFailed(_advice(course, made, trainer.state.global_step)) from error
+        if not isinstance(error, TrainingFailed) and is_out_of_memory(error):
+            raise TrainingFailed(
+                _describe_out_of_memory(course, made, trainer.state.global_step)
+            ) from error
         raise
     history = trainer.state.log_history
     losses = [round(each["loss"], 4) for each in history if "loss" in each]
     lengths = [len(each.ids) for each in course.lessons]
     return losses, {
-        **meter.figures(),
+        **meter.get_figures(),
         "steps": trainer.state.global_step,
         "passes": sum(1 for part in made.passes if part),
         "packing": course.packs,
-        "packing_efficiency": round(efficiency(made, lengths, padded=not course.packs), 4),
-        "processes": processes(),
+        "packing_efficiency": round(compute_efficiency(made, lengths, padded=not course.packs), 4),
+        "processes": count_processes(),
         "resumed_from": resumed,
     }
 
@@ -94,13 +102,13 @@ def fit(
 _INNER = "state"  # the Trainer's own folder within a checkpoint of ours
 
 
-def _trainer(
+def _build_trainer(
     model: Any, course: Course, made: Plan, name: str, report: Report, meter: Meter
 ) -> Any:
     import torch
     from transformers import PrinterCallback, Trainer, TrainerCallback
 
-    build = packed if course.packs else padded
+    build = pack_batch if course.packs else pad_batch
     lengths = [len(each.ids) for each in course.lessons]
 
     class Passes(torch.utils.data.Dataset):
@@ -112,7 +120,7 @@ def _trainer(
 
     class Live(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            meter.step(sum(lengths[row] for row in made.rows_of(state.global_step)))
+            meter.count_step(sum(lengths[row] for row in made.get_update_rows(state.global_step)))
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
             if logs and "loss" in logs and is_main():
@@ -127,18 +135,18 @@ def _trainer(
             loss = super().training_step(*args, **kwargs)
             if not torch.isfinite(loss):
                 step = self.state.global_step + 1
-                raise TrainingFailed(_not_a_number(course, step, float(loss)))
+                raise TrainingFailed(_describe_bad_loss(course, step, float(loss)))
             return loss
 
         def _save_checkpoint(self, model: Any, trial: Any) -> None:
-            _save(self, super()._save_checkpoint, model, course, name)
+            _save_trainer_checkpoint(self, super()._save_checkpoint, model, course, name)
 
         def _get_output_dir(self, trial: Any) -> str:
             return str(getattr(self, "beside", course.root))
 
     trainer = Fitting(
         model=model,
-        args=_arguments(course, made),
+        args=_build_training_arguments(course, made),
         train_dataset=Passes(),
         data_collator=lambda parts: parts[0],
         callbacks=[Live()],
@@ -147,7 +155,7 @@ def _trainer(
     return trainer
 
 
-def _arguments(course: Course, made: Plan) -> Any:
+def _build_training_arguments(course: Course, made: Plan) -> Any:
     from transformers import TrainingArguments
 
     chosen, gpu = course.settings, course.device == "cuda"
@@ -155,7 +163,7 @@ def _arguments(course: Course, made: Plan) -> Any:
     arguments = TrainingArguments(
         output_dir=str(course.root),
         per_device_train_batch_size=1,
-        gradient_accumulation_steps=made.per_update // processes(),
+        gradient_accumulation_steps=made.per_update // count_processes(),
         num_train_epochs=1,  # the plan holds all epochs
         learning_rate=chosen.learning_rate,
         lr_scheduler_type="cosine",
@@ -177,22 +185,24 @@ def _arguments(course: Course, made: Plan) -> Any:
         log_level="error",
         remove_unused_columns=False,
         dataloader_pin_memory=gpu,
-        ddp_find_unused_parameters=False if processes() > 1 else None,
-        ddp_backend=None if gpu or processes() == 1 else "gloo",
+        ddp_find_unused_parameters=False if count_processes() > 1 else None,
+        ddp_backend=None if gpu or count_processes() == 1 else "gloo",
     )
     if arguments.n_gpu > 1:  # several GPUs in one process would split a pass; use accelerate
         arguments._n_gpu = 1
     return arguments
 
 
-def _save(trainer: Any, save: Callable[[Any, Any], None], model: Any, course: Course, name: str):
+def _save_trainer_checkpoint(
+    trainer: Any, save: Callable[[Any, Any], None], model: Any, course: Course, name: str
+):
     """A sealed checkpoint by the Trainer's own hand; all processes write their part of it."""
     import torch
 
     weights = (weight for weight in model.parameters() if weight.requires_grad)
     if not all(bool(torch.isfinite(weight).all()) for weight in weights):
         step = trainer.state.global_step
-        raise TrainingFailed(_not_a_number(course, step, float("nan")))
+        raise TrainingFailed(_describe_bad_loss(course, step, float("nan")))
 
     def fill(folder: Path) -> None:
         trainer.beside = folder
@@ -204,7 +214,7 @@ def _save(trainer: Any, save: Callable[[Any, Any], None], model: Any, course: Co
         if is_main():
             (folder / f"checkpoint-{trainer.state.global_step}").rename(folder / _INNER)
 
-    checkpoints.save(
+    checkpoints.save_checkpoint(
         course.root,
         trainer.state.global_step,
         fill,
@@ -214,32 +224,37 @@ def _save(trainer: Any, save: Callable[[Any, Any], None], model: Any, course: Co
     )
 
 
-def _not_a_number(course: Course, step: int, loss: float) -> str:
-    kept = checkpoints.newest(course.root)
-    held = f"the checkpoint of step {checkpoints.step_of(kept)} is kept" if kept else "none is kept"
+def _describe_bad_loss(course: Course, step: int, loss: float) -> str:
+    kept = checkpoints.find_newest_checkpoint(course.root)
+    held = (
+        f"the checkpoint of step {checkpoints.read_checkpoint_step(kept)} is kept"
+        if kept
+        else "none is kept"
+    )
     return (
         f"caller: loss is {loss} at step {step}, expected a number; lower learning_rate (it is"
         f" {course.settings.learning_rate:g}) or clip (it is {course.settings.clip:g}); {held}"
     )
 
 
-def _advice(course: Course, made: Plan, step: int) -> str:
+def _describe_out_of_memory(course: Course, made: Plan, step: int) -> str:
     chosen = course.settings
     lengths = [len(each.ids) for each in course.lessons]
     most = max(sum(lengths[row] for row in part) for part in made.passes)
     rows = max(len(part) for part in made.passes)
-    kept = checkpoints.newest(course.root)
-    goes_on = f"after step {checkpoints.step_of(kept)}" if kept else "from the start"
+    kept = checkpoints.find_newest_checkpoint(course.root)
+    goes_on = f"after step {checkpoints.read_checkpoint_step(kept)}" if kept else "from the start"
     lower = f"pass_tokens (below {most})" if course.packs else f"batch (below {chosen.batch})"
     return (
         f"caller: out of memory on {course.device} at step {step + 1}: a pass held up to {rows}"
-        f" rows of {most} tokens, peak {peak_mb(course.device):.0f} MB. Lower {lower}, then context"
+        f" rows of {most} tokens, peak {measure_peak_mb(course.device):.0f} MB. Lower {lower},"
+        f" then context"
         f" (it is {chosen.context}) or candidates (it is {chosen.candidates}), or set"
         f" gradient_checkpointing to true; the next run goes on {goes_on}"
     )
 
 
-def _now(device: str) -> float:
+def _read_device_clock(device: str) -> float:
     import time
 
     if device == "cuda":
@@ -249,7 +264,7 @@ def _now(device: str) -> float:
     return time.perf_counter()
 
 
-def rows_stay_apart(model: Any, lessons: Sequence[Lesson], device: str) -> str | None:
+def find_row_mixing(model: Any, lessons: Sequence[Lesson], device: str) -> str | None:
     """Why rows that are packed into one pass would see one another in this model; None if they
     do not: a row's logits are then the same beside another row as alone.
 
@@ -260,7 +275,9 @@ def rows_stay_apart(model: Any, lessons: Sequence[Lesson], device: str) -> str |
     first, second = (Lesson(each.ids[:48], 1) for each in (lessons[0], lessons[-1]))
     model.eval()
     with torch.no_grad():
-        beside, alone = (_logits(model, rows, device) for rows in ((first, second), (second,)))
+        beside, alone = (
+            _compute_logits(model, rows, device) for rows in ((first, second), (second,))
+        )
     model.train()
     beside = beside[:, -alone.shape[1] :]
     apart = float((beside - alone).norm() / alone.norm().clamp_min(1e-9))
@@ -268,8 +285,8 @@ def rows_stay_apart(model: Any, lessons: Sequence[Lesson], device: str) -> str |
     return None if apart <= allowed else f"a row beside another differs by {apart:.2g} from alone"
 
 
-def _logits(model: Any, rows: Sequence[Lesson], device: str) -> Any:
-    made = packed(rows, 0)
+def _compute_logits(model: Any, rows: Sequence[Lesson], device: str) -> Any:
+    made = pack_batch(rows, 0)
     fed = {name: made[name] for name in made if name not in ("labels", "shift_labels")}
     moved = {n: v.to(device) if hasattr(v, "to") else v for n, v in fed.items()}
     return model(**moved, use_cache=False).logits

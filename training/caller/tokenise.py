@@ -7,18 +7,18 @@ from typing import Any
 from training.caller.batches import Lesson
 from training.caller.settings import CallerSettings
 from training.prompts.parse_calls import check_read_back
-from training.prompts.render import BadTemplate, check_tokenizer, fit
+from training.prompts.render import BadTemplate, check_tokenizer, fit_prompt
 from training.runtime.model_store import TrainingFailed
-from training.sets.candidates import BadOffer, Pool, candidates, pool_for
+from training.sets.candidates import BadOffer, Pool, draw_candidates, select_split_pool
 from training.sets.split import TRAIN
 
 Row = Mapping[str, Any]
 
 
-def train_pool(rows: Sequence[Row], entries: Mapping[str, Mapping[str, Any]]) -> Pool:
+def build_train_pool(rows: Sequence[Row], entries: Mapping[str, Mapping[str, Any]]) -> Pool:
     """The contracts that training prompts show; without `entries` those of the rows themselves."""
     if entries:
-        return pool_for(entries, TRAIN)
+        return select_split_pool(entries, TRAIN)
     return Pool({row["contract_digest"]: json.loads(row["contract"]) for row in rows})
 
 
@@ -33,14 +33,14 @@ def make_lessons(
         check_tokenizer(tokenizer)
         check_read_back(tokenizer)
         for row in rows:
-            shown = candidates(
+            shown = draw_candidates(
                 row,
                 pool,
                 settings.candidates,
                 distractors=settings.distractors,
                 seed=settings.seed,
             )
-            made = fit(tokenizer, row, shown, settings.context, words=settings.words)
+            made = fit_prompt(tokenizer, row, shown, settings.context, words=settings.words)
             if made is None:
                 told["too_long"] += 1
                 continue
@@ -58,10 +58,10 @@ def make_lessons(
             f"caller: none of {len(rows)} training rows fits context {settings.context} even with"
             " its right tool alone; raise context or lower words"
         )
-    return lessons, {**told, **_tokens(lessons)}
+    return lessons, {**told, **_summarise_tokens(lessons)}
 
 
-def _tokens(lessons: Sequence[Lesson]) -> dict[str, int]:
+def _summarise_tokens(lessons: Sequence[Lesson]) -> dict[str, int]:
     lengths = sorted(len(each.ids) for each in lessons)
     learned = sum(each.learned for each in lessons)
     return {

@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from training.caller.attention import pick_attention
-from training.caller.bases import identity, load_adapter, load_base, load_caller
-from training.caller.generation import generate
+from training.caller.bases import describe_base, load_adapter, load_base, load_caller
+from training.caller.generation import generate_completions
 from training.caller.settings import CallerSettings, read_settings
-from training.caller.sft import Course, fit, rows_stay_apart
-from training.caller.tiny.base import TINY, base_digest, base_folder
-from training.caller.tokenise import make_lessons, train_pool
+from training.caller.sft import Course, find_row_mixing, run_sft
+from training.caller.tiny.base import TINY, find_tiny_base_folder, read_tiny_base_digest
+from training.caller.tokenise import build_train_pool, make_lessons
 from training.runtime import checkpoints
-from training.runtime.device import is_main, pick_device, place, seed_everything
-from training.runtime.model_store import Job, TrainingFailed, card, save_model
+from training.runtime.device import get_process_device, is_main, pick_device, seed_everything
+from training.runtime.model_store import Job, TrainingFailed, read_model_card, save_model
 
-__all__ = ["CallerSettings", "generate", "load_adapter", "load_base", "load_caller",
-           "resolved_base", "train_caller"]  # fmt: skip
+__all__ = ["CallerSettings", "generate_completions", "load_adapter", "load_base", "load_caller",
+           "resolve_base", "train_caller"]  # fmt: skip
 Report = Callable[[dict[str, Any]], None]
 
 
@@ -32,20 +32,20 @@ def train_caller(job: Job, report: Report) -> dict[str, Any]:
     Raises TrainingFailed: nothing to learn from, a base that does not load, a tokenizer without a
     chat template, a loss that is not a number, too little memory, a full disk.
     """
-    done = card(job.home, job.name)
+    done = read_model_card(job.home, job.name)
     if done:
         return {**done, "cached": True}
     if not job.rows:
         raise TrainingFailed("caller: the training split is empty; check the accepted pairs")
     settings = read_settings(job.settings)
     device = pick_device(settings.device)
-    wanted = resolved_base(job.base)
+    wanted = resolve_base(job.base)
     tiny, _, digest = wanted.partition(":")
-    base = str(base_folder()) if tiny == TINY else wanted
+    base = str(find_tiny_base_folder()) if tiny == TINY else wanted
     seed_everything(settings.seed, settings.threads)
     model, tokenizer = load_base(base, device)
-    known = identity(model, tokenizer)
-    pool = train_pool(job.rows, job.pool)
+    known = describe_base(model, tokenizer)
+    pool = build_train_pool(job.rows, job.pool)
     lessons, counts = make_lessons(job.rows, pool, tokenizer, settings)
     told: list[str] = []
 
@@ -53,11 +53,11 @@ def train_caller(job: Job, report: Report) -> dict[str, Any]:
         told.append(line)
         report({"note": line})
 
-    packs = settings.packing and _packs(model, lessons, settings, device, tell)
-    adapted = _adapted(model, settings)
-    root = checkpoints.folder_of(job.home, job.name)
+    packs = settings.packing and _enable_packing(model, lessons, settings, device, tell)
+    adapted = _add_adapter(model, settings)
+    root = checkpoints.get_checkpoint_root(job.home, job.name)
     course = Course(lessons, settings, device, tokenizer.pad_token_id, root, packs)
-    losses, figures = fit(adapted, course, report, tell)
+    losses, figures = run_sft(adapted, course, report, tell)
     tenth = max(1, len(losses) // 10)
     made = {
         "role": job.role,
@@ -77,18 +77,18 @@ def train_caller(job: Job, report: Report) -> dict[str, Any]:
         **figures,
     }
     if is_main():
-        _keep(job, made, adapted)
-        checkpoints.remove(root)
+        _save_adapter(job, made, adapted)
+        checkpoints.remove_checkpoints(root)
     return {**made, "cached": False}
 
 
-def resolved_base(base: str) -> str:
+def resolve_base(base: str) -> str:
     """`base`, with "tiny" made exact: "tiny:<SHA-256 of its weights>", so that two adapters over
     two bases are never taken for one. Raises TrainingFailed."""
-    return f"{TINY}:{base_digest()}" if base == TINY else base
+    return f"{TINY}:{read_tiny_base_digest()}" if base == TINY else base
 
 
-def _packs(
+def _enable_packing(
     model: Any,
     lessons: Sequence[Any],
     settings: CallerSettings,
@@ -101,7 +101,7 @@ def _packs(
     try:
         kind = pick_attention(settings.attention, model.config, device)
         model.set_attn_implementation(kind)
-        apart = rows_stay_apart(model, lessons, place(device))
+        apart = find_row_mixing(model, lessons, get_process_device(device))
     except (ValueError, ImportError, TypeError) as error:
         apart, kind = str(error).splitlines()[0], settings.attention
     if apart is None:
@@ -111,7 +111,7 @@ def _packs(
     return False
 
 
-def _adapted(model: Any, settings: CallerSettings) -> Any:
+def _add_adapter(model: Any, settings: CallerSettings) -> Any:
     from peft import LoraConfig, get_peft_model
 
     found = {name.rpartition(".")[2] for name, _ in model.named_modules()}
@@ -133,7 +133,7 @@ def _adapted(model: Any, settings: CallerSettings) -> Any:
     ).train()
 
 
-def _keep(job: Job, made: Mapping[str, Any], adapted: Any) -> None:
+def _save_adapter(job: Job, made: Mapping[str, Any], adapted: Any) -> None:
     def fill(folder: Path) -> None:
         adapted.save_pretrained(str(folder))
         (folder / "README.md").unlink(missing_ok=True)
@@ -141,7 +141,7 @@ def _keep(job: Job, made: Mapping[str, Any], adapted: Any) -> None:
     try:
         save_model(job.home, job.name, made, fill)
     except Exception as error:
-        if not checkpoints.disk_full(error):
+        if not checkpoints.is_disk_full(error):
             raise
         raise TrainingFailed(
             f"disk full: the finished adapter did not fit in {job.home / 'models'}; its last"

@@ -43,7 +43,7 @@ class Decision:
     reasons: list[str] = field(default_factory=list)
 
 
-def decide(state: DriftState, policy: RetrainPolicy | None = None) -> Decision:
+def decide_retraining(state: DriftState, policy: RetrainPolicy | None = None) -> Decision:
     """Pure: the same state gives the same decision."""
     policy = policy or RetrainPolicy()
     if state.training_set is None:
@@ -67,7 +67,9 @@ def decide(state: DriftState, policy: RetrainPolicy | None = None) -> Decision:
     return Decision(True, [told])
 
 
-def drift(then: Mapping[str, str] | None, now: Mapping[str, str], **facts: Any) -> DriftState:
+def compute_drift(
+    then: Mapping[str, str] | None, now: Mapping[str, str], **facts: Any
+) -> DriftState:
     """The state from two maps of "server::tool" -> contract digest.
 
     `then` is the manifest of the last *trained* set (None before the first training); `facts` are

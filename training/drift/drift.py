@@ -7,8 +7,8 @@ import polars as pl
 
 from assets.contracts.quarantine.clear import read_clear
 from assets.contracts.tool_id import ToolId
-from training.drift.decide import Decision, DriftState, drift
-from training.releases.champion import last_trained_set
+from training.drift.decide import Decision, DriftState, compute_drift
+from training.releases.champion import read_last_trained_set
 from training.sets.split import TRAIN
 from training.sets.training_set import TRAINING_SET, load_manifest
 from warehouse.storage.tables import TableSpec
@@ -34,15 +34,15 @@ DRIFT = TableSpec(
 )
 
 
-def drift_state(warehouse: Warehouse, *, failed_attempts: int = 0) -> DriftState:
+def read_drift_state(warehouse: Warehouse, *, failed_attempts: int = 0) -> DriftState:
     """The state now: current contracts against those of the last *trained* set."""
     now = {str(ToolId.of_row(row)): row["contract_digest"] for row in read_clear(warehouse)}
-    trained_on = last_trained_set(warehouse.home, ROLE)
+    trained_on = read_last_trained_set(warehouse.home, ROLE)
     manifest = load_manifest(warehouse.home, trained_on) if trained_on else None
     known = manifest["contracts"] if manifest else None
     head = warehouse.tables.head(TRAINING_SET.name)
     rows = warehouse.tables.read(TRAINING_SET).filter(pl.col("split") == TRAIN)
-    return drift(
+    return compute_drift(
         known,
         now,
         training_set=head.digest if head else None,
@@ -52,7 +52,7 @@ def drift_state(warehouse: Warehouse, *, failed_attempts: int = 0) -> DriftState
     )
 
 
-def drift_row(state: DriftState, decision: Decision) -> Mapping[str, Any]:
+def make_drift_row(state: DriftState, decision: Decision) -> Mapping[str, Any]:
     """The row of DRIFT for the dashboard; the sensor decides again for itself."""
     figures = ("known", "changed", "new", "gone", "training_set", "trained_on")
     return {

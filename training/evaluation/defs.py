@@ -9,24 +9,24 @@ import polars as pl
 from assets.contracts.canonical import tool_text
 from assets.contracts.quarantine.clear import read_clear
 from assets.vectors.embed import BadAdapter
-from assets.vectors.index import contract_of
-from training.evaluation.caller.nightly import nightly_rows
-from training.evaluation.caller.summary import call_summary
+from assets.vectors.index import read_contract
+from training.evaluation.caller.nightly import evaluate_nightly
+from training.evaluation.caller.summary import summarise_calls
 from training.evaluation.caller_table import CALLER_EVALUATION
 from training.evaluation.predictors.interface import CannotPredict
 from training.evaluation.retriever import (
     BASE_LABEL,
     RETRIEVER_EVALUATION,
     NothingToEvaluate,
-    encoder,
     evaluate_retriever,
-    recall_summary,
+    make_encoder,
+    summarise_recall,
 )
-from training.last_run import last_adapter, set_name
+from training.last_run import read_last_adapter, set_name
 from training.policies import Trainer
 from training.releases.cards.model_card import write_card
-from training.releases.champion import UNTRAINED, consider, in_service
-from training.releases.gate import as_rows, gates_table, weighed
+from training.releases.champion import UNTRAINED, consider_candidate, find_model_in_service
+from training.releases.gate import as_rows, check_evaluation, render_gates_table
 from training.sets.candidates import BadOffer
 from training.sets.split import TRAIN
 from training.sets.training_set import TRAINING_SET
@@ -35,11 +35,11 @@ from warehouse.progress import Lines
 from warehouse.publish import (
     AssetAudit,
     Published,
-    audited,
+    audit_table,
+    describe_asset,
     publish,
     publish_digest,
     refuse,
-    table_audit,
 )
 from warehouse.storage.digest import digest
 from warehouse.storage.lance import LanceStore
@@ -49,16 +49,16 @@ from warehouse.store import Warehouse
 Row = dict[str, Any]
 Measure = Callable[[Sequence[Row], str, str], Row]
 
-RETRIEVER_AUDIT = table_audit(
+RETRIEVER_AUDIT = audit_table(
     RETRIEVER_EVALUATION, [expect_unique("model", "pair_id")], rules=["test_items"]
 )
-CALLER_AUDIT = table_audit(
+CALLER_AUDIT = audit_table(
     CALLER_EVALUATION, [expect_unique("model", "item_id")], rules=["test_items"]
 )
 
 
 @dg.asset(
-    **audited(RETRIEVER_AUDIT, "training/evaluation/retriever.py"),
+    **describe_asset(RETRIEVER_AUDIT, "training/evaluation/retriever.py"),
     deps=["retriever_adapter", "training_set"],
     group_name="training",
     pool="lance",
@@ -67,22 +67,24 @@ CALLER_AUDIT = table_audit(
 def retriever_evaluation(
     context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
 ) -> Published:
-    candidate = last_adapter(warehouse, "retriever")["model"]
+    candidate = read_last_adapter(warehouse, "retriever")["model"]
     store = LanceStore(warehouse.home / "lance")
-    labels = dict.fromkeys([BASE_LABEL, in_service(warehouse.home, "retriever").model, candidate])
+    labels = dict.fromkeys(
+        [BASE_LABEL, find_model_in_service(warehouse.home, "retriever").model, candidate]
+    )
     clear = read_clear(warehouse)
-    texts = [tool_text(contract_of(row)) for row in clear]
+    texts = [tool_text(read_contract(row)) for row in clear]
     try:
         rows = evaluate_retriever(
             warehouse.tables.read(TRAINING_SET).filter(pl.col("split") != TRAIN).to_dicts(),
             texts,
-            {label: encoder(warehouse.home, label, store) for label in labels},
+            {label: make_encoder(warehouse.home, label, store) for label in labels},
             set_name(warehouse),
         )
     except (NothingToEvaluate, BadAdapter) as error:
         yield from refuse(context, warehouse, RETRIEVER_AUDIT, "test_items", error)
         return
-    summary = recall_summary(rows, candidate)
+    summary = summarise_recall(rows, candidate)
     yield from publish(
         context,
         warehouse,
@@ -99,7 +101,7 @@ def retriever_evaluation(
 
 
 @dg.asset(
-    **audited(CALLER_AUDIT, "training/evaluation/caller", "training/evaluation/predictors"),
+    **describe_asset(CALLER_AUDIT, "training/evaluation/caller", "training/evaluation/predictors"),
     deps=["caller_adapter", "training_set"],
     group_name="training",
     pool="gpu",
@@ -110,13 +112,13 @@ def caller_evaluation(
     warehouse: dg.ResourceParam[Warehouse],
     trainer: dg.ResourceParam[Trainer],
 ) -> Published:
-    candidate = last_adapter(warehouse, "caller")["model"]
-    incumbent = in_service(warehouse.home, "caller").model
+    candidate = read_last_adapter(warehouse, "caller")["model"]
+    incumbent = find_model_in_service(warehouse.home, "caller").model
     try:
-        rows, notes = nightly_rows(
+        rows, notes = evaluate_nightly(
             warehouse, candidate, incumbent, trainer.caller_test, Lines(context.log.info)
         )
-        summary = call_summary(rows, candidate)
+        summary = summarise_calls(rows, candidate)
     except (NothingToEvaluate, CannotPredict, BadOffer) as error:
         yield from refuse(context, warehouse, CALLER_AUDIT, "test_items", error)
         return
@@ -140,11 +142,11 @@ def caller_evaluation(
     )
 
 
-def _champion_asset(role: str, spec: TableSpec, measure: Measure, description: str):
+def _build_champion_asset(role: str, spec: TableSpec, measure: Measure, description: str):
     checked = AssetAudit(f"{role}_champion", rules=["better_or_kept"])
 
     @dg.asset(
-        **audited(checked, "training/releases"),
+        **describe_asset(checked, "training/releases"),
         deps=[f"{role}_evaluation"],
         group_name="training",
         description=description,
@@ -152,12 +154,14 @@ def _champion_asset(role: str, spec: TableSpec, measure: Measure, description: s
     def champion(
         context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
     ) -> Published:
-        last = last_adapter(warehouse, role)
-        standing = in_service(warehouse.home, role)
+        last = read_last_adapter(warehouse, role)
+        standing = find_model_in_service(warehouse.home, role)
         against = UNTRAINED[role] if standing.model == last["model"] else standing.model
         rows = warehouse.tables.read(spec).to_dicts()
-        gates, summary = weighed(role, rows, last["model"], against, measure)
-        made = consider(warehouse.home, role, last["model"], last["training_set"], gates, summary)
+        gates, summary = check_evaluation(role, rows, last["model"], against, measure)
+        made = consider_candidate(
+            warehouse.home, role, last["model"], last["training_set"], gates, summary
+        )
         now = made.champion.model
         own = now == last["model"]  # its card tells the evaluation that promoted it
         told = (made.champion.evidence, made.champion.gates) if own else (summary, made.gates)
@@ -169,22 +173,22 @@ def _champion_asset(role: str, spec: TableSpec, measure: Measure, description: s
             model=now,
             promoted=made.promoted,
             why=made.why,
-            gates=dg.MetadataValue.md(gates_table(made.gates)),
+            gates=dg.MetadataValue.md(render_gates_table(made.gates)),
             serves=standing.told or "the champion",
         )
 
     return champion
 
 
-retriever_champion = _champion_asset(
+retriever_champion = _build_champion_asset(
     "retriever",
     RETRIEVER_EVALUATION,
-    recall_summary,
+    summarise_recall,
     "The best retriever so far; a candidate must be better beyond its interval.",
 )
-caller_champion = _champion_asset(
+caller_champion = _build_champion_asset(
     "caller",
     CALLER_EVALUATION,
-    call_summary,
+    summarise_calls,
     "The best caller so far; it starts with BM25 selection and slot copying.",
 )

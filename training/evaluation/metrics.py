@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from warehouse.statistics import wilson
+from warehouse.statistics import wilson_interval
 
 RESAMPLES = 4000
 
@@ -26,13 +26,13 @@ class Figure:
         return {"value": self.value, "low": self.low, "high": self.high, "n": self.n}
 
 
-def share(hits: int, n: int) -> Figure:
+def measure_share(hits: int, n: int) -> Figure:
     """A share with Wilson's 95% interval; (0, 1) when nothing was counted."""
-    low, high = wilson(hits, n)
-    return Figure(_round(hits / n if n else 0.0), _round(low), _round(high), n)
+    low, high = wilson_interval(hits, n)
+    return Figure(_round_figure(hits / n if n else 0.0), _round_figure(low), _round_figure(high), n)
 
 
-def bootstrap(values: Sequence[float], groups: Sequence[str], *, seed: int = 0) -> Figure:
+def bootstrap_mean(values: Sequence[float], groups: Sequence[str], *, seed: int = 0) -> Figure:
     """The mean of `values` with a percentile interval, resampling whole `groups`.
 
     Items of one group (the pairs of one tool) are not independent, so a group is drawn whole.
@@ -50,15 +50,15 @@ def bootstrap(values: Sequence[float], groups: Sequence[str], *, seed: int = 0) 
     draws = np.random.default_rng(seed).integers(0, len(names), (RESAMPLES, len(names)))
     means = sums[draws].sum(axis=1) / sizes[draws].sum(axis=1)
     low, high = np.quantile(means, [0.025, 0.975])
-    return Figure(_round(array.mean()), _round(low), _round(high), len(values))
+    return Figure(_round_figure(array.mean()), _round_figure(low), _round_figure(high), len(values))
 
 
-def paired(
+def bootstrap_difference(
     better: Sequence[float], worse: Sequence[float], groups: Sequence[str], *, seed: int = 0
 ) -> Figure:
     """The mean of `better - worse` per item, by `bootstrap`."""
-    return bootstrap([a - b for a, b in zip(better, worse, strict=True)], groups, seed=seed)
+    return bootstrap_mean([a - b for a, b in zip(better, worse, strict=True)], groups, seed=seed)
 
 
-def _round(value: float) -> float:
+def _round_figure(value: float) -> float:
     return round(float(value), 4)

@@ -13,11 +13,11 @@ import polars as pl
 
 from assets.synthesis.common.tables import ONE_CALL
 from assets.vectors.embed import BASE, BadAdapter, MiniLM
-from assets.vectors.encoders.bases import base_digest
+from assets.vectors.encoders.bases import digest_base
 from assets.vectors.encoders.embedder import BadEmbedder
-from assets.vectors.index import embed_texts, text_digest
-from training.evaluation.metrics import Figure, bootstrap, paired
-from training.runtime.model_store import card, model_folder
+from assets.vectors.index import digest_text, embed_texts
+from training.evaluation.metrics import Figure, bootstrap_difference, bootstrap_mean
+from training.runtime.model_store import get_model_folder, read_model_card
 from training.sets.split import TEST, TRAIN, UNSEEN_SERVER
 from warehouse.storage.lance import LanceStore
 from warehouse.storage.tables import TableSpec
@@ -57,7 +57,7 @@ class NothingToEvaluate(ValueError):
     """No test rows, or none whose tool is in the pool."""
 
 
-def retriever_of(home: Path, name: str) -> MiniLM:
+def load_retriever(home: Path, name: str) -> MiniLM:
     """The encoder of a retriever: the base model, `base@<another>` untrained, or the adapter
     `<home>/models/<name>`.
 
@@ -67,10 +67,10 @@ def retriever_of(home: Path, name: str) -> MiniLM:
         return MiniLM()
     if name.startswith(f"{BASE_LABEL}@"):
         return MiniLM(base=name.removeprefix(f"{BASE_LABEL}@"))
-    made, folder = card(home, name) or {}, model_folder(home, name)
+    made, folder = read_model_card(home, name) or {}, get_model_folder(home, name)
     base = str(made.get("base") or BASE)
     try:
-        found, known = base_digest(base), made.get("base_digest")
+        found, known = digest_base(base), made.get("base_digest")
         if known and found != known:
             raise BadAdapter(
                 f"{folder}: this adapter belongs to another base model: it was trained on {base}"
@@ -82,10 +82,10 @@ def retriever_of(home: Path, name: str) -> MiniLM:
         raise BadAdapter(f"{folder}: its base cannot be opened: {error}") from error
 
 
-def encoder(home: Path, name: str, store: LanceStore) -> Encode:
+def make_encoder(home: Path, name: str, store: LanceStore) -> Encode:
     """`embed(texts, is_query)` of a retriever: tool texts come through the vector store, so that
     what an evaluation embeds the router's index need not embed again."""
-    embedder = retriever_of(home, name)
+    embedder = load_retriever(home, name)
 
     def embed(texts: Sequence[str], is_query: bool) -> np.ndarray:
         return embedder.embed(texts) if is_query else embed_texts(texts, embedder, store)
@@ -93,7 +93,7 @@ def encoder(home: Path, name: str, store: LanceStore) -> Encode:
     return embed
 
 
-def testable(rows: Sequence[Row]) -> list[Row]:
+def select_testable_rows(rows: Sequence[Row]) -> list[Row]:
     """Held-out rows with a call to one tool: what a retriever can be asked."""
     return [
         row
@@ -114,7 +114,7 @@ def evaluate_retriever(
     train servers' included: a router does not know which servers were trained on.
     Raises NothingToEvaluate.
     """
-    rows = testable(test_rows)
+    rows = select_testable_rows(test_rows)
     pool = sorted({*pool_texts, *(row["positive"] for row in rows)})
     if not rows or len(pool) < 2:
         raise NothingToEvaluate(
@@ -126,15 +126,15 @@ def evaluate_retriever(
     out: list[dict[str, Any]] = []
     for label, embed in models.items():
         queries = embed([row["instruction"] for row in rows], True)
-        ranks = _ranks(queries, embed(pool, False), gold)
+        ranks = _rank_gold_texts(queries, embed(pool, False), gold)
         out += [
-            _item(label, row, int(rank), len(pool), training_set)
+            _make_evaluation_row(label, row, int(rank), len(pool), training_set)
             for row, rank in zip(rows, ranks, strict=True)
         ]
     return out
 
 
-def recall_summary(
+def summarise_recall(
     rows: Sequence[Row], candidate: str, incumbent: str = BASE_LABEL, split: str = UNSEEN_SERVER
 ) -> dict[str, Any]:
     """Recall@1, @5, @10, NDCG@10 and MRR of both models with intervals, and the candidate's paired
@@ -146,7 +146,7 @@ def recall_summary(
     """
     ours = {row["pair_id"]: row for row in rows if row["model"] == candidate}
     theirs = {row["pair_id"]: row for row in rows if row["model"] == incumbent}
-    held = sorted({_split(row) for row in ours.values()})
+    held = sorted({_get_row_split(row) for row in ours.values()})
     if ours.keys() != theirs.keys() or split not in held:
         raise NothingToEvaluate(
             f"{candidate[:12]} was ranked on {len(ours)} items and {incumbent[:12]} on"
@@ -154,14 +154,16 @@ def recall_summary(
             f" same items, some of them of {split}"
         )
     parts = {
-        name: _compared([item for item in sorted(ours) if _split(ours[item]) == name], ours, theirs)
+        name: _compare_ranks(
+            [item for item in sorted(ours) if _get_row_split(ours[item]) == name], ours, theirs
+        )
         for name in held
     }
     both = {"candidate": candidate, "incumbent": incumbent, "split": split}
     return {**both, **parts[split], "splits": parts}
 
 
-def _compared(
+def _compare_ranks(
     items: Sequence[str], ours: Mapping[str, Row], theirs: Mapping[str, Row]
 ) -> dict[str, Any]:
     groups = [ours[item]["text_digest"] for item in items]
@@ -177,35 +179,37 @@ def _compared(
         a = [worth(ours[item]["rank"]) for item in items]
         b = [worth(theirs[item]["rank"]) for item in items]
         figures: dict[str, Figure] = {
-            "candidate": bootstrap(a, groups),
-            "incumbent": bootstrap(b, groups),
+            "candidate": bootstrap_mean(a, groups),
+            "incumbent": bootstrap_mean(b, groups),
         }
         out[name] = {who: figure.as_dict() for who, figure in figures.items()}
-        out[f"gain_{name.removeprefix('recall_')}"] = paired(a, b, groups).as_dict()
+        out[f"gain_{name.removeprefix('recall_')}"] = bootstrap_difference(a, b, groups).as_dict()
     return out
 
 
-def _ranks(queries: np.ndarray, texts: np.ndarray, gold: np.ndarray) -> np.ndarray:
+def _rank_gold_texts(queries: np.ndarray, texts: np.ndarray, gold: np.ndarray) -> np.ndarray:
     """The place of each query's gold text among all; vectors that are no numbers rank it last."""
     scores = queries @ texts.T
     right = scores[np.arange(len(gold)), gold]
     return scores.shape[1] - (scores < right[:, None]).sum(axis=1)
 
 
-def _split(row: Row) -> str:
+def _get_row_split(row: Row) -> str:
     """Before there were more splits a test row was one of an unseen server."""
     found = row.get("split")
     return UNSEEN_SERVER if found in (None, TEST) else str(found)
 
 
-def _item(label: str, row: Row, rank: int, pool: int, training_set: str) -> dict[str, Any]:
+def _make_evaluation_row(
+    label: str, row: Row, rank: int, pool: int, training_set: str
+) -> dict[str, Any]:
     copied = ("pair_id", "server_id", "tool", "kind")
     return {
         **{name: row[name] for name in copied},
         "model": label,
-        "text_digest": row.get("text_digest") or text_digest(row["positive"]),
+        "text_digest": row.get("text_digest") or digest_text(row["positive"]),
         "rank": rank,
         "pool": pool,
         "training_set": training_set,
-        "split": _split(row),
+        "split": _get_row_split(row),
     }

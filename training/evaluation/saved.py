@@ -16,7 +16,7 @@ AGENT, OUTSIDE, CONTAMINATION = "agent", "outside", "contamination"
 KINDS = (AGENT, OUTSIDE, CONTAMINATION)
 
 
-def keep(home: Path, kind: str, name: str, result: Mapping[str, Any]) -> Path:
+def save_evaluation(home: Path, kind: str, name: str, result: Mapping[str, Any]) -> Path:
     """Keeps a result; `name` says of what (a model, a set): the last of a name is in the report."""
     body = json.dumps(dict(result), sort_keys=True, default=str)
     path = home / "evaluations" / kind / f"{sha256(f'{name}:{body}'.encode())}.json"
@@ -25,7 +25,7 @@ def keep(home: Path, kind: str, name: str, result: Mapping[str, Any]) -> Path:
     return path
 
 
-def kept(home: Path, kind: str) -> list[dict[str, Any]]:
+def load_evaluations(home: Path, kind: str) -> list[dict[str, Any]]:
     """The last result of each name, by name. A file that cannot be read is passed over: it is one
     part of a report."""
     last: dict[str, dict[str, Any]] = {}

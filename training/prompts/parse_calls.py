@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from training.prompts import render
 from warehouse.llm.json_text import find_json, read_json
-from warehouse.llm.reasoning import without_thinking
+from warehouse.llm.reasoning import drop_thinking
 
 Kind = Literal["call", "prose", "invalid_json", "no_call"]
 
@@ -41,8 +41,8 @@ def check_read_back(tokenizer: Any) -> None:
     GLM, gpt-oss …) have a form of their own."""
     call = {"name": "probe_tool", "arguments": {"probe_word": "probe_value"}}
     schema = {"type": "object", "properties": {"probe_word": {"type": "string"}}}
-    tool = render.tool_schema({"name": "probe_tool", "inputSchema": schema})
-    _, completion = render.render(tokenizer, [tool], "probe_request", [call])
+    tool = render.render_tool_schema({"name": "probe_tool", "inputSchema": schema})
+    _, completion = render.render_conversation(tokenizer, [tool], "probe_request", [call])
     said = completion
     for special in tokenizer.all_special_tokens:  # as decoding leaves them out
         said = said.replace(special, "")
@@ -56,16 +56,16 @@ def check_read_back(tokenizer: Any) -> None:
 
 def parse_calls(text: str) -> Parsed:
     """All calls in a model's text. Never raises."""
-    said = _spoken(text[:MAX_CHARS]).strip()
+    said = _strip_thought(text[:MAX_CHARS]).strip()
     if not said and text.strip():
         return Parsed([], "invalid_json")  # nothing but a thought without an end
-    if _means_no_call(said):
+    if _is_no_call(said):
         return Parsed([], "no_call")
     calls: list[dict[str, Any]] = []
     empty_list = False
     for found in find_json(said):
         # It may be an argument of a call that broke off: {"name": "x"} is one.
-        calls += _calls_in(found.value, 0, bare=not found.in_broken)
+        calls += _extract_calls(found.value, 0, bare=not found.in_broken)
         empty_list = empty_list or (not found.in_broken and _is_empty(found.value))
         if len(calls) >= MAX_CALLS:
             break
@@ -73,38 +73,38 @@ def parse_calls(text: str) -> Parsed:
         return Parsed(calls[:MAX_CALLS], "call")
     if empty_list:
         return Parsed([], "no_call")
-    return Parsed([], "invalid_json" if _was_begun(said) else "prose")
+    return Parsed([], "invalid_json" if _is_call_begun(said) else "prose")
 
 
-def call_of(name: Any, arguments: Any) -> dict[str, Any] | None:
+def normalise_call(name: Any, arguments: Any) -> dict[str, Any] | None:
     """{name, arguments} as a scorer takes it: arguments written as a JSON text are read, none are
     an empty object. None without a usable name."""
     if not isinstance(name, str) or not name.strip():
         return None
     if isinstance(arguments, str):
-        held = _begin_of(arguments.strip())[0] if arguments.strip() else {}
+        held = _parse_leading_json(arguments.strip())[0] if arguments.strip() else {}
         arguments = held if isinstance(held, Mapping) else arguments
     return {"name": name.strip(), "arguments": {} if arguments is None else arguments}
 
 
-def _spoken(text: str) -> str:
+def _strip_thought(text: str) -> str:
     """The text without thought, unless all of it is JSON (whose strings may hold such marks)."""
-    if _begin_of(text.strip())[1] == len(text.strip()) > 0:
+    if _parse_leading_json(text.strip())[1] == len(text.strip()) > 0:
         return text
     closed = text.find(_CLOSED)
     if closed >= 0 and not 0 <= text.find(_OPENED) < closed:
         text = text[closed + len(_CLOSED) :]  # the prompt had opened it
-    text = without_thinking(text)
+    text = drop_thinking(text)
     unclosed = text.find(_OPENED)
     return text if unclosed < 0 else text[:unclosed]
 
 
-def _means_no_call(said: str) -> bool:
+def _is_no_call(said: str) -> bool:
     taught = getattr(render, "NO_CALL", None)
     return not said or (isinstance(taught, str) and said.rstrip(".") == taught.strip().rstrip("."))
 
 
-def _begin_of(text: str) -> tuple[Any, int | None]:
+def _parse_leading_json(text: str) -> tuple[Any, int | None]:
     """The JSON value that a text begins with, and where it ends; (None, None) where none does."""
     try:
         return read_json(text)
@@ -112,14 +112,14 @@ def _begin_of(text: str) -> tuple[Any, int | None]:
         return None, None
 
 
-def _calls_in(found: Any, depth: int, *, bare: bool = True) -> list[dict[str, Any]]:
+def _extract_calls(found: Any, depth: int, *, bare: bool = True) -> list[dict[str, Any]]:
     """The calls a JSON value is, or holds in one of the wrappers that models use; `bare`: a name
     alone is one too."""
     if depth > 4:
         return []
     if isinstance(found, list):
         held = found[:MAX_CALLS]
-        return [call for item in held for call in _calls_in(item, depth + 1, bare=bare)]
+        return [call for item in held for call in _extract_calls(item, depth + 1, bare=bare)]
     if not isinstance(found, dict):
         return []
     if isinstance(found.get("name"), str):
@@ -127,13 +127,13 @@ def _calls_in(found: Any, depth: int, *, bare: bool = True) -> list[dict[str, An
         # A tool's definition repeated is no call: it has a description beside its parameters.
         whole = "arguments" in found or ("parameters" in found and "description" not in found)
         whole = whole or (bare and found.keys() <= _BARE)
-        call = call_of(found["name"], given) if whole else None
+        call = normalise_call(found["name"], given) if whole else None
         return [call] if call else []
     return [
         call
         for key in _WRAPPERS
         if key in found
-        for call in _calls_in(found[key], depth + 1, bare=bare)
+        for call in _extract_calls(found[key], depth + 1, bare=bare)
     ][:MAX_CALLS]
 
 
@@ -144,6 +144,6 @@ def _is_empty(found: Any) -> bool:
     )
 
 
-def _was_begun(said: str) -> bool:
+def _is_call_begun(said: str) -> bool:
     bare = said.lstrip("`").removeprefix("json").lstrip()
     return bare.startswith(("{", "[")) or "<tool_call>" in said or '"name"' in said

@@ -5,20 +5,32 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from assets.contracts.canonical import parameters, tool_text
+from assets.contracts.canonical import iterate_parameters, tool_text
 from training.prompts.templates import (
     FIX,
     BadTemplate,
-    applied,
-    completed,
-    named,
-    prompted,
+    apply_template,
+    cut_completion,
+    get_tokenizer_label,
+    render_prompt_text,
     with_pad_token,
 )
-from training.prompts.word_index import words_of
+from training.prompts.word_index import split_index_words
 
-__all__ = ["BLOCK", "NO_CALL", "SYSTEM", "TURNS", "BadTemplate", "Parts", "Rendered",
-           "check_tokenizer", "fit", "parts_of", "render", "tool_schema"]  # fmt: skip
+__all__ = [
+    "BLOCK",
+    "NO_CALL",
+    "SYSTEM",
+    "TURNS",
+    "BadTemplate",
+    "Parts",
+    "Rendered",
+    "check_tokenizer",
+    "fit_prompt",
+    "get_prompt_parts",
+    "render_conversation",
+    "render_tool_schema",
+]
 
 Contract = Mapping[str, Any]
 Call = Mapping[str, Any]
@@ -57,26 +69,36 @@ def check_tokenizer(tokenizer: Any) -> None:
     """Raises BadTemplate unless the tokenizer can show tools, write calls and none, and pad (a
     missing pad token becomes the end-of-text token)."""
     schema = {"type": "object", "properties": {"probe_word": {"type": "string"}}}
-    tool = tool_schema({"name": "probe_tool", "description": "A probe.", "inputSchema": schema})
+    tool = render_tool_schema(
+        {"name": "probe_tool", "description": "A probe.", "inputSchema": schema}
+    )
     call = {"name": "probe_tool", "arguments": {"probe_word": "probe_value"}}
-    prompt, completion = render(tokenizer, [tool], "probe_request", [call])
+    prompt, completion = render_conversation(tokenizer, [tool], "probe_request", [call])
     if "probe_request" not in prompt:
-        raise BadTemplate(f"{named(tokenizer)}: its chat template shows no user message;{FIX}")
+        raise BadTemplate(
+            f"{get_tokenizer_label(tokenizer)}: its chat template shows no user message;{FIX}"
+        )
     if "probe_tool" not in completion or "probe_value" not in completion:
-        raise BadTemplate(f"{named(tokenizer)}: its chat template leaves the tool call out;{FIX}")
-    if NO_CALL not in render(tokenizer, [tool], "probe_request", [])[1]:
-        raise BadTemplate(f"{named(tokenizer)}: its chat template leaves words out;{FIX}")
+        raise BadTemplate(
+            f"{get_tokenizer_label(tokenizer)}: its chat template leaves the tool call out;{FIX}"
+        )
+    if NO_CALL not in render_conversation(tokenizer, [tool], "probe_request", [])[1]:
+        raise BadTemplate(
+            f"{get_tokenizer_label(tokenizer)}: its chat template leaves words out;{FIX}"
+        )
     with_pad_token(tokenizer)
 
 
-def tool_schema(contract: Contract, words: int | None = None) -> dict[str, Any]:
+def render_tool_schema(contract: Contract, words: int | None = None) -> dict[str, Any]:
     """The contract as an OpenAI-style function; `words` cuts the descriptions (tiny contexts)."""
     described = contract.get("description", "")
     if words is None:
         schema = contract.get("inputSchema", {"type": "object", "properties": {}})
         body = {"description": described, "parameters": schema}
     else:
-        short = {name: {"type": _type(schema)} for name, schema in parameters(contract)}
+        short = {
+            name: {"type": _get_json_type(schema)} for name, schema in iterate_parameters(contract)
+        }
         required = contract.get("inputSchema", {}).get("required") or []
         needed = {name: kind for name, kind in short.items() if name in required}
         cut = " ".join(described.split()[:words])
@@ -84,7 +106,7 @@ def tool_schema(contract: Contract, words: int | None = None) -> dict[str, Any]:
     return {"type": "function", "function": {"name": contract["name"], **body}}
 
 
-def render(
+def render_conversation(
     tokenizer: Any,
     tools: Sequence[Mapping[str, Any]],
     instruction: str,
@@ -101,14 +123,14 @@ def render(
     `examples`: (instruction, calls) that are shown before the request.
     Raises BadTemplate.
     """
-    asked = _asked(instruction, examples, examples_as)
-    prompt = prompted(tokenizer, asked, tools)
+    asked = _build_request_messages(instruction, examples, examples_as)
+    prompt = render_prompt_text(tokenizer, asked, tools)
     if calls is None and answer is None:
         return prompt, ""
     listed = [calls] if isinstance(calls, Mapping) else list(calls or ())
     try:
-        whole = applied(tokenizer, [*asked, _message(listed, answer)], tools)
-        completion = completed(tokenizer, prompt, whole)
+        whole = apply_template(tokenizer, [*asked, _build_call_message(listed, answer)], tools)
+        completion = cut_completion(tokenizer, prompt, whole)
         if all(call["name"] in completion for call in listed) or len(listed) < 2:
             return prompt, completion
     except BadTemplate:
@@ -116,18 +138,18 @@ def render(
             raise
     # Llama-3.1's template refuses a message of several calls and gpt-oss's writes the first alone:
     # there they are one JSON list.
-    whole = applied(tokenizer, [*asked, _message((), _as_text(listed))], tools)
-    return prompt, completed(tokenizer, prompt, whole)
+    whole = apply_template(tokenizer, [*asked, _build_call_message((), _as_text(listed))], tools)
+    return prompt, cut_completion(tokenizer, prompt, whole)
 
 
-def parts_of(row: Mapping[str, Any]) -> Parts:
+def get_prompt_parts(row: Mapping[str, Any]) -> Parts:
     """What is rendered of a training-set row."""
-    calls = _calls(row)
+    calls = _read_row_calls(row)
     names = frozenset(call["name"] for call in calls)
     return Parts(row["instruction"], calls, names)
 
 
-def fit(
+def fit_prompt(
     tokenizer: Any,
     row_or_parts: Mapping[str, Any] | Parts,
     tools: Sequence[Contract],
@@ -143,27 +165,32 @@ def fit(
     with the right tools, or with the request where no call is right), then examples, the last
     first. None where even the right tools alone do not fit. Raises BadTemplate.
     """
-    parts = row_or_parts if isinstance(row_or_parts, Parts) else parts_of(row_or_parts)
-    order = _by_ease(parts, tools)
+    parts = row_or_parts if isinstance(row_or_parts, Parts) else get_prompt_parts(row_or_parts)
+    order = _rank_by_ease(parts, tools)
 
     def made(gone: int, shown: int) -> Rendered:
         out = set(order[:gone])
         kept = [tool for at, tool in enumerate(tools) if at not in out]
-        texts = render(
-            tokenizer, [tool_schema(tool, words) for tool in kept], parts.instruction, parts.calls,
-            answer=parts.answer, examples=examples[:shown], examples_as=examples_as,
-        )  # fmt: skip
-        length = sum(len(ids) for ids in _ids(tokenizer, texts))
+        texts = render_conversation(
+            tokenizer,
+            [render_tool_schema(tool, words) for tool in kept],
+            parts.instruction,
+            parts.calls,
+            answer=parts.answer,
+            examples=examples[:shown],
+            examples_as=examples_as,
+        )
+        length = sum(len(ids) for ids in _tokenise_texts(tokenizer, texts))
         names = tuple(tool["name"] for tool in kept)
         gone_names = tuple(tools[at]["name"] for at in sorted(out))
         return Rendered(*texts, names, gone_names, shown, length)
 
     steps = [(gone, len(examples)) for gone in range(len(order) + 1)]
     steps += [(len(order), shown) for shown in range(len(examples) - 1, -1, -1)]
-    return _first(steps, lambda step: made(*step), limit)
+    return _find_first_fitting(steps, lambda step: made(*step), limit)
 
 
-def _first(
+def _find_first_fitting(
     steps: Sequence[tuple[int, int]], made: Callable[[tuple[int, int]], Rendered], limit: int
 ) -> Rendered | None:
     """The first step that fits; each is shorter than the one before, so halves are searched. The
@@ -182,17 +209,19 @@ def _first(
     return best
 
 
-def _by_ease(parts: Parts, tools: Sequence[Contract]) -> list[int]:
+def _rank_by_ease(parts: Parts, tools: Sequence[Contract]) -> list[int]:
     """Places of the tools that may go, the easiest to tell from the right ones first."""
-    texts = [words_of(tool_text(tool)) for tool in tools]
+    texts = [split_index_words(tool_text(tool)) for tool in tools]
     right = [text for tool, text in zip(tools, texts, strict=True) if tool["name"] in parts.gold]
-    like = set().union(*right) if right else words_of(parts.instruction)
+    like = set().union(*right) if right else split_index_words(parts.instruction)
     free = [at for at, tool in enumerate(tools) if tool["name"] not in parts.gold]
     shared = {at: len(texts[at] & like) / (len(texts[at] | like) or 1) for at in free}
     return sorted(free, key=lambda at: (shared[at], tools[at]["name"]))
 
 
-def _asked(instruction: str, examples: Sequence[Example], examples_as: str) -> list[dict[str, Any]]:
+def _build_request_messages(
+    instruction: str, examples: Sequence[Example], examples_as: str
+) -> list[dict[str, Any]]:
     if examples_as not in (TURNS, BLOCK):
         raise ValueError(f"examples as {examples_as!r}: expected {TURNS!r} or {BLOCK!r}")
     system, turns = SYSTEM, []
@@ -200,12 +229,12 @@ def _asked(instruction: str, examples: Sequence[Example], examples_as: str) -> l
         if examples_as == BLOCK:
             system += f"\n\nAn earlier request: {asked}\nIts answer: {_as_text(calls)}"
         else:
-            turns += [{"role": "user", "content": asked}, _message(calls, None)]
+            turns += [{"role": "user", "content": asked}, _build_call_message(calls, None)]
     last = {"role": "user", "content": instruction}
     return [{"role": "system", "content": system}, *turns, last]
 
 
-def _message(calls: Sequence[Call], answer: str | None) -> dict[str, Any]:
+def _build_call_message(calls: Sequence[Call], answer: str | None) -> dict[str, Any]:
     if not calls:
         return {"role": "assistant", "content": NO_CALL if answer is None else answer}
     told = [{"name": call["name"], "arguments": dict(call["arguments"])} for call in calls]
@@ -220,7 +249,7 @@ def _as_text(calls: Sequence[Call]) -> str:
     return json.dumps(listed if len(listed) > 1 else listed[0], ensure_ascii=False)
 
 
-def _calls(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _read_row_calls(row: Mapping[str, Any]) -> list[dict[str, Any]]:
     held = row.get("calls")
     if held is None:  # a row that says no more than its own call
         own = row.get("arguments")
@@ -229,11 +258,11 @@ def _calls(row: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"name": call["name"], "arguments": call["arguments"]} for call in listed]
 
 
-def _ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+def _tokenise_texts(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
     return [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
 
 
-def _type(schema: Any) -> str:
+def _get_json_type(schema: Any) -> str:
     kind = schema.get("type") if isinstance(schema, Mapping) else None
     kind = next((k for k in kind if k != "null"), None) if isinstance(kind, list) else kind
     return kind if kind in _TYPES else "string"

@@ -28,22 +28,23 @@ class BadTemplate(ValueError):
     """A tokenizer that cannot render a tool call; the message says what to do."""
 
 
-def prompted(tokenizer: Any, messages: Sequence[Message], tools: Tools) -> str:
+def render_prompt_text(tokenizer: Any, messages: Sequence[Message], tools: Tools) -> str:
     """What a model is asked with. Raises BadTemplate, also where the template leaves tools out."""
     if not getattr(tokenizer, "chat_template", None):
-        raise BadTemplate(f"{named(tokenizer)}: it has no chat template;{FIX}")
-    prompt = applied(tokenizer, messages, tools, add_generation_prompt=True)
+        raise BadTemplate(f"{get_tokenizer_label(tokenizer)}: it has no chat template;{FIX}")
+    prompt = apply_template(tokenizer, messages, tools, add_generation_prompt=True)
     names = [tool["function"]["name"] for tool in tools]
-    unseen = next((name for name in names if not _shows(prompt, name)), None)
+    unseen = next((name for name in names if not _is_name_shown(prompt, name)), None)
     if unseen is not None:
         raise BadTemplate(
-            f"{named(tokenizer)}: its chat template does not show the tool {unseen[:80]!r} that it"
+            f"{get_tokenizer_label(tokenizer)}: its chat template does not show the tool"
+            f" {unseen[:80]!r} that it"
             f" was given, so it knows no tools;{FIX}"
         )
     return prompt
 
 
-def completed(tokenizer: Any, prompt: str, whole: str) -> str:
+def cut_completion(tokenizer: Any, prompt: str, whole: str) -> str:
     """What a model must write after the prompt, `whole` being the conversation with its answer.
 
     A template may leave an open or an empty thought where it asks and strip it from an answer that
@@ -56,12 +57,15 @@ def completed(tokenizer: Any, prompt: str, whole: str) -> str:
         tail = _EMPTY_THOUGHT.sub("", whole[len(head) :], count=1)
         return tail if thought[2] else f"\n</{thought[1]}>\n\n{tail}"
     raise BadTemplate(
-        f"{named(tokenizer)}: its chat template rewrites the prompt once an answer is there, so"
+        f"{get_tokenizer_label(tokenizer)}: its chat template rewrites the prompt once an answer"
+        f" is there, so"
         f" that nobody knows where the answer starts;{FIX}"
     )
 
 
-def applied(tokenizer: Any, messages: Sequence[Message], tools: Tools, **options: Any) -> str:
+def apply_template(
+    tokenizer: Any, messages: Sequence[Message], tools: Tools, **options: Any
+) -> str:
     """The conversation as text. Raises BadTemplate where the template fails on it."""
     try:
         return tokenizer.apply_chat_template(
@@ -71,7 +75,8 @@ def applied(tokenizer: Any, messages: Sequence[Message], tools: Tools, **options
         said = (str(error).splitlines() or [type(error).__name__])[0][:200]
         roles = ", ".join(message["role"] for message in messages)
         raise BadTemplate(
-            f"{named(tokenizer)}: its chat template fails on the messages {roles}: {said};{FIX}"
+            f"{get_tokenizer_label(tokenizer)}: its chat template fails on the messages {roles}:"
+            f" {said};{FIX}"
         ) from error
 
 
@@ -84,16 +89,17 @@ def with_pad_token(tokenizer: Any) -> None:
         return
     if getattr(tokenizer, "eos_token", None) is None:
         raise BadTemplate(
-            f"{named(tokenizer)}: neither a pad token nor an end-of-text token; expected one of"
+            f"{get_tokenizer_label(tokenizer)}: neither a pad token nor an end-of-text token;"
+            f" expected one of"
             " them: set pad_token in its tokenizer_config.json to a token of its vocabulary"
         )
     tokenizer.pad_token = tokenizer.eos_token
 
 
-def named(tokenizer: Any) -> str:
+def get_tokenizer_label(tokenizer: Any) -> str:
     """What a message calls a tokenizer."""
     return str(getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__)
 
 
-def _shows(prompt: str, name: str) -> bool:
+def _is_name_shown(prompt: str, name: str) -> bool:
     return name in prompt or name.encode("unicode_escape").decode() in prompt

@@ -12,7 +12,7 @@ _WORD = re.compile(r"\w+")
 _FOLDED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_]+?(?=[\u3040-\u9fff]|\b|_)")
 
 
-def words_of(text: str) -> set[str]:
+def split_index_words(text: str) -> set[str]:
     return set(_WORD.findall(text.casefold().replace("_", " ")))
 
 
@@ -27,7 +27,7 @@ class Nearness:
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._names = sorted(texts)
-        self._words = {name: words_of(texts[name]) for name in self._names}
+        self._words = {name: split_index_words(texts[name]) for name in self._names}
         places: dict[str, list[int]] = {}
         for at, name in enumerate(self._names):
             for word in self._words[name]:
@@ -38,7 +38,7 @@ class Nearness:
         norms = [math.fsum(map(self._weights.__getitem__, self._words[n])) for n in self._names]
         self._norms = np.sqrt(np.maximum(norms, 1e-9))
 
-    def nearest(self, name: str) -> np.ndarray:
+    def rank_nearest(self, name: str) -> np.ndarray:
         """Places, in the order of the names, of all texts that share a word with this one, itself
         included, the nearest first."""
         scores = np.zeros(len(self._names))
@@ -48,7 +48,7 @@ class Nearness:
         near = np.round(scores[found] / self._norms[found], 6)
         return found[np.argsort(-near, kind="stable")]
 
-    def sharing(self, words: Collection[str], *, most: float) -> set[str]:
+    def find_sharing(self, words: Collection[str], *, most: float) -> set[str]:
         """Texts that hold one of the words, those left out that more than the share `most` hold."""
         limit = max(1.0, most * len(self._names))
         return {

@@ -14,17 +14,17 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from training.caller.tiny.base import TINY, base_flaw
-from training.releases.decisions import rejected
-from training.releases.gate import Gate, as_rows, verdict
+from training.caller.tiny.base import TINY, find_tiny_base_flaw
+from training.releases.decisions import map_rejected_models
+from training.releases.gate import Gate, as_rows, judge_gates
 from training.releases.pointers import (
     CHAMPIONS,
-    held,
-    history,
-    move,
-    read,
+    hold_pointer_lock,
+    move_pointers,
+    read_current_history,
+    read_current_pointer,
 )
-from training.runtime.model_store import card, model_folder
+from training.runtime.model_store import get_model_folder, read_model_card
 from warehouse.storage.pointers import PointerBroken, read_pointer, write_pointer
 
 UNTRAINED = {"retriever": "base", "caller": "baseline:bm25+slots"}
@@ -66,35 +66,36 @@ class InService:
     told: str | None = None
 
 
-def pointer(role: str) -> str:
+def get_pointer_path(role: str) -> str:
     return f"champions/{role}.json"
 
 
-def champion(home: Path, role: str) -> Champion:
+def read_champion(home: Path, role: str) -> Champion:
     """The role's champion; the untrained model where none was promoted. Raises PointerBroken."""
-    body = read(home, pointer(role), _mend(role))
+    body = read_current_pointer(home, get_pointer_path(role), _describe_pointer_fix(role))
     if body is not None:
-        return _parsed(home, role, body)
-    promoted = _last_promoted(home, role)
+        return _parse_champion(home, role, body)
+    promoted = _find_last_promoted(home, role)
     if promoted is not None and promoted.trained:
         raise PointerBroken(
-            f"{home / pointer(role)}: it is missing, but {CHAMPIONS} names {promoted.model[:12]} as"
-            f" champion; {_mend(role)}"
+            f"{home / get_pointer_path(role)}: it is missing, but {CHAMPIONS} names"
+            f" {promoted.model[:12]} as"
+            f" champion; {_describe_pointer_fix(role)}"
         )
     return Champion(role, UNTRAINED.get(role, "base"))
 
 
-def in_service(home: Path, role: str) -> InService:
+def find_model_in_service(home: Path, role: str) -> InService:
     """The champion where its model is whole; else the champion before it that is and was not rolled
     back, else the untrained model. Raises PointerBroken."""
-    now = champion(home, role)
+    now = read_champion(home, role)
     untrained = UNTRAINED.get(role, "base")
-    flaw = None if now.model == untrained else model_flaw(home, role, now.model)
+    flaw = None if now.model == untrained else find_model_flaw(home, role, now.model)
     if flaw is None:
         return InService(now.model)
-    out = rejected(home, role)
-    before = [one.model for one in reversed(_promoted(home, role)) if one.model not in out]
-    whole = (m for m in before if m != untrained and model_flaw(home, role, m) is None)
+    out = map_rejected_models(home, role)
+    before = [one.model for one in reversed(_list_promoted(home, role)) if one.model not in out]
+    whole = (m for m in before if m != untrained and find_model_flaw(home, role, m) is None)
     model = next(whole, untrained)
     which = "the untrained model" if model == untrained else "the champion before it"
     return InService(
@@ -104,24 +105,24 @@ def in_service(home: Path, role: str) -> InService:
     )
 
 
-def model_flaw(home: Path, role: str, name: str) -> str | None:
+def find_model_flaw(home: Path, role: str, name: str) -> str | None:
     """Why a trained model cannot serve; None when its card and weights are there, its base too."""
     if name == UNTRAINED.get(role):
         return None
     try:
-        about = card(home, name)
+        about = read_model_card(home, name)
     except (OSError, ValueError) as error:
         return f"models/{name[:12]}: its card cannot be read ({error})"
     if about is None:
         return f"models/{name[:12]} is missing"
     if about.get("role", role) != role:
         return f"models/{name[:12]} is a {about['role']}"
-    if about.get("base") == TINY and (flaw := base_flaw(str(about.get("base_name")))):
+    if about.get("base") == TINY and (flaw := find_tiny_base_flaw(str(about.get("base_name")))):
         return flaw
-    return _unreadable(model_folder(home, name))
+    return _find_unreadable_weights(get_model_folder(home, name))
 
 
-def consider(
+def consider_candidate(
     home: Path,
     role: str,
     candidate: str,
@@ -135,12 +136,12 @@ def consider(
     changes nothing. Under a lock: of two candidates measured against one champion, the second to
     come is told that another serves now. Raises PointerBroken, OSError.
     """
-    with held(home):
-        before = champion(home, role)
+    with hold_pointer_lock(home):
+        before = read_champion(home, role)
         if before.model == candidate:
             return Promotion(False, before, "the candidate is the champion already", list(gates))
-        asked = [*gates, *_standing(home, role, candidate, evidence)]
-        better, why = verdict(asked)
+        asked = [*gates, *_check_standing_gates(home, role, candidate, evidence)]
+        better, why = judge_gates(asked)
         attempt = {
             "model": candidate,
             "training_set": training_set,
@@ -157,47 +158,48 @@ def consider(
             )
         else:
             after = Champion(**{**asdict(before), "last_candidate": attempt})
-        _record(home, before, after, PROMOTED if better else KEPT, why)
+        _record_promotion(home, before, after, PROMOTED if better else KEPT, why)
         return Promotion(better, after, why, asked)
 
 
-def restore(home: Path, role: str) -> Champion:
+def restore_pointer(home: Path, role: str) -> Champion:
     """Writes a champion's lost or broken pointer again from the history; a whole one is left as it
     is. Raises PointerBroken where the history knows none."""
-    with held(home):
+    with hold_pointer_lock(home):
         try:
-            if read_pointer(home / pointer(role), "") is not None:
-                return champion(home, role)
+            if read_pointer(home / get_pointer_path(role), "") is not None:
+                return read_champion(home, role)
         except PointerBroken:
             pass
-        known = _last_promoted(home, role)
+        known = _find_last_promoted(home, role)
         if known is None:
             raise PointerBroken(
-                f"{home / CHAMPIONS}: names no champion of {role}; delete {pointer(role)}, and the"
+                f"{home / CHAMPIONS}: names no champion of {role}; delete"
+                f" {get_pointer_path(role)}, and the"
                 f" untrained model serves until {role}_champion is materialized"
             )
-        tried = [line["attempt"] for line in _of(home, role) if line.get("attempt")]
+        tried = [line["attempt"] for line in _read_role_history(home, role) if line.get("attempt")]
         after = Champion(**{**asdict(known), "last_candidate": tried[-1] if tried else {}})
-        write_pointer(home / pointer(role), asdict(after))
+        write_pointer(home / get_pointer_path(role), asdict(after))
         return after
 
 
-def last_trained_set(home: Path, role: str) -> str | None:
+def read_last_trained_set(home: Path, role: str) -> str | None:
     """The training set of the role's last candidate, promoted or not; None before the first."""
-    known = champion(home, role)
+    known = read_champion(home, role)
     return known.last_candidate.get("training_set") or known.training_set
 
 
-def promoted_as(home: Path, role: str, model: str) -> Champion:
+def find_promotion(home: Path, role: str, model: str) -> Champion:
     """The pointer as it was when the model was last promoted, or a bare one."""
     if model == UNTRAINED.get(role):
         return Champion(role, model)
-    found = [one for one in _promoted(home, role) if one.model == model]
-    learnt = (card(home, model) or {}).get("training_set")
+    found = [one for one in _list_promoted(home, role) if one.model == model]
+    learnt = (read_model_card(home, model) or {}).get("training_set")
     return found[-1] if found else Champion(role, model, learnt)
 
 
-def history_line(before: Champion, after: Champion, kind: str, why: str, at: float) -> dict:
+def make_history_line(before: Champion, after: Champion, kind: str, why: str, at: float) -> dict:
     """A line of the history; evidence is kept where the champion changed, to be put back."""
     moved = kind != KEPT
     model = after.model if moved else after.last_candidate.get("model")
@@ -206,15 +208,19 @@ def history_line(before: Champion, after: Champion, kind: str, why: str, at: flo
     return {**line, "champion": {**asdict(after), "last_candidate": {}}} if moved else line
 
 
-def _record(home: Path, before: Champion, after: Champion, kind: str, why: str) -> None:
+def _record_promotion(home: Path, before: Champion, after: Champion, kind: str, why: str) -> None:
     """Pointer and history as one: a champion that nobody knows of could not be put back."""
-    line = history_line(before, after, kind, why, time.time())
-    move(home, files={pointer(after.role): asdict(after)}, lines={CHAMPIONS: [line]})
+    line = make_history_line(before, after, kind, why, time.time())
+    move_pointers(
+        home, files={get_pointer_path(after.role): asdict(after)}, lines={CHAMPIONS: [line]}
+    )
 
 
-def _standing(home: Path, role: str, candidate: str, evidence: Mapping[str, Any]) -> list[Gate]:
+def _check_standing_gates(
+    home: Path, role: str, candidate: str, evidence: Mapping[str, Any]
+) -> list[Gate]:
     """What holds only now, under the lock: who serves, and whether the candidate can."""
-    serving = in_service(home, role).model
+    serving = find_model_in_service(home, role).model
     pair = tuple(str(evidence.get(name, "nobody")) for name in ("candidate", "incumbent"))
     found = " against ".join(name[:20] for name in pair)
     against = Gate(
@@ -223,39 +229,45 @@ def _standing(home: Path, role: str, candidate: str, evidence: Mapping[str, Any]
         f"{found} was measured",
         f"{candidate[:20]} against {serving[:20]}",
     )
-    flaw = model_flaw(home, role, candidate)
+    flaw = find_model_flaw(home, role, candidate)
     whole = Gate("model_on_disk", flaw is None, flaw or "card and weights read", "a whole model")
-    out = rejected(home, role).get(candidate)
+    out = map_rejected_models(home, role).get(candidate)
     clear = Gate("not_rolled_back", out is None, out or "never", "no rollback of it that stands")
     return [against, whole, clear]
 
 
-def _parsed(home: Path, role: str, body: Mapping[str, Any]) -> Champion:
+def _parse_champion(home: Path, role: str, body: Mapping[str, Any]) -> Champion:
     names = {one.name for one in fields(Champion)}
     kept = {name: value for name, value in body.items() if name in names}
     lists = all(isinstance(kept.get(name, {}), dict) for name in ("evidence", "last_candidate"))
     if kept.get("role") != role or not isinstance(kept.get("model"), str) or not lists:
         raise PointerBroken(
-            f"{home / pointer(role)}: is no champion of {role} (role {kept.get('role')!r:.40},"
-            f" model {kept.get('model')!r:.40}), expected {{role, model, …}}; {_mend(role)}"
+            f"{home / get_pointer_path(role)}: is no champion of {role} (role"
+            f" {kept.get('role')!r:.40},"
+            f" model {kept.get('model')!r:.40}), expected {{role, model, …}};"
+            f" {_describe_pointer_fix(role)}"
         )
     return Champion(**kept)
 
 
-def _of(home: Path, role: str) -> list[dict[str, Any]]:
-    return [line for line in history(home, CHAMPIONS) if line.get("role") == role]
+def _read_role_history(home: Path, role: str) -> list[dict[str, Any]]:
+    return [line for line in read_current_history(home, CHAMPIONS) if line.get("role") == role]
 
 
-def _promoted(home: Path, role: str) -> list[Champion]:
+def _list_promoted(home: Path, role: str) -> list[Champion]:
     """The champions of a role in the order they became it."""
-    return [_parsed(home, role, line["champion"]) for line in _of(home, role) if "champion" in line]
+    return [
+        _parse_champion(home, role, line["champion"])
+        for line in _read_role_history(home, role)
+        if "champion" in line
+    ]
 
 
-def _last_promoted(home: Path, role: str) -> Champion | None:
-    return next(iter(_promoted(home, role)[-1:]), None)
+def _find_last_promoted(home: Path, role: str) -> Champion | None:
+    return next(iter(_list_promoted(home, role)[-1:]), None)
 
 
-def _unreadable(folder: Path) -> str | None:
+def _find_unreadable_weights(folder: Path) -> str | None:
     from safetensors import SafetensorError, safe_open
 
     files = sorted(folder.glob("*.safetensors"))
@@ -270,5 +282,5 @@ def _unreadable(folder: Path) -> str | None:
     return None
 
 
-def _mend(role: str) -> str:
+def _describe_pointer_fix(role: str) -> str:
     return f"`toolmill champion restore {role}` writes it again from {CHAMPIONS}"

@@ -9,15 +9,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from training.releases.pointers import DECISIONS, history
+from training.releases.pointers import DECISIONS, read_current_history
 
 Json = dict[str, Any]
 LIFT = "`toolmill release rollback --undo` lifts that"
 
 
-def standing(home: Path) -> list[Json]:
+def list_standing_rollbacks(home: Path) -> list[Json]:
     """Rollbacks that nobody lifted, oldest first."""
-    lines = history(home, DECISIONS)
+    lines = read_current_history(home, DECISIONS)
     lifted = {line.get("of") for line in lines if line.get("decision") == "undo"}
     return [
         line
@@ -26,22 +26,24 @@ def standing(home: Path) -> list[Json]:
     ]
 
 
-def rejected(home: Path, role: str) -> dict[str, str]:
+def map_rejected_models(home: Path, role: str) -> dict[str, str]:
     """Models that were rolled back in a role, each with the reason it stays out."""
     return {
-        model: told(decision)
-        for decision in standing(home)
+        model: describe_rollback(decision)
+        for decision in list_standing_rollbacks(home)
         for model in decision.get("models", {}).get(role, [])
     }
 
 
-def refused(home: Path) -> dict[str, str]:
+def map_refused_releases(home: Path) -> dict[str, str]:
     """Releases that were rolled back, each with the reason it is not made again."""
     return {
-        name: told(decision) for decision in standing(home) for name in decision.get("releases", [])
+        name: describe_rollback(decision)
+        for decision in list_standing_rollbacks(home)
+        for name in decision.get("releases", [])
     }
 
 
-def told(decision: Json) -> str:
+def describe_rollback(decision: Json) -> str:
     day = time.strftime("%Y-%m-%d", time.gmtime(decision.get("at", 0)))
     return f"rolled back on {day} to release {str(decision.get('to'))[:12]}; {LIFT}"

@@ -3,21 +3,27 @@
 import dagster as dg
 
 from assets.contracts.quarantine.clear import read_clear
-from assets.contracts.quarantine.firewall import contract_key
-from serving.index.blocklist import block
+from assets.contracts.quarantine.firewall import key_contract
+from serving.index.blocklist import write_blocklist
 from serving.index.folder import load_index
 from serving.index.release_index import make_router_index, view_table
-from training.evaluation.retriever import retriever_of
+from training.evaluation.retriever import load_retriever
 from training.last_run import set_name
 from training.policies import ROLES, Trainer
-from training.releases.champion import in_service
-from training.releases.index_source import held_in_index, published_source
-from training.releases.release import current_release, make_release, pinned, refusal, serve
-from training.releases.retention import prune
-from training.runtime.adapter_table import adapter_table
+from training.releases.champion import find_model_in_service
+from training.releases.index_source import build_published_source, list_held_contracts
+from training.releases.release import (
+    find_release_refusal,
+    get_pinned_version,
+    make_release,
+    read_current_release,
+    serve_version,
+)
+from training.releases.retention import prune_releases
+from training.runtime.adapter_table import make_adapter_table
 from warehouse.audit import Verdict
 from warehouse.progress import Lines
-from warehouse.publish import AssetAudit, Published, audited, publish_digest
+from warehouse.publish import AssetAudit, Published, describe_asset, publish_digest
 from warehouse.storage.digest import digest
 from warehouse.storage.lance import LanceStore
 from warehouse.store import Warehouse
@@ -27,27 +33,29 @@ ROUTER_INDEX_AUDIT = AssetAudit("router_index", rules=["one_entry_per_tool"])
 
 
 @dg.asset(
-    **audited(RELEASE_AUDIT, "training/releases"),
+    **describe_asset(RELEASE_AUDIT, "training/releases"),
     deps=["retriever_champion", "caller_champion", "clear_contracts"],
     group_name="serving",
     description="One consistent set: the champions and the contracts they serve.",
 )
 def release(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]) -> Published:
     home = warehouse.home
-    standing = {role: in_service(home, role) for role in ROLES}
+    standing = {role: find_model_in_service(home, role) for role in ROLES}
     models = {role: one.model for role, one in standing.items()}
     told = [one.told for one in standing.values() if one.told]
     rules = [Verdict("models_present", True, "; ".join(told) or "all champions are on disk")]
-    contracts = digest(sorted(contract_key(row) for row in read_clear(warehouse)))
+    contracts = digest(sorted(key_contract(row) for row in read_clear(warehouse)))
     facts = (models, contracts, set_name(warehouse))
-    refused = refusal(home, *facts)
+    refused = find_release_refusal(home, *facts)
     rules.append(Verdict("not_rolled_back", True, refused or "nobody rolled this set back"))
     name = make_release(home, *facts)
     yield from publish_digest(RELEASE_AUDIT, name, rules, **models)
 
 
 @dg.asset(
-    **audited(ROUTER_INDEX_AUDIT, "training/releases", "serving/index", kinds={"numpy", "onnx"}),
+    **describe_asset(
+        ROUTER_INDEX_AUDIT, "training/releases", "serving/index", kinds={"numpy", "onnx"}
+    ),
     deps=[
         *("release", "contract_vectors", "clear_contracts", "catalogue", "server_summaries"),
         *("deployments", "pairs", "judgements"),
@@ -61,9 +69,9 @@ def router_index(
     warehouse: dg.ResourceParam[Warehouse],
     trainer: dg.ResourceParam[Trainer],
 ) -> Published:
-    home, current = warehouse.home, current_release(warehouse.home)
-    source, held = published_source(warehouse)
-    kept = pinned(home)
+    home, current = warehouse.home, read_current_release(warehouse.home)
+    source, held = build_published_source(warehouse)
+    kept = get_pinned_version(home)
     version = kept or make_router_index(
         home,
         source,
@@ -71,18 +79,22 @@ def router_index(
         current["models"]["retriever"],
         current["release"],
         Lines(context.log.info),
-        serve,
-        retriever_of(home, current["models"]["retriever"]),
+        serve_version,
+        load_retriever(home, current["models"]["retriever"]),
     )
-    blocked = block(home, [*held, *(held_in_index(warehouse, kept) if kept else [])])
+    blocked = write_blocklist(
+        home, [*held, *(list_held_contracts(warehouse, kept) if kept else [])]
+    )
     index = load_index(home, version)
     tools = {(row["server_id"], row["tool"]) for row in source.rows}
     found = f"{len(index.tools)} of {len(tools)} tools"
     verdict = Verdict("one_entry_per_tool", len(index.tools) == len(tools), found)
     if kept or index.release != current["release"]:
         verdict = Verdict("one_entry_per_tool", True, "what a rollback serves stays as it is")
-    last = [warehouse.tables.read(adapter_table(role))["model"].to_list() for role in ROLES]
-    pruned = prune(home, trainer.keep_releases, protect=[name for names in last for name in names])
+    last = [warehouse.tables.read(make_adapter_table(role))["model"].to_list() for role in ROLES]
+    pruned = prune_releases(
+        home, trainer.keep_releases, protect=[name for names in last for name in names]
+    )
     yield from publish_digest(
         ROUTER_INDEX_AUDIT,
         version,

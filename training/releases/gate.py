@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from warehouse.sanitize.escape import markdown_table
+from warehouse.sanitize.escape import make_markdown_table
 
 Json = Mapping[str, Any]
 
@@ -44,15 +44,15 @@ class Gate:
     needed: str
 
 
-def gates_of(role: str, summary: Json) -> list[Gate]:
+def check_gates(role: str, summary: Json) -> list[Gate]:
     """The role's gates over a summary of its evaluation. Raises UnknownRole."""
     rule = _RULES.get(role)
     if rule is None:
         raise UnknownRole(f"no gates for role {role!r}; known: {', '.join(_RULES)}")
-    return [*_same_models(summary), enough_tools(summary), *rule(summary)]
+    return [*_check_different_models(summary), check_enough_tools(summary), *rule(summary)]
 
 
-def weighed(
+def check_evaluation(
     role: str,
     rows: Sequence[Any],
     candidate: str,
@@ -61,7 +61,7 @@ def weighed(
 ) -> tuple[list[Gate], dict[str, Any]]:
     """(gates, summary) of an evaluation's rows; without the same items nothing is summed up, and
     the gate that says so is the only one."""
-    same = same_items(rows, candidate, incumbent)
+    same = check_same_items(rows, candidate, incumbent)
     if not same.passed:
         return [same], {"candidate": candidate, "incumbent": incumbent}
     try:
@@ -70,10 +70,10 @@ def weighed(
         found = " ".join(str(error).split())[:300]
         lacking = Gate("measured", False, found, "figures of servers never trained on")
         return [same, lacking], {"candidate": candidate, "incumbent": incumbent}
-    return [same, *gates_of(role, summary)], summary
+    return [same, *check_gates(role, summary)], summary
 
 
-def same_items(rows: Iterable[Json], candidate: str, incumbent: str) -> Gate:
+def check_same_items(rows: Iterable[Json], candidate: str, incumbent: str) -> Gate:
     """Whether both models were measured on the same items of one training set's held-out side."""
     held: dict[str, dict[str, str]] = {candidate: {}, incumbent: {}}
     for row in rows:
@@ -89,53 +89,54 @@ def same_items(rows: Iterable[Json], candidate: str, incumbent: str) -> Gate:
         named = ", ".join(name[:12] or "-" for name in sets) or "none"
         shared = len(ours.keys() & theirs.keys())
         found = (
-            f"{_short(candidate)} on {len(ours)} items and {_short(incumbent)} on {len(theirs)},"
+            f"{_shorten_model_name(candidate)} on {len(ours)} items and"
+            f" {_shorten_model_name(incumbent)} on {len(theirs)},"
             f" {shared} of them the same, of the training sets {named}"
         )
     return Gate("same_items", passed, found, "the same items of one training set for both models")
 
 
-def enough_tools(summary: Json) -> Gate:
+def check_enough_tools(summary: Json) -> Gate:
     tools = summary.get("tools")
     count = tools if isinstance(tools, int) else 0
     found = f"{count} tools of {summary.get('servers', 0)} servers"
     return Gate("enough_tools", count >= MIN_TOOLS, found, f"at least {MIN_TOOLS} tools")
 
 
-def gain(figure: Json | None, name: str = "gain") -> Gate:
+def check_gain(figure: Json | None, name: str = "gain") -> Gate:
     """Better beyond the interval."""
-    known = _measured(figure)
+    known = _get_measured_figure(figure)
     passed = known is not None and known["low"] > 0
-    return Gate(name, passed, told(figure), "the whole 95% interval above zero")
+    return Gate(name, passed, describe_figure(figure), "the whole 95% interval above zero")
 
 
-def no_worse(figure: Json | None, name: str) -> Gate:
+def check_no_worse(figure: Json | None, name: str) -> Gate:
     """Not worse beyond the interval, and not by more than the tolerance."""
-    known = _measured(figure)
+    known = _get_measured_figure(figure)
     passed = known is not None and known["high"] >= 0 and known["value"] >= -TOLERANCE
     needed = f"an interval not wholly below zero, and at least {-TOLERANCE:+.2f}"
-    return Gate(name, passed, told(figure), needed)
+    return Gate(name, passed, describe_figure(figure), needed)
 
 
-def phantom_rate(figure: Json | None) -> Gate:
-    passed, found = _phantom(figure, lambda known: known["value"] <= MOST_PHANTOM)
+def check_phantom_rate(figure: Json | None) -> Gate:
+    passed, found = _check_phantom_figure(figure, lambda known: known["value"] <= MOST_PHANTOM)
     return Gate("phantom_rate", passed, found, f"at most {MOST_PHANTOM:.2f}")
 
 
-def phantom_difference(figure: Json | None) -> Gate:
-    passed, found = _phantom(figure, lambda known: known["low"] <= 0)
+def check_phantom_difference(figure: Json | None) -> Gate:
+    passed, found = _check_phantom_figure(figure, lambda known: known["low"] <= 0)
     return Gate("phantom_difference", passed, found, "an interval not wholly above zero")
 
 
-def told(figure: Json | None) -> str:
+def describe_figure(figure: Json | None) -> str:
     """A figure in words: value, interval and n; "not measured" where there is none."""
-    known = _measured(figure)
+    known = _get_measured_figure(figure)
     if known is None:
         return "not measured"
     return f"{known['value']:+.3f} [{known['low']:+.3f}, {known['high']:+.3f}], n={known['n']}"
 
 
-def verdict(gates: Sequence[Gate]) -> tuple[bool, str]:
+def judge_gates(gates: Sequence[Gate]) -> tuple[bool, str]:
     """Whether every gate was passed, and one sentence why. No gate at all passes nothing."""
     failed = [gate for gate in gates if not gate.passed]
     if failed:
@@ -151,17 +152,17 @@ def as_rows(gates: Iterable[Gate | Json]) -> list[dict[str, Any]]:
     return [asdict(gate) if isinstance(gate, Gate) else dict(gate) for gate in gates]
 
 
-def gates_table(gates: Iterable[Gate | Json]) -> str:
+def render_gates_table(gates: Iterable[Gate | Json]) -> str:
     """The gates as a Markdown table, for Dagster, the report and the card."""
     rows = [
         (row["name"], "yes" if row["passed"] else "**no**", row["found"], row["needed"])
         for row in as_rows(gates)
     ]
     header = ["gate", "passed", "found", "needed"]
-    return markdown_table(header, rows, _cell, empty="No gate was asked.")
+    return make_markdown_table(header, rows, _to_table_cell, empty="No gate was asked.")
 
 
-def _cell(text: object) -> str:
+def _to_table_cell(text: object) -> str:
     """One line of plain text: what a library says of a broken file may hold anything."""
     plain = " ".join(str(text).split())[:400]
     for mark, shown in (("|", "/"), ("<", "&lt;"), ("`", "'"), ("](", "] ("), ("://", ": //")):
@@ -169,43 +170,46 @@ def _cell(text: object) -> str:
     return plain
 
 
-def _retriever(summary: Json) -> list[Gate]:
+def _check_retriever_gates(summary: Json) -> list[Gate]:
     return [
-        gain(summary.get("gain_at_1"), "gain_at_1"),
-        no_worse(summary.get("gain_at_5"), "recall_at_5"),
+        check_gain(summary.get("gain_at_1"), "gain_at_1"),
+        check_no_worse(summary.get("gain_at_5"), "recall_at_5"),
     ]
 
 
-def _caller(summary: Json) -> list[Gate]:
+def _check_caller_gates(summary: Json) -> list[Gate]:
     figures = summary.get("gate") or {}
     return [
-        gain(figures.get("gain")),
-        no_worse(figures.get("irrelevance"), "irrelevance"),
-        phantom_rate(figures.get("phantom_rate")),
-        phantom_difference(figures.get("phantom")),
+        check_gain(figures.get("gain")),
+        check_no_worse(figures.get("irrelevance"), "irrelevance"),
+        check_phantom_rate(figures.get("phantom_rate")),
+        check_phantom_difference(figures.get("phantom")),
     ]
 
 
-_RULES: dict[str, Callable[[Json], list[Gate]]] = {"retriever": _retriever, "caller": _caller}
+_RULES: dict[str, Callable[[Json], list[Gate]]] = {
+    "retriever": _check_retriever_gates,
+    "caller": _check_caller_gates,
+}
 
 
-def _same_models(summary: Json) -> list[Gate]:
+def _check_different_models(summary: Json) -> list[Gate]:
     """A summary that compares a model with itself shows nothing of either."""
     both = summary.get("candidate"), summary.get("incumbent")
     if both[0] is None or both[0] != both[1]:
         return []
-    found = f"{_short(str(both[0]))} against itself"
+    found = f"{_shorten_model_name(str(both[0]))} against itself"
     return [Gate("two_models", False, found, "a candidate and another model")]
 
 
-def _phantom(figure: Json | None, rule: Callable[[Json], bool]) -> tuple[bool, str]:
+def _check_phantom_figure(figure: Json | None, rule: Callable[[Json], bool]) -> tuple[bool, str]:
     if figure is not None and figure.get("n") == 0:
         return True, "nothing gone yet (n=0)"
-    known = _measured(figure)
-    return known is not None and rule(known), told(figure)
+    known = _get_measured_figure(figure)
+    return known is not None and rule(known), describe_figure(figure)
 
 
-def _measured(figure: Json | None) -> Json | None:
+def _get_measured_figure(figure: Json | None) -> Json | None:
     """The figure, or None where it was not measured or is no number."""
     if not figure or not figure.get("n"):
         return None
@@ -215,5 +219,5 @@ def _measured(figure: Json | None) -> Json | None:
     return figure if fine else None
 
 
-def _short(model: str) -> str:
+def _shorten_model_name(model: str) -> str:
     return model[:12] if len(model) == 64 else model

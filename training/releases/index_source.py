@@ -7,9 +7,9 @@ from typing import Any
 
 from assets.catalogue.catalogue import CATALOGUE
 from assets.contracts.quarantine.clear import read_contracts
-from assets.contracts.quarantine.firewall import firewall
+from assets.contracts.quarantine.firewall import open_firewall
 from assets.servers.deploy.table import DEPLOYMENTS
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, accepted
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, select_accepted
 from assets.synthesis.summaries.summaries import SUMMARIES
 from serving.index.folder import Source, load_index
 from warehouse.store import Warehouse
@@ -17,20 +17,20 @@ from warehouse.store import Warehouse
 Row = Mapping[str, Any]
 
 
-def published_source(warehouse: Warehouse) -> tuple[Source, list[str]]:
+def build_published_source(warehouse: Warehouse) -> tuple[Source, list[str]]:
     """The source of the index that serves the current tables, and the digests of contracts that are
     held out of it."""
     tables = warehouse.tables
     clear, held = read_contracts(warehouse)
-    about = server_facts(tables.read(CATALOGUE).to_dicts(), tables.read(SUMMARIES).to_dicts())
+    about = build_server_facts(tables.read(CATALOGUE).to_dicts(), tables.read(SUMMARIES).to_dicts())
     rows = [{**row, "flags": about.get(row["server_id"], {}).get("flags")} for row in clear]
-    said = accepted(tables.read(PAIRS).to_dicts(), tables.read(JUDGEMENTS).to_dicts())
-    recipes = recipes_of(tables.read(DEPLOYMENTS).to_dicts())
-    source = Source(rows, about, requests_of(said), recipes)
+    said = select_accepted(tables.read(PAIRS).to_dicts(), tables.read(JUDGEMENTS).to_dicts())
+    recipes = map_server_recipes(tables.read(DEPLOYMENTS).to_dicts())
+    source = Source(rows, about, group_requests_by_contract(said), recipes)
     return source, [row["contract_digest"] for row in held]
 
 
-def held_in_index(warehouse: Warehouse, version: str) -> list[str]:
+def list_held_contracts(warehouse: Warehouse, version: str) -> list[str]:
     """Contract digests in an index version that are held by what is known today: an old one may
     hold a contract that was found out since."""
     index = load_index(warehouse.home, version)
@@ -43,10 +43,12 @@ def held_in_index(warehouse: Warehouse, version: str) -> list[str]:
         }
         for at, tool in enumerate(index.tools)
     ]
-    return sorted({row["contract_digest"] for row in firewall(warehouse).part(rows)[1]})
+    return sorted({row["contract_digest"] for row in open_firewall(warehouse).split(rows)[1]})
 
 
-def server_facts(catalogue: Iterable[Row], summaries: Iterable[Row]) -> dict[str, dict[str, Any]]:
+def build_server_facts(
+    catalogue: Iterable[Row], summaries: Iterable[Row]
+) -> dict[str, dict[str, Any]]:
     """Server id -> {name, description, summary, flags}: what listings say, and what was written."""
     found: dict[str, dict[str, Any]] = defaultdict(dict)
     for row in catalogue:
@@ -61,7 +63,7 @@ def server_facts(catalogue: Iterable[Row], summaries: Iterable[Row]) -> dict[str
     return dict(found)
 
 
-def requests_of(rows: Iterable[Row]) -> dict[str, list[str]]:
+def group_requests_by_contract(rows: Iterable[Row]) -> dict[str, list[str]]:
     """Contract digest -> the accepted requests for it, in an order of their own."""
     found: dict[str, list[str]] = defaultdict(list)
     for row in rows:
@@ -69,7 +71,7 @@ def requests_of(rows: Iterable[Row]) -> dict[str, list[str]]:
     return dict(found)
 
 
-def recipes_of(deployments: Iterable[Row]) -> dict[str, dict[str, Any]]:
+def map_server_recipes(deployments: Iterable[Row]) -> dict[str, dict[str, Any]]:
     """Server id -> the facts of the recipe by which it was last seen to list its tools."""
     return {
         row["server_id"]: json.loads(row["recipe"])

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from warehouse.storage.files import locked
+from warehouse.storage.files import hold_lock
 from warehouse.storage.pointers import (
     Json,
     add_history,
@@ -28,41 +28,43 @@ CHAMPIONS, RELEASES, SERVED, DECISIONS = (
 )  # fmt: skip
 
 
-def read(home: Path, name: str, fix: str) -> Json | None:
+def read_current_pointer(home: Path, name: str, fix: str) -> Json | None:
     """The JSON object in `<home>/<name>`, as the move under way has it; None where there is none.
 
     Raises PointerBroken.
     """
-    coming = moving(home).get("files", {}).get(name)
+    coming = read_pending_move(home).get("files", {}).get(name)
     return coming if coming is not None else read_pointer(home / name, fix)
 
 
-def history(home: Path, name: str) -> list[Json]:
+def read_current_history(home: Path, name: str) -> list[Json]:
     """The lines of a history, oldest first, with those of the move under way."""
     lines = read_history(home / name)
-    coming = moving(home).get("lines", {}).get(name, [])
+    coming = read_pending_move(home).get("lines", {}).get(name, [])
     return [*lines, *(line for line in coming if line not in lines)]
 
 
 @contextmanager
-def held(home: Path) -> Iterator[None]:
+def hold_pointer_lock(home: Path) -> Iterator[None]:
     """Holds the lock of all pointers across processes, a move that was cut short finished first."""
-    with locked(home / "releases" / ".lock"):
-        finish(home)
+    with hold_lock(home / "releases" / ".lock"):
+        finish_move(home)
         yield
 
 
-def move(home: Path, *, files: Mapping[str, Json], lines: Mapping[str, Sequence[Json]]) -> None:
+def move_pointers(
+    home: Path, *, files: Mapping[str, Json], lines: Mapping[str, Sequence[Json]]
+) -> None:
     """Moves several pointers as one, under the lock. `files`: path under home -> its new content,
     in the order of writing; `lines`: history -> lines to add."""
     body = {"files": dict(files), "lines": {name: list(part) for name, part in lines.items()}}
     write_pointer(home / MOVING, body)
-    finish(home)
+    finish_move(home)
 
 
-def finish(home: Path) -> None:
+def finish_move(home: Path) -> None:
     """Does what is left of a move; each step done twice is done once."""
-    body = moving(home)
+    body = read_pending_move(home)
     if not body:
         return
     for name, content in body["files"].items():
@@ -72,7 +74,7 @@ def finish(home: Path) -> None:
     (home / MOVING).unlink()
 
 
-def moving(home: Path) -> Json:
+def read_pending_move(home: Path) -> Json:
     """The move under way; empty when there is none."""
     fix = "delete it and say again what to serve: `toolmill release rollback --to ID`"
     return read_pointer(home / MOVING, fix) or {}

@@ -17,11 +17,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from assets.vectors.embed import encoder_folder
+from assets.vectors.embed import find_encoder_folder
 from serving.index.folder import IndexBroken, IndexMissing, load_index
-from training.releases.champion import UNTRAINED, model_flaw
-from training.releases.decisions import refused
-from training.releases.pointers import RELEASES, SERVED, held, history, move, read
+from training.releases.champion import UNTRAINED, find_model_flaw
+from training.releases.decisions import map_refused_releases
+from training.releases.pointers import (
+    RELEASES,
+    SERVED,
+    hold_pointer_lock,
+    move_pointers,
+    read_current_history,
+    read_current_pointer,
+)
 from warehouse.storage.digest import digest
 from warehouse.storage.files import write_atomically
 from warehouse.storage.pointers import read_pointer
@@ -45,32 +52,34 @@ def make_release(home: Path, models: Mapping[str, str], contracts: str, training
     """
     facts = {"models": dict(models), "contracts": contracts, "training_set": training_set}
     name = digest(facts)
-    with held(home):
-        current = str(current_release(home).get("release") or "")
-        if current == name or (current and name in refused(home)):
+    with hold_pointer_lock(home):
+        current = str(read_current_release(home).get("release") or "")
+        if current == name or (current and name in map_refused_releases(home)):
             return current
         path = home / "releases" / f"{name}.json"
         if not path.exists():  # a release that comes back is the old one, as it was
             body = {"release": name, **facts, "at": time.time()}
             write_atomically(path, json.dumps(body, indent=1).encode())
         line = {"release": name, "at": time.time(), "by": RUN}
-        move(home, files={HEAD: {"release": name, "by": RUN}}, lines={RELEASES: [line]})
+        move_pointers(home, files={HEAD: {"release": name, "by": RUN}}, lines={RELEASES: [line]})
     return name
 
 
-def refusal(home: Path, models: Mapping[str, str], contracts: str, training_set: str) -> str | None:
+def find_release_refusal(
+    home: Path, models: Mapping[str, str], contracts: str, training_set: str
+) -> str | None:
     """Why this very set is not made a release again; None where nothing speaks against it."""
     facts = {"models": dict(models), "contracts": contracts, "training_set": training_set}
-    return refused(home).get(digest(facts))
+    return map_refused_releases(home).get(digest(facts))
 
 
-def current_release(home: Path) -> Json:
+def read_current_release(home: Path) -> Json:
     """The release HEAD points at, as a dict; empty when there is none. Raises PointerBroken."""
-    head = read(home, HEAD, _MEND)
-    return release_of(home, str(head.get("release"))) if head else {}
+    head = read_current_pointer(home, HEAD, _MEND)
+    return read_release(home, str(head.get("release"))) if head else {}
 
 
-def release_of(home: Path, name: str) -> Json:
+def read_release(home: Path, name: str) -> Json:
     """The facts of a release. Raises ReleaseError, PointerBroken."""
     body = read_pointer(home / "releases" / f"{name}.json", _MEND)
     if body is None:
@@ -78,45 +87,47 @@ def release_of(home: Path, name: str) -> Json:
     return body
 
 
-def served(home: Path) -> Json:
+def read_served(home: Path) -> Json:
     """{version, release, at} of what is served; empty before the first. Raises PointerBroken."""
-    return read(home, ROUTER_HEAD, _MEND) or {}
+    return read_current_pointer(home, ROUTER_HEAD, _MEND) or {}
 
 
-def pinned(home: Path) -> str | None:
+def get_pinned_version(home: Path) -> str | None:
     """The index version that a rollback serves until another release is made, else None."""
-    head = read(home, HEAD, _MEND) or {}
+    head = read_current_pointer(home, HEAD, _MEND) or {}
     return head.get("version")
 
 
-def serve(home: Path, version: str) -> str:
+def serve_version(home: Path, version: str) -> str:
     """Serves an index version of the current release; returns the version that is served now.
 
     Where the release moved while the index was built (a rollback), or a rollback holds a version,
     nothing moves. Raises ReleaseError for a version that does not fit its release, IndexBroken.
     """
-    with held(home):
-        now, release = served(home), current_release(home)
+    with hold_pointer_lock(home):
+        now, release = read_served(home), read_current_release(home)
         overtaken = _meta(home, version).get("release") != release.get("release")
-        stays = pinned(home) or (now.get("version") if overtaken else None)
+        stays = get_pinned_version(home) or (now.get("version") if overtaken else None)
         if stays:
             return stays
-        flaws = unfit(home, release, version)
+        flaws = list_release_flaws(home, release, version)
         if flaws:
             raise ReleaseError(
                 f"release {release.get('release', '-')[:12]} is not served: {'; '.join(flaws)};"
                 " materialize router_index again"
             )
         load_index(home, version)
-        head, lines = pointing(home, release["release"], version, RUN)
+        head, lines = make_served_pointer(home, release["release"], version, RUN)
         if head is not None:
-            move(home, files={ROUTER_HEAD: head}, lines={SERVED: lines})
+            move_pointers(home, files={ROUTER_HEAD: head}, lines={SERVED: lines})
         return version
 
 
-def pointing(home: Path, release: str, version: str, by: str) -> tuple[Json | None, list[Json]]:
+def make_served_pointer(
+    home: Path, release: str, version: str, by: str
+) -> tuple[Json | None, list[Json]]:
     """(the new router/HEAD.json, or None where it is that already; lines for SERVED)."""
-    now, known, at = served(home), history(home, SERVED), time.time()
+    now, known, at = read_served(home), read_current_history(home, SERVED), time.time()
     lines = []
     if now and (not known or known[-1]["version"] != now["version"]):
         # Served by something that keeps no record, as an older Toolmill.
@@ -128,11 +139,11 @@ def pointing(home: Path, release: str, version: str, by: str) -> tuple[Json | No
     return head, [*lines, {"release": release, "version": version, "at": at, "by": by}]
 
 
-def unfit(home: Path, release: Mapping[str, Any], version: str | None) -> list[str]:
+def list_release_flaws(home: Path, release: Mapping[str, Any], version: str | None) -> list[str]:
     """What keeps a release from being served with an index version, by files and sizes; [] where
     index, encoder and models are there and belong together."""
     models: Mapping[str, str] = release.get("models") or {}
-    flaws = [flaw for role, name in models.items() if (flaw := model_flaw(home, role, name))]
+    flaws = [flaw for role, name in models.items() if (flaw := find_model_flaw(home, role, name))]
     if version is None:
         return [*flaws, "no index version of it is on disk"]
     meta = _meta(home, version)
@@ -145,21 +156,25 @@ def unfit(home: Path, release: Mapping[str, Any], version: str | None) -> list[s
     if meta.get("adapter") != adapter:
         told = str(meta.get("adapter") or "base")[:12]
         flaws.append(f"router/{version[:12]} was made by retriever {told}, not {retriever[:12]}")
-    if not (encoder_folder(home, str(meta.get("embedder"))) / "encoder.json").is_file():
+    if not (find_encoder_folder(home, str(meta.get("embedder"))) / "encoder.json").is_file():
         flaws.append(f"its encoder {meta.get('embedder')} is missing under encoders/")
     return flaws
 
 
-def releases(home: Path) -> list[Json]:
+def list_releases(home: Path) -> list[Json]:
     """Every release that was made, the newest first: {…facts, versions, served, current,
     rolled_back, missing}; `missing` is empty where it could be served."""
-    made = list(dict.fromkeys(line.get("release") for line in reversed(history(home, RELEASES))))
-    now, current = served(home), current_release(home).get("release")
-    out = refused(home)
+    made = list(
+        dict.fromkeys(
+            line.get("release") for line in reversed(read_current_history(home, RELEASES))
+        )
+    )
+    now, current = read_served(home), read_current_release(home).get("release")
+    out = map_refused_releases(home)
     found = []
-    for body in _bodies(home, made):
+    for body in _iterate_releases(home, made):
         name = body["release"]
-        versions = versions_of(home, name)
+        versions = list_release_versions(home, name)
         found.append(
             {
                 **body,
@@ -167,7 +182,7 @@ def releases(home: Path) -> list[Json]:
                 "served": name == now.get("release"),
                 "current": name == current,
                 "rolled_back": out.get(name),
-                "missing": unfit(home, body, versions[0] if versions else None),
+                "missing": list_release_flaws(home, body, versions[0] if versions else None),
             }
         )
     return found
@@ -175,7 +190,7 @@ def releases(home: Path) -> list[Json]:
 
 def find_release(home: Path, wanted: str) -> Json:
     """The release of that name, or of which it is the beginning. Raises ReleaseError."""
-    known = releases(home)
+    known = list_releases(home)
     found = [body for body in known if wanted and body["release"].startswith(wanted)]
     if len(found) != 1:
         names = ", ".join(body["release"][:12] for body in known[:8]) or "none was made yet"
@@ -184,9 +199,9 @@ def find_release(home: Path, wanted: str) -> Json:
     return found[0]
 
 
-def versions_of(home: Path, release: str) -> list[str]:
+def list_release_versions(home: Path, release: str) -> list[str]:
     """The index versions of a release that are on disk, the last served first."""
-    was = [line.get("version") for line in history(home, SERVED)]
+    was = [line.get("version") for line in read_current_history(home, SERVED)]
     order = {version: at for at, version in enumerate(was)}
     found = [
         path.parent.name
@@ -197,7 +212,7 @@ def versions_of(home: Path, release: str) -> list[str]:
     return sorted(found, key=lambda name: (-order.get(name, -1), name))
 
 
-def openable(home: Path, version: str) -> str | None:
+def find_index_flaw(home: Path, version: str) -> str | None:
     """Why an index version cannot answer queries, tried with its encoder; None where it can."""
     from serving.router import open_router
 
@@ -208,7 +223,7 @@ def openable(home: Path, version: str) -> str | None:
     return None
 
 
-def index_meta(home: Path, version: str) -> Json:
+def read_index_meta(home: Path, version: str) -> Json:
     """The index.json of a version; empty where it cannot be read."""
     try:
         body = json.loads((home / "router" / version / "index.json").read_bytes())
@@ -217,12 +232,12 @@ def index_meta(home: Path, version: str) -> Json:
     return body if isinstance(body, dict) else {}
 
 
-_meta = index_meta
+_meta = read_index_meta
 
 
-def _bodies(home: Path, names: list[Any]) -> Iterator[Json]:
+def _iterate_releases(home: Path, names: list[Any]) -> Iterator[Json]:
     for name in names:
         try:
-            yield release_of(home, str(name))
+            yield read_release(home, str(name))
         except ValueError:  # its file was taken away: it cannot be told of, nor served
             continue

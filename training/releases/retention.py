@@ -12,18 +12,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from assets.vectors.embed import encoder_folder
-from training.releases.champion import UNTRAINED, champion, in_service
-from training.releases.pointers import CHAMPIONS, SERVED, held, history
+from assets.vectors.embed import find_encoder_folder
+from training.releases.champion import UNTRAINED, find_model_in_service, read_champion
+from training.releases.pointers import CHAMPIONS, SERVED, hold_pointer_lock, read_current_history
 from training.releases.release import (
-    current_release,
-    index_meta,
-    pinned,
-    releases,
-    served,
-    versions_of,
+    get_pinned_version,
+    list_release_versions,
+    list_releases,
+    read_current_release,
+    read_index_meta,
+    read_served,
 )
-from training.runtime.model_store import card, model_folder
+from training.runtime.model_store import get_model_folder, read_model_card
 
 KEEP = 5
 _GOING = ".going-"
@@ -38,7 +38,7 @@ class Pruned:
     models: list[str] = field(default_factory=list)
 
 
-def prune(home: Path, keep: int = KEEP, protect: Iterable[str] = ()) -> Pruned:
+def prune_releases(home: Path, keep: int = KEEP, protect: Iterable[str] = ()) -> Pruned:
     """Removes what only older releases need; `protect` names models that stay.
 
     A kill leaves nothing half there: a folder is renamed out of sight first, and the next call
@@ -46,73 +46,77 @@ def prune(home: Path, keep: int = KEEP, protect: Iterable[str] = ()) -> Pruned:
     """
     if keep < 1:
         raise ValueError(f"releases to keep: {keep}, expected at least 1 (the served one)")
-    with held(home):
+    with hold_pointer_lock(home):
         for left in [*home.glob(f"*/{_GOING}*")]:
             shutil.rmtree(left, ignore_errors=True)
-        made = releases(home)
-        kept = _kept(home, keep)
-        going = _versions(home, made, kept)
-        encoders = _encoders(home, going)
-        models = _models(home, made, kept, set(protect))
+        made = list_releases(home)
+        kept = _list_kept_releases(home, keep)
+        going = _list_prunable_versions(home, made, kept)
+        encoders = _list_prunable_encoders(home, going)
+        models = _list_prunable_models(home, made, kept, set(protect))
         for folder in [
             *(home / "router" / name for name in going),
             *encoders,
-            *(model_folder(home, name) for name in models),
+            *(get_model_folder(home, name) for name in models),
         ]:
-            _remove(folder)
+            _remove_folder(folder)
         for name in models:
             (home / "jobs" / f"{name}.json").unlink(missing_ok=True)
         return Pruned(going, [folder.name for folder in encoders], models)
 
 
-def _kept(home: Path, keep: int) -> set[str]:
-    last = list(dict.fromkeys(line.get("release") for line in reversed(history(home, SERVED))))
-    named = (served(home).get("release"), current_release(home).get("release"))
+def _list_kept_releases(home: Path, keep: int) -> set[str]:
+    last = list(
+        dict.fromkeys(line.get("release") for line in reversed(read_current_history(home, SERVED)))
+    )
+    named = (read_served(home).get("release"), read_current_release(home).get("release"))
     return {str(name) for name in [*last[:keep], *named] if name}
 
 
-def _versions(home: Path, made: list[dict[str, Any]], kept: set[str]) -> list[str]:
+def _list_prunable_versions(home: Path, made: list[dict[str, Any]], kept: set[str]) -> list[str]:
     """Of a kept release the version it served last stays, and any that was never served: it may be
     about to be."""
-    was = {line.get("version") for line in history(home, SERVED)}
-    stay = {served(home).get("version"), pinned(home)}
+    was = {line.get("version") for line in read_current_history(home, SERVED)}
+    stay = {read_served(home).get("version"), get_pinned_version(home)}
     going: list[str] = []
     for body in made:
-        versions = versions_of(home, body["release"])
+        versions = list_release_versions(home, body["release"])
         if body["release"] in kept:
             stay |= {name for name in versions if name not in was} | set(versions[:1])
         going += versions
     return sorted(name for name in going if name not in stay)
 
 
-def _encoders(home: Path, going: list[str]) -> list[Path]:
+def _list_prunable_encoders(home: Path, going: list[str]) -> list[Path]:
     """Encoders that only versions which go were made with."""
-    leave = {index_meta(home, name).get("embedder") for name in going}
+    leave = {read_index_meta(home, name).get("embedder") for name in going}
     staying = {
-        index_meta(home, path.parent.name).get("embedder")
+        read_index_meta(home, path.parent.name).get("embedder")
         for path in (home / "router").glob("*/index.json")
         if path.parent.name not in going
     }
-    base = {encoder_folder(home, str(name)) for name in staying}
-    found = {encoder_folder(home, str(name)) for name in leave if name} - base
+    base = {find_encoder_folder(home, str(name)) for name in staying}
+    found = {find_encoder_folder(home, str(name)) for name in leave if name} - base
     return sorted(folder for folder in found if folder.is_dir())
 
 
-def _models(home: Path, made: list[dict[str, Any]], kept: set[str], protect: set[str]) -> list[str]:
+def _list_prunable_models(
+    home: Path, made: list[dict[str, Any]], kept: set[str], protect: set[str]
+) -> list[str]:
     """Candidates and models of past releases that nothing kept needs."""
     stay = set(protect)
     for body in made:
         if body["release"] in kept:
             stay |= set(body["models"].values())
     for role in UNTRAINED:
-        stay |= {champion(home, role).model, in_service(home, role).model}
-    tried = {line.get("model") for line in history(home, CHAMPIONS)}
+        stay |= {read_champion(home, role).model, find_model_in_service(home, role).model}
+    tried = {line.get("model") for line in read_current_history(home, CHAMPIONS)}
     tried |= {name for body in made for name in body["models"].values()}
     names = {str(name) for name in tried if name} - set(UNTRAINED.values()) - stay
-    return sorted(name for name in names if card(home, name) is not None)
+    return sorted(name for name in names if read_model_card(home, name) is not None)
 
 
-def _remove(folder: Path) -> None:
+def _remove_folder(folder: Path) -> None:
     if folder.is_dir():
         aside = folder.with_name(f"{_GOING}{uuid.uuid4().hex[:8]}")
         folder.rename(aside)

@@ -14,27 +14,35 @@ from typing import Any
 from training.releases.champion import (
     UNTRAINED,
     Champion,
-    champion,
-    history_line,
-    pointer,
-    promoted_as,
+    find_promotion,
+    get_pointer_path,
+    make_history_line,
+    read_champion,
 )
-from training.releases.decisions import standing
-from training.releases.pointers import CHAMPIONS, DECISIONS, RELEASES, SERVED, held, history, move
+from training.releases.decisions import list_standing_rollbacks
+from training.releases.pointers import (
+    CHAMPIONS,
+    DECISIONS,
+    RELEASES,
+    SERVED,
+    hold_pointer_lock,
+    move_pointers,
+    read_current_history,
+)
 from training.releases.release import (
     HEAD,
     ROLLBACK,
     ROUTER_HEAD,
     UNDO,
     ReleaseError,
-    current_release,
+    find_index_flaw,
     find_release,
-    openable,
-    pointing,
-    release_of,
-    releases,
-    served,
-    versions_of,
+    list_release_versions,
+    list_releases,
+    make_served_pointer,
+    read_current_release,
+    read_release,
+    read_served,
 )
 
 Json = dict[str, Any]
@@ -53,23 +61,25 @@ class Moved:
     told: str
 
 
-def rollback(home: Path, to: str | None = None, before: Before | None = None) -> Moved:
+def roll_back_release(home: Path, to: str | None = None, before: Before | None = None) -> Moved:
     """Serves the release before the served one, or the one named: champions, release and router
     move together or not at all. `before(version)` is called when all is checked, nothing moved yet.
 
     Raises ReleaseError naming what is missing and which releases are possible, PointerBroken.
     """
-    with held(home):
-        left, line = _now(home), lineage(home)
-        target = find_release(home, to) if to else _previous(home, line)
+    with hold_pointer_lock(home):
+        left, line = _require_served_release(home), list_lineage(home)
+        target = find_release(home, to) if to else _find_previous_release(home, line)
         name = target["release"]
-        if name == left["release"] == current_release(home).get("release"):
-            return _same(home, target, left)
-        version = _checked(home, target)
+        if name == left["release"] == read_current_release(home).get("release"):
+            return _make_unmoved_result(home, target, left)
+        version = _check_target_release(home, target)
         if before is not None:
             before(version)
-        gone = _left_behind(line, name, left["release"], current_release(home)["release"])
-        out = _models(home, gone, keep=set(target["models"].values()))
+        gone = _list_left_releases(
+            line, name, left["release"], read_current_release(home)["release"]
+        )
+        out = _collect_left_models(home, gone, keep=set(target["models"].values()))
         decision = {
             "decision": "rollback",
             "id": uuid.uuid4().hex[:12],
@@ -79,106 +89,108 @@ def rollback(home: Path, to: str | None = None, before: Before | None = None) ->
             "releases": gone,
             "models": out,
         }
-        return _move(home, target, version, ROLLBACK, decision, out)
+        return _move_to_release(home, target, version, ROLLBACK, decision, out)
 
 
-def undo(home: Path, before: Before | None = None) -> Moved:
+def undo_rollback(home: Path, before: Before | None = None) -> Moved:
     """Lifts the last rollback that stands. Where nothing newer was made since, the release that was
     left is served again; else what it kept out is considered again from the next run on.
 
     Raises ReleaseError where no rollback stands, or the release cannot be served any more.
     """
-    with held(home):
-        decisions = standing(home)
+    with hold_pointer_lock(home):
+        decisions = list_standing_rollbacks(home)
         if not decisions:
             raise ReleaseError("no rollback stands: there is nothing to undo")
         last = decisions[-1]
         lifted = {"decision": "undo", "id": uuid.uuid4().hex[:12], "at": time.time()}
         lifted["of"] = last["id"]
-        now = _now(home)
-        if current_release(home)["release"] != last["to"] or now["release"] != last["to"]:
-            move(home, files={}, lines={DECISIONS: [lifted]})
+        now = _require_served_release(home)
+        if read_current_release(home)["release"] != last["to"] or now["release"] != last["to"]:
+            move_pointers(home, files={}, lines={DECISIONS: [lifted]})
             told = "lifted; a newer release was made since, and it stays"
-            models = release_of(home, now["release"])["models"]
+            models = read_release(home, now["release"])["models"]
             return Moved(now["release"], now["version"], now["release"], models, {}, told)
         target = find_release(home, last["from"])
-        version = _checked(home, target)
+        version = _check_target_release(home, target)
         if before is not None:
             before(version)
-        return _move(home, target, version, UNDO, lifted, {})
+        return _move_to_release(home, target, version, UNDO, lifted, {})
 
 
-def lineage(home: Path) -> list[str]:
+def list_lineage(home: Path) -> list[str]:
     """The releases that led to the served one, oldest first: a rollback takes away what it left."""
     stack: list[str] = []
-    for line in history(home, SERVED):
+    for line in read_current_history(home, SERVED):
         name = line.get("release")
         if line.get("by") == ROLLBACK and name in stack:
             stack = stack[: len(stack) - stack[::-1].index(name)]
         elif name and (not stack or stack[-1] != name):
             stack.append(name)
-    now = served(home).get("release")
+    now = read_served(home).get("release")
     return stack if not now or stack[-1:] == [now] else [*stack, now]
 
 
-def _now(home: Path) -> Json:
-    now = served(home)
-    if not now or not current_release(home):
+def _require_served_release(home: Path) -> Json:
+    now = read_served(home)
+    if not now or not read_current_release(home):
         raise ReleaseError("nothing is served yet: `make run` makes the first release")
     return now
 
 
-def _previous(home: Path, line: list[str]) -> Json:
+def _find_previous_release(home: Path, line: list[str]) -> Json:
     if len(line) < 2:
-        raise ReleaseError(f"no release was served before this one; {_possible(home)}")
+        raise ReleaseError(
+            f"no release was served before this one; {_describe_possible_targets(home)}"
+        )
     return find_release(home, line[-2])
 
 
-def _checked(home: Path, target: Json) -> str:
+def _check_target_release(home: Path, target: Json) -> str:
     """The index version to serve. Raises ReleaseError where anything of the release is missing or
     does not open."""
-    flaws, versions = list(target["missing"]), versions_of(home, target["release"])
-    if not flaws and (flaw := openable(home, versions[0])):
+    flaws, versions = list(target["missing"]), list_release_versions(home, target["release"])
+    if not flaws and (flaw := find_index_flaw(home, versions[0])):
         flaws.append(flaw)
     if flaws:
         raise ReleaseError(
             f"release {target['release'][:12]} cannot be served: {'; '.join(flaws)}. Nothing has"
-            f" moved; {_possible(home, target['release'])}"
+            f" moved; {_describe_possible_targets(home, target['release'])}"
         )
     return versions[0]
 
 
-def _possible(home: Path, but: str = "") -> str:
+def _describe_possible_targets(home: Path, but: str = "") -> str:
     fine = [
         body["release"][:12]
-        for body in releases(home)
+        for body in list_releases(home)
         if not body["missing"] and not body["served"] and body["release"] != but
     ]
     return f"possible: {', '.join(fine) or 'none'}"
 
 
-def _left_behind(line: list[str], to: str, *names: str) -> list[str]:
+def _list_left_releases(line: list[str], to: str, *names: str) -> list[str]:
     """The releases between the one gone back to and the served one, with those named."""
     since = line[len(line) - line[::-1].index(to) :] if to in line else []
     return [name for name in dict.fromkeys([*since, *names]) if name != to]
 
 
-def _models(home: Path, gone: Iterable[str], keep: set[str]) -> dict[str, list[str]]:
+def _collect_left_models(home: Path, gone: Iterable[str], keep: set[str]) -> dict[str, list[str]]:
     """The trained models of the releases left behind that the target does not serve."""
     found: dict[str, list[str]] = {}
     for name in gone:
-        for role, model in release_of(home, name)["models"].items():
+        for role, model in read_release(home, name)["models"].items():
             known = found.setdefault(role, [])
             if model not in {*keep, *known, UNTRAINED.get(role)}:
                 known.append(model)
     return {role: models for role, models in found.items() if models}
 
 
-def _move(
+def _move_to_release(
     home: Path, target: Json, version: str, by: str, decision: Json, out: dict[str, list[str]]
 ) -> Moved:
-    left, name, at = served(home)["release"], target["release"], decision["at"]
-    head, lines = pointing(home, name, version, by)
+    left, name, at = read_served(home)["release"], target["release"], decision["at"]
+    head, lines = make_served_pointer(home, name, version, by)
     files: dict[str, Json] = {ROUTER_HEAD: head} if head else {}  # first: out of service at once
     files[HEAD] = {"release": name, "by": by}
     if by == ROLLBACK:  # its index stays as it was; what is undone goes on as if nothing had been
@@ -186,14 +198,14 @@ def _move(
     told = f"{'rolled back' if by == ROLLBACK else 'went back again'} from {left[:12]}"
     promoted = []
     for role, model in target["models"].items():
-        was = champion(home, role)
+        was = read_champion(home, role)
         if was.model == model:
             continue
-        now = _crown(home, was, model, told)
-        files[pointer(role)] = asdict(now)
-        promoted.append(history_line(was, now, by, told, at))
+        now = _promote_again(home, was, model, told)
+        files[get_pointer_path(role)] = asdict(now)
+        promoted.append(make_history_line(was, now, by, told, at))
     made = [{"release": name, "at": at, "by": by}]
-    move(
+    move_pointers(
         home,
         files=files,
         lines={DECISIONS: [decision], SERVED: lines, RELEASES: made, CHAMPIONS: promoted},
@@ -201,7 +213,7 @@ def _move(
     return Moved(name, version, left, target["models"], out, told)
 
 
-def _crown(home: Path, was: Champion, model: str, told: str) -> Champion:
+def _promote_again(home: Path, was: Champion, model: str, told: str) -> Champion:
     """The champion as it was when its model was promoted; what was tried last stays known, so that
     drift does not take the last training for one that never was."""
     tried = dict(was.last_candidate)
@@ -209,10 +221,10 @@ def _crown(home: Path, was: Champion, model: str, told: str) -> Champion:
         tried |= {"promoted": False, "why": told}
     elif tried.get("model") == model:
         tried |= {"promoted": True, "why": told}
-    known = promoted_as(home, was.role, model)
+    known = find_promotion(home, was.role, model)
     return Champion(**{**asdict(known), "last_candidate": tried, "since": time.time()})
 
 
-def _same(home: Path, target: Json, left: Json) -> Moved:
+def _make_unmoved_result(home: Path, target: Json, left: Json) -> Moved:
     told = "it is served already: nothing moved"
     return Moved(left["release"], left["version"], left["release"], target["models"], {}, told)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Any
 
-from assets.synthesis.common.tables import goldens
+from assets.synthesis.common.tables import read_goldens
 from warehouse.sanitize.escape import escape_text
 
 Row = Mapping[str, Any]
@@ -94,30 +94,32 @@ def find_tool(asked: str, seen: Iterable[Seen]) -> Target:
     return Target(digests, server, tool)
 
 
-def blast_radius(target: Target, made: Made) -> dict[str, Any]:
+def find_blast_radius(target: Target, made: Made) -> dict[str, Any]:
     """Everything that depends on the target: lists, each with its counts."""
-    pairs = [one for row in made.pairs if (one := _pair(target, row))]
+    pairs = [one for row in made.pairs if (one := _match_pair(target, row))]
     ids = {row["pair_id"] for row in pairs}
-    sets = _sets(target, made, ids)
-    adapters = list(_models(made.models, {one["training_set"] for one in sets}))
+    sets = _match_training_sets(target, made, ids)
+    adapters = list(_match_models(made.models, {one["training_set"] for one in sets}))
     trained = {one["model"] for one in adapters}
     return {
         "server_id": target.server_id,
         "tool": target.tool,
         "contracts": sorted(target.digests),
-        "pairs": _counted(pairs, "task", "verdict", "because"),
-        "judgements": _counted(list(_judgements(made.judgements, ids)), "verdict"),
-        "vectors": _counted(list(_vectors(target, made)), "kind"),
-        "router_index": _counted(
+        "pairs": _count_and_list(pairs, "task", "verdict", "because"),
+        "judgements": _count_and_list(list(_match_judgements(made.judgements, ids)), "verdict"),
+        "vectors": _count_and_list(list(_match_vectors(target, made)), "kind"),
+        "router_index": _count_and_list(
             [{"tool_id": row["tool_id"]} for row in made.index if target.is_about(row)]
         ),
-        "eval_items": _counted(list(_evaluated(made.evaluations, ids)), "role", "model"),
-        "training_sets": _counted(sets, "current"),
-        "adapters": _counted(adapters, "role"),
-        "champions": _counted(
+        "eval_items": _count_and_list(
+            list(_match_evaluations(made.evaluations, ids)), "role", "model"
+        ),
+        "training_sets": _count_and_list(sets, "current"),
+        "adapters": _count_and_list(adapters, "role"),
+        "champions": _count_and_list(
             [dict(row) for row in made.champions if row["model"] in trained], "role"
         ),
-        "release": _counted(
+        "release": _count_and_list(
             [
                 {"release": made.release["release"], "role": role, "model": name}
                 for role, name in (made.release.get("models") or {}).items()
@@ -127,13 +129,16 @@ def blast_radius(target: Target, made: Made) -> dict[str, Any]:
     }
 
 
-def _pair(target: Target, row: Row) -> dict[str, Any] | None:
+def _match_pair(target: Target, row: Row) -> dict[str, Any] | None:
     """The row's entry, with the nearest reason for which it depends on the target."""
     if target.is_about(row):
         because = "about"
-    elif any(target.is_about(vars(one)) for one in goldens(row)):
+    elif any(target.is_about(vars(one)) for one in read_goldens(row)):
         because = "calls"
-    elif target.digests & {*_list(row, "contracts"), *_list(row, "offered")}:
+    elif target.digests & {
+        *_parse_list_column(row, "contracts"),
+        *_parse_list_column(row, "offered"),
+    }:
         because = "shown"
     else:
         return None
@@ -141,14 +146,14 @@ def _pair(target: Target, row: Row) -> dict[str, Any] | None:
     return {**{name: row.get(name) for name in named}, "because": because}
 
 
-def _judgements(rows: Iterable[Row], ids: Collection[str]) -> Iterator[dict[str, Any]]:
+def _match_judgements(rows: Iterable[Row], ids: Collection[str]) -> Iterator[dict[str, Any]]:
     for row in rows:
         if row["pair_id"] in ids:
             named = ("pair_id", "marketplace", "judge", "verdict", "score")
             yield {name: row.get(name) for name in named}
 
 
-def _vectors(target: Target, made: Made) -> Iterator[dict[str, Any]]:
+def _match_vectors(target: Target, made: Made) -> Iterator[dict[str, Any]]:
     """Vectors of the tool, and of its server, whose text lists the tool's name."""
     listed = [row for row in made.vectors if target.is_about(row)]
     servers = {row["server_id"] for row in listed} | ({target.server_id} - {None})
@@ -163,7 +168,7 @@ def _vectors(target: Target, made: Made) -> Iterator[dict[str, Any]]:
         yield {**{name: row.get(name) for name in named}, "key": key, "stored": key not in lost}
 
 
-def _evaluated(
+def _match_evaluations(
     evaluations: Mapping[str, Iterable[Row]], ids: Collection[str]
 ) -> Iterator[dict[str, Any]]:
     for role, rows in evaluations.items():
@@ -172,14 +177,14 @@ def _evaluated(
                 yield {"role": role, "model": row["model"], "pair_id": row["pair_id"]}
 
 
-def _sets(target: Target, made: Made, ids: Collection[str]) -> list[dict[str, Any]]:
+def _match_training_sets(target: Target, made: Made, ids: Collection[str]) -> list[dict[str, Any]]:
     found = []
     for name, rows in made.sets.items():
         about = beside = 0
         for row in rows:
             own = target.is_about(row) or row["pair_id"] in ids
             about += own
-            beside += not own and bool(target.digests & {*_list(row, "negatives")})
+            beside += not own and bool(target.digests & {*_parse_list_column(row, "negatives")})
         if about or beside:
             current = name == made.current_set
             found.append(
@@ -188,21 +193,21 @@ def _sets(target: Target, made: Made, ids: Collection[str]) -> list[dict[str, An
     return found
 
 
-def _models(cards: Iterable[Row], sets: Collection[str]) -> Iterator[dict[str, Any]]:
+def _match_models(cards: Iterable[Row], sets: Collection[str]) -> Iterator[dict[str, Any]]:
     for card in cards:
         if card.get("training_set") in sets:
             named = {name: card.get(name) for name in ("role", "base", "training_set")}
             yield {"model": card["name"], **named}
 
 
-def _counted(rows: Sequence[Mapping[str, Any]], *by: str) -> dict[str, Any]:
-    counts = {f"by_{name}": dict(sorted(_tally(rows, name).items())) for name in by}
+def _count_and_list(rows: Sequence[Mapping[str, Any]], *by: str) -> dict[str, Any]:
+    counts = {f"by_{name}": dict(sorted(_tally_column(rows, name).items())) for name in by}
     return {"count": len(rows), **counts, "rows": list(rows)}
 
 
-def _tally(rows: Sequence[Mapping[str, Any]], name: str) -> Counter[str]:
+def _tally_column(rows: Sequence[Mapping[str, Any]], name: str) -> Counter[str]:
     return Counter(str(row[name]) for row in rows)
 
 
-def _list(row: Row, column: str) -> list[str]:
+def _parse_list_column(row: Row, column: str) -> list[str]:
     return json.loads(row.get(column) or "[]")

@@ -7,15 +7,15 @@ from dataclasses import asdict
 import dagster as dg
 
 from training.drift.drift import DRIFT
-from training.last_run import last_card, last_summary, set_name
+from training.last_run import read_last_card, read_last_summary, set_name
 from training.policies import ROLES
-from training.releases.champion import champion
-from training.releases.release import current_release
-from training.reporting.gather import more_facts
-from training.reporting.report import inlined, write_report
+from training.releases.champion import read_champion
+from training.releases.release import read_current_release
+from training.reporting.gather import gather_report_facts
+from training.reporting.report import inline_plots, write_report
 from training.sets.training_set import load_manifest
 from warehouse.audit import Verdict
-from warehouse.publish import AssetAudit, Published, audited, publish_digest
+from warehouse.publish import AssetAudit, Published, describe_asset, publish_digest
 from warehouse.storage.digest import digest
 from warehouse.store import Warehouse
 
@@ -23,32 +23,32 @@ REPORT_AUDIT = AssetAudit("report", rules=["written"])
 
 
 @dg.asset(
-    **audited(REPORT_AUDIT, "training/reporting", kinds={"markdown", "matplotlib"}),
+    **describe_asset(REPORT_AUDIT, "training/reporting", kinds={"markdown", "matplotlib"}),
     deps=["router_index", "drift"],
     group_name="serving",
     description="What was measured, on how much, beside which baseline; with plots.",
 )
 def report(context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]) -> Published:
     home = warehouse.home
-    trained_on = champion(home, "retriever").last_candidate.get("training_set")
+    trained_on = read_champion(home, "retriever").last_candidate.get("training_set")
     content = load_manifest(home, trained_on or set_name(warehouse)) or {}
     facts = {
         "manifest": content,
-        "retriever_card": last_card(warehouse, "retriever"),
-        "retriever": last_summary(warehouse, "retriever"),
-        "caller_card": last_card(warehouse, "caller"),
-        "caller": last_summary(warehouse, "caller"),
-        "champions": [asdict(champion(home, role)) for role in ROLES],
-        "release": current_release(home),
+        "retriever_card": read_last_card(warehouse, "retriever"),
+        "retriever": read_last_summary(warehouse, "retriever"),
+        "caller_card": read_last_card(warehouse, "caller"),
+        "caller": read_last_summary(warehouse, "caller"),
+        "champions": [asdict(read_champion(home, role)) for role in ROLES],
+        "release": read_current_release(home),
         "drift": warehouse.tables.read(DRIFT).to_dicts()[0],
     }
-    facts |= more_facts(warehouse, facts["caller"])
+    facts |= gather_report_facts(warehouse, facts["caller"])
     name = digest(json.loads(json.dumps(facts)))
     # Named by the release's day and the facts: the same facts again are the same folder.
     day = time.strftime("%Y-%m-%d", time.gmtime(facts["release"]["at"]))
     path = write_report(home, f"{day}-{name[:8]}", **facts)
     verdict = Verdict("written", path.exists(), str(path))
-    text = dg.MetadataValue.md(inlined(path))
+    text = dg.MetadataValue.md(inline_plots(path))
     yield from publish_digest(
         REPORT_AUDIT, name, [verdict], path=dg.MetadataValue.path(str(path)), report=text
     )

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 from training.reporting.format import (
     NONE,
     Json,
-    counted,
-    interval,
-    short,
+    format_counts,
+    format_interval,
+    format_table,
+    shorten_model,
     split_name,
-    table,
     with_n,
 )
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 _KINDS = ("exact", "contained", "overlap", "near", "any")
 
 
-def ablation_part(ablations: str | None) -> str:
+def render_ablation_part(ablations: str | None) -> str:
     """`ablations`: Markdown of `ablations/table.py`, or None; its headings a level down."""
     text = (ablations or "").strip()
     if not text:
@@ -30,34 +30,38 @@ def ablation_part(ablations: str | None) -> str:
     return lower if lower.startswith("## Ablations") else f"## Ablations\n{lower}"
 
 
-def contamination_part(kept: Sequence[Json]) -> str:
+def render_contamination_part(kept: Sequence[Json]) -> str:
     """How much of each outside set repeats our training pairs."""
-    rows, lost = _told(kept, _contamination)
+    rows, lost = _render_each_result(kept, _make_contamination_row)
     head = ["set", "items", "training texts", *_KINDS[:-1], "**any**"]
     rules = [f"Rules: {rule}." for rule in dict.fromkeys(rule for rule, _ in rows)]
-    lines = [*table(head, [row for _, row in rows]), "", *rules, *lost]
+    lines = [*format_table(head, [row for _, row in rows]), "", *rules, *lost]
     return "\n".join(["## Contamination of outside sets by our pairs", *lines]) if kept else ""
 
 
-def outside_part(kept: Sequence[Json]) -> str:
+def render_outside_part(kept: Sequence[Json]) -> str:
     """Callers on BFCL-format data, by its rules and by ours."""
-    found, lost = _told(kept, lambda held: (_outside(held), _categories(held)))
+    found, lost = _render_each_result(
+        kept, lambda held: (_make_outside_table_row(held), _render_categories(held))
+    )
     head = ["set", "model", "n", "BFCL's rules", "… clean part", "our rules", "… clean part"]
-    lines = table([*head, "paired, BFCL's rules"], [row for row, _ in found])
+    lines = format_table([*head, "paired, BFCL's rules"], [row for row, _ in found])
     for _, categories in found:
         lines += ["", *categories]
-    lines += [*_rules(kept), *lost]
+    lines += [*_list_rules(kept), *lost]
     return "\n".join(["## Outside data (BFCL format)", *lines]) if kept else ""
 
 
-def agent_part(kept: Sequence[Json]) -> str:
+def render_agent_part(kept: Sequence[Json]) -> str:
     """The small model's first call before a larger model, against the larger one alone."""
-    found, lost = _told(kept, _agent)
+    found, lost = _render_each_result(kept, _render_agent_result)
     lines = [line for lines in found for line in lines]
-    return "\n".join(["## Initial-call agent", *lines, *_rules(kept), *lost]) if kept else ""
+    return "\n".join(["## Initial-call agent", *lines, *_list_rules(kept), *lost]) if kept else ""
 
 
-def _told(kept: Sequence[Json], words: Callable[[Json], T]) -> tuple[list[T], list[str]]:
+def _render_each_result(
+    kept: Sequence[Json], words: Callable[[Json], T]
+) -> tuple[list[T], list[str]]:
     """(what `words` makes of each result, a line for each that it can make nothing of): what
     another version kept costs its own lines, never the report."""
     found, lost = [], []
@@ -70,26 +74,26 @@ def _told(kept: Sequence[Json], words: Callable[[Json], T]) -> tuple[list[T], li
     return found, lost
 
 
-def _rules(kept: Sequence[Json]) -> list[str]:
+def _list_rules(kept: Sequence[Json]) -> list[str]:
     rules = kept[-1]["result"].get("rules") if kept else None
     named = rules if isinstance(rules, Mapping) else {}
     return ["", *(f"- {name}: {told}" for name, told in named.items())]
 
 
-def _contamination(held: Json) -> tuple[str, list[Any]]:
-    rates = [interval(held["rates"][kind]) for kind in _KINDS]
+def _make_contamination_row(held: Json) -> tuple[str, list[Any]]:
+    rates = [format_interval(held["rates"][kind]) for kind in _KINDS]
     return held["rules"], [held["set"], held["n"], held["trained"], *rates]
 
 
-def _outside(held: Json) -> list[Any]:
+def _make_outside_table_row(held: Json) -> list[Any]:
     figures = [held[rule][part] for rule in ("bfcl", "ours") for part in ("all", "clean")]
-    told = [interval(one) for one in figures]
-    return [held["set"], short(held["model"]), held["n"], *told, _against(held)]
+    told = [format_interval(one) for one in figures]
+    return [held["set"], shorten_model(held["model"]), held["n"], *told, _format_difference(held)]
 
 
-def not_run_part(facts: Mapping[str, Any]) -> str:
+def render_not_run_part(facts: Mapping[str, Any]) -> str:
     """What nobody should take for measured. `facts`: the arguments of `write_report`."""
-    told = [*_models_not_run(facts), *_sets_not_run(facts)]
+    told = [*_list_models_not_run(facts), *_list_sets_not_run(facts)]
     if not facts.get("agent"):
         told.append("the initial-call agent against a larger model (`toolmill agent-eval`)")
     if not facts.get("outside"):
@@ -104,7 +108,7 @@ def not_run_part(facts: Mapping[str, Any]) -> str:
     )
 
 
-def _models_not_run(facts: Mapping[str, Any]) -> list[str]:
+def _list_models_not_run(facts: Mapping[str, Any]) -> list[str]:
     told = []
     for role in ("retriever", "caller"):
         card = facts.get(f"{role}_card")
@@ -120,7 +124,7 @@ def _models_not_run(facts: Mapping[str, Any]) -> list[str]:
     return told
 
 
-def _sets_not_run(facts: Mapping[str, Any]) -> list[str]:
+def _list_sets_not_run(facts: Mapping[str, Any]) -> list[str]:
     manifest, caller = facts.get("manifest") or {}, facts.get("caller") or {}
     told = [
         f"the split {split_name(split)}, without pairs" for split in manifest.get("empty") or ()
@@ -138,22 +142,37 @@ def _sets_not_run(facts: Mapping[str, Any]) -> list[str]:
     return told
 
 
-def _against(held: Json) -> str:
+def _format_difference(held: Json) -> str:
     if held.get("against") in (None, held["model"]):
         return NONE
-    return f"{interval(held['difference'], signed=True)} against {short(held['against'])}"
+    return (
+        f"{format_interval(held['difference'], signed=True)} against"
+        f" {shorten_model(held['against'])}"
+    )
 
 
-def _categories(held: Json) -> list[str]:
+def _render_categories(held: Json) -> list[str]:
     rows = [
-        [name, both["bfcl"]["all"]["n"], interval(both["bfcl"]["all"]),
-         both["bfcl"]["clean"]["n"], interval(both["bfcl"]["clean"]), interval(both["ours"]["all"])]
+        [
+            name,
+            both["bfcl"]["all"]["n"],
+            format_interval(both["bfcl"]["all"]),
+            both["bfcl"]["clean"]["n"],
+            format_interval(both["bfcl"]["clean"]),
+            format_interval(both["ours"]["all"]),
+        ]
         for name, both in (held.get("categories") or {}).items()
-    ]  # fmt: skip
-    head = [f"{short(held['model'])} by category", "n", "BFCL's rules", "clean n", "… clean part"]
-    lines = table([*head, "our rules"], rows)
+    ]
+    head = [
+        f"{shorten_model(held['model'])} by category",
+        "n",
+        "BFCL's rules",
+        "clean n",
+        "… clean part",
+    ]
+    lines = format_table([*head, "our rules"], rows)
     if held.get("failures"):
-        lines += ["", f"No answer came, in no figure: {counted(held['failures'])}."]
+        lines += ["", f"No answer came, in no figure: {format_counts(held['failures'])}."]
     return lines
 
 
@@ -168,27 +187,28 @@ _AGENT = (
 )
 
 
-def _agent(held: Json) -> list[str]:
+def _render_agent_result(held: Json) -> list[str]:
     rows = []
     for name, key, digits in _AGENT:
-        both = [interval(held[key][arm], digits=digits) for arm in _ARMS]
-        gain = interval(held[key]["difference"], signed=True, digits=digits)
+        both = [format_interval(held[key][arm], digits=digits) for arm in _ARMS]
+        gain = format_interval(held[key]["difference"], signed=True, digits=digits)
         rows.append([name, *both, gain])
-    cited = [interval(held["cited"][arm]) for arm in _ARMS]
+    cited = [format_interval(held["cited"][arm]) for arm in _ARMS]
     rows.append(["answer cites the result", *cited, NONE])
     first = held["first_call"]
     used = f"{first['prompt_tokens']:,} + {first['completion_tokens']:,}"
     return [
-        f"`{short(held['small'])}` makes the first call, `{short(held['larger'])}` goes on:"
+        f"`{shorten_model(held['small'])}` makes the first call,"
+        f" `{shorten_model(held['larger'])}` goes on:"
         f" {held['n']} tasks of {held['tools']} tools of {held['servers']} servers that run here.",
         "",
-        *table(["", "larger alone", "small first", "paired difference"], rows),
+        *format_table(["", "larger alone", "small first", "paired difference"], rows),
         "",
         f"The small model's own call is right: {with_n(first['right'])};"
         f" it used {used} tokens in all.",
-        f"Ended, larger alone: {counted(held['ended']['large_alone'])};"
-        f" small first: {counted(held['ended']['small_first'])}.",
-        f"Left out: {counted(held.get('left_out') or {}) or 'nothing'}.",
+        f"Ended, larger alone: {format_counts(held['ended']['large_alone'])};"
+        f" small first: {format_counts(held['ended']['small_first'])}.",
+        f"Left out: {format_counts(held.get('left_out') or {}) or 'nothing'}.",
         *([f"Stopped early: {held['stopped']}."] if held.get("stopped") else []),
         "",
     ]

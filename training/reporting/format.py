@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from warehouse.sanitize.escape import keep_cell, markdown_table
+from warehouse.sanitize.escape import keep_cell, make_markdown_table
 
 Json = Mapping[str, Any]
 NONE = "–"  # nothing was measured: no zero stands for that
@@ -17,7 +17,7 @@ SPLITS = {
 }
 
 
-def interval(figure: Json | None, *, signed: bool = False, digits: int = 3) -> str:
+def format_interval(figure: Json | None, *, signed: bool = False, digits: int = 3) -> str:
     """`0.412 [0.330, 0.500]`; a dash where nothing was measured."""
     if not figure or not figure.get("n"):
         return NONE
@@ -30,23 +30,23 @@ def with_n(figure: Json | None, *, signed: bool = False, digits: int = 3) -> str
     """An interval with its n."""
     if not figure or not figure.get("n"):
         return "not measured (n=0)"
-    return f"{interval(figure, signed=signed, digits=digits)}, n={figure['n']}"
+    return f"{format_interval(figure, signed=signed, digits=digits)}, n={figure['n']}"
 
 
-def points(figure: Json | None) -> str:
+def format_points(figure: Json | None) -> str:
     """A difference of shares in points."""
     if not figure or not figure.get("n"):
         return NONE
     scaled = {name: 100 * figure[name] for name in ("value", "low", "high")}
-    return interval({**scaled, "n": figure["n"]}, signed=True, digits=1)
+    return format_interval({**scaled, "n": figure["n"]}, signed=True, digits=1)
 
 
-def short(model: str) -> str:
+def shorten_model(model: str) -> str:
     """A model's name; of a digest its beginning."""
     return model if len(model) < 32 else model[:12]
 
 
-def label(model: str) -> str:
+def make_plot_label(model: str) -> str:
     """A model's name in a plot."""
     known = {"baseline:bm25+slots": "BM25 + slots", "base": "base MiniLM"}
     return known.get(model, model if len(model) < 24 else f"trained {model[:8]}")
@@ -61,15 +61,15 @@ def split_order(split: str) -> int:
     return list(SPLITS).index(split) if split in SPLITS else len(SPLITS)
 
 
-def by_split(held: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def sort_by_split(held: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return sorted(held.items(), key=lambda item: split_order(item[0]))
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
+def format_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
     """The lines of a Markdown table; [] without rows. No text breaks a cell."""
-    return markdown_table(head, rows, keep_cell, empty="").splitlines()
+    return make_markdown_table(head, rows, keep_cell, empty="").splitlines()
 
 
-def counted(counts: Mapping[str, Any]) -> str:
+def format_counts(counts: Mapping[str, Any]) -> str:
     """`a 3, b 1`."""
     return ", ".join(f"{name} {count}" for name, count in counts.items())

@@ -2,29 +2,31 @@
 
 from typing import Any
 
-from training.evaluation.caller.summary import call_summary
+from training.evaluation.caller.summary import summarise_calls
 from training.evaluation.caller_table import BASELINE, CALLER_EVALUATION
 from training.evaluation.retriever import NothingToEvaluate
-from training.evaluation.saved import AGENT, CONTAMINATION, OUTSIDE, kept
+from training.evaluation.saved import AGENT, CONTAMINATION, OUTSIDE, load_evaluations
 from warehouse.store import Warehouse
 
 Json = dict[str, Any]
 
 
-def more_facts(warehouse: Warehouse, caller: Json | None = None) -> Json:
+def gather_report_facts(warehouse: Warehouse, caller: Json | None = None) -> Json:
     """Arguments of `write_report`, beside those of the run's own models. caller: the summary of
     the caller beside the baseline."""
     home = warehouse.home
     return {
-        "caller_champion": beside_champion(warehouse, caller["candidate"]) if caller else None,
-        "ablations": ablations(warehouse),
-        "contamination": kept(home, CONTAMINATION),
-        "outside": kept(home, OUTSIDE),
-        "agent": kept(home, AGENT),
+        "caller_champion": compare_with_champion(warehouse, caller["candidate"])
+        if caller
+        else None,
+        "ablations": render_ablations(warehouse),
+        "contamination": load_evaluations(home, CONTAMINATION),
+        "outside": load_evaluations(home, OUTSIDE),
+        "agent": load_evaluations(home, AGENT),
     }
 
 
-def beside_champion(warehouse: Warehouse, candidate: str) -> Json | None:
+def compare_with_champion(warehouse: Warehouse, candidate: str) -> Json | None:
     """The candidate beside the third model that the run asked: the champion it was to replace.
     None where the baseline was champion."""
     rows = warehouse.tables.read(CALLER_EVALUATION).to_dicts()
@@ -32,15 +34,15 @@ def beside_champion(warehouse: Warehouse, candidate: str) -> Json | None:
     if not others:
         return None
     try:
-        return call_summary(rows, candidate, others[0])
+        return summarise_calls(rows, candidate, others[0])
     except NothingToEvaluate:
         return None
 
 
-def ablations(warehouse: Warehouse) -> str | None:
+def render_ablations(warehouse: Warehouse) -> str | None:
     """The ablations as Markdown; None where none were run."""
     from training.evaluation.ablations.run import ABLATIONS
-    from training.evaluation.ablations.table import ablation_summary, ablation_table
+    from training.evaluation.ablations.table import render_ablation_table, summarise_ablations
 
     rows = warehouse.tables.read(ABLATIONS).to_dicts()
-    return ablation_table(ablation_summary(rows)) if rows else None
+    return render_ablation_table(summarise_ablations(rows)) if rows else None

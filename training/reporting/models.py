@@ -3,8 +3,15 @@
 from collections.abc import Sequence
 from typing import Any
 
-from training.releases.gate import gates_table
-from training.reporting.format import Json, by_split, interval, short, split_name, table
+from training.releases.gate import render_gates_table
+from training.reporting.format import (
+    Json,
+    format_interval,
+    format_table,
+    shorten_model,
+    sort_by_split,
+    split_name,
+)
 
 OFFLINE_NOTE = (
     "The instructions were written by the offline provider (grammar and schemas), not by a"
@@ -20,7 +27,7 @@ _RECALL = (
 )
 
 
-def card_line(card: Json) -> str:
+def describe_training(card: Json) -> str:
     """One sentence of how a model was trained."""
     return (
         f"`{card['name'][:16]}` on {card['pairs']} pairs: loss {card['loss_first']} to"
@@ -30,9 +37,9 @@ def card_line(card: Json) -> str:
     )
 
 
-def retriever_part(card: Json | None, summary: Json | None, manifest: Json) -> str:
+def render_retriever_part(card: Json | None, summary: Json | None, manifest: Json) -> str:
     lines = ["## Retriever (LoRA of MiniLM)"]
-    lines.append(card_line(card) if card else "Not trained in this run.")
+    lines.append(describe_training(card) if card else "Not trained in this run.")
     if not summary:
         return "\n".join([*lines, "", "Not evaluated in this run."])
     lines += [
@@ -41,35 +48,44 @@ def retriever_part(card: Json | None, summary: Json | None, manifest: Json) -> s
         f" that were not trained on, ranked among {summary['pool']} tools."
         " 95% intervals by bootstrap over tools.",
         "",
-        *table(
-            ["", short(summary["incumbent"]), short(summary["candidate"]), "paired gain"],
+        *format_table(
+            [
+                "",
+                shorten_model(summary["incumbent"]),
+                shorten_model(summary["candidate"]),
+                "paired gain",
+            ],
             [
                 [
                     name,
-                    interval(summary[key]["incumbent"]),
-                    interval(summary[key]["candidate"]),
-                    interval(summary[gain], signed=True),
+                    format_interval(summary[key]["incumbent"]),
+                    format_interval(summary[key]["candidate"]),
+                    format_interval(summary[gain], signed=True),
                 ]
                 for name, key, gain in _RECALL
                 if key in summary
             ],
         ),
-        *_by_split(summary),
+        *_render_split_table(summary),
     ]
-    lines += ["", *plots("recall", "recall_splits")]
+    lines += ["", *make_plot_places("recall", "recall_splits")]
     if "offline" in manifest.get("providers", {}):
         lines += ["", OFFLINE_NOTE]
     return "\n".join(lines)
 
 
-def champion_part(champions: Sequence[Json], release: Json | None, drift: Json | None) -> str:
+def render_champion_part(
+    champions: Sequence[Json], release: Json | None, drift: Json | None
+) -> str:
     lines = ["## Champions and release"]
     for each in champions:
         attempt = each.get("last_candidate") or {}
-        told = f"- {each['role']}: `{short(each['model'])}`"
+        told = f"- {each['role']}: `{shorten_model(each['model'])}`"
         if attempt:
             verdict = "promoted" if attempt["promoted"] else "not promoted"
-            told += f"; last candidate `{short(attempt['model'])}` {verdict} ({attempt['why']})"
+            told += (
+                f"; last candidate `{shorten_model(attempt['model'])}` {verdict} ({attempt['why']})"
+            )
         lines.append(told)
     if release:
         lines.append(f"- release: `{release['release'][:16]}`")
@@ -83,23 +99,33 @@ def champion_part(champions: Sequence[Json], release: Json | None, drift: Json |
         if gates:
             passed = sum(bool(gate["passed"]) for gate in gates)
             head = f"Gates of the last {each['role']}: {passed} of {len(gates)} passed."
-            lines += ["", head, "", gates_table(gates)]
+            lines += ["", head, "", render_gates_table(gates)]
     return "\n".join(lines)
 
 
-def plots(*names: str) -> list[str]:
+def make_plot_places(*names: str) -> list[str]:
     """Places for plots; `report.py` takes out those that were not drawn."""
     return [f"![{name.replace('_', ' ')}]({name}.png)" for name in names]
 
 
-def _by_split(summary: Json) -> list[str]:
+def _render_split_table(summary: Json) -> list[str]:
     splits: dict[str, Any] = summary.get("splits") or {}
     if len(splits) < 2:
         return []
     rows = [
-        [split_name(name), held["n"], interval(held["recall_at_1"]["incumbent"]),
-         interval(held["recall_at_1"]["candidate"]), interval(held["gain_at_1"], signed=True)]
-        for name, held in by_split(splits)
-    ]  # fmt: skip
-    head = ["Recall@1 by split", "n", short(summary["incumbent"]), short(summary["candidate"])]
-    return ["", *table([*head, "paired gain"], rows)]
+        [
+            split_name(name),
+            held["n"],
+            format_interval(held["recall_at_1"]["incumbent"]),
+            format_interval(held["recall_at_1"]["candidate"]),
+            format_interval(held["gain_at_1"], signed=True),
+        ]
+        for name, held in sort_by_split(splits)
+    ]
+    head = [
+        "Recall@1 by split",
+        "n",
+        shorten_model(summary["incumbent"]),
+        shorten_model(summary["candidate"]),
+    ]
+    return ["", *format_table([*head, "paired gain"], rows)]

@@ -5,8 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from training.reporting.caller import MEASURES, change_name
-from training.reporting.format import Json, by_split, label, split_name, split_order
+from training.reporting.caller import MEASURES, get_change_name
+from training.reporting.format import Json, make_plot_label, sort_by_split, split_name, split_order
 
 Draw = Callable[[Path], None]
 Bars = Mapping[str, Sequence[Json]]  # name on the axis -> a figure of each model
@@ -14,7 +14,7 @@ _BEFORE, _AFTER = "#9aa3ad", "#2a6fb0"
 _INK = "#30363d"
 
 
-def plots_of(
+def choose_plots(
     retriever_card: Json | None,
     retriever: Json | None,
     caller_card: Json | None,
@@ -28,44 +28,48 @@ def plots_of(
         if card and len(card.get("losses") or ()) > 1
     }
     if losses:
-        found["loss"] = partial(_losses, losses)
+        found["loss"] = partial(_draw_losses, losses)
     if retriever:
         keys = (("Recall@1", "recall_at_1"), ("Recall@5", "recall_at_5"), ("NDCG@10", "ndcg_at_10"))
-        found |= _bars("recall", retriever, _both(retriever, keys), "Retriever, unseen servers")
+        found |= _plan_bars(
+            "recall", retriever, _pair_figures(retriever, keys), "Retriever, unseen servers"
+        )
         splits = {
-            f"{split_name(name)}\n(n={held['n']})": _two(held["recall_at_1"])
-            for name, held in by_split(retriever.get("splits") or {})
+            f"{split_name(name)}\n(n={held['n']})": _get_figure_pair(held["recall_at_1"])
+            for name, held in sort_by_split(retriever.get("splits") or {})
         }
         if len(splits) > 1:
-            found |= _bars("recall_splits", retriever, splits, "Retriever, Recall@1 by split")
+            found |= _plan_bars("recall_splits", retriever, splits, "Retriever, Recall@1 by split")
     if caller:
-        found |= _bars("caller", caller, _both(caller, MEASURES), "Caller, unseen servers")
-        splits = _caller_splits(caller)
+        found |= _plan_bars(
+            "caller", caller, _pair_figures(caller, MEASURES), "Caller, unseen servers"
+        )
+        splits = _collect_caller_splits(caller)
         if len(splits) > 1:
             least = min(cell["candidates"] for cell in caller["cells"])
             title = f"Caller, AST by split, {least} candidates"
-            found |= _bars("caller_splits", caller, splits, title)
+            found |= _plan_bars("caller_splits", caller, splits, title)
         drops = [each for each in caller.get("invariance") or () if each["drop_candidate"]["n"]]
         if drops:
-            names = label(caller["incumbent"]), label(caller["candidate"])
-            found["invariance"] = partial(_drops, drops, names)
+            names = make_plot_label(caller["incumbent"]), make_plot_label(caller["candidate"])
+            found["invariance"] = partial(_draw_drops, drops, names)
     return found
 
 
-def _both(summary: Json, keys: Sequence[tuple[str, str]]) -> dict[str, Sequence[Json]]:
+def _pair_figures(summary: Json, keys: Sequence[tuple[str, str]]) -> dict[str, Sequence[Json]]:
     words = {"Parsed as a call": "Parsed", "Valid call": "Valid"}
     return {
-        words.get(name, name.replace(" F1", "\nF1")): _two(summary[key])
+        words.get(name, name.replace(" F1", "\nF1")): _get_figure_pair(summary[key])
         for name, key in keys
         if key in summary
     }
 
 
-def _two(held: Json) -> Sequence[Json]:
+def _get_figure_pair(held: Json) -> Sequence[Json]:
     return held["incumbent"], held["candidate"]
 
 
-def _caller_splits(caller: Json) -> dict[str, Sequence[Json]]:
+def _collect_caller_splits(caller: Json) -> dict[str, Sequence[Json]]:
     """AST per split at the fewest candidates; a split with two kinds of distractors has a bar of
     each."""
     cells = caller.get("cells") or ()
@@ -78,20 +82,22 @@ def _caller_splits(caller: Json) -> dict[str, Sequence[Json]]:
     out = {}
     for cell in held:
         kind = f"\n{cell['distractors']}" if len(kinds) > 1 else ""
-        out[f"{split_name(cell['split'])}{kind}\n(n={cell['n']})"] = _two(cell["ast_ok"])
+        out[f"{split_name(cell['split'])}{kind}\n(n={cell['n']})"] = _get_figure_pair(
+            cell["ast_ok"]
+        )
     return out
 
 
-def _bars(name: str, summary: Json, groups: Bars, title: str) -> dict[str, Draw]:
+def _plan_bars(name: str, summary: Json, groups: Bars, title: str) -> dict[str, Draw]:
     measured = {key: held for key, held in groups.items() if any(one["n"] for one in held)}
     if not measured:
         return {}
-    names = label(summary["incumbent"]), label(summary["candidate"])
+    names = make_plot_label(summary["incumbent"]), make_plot_label(summary["candidate"])
     return {name: partial(_draw_bars, measured, names, title)}
 
 
 def _draw_bars(groups: Bars, names: tuple[str, str], title: str, path: Path) -> None:
-    figure, axes = _canvas()
+    figure, axes = _make_canvas()
     width = 0.38
     for at, (name, colour) in enumerate(zip(names, (_BEFORE, _AFTER), strict=True)):
         held = [figures[at] for figures in groups.values()]
@@ -115,53 +121,53 @@ def _draw_bars(groups: Bars, names: tuple[str, str], title: str, path: Path) -> 
     axes.set_ylim(0, 1.08)
     axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
     axes.tick_params(axis="x", length=0)
-    _save(figure, [axes], title, path, small=6.5 if len(groups) > 6 else 7.5)
+    _save_figure(figure, [axes], title, path, small=6.5 if len(groups) > 6 else 7.5)
 
 
-def _drops(drops: Sequence[Json], names: tuple[str, str], path: Path) -> None:
+def _draw_drops(drops: Sequence[Json], names: tuple[str, str], path: Path) -> None:
     """One panel a measure; a dot a model and kind of change, in points."""
     measures = [key for key in ("tool_ok", "ast_ok") if any(d["measure"] == key for d in drops)]
     kinds = list(dict.fromkeys(each["perturbation"] for each in drops))
-    figure, panels = _canvas(len(measures), sharey=True, sharex=True)
+    figure, panels = _make_canvas(len(measures), sharey=True, sharex=True)
     titles = {"tool_ok": "Tool", "ast_ok": "AST"}
     for axes, measure in zip(panels if len(measures) > 1 else [panels], measures, strict=True):
         axes.axvline(0, color=_INK, linewidth=0.8)
         for each in (one for one in drops if one["measure"] == measure):
             row = len(kinds) - 1 - kinds.index(each["perturbation"])
             for at, who in enumerate(("drop_incumbent", "drop_candidate")):
-                _dot(axes, each[who], row + 0.13 - 0.26 * at, (_BEFORE, _AFTER)[at])
+                _draw_dot(axes, each[who], row + 0.13 - 0.26 * at, (_BEFORE, _AFTER)[at])
         axes.set_title(titles[measure], fontsize=9)
-        axes.set_yticks(range(len(kinds)), [change_name(kind) for kind in reversed(kinds)])
+        axes.set_yticks(range(len(kinds)), [get_change_name(kind) for kind in reversed(kinds)])
         axes.set_ylim(-0.6, len(kinds) - 0.4)
         axes.tick_params(axis="y", length=0)
         axes.set_xlabel("drop in points", fontsize=8)
         for name, colour in zip(names, (_BEFORE, _AFTER), strict=True):
             axes.plot([], [], "o", color=colour, label=name, markersize=5)
     axes_list = list(panels) if len(measures) > 1 else [panels]
-    _save(figure, axes_list, "What a changed schema costs", path)
+    _save_figure(figure, axes_list, "What a changed schema costs", path)
 
 
-def _dot(axes: Any, held: Json, row: float, colour: str) -> None:
+def _draw_dot(axes: Any, held: Json, row: float, colour: str) -> None:
     if held["n"]:
         value, low, high = (100 * held[name] for name in ("value", "low", "high"))
         axes.plot([low, high], [row, row], color=colour, linewidth=1.6, solid_capstyle="round")
         axes.plot([value], [row], "o", color=colour, markersize=5)
 
 
-def _losses(losses: Mapping[str, Sequence[float]], path: Path) -> None:
+def _draw_losses(losses: Mapping[str, Sequence[float]], path: Path) -> None:
     """Each model on axes of its own: their losses are not of one scale."""
-    figure, panels = _canvas(len(losses))
+    figure, panels = _make_canvas(len(losses))
     listed = list(panels) if len(losses) > 1 else [panels]
     for axes, (name, values) in zip(listed, losses.items(), strict=True):
         axes.plot(range(1, len(values) + 1), values, color=_BEFORE, linewidth=0.9)
-        axes.plot(*_smooth(values), color=_AFTER, linewidth=1.8)
+        axes.plot(*_smooth_losses(values), color=_AFTER, linewidth=1.8)
         axes.set_title(name, fontsize=9)
         axes.set_xlabel("step", fontsize=8)
     listed[0].set_ylabel("loss", fontsize=8)
-    _save(figure, listed, "Training loss", path)
+    _save_figure(figure, listed, "Training loss", path)
 
 
-def _smooth(values: Sequence[float]) -> tuple[list[int], list[float]]:
+def _smooth_losses(values: Sequence[float]) -> tuple[list[int], list[float]]:
     """A mean over a tenth of the steps around each; fewer at both ends, so that it lags nowhere."""
     half = len(values) // 20
     means = []
@@ -172,7 +178,7 @@ def _smooth(values: Sequence[float]) -> tuple[list[int], list[float]]:
     return list(range(1, len(values) + 1)), means
 
 
-def _canvas(panels: int = 1, **options: Any) -> tuple[Any, Any]:
+def _make_canvas(panels: int = 1, **options: Any) -> tuple[Any, Any]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -181,7 +187,7 @@ def _canvas(panels: int = 1, **options: Any) -> tuple[Any, Any]:
     return figure, figure.subplots(1, panels, **options)
 
 
-def _save(
+def _save_figure(
     figure: Any, panels: Sequence[Any], title: str, path: Path, *, small: float = 7.5
 ) -> None:
     for axes in panels:

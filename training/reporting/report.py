@@ -10,17 +10,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from training.reporting.caller import caller_part
+from training.reporting.caller import render_caller_part
 from training.reporting.extra_sections import (
-    ablation_part,
-    agent_part,
-    contamination_part,
-    not_run_part,
-    outside_part,
+    render_ablation_part,
+    render_agent_part,
+    render_contamination_part,
+    render_not_run_part,
+    render_outside_part,
 )
 from training.reporting.format import Json
-from training.reporting.models import champion_part, plots, retriever_part
-from training.reporting.plots import plots_of
+from training.reporting.models import make_plot_places, render_champion_part, render_retriever_part
+from training.reporting.plots import choose_plots
 from training.reporting.training_set import set_part
 from warehouse.storage.files import write_atomically
 
@@ -59,19 +59,19 @@ def write_report(
     }  # fmt: skip
     folder = home / "reports" / run
     folder.mkdir(parents=True, exist_ok=True)
-    drawn = plots_of(retriever_card, retriever, caller_card, caller)
+    drawn = choose_plots(retriever_card, retriever, caller_card, caller)
     for name, draw in drawn.items():
         draw(folder / f"{name}.png")
-    text = "\n\n".join(part for part in _parts(run, facts) if part)
+    text = "\n\n".join(part for part in _render_report_parts(run, facts) if part)
     path = folder / "report.md"
-    write_atomically(path, _with(text, drawn).encode() + b"\n")
+    write_atomically(path, _drop_missing_plots(text, drawn).encode() + b"\n")
     told = ("manifest", "retriever_card", "caller_card")
     figures = {name: held for name, held in facts.items() if name not in told}
     write_atomically(folder / "figures.json", json.dumps(figures, indent=1).encode())
     return path
 
 
-def inlined(path: Path) -> str:
+def inline_plots(path: Path) -> str:
     """A report with its plots as data URLs, so that a page which has no files shows them."""
     text = path.read_text()
     for plot in sorted(path.parent.glob("*.png")):
@@ -80,24 +80,24 @@ def inlined(path: Path) -> str:
     return text
 
 
-def _parts(run: str, facts: Mapping[str, Any]) -> list[str]:
+def _render_report_parts(run: str, facts: Mapping[str, Any]) -> list[str]:
     manifest = facts["manifest"]
     return [
         f"# Training report, {run}",
         set_part(manifest),
-        retriever_part(facts["retriever_card"], facts["retriever"], manifest),
-        caller_part(facts["caller_card"], facts["caller"], facts["caller_champion"]),
-        "\n".join(plots("loss")),
-        champion_part(facts["champions"], facts["release"], facts["drift"]),
-        ablation_part(facts["ablations"]),
-        outside_part(facts["outside"]),
-        contamination_part(facts["contamination"]),
-        agent_part(facts["agent"]),
-        not_run_part(facts),
+        render_retriever_part(facts["retriever_card"], facts["retriever"], manifest),
+        render_caller_part(facts["caller_card"], facts["caller"], facts["caller_champion"]),
+        "\n".join(make_plot_places("loss")),
+        render_champion_part(facts["champions"], facts["release"], facts["drift"]),
+        render_ablation_part(facts["ablations"]),
+        render_outside_part(facts["outside"]),
+        render_contamination_part(facts["contamination"]),
+        render_agent_part(facts["agent"]),
+        render_not_run_part(facts),
     ]
 
 
-def _with(text: str, drawn: Mapping[str, Any]) -> str:
+def _drop_missing_plots(text: str, drawn: Mapping[str, Any]) -> str:
     """The text without places for plots that show nothing."""
     kept = _PLACE.sub(lambda place: place[0] if place[1] in drawn else "", text)
     return re.sub(r"\n{3,}", "\n\n", kept).strip()

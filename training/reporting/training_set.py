@@ -1,6 +1,6 @@
 """What a report says of the training set: splits and tasks, leaks, lengths."""
 
-from training.reporting.format import Json, counted, split_name, table
+from training.reporting.format import Json, format_counts, format_table, split_name
 
 
 def set_part(manifest: Json) -> str:
@@ -15,7 +15,7 @@ def set_part(manifest: Json) -> str:
         f"`{manifest['training_set'][:16]}`, split by server first: no server that is tested as"
         " unseen was trained on.",
         "",
-        *table(
+        *format_table(
             ["split", "servers", "tools", "pairs", *names],
             [
                 [split_name(s), len(servers[s]), tools[s], rows[s]]
@@ -28,21 +28,23 @@ def set_part(manifest: Json) -> str:
         empty = ", ".join(split_name(split) for split in manifest["empty"])
         lines += ["", f"No pairs, so nothing is measured there: {empty}."]
     if manifest.get("dropped"):
-        lines += ["", f"Left out: {counted(manifest['dropped'])}."]
-    return "\n".join([*lines, *_leaks(manifest), *_tokens(manifest.get("tokens") or {})])
+        lines += ["", f"Left out: {format_counts(manifest['dropped'])}."]
+    return "\n".join(
+        [*lines, *_render_leaks(manifest), *_render_tokens(manifest.get("tokens") or {})]
+    )
 
 
-def _leaks(manifest: Json) -> list[str]:
+def _render_leaks(manifest: Json) -> list[str]:
     leaks = manifest.get("leaks")
     if leaks is None:
         return []
     if not leaks:
         return ["", "Leaks between splits (twins, near-duplicates): none found."]
-    told = counted({name: held["found"] for name, held in leaks.items()})
+    told = format_counts({name: held["found"] for name, held in leaks.items()})
     return ["", f"Leaks between splits, found and taken out of training: {told}."]
 
 
-def _tokens(tokens: Json) -> list[str]:
+def _render_tokens(tokens: Json) -> list[str]:
     splits = tokens.get("splits") or {}
     sizes = sorted(
         {name for held in splits.values() for name in held if name.startswith("prompt_")},
@@ -64,4 +66,4 @@ def _tokens(tokens: Json) -> list[str]:
         told = f"prompt at {size.removeprefix('prompt_')}"
         head += [told, f"over {tokens.get('limit', 8192):,}"]
     told = f"Tokens by {tokens.get('tokenizer', '?')}, median / 95% / most:"
-    return ["", told, "", *table([*head, "call"], rows)]
+    return ["", told, "", *format_table([*head, "call"], rows)]

@@ -48,7 +48,7 @@ class Batch:
     also_right: list[tuple[int, ...]]
 
 
-def teachable(rows: Sequence[Row]) -> tuple[list[Row], dict[str, int]]:
+def select_teachable_rows(rows: Sequence[Row]) -> tuple[list[Row], dict[str, int]]:
     """Rows of the train split with a call to one tool, and how many were left out and why."""
     kept: list[Row] = []
     left: Counter[str] = Counter()
@@ -64,24 +64,28 @@ def teachable(rows: Sequence[Row]) -> tuple[list[Row], dict[str, int]]:
     return kept, dict(sorted(left.items()))
 
 
-def tools_of(rows: Sequence[Row], pool: Mapping[str, Row] | None = None) -> dict[str, Tool]:
+def collect_tools(rows: Sequence[Row], pool: Mapping[str, Row] | None = None) -> dict[str, Tool]:
     """Digest -> tool, of the rows' own and of the pool's other trained tools. `pool`: what
     `offers.load_pool` gives, digest -> {contract, split, twins}; tools that are only tested on are
     left out, for they must not even be seen as negatives."""
     out = {
         name: Tool(
-            tool_text(held["contract"]), _said(held["contract"]), tuple(held.get("twins") or ())
+            tool_text(held["contract"]),
+            _normalise_contract_text(held["contract"]),
+            tuple(held.get("twins") or ()),
         )
         for name, held in (pool or {}).items()
         if held.get("split") == TRAIN
     }
     for row in rows:
         twin = out[row["contract_digest"]].twins if row["contract_digest"] in out else ()
-        out[row["contract_digest"]] = Tool(row["positive"], _said(row.get("contract")), twin)
+        out[row["contract_digest"]] = Tool(
+            row["positive"], _normalise_contract_text(row.get("contract")), twin
+        )
     return out
 
 
-def twins(texts: Sequence[str], vectors: np.ndarray, tools: Mapping[str, Tool]) -> Twins:
+def find_twin_texts(texts: Sequence[str], vectors: np.ndarray, tools: Mapping[str, Tool]) -> Twins:
     """Text -> the texts of the same tool, itself included. `vectors`: unit vectors of `texts`.
 
     Two texts are one tool when their vectors say so, the pool says so, or their names and
@@ -114,17 +118,17 @@ def twins(texts: Sequence[str], vectors: np.ndarray, tools: Mapping[str, Tool]) 
     return {text: groups[of(at)] for at, text in enumerate(texts)}
 
 
-def right_texts(
+def list_right_texts(
     rows: Sequence[Row], twin: Twins, tools: Mapping[str, Tool] | None = None
 ) -> list[frozenset[str]]:
     """For each row every text that is a right answer to its words."""
-    tools = tools or tools_of(rows)
+    tools = tools or collect_tools(rows)
     asked: dict[str, set[str]] = defaultdict(set)
     for row in rows:
-        asked[_words(row["instruction"])].add(row["positive"])
+        asked[_normalise_whitespace(row["instruction"])].add(row["positive"])
     out = []
     for row in rows:
-        right = {row["positive"], *asked[_words(row["instruction"])]}
+        right = {row["positive"], *asked[_normalise_whitespace(row["instruction"])]}
         for call in json.loads(row.get("calls") or "[]"):
             if isinstance(call, dict) and call.get("contract_digest") in tools:
                 right.add(tools[call["contract_digest"]].text)
@@ -132,7 +136,7 @@ def right_texts(
     return out
 
 
-def batches(
+def iterate_batches(
     rows: Sequence[Row],
     settings: RetrieverSettings,
     right: Sequence[frozenset[str]] | None = None,
@@ -140,7 +144,7 @@ def batches(
 ) -> Iterator[Batch]:
     """A batch per step, tools shuffled per epoch; a pure function of rows and settings."""
     right = right or [frozenset([row["positive"]]) for row in rows]
-    tools = tools or tools_of(rows)
+    tools = tools or collect_tools(rows)
     pairs_of: dict[str, list[int]] = defaultdict(list)
     for at, row in enumerate(rows):
         pairs_of[row["positive"]].append(at)
@@ -163,10 +167,12 @@ def batches(
                 drawn = rng.sample(fit, min(settings.negatives, len(fit)))
                 texts.update(dict.fromkeys(drawn))
             if len(texts) > 1:
-                yield _batch(rows, right, [at for one in positives for at in pairs_of[one]], texts)
+                yield _make_batch(
+                    rows, right, [at for one in positives for at in pairs_of[one]], texts
+                )
 
 
-def _batch(
+def _make_batch(
     rows: Sequence[Row], right: Sequence[frozenset[str]], part: list[int], texts: Mapping[str, Any]
 ) -> Batch:
     place = {text: at for at, text in enumerate(texts)}
@@ -178,19 +184,19 @@ def _batch(
     return Batch([rows[at]["instruction"] for at in part], list(texts), targets, also)
 
 
-def _said(contract: Any) -> tuple[str, str] | None:
+def _normalise_contract_text(contract: Any) -> tuple[str, str] | None:
     """Name and description, or None where there is no description to go by."""
     found = json.loads(contract) if isinstance(contract, str) else contract
     if not isinstance(found, Mapping):
         return None
-    description = _words(str(found.get("description") or ""))
+    description = _normalise_whitespace(str(found.get("description") or ""))
     name = "".join(char for char in str(found.get("name") or "").casefold() if char.isalnum())
     return (name, description) if name and description else None
 
 
-def _listed(names: Sequence[str] | None) -> tuple[str, ...]:
+def _to_name_tuple(names: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(names or ())
 
 
-def _words(text: str) -> str:
+def _normalise_whitespace(text: str) -> str:
     return " ".join(text.casefold().split())

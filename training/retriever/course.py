@@ -8,8 +8,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from assets.vectors.encoders.bases import base_folder
-from training.retriever.batches import Batch, Row, batches, right_texts, tools_of, twins
+from assets.vectors.encoders.bases import find_base_folder
+from training.retriever.batches import (
+    Batch,
+    Row,
+    collect_tools,
+    find_twin_texts,
+    iterate_batches,
+    list_right_texts,
+)
 from training.retriever.gradient_cache import Passes
 from training.retriever.settings import RetrieverSettings
 from training.runtime import checkpoints
@@ -34,45 +41,47 @@ class Course:
     meter: Meter
 
 
-def begin(job: Job, base: str, rows: list[Row], settings: RetrieverSettings) -> Course:
+def begin_course(job: Job, base: str, rows: list[Row], settings: RetrieverSettings) -> Course:
     """Model, plan and optimiser; at the step of the newest checkpoint, if there is one."""
     import torch
     from transformers import AutoModel, AutoTokenizer
 
     device = pick_device(settings.device)
     seed_everything(settings.seed, settings.threads)
-    folder = str(base_folder(base))
+    folder = str(find_base_folder(base))
     tokenizer = AutoTokenizer.from_pretrained(folder)
     plain = AutoModel.from_pretrained(folder, add_pooling_layer=False)
-    model = _adapted(plain, settings).to(device)
+    model = _add_adapter(plain, settings).to(device)
     passes = Passes(model, tokenizer, settings, device)
-    tools = tools_of(rows, job.pool)
+    tools = collect_tools(rows, job.pool)
     texts = sorted({tool.text for tool in tools.values()})
     told = [(text, settings.text_tokens) for text in texts]
     asked = [(row["instruction"], settings.query_tokens) for row in rows]
     meter = Meter(device)
-    passes.prepare([*told, *asked])
-    twin = twins(texts, passes.vectors(told).float().numpy(), tools)
-    plan = list(batches(rows, settings, right_texts(rows, twin, tools), tools))
+    passes.prepare_texts([*told, *asked])
+    twin = find_twin_texts(texts, passes.encode_texts(told).float().numpy(), tools)
+    plan = list(iterate_batches(rows, settings, list_right_texts(rows, twin, tools), tools))
     model.eval()  # the base's own dropout is off
     for name, module in model.named_modules():
         if "lora_dropout" in name:
             module.train()
     trained = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=settings.learning_rate, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: _warm_cosine(s, len(plan)))
-    root = checkpoints.folder_of(job.home, job.name)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda s: _compute_warm_cosine(s, len(plan))
+    )
+    root = checkpoints.get_checkpoint_root(job.home, job.name)
     digest = _plan_digest(base, settings, plan)
     course = Course(passes, model, optimizer, schedule, plan, root, digest, [], meter)
-    _resume(course)
+    _resume_course(course)
     return course
 
 
-def keep(course: Course, step: int) -> None:
+def save_course_checkpoint(course: Course, step: int) -> None:
     import torch
     from peft import get_peft_model_state_dict
 
-    figures = course.meter.figures()
+    figures = course.meter.get_figures()
     state = {
         "weights": get_peft_model_state_dict(course.model),
         "optimizer": course.optimizer.state_dict(),
@@ -82,16 +91,16 @@ def keep(course: Course, step: int) -> None:
         "random": torch.get_rng_state(),
         "cuda_random": torch.cuda.get_rng_state() if course.meter.device == "cuda" else None,
     }
-    checkpoints.save(
+    checkpoints.save_checkpoint(
         course.root, step, lambda folder: torch.save(state, folder / _STATE), course.digest
     )
 
 
-def _resume(course: Course) -> None:
+def _resume_course(course: Course) -> None:
     import torch
     from peft import set_peft_model_state_dict
 
-    found = checkpoints.newest(course.root, course.digest, _stderr)
+    found = checkpoints.find_newest_checkpoint(course.root, course.digest, _write_stderr)
     if found is None:
         return
     state = torch.load(found / _STATE, map_location=course.meter.device, weights_only=True)
@@ -115,7 +124,7 @@ def _plan_digest(base: str, settings: RetrieverSettings, plan: list[Batch]) -> s
     return hashlib.sha256(body.encode()).hexdigest()
 
 
-def _adapted(model: Any, settings: RetrieverSettings) -> Any:
+def _add_adapter(model: Any, settings: RetrieverSettings) -> Any:
     from peft import LoraConfig, get_peft_model
 
     layers = model.config.num_hidden_layers
@@ -136,12 +145,12 @@ def _adapted(model: Any, settings: RetrieverSettings) -> Any:
     )
 
 
-def _warm_cosine(step: int, steps: int) -> float:
+def _compute_warm_cosine(step: int, steps: int) -> float:
     warm = max(1, round(0.1 * steps))
     if step < warm:
         return (step + 1) / warm
     return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))
 
 
-def _stderr(line: str) -> None:
+def _write_stderr(line: str) -> None:
     sys.stderr.write(f"retriever: {line}\n")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from training.retriever.settings import RetrieverSettings
-from training.runtime.device import autocast
+from training.runtime.device import make_autocast
 
 Item = tuple[str, int]  # a text, and how many of its tokens count
 _CHUNK = 2048  # padded tokens; beyond it a CPU gains nothing
@@ -36,46 +36,48 @@ class Passes:
         self._kept: dict[Item, Any] = {}
         self._room = settings.cache_mb << 20
 
-    def prepare(self, items: Sequence[Item]) -> None:
+    def prepare_texts(self, items: Sequence[Item]) -> None:
         """Reads all texts, and keeps what the frozen layers say of them while there is room.
 
         In one order whatever step a training goes on from: the same chunks round the same way.
         """
-        self._read(items)
-        for chunk in self._chunks(items):
-            states = self._frozen(chunk)
+        self._tokenise_texts(items)
+        for chunk in self._split_chunks(items):
+            states = self._run_frozen_layers(chunk)
             size = sum(state.numel() * state.element_size() for state in states)
             if size > self._room:
                 break
             self._room -= size
             self._kept |= {item: state.clone() for item, state in zip(chunk, states, strict=True)}
 
-    def vectors(self, items: Sequence[Item]) -> Any:
+    def encode_texts(self, items: Sequence[Item]) -> Any:
         """Unit vectors of texts, without a graph; [len(items), dim] on the CPU."""
         import torch
 
-        self._read(items)
+        self._tokenise_texts(items)
         made: dict[Item, Any] = {}
         with torch.no_grad():
-            for chunk in self._chunks(items):
-                made |= dict(zip(chunk, self._forward(chunk).cpu(), strict=True))
+            for chunk in self._split_chunks(items):
+                made |= dict(zip(chunk, self._encode_chunk(chunk).cpu(), strict=True))
         return torch.stack([made[item] for item in items])
 
-    def backward(self, items: Sequence[Item], loss_of: Callable[[Any], Any]) -> tuple[Any, int]:
+    def add_gradients(
+        self, items: Sequence[Item], loss_of: Callable[[Any], Any]
+    ) -> tuple[Any, int]:
         """Adds the gradient of `loss_of(unit vectors of items)`; returns (loss, tokens).
 
         A loss that is not a number adds nothing.
         """
         import torch
 
-        self._read(items)
-        chunks = self._chunks(items)
-        held = self._held(chunks)
+        self._tokenise_texts(items)
+        chunks = self._split_chunks(items)
+        held = self._choose_kept_graphs(chunks)
         states, made = [], []
         for chunk, graph in zip(chunks, held, strict=True):
-            states.append(None if graph else self._random_state())
+            states.append(None if graph else self._get_random_state())
             with torch.set_grad_enabled(graph):
-                made.append(self._forward(chunk))
+                made.append(self._encode_chunk(chunk))
         flat = torch.cat([part.detach() for part in made]).requires_grad_()
         place = {item: at for at, item in enumerate(item for chunk in chunks for item in chunk)}
         loss = loss_of(flat[[place[item] for item in items]])
@@ -88,12 +90,12 @@ class Passes:
         for at in sorted(range(len(chunks)), key=lambda at: not held[at]):  # free the held first
             part, made[at] = made[at], None
             if not held[at]:
-                with self._replayed(states[at]):
-                    part = self._forward(chunks[at])
+                with self._replay_random_state(states[at]):
+                    part = self._encode_chunk(chunks[at])
             part.backward(grads[at])
         return loss.detach(), tokens
 
-    def _held(self, chunks: Sequence[Sequence[Item]]) -> list[bool]:
+    def _choose_kept_graphs(self, chunks: Sequence[Sequence[Item]]) -> list[bool]:
         """Which chunks keep their graph: as many as the budget takes, and always the last."""
         out, left = [], self._settings.hold_tokens
         for chunk in reversed(chunks):
@@ -102,14 +104,14 @@ class Passes:
             left -= tokens if out[-1] else 0
         return out[::-1]
 
-    def _forward(self, chunk: Sequence[Item]) -> Any:
+    def _encode_chunk(self, chunk: Sequence[Item]) -> Any:
         """Unit vectors of one chunk by masked mean pooling."""
         import torch
 
         due = [item for item in chunk if item not in self._kept]
-        fresh = dict(zip(due, self._frozen(due), strict=True)) if due else {}
-        hidden, mask = self._padded([self._kept.get(item, fresh.get(item)) for item in chunk])
-        with autocast(self._device):
+        fresh = dict(zip(due, self._run_frozen_layers(due), strict=True)) if due else {}
+        hidden, mask = self._pad_states([self._kept.get(item, fresh.get(item)) for item in chunk])
+        with make_autocast(self._device):
             for layer in self._upper:
                 hidden = layer(hidden, mask)
         hidden = hidden.float()
@@ -117,21 +119,21 @@ class Passes:
             hidden = hidden * mask[:, 0, 0, :, None]  # the divisor is taken out by the norm
         return torch.nn.functional.normalize(hidden.sum(1), dim=-1)
 
-    def _frozen(self, chunk: Sequence[Item]) -> list[Any]:
+    def _run_frozen_layers(self, chunk: Sequence[Item]) -> list[Any]:
         """What the frozen layers say of each text, without its padding."""
         import torch
 
-        with torch.no_grad(), autocast(self._device):
+        with torch.no_grad(), make_autocast(self._device):
             each = [
                 self._core.embeddings(input_ids=torch.tensor([self._ids[i]], device=self._device))
                 for i in chunk
             ]
-            hidden, mask = self._padded([one[0] for one in each])
+            hidden, mask = self._pad_states([one[0] for one in each])
             for layer in self._lower:
                 hidden = layer(hidden, mask)
         return [one[: len(self._ids[item])] for one, item in zip(hidden, chunk, strict=True)]
 
-    def _padded(self, states: Sequence[Any]) -> tuple[Any, Any]:
+    def _pad_states(self, states: Sequence[Any]) -> tuple[Any, Any]:
         """(states [texts, tokens, dim], the mask that attention reads; None: nothing is padded)."""
         import torch
 
@@ -143,7 +145,7 @@ class Passes:
         mask = torch.arange(max(lengths), device=hidden.device)[None] < counts[:, None]
         return hidden, mask[:, None, None, :]
 
-    def _chunks(self, items: Sequence[Item]) -> list[list[Item]]:
+    def _split_chunks(self, items: Sequence[Item]) -> list[list[Item]]:
         """Distinct texts, the longest first, those of about one length together."""
         order = sorted(set(items), key=lambda item: (-len(self._ids[item]), item))
         out: list[list[Item]] = []
@@ -155,13 +157,13 @@ class Passes:
             out[-1].append(item)
         return out
 
-    def _read(self, items: Sequence[Item]) -> None:
+    def _tokenise_texts(self, items: Sequence[Item]) -> None:
         due = [item for item in dict.fromkeys(items) if item not in self._ids]
         for text, length in due:
             read = self._tokenizer(text, truncation=True, max_length=length)
             self._ids[text, length] = read["input_ids"]
 
-    def _random_state(self) -> Any:
+    def _get_random_state(self) -> Any:
         import torch
 
         if not self._settings.dropout:
@@ -169,7 +171,7 @@ class Passes:
         return torch.cuda.get_rng_state() if self._device == "cuda" else torch.get_rng_state()
 
     @contextlib.contextmanager
-    def _replayed(self, state: Any) -> Iterator[None]:
+    def _replay_random_state(self, state: Any) -> Iterator[None]:
         """The adapter's dropout masks are those of the first time."""
         import torch
 

@@ -7,7 +7,7 @@ line on stdout is the model's card as JSON, with tokens/s, step time and peak me
 import sys
 
 from training.retriever.train import train_retriever
-from training.runtime.script_frame import run
+from training.runtime.script_frame import run_script
 
 if __name__ == "__main__":
-    sys.exit(run("retriever", train_retriever))
+    sys.exit(run_script("retriever", train_retriever))

@@ -52,7 +52,7 @@ def read_settings(values: Mapping[str, Any]) -> RetrieverSettings:
     made = RetrieverSettings(**values)
     for names, least in ((_WHOLE, 1), (_FROM_ZERO, 0)):
         for name in names:
-            _at_least(name, getattr(made, name), least)
+            _require_at_least(name, getattr(made, name), least)
     for name in ("learning_rate", "temperature"):
         if not getattr(made, name) > 0:
             raise TrainingFailed(
@@ -67,6 +67,6 @@ def read_settings(values: Mapping[str, Any]) -> RetrieverSettings:
     return made
 
 
-def _at_least(name: str, value: Any, least: int) -> None:
+def _require_at_least(name: str, value: Any, least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise TrainingFailed(f"retriever {name} is {value!r}; expected a whole number from {least}")

@@ -10,28 +10,28 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from assets.vectors.encoders.bases import base_digest, base_name
+from assets.vectors.encoders.bases import digest_base, name_base
 from assets.vectors.encoders.embedder import BadEmbedder
-from training.retriever.batches import Batch, teachable
-from training.retriever.course import Course, begin, keep
+from training.retriever.batches import Batch, select_teachable_rows
+from training.retriever.course import Course, begin_course, save_course_checkpoint
 from training.retriever.gradient_cache import Item
 from training.retriever.settings import RetrieverSettings, read_settings
 from training.runtime import checkpoints
-from training.runtime.device import out_of_memory
-from training.runtime.model_store import Job, TrainingFailed, card, save_model
+from training.runtime.device import is_out_of_memory
+from training.runtime.model_store import Job, TrainingFailed, read_model_card, save_model
 
-__all__ = ["RetrieverSettings", "retriever_base", "train_retriever"]
+__all__ = ["RetrieverSettings", "resolve_retriever_base", "train_retriever"]
 
 Report = Callable[[dict[str, Any]], None]
 
 
-def retriever_base(setting: str) -> str:
+def resolve_retriever_base(setting: str) -> str:
     """What names the base that a setting asks for: `minilm`, a folder, a hub id.
 
     Raises TrainingFailed where the encoder cannot be made of it.
     """
     try:
-        return base_name(setting)
+        return name_base(setting)
     except BadEmbedder as error:
         raise TrainingFailed(f"retriever: {error}") from error
 
@@ -44,12 +44,12 @@ def train_retriever(job: Job, report: Report) -> dict[str, Any]:
     Raises TrainingFailed: nothing to learn from, a wrong base or setting, a loss that is not a
     number, no memory, a full disk.
     """
-    done = card(job.home, job.name)
+    done = read_model_card(job.home, job.name)
     if done:
         return {**done, "cached": True}
     settings = read_settings(job.settings)
-    base = retriever_base(job.base)
-    rows, left_out = teachable(job.rows)
+    base = resolve_retriever_base(job.base)
+    rows, left_out = select_teachable_rows(job.rows)
     tools = len({row["positive"] for row in rows})
     if tools < 2:
         told = ", ".join(f"{count} {why}" for why, count in left_out.items()) or "none"
@@ -58,27 +58,33 @@ def train_retriever(job: Job, report: Report) -> dict[str, Any]:
             " nothing to tell apart. Check the accepted pairs and the split"
         )
     try:
-        course = begin(job, base, rows, settings)
-        _train(course, settings, report)
-        made = _card(job, base, settings, course, len(rows), tools, left_out)
-        save_model(job.home, job.name, made, lambda folder: _save(course.model, base, folder))
+        course = begin_course(job, base, rows, settings)
+        _train_steps(course, settings, report)
+        made = _make_card(job, base, settings, course, len(rows), tools, left_out)
+        save_model(
+            job.home,
+            job.name,
+            made,
+            lambda folder: _save_retriever_adapter(course.model, base, folder),
+        )
     except TrainingFailed:
         raise
     except Exception as error:
-        raise _told(error, job, settings) from error
-    checkpoints.remove(course.root)
+        raise _to_training_failure(error, job, settings) from error
+    checkpoints.remove_checkpoints(course.root)
     return {**made, "cached": False}
 
 
-def _train(course: Course, settings: RetrieverSettings, report: Report) -> None:
+def _train_steps(course: Course, settings: RetrieverSettings, report: Report) -> None:
     import torch
 
     steps = len(course.plan)
     trained = [weight for weight in course.model.parameters() if weight.requires_grad]
     for step in range(len(course.losses) + 1, steps + 1):
         batch = course.plan[step - 1]
-        loss, tokens = course.passes.backward(
-            _items(batch, settings), lambda flat, at=batch: _loss(flat, at, settings)
+        loss, tokens = course.passes.add_gradients(
+            _list_batch_items(batch, settings),
+            lambda flat, at=batch: _compute_loss(flat, at, settings),
         )
         value = float(loss)
         if not math.isfinite(value):
@@ -92,18 +98,18 @@ def _train(course: Course, settings: RetrieverSettings, report: Report) -> None:
         course.schedule.step()
         course.optimizer.zero_grad()
         course.losses.append(value)
-        course.meter.step(tokens)
+        course.meter.count_step(tokens)
         report({"step": step, "steps": steps, "loss": round(value, 4)})
         if step % settings.checkpoint_steps == 0 and step < steps:
-            keep(course, step)
+            save_course_checkpoint(course, step)
 
 
-def _items(batch: Batch, settings: RetrieverSettings) -> list[Item]:
+def _list_batch_items(batch: Batch, settings: RetrieverSettings) -> list[Item]:
     asked = [(text, settings.query_tokens) for text in batch.queries]
     return [*asked, *((text, settings.text_tokens) for text in batch.texts)]
 
 
-def _loss(flat: Any, batch: Batch, settings: RetrieverSettings) -> Any:
+def _compute_loss(flat: Any, batch: Batch, settings: RetrieverSettings) -> Any:
     """Each query classified among the texts; another right answer is no wrong one."""
     import torch
 
@@ -116,7 +122,7 @@ def _loss(flat: Any, batch: Batch, settings: RetrieverSettings) -> Any:
     return torch.nn.functional.cross_entropy(logits.masked_fill(out, -math.inf), targets)
 
 
-def _card(
+def _make_card(
     job: Job,
     base: str,
     settings: RetrieverSettings,
@@ -131,7 +137,7 @@ def _card(
         "role": job.role,
         "name": job.name,
         "base": base,
-        "base_digest": base_digest(base),
+        "base_digest": digest_base(base),
         "training_set": job.training_set,
         "settings": asdict(settings),
         "pairs": pairs,
@@ -140,22 +146,26 @@ def _card(
         "loss_first": round(sum(losses[:tenth]) / tenth, 4),
         "loss_last": round(sum(losses[-tenth:]) / tenth, 4),
         "losses": [round(loss, 4) for loss in losses],
-        **course.meter.figures(),
+        **course.meter.get_figures(),
     }
 
 
-def _told(error: Exception, job: Job, settings: RetrieverSettings) -> Exception:
+def _to_training_failure(error: Exception, job: Job, settings: RetrieverSettings) -> Exception:
     """The error as TrainingFailed where its cause has a fix; else as it is."""
-    kept = checkpoints.newest(checkpoints.folder_of(job.home, job.name))
-    told = f"it goes on after step {checkpoints.step_of(kept)}" if kept else "it starts anew"
-    if out_of_memory(error):
+    kept = checkpoints.find_newest_checkpoint(checkpoints.get_checkpoint_root(job.home, job.name))
+    told = (
+        f"it goes on after step {checkpoints.read_checkpoint_step(kept)}"
+        if kept
+        else "it starts anew"
+    )
+    if is_out_of_memory(error):
         return TrainingFailed(
             f"retriever: out of memory with {settings.tools} tools a batch and"
             f" {settings.hold_tokens} tokens held at once. Lower hold_tokens (the result stays, at"
             " up to a third more time), cache_mb, or tools (another model: anew); run again with"
             f" the same settings on a freer machine and {told}"
         )
-    if checkpoints.disk_full(error):
+    if checkpoints.is_disk_full(error):
         place = job.home / "models"
         return TrainingFailed(
             f"retriever: disk full while saving {job.name[:12]} in {place}; nothing half written"
@@ -164,7 +174,7 @@ def _told(error: Exception, job: Job, settings: RetrieverSettings) -> Exception:
     return error
 
 
-def _save(model: Any, base: str, folder: Path) -> None:
+def _save_retriever_adapter(model: Any, base: str, folder: Path) -> None:
     model.save_pretrained(str(folder))
     (folder / "README.md").unlink(missing_ok=True)
     path = folder / "adapter_config.json"  # a base's place on this machine says nothing on another

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from training.runtime.model_store import model_folder
+from training.runtime.model_store import get_model_folder
 from warehouse.audit import Verdict
 from warehouse.storage.tables import TableSpec
 
@@ -30,7 +30,7 @@ _COLUMNS = {
 }
 
 
-def adapter_table(role: str) -> TableSpec:
+def make_adapter_table(role: str) -> TableSpec:
     """The one-row table of a role's last trained adapter."""
     return TableSpec(
         name=f"{role}_adapter",
@@ -40,12 +40,12 @@ def adapter_table(role: str) -> TableSpec:
     )
 
 
-def adapter_row(card: Mapping[str, Any]) -> dict[str, Any]:
+def make_adapter_row(card: Mapping[str, Any]) -> dict[str, Any]:
     """The row of a model's card."""
     return {"model": card["name"], **{name: card[name] for name in _COLUMNS if name != "model"}}
 
 
-def adapter_metadata(card: Mapping[str, Any]) -> dict[str, Any]:
+def make_adapter_metadata(card: Mapping[str, Any]) -> dict[str, Any]:
     """What the run's page shows of a training: its loss, speed, memory, and what it noted."""
     names = ("pairs", "loss_first", "loss_last", "steps", "seconds", "tokens_per_s", "step_ms")
     more = ("peak_mb", "packing_efficiency", "resumed_from", "profile")
@@ -54,11 +54,11 @@ def adapter_metadata(card: Mapping[str, Any]) -> dict[str, Any]:
     return {**known, "losses": list(card.get("losses", [])), **notes}
 
 
-def adapter_rules(home: Path, card: Mapping[str, Any]) -> list[Verdict]:
+def check_adapter_rules(home: Path, card: Mapping[str, Any]) -> list[Verdict]:
     """The audit: the loss fell, it is a number, and the adapter can be read."""
     first, last = card["loss_first"], card["loss_last"]
     losses = [loss for loss in card["losses"] if not math.isfinite(loss)]
-    problem = _unreadable(model_folder(home, card["name"]))
+    problem = _find_unreadable_adapter(get_model_folder(home, card["name"]))
     return [
         Verdict("loss_is_a_number", not losses, f"{len(losses)} steps without a finite loss"),
         Verdict(
@@ -71,7 +71,7 @@ def adapter_rules(home: Path, card: Mapping[str, Any]) -> list[Verdict]:
     ]
 
 
-def _unreadable(folder: Path) -> str | None:
+def _find_unreadable_adapter(folder: Path) -> str | None:
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 

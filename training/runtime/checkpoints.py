@@ -29,12 +29,12 @@ _FULL = (
 )
 
 
-def folder_of(home: Path, name: str) -> Path:
+def get_checkpoint_root(home: Path, name: str) -> Path:
     """Where the checkpoints of the model `name` lie while it is trained."""
     return home / "checkpoints" / name
 
 
-def save(
+def save_checkpoint(
     root: Path,
     step: int,
     fill: Callable[[Path], None],
@@ -58,14 +58,14 @@ def save(
         fill(beside)
         wait()
         if main:
-            seal(beside, step, plan)
+            seal_checkpoint(beside, step, plan)
             shutil.rmtree(target, ignore_errors=True)
             beside.rename(target)
-            prune(root)
+            prune_checkpoints(root)
         wait()
     except Exception as error:
-        if disk_full(error):
-            raise TrainingFailed(_no_room(root, step, beside)) from error
+        if is_disk_full(error):
+            raise TrainingFailed(_describe_disk_full(root, step, beside)) from error
         raise
     finally:
         if main:
@@ -73,15 +73,15 @@ def save(
     return target
 
 
-def seal(folder: Path, step: int, plan: str = "") -> None:
+def seal_checkpoint(folder: Path, step: int, plan: str = "") -> None:
     """Writes the manifest of a folder that is complete. `plan` names what is trained in which
     order: a checkpoint of another plan is never gone on with."""
-    files = {name: _sha256(folder / name) for name in _files(folder)}
+    files = {name: _hash_file(folder / name) for name in _list_files(folder)}
     body = {"schema_version": 1, "step": step, "plan": plan, "files": files}
     write_atomically(folder / SEAL, json.dumps(body, indent=1).encode())
 
 
-def flaw(folder: Path, plan: str = "") -> str | None:
+def find_checkpoint_flaw(folder: Path, plan: str = "") -> str | None:
     """Why a checkpoint cannot be gone on with; None when every file is as it was sealed."""
     try:
         body = json.loads((folder / SEAL).read_bytes())
@@ -89,27 +89,27 @@ def flaw(folder: Path, plan: str = "") -> str | None:
         if plan and body["plan"] != plan:
             return "it is of another plan (rows, tokens or settings differ)"
         for name, known in files.items():
-            if _sha256(folder / name) != known:
+            if _hash_file(folder / name) != known:
                 return f"{name} is not as it was written"
     except (OSError, ValueError, KeyError, TypeError) as error:
         return f"{type(error).__name__}: {error}"
     return None
 
 
-def sealed(folder: Path) -> bool:
+def is_sealed(folder: Path) -> bool:
     """Whether every file of a checkpoint is as it was written."""
-    return flaw(folder) is None
+    return find_checkpoint_flaw(folder) is None
 
 
-def step_of(folder: Path) -> int:
+def read_checkpoint_step(folder: Path) -> int:
     """The update after which a sealed checkpoint was written."""
     return int(json.loads((folder / SEAL).read_bytes())["step"])
 
 
-def newest(root: Path, plan: str = "", tell: Tell | None = None) -> Path | None:
+def find_newest_checkpoint(root: Path, plan: str = "", tell: Tell | None = None) -> Path | None:
     """The newest checkpoint under `root` that holds; `tell` hears of each that is passed over."""
     for folder in sorted(root.glob("step-*"), reverse=True):
-        found = flaw(folder, plan)
+        found = find_checkpoint_flaw(folder, plan)
         if found is None:
             return folder
         if tell is not None:
@@ -117,18 +117,18 @@ def newest(root: Path, plan: str = "", tell: Tell | None = None) -> Path | None:
     return None
 
 
-def prune(root: Path, keep: int = KEPT) -> None:
+def prune_checkpoints(root: Path, keep: int = KEPT) -> None:
     """Removes all but the `keep` newest checkpoints, and what kills left half written."""
     for folder in [*sorted(root.glob("step-*"))[:-keep], *root.glob(".step-*")]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def remove(root: Path) -> None:
+def remove_checkpoints(root: Path) -> None:
     """Removes all checkpoints of a training that is finished."""
     shutil.rmtree(root, ignore_errors=True)
 
 
-def disk_full(error: BaseException) -> bool:
+def is_disk_full(error: BaseException) -> bool:
     """Whether an error of any library on the way to the disk means that the disk is full."""
     seen: BaseException | None = error
     while seen is not None:
@@ -140,23 +140,23 @@ def disk_full(error: BaseException) -> bool:
     return False
 
 
-def _no_room(root: Path, step: int, half: Path) -> str:
+def _describe_disk_full(root: Path, step: int, half: Path) -> str:
     wrote = sum(path.stat().st_size for path in half.rglob("*") if path.is_file())
     there = next(path for path in (root, *root.parents) if path.exists())
     free = shutil.disk_usage(there).free
-    kept = newest(root)
-    told = f"goes on after step {step_of(kept)}" if kept else "starts anew"
+    kept = find_newest_checkpoint(root)
+    told = f"goes on after step {read_checkpoint_step(kept)}" if kept else "starts anew"
     return (
         f"disk full: checkpoint of step {step} did not fit in {root} ({wrote / 2**20:.1f} MB were"
         f" written, {free / 2**20:.1f} MB are free). Free some space and run it again: it {told}"
     )
 
 
-def _files(folder: Path) -> list[str]:
+def _list_files(folder: Path) -> list[str]:
     found = [path for path in folder.rglob("*") if path.is_file() and path.name != SEAL]
     return sorted(path.relative_to(folder).as_posix() for path in found)
 
 
-def _sha256(path: Path) -> str:
+def _hash_file(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

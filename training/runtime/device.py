@@ -24,13 +24,13 @@ def pick_device(wanted: str) -> str:
     return "cuda" if wanted != "cpu" and has else "cpu"
 
 
-def place(device: str) -> str:
+def get_process_device(device: str) -> str:
     """The device of this process: `accelerate` and torchrun give each of several its own GPU."""
     local = os.environ.get("LOCAL_RANK")
     return f"cuda:{local}" if device == "cuda" and local is not None else device
 
 
-def processes() -> int:
+def count_processes() -> int:
     """How many processes train together (1 without `accelerate` or torchrun)."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
@@ -40,7 +40,7 @@ def is_main() -> bool:
     return int(os.environ.get("RANK", "0")) == 0
 
 
-def autocast(device: str) -> Any:
+def make_autocast(device: str) -> Any:
     """bf16 on cuda; on a CPU plain float32, so that a training is repeatable everywhere."""
     import torch
 
@@ -57,7 +57,7 @@ def seed_everything(seed: int, threads: int | None) -> None:
         torch.set_num_threads(threads)
 
 
-def out_of_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error means that there was not enough memory, on the GPU or beside it."""
     import torch
 
@@ -66,7 +66,7 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(w in str(error).lower() for w in _NO_MEMORY)
 
 
-def peak_mb(device: str) -> float:
+def measure_peak_mb(device: str) -> float:
     """The device's allocated peak on cuda, the process's peak resident memory on a CPU."""
     if device == "cuda":
         import torch
@@ -84,11 +84,11 @@ class Meter:
     steps: int = 0
     tokens: int = 0
 
-    def step(self, tokens: int) -> None:
+    def count_step(self, tokens: int) -> None:
         self.steps += 1
         self.tokens += tokens
 
-    def figures(self) -> dict[str, Any]:
+    def get_figures(self) -> dict[str, Any]:
         """{device, seconds, steps, tokens, tokens_per_s, step_ms, peak_mb}; `peak_mb` as above."""
         if self.device == "cuda":
             import torch
@@ -102,5 +102,5 @@ class Meter:
             "tokens": self.tokens,
             "tokens_per_s": round(self.tokens / took) if took else 0,
             "step_ms": round(1000 * took / self.steps, 1) if self.steps else 0.0,
-            "peak_mb": round(peak_mb(self.device)),
+            "peak_mb": round(measure_peak_mb(self.device)),
         }

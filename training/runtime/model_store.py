@@ -50,7 +50,7 @@ class Job:
     pool: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def model_name(role: str, base: str, training_set: str, settings: Mapping[str, Any]) -> str:
+def make_model_name(role: str, base: str, training_set: str, settings: Mapping[str, Any]) -> str:
     """The digest that names an adapter: role, base, training set and hyper-parameters.
 
     Where and how a run happens (`MEANS`) is left out: it changes no more than rounding.
@@ -59,13 +59,13 @@ def model_name(role: str, base: str, training_set: str, settings: Mapping[str, A
     return digest({"role": role, "base": base, "set": training_set, "settings": kept})
 
 
-def model_folder(home: Path, name: str) -> Path:
+def get_model_folder(home: Path, name: str) -> Path:
     return home / "models" / name
 
 
-def card(home: Path, name: str) -> dict[str, Any] | None:
+def read_model_card(home: Path, name: str) -> dict[str, Any] | None:
     """The model's card, or None when it was never finished."""
-    path = model_folder(home, name) / CARD
+    path = get_model_folder(home, name) / CARD
     return json.loads(path.read_bytes()) if path.exists() else None
 
 
@@ -79,7 +79,7 @@ def write_job(
     pool: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> tuple[str, Path]:
     """Writes what a training script needs into one file; returns (model name, job path)."""
-    name = model_name(role, base, training_set, settings)
+    name = make_model_name(role, base, training_set, settings)
     body = {
         "role": role,
         "name": name,
@@ -111,7 +111,7 @@ def save_model(
 
     A kill leaves only a dot-folder that nobody reads; a model that is there already stays.
     """
-    target = model_folder(home, name)
+    target = get_model_folder(home, name)
     if (target / CARD).exists():
         return target
     beside = target.parent / f".{name}.{uuid.uuid4().hex[:8]}"

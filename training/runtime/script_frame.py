@@ -47,7 +47,7 @@ class LossLines:
         self._write(f"{self._role} {told}")
 
 
-def run(role: str, train: Train, argv: list[str] | None = None) -> int:
+def run_script(role: str, train: Train, argv: list[str] | None = None) -> int:
     """Runs the training job named on the command line; returns the exit code."""
     # Spinning idle OpenMP threads slow a shared machine several times; read at torch's import.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -57,16 +57,16 @@ def run(role: str, train: Train, argv: list[str] | None = None) -> int:
     warnings.simplefilter("ignore", FutureWarning)
     arguments = sys.argv[1:] if argv is None else argv
     if len(arguments) != 1:
-        _stderr(f"usage: python -m training.{role}.script JOB.json")
+        _write_stderr(f"usage: python -m training.{role}.script JOB.json")
         return 2
-    with _channel() as (write, send):
+    with _open_channel() as (write, send):
         try:
             card = train(read_job(Path(arguments[0])), LossLines(write, role))
         except TrainingFailed as error:
             said = str(error)
-            _failed(said if said.startswith(f"{role}: ") else f"{role}: {said}", write)
+            _report_failure(said if said.startswith(f"{role}: ") else f"{role}: {said}", write)
             return 1
-        send({**card, "losses": thinned(card.get("losses", []))})
+        send({**card, "losses": thin_losses(card.get("losses", []))})
     if _PIPES in os.environ or not is_main():
         return 0
     short = {name: value for name, value in card.items() if name not in _LONG}
@@ -74,27 +74,27 @@ def run(role: str, train: Train, argv: list[str] | None = None) -> int:
     return 0
 
 
-def thinned(losses: Sequence[float], most: int = _POINTS) -> list[float]:
+def thin_losses(losses: Sequence[float], most: int = _POINTS) -> list[float]:
     """At most `most` of the losses, evenly spaced, the first and the last among them."""
     if len(losses) <= most:
         return list(losses)
     return [losses[round(at * (len(losses) - 1) / (most - 1))] for at in range(most)]
 
 
-def _failed(line: str, write: Callable[[str], None]) -> None:
+def _report_failure(line: str, write: Callable[[str], None]) -> None:
     if is_main():
         write(line)
     else:
-        _stderr(f"process {os.environ['RANK']}: {line}")
+        _write_stderr(f"process {os.environ['RANK']}: {line}")
 
 
 @contextmanager
-def _channel() -> Iterator[Channel]:
+def _open_channel() -> Iterator[Channel]:
     """(write a log line, send the card): through Pipes when Dagster started this process."""
     if _PIPES in os.environ:
         _end_with_parent()
     if _PIPES not in os.environ or not is_main():
-        yield (_stderr if is_main() else lambda _: None), lambda _: None
+        yield (_write_stderr if is_main() else lambda _: None), lambda _: None
         return
     from dagster_pipes import open_dagster_pipes
 
@@ -108,6 +108,6 @@ def _end_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _stderr(line: str) -> None:
+def _write_stderr(line: str) -> None:
     sys.stderr.write(line + "\n")
     sys.stderr.flush()

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from assets.contracts.canonical import tool_text
-from assets.vectors.index import contract_of
-from training.sets.near import Embed, near
+from assets.vectors.index import read_contract
+from training.sets.near import Embed, find_nearest_texts
 from training.sets.policy import SetPolicy
-from training.sets.split import TRAIN, tool_place
+from training.sets.split import TRAIN, choose_tool_place
 
 Row = Mapping[str, Any]
 Key = tuple[str, str, str]  # server, tool, contract digest
@@ -30,7 +30,7 @@ class Place:
     copy_of: str | None = None
 
 
-def first_nights(rows: Iterable[Row]) -> dict[str, str | None]:
+def find_first_run_dates(rows: Iterable[Row]) -> dict[str, str | None]:
     """Server -> the UTC date of its first run over all its rows; None where a row says none."""
     found: dict[str, str | None] = {}
     for row in rows:
@@ -40,7 +40,7 @@ def first_nights(rows: Iterable[Row]) -> dict[str, str | None]:
     return found
 
 
-def places_of(
+def assign_places(
     clear: Mapping[Key, Row],
     first: Mapping[str, str | None],
     embed: Embed,
@@ -50,10 +50,10 @@ def places_of(
     """The place of every clear contract. `marked`: pairs of digests that are one tool."""
     made = {}
     for key, row in sorted(clear.items()):
-        contract = contract_of(row)
-        split = tool_place(key[0], key[1], first.get(key[0]), policy)
+        contract = read_contract(row)
+        split = choose_tool_place(key[0], key[1], first.get(key[0]), policy)
         made[key] = Place(key, row, contract, tool_text(contract), split)
-    copies = _copies(made, embed, policy, marked)
+    copies = _find_train_copies(made, embed, policy, marked)
     return {
         key: Place(key, place.row, place.contract, place.text, made[other].split, why, other[2])
         if (found := copies.get(key)) and (why := found[0]) and (other := found[1])
@@ -62,7 +62,7 @@ def places_of(
     }
 
 
-def pool_of(places: Mapping[Key, Place]) -> dict[str, dict[str, Any]]:
+def build_pool(places: Mapping[Key, Place]) -> dict[str, dict[str, Any]]:
     """Contract digest -> {server_id, tool, contract, split}, for `candidates.py`. One of several
     servers stands where it is tested on, if it is anywhere."""
     pool: dict[str, dict[str, Any]] = {}
@@ -72,7 +72,7 @@ def pool_of(places: Mapping[Key, Place]) -> dict[str, dict[str, Any]]:
     return dict(sorted(pool.items()))
 
 
-def _copies(
+def _find_train_copies(
     made: Mapping[Key, Place],
     embed: Embed,
     policy: SetPolicy,
@@ -90,7 +90,7 @@ def _copies(
         twins[one].append(other)
         twins[other].append(one)
     learnt = [place for place in made.values() if place.split == TRAIN]
-    close = near([p.text for p in learnt], list(tested), embed, policy.twin_cosine)
+    close = find_nearest_texts([p.text for p in learnt], list(tested), embed, policy.twin_cosine)
     found: dict[Key, tuple[str, Key]] = {}
     for place in learnt:
         named = min((name for name in twins[place.key[2]] if name in by_digest), default=None)

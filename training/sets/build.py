@@ -9,13 +9,13 @@ from typing import Any
 import polars as pl
 
 from assets.contracts.quarantine.clear import CLEAR, HELD, read_contracts
-from assets.contracts.quarantine.firewall import contract_key
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, trainable
-from assets.vectors.confusables.table import CONFUSABLES, TWINS, hard_negatives
+from assets.contracts.quarantine.firewall import key_contract
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, select_trainable
+from assets.vectors.confusables.table import CONFUSABLES, TWINS, list_hard_negatives
 from assets.vectors.embed import Embedder
 from assets.vectors.index import INSTRUCTIONS, embed_texts
-from training.sets.assignment import Key, first_nights
-from training.sets.candidates import BadOffer, load_pool, pool_path, save_pool
+from training.sets.assignment import Key, find_first_run_dates
+from training.sets.candidates import BadOffer, get_pool_path, load_pool, save_pool
 from training.sets.split import SEEN_TOOL, UNSEEN_TOOL
 from training.sets.training_set import (
     TRAINING_SET,
@@ -23,8 +23,8 @@ from training.sets.training_set import (
     TrainingSet,
     build_training_set,
     load_manifest,
-    manifest,
-    remembered,
+    make_cached_embed,
+    make_set_manifest,
     save_manifest,
     set_flaws,
 )
@@ -46,7 +46,7 @@ class BuiltSet:
     flaws: list[str]
     held: frozenset[str]  # contract digests that are kept out
 
-    def figures(self) -> dict[str, Any]:
+    def get_figures(self) -> dict[str, Any]:
         """What the run page shows: rows a split, what was left out, what leaked."""
         counted = dict(self.frame.group_by("split").len().sort("split").iter_rows())
         leaks = {why: len(found) for why, found in self.made.leaks.items()}
@@ -64,19 +64,19 @@ def make_set(
     warehouse: Warehouse,
     embedder: Embedder,
     policy: SetPolicy | None = None,
-    choose: Choose = trainable,
+    choose: Choose = select_trainable,
 ) -> BuiltSet:
     """The audited set of the current tables. `choose`: which of all pairs, by all judgements."""
     policy = policy or SetPolicy()
     tables, store = warehouse.tables, LanceStore(warehouse.home / "lance")
-    tools = remembered(lambda texts: embed_texts(texts, embedder, store))
-    asked = remembered(lambda texts: embed_texts(texts, embedder, store, table=INSTRUCTIONS))
+    tools = make_cached_embed(lambda texts: embed_texts(texts, embedder, store))
+    asked = make_cached_embed(lambda texts: embed_texts(texts, embedder, store, table=INSTRUCTIONS))
     chosen = choose(tables.read(PAIRS).to_dicts(), tables.read(JUDGEMENTS).to_dicts())
     clear, kept_out = read_contracts(warehouse)
     contracts: dict[tuple[str, str], Row] = {}
     for row in clear:  # of a server that two marketplaces list, the first counts
         contracts.setdefault((row["server_id"], row["tool"]), row)
-    held: set[Key] = set(map(contract_key, kept_out))
+    held: set[Key] = set(map(key_contract, kept_out))
     alike = tables.read(CONFUSABLES).to_dicts()
     made = build_training_set(
         chosen,
@@ -84,10 +84,10 @@ def make_set(
         tools,
         policy,
         held,
-        hard_negatives(alike),
+        list_hard_negatives(alike),
         embed_requests=asked,
         twins=[(r["contract_digest"], r["other_digest"]) for r in alike if r["kind"] == TWINS],
-        first_seen=_first_seen(tables, [*clear, *kept_out], policy),
+        first_seen=_find_first_seen_dates(tables, [*clear, *kept_out], policy),
     )
     frame = TRAINING_SET.frame(made.rows)
     flaws = set_flaws(made.rows, made.pool, embed=tools, embed_requests=asked, policy=policy)
@@ -96,7 +96,7 @@ def make_set(
     )
 
 
-def keep(warehouse: Warehouse, built: BuiltSet, embedder: Embedder) -> None:
+def save_built_set(warehouse: Warehouse, built: BuiltSet, embedder: Embedder) -> None:
     """Keeps manifest and pool of a set without flaws, before the pointer moves: a set without them
     can neither be compared with nor prompted from.
 
@@ -104,17 +104,17 @@ def keep(warehouse: Warehouse, built: BuiltSet, embedder: Embedder) -> None:
     since leaves the pool.
     """
     home = warehouse.home
-    if load_manifest(home, built.name) is None or not pool_path(home, built.name).exists():
+    if load_manifest(home, built.name) is None or not get_pool_path(home, built.name).exists():
         tag = f"training-set-{built.name[:16]}"
         version = LanceStore(home / "lance").tag(tag)
         save_pool(home, built.name, built.made.pool)
         facts = {"embedder": embedder.id, "lance_version": version, "lance_tag": tag}
-        save_manifest(home, manifest(built.made, built.name, **facts))
+        save_manifest(home, make_set_manifest(built.made, built.name, **facts))
         return
-    _take_out(home, built)
+    _remove_held_contracts(home, built)
 
 
-def _take_out(home: Path, built: BuiltSet) -> None:
+def _remove_held_contracts(home: Path, built: BuiltSet) -> None:
     try:
         pool: Mapping[str, Any] = load_pool(home, built.name)
     except BadOffer:
@@ -124,10 +124,12 @@ def _take_out(home: Path, built: BuiltSet) -> None:
         save_pool(home, built.name, left or built.made.pool)
 
 
-def _first_seen(tables: Tables, listed: list[Row], policy: SetPolicy) -> dict[str, str | None]:
+def _find_first_seen_dates(
+    tables: Tables, listed: list[Row], policy: SetPolicy
+) -> dict[str, str | None]:
     """Server -> the date of its first run. A row knows when its *contract* was first listed; who
     was there when the cutoff's day ended is older than the cutoff, whatever its contracts are."""
-    found = first_nights(listed)
+    found = find_first_run_dates(listed)
     if policy.cutoff is None:
         return found
     midnight = datetime.combine(policy.cutoff + timedelta(days=1), time(), UTC)

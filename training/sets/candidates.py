@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from assets.contracts.canonical import tool_text
-from training.prompts.word_index import Nearness, words_of
+from training.prompts.word_index import Nearness, split_index_words
 from training.sets.split import TRAIN
 from warehouse.storage.files import write_atomically
 
@@ -42,7 +42,7 @@ class Pool(Mapping[str, Contract]):
     """
 
     def __init__(self, entries: Mapping[str, Entry]) -> None:
-        self._contracts = {name: _contract(entries[name]) for name in sorted(entries)}
+        self._contracts = {name: _get_entry_contract(entries[name]) for name in sorted(entries)}
         self._entries = entries
         self._ranked: dict[str, list[str]] = {}
 
@@ -55,29 +55,29 @@ class Pool(Mapping[str, Contract]):
     def __len__(self) -> int:
         return len(self._contracts)
 
-    def server(self, name: str) -> str:
+    def get_server(self, name: str) -> str:
         """The server of a contract, "" where the pool does not say."""
         entry = self._entries[name]
         return "" if "name" in entry else str(entry.get("server_id") or "")
 
-    def twins(self, name: str) -> set[str]:
+    def get_twins(self, name: str) -> set[str]:
         """The contracts that are the same tool: by mark or by text, itself included."""
         entry = self._entries[name]
         marked = () if "name" in entry else entry.get("twins") or ()
         return {name, *marked, *self._same[self._texts[name]]}
 
-    def ranked(self, name: str) -> list[str]:
+    def rank_others(self, name: str) -> list[str]:
         """The others, neighbours of the same server first, the lexically nearest first in each."""
         if name not in self._ranked:
-            own, found = self.server(name), self._near.nearest(name)
+            own, found = self.get_server(name), self._near.rank_nearest(name)
             beside = (self._servers[found] == own) & (own != "")
             order = [*found[beside], *found[~beside][:_NEAREST]]
             self._ranked[name] = [other for at in order if (other := self.names[at]) != name]
         return self._ranked[name]
 
-    def speaks_of(self, text: str) -> set[str]:
+    def find_mentioned(self, text: str) -> set[str]:
         """The contracts that share a telling word with a text."""
-        return self._near.sharing(words_of(text), most=_TELLING)
+        return self._near.find_sharing(split_index_words(text), most=_TELLING)
 
     @cached_property
     def names(self) -> list[str]:
@@ -85,7 +85,7 @@ class Pool(Mapping[str, Contract]):
 
     @cached_property
     def _servers(self) -> np.ndarray:
-        return np.array([self.server(name) for name in self.names])
+        return np.array([self.get_server(name) for name in self.names])
 
     @cached_property
     def _texts(self) -> dict[str, str]:
@@ -103,7 +103,7 @@ class Pool(Mapping[str, Contract]):
         return Nearness(self._texts)
 
 
-def candidates(
+def draw_candidates(
     row: Mapping[str, Any],
     pool: Mapping[str, Any],
     n: int,
@@ -124,37 +124,37 @@ def candidates(
     if distractors not in DISTRACTORS:
         raise BadOffer(f"distractors {distractors!r}: expected one of {', '.join(DISTRACTORS)}")
     made = pool if isinstance(pool, Pool) else Pool(pool)
-    right = right_tools(row)
+    right = list_right_tools(row)
     lacking = next((name for name in right if name not in made), None)
     if lacking is not None:
         raise BadOffer(
             f"pair {row.get('pair_id')}: the pool of {len(made)} contracts lacks {lacking};"
             " expected the pool of the same training set and a split that may show it"
         )
-    rng = _random(row, seed, distractors)
-    chosen = _Chosen(made, n, out={twin for name in right for twin in made.twins(name)})
+    rng = _make_random(row, seed, distractors)
+    chosen = _Chosen(made, n, out={twin for name in right for twin in made.get_twins(name)})
     if gold:
-        chosen.keep(right)
+        chosen.keep_names(right)
     if not right:
-        chosen.add(_listed(row.get("offered")), n)
-        chosen.out |= made.speaks_of(str(row.get("instruction") or ""))
+        chosen.add(_to_list(row.get("offered")), n)
+        chosen.out |= made.find_mentioned(str(row.get("instruction") or ""))
     hard = {RANDOM: 0, HARD: n, MIXED: (n - len(chosen.names) + 1) // 2}[distractors]
-    chosen.add(_hard(row, made, right), len(chosen.names) + hard)
-    chosen.add(_drawn(made.names, rng), n)
+    chosen.add(_iterate_hard_distractors(row, made, right), len(chosen.names) + hard)
+    chosen.add(_draw_lazily(made.names, rng), n)
     order = sorted(chosen.names)
     rng.shuffle(order)
     return [made[name] for name in order]
 
 
-def right_tools(row: Mapping[str, Any]) -> list[str]:
+def list_right_tools(row: Mapping[str, Any]) -> list[str]:
     """Contract digests of the right calls, each once, in order; [] where no call is right."""
     calls = row.get("calls")
     if calls is None:  # a row that says no more than its own tool
         return [row["contract_digest"]] if row.get("arguments") is not None else []
-    return list(dict.fromkeys(call["contract_digest"] for call in _listed(calls)))
+    return list(dict.fromkeys(call["contract_digest"] for call in _to_list(calls)))
 
 
-def pool_for(pool: Mapping[str, Entry], split: str) -> Pool:
+def select_split_pool(pool: Mapping[str, Entry], split: str) -> Pool:
     """The contracts that a prompt of this split may show: a train prompt those of train tools
     alone, a test prompt all."""
     if split != TRAIN:
@@ -162,13 +162,13 @@ def pool_for(pool: Mapping[str, Entry], split: str) -> Pool:
     return Pool({name: entry for name, entry in pool.items() if entry["split"] == TRAIN})
 
 
-def pool_path(home: Path, training_set: str) -> Path:
+def get_pool_path(home: Path, training_set: str) -> Path:
     return home / "training_sets" / f"{training_set}.pool.json"
 
 
 def save_pool(home: Path, training_set: str, pool: Mapping[str, Entry]) -> Path:
     """Keeps a training set's pool beside its manifest."""
-    path = pool_path(home, training_set)
+    path = get_pool_path(home, training_set)
     body = {name: pool[name] for name in sorted(pool)}
     write_atomically(path, json.dumps(body, ensure_ascii=False).encode())
     return path
@@ -176,7 +176,7 @@ def save_pool(home: Path, training_set: str, pool: Mapping[str, Entry]) -> Path:
 
 def load_pool(home: Path, training_set: str) -> dict[str, dict[str, Any]]:
     """Contract digest -> {server_id, tool, contract, split, twins}. Raises BadOffer."""
-    path = pool_path(home, training_set)
+    path = get_pool_path(home, training_set)
     try:
         held = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -199,7 +199,7 @@ class _Chosen:
         self.names: list[str] = []
         self._taken: set[str] = set()
 
-    def keep(self, names: Iterable[str]) -> None:
+    def keep_names(self, names: Iterable[str]) -> None:
         for name in names:
             self.names.append(name)
             self._taken.add(self.pool[name]["name"])
@@ -216,15 +216,17 @@ class _Chosen:
                     self.names.append(name)
 
 
-def _hard(row: Mapping[str, Any], pool: Pool, right: Sequence[str]) -> Iterator[str]:
-    yield from _listed(row.get("negatives"))
+def _iterate_hard_distractors(
+    row: Mapping[str, Any], pool: Pool, right: Sequence[str]
+) -> Iterator[str]:
+    yield from _to_list(row.get("negatives"))
     own = right or [row["contract_digest"]]
     for name in own:
         if name in pool:
-            yield from pool.ranked(name)
+            yield from pool.rank_others(name)
 
 
-def _drawn(names: Sequence[str], rng: random.Random) -> Iterator[str]:
+def _draw_lazily(names: Sequence[str], rng: random.Random) -> Iterator[str]:
     """`names` in a random order, as far as it is read: Fisher-Yates from the end."""
     moved: dict[int, int] = {}
     for last in range(len(names) - 1, -1, -1):
@@ -233,14 +235,14 @@ def _drawn(names: Sequence[str], rng: random.Random) -> Iterator[str]:
         moved[at] = moved.get(last, last)
 
 
-def _random(row: Mapping[str, Any], seed: int, distractors: str) -> random.Random:
+def _make_random(row: Mapping[str, Any], seed: int, distractors: str) -> random.Random:
     told = f"{row['pair_id']}|{distractors}|{seed}".encode()
     return random.Random(int.from_bytes(hashlib.sha256(told).digest()[:8]))
 
 
-def _listed(held: Any) -> list[Any]:
+def _to_list(held: Any) -> list[Any]:
     return (json.loads(held) if isinstance(held, str) else list(held or ())) or []
 
 
-def _contract(entry: Entry) -> Contract:
+def _get_entry_contract(entry: Entry) -> Contract:
     return entry if "name" in entry else entry["contract"]

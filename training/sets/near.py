@@ -10,12 +10,12 @@ _BLOCK = 1024  # rows whose cosines are held at once: 40 MB against 10,000 colum
 _WORD = re.compile(r"\w+")
 
 
-def plain(text: str) -> str:
+def normalise_request(text: str) -> str:
     """The words alone: case, punctuation and white space make no other request."""
     return " ".join(_WORD.findall(text.casefold())) or " ".join(text.casefold().split())
 
 
-def remembered(embed: Embed) -> Embed:
+def make_cached_embed(embed: Embed) -> Embed:
     """`embed` that asks for no text twice: building and auditing ask for the same."""
     known: dict[str, np.ndarray] = {}
 
@@ -28,7 +28,7 @@ def remembered(embed: Embed) -> Embed:
     return asked
 
 
-def blocks(left: np.ndarray, right: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+def iterate_cosine_blocks(left: np.ndarray, right: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     """(first row, cosines of a block of unit vectors `left` with all of `right`)."""
     if not len(right):
         return
@@ -36,20 +36,22 @@ def blocks(left: np.ndarray, right: np.ndarray) -> Iterator[tuple[int, np.ndarra
         yield start, left[start : start + _BLOCK] @ right.T
 
 
-def near(left: Sequence[str], right: Sequence[str], embed: Embed, above: float) -> dict[str, str]:
+def find_nearest_texts(
+    left: Sequence[str], right: Sequence[str], embed: Embed, above: float
+) -> dict[str, str]:
     """Texts of `left` that are nearly one of `right` (cosine over `above`) -> the nearest."""
     if not left or not right:
         return {}
     rows, columns = sorted(set(left)), sorted(set(right))
     found: dict[str, str] = {}
-    for start, cosines in blocks(embed(rows), embed(columns)):
+    for start, cosines in iterate_cosine_blocks(embed(rows), embed(columns)):
         best = cosines.argmax(axis=1)
         for at in np.flatnonzero(cosines[np.arange(len(best)), best] > above):
             found[rows[start + at]] = columns[best[at]]
     return found
 
 
-def near_pairs(
+def find_near_pairs(
     left: Sequence[str], right: Sequence[str], embed: Embed, above: float
 ) -> dict[str, list[str]]:
     """Texts of `left` -> every text of `right` that is nearly it, by words or by cosine."""
@@ -58,9 +60,9 @@ def near_pairs(
         return {}
     worded: dict[str, list[str]] = {}
     for text in columns:
-        worded.setdefault(plain(text), []).append(text)
-    found = {text: set(worded.get(plain(text), ())) for text in rows}
-    for start, cosines in blocks(embed(rows), embed(columns)):
+        worded.setdefault(normalise_request(text), []).append(text)
+    found = {text: set(worded.get(normalise_request(text), ())) for text in rows}
+    for start, cosines in iterate_cosine_blocks(embed(rows), embed(columns)):
         for at, other in zip(*np.nonzero(cosines > above), strict=True):
             found[rows[start + at]].add(columns[other])
     return {text: sorted(others) for text, others in found.items() if others}

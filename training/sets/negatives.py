@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from assets.contracts.canonical import tool_text
-from training.sets.near import Embed, blocks
+from training.sets.near import Embed, iterate_cosine_blocks
 from training.sets.policy import SetPolicy
 from training.sets.split import TRAIN
 
@@ -71,7 +71,9 @@ class _Near:
         listed, columns = sorted(rows), sorted(named)
         first = [next((name for name in named[text] if name in may), None) for text in columns]
         free = np.array([name is not None for name in first])
-        for start, cosines in blocks(embed(listed), embed(columns)) if listed else ():
+        for start, cosines in (
+            iterate_cosine_blocks(embed(listed), embed(columns)) if listed else ()
+        ):
             for at, near in enumerate(cosines):
                 text = listed[start + at]
                 same = near > policy.twin_cosine

@@ -49,14 +49,14 @@ class SetPolicy(SplitSettings):
         if self.negatives < 0:
             raise BadPolicy(f"training set: negatives is {self.negatives}; expected 0 or more")
         if isinstance(self.cutoff, str):
-            object.__setattr__(self, "cutoff", _day(self.cutoff))
+            object.__setattr__(self, "cutoff", _parse_day(self.cutoff))
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON; the cutoff as `2026-11-22`."""
         return {**asdict(self), "cutoff": self.cutoff.isoformat() if self.cutoff else None}
 
 
-def _day(text: str) -> date:
+def _parse_day(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from assets.synthesis.common.tables import LOOKALIKE, NO_TOOL, PARALLEL, SINGLE, goldens
+from assets.synthesis.common.tables import LOOKALIKE, NO_TOOL, PARALLEL, SINGLE, read_goldens
 from training.sets.assignment import Key, Place
 from training.sets.policy import SetPolicy
-from training.sets.split import SEEN_TOOL, TRAIN, pair_draw
+from training.sets.split import SEEN_TOOL, TRAIN, compute_pair_draw
 
 Row = Mapping[str, Any]
 TASKS = (SINGLE, LOOKALIKE, NO_TOOL, PARALLEL)
@@ -56,7 +56,7 @@ class Tally:
     dropped: Counter[str] = field(default_factory=Counter)
     leaks: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
 
-    def drop(self, why: str, **example: Any) -> None:
+    def count_drop(self, why: str, **example: Any) -> None:
         self.dropped[why] += 1
         if example:
             self.leaks[why].append(example)
@@ -73,51 +73,55 @@ def place_pairs(
     known = set(places)
     made = []
     for pair in sorted(pairs, key=lambda row: row["pair_id"]):
-        why = _unusable(pair, known, quarantined)
+        why = _find_unusable_reason(pair, known, quarantined)
         if why:
-            tally.drop(why)
-        elif (one := _placed(pair, places, tally)) is not None:
+            tally.count_drop(why)
+        elif (one := _place_pair(pair, places, tally)) is not None:
             made.append(one)
-    _hold_out(made, policy)
+    _hold_out_pairs(made, policy)
     return made
 
 
-def trained_tools(placed: Iterable[Placed]) -> set[tuple[str, str]]:
+def collect_trained_tools(placed: Iterable[Placed]) -> set[tuple[str, str]]:
     """(server, tool) of every call that is learnt."""
     return {tool for one in placed if one.split == TRAIN for tool in one.tools}
 
 
-def _unusable(pair: Row, known: Collection[Key], quarantined: Collection[str]) -> str | None:
+def _find_unusable_reason(
+    pair: Row, known: Collection[Key], quarantined: Collection[str]
+) -> str | None:
     if (pair.get("task") or SINGLE) not in TASKS:
         return "other_task"
     shown = {pair["contract_digest"], *json.loads(pair.get("contracts") or "[]")}
-    keys = [(pair["server_id"], pair["tool"], pair["contract_digest"]), *_gold_keys(pair)]
+    keys = [(pair["server_id"], pair["tool"], pair["contract_digest"]), *_list_gold_keys(pair)]
     shown |= {key[2] for key in keys}
     if not shown.isdisjoint(quarantined):
         return "quarantined"
     return "stale_contract" if any(key not in known for key in keys) else None
 
 
-def _gold_keys(pair: Row) -> list[Key]:
+def _list_gold_keys(pair: Row) -> list[Key]:
     if pair.get("calls") is None:
         return []
-    return [(one.server_id, one.tool, one.contract_digest) for one in goldens(pair)]
+    return [(one.server_id, one.tool, one.contract_digest) for one in read_goldens(pair)]
 
 
-def _placed(pair: Row, places: Mapping[Key, Place], tally: Tally) -> Placed | None:
+def _place_pair(pair: Row, places: Mapping[Key, Place], tally: Tally) -> Placed | None:
     """The pair at the place of the tools that it calls; None, and counted, where that is none."""
     own = places[pair["server_id"], pair["tool"], pair["contract_digest"]]
-    calls = _calls(pair)
-    keys = dict.fromkeys(_gold_keys(pair) or [own.key]) if calls else ()
+    calls = _make_calls(pair)
+    keys = dict.fromkeys(_list_gold_keys(pair) or [own.key]) if calls else ()
     golds = tuple(places[key] for key in keys)
     names = [place.contract["name"] for place in golds]
     leak = next((place for place in golds if place.leak), None)
     if leak:
-        tally.drop(str(leak.leak), tool=list(leak.key), copy_of=leak.copy_of, split=leak.split)
+        tally.count_drop(
+            str(leak.leak), tool=list(leak.key), copy_of=leak.copy_of, split=leak.split
+        )
     elif len({place.split for place in golds}) > 1:
-        tally.drop("calls_both_sides")
+        tally.count_drop("calls_both_sides")
     elif len(set(names)) < len(names):
-        tally.drop("same_names")  # no prompt can show two tools of one name
+        tally.count_drop("same_names")  # no prompt can show two tools of one name
     else:
         # A row of which no call is right learns nothing of its own tool, be that a copy or not.
         split = golds[0].split if golds else TRAIN if own.leak else own.split
@@ -125,10 +129,10 @@ def _placed(pair: Row, places: Mapping[Key, Place], tally: Tally) -> Placed | No
     return None
 
 
-def _calls(pair: Row) -> list[dict[str, Any]]:
+def _make_calls(pair: Row) -> list[dict[str, Any]]:
     if pair.get("calls") is not None:
         named = ("tool", "contract_digest", "arguments")
-        told = [[getattr(one, name) for name in named] for one in goldens(pair)]
+        told = [[getattr(one, name) for name in named] for one in read_goldens(pair)]
     else:
         held = pair["arguments"]
         held = json.loads(held) if isinstance(held, str) else held
@@ -136,15 +140,15 @@ def _calls(pair: Row) -> list[dict[str, Any]]:
     return [{"name": n, "contract_digest": d, "arguments": a} for n, d, a in told]
 
 
-def _hold_out(placed: Sequence[Placed], policy: SetPolicy) -> None:
+def _hold_out_pairs(placed: Sequence[Placed], policy: SetPolicy) -> None:
     """Holds pairs of trained tools out by their hash; a tool keeps one call to learn from."""
     single: dict[tuple[str, str], list[Placed]] = defaultdict(list)
     for one in placed:
         if one.split == TRAIN:
-            if pair_draw(one.name) < policy.seen_tools:
+            if compute_pair_draw(one.name) < policy.seen_tools:
                 one.split = SEEN_TOOL
             if len(one.golds) == 1:
                 single[next(iter(one.tools))].append(one)
     for own in single.values():
         if all(one.split == SEEN_TOOL for one in own):
-            max(own, key=lambda one: (pair_draw(one.name), one.name)).split = TRAIN
+            max(own, key=lambda one: (compute_pair_draw(one.name), one.name)).split = TRAIN

@@ -32,10 +32,10 @@ SALTS = {"server": _SALT, "tool": _TOOL_SALT, "pair": _PAIR_SALT}
 
 def split_of(server_id: str, *, test_share: float = TEST_SHARE) -> str:
     """ "train" or "test"; about `test_share` of all servers are test servers."""
-    return TEST if _drawn(_SALT, server_id) < test_share else TRAIN
+    return TEST if _hash_to_share(_SALT, server_id) < test_share else TRAIN
 
 
-def tool_place(server_id: str, tool: str, first_seen: str | None, policy: SetPolicy) -> str:
+def choose_tool_place(server_id: str, tool: str, first_seen: str | None, policy: SetPolicy) -> str:
     """The place of a contract: TRAIN, UNSEEN_TOOL, UNSEEN_SERVER or UNSEEN_TIME.
 
     `first_seen`: the UTC date of the server's first run; None (older tables) counts as old.
@@ -45,23 +45,23 @@ def tool_place(server_id: str, tool: str, first_seen: str | None, policy: SetPol
     if policy.cutoff and first_seen and date.fromisoformat(first_seen[:10]) > policy.cutoff:
         return UNSEEN_TIME
     name = "".join(char for char in tool.casefold() if char.isalnum()) or tool
-    return UNSEEN_TOOL if _drawn(_TOOL_SALT, name) < policy.unseen_tools else TRAIN
+    return UNSEEN_TOOL if _hash_to_share(_TOOL_SALT, name) < policy.unseen_tools else TRAIN
 
 
-def place_of(
+def choose_pair_split(
     server_id: str, tool: str, pair_id: str, first_seen: str | None, policy: SetPolicy
 ) -> str:
     """The split that a pair's ids put it in. A set puts a tool's last pair back into TRAIN."""
-    place = tool_place(server_id, tool, first_seen, policy)
-    held = place == TRAIN and pair_draw(pair_id) < policy.seen_tools
+    place = choose_tool_place(server_id, tool, first_seen, policy)
+    held = place == TRAIN and compute_pair_draw(pair_id) < policy.seen_tools
     return SEEN_TOOL if held else place
 
 
-def pair_draw(pair_id: str) -> float:
+def compute_pair_draw(pair_id: str) -> float:
     """Where a pair stands between 0 and 1: the lowest of a trained tool are held out."""
-    return _drawn(_PAIR_SALT, pair_id)
+    return _hash_to_share(_PAIR_SALT, pair_id)
 
 
-def _drawn(salt: str, name: str) -> float:
+def _hash_to_share(salt: str, name: str) -> float:
     head = hashlib.sha256(f"{salt}|{name}".encode()).digest()[:8]
     return int.from_bytes(head) / 2**64

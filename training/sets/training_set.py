@@ -12,21 +12,32 @@ from typing import Any
 import polars as pl
 
 from assets.contracts.tool_id import ToolId
-from assets.vectors.index import text_digest
-from training.sets.assignment import Key, first_nights, places_of, pool_of
+from assets.vectors.index import digest_text
+from training.sets.assignment import Key, assign_places, build_pool, find_first_run_dates
 from training.sets.audit.audit import set_flaws
-from training.sets.audit.manifest import load_manifest, manifest_of, save_manifest
-from training.sets.audit.tokens import token_statistics
-from training.sets.leaks import without_leaks
-from training.sets.near import Embed, remembered
+from training.sets.audit.manifest import build_manifest, load_manifest, save_manifest
+from training.sets.audit.tokens import compute_token_statistics
+from training.sets.leaks import remove_leaks
+from training.sets.near import Embed, make_cached_embed
 from training.sets.negatives import add_negatives
 from training.sets.policy import BadPolicy, SetPolicy
 from training.sets.select import Placed, Tally, place_pairs
 from training.sets.split import TRAIN
 from warehouse.storage.tables import TableSpec
 
-__all__ = ["TRAINING_SET", "BadPolicy", "Embed", "SetPolicy", "TrainingSet", "build_training_set",
-           "load_manifest", "manifest", "remembered", "save_manifest", "set_flaws"]  # fmt: skip
+__all__ = [
+    "TRAINING_SET",
+    "BadPolicy",
+    "Embed",
+    "SetPolicy",
+    "TrainingSet",
+    "build_training_set",
+    "load_manifest",
+    "make_cached_embed",
+    "make_set_manifest",
+    "save_manifest",
+    "set_flaws",
+]  # fmt: skip
 
 Row = Mapping[str, Any]
 
@@ -92,23 +103,23 @@ def build_training_set(
     run, where more is known than the rows say.
     """
     policy, tally = policy or SetPolicy(), Tally()
-    embed = remembered(embed)
+    embed = make_cached_embed(embed)
     current = {(row["server_id"], row["tool"], row["contract_digest"]): row for row in contracts}
     quarantined = {name for _, _, name in held}
     clear = {key: row for key, row in current.items() if key[2] not in quarantined}
-    first = {**first_nights(clear.values()), **(first_seen or {})}
-    places = places_of(clear, first, embed, policy, twins)
-    pool = pool_of(places)
+    first = {**find_first_run_dates(clear.values()), **(first_seen or {})}
+    places = assign_places(clear, first, embed, policy, twins)
+    pool = build_pool(places)
     placed = place_pairs(pairs, places, quarantined, policy, tally)
-    placed = without_leaks(placed, remembered(embed_requests or embed), policy, tally)
-    rows = _rows(placed, pool, first, tally)
+    placed = remove_leaks(placed, make_cached_embed(embed_requests or embed), policy, tally)
+    rows = _make_rows(placed, pool, first, tally)
     add_negatives(rows, pool, embed, policy, hard or {}, twins)
     known = {str(ToolId(server, tool)): name for server, tool, name in sorted(current)}
     dropped = dict(sorted(tally.dropped.items()))
     return TrainingSet(rows, dropped, known, pool, dict(sorted(tally.leaks.items())), policy)
 
 
-def manifest(
+def make_set_manifest(
     made: TrainingSet,
     name: str,
     *,
@@ -117,7 +128,7 @@ def manifest(
     lance_tag: str | None = None,
 ) -> dict[str, Any]:
     """What the set was made of, as JSON: splits, tasks, leaks, tokens, digests of all rows."""
-    return manifest_of(
+    return build_manifest(
         made.rows,
         made.policy,
         dropped=made.dropped,
@@ -127,12 +138,12 @@ def manifest(
         embedder=embedder,
         lance_version=lance_version,
         lance_tag=lance_tag,
-        pool={"contracts": len(made.pool), "train": sum(_learnt(e) for e in made.pool.values())},
-        tokens=token_statistics(made.rows, made.pool),
+        pool={"contracts": len(made.pool), "train": sum(_is_learnt(e) for e in made.pool.values())},
+        tokens=compute_token_statistics(made.rows, made.pool),
     )
 
 
-def _rows(
+def _make_rows(
     placed: Iterable[Placed],
     pool: Mapping[str, Mapping[str, Any]],
     first: Mapping[str, str | None],
@@ -143,15 +154,17 @@ def _rows(
     rows = []
     for one in placed:
         offered = json.loads(one.pair.get("offered") or "[]")
-        shown = [n for n in offered if n in pool and (one.split != TRAIN or _learnt(pool[n]))]
+        shown = [n for n in offered if n in pool and (one.split != TRAIN or _is_learnt(pool[n]))]
         if not one.golds and not shown:
-            tally.drop("nothing_offered")
+            tally.count_drop("nothing_offered")
         else:
-            rows.append(_row(one, shown, first))
+            rows.append(_make_row(one, shown, first))
     return rows
 
 
-def _row(one: Placed, offered: Sequence[str], first: Mapping[str, str | None]) -> dict[str, Any]:
+def _make_row(
+    one: Placed, offered: Sequence[str], first: Mapping[str, str | None]
+) -> dict[str, Any]:
     copied = ("pair_id", "server_id", "tool", "contract_digest", "instruction")
     own, pair = one.own, one.pair
     return {
@@ -160,12 +173,12 @@ def _row(one: Placed, offered: Sequence[str], first: Mapping[str, str | None]) -
         "task": one.task,
         "kind": pair.get("kind"),
         "contract": json.dumps(own.contract, sort_keys=True, ensure_ascii=False),
-        "arguments": _json(one.calls[0]["arguments"]) if one.calls else None,
-        "calls": _json(one.calls),
-        "offered": _json(offered),
+        "arguments": _to_json_text(one.calls[0]["arguments"]) if one.calls else None,
+        "calls": _to_json_text(one.calls),
+        "offered": _to_json_text(offered),
         "evolved": one.evolved,
         "positive": own.text if one.golds else None,
-        "text_digest": text_digest(own.text),
+        "text_digest": digest_text(own.text),
         "negatives": "[]",
         "first_seen": first.get(pair["server_id"]),
         "provider": pair.get("provider"),
@@ -173,9 +186,9 @@ def _row(one: Placed, offered: Sequence[str], first: Mapping[str, str | None]) -
     }
 
 
-def _learnt(entry: Mapping[str, Any]) -> bool:
+def _is_learnt(entry: Mapping[str, Any]) -> bool:
     return entry["split"] == TRAIN
 
 
-def _json(held: Any) -> str:
+def _to_json_text(held: Any) -> str:
     return json.dumps(held, ensure_ascii=False)

@@ -34,17 +34,18 @@ def hold_open(path: Path, *, alone: bool = False) -> BinaryIO:
     except OSError:
         file.close()
         raise LedgerUnavailable(
-            f"ledger {path}: {users(path)} has it open; end that run first, a ledger is rebuilt"
+            f"ledger {path}: {list_users(path)} has it open; end that run first, a ledger is"
+            f" rebuilt"
             " when nobody uses it"
         ) from None
     return file
 
 
-def unavailable(path: Path, error: Exception) -> LedgerUnavailable:
+def make_unavailable(path: Path, error: Exception) -> LedgerUnavailable:
     """What an error of SQLite or the disk means, and what to do."""
     said = str(error)
     if "locked" in said:
-        fix = f"{users(path)} holds its lock; end it or wait, then run again: nothing is lost"
+        fix = f"{list_users(path)} holds its lock; end it or wait, then run again: nothing is lost"
     elif "malformed" in said or "not a database" in said or "no such" in said:
         fix = (
             "its answers are safe in the journal and the blobs: look with `toolmill ledger check`,"
@@ -58,7 +59,7 @@ def unavailable(path: Path, error: Exception) -> LedgerUnavailable:
     return LedgerUnavailable(f"ledger {path}: {said}; {fix}")
 
 
-def users(path: Path) -> str:
+def list_users(path: Path) -> str:
     """Who has one of the ledger's files open, for an error message."""
     ours = {str(path.resolve()), str(path.with_suffix(".lock").resolve())}
     found = []
@@ -75,24 +76,24 @@ def users(path: Path) -> str:
 def held_by_database(db: sqlite3.Connection) -> Replayed:
     """What of a database belongs into its journal; of a damaged one, what can still be read."""
     held = Replayed()
-    for row in _rows(db, "effects", "key"):
+    for row in _read_rows(db, "effects", "key"):
         held.effects[row["key"]] = row
-    for row in _rows(db, "attempts", "id"):
+    for row in _read_rows(db, "attempts", "id"):
         if row["status"] == "done" or (
             row["status"] in ("started", "unknown") and row["reserved_usd"] > 0
         ):
             names = DONE if row["status"] == "done" else STARTED
             kept = {name: row.get(name) for name in names if name != "blob"}
             held.attempts[row["id"]] = {**kept, "status": row["status"]}
-    for row in _rows(db, "budgets", "scope"):
+    for row in _read_rows(db, "budgets", "scope"):
         held.budgets[row["scope"]] = row["limit_usd"]
-    for row in _rows(db, "nights", "scope"):
+    for row in _read_rows(db, "nights", "scope"):
         held.nights[(row["scope"], row["number"])] = row
     _own_every_effect(held)
     return held
 
 
-def _rows(db: sqlite3.Connection, table: str, key: str) -> Iterator[dict[str, Any]]:
+def _read_rows(db: sqlite3.Connection, table: str, key: str) -> Iterator[dict[str, Any]]:
     """A table from both ends: a damaged page hides neither what lies before nor behind it."""
     seen = set()
     for order in ("ASC", "DESC"):

@@ -74,7 +74,7 @@ class Replayed:
             raise KeyError(kind)
 
 
-def replay(path: Path) -> Replayed:
+def replay_journal(path: Path) -> Replayed:
     """What the journal holds; lines that cannot be read are counted and left out."""
     found = Replayed()
     if not path.exists():
@@ -96,7 +96,7 @@ def write_whole(path: Path, held: Replayed) -> None:
     beside.unlink(missing_ok=True)
     journal = Journal(beside)
     try:
-        for event, rows in _events(held):
+        for event, rows in _iter_events(held):
             for row in rows:
                 journal.write(event, **row)
         os.fsync(journal._file)
@@ -105,15 +105,15 @@ def write_whole(path: Path, held: Replayed) -> None:
     beside.replace(path)
 
 
-def _events(held: Replayed) -> Iterable[tuple[str, Iterable[Row]]]:
+def _iter_events(held: Replayed) -> Iterable[tuple[str, Iterable[Row]]]:
     done, open_, unknown = [], [], []
     for attempt in sorted(held.attempts.values(), key=lambda row: row["id"]):
         if attempt["status"] == "done":
             effect = held.effects.get(attempt["key"], {})
             own = effect.get("finished_at") == attempt["finished_at"]
-            done.append({**_of(attempt, DONE), "blob": effect["blob"] if own else ""})
+            done.append({**_pick_columns(attempt, DONE), "blob": effect["blob"] if own else ""})
         else:
-            open_.append(_of(attempt, STARTED))
+            open_.append(_pick_columns(attempt, STARTED))
             if attempt["status"] == "unknown":
                 unknown.append({"id": attempt["id"]})
     yield "done", done
@@ -123,5 +123,5 @@ def _events(held: Replayed) -> Iterable[tuple[str, Iterable[Row]]]:
     yield "night", held.nights.values()
 
 
-def _of(row: Row, names: Iterable[str]) -> dict[str, Any]:
+def _pick_columns(row: Row, names: Iterable[str]) -> dict[str, Any]:
     return {name: row.get(name) for name in names}

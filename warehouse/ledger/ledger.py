@@ -23,9 +23,9 @@ from warehouse.ledger.files import (
     held_by_database,
     hold_open,
     journal_of,
-    unavailable,
+    make_unavailable,
 )
-from warehouse.ledger.journal import STARTED, Journal, replay, write_whole
+from warehouse.ledger.journal import STARTED, Journal, replay_journal, write_whole
 from warehouse.storage.blobs import BlobCorrupt, Blobs
 
 _SCHEMA = Path(__file__).with_name("schema.sql")
@@ -85,7 +85,7 @@ class Ledger:
             self._db.executescript(_SCHEMA.read_text())
             self._journal = self._open_journal()
         except (sqlite3.Error, OSError) as error:
-            raise unavailable(path, error) from error
+            raise make_unavailable(path, error) from error
 
     def _open_journal(self) -> Journal:
         """The journal beside the database; filled first where a ledger is older than journals."""
@@ -94,7 +94,7 @@ class Ledger:
             empty = db.execute("SELECT 1 FROM attempts LIMIT 1").fetchone() is None
             if not path.exists() and not empty:
                 write_whole(path, held_by_database(db))
-        if empty and replay(path).attempts:
+        if empty and replay_journal(path).attempts:
             raise LedgerUnavailable(
                 f"ledger {self.path}: found an empty database beside {path.name}, which names paid"
                 " answers; expected both or neither; `toolmill ledger rebuild` makes the database"
@@ -158,10 +158,10 @@ class Ledger:
             try:
                 row = self._db.execute("SELECT blob FROM effects WHERE key = ?", (key,)).fetchone()
             except sqlite3.Error as error:
-                raise unavailable(self.path, error) from error
-        return self._stored(row)
+                raise make_unavailable(self.path, error) from error
+        return self._read_stored(row)
 
-    def _stored(self, row: tuple[str] | None) -> bytes | None:
+    def _read_stored(self, row: tuple[str] | None) -> bytes | None:
         try:
             return self.blobs.get(row[0]) if row else None
         except (KeyError, BlobCorrupt):
@@ -185,7 +185,7 @@ class Ledger:
     def spent(self, scope: str = "usd") -> float:
         """US dollars paid, plus those still reserved by attempts that are under way or unknown."""
         with self._transaction() as db:
-            return self._spent(db, scope)
+            return self._sum_spent(db, scope)
 
     def counts(
         self, *, since: float | None = None, run_id: str | None = None
@@ -199,7 +199,7 @@ class Ledger:
             ).fetchall()
         return {(stage, status): count for stage, status, count in rows}
 
-    def unknown(self) -> list[Attempt]:
+    def list_unknown(self) -> list[Attempt]:
         """Attempts that were under way when their process died: sent, perhaps; answered, unseen."""
         with self._transaction() as db:
             self._bury_dead(db, None)
@@ -222,7 +222,7 @@ class Ledger:
             names = [column[0] for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
-    def night(self, scope: str) -> str:
+    def open_run(self, scope: str) -> str:
         """The open night of `scope`, or a new one: what keys effects on the moving world.
 
         A run that was killed left its night open, so its successor reads what was already fetched;
@@ -280,7 +280,7 @@ class Ledger:
         with self._transaction() as db:
             # Looked at again under the lock: whoever held the key may have finished since `seen`.
             row = db.execute("SELECT blob FROM effects WHERE key = ?", (key,)).fetchone()
-            if (data := self._stored(row)) is not None:
+            if (data := self._read_stored(row)) is not None:
                 return data
             self._bury_dead(db, key)
             held = db.execute(
@@ -310,7 +310,7 @@ class Ledger:
         limit = db.execute("SELECT limit_usd FROM budgets WHERE scope = ?", (scope,)).fetchone()
         if limit is None or usd <= 0:
             return
-        spent = self._spent(db, scope)
+        spent = self._sum_spent(db, scope)
         if spent + usd > limit[0] + 1e-12:
             raise BudgetExceeded(
                 f"budget {scope!r}: {stage} needs up to {usd:.6f} USD, {spent:.6f} of"
@@ -318,7 +318,7 @@ class Ledger:
                 " and run again to go on"
             )
 
-    def _spent(self, db: sqlite3.Connection, scope: str) -> float:
+    def _sum_spent(self, db: sqlite3.Connection, scope: str) -> float:
         return db.execute(
             "SELECT COALESCE((SELECT usd FROM paid WHERE scope = ?1), 0)"
             " + COALESCE((SELECT SUM(reserved_usd) FROM attempts"
@@ -375,7 +375,7 @@ class Ledger:
                         (attempt.scope, outcome.usd),
                     )
         except OSError as error:
-            raise unavailable(self.path, error) from error
+            raise make_unavailable(self.path, error) from error
         return outcome.data
 
     def _bury_dead(self, db: sqlite3.Connection, key: str | None) -> None:
@@ -388,7 +388,7 @@ class Ledger:
             of_key[1],
         ).fetchall()
         for attempt, pid, process_started, reserved_usd in rows:
-            if not self._alive(attempt, pid, process_started):
+            if not self._is_alive(attempt, pid, process_started):
                 db.execute(
                     "UPDATE attempts SET status = 'unknown', finished_at = ? WHERE id = ?",
                     (time.time(), attempt),
@@ -396,7 +396,7 @@ class Ledger:
                 if reserved_usd > 0:
                     self._journal.write("unknown", id=attempt)
 
-    def _alive(self, attempt: int, pid: int, process_started: float) -> bool:
+    def _is_alive(self, attempt: int, pid: int, process_started: float) -> bool:
         if pid == os.getpid():
             return (str(self.path), attempt) in _IN_THIS_PROCESS
         try:
@@ -427,4 +427,4 @@ class Ledger:
                     raise
                 self._db.execute("COMMIT")
             except sqlite3.Error as error:
-                raise unavailable(self.path, error) from error
+                raise make_unavailable(self.path, error) from error

@@ -12,9 +12,9 @@ from warehouse.ledger.files import (
     held_by_database,
     hold_open,
     journal_of,
-    users,
+    list_users,
 )
-from warehouse.ledger.journal import Replayed, replay, write_whole
+from warehouse.ledger.journal import Replayed, replay_journal, write_whole
 from warehouse.storage.blobs import Blobs
 
 _SCHEMA = Path(__file__).with_name("schema.sql")
@@ -47,10 +47,10 @@ def check(path: Path, blobs: Blobs) -> Health:
 
     Raises LedgerUnavailable when another process holds its lock.
     """
-    database, told = _database(path)
-    journal = replay(journal_of(path))
+    database, told = _read_database(path)
+    journal = replay_journal(journal_of(path))
     ours, theirs = _paid_keys(database), _paid_keys(journal)
-    held = _union(database, journal)
+    held = _merge_replayed(database, journal)
     healthy = told in ("ok", "absent") and ours == theirs
     missing = sum(not blobs.has(effect["blob"]) for effect in held.effects.values())
     return Health(
@@ -63,13 +63,13 @@ def check(path: Path, blobs: Blobs) -> Health:
         torn_lines=journal.torn,
         blobs_missing=missing,
         unknown=sum(attempt["status"] == "unknown" for attempt in held.attempts.values()),
-        paid_usd=_paid(held),
+        paid_usd=_sum_paid(held),
         healthy=healthy,
         fix="nothing" if healthy else _REBUILD,
     )
 
 
-def rebuild(path: Path, blobs: Blobs) -> Health:
+def rebuild_ledger(path: Path, blobs: Blobs) -> Health:
     """Makes database and journal anew from what either holds; the old files stay beside them.
 
     Attempts that were under way become `unknown`: they may have been paid, and keep their
@@ -82,8 +82,8 @@ def rebuild(path: Path, blobs: Blobs) -> Health:
             " the next run starts a new ledger (TOOLMILL_STATE says where)"
         )
     with hold_open(path, alone=True):
-        database, _ = _database(path)
-        held = _union(database, replay(journal_of(path)))
+        database, _ = _read_database(path)
+        held = _merge_replayed(database, replay_journal(journal_of(path)))
         for attempt in held.attempts.values():
             if attempt["status"] == "started":
                 attempt["status"] = "unknown"
@@ -96,7 +96,7 @@ def rebuild(path: Path, blobs: Blobs) -> Health:
     return check(path, blobs)
 
 
-def _database(path: Path) -> tuple[Replayed, str]:
+def _read_database(path: Path) -> tuple[Replayed, str]:
     """What the database holds, as far as it can be read, and how it is."""
     if not path.exists():
         return Replayed(), "absent"
@@ -107,7 +107,7 @@ def _database(path: Path) -> tuple[Replayed, str]:
             told = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
         except sqlite3.OperationalError as error:
             if "locked" in str(error):
-                fix = f"{users(path)} holds its lock; end it and run again"
+                fix = f"{list_users(path)} holds its lock; end it and run again"
                 raise LedgerUnavailable(f"ledger {path}: {error}; {fix}") from error
             told = str(error)
         except sqlite3.DatabaseError as error:
@@ -115,7 +115,7 @@ def _database(path: Path) -> tuple[Replayed, str]:
         return held_by_database(db), told.splitlines()[0]
 
 
-def _union(database: Replayed, journal: Replayed) -> Replayed:
+def _merge_replayed(database: Replayed, journal: Replayed) -> Replayed:
     """What either holds; where both know an attempt, `done` is more than under way."""
     held = Replayed(torn=journal.torn)
     for side in (database, journal):
@@ -136,7 +136,7 @@ def _paid_keys(held: Replayed) -> set[tuple[str, str]]:
     return {(effect["key"], effect["blob"]) for effect in held.effects.values()}
 
 
-def _paid(held: Replayed) -> float:
+def _sum_paid(held: Replayed) -> float:
     return round(sum(row.get("usd") or 0.0 for row in held.attempts.values()), 9)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.endpoint import Endpoint, read_choice
 from warehouse.llm.paid_calls import PaidCalls, Question
-from warehouse.llm.request_keys import price
+from warehouse.llm.request_keys import compute_price
 from warehouse.llm.roles import OFFLINE, LLMError, Role
 from warehouse.storage.digest import sha256
 
@@ -75,7 +75,7 @@ class Chat:
             self._stage,
             sha256(f"chat:{role.model}:{text}".encode()),
             most_tokens=most // 3 + role.max_tokens,
-            most_usd=price(role, most, role.max_tokens),
+            most_usd=compute_price(role, most, role.max_tokens),
         )
 
         async def answer(_tries: int) -> dict[str, Any]:

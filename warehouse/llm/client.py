@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from warehouse.ledger.ledger import BudgetExceeded, Ledger
 from warehouse.llm.dispatch import GIVE_UP_AFTER
 from warehouse.llm.paid_calls import Paid, PaidCalls, Question
-from warehouse.llm.request_keys import Prepared, prepared, request_key
+from warehouse.llm.request_keys import Prepared, make_request_key, prepare_request
 from warehouse.llm.roles import (
     OFFLINE,
     Completion,
@@ -25,11 +25,11 @@ from warehouse.llm.roles import (
     Role,
     Value,
 )
-from warehouse.llm.structured_output import BadAnswer, parse
+from warehouse.llm.structured_output import BadAnswer, parse_answer
 
 __all__ = [
     "GIVE_UP_AFTER", "LLM", "OFFLINE", "Completion", "LLMError", "Prepared", "Provider", "Reply",
-    "Request", "Role", "request_key",
+    "Request", "Role", "make_request_key",
 ]  # fmt: skip
 
 # One answer in a few hundred is cut off at its limit; this much more room ends nearly all of them.
@@ -101,7 +101,7 @@ class LLM:
         Raises LLMError (kinds above) or BudgetExceeded; both leave everything resumable.
         """
         try:
-            return await self._converse(
+            return await self._ask_until_usable(
                 self.prepare(role, messages, schema=schema, seed=seed, meta=meta)
             )
         except (LLMError, BudgetExceeded):
@@ -120,33 +120,35 @@ class LLM:
         """The first question that `complete` would ask; nothing is sent, reserved or recorded."""
         who = self.role(role)
         request = Request(who, list(messages), schema, seed, dict(meta or {}), who.max_tokens)
-        return self._prepared(request, "")
+        return self._prepare_request(request, "")
 
-    def known(self, question: Prepared) -> Completion | None:
+    def find_known(self, question: Prepared) -> Completion | None:
         """The stored answer to a question, if it was ever paid."""
         paid = self._calls.find(question.key)
         return Completion(**paid.facts) if paid else None
 
-    def _prepared(self, request: Request, variant: str) -> Prepared:
-        return prepared(request, self.provider(request.role).version(), variant)
+    def _prepare_request(self, request: Request, variant: str) -> Prepared:
+        return prepare_request(request, self.provider(request.role).version(), variant)
 
-    async def _converse(self, first: Prepared) -> "Reply[Any]":
-        request, receipts = first.request, [await self._paid(first)]
+    async def _ask_until_usable(self, first: Prepared) -> "Reply[Any]":
+        request, receipts = first.request, [await self._pay_answer(first)]
         if receipts[-1].facts["finish"] == "length":
-            receipts.append(await self._enlarged(request))
+            receipts.append(await self._ask_enlarged(request))
         said = Completion(**receipts[-1].facts)
         try:
-            value = parse(said.text, said.finish, request.schema)
+            value = parse_answer(said.text, said.finish, request.schema)
         except BadAnswer as flaw:
             if not flaw.ask_again:
-                raise _unusable(request.role, flaw) from flaw
-            asked = replace(request, messages=[*request.messages, *_complaint(said.text, flaw)])
-            receipts.append(await self._paid(self._prepared(asked, "again")))
+                raise _make_unusable(request.role, flaw) from flaw
+            asked = replace(
+                request, messages=[*request.messages, *_write_complaint(said.text, flaw)]
+            )
+            receipts.append(await self._pay_answer(self._prepare_request(asked, "again")))
             said = Completion(**receipts[-1].facts)
             try:
-                value = parse(said.text, said.finish, request.schema)
+                value = parse_answer(said.text, said.finish, request.schema)
             except BadAnswer as second:
-                raise _unusable(request.role, second) from second
+                raise _make_unusable(request.role, second) from second
         return Reply(
             value=value,
             model=said.model,
@@ -157,15 +159,19 @@ class LLM:
             cached=all(paid.cached for paid in receipts),
         )
 
-    async def _enlarged(self, request: Request) -> Paid:
+    async def _ask_enlarged(self, request: Request) -> Paid:
         """The answer with more room. One that was kept serves whatever the limit is now, unless it
         too was cut off and there is more room now than there was then."""
         wider = replace(request, max_tokens=request.max_tokens * ENLARGE)
-        paid = await self._paid(self._prepared(wider, "enlarged"))
+        paid = await self._pay_answer(self._prepare_request(wider, "enlarged"))
         cut = paid.facts["finish"] == "length" and paid.facts["limit"] < wider.max_tokens
-        return await self._paid(self._prepared(wider, f"to {wider.max_tokens}")) if cut else paid
+        return (
+            await self._pay_answer(self._prepare_request(wider, f"to {wider.max_tokens}"))
+            if cut
+            else paid
+        )
 
-    async def _paid(self, prepared: Prepared) -> Paid:
+    async def _pay_answer(self, prepared: Prepared) -> Paid:
         """The answer to one question: out of the ledger without waiting for anything, or sent."""
         request = prepared.request
         provider = self.provider(request.role)
@@ -188,13 +194,13 @@ class LLM:
             await close()
 
 
-def _complaint(text: str, flaw: BadAnswer) -> list[Message]:
+def _write_complaint(text: str, flaw: BadAnswer) -> list[Message]:
     demand = f"That answer cannot be used: {flaw}. Answer again with the JSON object only."
     said = [{"role": "assistant", "content": text[:4000]}] if text.strip() else []
     return [*said, {"role": "user", "content": demand}]
 
 
-def _unusable(role: Role, flaw: BadAnswer) -> LLMError:
+def _make_unusable(role: Role, flaw: BadAnswer) -> LLMError:
     hints = {
         "truncated": f"raise max_tokens of role {role.name} (now {role.max_tokens})",
         "refused": "the model declined; look at the tool's text, or choose another model",

@@ -33,13 +33,13 @@ class Sending:
     def __init__(self, roles: Iterable[Role]) -> None:
         by_place: dict[tuple, list[Role]] = {}
         for role in roles:
-            by_place.setdefault(_place(role), []).append(role)
+            by_place.setdefault(_find_place(role), []).append(role)
         self._requests = {
-            place: Bucket(_strictest(r.requests_per_minute for r in sharing), REQUESTS_EARLY_S)
+            place: Bucket(_find_strictest(r.requests_per_minute for r in sharing), REQUESTS_EARLY_S)
             for place, sharing in by_place.items()
         }
         self._tokens = {
-            place: Bucket(_strictest(r.tokens_per_minute for r in sharing), TOKENS_EARLY_S)
+            place: Bucket(_find_strictest(r.tokens_per_minute for r in sharing), TOKENS_EARLY_S)
             for place, sharing in by_place.items()
         }
         self._slots: WeakKeyDictionary[Any, dict[str, Slots]] = WeakKeyDictionary()
@@ -61,7 +61,7 @@ class Sending:
         attempt = 0
         while True:
             try:
-                return await self._once(role, most_tokens, attempt, one_try)
+                return await self._send_once(role, most_tokens, attempt, one_try)
             except Unanswered as error:
                 attempt += 1
                 if error.told_s > LONGEST_WAIT_S:
@@ -74,18 +74,18 @@ class Sending:
             # Without a slot and without a claim in the ledger: others go meanwhile.
             await asyncio.sleep(wait)
 
-    async def _once(
+    async def _send_once(
         self,
         role: Role,
         most_tokens: int,
         attempt: int,
         one_try: Callable[[int], Awaitable[tuple[T, int | None]]],
     ) -> T:
-        place, slots = _place(role), self._slots_of(role)
+        place, slots = _find_place(role), self._slots_of(role)
         requests, tokens = self._requests[place], self._tokens[place]
-        async with slots.one():
+        async with slots.hold_slot():
             self._check_open(role)
-            await self._apart(role)
+            await self._space_requests(role)
             await requests.take(1)
             await tokens.take(most_tokens)
             used: int | None = None
@@ -94,7 +94,7 @@ class Sending:
                 value, used = await one_try(attempt)
             except LLMError as error:
                 used = most_tokens  # it was sent, and the endpoint may have counted it
-                self._learn(role, slots, error)
+                self._learn_from(role, slots, error)
                 raise
             finally:
                 # Nothing went out: no budget, or another process had it answered meanwhile.
@@ -102,10 +102,10 @@ class Sending:
                 tokens.give_back(most_tokens - (used or 0))
         if used is not None:
             self._silent[role.name] = 0
-            slots.good()
+            slots.note_answer()
         return value
 
-    async def _apart(self, role: Role) -> None:
+    async def _space_requests(self, role: Role) -> None:
         if role.model == OFFLINE:
             return
         now = time.monotonic()
@@ -114,15 +114,15 @@ class Sending:
         if at > now:
             await asyncio.sleep(at - now)
 
-    def _learn(self, role: Role, slots: Slots, error: LLMError) -> None:
+    def _learn_from(self, role: Role, slots: Slots, error: LLMError) -> None:
         if isinstance(error, Unanswered):
             if error.kind in _LOAD:
-                slots.overloaded(min(error.told_s, LONGEST_WAIT_S))
+                slots.note_overload(min(error.told_s, LONGEST_WAIT_S))
         elif error.kind != "bad_request":  # that is the fault of one row, others of the endpoint
             self._silent[role.name] += 1
 
     def _check_open(self, role: Role) -> None:
-        again_at, why = self._shut.get(_place(role), (0.0, None))
+        again_at, why = self._shut.get(_find_place(role), (0.0, None))
         if why is not None and time.monotonic() < again_at:
             raise LLMError(why.kind, why.found, why.expected, why.hint)
         if self._silent[role.name] >= GIVE_UP_AFTER:
@@ -134,7 +134,7 @@ class Sending:
         clock = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(time.time() + error.told_s))
         hint = f"run again after {clock} UTC (in {error.told_s:.0f} s): what is done is kept"
         why = LLMError(error.kind, f"{error.found}, {role.name} stopped", error.expected, hint)
-        self._shut[_place(role)] = (time.monotonic() + error.told_s, why)
+        self._shut[_find_place(role)] = (time.monotonic() + error.told_s, why)
         return why
 
     def _slots_of(self, role: Role) -> Slots:
@@ -144,9 +144,9 @@ class Sending:
         return slots[role.name]
 
 
-def _place(role: Role) -> tuple:
+def _find_place(role: Role) -> tuple:
     return role.base_url, role.model
 
 
-def _strictest(rates: Iterable[float]) -> float:
+def _find_strictest(rates: Iterable[float]) -> float:
     return min((rate for rate in rates if rate > 0), default=0.0)

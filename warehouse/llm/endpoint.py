@@ -39,7 +39,7 @@ class Endpoint:
         """One chat completion. Raises Unanswered for what may pass (429, 5xx, time-outs, broken
         connections), LLMError for what will not; both name the endpoint and the fix."""
         role = request.role
-        form = {"type": "json_schema", "json_schema": _schema_of(request.schema)}
+        form = {"type": "json_schema", "json_schema": _describe_schema(request.schema)}
         body = {
             "messages": [dict(message) for message in request.messages],
             "temperature": role.temperature,
@@ -54,7 +54,7 @@ class Endpoint:
         """What `read` makes of the response to one request, sent without the optional parameters
         that the endpoint refused; raises as `answer` does, also where `read` raises ValueError."""
         refused = self._refused[(role.base_url, role.model)]
-        ask = self._client(role).chat.completions.with_raw_response.create
+        ask = self._open_client(role).chat.completions.with_raw_response.create
         while True:
             # As `extra_body` and read by ourselves: the SDK walks every message and schema that it
             # is given as arguments, and builds every answer anew; together 2 of 5 ms a call.
@@ -67,15 +67,15 @@ class Endpoint:
                     )
                 return read(raw.http_response.json())
             except Exception as error:
-                if dropped := _rejected(error, refused):
+                if dropped := _find_rejected(error, refused):
                     refused.add(dropped)
                     continue
-                kind, passing = _classify(error)
+                kind, passing = _classify_error(error)
                 if kind is None:
                     raise
-                raise self._failure(kind, passing, error, role) from error
+                raise self._make_failure(kind, passing, error, role) from error
 
-    def _client(self, role: Role) -> Any:
+    def _open_client(self, role: Role) -> Any:
         """One client per event loop and endpoint: its connections belong to the loop."""
         from openai import DEFAULT_CONNECTION_LIMITS, AsyncOpenAI, DefaultAsyncHttpxClient
 
@@ -97,7 +97,7 @@ class Endpoint:
             )
         return clients[place]
 
-    def _failure(self, kind: str, passing: bool, error: Exception, role: Role) -> LLMError:
+    def _make_failure(self, kind: str, passing: bool, error: Exception, role: Role) -> LLMError:
         hints = {
             "endpoint_down": f"start the endpoint or fix base_url of role {role.name}",
             "timeout": f"raise timeout_s of role {role.name} (now {role.timeout_s:g} s)",
@@ -114,9 +114,14 @@ class Endpoint:
         if not passing:
             return LLMError(kind, found, expected, hints[kind])
         return Unanswered(
-            kind, found, expected, hints[kind],
-            told_s=_told(error), backoff_s=self._backoff_s, maybe_paid=_maybe_paid(error),
-        )  # fmt: skip
+            kind,
+            found,
+            expected,
+            hints[kind],
+            told_s=_read_retry_after(error),
+            backoff_s=self._backoff_s,
+            maybe_paid=_may_be_paid(error),
+        )
 
     async def aclose(self) -> None:
         """Closes the clients of the running event loop."""
@@ -166,12 +171,12 @@ def _drop_refused(body: Mapping[str, Any], refused: set[str]) -> dict[str, Any]:
 
 
 @cache
-def _schema_of(schema: type[BaseModel]) -> dict[str, Any]:
+def _describe_schema(schema: type[BaseModel]) -> dict[str, Any]:
     """Making the schema costs a millisecond or two each time."""
     return {"name": schema.__name__, "schema": schema.model_json_schema()}
 
 
-def _rejected(error: Exception, refused: set[str]) -> str | None:
+def _find_rejected(error: Exception, refused: set[str]) -> str | None:
     """The optional parameter that a 400 or 422 complains of, if it was sent."""
     if getattr(error, "status_code", None) not in (400, 422):
         return None
@@ -181,7 +186,7 @@ def _rejected(error: Exception, refused: set[str]) -> str | None:
     return next((name for name in _OPTIONAL if name in said and name not in refused), None)
 
 
-def _classify(error: Exception) -> tuple[str | None, bool]:
+def _classify_error(error: Exception) -> tuple[str | None, bool]:
     """(error kind, may pass when tried again); kind None for what is a fault of this program."""
     import openai
 
@@ -203,7 +208,7 @@ def _classify(error: Exception) -> tuple[str | None, bool]:
     return None, False
 
 
-def _maybe_paid(error: Exception) -> bool:
+def _may_be_paid(error: Exception) -> bool:
     """Whether the endpoint may have answered, and billed, what never arrived: anything but a
     status that says no, and a connection that was never made."""
     if getattr(error, "status_code", None) is not None:
@@ -216,7 +221,7 @@ def _maybe_paid(error: Exception) -> bool:
     return True
 
 
-def _told(error: Exception) -> float:
+def _read_retry_after(error: Exception) -> float:
     """Seconds that a `Retry-After` asks to wait (a number or a date); 0 when it says nothing."""
     headers = getattr(getattr(error, "response", None), "headers", None) or {}
     return parse_retry_after(headers.get("retry-after", "")) or 0.0

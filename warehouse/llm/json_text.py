@@ -36,7 +36,7 @@ def find_json(text: str) -> Iterator[JsonFound]:
         at = min((place for mark in "{[" if (place := text.find(mark, at)) >= 0), default=-1)
         if at < 0:
             return
-        value, end, stopped = _decode(text, at)
+        value, end, stopped = _decode_at(text, at)
         if end is None:
             in_vain += _VAIN_START + stopped - at
             in_broken = in_broken or bool(_OBJECT.match(text, at))
@@ -48,7 +48,7 @@ def find_json(text: str) -> Iterator[JsonFound]:
 
 def read_json(text: str) -> tuple[Any, int]:
     """The JSON value that a text begins with, and where it ends. Raises ValueError."""
-    value, end, stopped = _decode(text, 0)
+    value, end, stopped = _decode_at(text, 0)
     if end is None:
         raise ValueError(f"no JSON value, broken at character {stopped}")
     return value, end
@@ -59,14 +59,14 @@ def repair_json(text: str) -> list[Any]:
     import json_repair
 
     try:
-        with _at_most(REPAIR_S):
+        with _limit_time(REPAIR_S):
             value = json_repair.loads(text, skip_json_loads=True)
     except (ValueError, RecursionError, _TooLong):
         return []
     return value if isinstance(value, list) else [value]
 
 
-def _decode(text: str, at: int) -> tuple[Any, int | None, int]:
+def _decode_at(text: str, at: int) -> tuple[Any, int | None, int]:
     """(value, where it ends, how far was read); (None, None, …) where no JSON value begins."""
     try:
         value, end = _DECODER.raw_decode(text, at)
@@ -77,11 +77,11 @@ def _decode(text: str, at: int) -> tuple[Any, int | None, int]:
         return None, None, len(text)
 
 
-def _refuse(constant: str) -> Any:
+def _refuse_constant(constant: str) -> Any:
     raise ValueError(f"{constant} is no JSON")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse)
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 class _TooLong(Exception):
@@ -89,7 +89,7 @@ class _TooLong(Exception):
 
 
 @contextmanager
-def _at_most(seconds: float) -> Iterator[None]:
+def _limit_time(seconds: float) -> Iterator[None]:
     """Ends pure Python code that takes longer, at its next call of a function: a thread could not
     be ended, and a process costs more than the answer."""
     deadline, before = time.perf_counter() + seconds, sys.getprofile()

@@ -7,7 +7,7 @@ from typing import Any
 
 from warehouse.ledger.ledger import Ledger, Outcome
 from warehouse.llm.dispatch import Sending
-from warehouse.llm.request_keys import price
+from warehouse.llm.request_keys import compute_price
 from warehouse.llm.roles import Role
 
 Facts = dict[str, Any]
@@ -55,10 +55,12 @@ class PaidCalls:
         """
         known = self.find(question.key)
         return known or await self._sending.send(
-            question.role, question.most_tokens, lambda tries: self._try(question, answer, tries)
+            question.role,
+            question.most_tokens,
+            lambda tries: self._try_call(question, answer, tries),
         )
 
-    async def _try(
+    async def _try_call(
         self, question: Question, answer: Callable[[int], Awaitable[Facts]], tries: int
     ) -> tuple[Paid, int | None]:
         """One try through the ledger, and the tokens it used (None: nothing was sent)."""
@@ -69,7 +71,7 @@ class PaidCalls:
             sent = True
             facts = await answer(tries)
             used = facts["prompt_tokens"], facts["completion_tokens"]
-            usd = price(question.role, *used)
+            usd = compute_price(question.role, *used)
             stored = json.dumps({**facts, "usd": usd}, sort_keys=True).encode()
             return Outcome(stored, facts["model"], *used, usd)
 

@@ -66,7 +66,7 @@ class Slots:
         self._closed_until = 0.0
 
     @asynccontextmanager
-    async def one(self) -> AsyncIterator[None]:
+    async def hold_slot(self) -> AsyncIterator[None]:
         """Holds one slot."""
         await self._permits.acquire()
         try:
@@ -79,7 +79,7 @@ class Slots:
             else:
                 self._permits.release()
 
-    def good(self) -> None:
+    def note_answer(self) -> None:
         """An answer came."""
         self._round.append(True)
         self.limit = min(self._most, self.limit + 1 / self.limit)
@@ -87,7 +87,7 @@ class Slots:
             self._open += 1
             self._permits.release()
 
-    def overloaded(self, told_s: float = 0.0) -> None:
+    def note_overload(self, told_s: float = 0.0) -> None:
         """A 429, a 5xx or a time-out came; `told_s`: its Retry-After, kept by all when halved."""
         self._round.append(False)
         if self._round.count(False) > _TOO_MANY * (self._round.maxlen or _ROUND):

@@ -3,7 +3,7 @@
 _OPENED, _CLOSED = "<think>", "</think>"
 
 
-def without_thinking(text: str) -> str:
+def drop_thinking(text: str) -> str:
     """The text without what stands between `<think>` and `</think>`."""
     kept, at = [], 0
     while (start := text.find(_OPENED, at)) >= 0:

@@ -20,20 +20,20 @@ class Prepared:
     most_usd: float
 
 
-def prepared(request: Request, version: str, variant: str = "") -> Prepared:
+def prepare_request(request: Request, version: str, variant: str = "") -> Prepared:
     """The question of a request; `version` is its provider's, `variant` tells a wider or second
     attempt from the first."""
     prompt_tokens = _most_prompt_tokens(request)
     return Prepared(
         request,
-        request_key(request, version, variant),
+        make_request_key(request, version, variant),
         # A rate needs no proof as a budget does; three bytes a token is more than text has.
         most_tokens=prompt_tokens // 3 + request.max_tokens,
-        most_usd=price(request.role, prompt_tokens, request.max_tokens),
+        most_usd=compute_price(request.role, prompt_tokens, request.max_tokens),
     )
 
 
-def request_key(request: Request, version: str, variant: str = "") -> str:
+def make_request_key(request: Request, version: str, variant: str = "") -> str:
     """The ledger key: only what can change the answer. Not the limit, the time-out or the host.
 
     `variant` tells the wider or second attempt from the first. `meta` counts only where the
@@ -42,9 +42,9 @@ def request_key(request: Request, version: str, variant: str = "") -> str:
     return digest(
         {
             **request.role.identity(),
-            "messages": [_named(message) for message in request.messages],
+            "messages": [_digest_message(message) for message in request.messages],
             "seed": request.seed,
-            "schema": _shape(request.schema),
+            "schema": _digest_shape(request.schema),
             "provider": version,
             "meta": dict(request.meta) if version else None,
             "variant": variant,
@@ -52,7 +52,7 @@ def request_key(request: Request, version: str, variant: str = "") -> str:
     )
 
 
-def _named(message: Message) -> dict[str, str]:
+def _digest_message(message: Message) -> dict[str, str]:
     """A message with its text's digest in the text's place: canonical JSON of 8,000 characters
     took longer than all else in a key."""
     content = str(message.get("content", "")).encode("utf-8", "surrogatepass")
@@ -60,12 +60,12 @@ def _named(message: Message) -> dict[str, str]:
 
 
 @cache
-def _shape(schema: type[BaseModel]) -> str:
+def _digest_shape(schema: type[BaseModel]) -> str:
     """Digest of a model's JSON schema; making the schema costs a millisecond each time."""
     return digest(schema.model_json_schema())
 
 
-def price(role: Role, prompt_tokens: int, completion_tokens: int) -> float:
+def compute_price(role: Role, prompt_tokens: int, completion_tokens: int) -> float:
     """US dollars for so many tokens at the role's prices."""
     return (prompt_tokens * role.usd_in + completion_tokens * role.usd_out) / 1_000_000
 

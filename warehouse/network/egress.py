@@ -34,7 +34,7 @@ class _Guard:
         """The addresses of `host` to try. Raises PrivateAddress where any of them is private."""
         found = list(dict.fromkeys(addresses))
         for address in found:
-            if host.lower() not in self._trusted and not admitted(
+            if host.lower() not in self._trusted and not is_admitted(
                 address, allow_loopback=self._allow_loopback
             ):
                 raise PrivateAddress(f"{host} is at {address}, which is not a public address")
@@ -102,7 +102,7 @@ class Connector(_Guard, httpcore2.AsyncNetworkBackend):
                 return await self._inner.connect_tcp(address, port, *more)
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
                 last = error
-        raise _failure(addresses[0], port, last)
+        raise _make_failure(addresses[0], port, last)
 
     async def connect_unix_socket(self, *_: Any, **__: Any) -> httpcore2.AsyncNetworkStream:
         raise PrivateAddress("no Unix socket is opened")
@@ -128,7 +128,7 @@ class SyncConnector(_Guard, httpcore2.NetworkBackend):
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             raise httpcore2.ConnectError(f"{host}: {error}") from error
-        addresses = self.judge(host, _addresses(found))
+        addresses = self.judge(host, _list_addresses(found))
         last: Exception | None = None
         for address in addresses:
             try:
@@ -137,7 +137,7 @@ class SyncConnector(_Guard, httpcore2.NetworkBackend):
                 )
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
                 last = error
-        raise _failure(addresses[0], port, last)
+        raise _make_failure(addresses[0], port, last)
 
     def connect_unix_socket(self, *_: Any, **__: Any) -> httpcore2.NetworkStream:
         raise PrivateAddress("no Unix socket is opened")
@@ -173,10 +173,10 @@ async def look_up(host: str, port: int) -> list[str]:
     found = await anyio.to_thread.run_sync(
         lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM), abandon_on_cancel=True
     )
-    return _addresses(found)
+    return _list_addresses(found)
 
 
-def admitted(address: str, *, allow_loopback: bool) -> bool:
+def is_admitted(address: str, *, allow_loopback: bool) -> bool:
     """Whether an address literal that a third party named may be dialled."""
     ip = ipaddress.ip_address(address)
     ip = getattr(ip, "ipv4_mapped", None) or ip
@@ -201,11 +201,11 @@ def is_loopback(host: str) -> bool:
     return ipaddress.ip_address(host).is_loopback if is_address(host) else host == "localhost"
 
 
-def _addresses(found: Iterable[Any]) -> list[str]:
+def _list_addresses(found: Iterable[Any]) -> list[str]:
     return [str(entry[4][0]).partition("%")[0] for entry in found]
 
 
-def _failure(address: str, port: int, last: Exception | None) -> Exception:
+def _make_failure(address: str, port: int, last: Exception | None) -> Exception:
     if isinstance(last, httpcore2.ConnectTimeout):
         return last
     error = httpcore2.ConnectError(f"{address}:{port}: {last}")

@@ -19,7 +19,7 @@ _LIMITS = httpx2.Limits(max_connections=10)
 
 
 @cache
-def tls_context() -> ssl.SSLContext:
+def make_tls_context() -> ssl.SSLContext:
     """One for all clients of a process: reading the authorities takes 30 ms of processor time."""
     return httpx2.create_ssl_context()
 
@@ -32,7 +32,7 @@ class AsyncTransport(httpx2.AsyncBaseTransport):
         self._pools: dict[str | None, httpx2.AsyncHTTPTransport] = {}
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        proxy = _proxy(request.url)
+        proxy = _find_proxy(request.url)
         if proxy:
             self._connector.judge_literal(request.url.host)
         if proxy not in self._pools:
@@ -44,10 +44,13 @@ class AsyncTransport(httpx2.AsyncBaseTransport):
             await pool.aclose()
 
     def _open_pool(self, proxy: str | None) -> httpx2.AsyncHTTPTransport:
-        pool = httpx2.AsyncHTTPTransport(verify=tls_context(), limits=self._limits, proxy=proxy)
+        pool = httpx2.AsyncHTTPTransport(
+            verify=make_tls_context(), limits=self._limits, proxy=proxy
+        )
         if not proxy:  # httpx2's transport takes no connector
             pool._pool = httpcore2.AsyncConnectionPool(
-                network_backend=self._connector, **_pool_options(tls_context(), self._limits)
+                network_backend=self._connector,
+                **_make_pool_options(make_tls_context(), self._limits),
             )
         return pool
 
@@ -61,11 +64,11 @@ class Transport(httpx2.BaseTransport):
     def __init__(
         self, connector: SyncConnector, *, tls: ssl.SSLContext | None = None, proxy: str = ""
     ) -> None:
-        self._connector, self._tls, self._configured = connector, tls or tls_context(), proxy
+        self._connector, self._tls, self._configured = connector, tls or make_tls_context(), proxy
         self._pools: dict[str | None, httpx2.HTTPTransport] = {}
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        proxy = self._configured or _proxy(request.url)
+        proxy = self._configured or _find_proxy(request.url)
         if proxy:
             self._connector.judge_literal(request.url.host)
         if proxy not in self._pools:
@@ -80,7 +83,7 @@ class Transport(httpx2.BaseTransport):
         pool = httpx2.HTTPTransport(verify=self._tls, limits=_LIMITS, proxy=proxy)
         if not proxy:
             pool._pool = httpcore2.ConnectionPool(
-                network_backend=self._connector, **_pool_options(self._tls, _LIMITS)
+                network_backend=self._connector, **_make_pool_options(self._tls, _LIMITS)
             )
         return pool
 
@@ -101,12 +104,12 @@ def open_client(
     return httpx2.Client(transport=Transport(connector, tls=tls, proxy=proxy), **options)
 
 
-def _proxy(url: httpx2.URL) -> str | None:
+def _find_proxy(url: httpx2.URL) -> str | None:
     proxy = getproxies().get(url.scheme)
     return None if not proxy or is_loopback(url.host) or proxy_bypass(url.host) else proxy
 
 
-def _pool_options(tls: ssl.SSLContext, limits: httpx2.Limits) -> dict[str, Any]:
+def _make_pool_options(tls: ssl.SSLContext, limits: httpx2.Limits) -> dict[str, Any]:
     return {
         "ssl_context": tls,
         "max_connections": limits.max_connections,

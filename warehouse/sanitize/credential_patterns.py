@@ -100,32 +100,32 @@ _ASSET = re.compile(
 )
 
 
-def credentials(text: str) -> Iterator[Span]:
+def find_credentials(text: str) -> Iterator[Span]:
     """Where secrets stand in a text that are known by their form; the spans may overlap."""
     for run in _RUN.finditer(text):
-        yield from _in_run(text, *run.span())
+        yield from _find_in_run(text, *run.span())
     if "BEGIN" in text:
         yield from (found.span() for found in _PEM.finditer(text) if _is_private(found[0]))
     if "@" in text or "%40" in text:
-        yield from _userinfo(text)
+        yield from _find_userinfo(text)
     if "hooks.slack.com" in text or "/webhooks" in text or "api.telegram.org" in text:
         yield from (found.span(2) for found in _HOOKS.finditer(text) if is_credible(found[2]))
     done = 0
     hosted = any(host in text for host in _HOSTS)
     for gateway in _GATEWAYS.finditer(text) if hosted else ():
         if gateway.end() >= done:
-            yield from _segments(text, gateway.end())
+            yield from _find_segments(text, gateway.end())
             done = gateway.end() + _JUDGED
 
 
-def _in_run(text: str, start: int, end: int) -> Iterator[Span]:
+def _find_in_run(text: str, start: int, end: int) -> Iterator[Span]:
     at = start
     while hint := _PREFIX.search(text, at, end):
         at = hint.end()
         for prefix, form in _TRIED[hint[0]]:
             # A form is judged by its first characters: a run of prefixes must not cost its square.
             found = form.match(text, hint.start(), min(end, hint.start() + _JUDGED))
-            if found and not _made_up(found[0], prefix):
+            if found and not _is_made_up(found[0], prefix):
                 at = found.end() if found.end() < hint.start() + _JUDGED else end
                 yield hint.start(), at
                 break
@@ -135,11 +135,11 @@ def _in_run(text: str, start: int, end: int) -> Iterator[Span]:
             yield from (found.span() for found in shape.finditer(text, start, end))
     if run.count("-") >= 4:
         for found in _UUID.finditer(text, start, end):
-            if _in_a_path(text, found.start()) and not _asset(text, found.end()):
+            if _is_in_a_path(text, found.start()) and not _is_asset(text, found.end()):
                 yield found.span()
 
 
-def _in_a_path(text: str, at: int) -> bool:
+def _is_in_a_path(text: str, at: int) -> bool:
     """Whether what begins at `at` is a segment of a URL's path."""
     head = text[max(0, at - 400) : at]
     if not head.endswith(("/", "%2F", "%2f")):
@@ -154,7 +154,7 @@ def _is_private(block: str) -> bool:
     return "PRIVATE" in head and re.search(r"[A-Za-z0-9+/]{4}", rest.partition("-")[0]) is not None
 
 
-def _made_up(secret: str, prefix: str) -> bool:
+def _is_made_up(secret: str, prefix: str) -> bool:
     """`sk-your-key-here`, `ghp_xxxx`, and a prefix that is only part of a word."""
     body = secret.removeprefix(prefix)
     if is_place(secret) or not set(body.lower()) - set("x-_*."):
@@ -162,7 +162,7 @@ def _made_up(secret: str, prefix: str) -> bool:
     return prefix in _LOOSE and len(body) < 40 and not is_credible(body)
 
 
-def _userinfo(text: str) -> Iterator[Span]:
+def _find_userinfo(text: str) -> Iterator[Span]:
     """The password of `scheme://user:password@host`, or a token that stands alone before the @."""
     for found in _USERINFO.finditer(text):
         group = 1 if found[1] is not None else 2
@@ -172,26 +172,31 @@ def _userinfo(text: str) -> Iterator[Span]:
             who, colon, password = found[group].partition("%3A")
         if text.startswith("sha256:", found.end()):
             continue  # image:tag@sha256:…
-        if colon and password and not is_place(password) and not _both_named(who, password):
+        if (
+            colon
+            and password
+            and not is_place(password)
+            and not _is_pattern_of_names(who, password)
+        ):
             yield start + len(who) + len(colon), end
         elif not colon and not is_place(who) and is_credible(who, 12):
             yield start, end
 
 
-def _both_named(who: str, password: str) -> bool:
+def _is_pattern_of_names(who: str, password: str) -> bool:
     """`user:password@host` as the pattern of a connection string."""
     return who.lower().startswith("user") and password.lower().startswith("pass")
 
 
-def _segments(text: str, start: int) -> Iterator[Span]:
+def _find_segments(text: str, start: int) -> Iterator[Span]:
     ends = _URL_END.search(text, start, start + _JUDGED)
     stop = ends.start() if ends else min(len(text), start + _JUDGED)
-    for segment in () if _asset(text, start) else _SEGMENT.finditer(text, start, stop):
+    for segment in () if _is_asset(text, start) else _SEGMENT.finditer(text, start, stop):
         if is_credible(segment[0], 16) and not is_place(segment[0]):
             yield segment.span()
 
 
-def _asset(text: str, start: int) -> bool:
+def _is_asset(text: str, start: int) -> bool:
     """Whether the URL whose path goes on at `start` names a file: its id is no one's credential."""
     ends = _URL_END.search(text, start, start + 300)
     return _ASSET.search(text, start, ends.start() if ends else start + 300) is not None

@@ -35,7 +35,7 @@ def keep_cell(value: object) -> str:
     return " ".join(str(value).splitlines()).replace("|", "\\|")
 
 
-def markdown_table(
+def make_markdown_table(
     header: Sequence[str],
     rows: Iterable[Sequence[object]],
     cell: Callable[..., str] = escape_cell,

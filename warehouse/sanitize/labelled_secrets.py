@@ -12,7 +12,7 @@ from warehouse.sanitize.secret_names import (
     is_firm,
     is_place,
     is_secret_name,
-    words_of,
+    split_words,
 )
 
 ONLY_IN_QUERIES = frozenset(("profile", "config"))  # secrets there, plain words elsewhere
@@ -50,31 +50,31 @@ SCHEME = re.compile(
 )
 
 
-def named(text: str) -> Iterator[Span]:
+def find_labelled_secrets(text: str) -> Iterator[Span]:
     """Spans of values that stand beside the name of a secret."""
     lowered = (text if text.isascii() else text.replace("İ", "I")).lower()
-    spots = sorted({spot for stem in _STEMS for spot in _all(lowered, stem)})
+    spots = sorted({spot for stem in _STEMS for spot in _find_all(lowered, stem)})
     done = 0
     for spot in spots:
         if spot < done:
             continue
-        start, end = _name_around(text, spot)
+        start, end = _find_name_around(text, spot)
         done = max(end, spot + 1)
         after = _AFTER.match(text, end)
-        span = _value(text, start, end, after) if after else None
+        span = _find_value(text, start, end, after) if after else None
         if span:
             yield span
             done = span[1]
 
 
-def _all(text: str, stem: str) -> Iterator[int]:
+def _find_all(text: str, stem: str) -> Iterator[int]:
     spot = text.find(stem)
     while spot >= 0:
         yield spot
         spot = text.find(stem, spot + len(stem))
 
 
-def _name_around(text: str, spot: int) -> Span:
+def _find_name_around(text: str, spot: int) -> Span:
     """Start and end of the name that holds `spot`; the end of an escape is no part of it."""
     head = text[max(0, spot - 80) : spot]
     start = spot - (len(head) - len(head.rstrip(_NAME)))
@@ -88,10 +88,10 @@ def _name_around(text: str, spot: int) -> Span:
     return start, start + len(text[start:end].rstrip(".-"))
 
 
-def _value(text: str, start: int, end: int, after: re.Match[str]) -> Span | None:
+def _find_value(text: str, start: int, end: int, after: re.Match[str]) -> Span | None:
     """The span of the secret value that follows a name, or None where there is none."""
     name = text[start:end].lstrip("-.")
-    doubt = _doubt(text, start, name, after)
+    doubt = _judge_doubt(text, start, name, after)
     if doubt is None:
         return None
     at = after.end()
@@ -110,7 +110,7 @@ def _value(text: str, start: int, end: int, after: re.Match[str]) -> Span | None
     value = text[at:stop]
     scheme = SCHEME.match(value)
     rest = value[scheme.end() :] if scheme else value
-    if is_place(rest) or not convincing(rest, doubt, plain=name.upper() == name):
+    if is_place(rest) or not is_convincing(rest, doubt, plain=name.upper() == name):
         return None
     begin = stop - len(rest)
     if not after["open"] and (more := _REST.match(text, stop)):
@@ -118,7 +118,7 @@ def _value(text: str, start: int, end: int, after: re.Match[str]) -> Span | None
     return begin, stop
 
 
-def _doubt(text: str, start: int, name: str, after: re.Match[str]) -> int | None:
+def _judge_doubt(text: str, start: int, name: str, after: re.Match[str]) -> int | None:
     """How long a run of letters and digits makes the value that follows a name a secret: 0 where
     the way it is written leaves no doubt; None where nothing here is the name's value."""
     option = text.startswith("--", start) or text.startswith("--", start - 2)
@@ -146,7 +146,7 @@ def _doubt(text: str, start: int, name: str, after: re.Match[str]) -> int | None
     if after["colon"] or after["value"]:
         if after["close"] and not after["open"]:
             return None
-        bare = words_of(name) in (["key"], ["keys"])
+        bare = split_words(name) in (["key"], ["keys"])
         if after["open"]:
             return 0 if firm else 16 if bare else 8
         return 8 if firm or "-" in name or name.lower() == "bearer" else 16
@@ -156,7 +156,7 @@ def _doubt(text: str, start: int, name: str, after: re.Match[str]) -> int | None
     return schemes.get(name.lower()) if gap and not after["close"] else None
 
 
-def convincing(value: str, doubt: int, *, plain: bool) -> bool:
+def is_convincing(value: str, doubt: int, *, plain: bool) -> bool:
     """Whether a value is a secret under so much doubt; prose is none unless the name is that of an
     environment variable (`plain`)."""
     if doubt == 6 and len(value) >= 6 and not value.isalpha():
@@ -175,7 +175,7 @@ def _close(text: str, at: int, opened: str) -> int:
     quote = opened[-1]
     if quote not in "\"'`":
         stops = [reach.find(sign) for sign in (opened, '"', "<")]
-        stop = min((stop for stop in stops if stop >= 0), default=_first_word(reach))
+        stop = min((stop for stop in stops if stop >= 0), default=_measure_first_word(reach))
         return at + len(reach[:stop].rstrip("\\"))
     depth = len(opened) - 1  # backslashes before the quote: how deep the JSON stands in strings
     found = reach.find(quote)
@@ -184,12 +184,12 @@ def _close(text: str, at: int, opened: str) -> int:
         if slashes < depth or slashes % (2 * depth + 2) == depth:
             break
         found = reach.find(quote, found + 1)
-    stop = _first_word(reach) if found < 0 else found - min(slashes, depth)
+    stop = _measure_first_word(reach) if found < 0 else found - min(slashes, depth)
     if quote != '"' and 0 <= (outer := reach.find('"')) < stop:
         stop = len(reach[:outer].rstrip("\\"))
     return at + stop
 
 
-def _first_word(reach: str) -> int:
+def _measure_first_word(reach: str) -> int:
     word = _WORD.match(reach)
     return word.end() if word else 0

@@ -39,7 +39,7 @@ _PASSWORD = re.compile(r"\s*[A-Za-z][\w+.\-]{0,30}://[^\s/:@]{1,200}:[^\s/@]{1,2
 _QUERY = re.compile(r"([?&]([\w\-.]{1,100})=)" + re.escape(MARK))
 
 
-def placeholder(text: str) -> tuple[str, str] | None:
+def find_placeholder(text: str) -> tuple[str, str] | None:
     """(name, format) where a text is, or holds in braces, a place the user must fill in, else None.
 
     Formats: string, number, boolean, filepath.
@@ -54,11 +54,11 @@ def placeholder(text: str) -> tuple[str, str] | None:
     return name.strip(), kind or ("filepath" if looks_like_path else "string")
 
 
-def unfilled(text: str) -> bool:
+def is_unfilled(text: str) -> bool:
     """Whether a text holds a place for its user to fill in, anywhere. What was redacted was filled
     in by its author, so it is none."""
     text = text.replace(MARK, "").strip()
-    return bool(text) and (placeholder(text) is not None or bool(_UNFILLED.search(text)))
+    return bool(text) and (find_placeholder(text) is not None or bool(_UNFILLED.search(text)))
 
 
 def has_password(text: str) -> bool:
@@ -71,12 +71,12 @@ def is_local(word: str) -> bool:
     return bool(_LOCAL.search(word))
 
 
-def templated(text: str) -> str:
+def make_template(text: str) -> str:
     """The text with a place to fill in where a secret stood: `?key={key}`, else `{secret}`."""
-    text = _QUERY.sub(lambda found: f"{found[1]}{{{slug(found[2])}}}", redact(text))
+    text = _QUERY.sub(lambda found: f"{found[1]}{{{make_slug(found[2])}}}", redact(text))
     return text.replace(MARK, "{secret}")
 
 
-def slug(name: str) -> str:
+def make_slug(name: str) -> str:
     """The name of an option, parameter or header as a place's name."""
     return re.sub(r"\W+", "_", name.strip("-")).strip("_").lower() or "secret"

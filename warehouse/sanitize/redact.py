@@ -8,15 +8,20 @@ Linear time: repeats are bounded or possessive, and a value that was taken is no
 
 from typing import Any
 
-from warehouse.sanitize.credential_patterns import Span, credentials
-from warehouse.sanitize.labelled_secrets import ONLY_IN_QUERIES, SCHEME, convincing, named
+from warehouse.sanitize.credential_patterns import Span, find_credentials
+from warehouse.sanitize.labelled_secrets import (
+    ONLY_IN_QUERIES,
+    SCHEME,
+    find_labelled_secrets,
+    is_convincing,
+)
 from warehouse.sanitize.secret_names import (
     MARK,
     is_credible,
     is_firm,
     is_place,
     is_secret_name,
-    words_of,
+    split_words,
 )
 
 __all__ = ["MARK", "REDACT_VERSION", "is_secret_name", "redact", "redact_json"]
@@ -35,14 +40,14 @@ def redact(text: str) -> str:
     if not text.isascii():
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     for _ in range(_PASSES):
-        cleaned = _cut(text, [*named(text), *credentials(text)])
+        cleaned = _cut_spans(text, [*find_labelled_secrets(text), *find_credentials(text)])
         if cleaned == text:
             break
         text = cleaned
     return text
 
 
-def _cut(text: str, spans: list[Span]) -> str:
+def _cut_spans(text: str, spans: list[Span]) -> str:
     """The text with the spans, and marks that touch them, each as one mark."""
     if not spans:
         return text
@@ -65,19 +70,19 @@ def redact_json(value: Any) -> Any:
     """
     if isinstance(value, str):
         return redact(value)
-    texts = list(_texts(value))
-    changed = {old: new for old, new in zip(texts, _all_redacted(texts), strict=True) if old != new}
-    return _rebuilt(value, changed)
+    texts = list(_collect_texts(value))
+    changed = {old: new for old, new in zip(texts, _redact_all(texts), strict=True) if old != new}
+    return _rebuild_value(value, changed)
 
 
-def _all_redacted(texts: list[str]) -> list[str]:
+def _redact_all(texts: list[str]) -> list[str]:
     """Each text redacted. All at once, parted by a character that no form reaches across."""
     if any("\x00" in text for text in texts):
         return [redact(text) for text in texts]
     return redact("\x00".join(texts)).split("\x00") if texts else []
 
 
-def _texts(value: Any) -> dict[str, None]:
+def _collect_texts(value: Any) -> dict[str, None]:
     """Every text and key of a JSON value that is long enough to hold a secret, once; a stack,
     because the nesting may be the attack."""
     found: dict[str, None] = {}
@@ -85,41 +90,41 @@ def _texts(value: Any) -> dict[str, None]:
     while stack:
         item = stack.pop()
         if isinstance(item, dict):
-            found.update(dict.fromkeys(key for key in item if _may_change(key)))
+            found.update(dict.fromkeys(key for key in item if _is_changeable(key)))
             item = item.values()
         for member in item if not isinstance(item, str) else ():
             if isinstance(member, str):
-                if _may_change(member):
+                if _is_changeable(member):
                     found[member] = None
             elif isinstance(member, dict | list):
                 stack.append(member)
     return found
 
 
-def _may_change(text: str) -> bool:
+def _is_changeable(text: str) -> bool:
     return len(text) >= _SHORTEST or not text.isascii()  # half of a surrogate pair is short
 
 
-def _rebuilt(value: Any, changed: dict[str, str]) -> Any:
+def _rebuild_value(value: Any, changed: dict[str, str]) -> Any:
     root: list[Any] = [value]
     stack: list[tuple[Any, Any, Any, bool]] = [(root, 0, value, False)]
     while stack:
         holder, place, item, launch = stack.pop()
         made: Any
         if isinstance(item, dict):
-            blank = _blanked(item, launch=launch)
+            blank = _blank_members(item, launch=launch)
             made = {}
             for key, member in item.items():
                 name = changed.get(key, key)
-                made[name] = blank[key] if key in blank else _leaf(member, changed)
+                made[name] = blank[key] if key in blank else _replace_leaf(member, changed)
                 if isinstance(member, dict | list):
                     stack.append((made, name, member, key.lower() in _LAUNCH))
         elif isinstance(item, list):
-            made = [_leaf(member, changed) for member in item]
+            made = [_replace_leaf(member, changed) for member in item]
             for at, member in enumerate(item):
                 if isinstance(member, dict | list):
                     stack.append((made, at, member, launch))
-                elif at and (blanked := _after_option(item[at - 1], member)) is not None:
+                elif at and (blanked := _blank_after_option(item[at - 1], member)) is not None:
                     made[at] = blanked
         else:
             made = item
@@ -127,11 +132,11 @@ def _rebuilt(value: Any, changed: dict[str, str]) -> Any:
     return root[0]
 
 
-def _leaf(member: Any, changed: dict[str, str]) -> Any:
+def _replace_leaf(member: Any, changed: dict[str, str]) -> Any:
     return changed.get(member, member) if isinstance(member, str) else member
 
 
-def _blanked(item: dict[str, Any], *, launch: bool) -> dict[str, str]:
+def _blank_members(item: dict[str, Any], *, launch: bool) -> dict[str, str]:
     """The members of an object whose value is a secret, and what stands there instead."""
     marked = item.get("isSecret") is True or item.get("is_secret") is True
     label = item.get("name") or item.get("key")
@@ -146,29 +151,29 @@ def _blanked(item: dict[str, Any], *, launch: bool) -> dict[str, str]:
             )
             if marked:
                 found[key] = None if is_place(own) else option + equals + MARK
-            elif is_secret_name(label) and (blank := _blank(label, own, launch=launch)):
+            elif is_secret_name(label) and (blank := _blank_value(label, own, launch=launch)):
                 found[key] = option + equals + blank
         elif is_secret_name(key):
-            found[key] = _blank(key, value, launch=launch)
+            found[key] = _blank_value(key, value, launch=launch)
         elif launch and is_credible(value, 20) and not is_place(value):
             found[key] = MARK
     return {key: text for key, text in found.items() if text is not None}
 
 
-def _blank(name: str, value: str, *, launch: bool) -> str | None:
+def _blank_value(name: str, value: str, *, launch: bool) -> str | None:
     """The value of a secret name without its secret ("Bearer [redacted]"), or None where it is not
     one. `launch`: it stands in `env` or `headers`, where a name leaves no doubt."""
     scheme = SCHEME.match(value)
     rest = value[scheme.end() :] if scheme else value
     name = name.lstrip("-")
-    bare = words_of(name) in (["key"], ["keys"])
+    bare = split_words(name) in (["key"], ["keys"])
     doubt = 0 if launch or is_firm(name) else 16 if bare else 8
-    if is_place(rest) or not convincing(rest, doubt, plain=launch or name.upper() == name):
+    if is_place(rest) or not is_convincing(rest, doubt, plain=launch or name.upper() == name):
         return None
     return value[: len(value) - len(rest)] + MARK
 
 
-def _after_option(before: Any, value: Any) -> str | None:
+def _blank_after_option(before: Any, value: Any) -> str | None:
     """What stands for a list's text after `--api-key` or `--header`, or None to read it as text."""
     if not isinstance(before, str) or not isinstance(value, str) or not before.startswith("-"):
         return None
@@ -178,6 +183,6 @@ def _after_option(before: Any, value: Any) -> str | None:
             return None if value.startswith("--") or is_place(value) else MARK
     name, colon, rest = value.partition(":")
     if before in _HEADER_OPTIONS and colon and is_secret_name(name):
-        blank = _blank(name, rest.lstrip(), launch=True)
+        blank = _blank_value(name, rest.lstrip(), launch=True)
         return None if blank is None else value[: len(value) - len(rest.lstrip())] + blank
     return None

@@ -18,12 +18,12 @@ class Scrubber:
     """Replaces every occurrence of any secret by `[secret NAME]`; false where there is none."""
 
     def __init__(self, secrets: Mapping[str, str]) -> None:
-        named = dict(_parts(secrets))  # value -> name
+        named = dict(_split_secrets(secrets))  # value -> name
         values = sorted(named, key=lambda value: (-len(value), value))
         self._names = [named[value] for value in values]
-        groups = (f"({'|'.join(_forms(value))})" for value in values)
+        groups = (f"({'|'.join(_make_forms(value))})" for value in values)
         self._pattern = re.compile("|".join(groups)) if values else None
-        self._labels = [self._label(name) for name in self._names]
+        self._labels = [self._choose_label(name) for name in self._names]
 
     def __bool__(self) -> bool:
         return self._pattern is not None
@@ -34,30 +34,30 @@ class Scrubber:
         todo: list[tuple[Any, Any]] = [(root, 0)]
         while todo:  # no recursion: third-party nesting may be as deep as the stack
             holder, at = todo.pop()
-            holder[at] = new = self._shallow(holder[at])
+            holder[at] = new = self._scrub_shallow(holder[at])
             if isinstance(new, dict | list):
                 todo += [(new, key) for key in (new if isinstance(new, dict) else range(len(new)))]
         return root[0]
 
-    def _shallow(self, value: Any) -> Any:
+    def _scrub_shallow(self, value: Any) -> Any:
         if self._pattern is None or value is None or isinstance(value, bool):
             return value
         if isinstance(value, str):
-            return self.text(value)
+            return self.scrub_text(value)
         if isinstance(value, int | float):
             shown = repr(value)
-            return self.text(shown) if self._pattern.search(shown) else value
+            return self.scrub_text(shown) if self._pattern.search(shown) else value
         if isinstance(value, Mapping):
             found: dict[Any, Any] = {}
             for key, one in value.items():
-                clean = self.text(key) if isinstance(key, str) else key
+                clean = self.scrub_text(key) if isinstance(key, str) else key
                 while clean in found:
                     clean += "'"
                 found[clean] = one
             return found
-        return list(value) if isinstance(value, list | tuple) else self.text(str(value))
+        return list(value) if isinstance(value, list | tuple) else self.scrub_text(str(value))
 
-    def text(self, text: str) -> str:
+    def scrub_text(self, text: str) -> str:
         """A text without the secrets."""
         if self._pattern is None:
             return text
@@ -68,13 +68,13 @@ class Scrubber:
             text = new
         return "[…]" if self._pattern.search(text) else text
 
-    def _label(self, name: str) -> str:
+    def _choose_label(self, name: str) -> str:
         assert self._pattern is not None
         tries = (f"[secret {name[:60]}]", "[redacted]", "[***]")
         return next((one for one in tries if not self._pattern.search(one)), "[…]")
 
 
-def _parts(secrets: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _split_secrets(secrets: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """(value, name) of each secret and of the secrets within it: the token behind `Bearer`, the
     password of Basic."""
     for name, value in secrets.items():
@@ -83,7 +83,7 @@ def _parts(secrets: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         if token and scheme.lower() in ("bearer", "basic", "token", "apikey", "key"):
             whole.append(token.strip())
             if scheme.lower() == "basic":
-                whole += _of_basic(token)
+                whole += _decode_basic(token)
         for one in whole:
             if len(one) > 2 * _PIECE:
                 cuts = [one[at : at + _PIECE] for at in range(0, len(one) - _PIECE, _PIECE)]
@@ -93,7 +93,7 @@ def _parts(secrets: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             yield from ((piece, name) for piece in pieces if len(piece) >= SHORTEST)
 
 
-def _of_basic(token: str) -> list[str]:
+def _decode_basic(token: str) -> list[str]:
     try:
         user, _, password = base64.b64decode(token, validate=True).decode().partition(":")
     except (binascii.Error, UnicodeDecodeError):
@@ -101,82 +101,82 @@ def _of_basic(token: str) -> list[str]:
     return [f"{user}:{password}", password]
 
 
-def _forms(value: str) -> Iterator[str]:
-    runs = ["", *_runs(value)]
-    yield "".join(_character(text, before) for before, text in pairwise(runs))
+def _make_forms(value: str) -> Iterator[str]:
+    runs = ["", *_split_runs(value)]
+    yield "".join(_match_character(text, before) for before, text in pairwise(runs))
     data = value.encode("utf-8", "surrogatepass")
-    yield from _base64(data)
-    yield "".join(_hex(byte) for byte in data)
+    yield from _match_base64(data)
+    yield "".join(_match_hex(byte) for byte in data)
 
 
-def _runs(value: str) -> list[str]:
+def _split_runs(value: str) -> list[str]:
     """The characters, a run of backslashes as one: how many stand for it depends on how often it
     was escaped."""
     return re.findall(r"\\+|.", value, re.DOTALL)
 
 
-def _character(text: str, before: str) -> str:
+def _match_character(text: str, before: str) -> str:
     """Matches one character, or a run of backslashes, in any encoding. Quantifiers are possessive
     and bounded (three escapes of a quote take seven backslashes): third parties choose the text
     that is searched."""
     count, first = len(text), not before
     if text[0] == "\\":
         many = f"{{{count}}}" if first else f"{{{count},{8 * count}}}+"
-        return f"(?:{_SLASH}{many}|{_html(text)})"
+        return f"(?:{_SLASH}{many}|{_match_html(text)})"
     # A run before it has already taken the slashes that escape this character.
     slashes = _SLASH + ("" if first else "{0,15}+" if before[0] == "\\" else "{1,15}+")
-    forms = [_percent(text), f"{slashes}u{_utf16(text)}", _html(text)]
+    forms = [_match_percent(text), f"{slashes}u{_match_utf16(text)}", _match_html(text)]
     if text in _SHORT:
         forms.append(slashes + _SHORT[text])
     elif text in "\"/'":
         some = "" if first else _SLASH + "{0,15}+"
-        forms += [some + re.escape(text), some + _percent(text)]
+        forms += [some + re.escape(text), some + _match_percent(text)]
     forms.append(re.escape(text))
     if text == " ":
         forms.append(r"\+")
     return f"(?:{'|'.join(forms)})"
 
 
-def _percent(text: str) -> str:
+def _match_percent(text: str) -> str:
     if text == "%":
         return "%(?:25)++"
     data = text.encode("utf-8", "surrogatepass")
-    return "".join(f"%(?:25)*+{_hex(byte)}" for byte in data)
+    return "".join(f"%(?:25)*+{_match_hex(byte)}" for byte in data)
 
 
-def _utf16(text: str) -> str:
+def _match_utf16(text: str) -> str:
     data = text.encode("utf-16-be", "surrogatepass")
     units = [data[at : at + 2] for at in range(0, len(data), 2)]
-    return f"{_SLASH}{{1,15}}+u".join("".join(_hex(byte) for byte in unit) for unit in units)
+    return f"{_SLASH}{{1,15}}+u".join("".join(_match_hex(byte) for byte in unit) for unit in units)
 
 
-def _html(text: str) -> str:
+def _match_html(text: str) -> str:
     """text: one character, or a run of one."""
     code = f"{ord(text[0]):x}"
-    forms = [f"&#0*+{ord(text[0])};", f"&#[xX]0*+{''.join(map(_either, code))};"]
+    forms = [f"&#0*+{ord(text[0])};", f"&#[xX]0*+{''.join(map(_match_either, code))};"]
     if text in _HTML:
         forms.append(f"&{_HTML[text]};")
     return f"(?:{'|'.join(forms)}){{{len(text)}}}"
 
 
-def _base64(data: bytes) -> Iterator[str]:
+def _match_base64(data: bytes) -> Iterator[str]:
     """The characters that hold nothing but the secret, at each of the three places where it may
     begin within a group; and up to two on either side, which hold a part of it."""
     edge, pad = r"[A-Za-z0-9+/_\-]{0,2}", r"(?:=|%3[dD]){0,2}"
     for before in range(3):
         text = base64.b64encode(bytes(before) + data).decode()
         first, last = -(-8 * before // 6), 8 * (before + len(data)) // 6
-        core = "".join(_either64(char) for char in text[first:last])
+        core = "".join(_match_either64(char) for char in text[first:last])
         yield edge + core + edge + pad
 
 
-def _either64(char: str) -> str:
+def _match_either64(char: str) -> str:
     return {"+": r"(?:[+\-]|%2[bB])", "/": r"(?:\\?+/|_|%2[fF])"}.get(char, char)
 
 
-def _hex(byte: int) -> str:
-    return "".join(_either(char) for char in f"{byte:02x}")
+def _match_hex(byte: int) -> str:
+    return "".join(_match_either(char) for char in f"{byte:02x}")
 
 
-def _either(char: str) -> str:
+def _match_either(char: str) -> str:
     return f"[{char}{char.upper()}]" if char.isalpha() else char

@@ -7,12 +7,12 @@ from itertools import pairwise
 MARK = "[redacted]"
 
 
-def _words(text: str) -> frozenset[str]:
+def _make_words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
 _PIECES = re.compile(r"[A-Z]++(?![a-z])|[A-Z]?[a-z]++|[A-Z]|\d++")
-_SECRET = _words(
+_SECRET = _make_words(
     "key keys apikey apikeys token tokens secret secrets password passwords passwd passphrase pwd"
     " pass passcode credential credentials cred creds authorization auth authtoken dsn cookie"
     " cookies pat jwt bearer signature sig"
@@ -23,7 +23,7 @@ _GLUED = re.compile(  # OPENAIAPIKEY, accesstoken: the words run together
     r"conn_?str|password|passwd)s?$"
 )
 # What a name is about when it ends so: not the secret itself.
-_ABOUT = _words(
+_ABOUT = _make_words(
     "type types name names url urls uri uris endpoint endpoints method methods required scheme"
     " schemes env format length len limit limits count counts description hint help label title"
     " header headers prefix suffix path paths file files filename dir directory mode provider"
@@ -34,24 +34,24 @@ _ABOUT = _words(
     " price threshold window rotation days seconds minutes hours timeout level levels strategy"
     " service app vault store store"
 )
-_NOT_KEYS = _words(  # sort_key, publicKey, pageToken: names of other things
+_NOT_KEYS = _make_words(  # sort_key, publicKey, pageToken: names of other things
     "sort primary foreign partition public publishable cache row object index group issue project"
     " parent item citation lookup map file idempotency dedupe hot shortcut translation query react"
     " unique composite config field column range dict json metadata tag label short arrow"
     " or page next previous prev continuation sync cursor max min num total prompt completion input"
     " output context stop special per n used remaining"
 )
-_FIRM = _words(  # with these the value of a member is a secret whatever it looks like
+_FIRM = _make_words(  # with these the value of a member is a secret whatever it looks like
     "password passwords passwd passphrase pwd apikey apikeys authorization authtoken"
 )
-_QUALIFIED = _words(
+_QUALIFIED = _make_words(
     "api access secret private client license encryption signing service master auth account admin"
     " app deploy refresh bot bearer personal subscription shared webhook integration user db"
     " database session security consumer"
 )
 
 
-def words_of(name: str) -> list[str]:
+def split_words(name: str) -> list[str]:
     """The words of a name in snake, kebab, dotted or camel case, lower case."""
     return [piece.lower() for piece in _PIECES.findall(name)]
 
@@ -59,7 +59,7 @@ def words_of(name: str) -> list[str]:
 @lru_cache(8192)  # a page says the same few names again and again
 def is_secret_name(name: str) -> bool:
     """Whether a variable, header or parameter of this name carries a secret."""
-    words = words_of(name[:200])
+    words = split_words(name[:200])
     if not words or words[-1] in _ABOUT:
         return False
     at = next((i for i in reversed(range(len(words))) if words[i] in _SECRET), None)
@@ -75,7 +75,7 @@ def is_secret_name(name: str) -> bool:
 def is_firm(name: str) -> bool:
     """Whether a JSON member of this (secret) name holds a secret even where its value is one plain
     word: `apiKey`, `GITHUB_TOKEN`, `client_secret`; but not `key`, `token`, `auth`, `sortKey`."""
-    words = words_of(name[:200])
+    words = split_words(name[:200])
     if len(words) > 1 and name.upper() == name:
         return True
     if _FIRM & set(words) or any(_GLUED.search(word) for word in words):

@@ -23,7 +23,7 @@ def canonical_json(obj: Any) -> bytes:
     try:
         return rfc8785.dumps(obj)
     except (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError) as error:
-        where, what = _first_offender(obj)
+        where, what = _find_offender(obj)
         raise ValueError(f"no canonical JSON at {where}: {what or error}") from error
 
 
@@ -53,7 +53,7 @@ def digest_sources(root: Path, *names: str) -> str:
     return digest([[str(f.relative_to(root)), sha256(f.read_bytes())] for f in files])[:12]
 
 
-def _first_offender(obj: Any) -> tuple[str, str]:
+def _find_offender(obj: Any) -> tuple[str, str]:
     """JSON path and description of the first value without a canonical form; iterative, because
     the nesting itself may be the offence."""
     stack: list[tuple[str, Any, int]] = [("$", obj, 0)]
@@ -61,7 +61,7 @@ def _first_offender(obj: Any) -> tuple[str, str]:
         path, value, depth = stack.pop()
         if depth > 500:
             return path[:120], f"nested deeper than {depth - 1} levels"
-        problem = _problem(value)
+        problem = _find_problem(value)
         if problem:
             return path, problem
         if isinstance(value, Mapping):
@@ -74,7 +74,7 @@ def _first_offender(obj: Any) -> tuple[str, str]:
     return "$", ""
 
 
-def _problem(value: Any) -> str:
+def _find_problem(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return ""
     if isinstance(value, int):
@@ -82,11 +82,11 @@ def _problem(value: Any) -> str:
     if isinstance(value, float):
         return "" if math.isfinite(value) else f"{value} is not JSON"
     if isinstance(value, str):
-        return "" if value.isascii() or _encodable(value) else "text holds a lone surrogate"
+        return "" if value.isascii() or _is_encodable(value) else "text holds a lone surrogate"
     if isinstance(value, (Mapping, list, tuple)):
         return ""
     return f"{type(value).__name__} is not JSON"
 
 
-def _encodable(text: str) -> bool:
+def _is_encodable(text: str) -> bool:
     return not any("\ud800" <= char <= "\udfff" for char in text)

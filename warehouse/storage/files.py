@@ -17,7 +17,7 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
     try:
-        with _opened(beside) as file:
+        with _open_for_writing(beside) as file:
             file.write(data)
             if sync:
                 file.flush()
@@ -27,7 +27,7 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
         beside.unlink(missing_ok=True)
 
 
-def _opened(path: Path) -> BinaryIO:
+def _open_for_writing(path: Path) -> BinaryIO:
     """`path` open for writing; its folder is made only when it is missing (a tenth of the cost of
     a small file, when thousands are written)."""
     try:
@@ -49,7 +49,7 @@ def append_line(path: Path, line: str) -> None:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def hold_lock(path: Path) -> Iterator[None]:
     """Holds an exclusive lock on `path` (a lock file) across processes; the kernel frees it when
     the holder dies."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from warehouse.storage.files import locked
+from warehouse.storage.files import hold_lock
 
 TEXTS = "texts"  # the one table of embedded texts: tools and servers, by any embedder
 _FLAT_SCAN_ROWS = 20_000  # below this an exact scan answers faster than any approximate index
@@ -35,10 +35,10 @@ class LanceStore:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def missing(self, keys: Iterable[str], table: str = TEXTS) -> set[str]:
+    def find_missing(self, keys: Iterable[str], table: str = TEXTS) -> set[str]:
         """Those of `keys` that the table lacks."""
         wanted = set(keys)
-        return wanted - set(self._column(table, "key", wanted)) if wanted else set()
+        return wanted - set(self._read_column(table, "key", wanted)) if wanted else set()
 
     def insert(self, rows: Sequence[Mapping[str, Any]], table: str = TEXTS) -> int:
         """Adds the rows whose key is new; returns how many were.
@@ -50,10 +50,10 @@ class LanceStore:
             return 0
         unique = {row["key"]: dict(row) for row in rows}
         dim = len(next(iter(unique.values()))["vector"])
-        with locked(self.root / f".{table}.lock"):
+        with hold_lock(self.root / f".{table}.lock"):
             opened = self._open(table) or self._create(table, dim)
             before = opened.count_rows()
-            batch = _arrow(list(unique.values()), dim)
+            batch = _make_arrow(list(unique.values()), dim)
             opened.merge_insert("key").when_not_matched_insert_all().execute(batch)
             self._check_unique(opened, table)
             return opened.count_rows() - before
@@ -66,8 +66,8 @@ class LanceStore:
         opened = self._open(table)
         found: dict[str, np.ndarray] = {}
         if opened is not None and keys:
-            for part in _slices(sorted(set(keys))):
-                hits = opened.search().where(_any_of(part)).select(["key", "vector"]).to_arrow()
+            for part in _iter_slices(sorted(set(keys))):
+                hits = opened.search().where(_match_any(part)).select(["key", "vector"]).to_arrow()
                 flat = hits["vector"].combine_chunks()
                 matrix = np.asarray(flat.flatten(), np.float32).reshape(-1, flat.type.list_size)
                 found.update(zip(hits["key"].to_pylist(), matrix, strict=True))
@@ -82,7 +82,7 @@ class LanceStore:
         IVF_FLAT, because the default IVF_PQ lost a sixth of the true neighbours at 100k rows.
         Returns {rows, indexes}.
         """
-        with locked(self.root / f".{table}.lock"):
+        with hold_lock(self.root / f".{table}.lock"):
             opened = self._open(table)
             if opened is None or not opened.count_rows():
                 return {"rows": 0, "indexes": 0}
@@ -98,12 +98,12 @@ class LanceStore:
     def compact(self, table: str = TEXTS) -> None:
         """Joins the small files of many writes, and drops versions that are a week old and have no
         tag."""
-        with locked(self.root / f".{table}.lock"):
+        with hold_lock(self.root / f".{table}.lock"):
             opened = self._open(table)
             if opened is not None:
                 opened.optimize()
 
-    def nearest(
+    def search_vector(
         self, vector: np.ndarray, embedder: str, k: int, kind: str = "tool", table: str = TEXTS
     ) -> list[tuple[str, float]]:
         """The k nearest texts of one embedder: (text_digest, cosine), best first."""
@@ -111,10 +111,10 @@ class LanceStore:
         if opened is None:
             return []
         query = opened.search(np.asarray(vector, np.float32)).distance_type("cosine")
-        hits = query.where(_scope(embedder, kind), prefilter=True).limit(k).to_list()
+        hits = query.where(_write_scope(embedder, kind), prefilter=True).limit(k).to_list()
         return [(hit["text_digest"], 1.0 - hit["_distance"]) for hit in hits]
 
-    def matching(
+    def search_text(
         self, words: str, embedder: str, k: int, kind: str = "tool", table: str = TEXTS
     ) -> list[tuple[str, float]]:
         """The k best full-text matches of one embedder's rows: (text_digest, BM25), best first."""
@@ -122,12 +122,12 @@ class LanceStore:
         if opened is None:
             return []
         query = opened.search(words, query_type="fts", fts_columns="text")
-        hits = query.where(_scope(embedder, kind), prefilter=True).limit(k).to_list()
+        hits = query.where(_write_scope(embedder, kind), prefilter=True).limit(k).to_list()
         return [(hit["text_digest"], hit["_score"]) for hit in hits]
 
     def tag(self, name: str, table: str = TEXTS) -> int:
         """Names the table's present version (so that compaction keeps it); returns the version."""
-        with locked(self.root / f".{table}.lock"):
+        with hold_lock(self.root / f".{table}.lock"):
             opened = self._open(table)
             if opened is None:
                 raise KeyError(f"lance table {table} does not exist: nothing to tag as {name}")
@@ -158,15 +158,17 @@ class LanceStore:
         import lancedb
 
         self.root.mkdir(parents=True, exist_ok=True)
-        return lancedb.connect(self.root).create_table(table, schema=_schema(dim), exist_ok=True)
+        return lancedb.connect(self.root).create_table(
+            table, schema=_make_schema(dim), exist_ok=True
+        )
 
-    def _column(self, table: str, column: str, keys: set[str]) -> list[str]:
+    def _read_column(self, table: str, column: str, keys: set[str]) -> list[str]:
         opened = self._open(table)
         if opened is None:
             return []
         found: list[str] = []
-        for part in _slices(sorted(keys)):
-            hits = opened.search().where(_any_of(part)).select([column]).to_arrow()
+        for part in _iter_slices(sorted(keys)):
+            hits = opened.search().where(_match_any(part)).select([column]).to_arrow()
             found.extend(hits[column].to_pylist())
         return found
 
@@ -180,7 +182,7 @@ class LanceStore:
             )
 
 
-def _schema(dim: int) -> Any:
+def _make_schema(dim: int) -> Any:
     import pyarrow as pa
 
     primary = {"lance-schema:unenforced-primary-key": "true"}
@@ -194,27 +196,27 @@ def _schema(dim: int) -> Any:
     )
 
 
-def _arrow(rows: list[dict[str, Any]], dim: int) -> Any:
+def _make_arrow(rows: list[dict[str, Any]], dim: int) -> Any:
     import pyarrow as pa
 
     flat = np.concatenate([np.asarray(row["vector"], np.float32) for row in rows])
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(flat), dim)
     names = ("key", "text_digest", "embedder", "kind", "text")
     columns = [pa.array([row[name] for row in rows], pa.string()) for name in names]
-    return pa.Table.from_arrays([*columns, vectors], schema=_schema(dim))
+    return pa.Table.from_arrays([*columns, vectors], schema=_make_schema(dim))
 
 
-def _any_of(keys: Sequence[str]) -> str:
-    return f"key IN ({', '.join(_quoted(key) for key in keys)})"
+def _match_any(keys: Sequence[str]) -> str:
+    return f"key IN ({', '.join(_quote_text(key) for key in keys)})"
 
 
-def _scope(embedder: str, kind: str) -> str:
-    return f"embedder = {_quoted(embedder)} AND kind = {_quoted(kind)}"
+def _write_scope(embedder: str, kind: str) -> str:
+    return f"embedder = {_quote_text(embedder)} AND kind = {_quote_text(kind)}"
 
 
-def _quoted(text: str) -> str:
+def _quote_text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _slices(keys: Sequence[str], size: int = 500) -> Iterable[Sequence[str]]:
+def _iter_slices(keys: Sequence[str], size: int = 500) -> Iterable[Sequence[str]]:
     return (keys[i : i + size] for i in range(0, len(keys), size))

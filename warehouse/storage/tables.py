@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 
 from warehouse.storage.digest import digest
-from warehouse.storage.files import locked, write_atomically
+from warehouse.storage.files import hold_lock, write_atomically
 from warehouse.storage.pointers import add_history, read_history, read_pointer, write_pointer
 
 WHOLE = "_"  # the partition of a table that has none
@@ -120,10 +120,10 @@ class Tables:
         version = folder / f"{name}.parquet"
         if not version.exists():
             stable = [column for column in spec.columns if column not in spec.volatile]
-            write_atomically(version, _parquet(frame.select(stable)))
+            write_atomically(version, _encode_parquet(frame.select(stable)))
         if spec.volatile:
             beside = frame.select([*spec.key, *spec.volatile])
-            write_atomically(folder / f"{name}.volatile.parquet", _parquet(beside))
+            write_atomically(folder / f"{name}.volatile.parquet", _encode_parquet(beside))
         return Staged(spec, partition or WHOLE, name, len(frame))
 
     def promote(self, staged: Staged, run_id: str, audit: list[dict[str, Any]]) -> Head:
@@ -132,7 +132,7 @@ class Tables:
         The same version again leaves the pointer as it is and returns it.
         """
         folder = self.folder(staged.spec.name, staged.partition)
-        with locked(folder / ".lock"):
+        with hold_lock(folder / ".lock"):
             current = self.head(staged.spec.name, staged.partition)
             if current and current.digest == staged.digest:
                 return current
@@ -204,7 +204,7 @@ class Plan:
         return sorted([*self.new, *self.stale])
 
 
-def plan(
+def plan_keys(
     previous: Mapping[str, str], wanted: Mapping[str, str], retry: Collection[str] = ()
 ) -> Plan:
     """Compares what was made (key -> provenance digest) with what is wanted now.
@@ -223,7 +223,7 @@ def plan(
     )
 
 
-def _parquet(frame: pl.DataFrame) -> bytes:
+def _encode_parquet(frame: pl.DataFrame) -> bytes:
     buffer = io.BytesIO()
     frame.write_parquet(buffer, compression="zstd")
     return buffer.getvalue()

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assets.contracts.canonical import ContractError, contract
-from assets.contracts.history.tool_diff import by_name, diff
-from assets.contracts.schema.shapes import alike
+from assets.contracts.canonical import ContractError, canonicalize_contract
+from assets.contracts.history.tool_diff import compare_tools, index_by_name
+from assets.contracts.schema.shapes import equals_json
 
 _CAP = 64 * 1024 * 1024
 _MEND = 'give a saved tools/list result: {"tools": [...]} or the bare list'
@@ -33,7 +33,7 @@ def diff_files(old: Path, new: Path) -> Told:
     UnreadableInput.
     """
     before, after = read_tools(old), read_tools(new)
-    changes = diff(before, after)
+    changes = compare_tools(before, after)
     answer = {
         "changes": [
             {
@@ -45,10 +45,12 @@ def diff_files(old: Path, new: Path) -> Told:
             }
             for change in changes
         ],
-        "same": _same(before, after),
+        "same": _count_same(before, after),
     }
     alarming = any(change.cls in ("breaking", "suspicious") for change in changes)
-    return Told(answer, alarming, [*_left_out(old, before), *_left_out(new, after)])
+    return Told(
+        answer, alarming, [*_describe_left_out(old, before), *_describe_left_out(new, after)]
+    )
 
 
 def read_tools(path: Path) -> list[dict[str, Any]]:
@@ -57,36 +59,36 @@ def read_tools(path: Path) -> list[dict[str, Any]]:
         with path.open("rb") as file:
             data = file.read(_CAP + 1)
     except OSError as error:
-        raise _unreadable(path, error.strerror or "it cannot be opened") from error
+        raise _build_unreadable(path, error.strerror or "it cannot be opened") from error
     if len(data) > _CAP:
-        raise _unreadable(path, f"more than {_CAP:,} bytes")
+        raise _build_unreadable(path, f"more than {_CAP:,} bytes")
     try:
         value = json.loads(data)
     except RecursionError:
-        raise _unreadable(path, "nested too deep to be read") from None
+        raise _build_unreadable(path, "nested too deep to be read") from None
     except ValueError as error:
-        raise _unreadable(path, f"not JSON ({error})" if data.strip() else "empty") from error
+        raise _build_unreadable(path, f"not JSON ({error})" if data.strip() else "empty") from error
     if isinstance(value, dict) and isinstance(value.get("result"), dict):
         value = value["result"]
     tools = value.get("tools") if isinstance(value, dict) else value
     if not isinstance(tools, list):
-        raise _unreadable(path, "no list of tools in it")
+        raise _build_unreadable(path, "no list of tools in it")
     odd = next((i for i, tool in enumerate(tools) if not isinstance(tool, dict)), None)
     if odd is not None:
-        raise _unreadable(path, f"entry {odd} is {type(tools[odd]).__name__}, not an object")
+        raise _build_unreadable(path, f"entry {odd} is {type(tools[odd]).__name__}, not an object")
     return tools
 
 
-def _same(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> int:
-    old, new = by_name(before), by_name(after)
-    return sum(alike(body, new[name]) for name, body in old.items() if name in new)
+def _count_same(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> int:
+    old, new = index_by_name(before), index_by_name(after)
+    return sum(equals_json(body, new[name]) for name, body in old.items() if name in new)
 
 
-def _left_out(path: Path, tools: list[dict[str, Any]]) -> list[str]:
+def _describe_left_out(path: Path, tools: list[dict[str, Any]]) -> list[str]:
     lines, seen = [], set()
     for place, tool in enumerate(tools):
         try:
-            name = contract(tool)["name"]
+            name = canonicalize_contract(tool)["name"]
         except ContractError as error:
             lines.append(f"{path}, entry {place}: left out: {error}"[:300])
             continue
@@ -96,5 +98,5 @@ def _left_out(path: Path, tools: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _unreadable(path: Path, found: str) -> UnreadableInput:
+def _build_unreadable(path: Path, found: str) -> UnreadableInput:
     return UnreadableInput(" ".join(f"{path}: {found}; {_MEND}".split()))

@@ -15,13 +15,13 @@ class UnknownServer(LookupError):
     """A server of which no contract was ever published."""
 
 
-def history(tables: Tables, server_id: str) -> dict[str, Any]:
+def collect_history(tables: Tables, server_id: str) -> dict[str, Any]:
     """{"server_id", "tools": [{tool, contracts: [{contract_digest, first_seen, last_seen, current,
     marketplaces}]}], "changes": [{night, tool, class, fields, renamed_from, why}]}, oldest first.
 
     Names are escaped. Raises UnknownServer.
     """
-    seen = _contracts(tables, server_id)
+    seen = _collect_contracts(tables, server_id)
     if not seen:
         raise UnknownServer(
             f"{server_id[:120]}: no contract of this server was ever published; a server is named"
@@ -33,11 +33,11 @@ def history(tables: Tables, server_id: str) -> dict[str, Any]:
     return {
         "server_id": server_id,
         "tools": [{"tool": escape_text(tool), "contracts": tools[tool]} for tool in sorted(tools)],
-        "changes": _changes(tables, server_id),
+        "changes": _collect_changes(tables, server_id),
     }
 
 
-def contracts_seen(tables: Tables) -> Iterator[tuple[str, str, str]]:
+def iterate_contracts(tables: Tables) -> Iterator[tuple[str, str, str]]:
     """(server, tool, digest) of every contract in any publication."""
     for market in tables.partitions(SNAPSHOTS.name):
         for head in tables.history(SNAPSHOTS.name, market):
@@ -45,7 +45,7 @@ def contracts_seen(tables: Tables) -> Iterator[tuple[str, str, str]]:
             yield from frame.select("server_id", "tool", "contract_digest").iter_rows()
 
 
-def _contracts(tables: Tables, server_id: str) -> dict[tuple[str, str], dict[str, Any]]:
+def _collect_contracts(tables: Tables, server_id: str) -> dict[tuple[str, str], dict[str, Any]]:
     """(tool, digest) -> what is known of that contract, over all publications."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for market in tables.partitions(SNAPSHOTS.name):
@@ -67,7 +67,7 @@ def _contracts(tables: Tables, server_id: str) -> dict[tuple[str, str], dict[str
     return found
 
 
-def _changes(tables: Tables, server_id: str) -> list[dict[str, Any]]:
+def _collect_changes(tables: Tables, server_id: str) -> list[dict[str, Any]]:
     rows = tables.read(CHANGES).filter(pl.col("server_id") == server_id)
     return [
         {

@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.contracts.schema.tool_renames import renames
+from assets.contracts.schema.tool_renames import find_renames
 from warehouse.storage.tables import Staged, Tables, TableSpec
 
 Row = Mapping[str, Any]
@@ -50,7 +50,7 @@ class Fold:
         tables.promote(self.staged, run_id, [{"upto": self.upto}])
 
 
-def origins(tables: Tables, partition: str) -> Fold:
+def fold_origins(tables: Tables, partition: str) -> Fold:
     """Folds what was published since the last fold that was kept."""
     head = tables.head(ORIGINS.name, partition)
     state: State = {
@@ -60,22 +60,22 @@ def origins(tables: Tables, partition: str) -> Fold:
     for published in tables.history(SNAPSHOTS.name, partition):
         if published.at > upto:
             rows = tables.read(SNAPSHOTS, partition, as_of=published.at).to_dicts()
-            state, upto = step(state, rows), published.at
+            state, upto = advance_state(state, rows), published.at
     return Fold(state, tables.stage(ORIGINS, ORIGINS.frame(state.values()), partition), upto)
 
 
-def step(state: Mapping[tuple[str, str], Row], rows: Iterable[Row]) -> State:
+def advance_state(state: Mapping[tuple[str, str], Row], rows: Iterable[Row]) -> State:
     """The state after one more publication."""
     listed = {(row["server_id"], row["tool"]): row for row in rows}
     out: State = {key: {**row, "gone": key not in listed} for key, row in state.items()}
-    parents = _parents(state, listed)
+    parents = _find_parents(state, listed)
     for key, row in listed.items():
         known = state.get(key) or state.get((key[0], parents.get(key, "")))
-        out[key] = _met(row, known)
+        out[key] = _update_origin(row, known)
     return out
 
 
-def _met(row: Row, known: Row | None) -> dict[str, Any]:
+def _update_origin(row: Row, known: Row | None) -> dict[str, Any]:
     now = {name: row[name] for name in ("server_id", "tool", "contract_digest", "contract")}
     if known is None:
         first = {"first_digest": row["contract_digest"], "first_contract": row["contract"]}
@@ -87,7 +87,7 @@ def _met(row: Row, known: Row | None) -> dict[str, Any]:
     return {**now, **kept, **before, "gone": False}
 
 
-def _parents(
+def _find_parents(
     state: Mapping[tuple[str, str], Row], listed: Mapping[tuple[str, str], Row]
 ) -> dict[tuple[str, str], str]:
     """Key of a new tool -> name of the tool that went in the same run and is most alike."""
@@ -103,5 +103,5 @@ def _parents(
         (server, new): old
         for server, left in gone.items()
         if len(left) * len(come[server]) <= _RENAMES_CAP
-        for new, old in renames(left, come[server]).items()
+        for new, old in find_renames(left, come[server]).items()
     }

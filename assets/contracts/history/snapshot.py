@@ -7,9 +7,9 @@ from typing import Any
 
 import polars as pl
 
-from assets.contracts.canonical import DIGEST_PREFIX, ContractError, contract
-from assets.contracts.history.tool_diff import diff
-from assets.contracts.validate import schema_problem
+from assets.contracts.canonical import DIGEST_PREFIX, ContractError, canonicalize_contract
+from assets.contracts.history.tool_diff import compare_tools
+from assets.contracts.validate import find_schema_problem
 from warehouse.sanitize.escape import escape_text
 from warehouse.storage.blobs import Blobs
 from warehouse.storage.digest import canonical_json, sha256
@@ -58,7 +58,7 @@ _WHY = 500  # characters
 _SHOWN = 200  # characters of a name or a problem
 
 
-def snapshot(
+def build_snapshot(
     previous: Iterable[Mapping[str, Any]],
     deployments: Iterable[Mapping[str, Any]],
     blobs: Blobs,
@@ -74,7 +74,7 @@ def snapshot(
     before: dict[str, dict[str, Mapping[str, Any]]] = {}
     for row in previous:
         before.setdefault(row["server_id"], {})[row["tool"]] = row
-    night = _date(now)
+    night = _format_date(now)
     rows: list[Row] = []
     for deployment in deployments:
         known = before.get(deployment["server_id"], {})
@@ -82,9 +82,9 @@ def snapshot(
             kept = ({**row, "marketplace": deployment["marketplace"]} for row in known.values())
             rows.extend(kept)
             continue
-        seen = _date(deployment["probed_at"] or now)
+        seen = _format_date(deployment["probed_at"] or now)
         for body in contracts_of(raw_tools(deployment, blobs)):
-            rows.append(_row(deployment, body, known, night, seen))
+            rows.append(_build_row(deployment, body, known, night, seen))
     return sorted(rows, key=lambda row: (row["server_id"], row["tool"]))
 
 
@@ -93,19 +93,19 @@ def contracts_of(tools: Iterable[Any]) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for tool in tools:
         try:
-            body = contract(tool)
+            body = canonicalize_contract(tool)
         except (ContractError, AttributeError):
             continue
         found.setdefault(body["name"], body)
     return list(found.values())
 
 
-def malformed(deployments: Iterable[Mapping[str, Any]], blobs: Blobs) -> list[Row]:
+def list_malformed(deployments: Iterable[Mapping[str, Any]], blobs: Blobs) -> list[Row]:
     """{server_id, tool, problem} of every listed tool that has no usable contract, escaped."""
     rows: list[Row] = []
     for deployment in deployments:
         tools = raw_tools(deployment, blobs)
-        for place, problem in problems(tools).items():
+        for place, problem in find_problems(tools).items():
             tool = tools[place]
             name = str(tool.get("name")) if isinstance(tool, Mapping) else ""
             rows.append(
@@ -118,13 +118,13 @@ def malformed(deployments: Iterable[Mapping[str, Any]], blobs: Blobs) -> list[Ro
     return rows
 
 
-def problems(tools: Sequence[Any]) -> dict[int, str]:
+def find_problems(tools: Sequence[Any]) -> dict[int, str]:
     """Place in a raw list -> why that entry has no contract of its own."""
     found: dict[int, str] = {}
     names: set[str] = set()
     for place, tool in enumerate(tools):
         try:
-            name = contract(tool)["name"]
+            name = canonicalize_contract(tool)["name"]
         except (ContractError, AttributeError) as error:
             found[place] = str(error)
             continue
@@ -134,7 +134,7 @@ def problems(tools: Sequence[Any]) -> dict[int, str]:
     return found
 
 
-def changes(
+def add_changes(
     history: Iterable[Mapping[str, Any]],
     old: Iterable[Mapping[str, Any]],
     new: Iterable[Mapping[str, Any]],
@@ -145,19 +145,19 @@ def changes(
     A server that is new has no changes. One that two marketplaces list counts once. now: epoch
     seconds.
     """
-    night = _date(now)
-    before, after = _by_server(old), _by_server(new)
+    night = _format_date(now)
+    before, after = _group_by_server(old), _group_by_server(new)
     found: dict[tuple[Any, ...], Row] = {
         tuple(row[name] for name in CHANGES.key): dict(row) for row in history
     }
     for server in sorted(before):
         gone, come = before[server], after.get(server, {})
-        for row in _server_changes(server, gone, come, night):
+        for row in _compare_server(server, gone, come, night):
             found.setdefault(tuple(row[name] for name in CHANGES.key), row)
     return sorted(found.values(), key=lambda row: tuple(row[name] for name in CHANGES.key))
 
 
-def _server_changes(
+def _compare_server(
     server: str,
     old: Mapping[str, Mapping[str, Any]],
     new: Mapping[str, Mapping[str, Any]],
@@ -167,7 +167,7 @@ def _server_changes(
         t: r["contract_digest"] for t, r in new.items()
     }:
         return []
-    found = diff(
+    found = compare_tools(
         [json.loads(row["contract"]) for row in old.values()],
         [json.loads(row["contract"]) for row in new.values()],
     )
@@ -189,7 +189,7 @@ def _server_changes(
     ]
 
 
-def _row(
+def _build_row(
     deployment: Mapping[str, Any],
     body: dict[str, Any],
     known: Mapping[str, Mapping[str, Any]],
@@ -208,7 +208,7 @@ def _row(
         "contract": text.decode(),
         "schema_problem": last["schema_problem"]
         if same and last
-        else schema_problem(body["inputSchema"]),
+        else find_schema_problem(body["inputSchema"]),
         "recipe_digest": deployment["recipe_digest"],
         "first_seen": last["first_seen"] if same and last else night,
         "last_seen": seen,
@@ -225,12 +225,12 @@ def raw_tools(deployment: Mapping[str, Any], blobs: Blobs) -> list[Any]:
     return tools if isinstance(tools, list) else []
 
 
-def _by_server(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Mapping[str, Any]]]:
+def _group_by_server(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Mapping[str, Any]]]:
     found: dict[str, dict[str, Mapping[str, Any]]] = {}
     for row in rows:
         found.setdefault(row["server_id"], {}).setdefault(row["tool"], row)
     return found
 
 
-def _date(epoch: float) -> str:
+def _format_date(epoch: float) -> str:
     return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%d")

@@ -5,15 +5,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from assets.contracts.canonical import ContractError, contract
+from assets.contracts.canonical import ContractError, canonicalize_contract
 from assets.contracts.scan.finding import LOW
-from assets.contracts.scan.rug_pull import NEW_HOST, PROMISE, became
-from assets.contracts.schema.annotation_changes import annotation_changes
-from assets.contracts.schema.diff import Finding, compare, step
-from assets.contracts.schema.shapes import alike
-from assets.contracts.schema.step_budget import Limit, TooMuchWork, limited, spend
-from assets.contracts.schema.tool_renames import renames
-from assets.contracts.validate import schema_problem
+from assets.contracts.scan.rug_pull import NEW_HOST, PROMISE, find_alarms
+from assets.contracts.schema.annotation_changes import compare_annotations
+from assets.contracts.schema.diff import Finding, compare, format_step
+from assets.contracts.schema.shapes import equals_json
+from assets.contracts.schema.step_budget import Limit, TooMuchWork, limit_steps, spend_steps
+from assets.contracts.schema.tool_renames import find_renames
+from assets.contracts.validate import find_schema_problem
 
 Tool = Mapping[str, Any]
 CLASSES = ("wording", "compatible", "breaking", "suspicious")  # mildest first
@@ -41,14 +41,16 @@ class Change:
     why: str = ""
 
 
-def diff(old: Iterable[Mapping[str, Any]], new: Iterable[Mapping[str, Any]]) -> list[Change]:
+def compare_tools(
+    old: Iterable[Mapping[str, Any]], new: Iterable[Mapping[str, Any]]
+) -> list[Change]:
     """Every change from one `tools/list` to the next, sorted by tool name.
 
     Takes raw tools or contracts. A tool without a usable contract counts as absent; of two tools
     with one name the first counts.
     """
-    before, after = map(by_name, _apart(list(old), list(new)))
-    origins = renames(
+    before, after = map(index_by_name, _drop_identical(list(old), list(new)))
+    origins = find_renames(
         {name: body for name, body in before.items() if name not in after},
         {name: body for name, body in after.items() if name not in before},
     )
@@ -61,17 +63,19 @@ def diff(old: Iterable[Mapping[str, Any]], new: Iterable[Mapping[str, Any]]) -> 
             continue
         origin = origins.get(name, name)
         if origin not in before:
-            changes.append(_within(limit, None, after[name], names))
-        elif not alike(before[origin], after[name]):
-            changes.append(_within(limit, before[origin], after[name], names))
+            changes.append(_compare_within(limit, None, after[name], names))
+        elif not equals_json(before[origin], after[name]):
+            changes.append(_compare_within(limit, before[origin], after[name], names))
     return changes
 
 
-def _within(limit: Limit, old: Tool | None, new: Tool, names: frozenset[str]) -> Change:
+def _compare_within(limit: Limit, old: Tool | None, new: Tool, names: frozenset[str]) -> Change:
     """The change of one tool, out of the steps that its list may take."""
     try:
-        with limited(limit), limited(_TOOL_STEPS):
-            return _added(new, names) if old is None else _changed(old, new, names)
+        with limit_steps(limit), limit_steps(_TOOL_STEPS):
+            return (
+                _describe_added(new, names) if old is None else _describe_changed(old, new, names)
+            )
     except TooMuchWork:
         name = str(new["name"])
         if old is None:
@@ -81,42 +85,44 @@ def _within(limit: Limit, old: Tool | None, new: Tool, names: frozenset[str]) ->
         return Change(name, "breaking", tuple(fields), origin, f"{fields[0]}: {NOT_WHOLE}")
 
 
-def _apart(old: list[Tool], new: list[Tool]) -> tuple[list[Tool], list[Tool]]:
+def _drop_identical(old: list[Tool], new: list[Tool]) -> tuple[list[Tool], list[Tool]]:
     """Both lists without the tools that stand in both word for word: most of them, in every run."""
-    before, after = _once(old), _once(new)
-    same = {name for name, tool in before.items() if name in after and alike(tool, after[name])}
-    left = [[tool for tool in tools if _name(tool) not in same] for tools in (old, new)]
+    before, after = _index_unique(old), _index_unique(new)
+    same = {
+        name for name, tool in before.items() if name in after and equals_json(tool, after[name])
+    }
+    left = [[tool for tool in tools if _read_name(tool) not in same] for tools in (old, new)]
     return left[0], left[1]
 
 
-def _once(tools: list[Tool]) -> dict[str, Tool]:
+def _index_unique(tools: list[Tool]) -> dict[str, Tool]:
     """Tools whose name occurs once."""
-    count = Counter(map(_name, tools))
-    return {_name(tool): tool for tool in tools if count[_name(tool)] == 1}
+    count = Counter(map(_read_name, tools))
+    return {_read_name(tool): tool for tool in tools if count[_read_name(tool)] == 1}
 
 
-def _name(tool: Tool) -> str:
+def _read_name(tool: Tool) -> str:
     return str(tool.get("name"))
 
 
-def by_name(tools: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def index_by_name(tools: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Contracts of tools by name: usable ones, the first of each name."""
     found: dict[str, dict[str, Any]] = {}
     for tool in tools:
         try:
-            body = contract(tool)
+            body = canonicalize_contract(tool)
         except ContractError:
             continue
         found.setdefault(body["name"], body)
     return found
 
 
-def _added(body: Tool, names: frozenset[str]) -> Change:
-    found = _alarms(None, body, names)
-    return _change(body["name"], [Finding("added", "compatible", "a new tool"), *found], None)
+def _describe_added(body: Tool, names: frozenset[str]) -> Change:
+    found = _find_alarms(None, body, names)
+    return _build_change(body["name"], [Finding("added", "compatible", "a new tool"), *found], None)
 
 
-def _changed(old: Tool, new: Tool, names: frozenset[str]) -> Change:
+def _describe_changed(old: Tool, new: Tool, names: frozenset[str]) -> Change:
     found: list[Finding] = []
     renamed = old["name"] if old["name"] != new["name"] else None
     if renamed is not None:
@@ -124,23 +130,23 @@ def _changed(old: Tool, new: Tool, names: frozenset[str]) -> Change:
     for field in ("title", "description"):
         if old.get(field) != new.get(field):
             found.append(Finding(field, "wording", f"the {field} was rewritten"))
-    found += annotation_changes(old.get("annotations") or {}, new.get("annotations") or {})
-    found += _input_changes(old["inputSchema"], new["inputSchema"])
-    found += _output_changes(old.get("outputSchema"), new.get("outputSchema"))
-    return _change(new["name"], [*found, *_alarms(old, new, names)], renamed)
+    found += compare_annotations(old.get("annotations") or {}, new.get("annotations") or {})
+    found += _compare_inputs(old["inputSchema"], new["inputSchema"])
+    found += _compare_outputs(old.get("outputSchema"), new.get("outputSchema"))
+    return _build_change(new["name"], [*found, *_find_alarms(old, new, names)], renamed)
 
 
-def _alarms(old: Tool | None, new: Tool, names: frozenset[str]) -> list[Finding]:
+def _find_alarms(old: Tool | None, new: Tool, names: frozenset[str]) -> list[Finding]:
     """What became suspicious, by the rules of the scan; a new address alone is not."""
-    spend(sum(len(str(tool)) for tool in (old, new)) // _TEXT_STEP)
+    spend_steps(sum(len(str(tool)) for tool in (old, new)) // _TEXT_STEP)
     return [
-        Finding(_path(one.field, new), "suspicious", one.why)
-        for one in became(old, new, names)
+        Finding(_convert_pointer(one.field, new), "suspicious", one.why)
+        for one in find_alarms(old, new, names)
         if one.severity != LOW and one.rule not in (NEW_HOST.id, PROMISE.id)
     ]
 
 
-def _path(pointer: str, tool: Any) -> str:
+def _convert_pointer(pointer: str, tool: Any) -> str:
     """The JSON pointer of a finding in the notation of `Change.fields`."""
     path, node = "", tool
     for part in pointer.removesuffix("#").split("/")[1:]:
@@ -148,21 +154,21 @@ def _path(pointer: str, tool: Any) -> str:
         if isinstance(node, list) and name.isdigit() and int(name) < len(node):
             path, node = f"{path}[{name}]", node[int(name)]
         else:
-            path = f"{path}{step(name)}" if path else name
+            path = f"{path}{format_step(name)}" if path else name
             node = node.get(name) if isinstance(node, Mapping) else None
     return path
 
 
-def _input_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Finding]:
+def _compare_inputs(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Finding]:
     found = compare(old, new, "inputSchema")
     if found:
-        problem = schema_problem(new)
-        if problem and not schema_problem(old):
+        problem = find_schema_problem(new)
+        if problem and not find_schema_problem(old):
             found.append(Finding("inputSchema", "breaking", f"no usable schema: {problem}"))
     return found
 
 
-def _output_changes(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> list[Finding]:
+def _compare_outputs(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> list[Finding]:
     if old is not None and new is not None:
         return compare(old, new, "outputSchema", results=True)
     if new is not None:
@@ -172,16 +178,16 @@ def _output_changes(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None
     return []
 
 
-def _change(tool: str, found: list[Finding], renamed: str | None) -> Change:
+def _build_change(tool: str, found: list[Finding], renamed: str | None) -> Change:
     cls = max((one.cls for one in found), key=CLASSES.index)
     deciding = [one for one in found if one.cls == cls]
     why = f"{deciding[0].path}: {deciding[0].why}"
     if len(deciding) > 1:
         why += f" (and {len(deciding) - 1} more {cls})"
-    return Change(tool, cls, _fields(found, deciding), renamed, why)
+    return Change(tool, cls, _select_fields(found, deciding), renamed, why)
 
 
-def _fields(found: list[Finding], deciding: list[Finding]) -> tuple[str, ...]:
+def _select_fields(found: list[Finding], deciding: list[Finding]) -> tuple[str, ...]:
     """Sorted; of too many, those that decide the class come first."""
     listed = dict.fromkeys(one.path for one in (*deciding, *found))
     return tuple(sorted(list(listed)[:_MOST_FIELDS]))

@@ -5,11 +5,11 @@ from typing import Any
 
 from assets.contracts.match.bfcl.data import is_truth, read_bfcl
 from assets.contracts.match.bfcl.values import LANGUAGES
-from assets.contracts.match.bfcl.verdict import bfcl_match, truth_of
+from assets.contracts.match.bfcl.verdict import build_truth, match_bfcl
 from assets.contracts.match.files import (
     Schemas,
     UnreadableInput,
-    calls_of,
+    parse_calls,
     read_calls,
     read_json,
     read_rows,
@@ -30,14 +30,16 @@ def match_files(
         raise UnreadableInput(f"--language {language}: expected {', '.join(LANGUAGES)}")
     schemas = read_schemas(schema)
     if bfcl:
-        truth = _truth(expected)
+        truth = _read_truth(expected)
         names = [next(iter(one)) for one in truth]
-        docs = [{"name": name, "parameters": _schema(schemas, name, schema)} for name in names]
+        docs = [{"name": name, "parameters": _find_schema(schemas, name, schema)} for name in names]
         calls, _ = read_calls(called, any_arguments=True)
-        return bfcl_match(_distinct(docs), truth, calls, language=language, category=_shape(truth))
+        return match_bfcl(
+            _drop_duplicates(docs), truth, calls, language=language, category=_choose_shape(truth)
+        )
     wanted, several = read_calls(expected)
     calls, also = read_calls(called, any_arguments=True)
-    named = {call["name"]: _schema(schemas, call["name"], schema) for call in wanted}
+    named = {call["name"]: _find_schema(schemas, call["name"], schema) for call in wanted}
     if several or also:
         return match_parallel(named, wanted, calls)
     return match_call(named[wanted[0]["name"]], wanted[0], calls[0])
@@ -60,14 +62,14 @@ def match_rows(data: Path, calls: Path) -> tuple[list[dict[str, Any]], list[str]
     out = []
     for _, name, made in rows:
         item = items[name]
-        told = bfcl_match(
+        told = match_bfcl(
             item.functions, item.truth, made, language=item.language, category=item.category
         )
         out.append({"id": name, "match": told.match, "error_kind": told.error_kind})
     return out, skipped
 
 
-def _truth(path: Path) -> list[dict[str, Any]]:
+def _read_truth(path: Path) -> list[dict[str, Any]]:
     """BFCL's truth, as it stands or made of expected calls."""
     value = read_json(path)
     if isinstance(value, dict) and "ground_truth" in value:
@@ -75,18 +77,18 @@ def _truth(path: Path) -> list[dict[str, Any]]:
     as_list = [value] if isinstance(value, dict) else value
     if is_truth(as_list) and as_list:
         return as_list
-    return [truth_of(call) for call in calls_of(value, path)[0]]
+    return [build_truth(call) for call in parse_calls(value, path)[0]]
 
 
-def _shape(truth: list[dict[str, Any]]) -> str:
+def _choose_shape(truth: list[dict[str, Any]]) -> str:
     return "simple" if len(truth) == 1 else "parallel"
 
 
-def _distinct(docs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _drop_duplicates(docs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return list({doc["name"]: doc for doc in docs}.values())
 
 
-def _schema(schemas: Schemas, name: str, path: Path) -> Any:
+def _find_schema(schemas: Schemas, name: str, path: Path) -> Any:
     found = schemas.of(name)
     if found is None:
         known = ", ".join(sorted(schemas.named)[:8]) or "none"

@@ -7,7 +7,7 @@ _FAR = 2**62
 _FEW = 4  # of so many columns all 24 orders are tried sooner than numpy has begun
 
 
-def assign(gains: Sequence[Sequence[int]]) -> list[int | None]:
+def assign_rows(gains: Sequence[Sequence[int]]) -> list[int | None]:
     """For each row a column of its own, so that the gains sum to the most; None where the columns
     run out. Gains are >= 0 and every row is as long.
 
@@ -18,23 +18,23 @@ def assign(gains: Sequence[Sequence[int]]) -> list[int | None]:
     if not columns:
         return [None] * rows
     if rows > columns:
-        turned = assign([list(column) for column in zip(*gains, strict=True)])
+        turned = assign_rows([list(column) for column in zip(*gains, strict=True)])
         found: list[int | None] = [None] * rows
         for column, row in enumerate(turned):
             if row is not None:
                 found[row] = column
         return found
-    return list(_tried(gains) if columns <= _FEW else _hungarian(gains))
+    return list(_try_all_orders(gains) if columns <= _FEW else _solve_hungarian(gains))
 
 
-def _tried(gains: Sequence[Sequence[int]]) -> tuple[int, ...]:
+def _try_all_orders(gains: Sequence[Sequence[int]]) -> tuple[int, ...]:
     orders = permutations(range(len(gains[0])), len(gains))
     return max(
         orders, key=lambda order: sum(row[place] for row, place in zip(gains, order, strict=True))
     )
 
 
-def _hungarian(gains: Sequence[Sequence[int]]) -> list[int]:
+def _solve_hungarian(gains: Sequence[Sequence[int]]) -> list[int]:
     """The best column of each row; there are no more rows than columns."""
     import numpy as np
 

@@ -31,9 +31,9 @@ class Schemas:
 
 def read_json(path: Path) -> Any:
     """The JSON value of a file, in which no object names anything twice."""
-    text = _text(path)
+    text = _read_text(path)
     try:
-        return json.loads(text, object_pairs_hook=_once)
+        return json.loads(text, object_pairs_hook=_reject_duplicates)
     except RecursionError:
         raise UnreadableInput(f"{path}: nested too deep to be read") from None
     except _Twice as error:
@@ -45,9 +45,9 @@ def read_json(path: Path) -> Any:
         raise UnreadableInput(f"{path}: {found}; give one JSON value") from None
 
 
-def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line number, object) of a file of JSON Lines."""
-    for number, line in enumerate(_text(path).split("\n"), 1):
+    for number, line in enumerate(_read_text(path).split("\n"), 1):
         if not line.strip():
             continue
         try:
@@ -59,52 +59,60 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             ) from None
         if not isinstance(row, dict):
             raise UnreadableInput(
-                f"{path}, line {number}: found {_kind(row)}; expected one JSON object a line"
+                f"{path}, line {number}: found {_name_kind(row)}; expected one JSON object a line"
             )
         yield number, row
 
 
 def read_calls(path: Path, any_arguments: bool = False) -> tuple[list[dict[str, Any]], bool]:
     """(calls, whether the file holds a list of them)."""
-    return calls_of(read_json(path), path, any_arguments)
+    return parse_calls(read_json(path), path, any_arguments)
 
 
-def calls_of(value: Any, path: Path, any_arguments: bool = False) -> tuple[list[Any], bool]:
+def parse_calls(value: Any, path: Path, any_arguments: bool = False) -> tuple[list[Any], bool]:
     """The calls of a file's value; see `read_calls`."""
     if not isinstance(value, list):
-        return [_call(value, str(path), any_arguments)], False
-    return [_call(one, f"{path}, entry {i}", any_arguments) for i, one in enumerate(value)], True
+        return [_parse_call(value, str(path), any_arguments)], False
+    return [
+        _parse_call(one, f"{path}, entry {i}", any_arguments) for i, one in enumerate(value)
+    ], True
 
 
 def read_rows(path: Path) -> list[tuple[int, str, list[Any]]]:
     """(line, id, calls) of each row of a calls file."""
     rows = []
-    for line, row in json_lines(path):
+    for line, row in read_json_lines(path):
         where = f"{path}, line {line}"
         if not isinstance(row.get("id"), str) or not isinstance(row.get("calls"), list):
-            found = ", ".join(f"{key} {_kind(value)}" for key, value in list(row.items())[:6])
+            found = ", ".join(f"{key} {_name_kind(value)}" for key, value in list(row.items())[:6])
             raise UnreadableInput(
                 f"{where}: found {found or 'an empty object'};"
                 f' expected {{"id": "...", "calls": [{_CALL}, ...]}}'
             )
-        calls = [_call(call, f"{where}, call {i}", True) for i, call in enumerate(row["calls"])]
+        calls = [
+            _parse_call(call, f"{where}, call {i}", True) for i, call in enumerate(row["calls"])
+        ]
         rows.append((line, row["id"], calls))
     if not rows:
         raise UnreadableInput(f'{path}: empty; expected {{"id": "...", "calls": [{_CALL}]}} a line')
     return rows
 
 
-def _call(value: Any, where: str, any_arguments: bool) -> dict[str, Any]:
+def _parse_call(value: Any, where: str, any_arguments: bool) -> dict[str, Any]:
     """A call; where a model wrote it, arguments that are no object are a verdict, not an error."""
     if not isinstance(value, dict):
-        raise UnreadableInput(f"{where}: found {_kind(value)}; expected a call {_CALL}")
+        raise UnreadableInput(f"{where}: found {_name_kind(value)}; expected a call {_CALL}")
     if not isinstance(value.get("name"), str):
-        found = f"name {_kind(value['name'])}" if "name" in value else f"{list(value)[:6]}, no name"
+        found = (
+            f"name {_name_kind(value['name'])}"
+            if "name" in value
+            else f"{list(value)[:6]}, no name"
+        )
         raise UnreadableInput(f"{where}: found {found}; expected a call {_CALL}")
     arguments = value.get("arguments")
     if not any_arguments and not isinstance(arguments, dict | None):
         raise UnreadableInput(
-            f"{where}: arguments are {_kind(arguments)}; expected an object: {_CALL}"
+            f"{where}: arguments are {_name_kind(arguments)}; expected an object: {_CALL}"
         )
     return value
 
@@ -117,10 +125,10 @@ def read_schemas(path: Path) -> Schemas:
     if isinstance(value, list):
         named: dict[str, Any] = {}
         for i, one in enumerate(value):
-            name, schema = _named(one)
+            name, schema = _parse_named_schema(one)
             if name is None or schema is None:
                 raise UnreadableInput(
-                    f"{path}, entry {i}: found {_kind(one)} without name and input schema;"
+                    f"{path}, entry {i}: found {_name_kind(one)} without name and input schema;"
                     f" expected {_SCHEMA}"
                 )
             if name in named and named[name] != schema:
@@ -130,19 +138,19 @@ def read_schemas(path: Path) -> Schemas:
             named[name] = schema
         return Schemas(named)
     if not isinstance(value, dict):
-        raise UnreadableInput(f"{path}: found {_kind(value)}; expected {_SCHEMA}")
-    name, schema = _named(value)
+        raise UnreadableInput(f"{path}: found {_name_kind(value)}; expected {_SCHEMA}")
+    name, schema = _parse_named_schema(value)
     if schema is not None:
         return Schemas({name: schema} if name else {}, None if name else schema)
     if _is_mapping(value):
-        inner = {key: (one, _named(one)[1]) for key, one in value.items()}
+        inner = {key: (one, _parse_named_schema(one)[1]) for key, one in value.items()}
         return Schemas(
             {key: one if found is None else found for key, (one, found) in inner.items()}
         )
     return Schemas({}, value)
 
 
-def _named(value: Any) -> tuple[str | None, Any]:
+def _parse_named_schema(value: Any) -> tuple[str | None, Any]:
     """(name, input schema) of a tool contract or a function's doc; (None, None) for another."""
     if not isinstance(value, dict):
         return None, None
@@ -175,7 +183,7 @@ class _Twice(ValueError):
     pass
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         seen: set[str] = set()
@@ -184,7 +192,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         with path.open("rb") as file:
             data = file.read(_CAP + 1)
@@ -198,7 +206,7 @@ def _text(path: Path) -> str:
         raise UnreadableInput(f"{path}: not UTF-8 (byte {error.start}); save it as UTF-8") from None
 
 
-def _kind(value: Any) -> str:
+def _name_kind(value: Any) -> str:
     kinds = {dict: "an object", list: "a list", str: "a text", bool: "a boolean"}
     kinds |= {int: "a number", float: "a number", type(None): "null"}
     return kinds.get(type(value), type(value).__name__)

@@ -5,18 +5,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from assets.contracts.match.assignment import assign
-from assets.contracts.match.resolve import is_plain, is_simple, parts_of
+from assets.contracts.match.assignment import assign_rows
+from assets.contracts.match.resolve import collect_parts, is_plain, is_simple
 from assets.contracts.match.result import (
     CallVerdict,
     MatchResult,
     ParallelResult,
-    f1,
-    gravest,
-    kind_of,
+    compute_f1,
+    find_kind,
+    pick_gravest,
 )
-from assets.contracts.match.values import exact_form, name_of, property_form, size_of
-from assets.contracts.schema.step_budget import TooMuchWork, limited
+from assets.contracts.match.values import (
+    count_values,
+    format_key,
+    normalise_exactly,
+    normalise_property,
+)
+from assets.contracts.schema.step_budget import TooMuchWork, limit_steps
 
 __all__ = ["CallVerdict", "MatchResult", "ParallelResult"]
 __all__ += ["match_call", "match_calls", "match_parallel"]
@@ -48,10 +53,10 @@ def match_call(
     bfcl_compat: BFCL's verdict instead, with each expected argument the only allowed value.
     """
     if bfcl_compat:
-        from assets.contracts.match.bfcl.verdict import compat_call
+        from assets.contracts.match.bfcl.verdict import match_compatible
 
-        return compat_call(schema, expected, called, language)
-    return _compared(_Read(schema, expected), _Read(schema, called))
+        return match_compatible(schema, expected, called, language)
+    return _compare_calls(_Read(schema, expected), _Read(schema, called))
 
 
 def match_calls(
@@ -72,11 +77,11 @@ def match_parallel(
     right, then the most names. What is left of both sides is another tool's call, then calls that
     nobody made and calls too many.
     """
-    wants, haves = ([_read_of(schemas, call) for call in side] for side in (expected, called))
-    partner = _best_pairs(wants, haves)
-    found = {row: _compared(wants[row], haves[column]) for row, column in partner.items()}
+    wants, haves = ([_read_call(schemas, call) for call in side] for side in (expected, called))
+    partner = _choose_pairs(wants, haves)
+    found = {row: _compare_calls(wants[row], haves[column]) for row, column in partner.items()}
     verdicts = [
-        CallVerdict(want.name, row, partner[row], *_told(found[row]))
+        CallVerdict(want.name, row, partner[row], *_build_verdicts(found[row]))
         if row in partner
         else CallVerdict(want.name, row, None, False, "too_few_calls", want.all("missing"))
         for row, want in enumerate(wants)
@@ -88,10 +93,10 @@ def match_parallel(
         if column not in taken
     ]
     kinds = [one.error_kind for one in verdicts]
-    kind = "no_call" if wants and not haves else gravest(kinds)
+    kind = "no_call" if wants and not haves else pick_gravest(kinds)
     tool = Counter(one.name for one in wants) == Counter(one.name for one in haves)
-    names, values = _totals(verdicts, wants, haves)
-    return ParallelResult(kind is None, kind, verdicts, tool, f1(names), f1(values))
+    names, values = _sum_counts(verdicts, wants, haves)
+    return ParallelResult(kind is None, kind, verdicts, tool, compute_f1(names), compute_f1(values))
 
 
 class _Read:
@@ -104,11 +109,11 @@ class _Read:
         self.root: Mapping[str, Any] = schema if isinstance(schema, dict | Mapping) else {}
         self.given: dict[str, Any] | None = None
         if given is None or isinstance(given, dict | Mapping):
-            self.given = {name_of(key): value for key, value in (given or {}).items()}
+            self.given = {format_key(key): value for key, value in (given or {}).items()}
             self.parts = (
                 (self.root,)
                 if is_plain(self.root)
-                else self._within(lambda: parts_of(self.root, self.root, given or {}), ())
+                else self._within(lambda: collect_parts(self.root, self.root, given or {}), ())
             )
         self._forms: dict[str, tuple[str, bool]] = {}
 
@@ -118,18 +123,20 @@ class _Read:
         if name not in self._forms:
             value = (self.given or {})[name]
             if is_simple(self.root, name, value):
-                self._forms[name] = property_form(value, name, self.parts, self.root)
+                self._forms[name] = normalise_property(value, name, self.parts, self.root)
             else:
                 self._forms[name] = self._within(
-                    lambda: property_form(value, name, self.parts, self.root), None, size_of(value)
-                ) or (exact_form(value), False)
+                    lambda: normalise_property(value, name, self.parts, self.root),
+                    None,
+                    count_values(value),
+                ) or (normalise_exactly(value), False)
         return self._forms[name]
 
     def _within(self, work: Callable[[], Any], otherwise: Any, size: int = 1) -> Any:
         """What the work gives, or `otherwise` where a schema makes it too much."""
         steps = _MAX_STEPS // (len(self.given or ()) or 1) + _STEPS_A_VALUE * size
         try:
-            with limited(steps):
+            with limit_steps(steps):
                 return work()
         except (TooMuchWork, RecursionError):
             return otherwise
@@ -145,12 +152,12 @@ class _Read:
         return dict.fromkeys(self.given or (), verdict)
 
 
-def _read_of(schemas: Mapping[str, Mapping[str, Any]], call: Any) -> _Read:
+def _read_call(schemas: Mapping[str, Mapping[str, Any]], call: Any) -> _Read:
     name = call.get("name") if isinstance(call, Mapping) else None
     return _Read(schemas.get(name, {}) if isinstance(name, str) else {}, call)
 
 
-def _compared(want: _Read, have: _Read) -> MatchResult:
+def _compare_calls(want: _Read, have: _Read) -> MatchResult:
     if not have.is_call:
         return MatchResult(False, "not_a_call", tool=False)
     if want.name != have.name or not want.is_call:
@@ -158,12 +165,14 @@ def _compared(want: _Read, have: _Read) -> MatchResult:
     if want.given is None or have.given is None:
         return MatchResult(False, "not_an_object")
     names = sorted(want.given.keys() | have.given.keys())
-    verdicts = {name: _parameter(name, want, have, want.given, have.given) for name in names}
-    kind = kind_of(verdicts)
+    verdicts = {
+        name: _compare_parameter(name, want, have, want.given, have.given) for name in names
+    }
+    kind = find_kind(verdicts)
     return MatchResult(kind is None, kind, verdicts)
 
 
-def _parameter(
+def _compare_parameter(
     name: str, want: _Read, have: _Read, wanted: dict[str, Any], had: dict[str, Any]
 ) -> str:
     if name not in had:
@@ -180,17 +189,17 @@ def _parameter(
     return "wrong_value" if wanted_form[:1] == had_form[:1] else "wrong_type"
 
 
-def _best_pairs(wants: Sequence[_Read], haves: Sequence[_Read]) -> dict[int, int]:
+def _choose_pairs(wants: Sequence[_Read], haves: Sequence[_Read]) -> dict[int, int]:
     """Expected -> called positions: calls that match, then calls of one tool, then what is left.
 
     Matching is an equivalence, so taking any equal call leaves as many for the others.
     """
-    pairs = _paired(wants, haves, {}, lambda one: one.key, _in_order)
-    pairs |= _paired(wants, haves, pairs, lambda one: one.name, _most_right)
-    return pairs | _paired(wants, haves, pairs, lambda one: None, _in_order)
+    pairs = _pair_calls(wants, haves, {}, lambda one: one.key, _pair_in_order)
+    pairs |= _pair_calls(wants, haves, pairs, lambda one: one.name, _count_most_right)
+    return pairs | _pair_calls(wants, haves, pairs, lambda one: None, _pair_in_order)
 
 
-def _paired(
+def _pair_calls(
     wants: Sequence[_Read],
     haves: Sequence[_Read],
     taken: Mapping[int, int],
@@ -210,22 +219,22 @@ def _paired(
     return dict(pair for key, some in rows.items() for pair in choose(some, columns[key]))
 
 
-def _in_order(rows: Sided, columns: Sided) -> Iterator[tuple[int, int]]:
+def _pair_in_order(rows: Sided, columns: Sided) -> Iterator[tuple[int, int]]:
     for (row, _), (column, _) in zip(rows, columns, strict=False):
         yield row, column
 
 
-def _most_right(rows: Sided, columns: Sided) -> Iterable[tuple[int, int]]:
+def _count_most_right(rows: Sided, columns: Sided) -> Iterable[tuple[int, int]]:
     sizes = [sum(len(one.given or ()) + 1 for _, one in side) for side in (rows, columns)]
     alone = len(rows) == len(columns) == 1
     if alone or len(rows) * sizes[1] + len(columns) * sizes[0] > _MAX_CELLS:
-        return _in_order(rows, columns)
-    gains = [[_gain(_compared(want, have)) for _, have in columns] for _, want in rows]
-    chosen = zip(rows, assign(gains), strict=True)
+        return _pair_in_order(rows, columns)
+    gains = [[_compute_gain(_compare_calls(want, have)) for _, have in columns] for _, want in rows]
+    chosen = zip(rows, assign_rows(gains), strict=True)
     return [(row, columns[place][0]) for (row, _), place in chosen if place is not None]
 
 
-def _gain(result: MatchResult) -> int:
+def _compute_gain(result: MatchResult) -> int:
     """Values right, then names right, then few names wrong, then types right, as one number; all of
     it is weighed, so that calls in another order get the same verdict."""
     names, missing, extra = result.name_counts()
@@ -236,11 +245,13 @@ def _gain(result: MatchResult) -> int:
     return gain
 
 
-def _told(result: MatchResult) -> tuple[bool, str | None, dict[str, str]]:
+def _build_verdicts(result: MatchResult) -> tuple[bool, str | None, dict[str, str]]:
     return result.match, result.error_kind, result.per_parameter
 
 
-def _totals(verdicts: Sequence[CallVerdict], wants: Sequence[_Read], haves: Sequence[_Read]) -> Any:
+def _sum_counts(
+    verdicts: Sequence[CallVerdict], wants: Sequence[_Read], haves: Sequence[_Read]
+) -> Any:
     """((right, missing, extra) names, the same of values) of all calls together."""
     names, values = [0, 0, 0], [0, 0, 0]
     for one in verdicts:

@@ -3,10 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assets.contracts.schema.reading import default_of as any_default_of
-from assets.contracts.schema.reading import json_type
-from assets.contracts.schema.shapes import alike, as_list, as_mapping, matches, pointed_at
-from assets.contracts.schema.step_budget import spend
+from assets.contracts.schema.reading import name_json_type
+from assets.contracts.schema.reading import read_default as any_default_of
+from assets.contracts.schema.shapes import (
+    equals_json,
+    follow_reference,
+    matches_pattern,
+    read_list,
+    read_mapping,
+)
+from assets.contracts.schema.step_budget import spend_steps
 
 Schema = Mapping[str, Any]
 Parts = Sequence[Schema]
@@ -32,7 +38,7 @@ def is_simple(root: Schema, name: str, value: Any) -> bool:
     return is_plain(about) and not isinstance(value, _MANY) and not isinstance(default, _MANY)
 
 
-def parts_of(schema: Any, root: Schema, value: Any) -> Parts:
+def collect_parts(schema: Any, root: Schema, value: Any) -> Parts:
     """Every schema that speaks about this value, the outermost first.
 
     Of `anyOf` and `oneOf` those alternatives that the value fits by type, listed values, required
@@ -41,53 +47,53 @@ def parts_of(schema: Any, root: Schema, value: Any) -> Parts:
     if not isinstance(schema, Mapping):
         return ()
     if _JOINTS.isdisjoint(schema):
-        spend()
+        spend_steps()
         return (schema,)
     found: list[Schema] = []
     waiting, seen = [schema], set()
     while waiting:
         current = waiting.pop(0)
-        spend()
+        spend_steps()
         if not isinstance(current, Mapping) or id(current) in seen:
             continue
         seen.add(id(current))
         found.append(current)
-        waiting.extend(_next(current, root, value))
+        waiting.extend(_resolve_next(current, root, value))
     return found
 
 
-def _next(schema: Schema, root: Schema, value: Any) -> list[Any]:
+def _resolve_next(schema: Schema, root: Schema, value: Any) -> list[Any]:
     """The schemas one step from this one that hold for the value too."""
     following: list[Any] = []
     reference = schema.get("$ref", schema.get("$dynamicRef"))
     if isinstance(reference, str):
-        following.append(_target(reference, root))
-    following.extend(as_list(schema.get("allOf")))
+        following.append(_resolve_target(reference, root))
+    following.extend(read_list(schema.get("allOf")))
     for key in ("anyOf", "oneOf"):
-        listed = as_list(schema.get(key))
-        following.extend([one for one in listed if _fits(one, root, value)] or listed)
+        listed = read_list(schema.get(key))
+        following.extend([one for one in listed if _fits_value(one, root, value)] or listed)
     if "if" in schema:
-        branch = "then" if _fits(schema["if"], root, value) else "else"
+        branch = "then" if _fits_value(schema["if"], root, value) else "else"
         following.append(schema.get(branch))
     if isinstance(value, Mapping):
         for key in ("dependentSchemas", "dependencies"):
-            given = as_mapping(schema.get(key))
+            given = read_mapping(schema.get(key))
             following.extend(one for name, one in given.items() if name in value)
     return following
 
 
-def _target(reference: str, root: Schema) -> Any:
+def _resolve_target(reference: str, root: Schema) -> Any:
     """What a local reference or anchor leads to; nothing is ever fetched."""
     name = reference[1:]
     if not reference.startswith("#") or (name and not name.startswith("/")):
-        return _anchored(name, root) if reference.startswith("#") else None
-    return pointed_at(reference, root)
+        return _find_anchor(name, root) if reference.startswith("#") else None
+    return follow_reference(reference, root)
 
 
-def _anchored(name: str, root: Schema) -> Any:
+def _find_anchor(name: str, root: Schema) -> Any:
     for key in ("$defs", "definitions"):
-        for schema in as_mapping(root.get(key)).values():
-            spend()
+        for schema in read_mapping(root.get(key)).values():
+            spend_steps()
             if isinstance(schema, Mapping) and name in (
                 schema.get("$anchor"),
                 schema.get("$dynamicAnchor"),
@@ -96,75 +102,75 @@ def _anchored(name: str, root: Schema) -> Any:
     return None
 
 
-def _fits(schema: Any, root: Schema, value: Any, depth: int = 0) -> bool:
+def _fits_value(schema: Any, root: Schema, value: Any, depth: int = 0) -> bool:
     """Whether nothing that can be seen at a glance speaks against the value."""
-    spend()
+    spend_steps()
     if isinstance(schema, bool):
         return schema
     if not isinstance(schema, Mapping) or depth > _MAX_PEEK:
         return True
-    if not (_type_fits(schema, value) and _listed(schema, value)):
+    if not (_fits_type(schema, value) and _fits_listed(schema, value)):
         return False
-    if isinstance(schema.get("$ref"), str) and not _fits(
-        _target(schema["$ref"], root), root, value, depth + 1
+    if isinstance(schema.get("$ref"), str) and not _fits_value(
+        _resolve_target(schema["$ref"], root), root, value, depth + 1
     ):
         return False
-    if not all(_fits(one, root, value, depth + 1) for one in as_list(schema.get("allOf"))):
+    if not all(_fits_value(one, root, value, depth + 1) for one in read_list(schema.get("allOf"))):
         return False
     for key in ("anyOf", "oneOf"):
-        listed = as_list(schema.get(key))
-        if listed and not any(_fits(one, root, value, depth + 1) for one in listed):
+        listed = read_list(schema.get(key))
+        if listed and not any(_fits_value(one, root, value, depth + 1) for one in listed):
             return False
     if isinstance(value, Mapping):
-        return _object_fits(schema, root, value, depth)
+        return _fits_object(schema, root, value, depth)
     if isinstance(value, list) and value and isinstance(schema.get("items"), Mapping):
-        return _fits(schema["items"], root, value[0], depth + 1)
+        return _fits_value(schema["items"], root, value[0], depth + 1)
     return True
 
 
-def _object_fits(schema: Schema, root: Schema, value: Mapping[str, Any], depth: int) -> bool:
-    properties = as_mapping(schema.get("properties"))
-    needed = as_list(schema.get("required"))
+def _fits_object(schema: Schema, root: Schema, value: Mapping[str, Any], depth: int) -> bool:
+    properties = read_mapping(schema.get("properties"))
+    needed = read_list(schema.get("required"))
     if any(isinstance(name, str) and name not in value for name in needed):
         return False
     closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
     if closed and any(name not in properties for name in value):
         return False
     return all(
-        _fits(properties[name], root, item, depth + 1)
+        _fits_value(properties[name], root, item, depth + 1)
         for name, item in value.items()
         if name in properties
     )
 
 
-def _type_fits(schema: Schema, value: Any) -> bool:
+def _fits_type(schema: Schema, value: Any) -> bool:
     named = schema.get("type")
-    kinds = [named] if isinstance(named, str) else as_list(named)
-    kind = json_type(value)
+    kinds = [named] if isinstance(named, str) else read_list(named)
+    kind = name_json_type(value)
     if not kinds or kind in kinds or (kind == "integer" and "number" in kinds):
         return True
     return kind == "null" and schema.get("nullable") is True
 
 
-def _listed(schema: Schema, value: Any) -> bool:
-    if "const" in schema and not _same(schema["const"], value):
+def _fits_listed(schema: Schema, value: Any) -> bool:
+    if "const" in schema and not _equals_value(schema["const"], value):
         return False
     listed = schema.get("enum")
     if not isinstance(listed, list):
         return True
-    spend(len(listed) // 64)
-    return any(_same(one, value) for one in listed)
+    spend_steps(len(listed) // 64)
+    return any(_equals_value(one, value) for one in listed)
 
 
-def _same(a: Any, b: Any) -> bool:
+def _equals_value(a: Any, b: Any) -> bool:
     if isinstance(a, str) or isinstance(b, str) or a is None or b is None:
         return a is b or (type(a) is type(b) and a == b)
     if isinstance(a, int | float) and isinstance(b, int | float):
         return a == b and isinstance(a, bool) == isinstance(b, bool)
-    return alike(a, b)
+    return equals_json(a, b)
 
 
-def property_of(parts: Parts, name: str) -> Any:
+def find_property(parts: Parts, name: str) -> Any:
     """The schema of one named property: declared, else by pattern, else of all others; several
     parts that declare it hold together."""
     found = []
@@ -173,8 +179,8 @@ def property_of(parts: Parts, name: str) -> Any:
         if isinstance(properties, Mapping) and name in properties:
             found.append(properties[name])
             continue
-        patterns = as_mapping(part.get("patternProperties"))
-        fitting = [one for pattern, one in patterns.items() if matches(pattern, name)]
+        patterns = read_mapping(part.get("patternProperties"))
+        fitting = [one for pattern, one in patterns.items() if matches_pattern(pattern, name)]
         other = part.get("additionalProperties", part.get("unevaluatedProperties"))
         if fitting:
             found.extend(fitting)
@@ -183,7 +189,7 @@ def property_of(parts: Parts, name: str) -> Any:
     return found[0] if len(found) == 1 else {"allOf": found} if found else {}
 
 
-def items_of(parts: Parts) -> tuple[list[Any], Any, bool]:
+def find_items(parts: Parts) -> tuple[list[Any], Any, bool]:
     """(schemas by place, schema of the rest, whether the order means nothing) of an array.
 
     The order means nothing where the items are unique, or the schema says `format: set` or
@@ -206,11 +212,11 @@ def items_of(parts: Parts) -> tuple[list[Any], Any, bool]:
     return places, rest_schema, unordered and not places
 
 
-def default_of(schema: Any, root: Schema) -> tuple[bool, Any]:
+def find_default(schema: Any, root: Schema) -> tuple[bool, Any]:
     """(whether there is a default, the default) of a property, whichever part states it."""
     if not isinstance(schema, Mapping):
         return False, None
     if _JOINTS.isdisjoint(schema):
         return "default" in schema, schema.get("default")
-    spend(8)
+    spend_steps(8)
     return any_default_of(schema, root)

@@ -36,24 +36,28 @@ class MatchResult:
     @property
     def name_f1(self) -> float:
         """F1 of the parameter names that were given, 0..1."""
-        return f1(self.name_counts()) if self.tool else 0.0
+        return compute_f1(self.name_counts()) if self.tool else 0.0
 
     @property
     def value_f1(self) -> float:
         """F1 of the parameters given with the right value, 0..1."""
-        return f1(self.value_counts()) if self.tool else 0.0
+        return compute_f1(self.value_counts()) if self.tool else 0.0
 
     def name_counts(self) -> tuple[int, int, int]:
         """(right, missing, extra) names; a default that one side left out counts nowhere."""
-        shared = self._count("match", "wrong_type", "wrong_value")
-        return shared, self._count("missing"), self._count("extra")
+        shared = self._count_verdicts("match", "wrong_type", "wrong_value")
+        return shared, self._count_verdicts("missing"), self._count_verdicts("extra")
 
     def value_counts(self) -> tuple[int, int, int]:
         """(right, missing, extra) values; a wrong value is missing and extra at once."""
-        wrong = self._count("wrong_type", "wrong_value")
-        return self._count("match"), self._count("missing") + wrong, self._count("extra") + wrong
+        wrong = self._count_verdicts("wrong_type", "wrong_value")
+        return (
+            self._count_verdicts("match"),
+            self._count_verdicts("missing") + wrong,
+            self._count_verdicts("extra") + wrong,
+        )
 
-    def _count(self, *verdicts: str) -> int:
+    def _count_verdicts(self, *verdicts: str) -> int:
         return sum(verdict in verdicts for verdict in self.per_parameter.values())
 
 
@@ -96,26 +100,26 @@ class ParallelResult:
         return [one.called if one.match else None for one in expected]
 
 
-def kind_of(verdicts: Mapping[str, str]) -> str | None:
+def find_kind(verdicts: Mapping[str, str]) -> str | None:
     """The gravest error kind among the verdicts of parameters."""
     found = set(verdicts.values())
     worst = next((verdict for verdict in _WRONG if verdict in found), None)
     return _KIND_OF.get(worst, worst) if worst else None
 
 
-def gravest(kinds: Iterable[str | None]) -> str | None:
+def pick_gravest(kinds: Iterable[str | None]) -> str | None:
     """The gravest of some error kinds; None where there is none."""
     return min((kind for kind in kinds if kind), key=_GRAVITY.__getitem__, default=None)
 
 
-def f1(counts: tuple[int, int, int]) -> float:
+def compute_f1(counts: tuple[int, int, int]) -> float:
     """F1 of (right, missing, extra); 1 where there was nothing to get right or wrong."""
     right, missing, extra = counts
     total = 2 * right + missing + extra
     return 2 * right / total if total else 1.0
 
 
-def as_dict(result: MatchResult | ParallelResult) -> dict[str, Any]:
+def render_result(result: MatchResult | ParallelResult) -> dict[str, Any]:
     """The result as the command prints it."""
     out: dict[str, Any] = {"match": result.match, "error_kind": result.error_kind}
     if isinstance(result, MatchResult):

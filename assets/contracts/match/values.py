@@ -9,12 +9,12 @@ from typing import Any
 from assets.contracts.match.resolve import (
     Parts,
     Schema,
-    default_of,
-    items_of,
-    parts_of,
-    property_of,
+    collect_parts,
+    find_default,
+    find_items,
+    find_property,
 )
-from assets.contracts.schema.step_budget import spend
+from assets.contracts.schema.step_budget import spend_steps
 
 _EXACT_NAMES = re.compile(
     r"(^|_| )(id|ids|uuid|path|paths|file|filename|dir|directory|folder|url|uri|code|key|token|hash"
@@ -30,61 +30,61 @@ _CURLY = str.maketrans("‘’“”", "''\"\"")
 _MAX_DEPTH = 48
 
 
-def form(value: Any, schema: Any, root: Schema, name: str, depth: int = 0) -> str:
+def normalise_value(value: Any, schema: Any, root: Schema, name: str, depth: int = 0) -> str:
     """The normal form of a value; its first letter is its type (n, b, z, s, o, a)."""
-    spend()
+    spend_steps()
     if isinstance(value, str) and depth <= _MAX_DEPTH:
-        return _text_form(value, parts_of(schema, root, value), name)
+        return _normalise_text(value, collect_parts(schema, root, value), name)
     if value is None or isinstance(value, bool | int | float):
-        return _scalar(value)
+        return _format_scalar(value)
     if depth > _MAX_DEPTH or not isinstance(value, dict | list | Mapping | tuple):
-        return exact_form(value)
-    parts = parts_of(schema, root, value)
+        return normalise_exactly(value)
+    parts = collect_parts(schema, root, value)
     if isinstance(value, list | tuple):
-        places, rest, unordered = items_of(parts)
+        places, rest, unordered = find_items(parts)
         forms = [
-            form(item, places[i] if i < len(places) else rest, root, name, depth + 1)
+            normalise_value(item, places[i] if i < len(places) else rest, root, name, depth + 1)
             for i, item in enumerate(value)
         ]
         return "a[" + ",".join(sorted(forms) if unordered else forms) + "]"
-    named = object_forms(value, parts, root, depth)
-    given = [f"{_quoted(key)}:{held}" for key, (held, usual) in named.items() if not usual]
+    named = normalise_object(value, parts, root, depth)
+    given = [f"{_quote_text(key)}:{held}" for key, (held, usual) in named.items() if not usual]
     return "o{" + ",".join(sorted(given)) + "}"
 
 
-def object_forms(
+def normalise_object(
     value: Mapping[Any, Any], parts: Parts, root: Schema, depth: int
 ) -> dict[str, tuple[str, bool]]:
     """Name -> `property_form` of everything an object gives."""
-    named = ((name_of(key), item) for key, item in value.items())
-    return {name: property_form(item, name, parts, root, depth) for name, item in named}
+    named = ((format_key(key), item) for key, item in value.items())
+    return {name: normalise_property(item, name, parts, root, depth) for name, item in named}
 
 
-def property_form(
+def normalise_property(
     value: Any, name: str, parts: Parts, root: Schema, depth: int = 0
 ) -> tuple[str, bool]:
     """(Normal form, whether it says no more than the schema's default)."""
-    about = property_of(parts, name)
-    held = form(value, about, root, name, depth + 1)
-    has_default, default = default_of(about, root)
-    return held, has_default and form(default, about, root, name, depth + 1) == held
+    about = find_property(parts, name)
+    held = normalise_value(value, about, root, name, depth + 1)
+    has_default, default = find_default(about, root)
+    return held, has_default and normalise_value(default, about, root, name, depth + 1) == held
 
 
-def exact_form(value: Any) -> str:
+def normalise_exactly(value: Any) -> str:
     """The form without a schema: only numbers and the order of keys are read by meaning. Not
     recursive, so that no depth is too deep."""
     out: list[str] = []
     waiting: list[Any] = [(value, True)]
     while waiting:
         item, is_value = waiting.pop()
-        spend()
+        spend_steps()
         if not is_value:
             out.append(item)
         elif isinstance(item, Mapping):
-            named = sorted(((name_of(key), held) for key, held in item.items()), key=_first)
+            named = sorted(((format_key(key), held) for key, held in item.items()), key=_take_first)
             waiting.append(("}", False))
             for key, held in reversed(named):
-                waiting.extend(((",", False), (held, True), (f"{_quoted(key)}:", False)))
+                waiting.extend(((",", False), (held, True), (f"{_quote_text(key)}:", False)))
             out.append("o{")
         elif isinstance(item, list | tuple):
             waiting.append(("]", False))
@@ -92,11 +92,11 @@ def exact_form(value: Any) -> str:
                 waiting.extend(((",", False), (held, True)))
             out.append("a[")
         else:
-            out.append(f"s={_quoted(item)}" if isinstance(item, str) else _scalar(item))
+            out.append(f"s={_quote_text(item)}" if isinstance(item, str) else _format_scalar(item))
     return "".join(out)
 
 
-def _scalar(value: Any) -> str:
+def _format_scalar(value: Any) -> str:
     """Of a number, boolean or null; an integral float is that integer, whatever its size."""
     if value is None:
         return "z"
@@ -110,16 +110,16 @@ def _scalar(value: Any) -> str:
     return f"n{value:x}." if isinstance(value, int) else f"?{type(value).__name__}:{value!r}"
 
 
-def _text_form(value: str, parts: Parts, name: str) -> str:
+def _normalise_text(value: str, parts: Parts, name: str) -> str:
     exact = _is_exact_name(name)
     for part in parts:
         if part.get("format") == "date-time":
-            instant = _instant(value)
-            return f"st{instant}" if instant else f"s={_quoted(value)}"
+            instant = _parse_instant(value)
+            return f"st{instant}" if instant else f"s={_quote_text(value)}"
         exact = exact or not _EXACT_KEYWORDS.isdisjoint(part)
     if exact or _LOOKS_EXACT.search(value.strip()):
-        return f"s={_quoted(value)}"
-    return f"s~{_quoted(_normal(value))}"
+        return f"s={_quote_text(value)}"
+    return f"s~{_quote_text(_fold_text(value))}"
 
 
 @lru_cache(4096)
@@ -129,13 +129,13 @@ def _is_exact_name(name: str) -> bool:
     return _EXACT_NAMES.search(re.sub(r"[^a-z0-9]+", "_", words)) is not None
 
 
-def _normal(text: str) -> str:
+def _fold_text(text: str) -> str:
     """Free text without what nobody means: case, runs of white space, curly quotes, the full stop
     at the end. Signs, decimal points and slashes inside words stay."""
     return " ".join(text.translate(_CURLY).casefold().split()).rstrip(".!? ")
 
 
-def _instant(text: str) -> str | None:
+def _parse_instant(text: str) -> str | None:
     try:
         parsed = datetime.fromisoformat(text)
         return (parsed.astimezone(UTC) if parsed.tzinfo else parsed).isoformat()
@@ -143,21 +143,21 @@ def _instant(text: str) -> str | None:
         return None
 
 
-def _quoted(text: str) -> str:
+def _quote_text(text: str) -> str:
     """A text that cannot be taken for two, or for the signs around it."""
     return f"{len(text)}:{text}"
 
 
-def name_of(key: Any) -> str:
+def format_key(key: Any) -> str:
     """A key as JSON would write it; one that is no text cannot be told from that text."""
-    return key if isinstance(key, str) else _scalar(key)[1:] if key is not None else "null"
+    return key if isinstance(key, str) else _format_scalar(key)[1:] if key is not None else "null"
 
 
-def _first(pair: tuple[str, Any]) -> str:
+def _take_first(pair: tuple[str, Any]) -> str:
     return pair[0]
 
 
-def size_of(value: Any) -> int:
+def count_values(value: Any) -> int:
     """How many values stand in a value, itself included."""
     if not isinstance(value, dict | list | Mapping):
         return 1

@@ -11,8 +11,8 @@ from typing import Any
 import polars as pl
 
 from assets.contracts.canonical import DIGEST_PREFIX
-from assets.contracts.quarantine.decisions import decisions, held_digests
-from assets.contracts.quarantine.firewall import contract_key
+from assets.contracts.quarantine.decisions import find_held_digests, read_decisions
+from assets.contracts.quarantine.firewall import key_contract
 from warehouse.storage.digest import sha256
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
@@ -39,7 +39,7 @@ CLEAR = TableSpec(
 HELD = TableSpec(name="held_contracts", key=("server_id", "tool"), columns=_NAMES)
 
 
-def rows_of(spec: TableSpec, snapshots: Iterable[Mapping[str, Any]]) -> list[Row]:
+def select_columns(spec: TableSpec, snapshots: Iterable[Mapping[str, Any]]) -> list[Row]:
     """Rows of CLEAR or HELD, of snapshot rows."""
     return [{name: row[name] for name in spec.columns} for row in snapshots]
 
@@ -53,12 +53,12 @@ def read_contracts(
     decisions cannot be trusted.
     """
     tables = warehouse.tables
-    by_hand = held_digests(decisions(warehouse.home))
+    by_hand = find_held_digests(read_decisions(warehouse.home))
     held = tables.read(HELD, marketplace).to_dicts()
-    elsewhere = set() if marketplace else set(map(contract_key, held))
+    elsewhere = set() if marketplace else set(map(key_contract, held))
     clear = []
     for row in tables.read(CLEAR, marketplace).to_dicts():
-        if row["contract_digest"] in by_hand or contract_key(row) in elsewhere:
+        if row["contract_digest"] in by_hand or key_contract(row) in elsewhere:
             held.append({name: row[name] for name in HELD.columns})
         else:
             clear.append(row)
@@ -70,7 +70,7 @@ def read_clear(warehouse: Warehouse, marketplace: str | None = None) -> list[Row
     return read_contracts(warehouse, marketplace)[0]
 
 
-def unresolvable(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+def find_unresolvable(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Digests that are not those of the contract beside them."""
     return [
         row["contract_digest"]

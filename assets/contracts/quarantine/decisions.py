@@ -10,7 +10,7 @@ from pathlib import Path
 
 from assets.contracts.canonical import DIGEST_PREFIX
 from assets.contracts.scan.finding import HIGH, Finding
-from warehouse.storage.files import append_line, locked
+from warehouse.storage.files import append_line, hold_lock
 
 RELEASED, HELD = "released", "held"
 ANY_RULE = "*"  # holds the contract whatever was found; releasing it lifts that hold and no other
@@ -48,23 +48,23 @@ def is_clear(
     return all(last.get(rule) == RELEASED for rule in high)
 
 
-def held_digests(decisions: Iterable[Decision]) -> set[str]:
+def find_held_digests(decisions: Iterable[Decision]) -> set[str]:
     """Digests of the contracts that a person holds: by the last decision on some rule."""
     last = {(one.contract_digest, one.rule): one.verdict for one in decisions}
     return {digest for (digest, _), verdict in last.items() if verdict == HELD}
 
 
-def decide(home: Path, decision: Decision) -> None:
+def record_decision(home: Path, decision: Decision) -> None:
     """Appends one decision; nothing is ever rewritten. Raises DecisionError on a bad one."""
-    problem = _problem(decision)
+    problem = _find_problem(decision)
     if problem:
         raise DecisionError(f"no decision: {problem}")
     path = home / _FILE
-    with locked(path.with_suffix(".lock")):
+    with hold_lock(path.with_suffix(".lock")):
         append_line(path, json.dumps(asdict(decision), ensure_ascii=True, sort_keys=True))
 
 
-def decisions(home: Path) -> list[Decision]:
+def read_decisions(home: Path) -> list[Decision]:
     """All decisions, oldest first; [] before the first.
 
     Raises DecisionError on a line that is none: a record that was tampered with clears nothing.
@@ -73,24 +73,24 @@ def decisions(home: Path) -> list[Decision]:
     if not path.exists():
         return []
     return [
-        _parsed(line, f"{path}:{number}")
+        _parse_decision(line, f"{path}:{number}")
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if line.strip()
     ]
 
 
-def _parsed(line: str, where: str) -> Decision:
+def _parse_decision(line: str, where: str) -> Decision:
     try:
         found = Decision(**json.loads(line))
     except (TypeError, ValueError) as error:
         raise DecisionError(f"{where}: not a decision ({error})") from error
-    problem = _problem(found)
+    problem = _find_problem(found)
     if problem:
         raise DecisionError(f"{where}: {problem}")
     return found
 
 
-def _problem(decision: Decision) -> str:
+def _find_problem(decision: Decision) -> str:
     parts = asdict(decision)
     empty = [
         name for name, value in parts.items() if not isinstance(value, str) or not value.strip()

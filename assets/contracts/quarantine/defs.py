@@ -3,16 +3,16 @@
 import dagster as dg
 
 from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.contracts.quarantine.clear import CLEAR, HELD, rows_of, unresolvable
-from assets.contracts.quarantine.firewall import firewall
+from assets.contracts.quarantine.clear import CLEAR, HELD, find_unresolvable, select_columns
+from assets.contracts.quarantine.firewall import open_firewall
 from assets.contracts.tool_id import ToolId
 from assets.partitions import close_night_after, marketplaces
 from warehouse.audit import Verdict, expect_match, expect_unique
-from warehouse.publish import Published, audited, publish, table_audit
-from warehouse.storage.tables import plan
+from warehouse.publish import Published, audit_table, describe_asset, publish
+from warehouse.storage.tables import plan_keys
 from warehouse.store import Warehouse
 
-CLEAR_AUDIT = table_audit(
+CLEAR_AUDIT = audit_table(
     CLEAR,
     [expect_unique("server_id", "tool"), expect_match("contract_digest", "^c1:[0-9a-f]{64}$")],
     rules=["resolvable", "none_held"],
@@ -20,7 +20,7 @@ CLEAR_AUDIT = table_audit(
 
 
 @dg.asset(
-    **audited(CLEAR_AUDIT, "assets/contracts/quarantine"),
+    **describe_asset(CLEAR_AUDIT, "assets/contracts/quarantine"),
     partitions_def=marketplaces,
     deps=["snapshots", "findings"],
     group_name="contracts",
@@ -30,12 +30,12 @@ def clear_contracts(
     context: dg.AssetExecutionContext, warehouse: dg.ResourceParam[Warehouse]
 ) -> Published:
     name, tables = context.partition_key, warehouse.tables
-    clear, held = firewall(warehouse).part(tables.read(SNAPSHOTS, name).to_dicts())
-    rows, previous = rows_of(CLEAR, clear), tables.read(CLEAR, name).to_dicts()
-    slipped = [row["contract_digest"] for row in firewall(warehouse).part(rows)[1]]
-    lost = unresolvable(rows)
+    clear, held = open_firewall(warehouse).split(tables.read(SNAPSHOTS, name).to_dicts())
+    rows, previous = select_columns(CLEAR, clear), tables.read(CLEAR, name).to_dicts()
+    slipped = [row["contract_digest"] for row in open_firewall(warehouse).split(rows)[1]]
+    lost = find_unresolvable(rows)
     # What is held goes first: a run that dies in between holds more, never less.
-    kept_out = tables.stage(HELD, HELD.frame(rows_of(HELD, held)), name)
+    kept_out = tables.stage(HELD, HELD.frame(select_columns(HELD, held)), name)
     tables.promote(kept_out, context.run_id, [])
     yield from publish(
         context,
@@ -46,12 +46,12 @@ def clear_contracts(
             Verdict("resolvable", not lost, f"{len(lost)} digests of other contracts"),
             Verdict("none_held", not slipped, f"{len(slipped)} held contracts"),
         ],
-        plan=plan(_digests(previous), _digests(rows)),
+        plan=plan_keys(_key_digests(previous), _key_digests(rows)),
         metadata={"held": len(held)},
     )
     context.log.info(f"{len(held)} tools are held: toolmill quarantine list")
     close_night_after(context, warehouse.ledger, "clear_contracts")
 
 
-def _digests(rows: list[dict]) -> dict[str, str]:
+def _key_digests(rows: list[dict]) -> dict[str, str]:
     return {str(ToolId.of_row(row)): row["contract_digest"] for row in rows}

@@ -14,10 +14,15 @@ from typing import Any
 import polars as pl
 
 from assets.contracts.history.origins import State
-from assets.contracts.quarantine.behaviour import BEHAVIOUR, asked_again, misshapen, unusable
-from assets.contracts.scan.engine import gravest, mentioned, scan_names, scan_tool
+from assets.contracts.quarantine.behaviour import (
+    BEHAVIOUR,
+    describe_unusable,
+    find_behaviour,
+    find_misshapen,
+)
+from assets.contracts.scan.engine import find_mentioned, rank_gravity, scan_names, scan_tool
 from assets.contracts.scan.finding import HIGH, MEDIUM, Finding
-from assets.contracts.scan.rug_pull import became
+from assets.contracts.scan.rug_pull import find_alarms
 from assets.contracts.scan.rules_version import scan_edition
 from warehouse.storage.digest import digest
 from warehouse.storage.tables import TableSpec
@@ -101,22 +106,24 @@ def scan_snapshot(
     kept, out, read = [], [], 0
     for server in sorted(servers.keys() | launches.keys()):
         rows, launch = servers.get(server, []), launches.get(server)
-        scanned, fresh = _server(rows, known, origins, held)
+        scanned, fresh = _scan_server(rows, known, origins, held)
         kept += scanned
         read += fresh
         owner = {"marketplace": launch.marketplace if launch else rows[0]["marketplace"],
                  "server_id": server}  # fmt: skip
-        out += _rows(owner, rows, scanned, launch or Launch(owner["marketplace"]), before[server])
+        out += _build_rows(
+            owner, rows, scanned, launch or Launch(owner["marketplace"]), before[server]
+        )
     known_before = (row for rows in before.values() for row in rows)
-    return Scanned(_dated(out, known_before, night), kept, read)
+    return Scanned(_date_findings(out, known_before, night), kept, read)
 
 
-def findings_of(row: Row) -> list[Finding]:
+def read_findings(row: Row) -> list[Finding]:
     """The findings kept in a row of SCANS."""
     return [Finding(**{**one, "span": tuple(one["span"])}) for one in json.loads(row["found"])]
 
 
-def _server(
+def _scan_server(
     rows: Sequence[Row], known: frozenset[str], origins: State, held: Mapping[Key, Row]
 ) -> tuple[list[dict[str, Any]], int]:
     """Rows of SCANS of one server, and how many of its tools had to be read."""
@@ -124,12 +131,12 @@ def _server(
     for row in rows:
         key, tool = (row["server_id"], row["tool"]), json.loads(row["contract"])
         past = origins.get(key, {})
-        facts = _facts(row, mentioned(tool), own, known, past)
+        facts = _digest_facts(row, find_mentioned(tool), own, known, past)
         last = held.get(key)
         if last is None or last["scan_key"] != facts:
             read += 1
-            found = scan_tool(tool, own, known) + list(_history(tool, past, own, known))
-            text = json.dumps([one.as_row() for one in limited(found)])
+            found = scan_tool(tool, own, known) + list(_compare_history(tool, past, own, known))
+            text = json.dumps([one.as_row() for one in limit_findings(found)])
         else:
             text = last["found"]
         out.append({"server_id": key[0], "tool": key[1], "contract_digest": row["contract_digest"],
@@ -137,7 +144,7 @@ def _server(
     return out, read
 
 
-def _facts(
+def _digest_facts(
     row: Row, names: frozenset[str], own: frozenset[str], known: frozenset[str], past: Row
 ) -> str:
     return digest(
@@ -152,41 +159,43 @@ def _facts(
     )
 
 
-def _history(tool: Row, past: Row, own: frozenset[str], known: frozenset[str]) -> Iterator[Finding]:
+def _compare_history(
+    tool: Row, past: Row, own: frozenset[str], known: frozenset[str]
+) -> Iterator[Finding]:
     """What became alarming since the tool was first seen, and since it was last otherwise."""
     seen: set[tuple[str, str, str]] = set()
     for name in ("first", "before"):
         text = past.get(f"{name}_contract")
         if text is None or past[f"{name}_digest"] == past["contract_digest"]:
             continue
-        for one in became(json.loads(text), tool, own, known):
+        for one in find_alarms(json.loads(text), tool, own, known):
             if (one.rule, one.field, one.excerpt) not in seen:
                 seen.add((one.rule, one.field, one.excerpt))
                 yield one
 
 
-def _rows(
+def _build_rows(
     owner: Row, rows: Sequence[Row], scanned: Sequence[Row], launch: Launch, previous: Iterable[Row]
 ) -> Iterator[dict[str, Any]]:
     """Rows of FINDINGS of one server, without their date."""
     by_tool = {row["tool"]: row for row in rows}
-    found = [(row["tool"], one) for row in scanned for one in findings_of(row)]
+    found = [(row["tool"], one) for row in scanned for one in read_findings(row)]
     names = list(by_tool)
     found += [(names[place], one) for place, one in scan_names([{"name": name} for name in names])]
     found += [
-        (row["tool"], unusable(row["tool"], row["schema_problem"]))
+        (row["tool"], describe_unusable(row["tool"], row["schema_problem"]))
         for row in rows
         if row["schema_problem"]
     ]
-    found += misshapen(launch.tools, launch.problems or {})
-    found += asked_again(launch.behaviour)
+    found += find_misshapen(launch.tools, launch.problems or {})
+    found += find_behaviour(launch.behaviour)
     for tool, one in found:
-        yield _row(owner, by_tool.get(tool), tool, one)
+        yield _build_row(owner, by_tool.get(tool), tool, one)
     if launch.behaviour is None:
-        yield from _remembered(owner, by_tool, previous)
+        yield from _keep_remembered(owner, by_tool, previous)
 
 
-def _remembered(
+def _keep_remembered(
     owner: Row, by_tool: Mapping[str, Row], previous: Iterable[Row]
 ) -> Iterator[dict[str, Any]]:
     """What an earlier second look showed of contracts that are the same: nobody looked again."""
@@ -197,7 +206,7 @@ def _remembered(
             yield {**row, **owner}
 
 
-def _row(owner: Row, row: Row | None, tool: str, one: Finding) -> dict[str, Any]:
+def _build_row(owner: Row, row: Row | None, tool: str, one: Finding) -> dict[str, Any]:
     """One row of FINDINGS. Of a tool without a contract nothing is made: there is nothing to hold,
     and its finding is medium at most."""
     return {
@@ -213,7 +222,7 @@ def _row(owner: Row, row: Row | None, tool: str, one: Finding) -> dict[str, Any]
     }
 
 
-def _dated(
+def _date_findings(
     rows: Iterable[dict[str, Any]], previous: Iterable[Row], night: str
 ) -> list[dict[str, Any]]:
     """Each finding once, with the date on which it was first found."""
@@ -225,11 +234,11 @@ def _dated(
     return list(out.values())
 
 
-def limited(found: Iterable[Finding]) -> list[Finding]:
+def limit_findings(found: Iterable[Finding]) -> list[Finding]:
     """The gravest first, and of each rule and severity only the first few."""
     count: Counter[tuple[str, str]] = Counter()
     out = []
-    for one in sorted(found, key=gravest):
+    for one in sorted(found, key=rank_gravity):
         count[one.rule, one.severity] += 1
         if count[one.rule, one.severity] <= _OF_A_RULE:
             out.append(one)

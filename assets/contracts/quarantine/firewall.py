@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from assets.contracts.quarantine.decisions import Decision, decisions, is_clear
+from assets.contracts.quarantine.decisions import Decision, is_clear, read_decisions
 from assets.contracts.quarantine.findings import FINDINGS, SCANS
 from assets.contracts.scan import HIGH, Finding, scan_list
 from warehouse.store import Warehouse
@@ -18,26 +18,26 @@ Row = Mapping[str, Any]
 Contract = tuple[str, str, str]  # server, tool, contract digest: a finding is about one of these
 
 
-def clear_rows(
+def split_rows(
     rows: Iterable[Row], findings: Iterable[Row], decided: Iterable[Decision]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """(clear, held) of snapshot rows, in their order. findings: rows of FINDINGS."""
     high: dict[Contract, list[Finding]] = defaultdict(list)
     for one in findings:
         if one["severity"] == HIGH:
-            high[contract_key(one)].append(_finding(one))
+            high[key_contract(one)].append(_build_finding(one))
     said: dict[str, list[Decision]] = defaultdict(list)
     for decision in decided:
         said[decision.contract_digest].append(decision)
     clear, held = [], []
     for row in rows:
         name = row["contract_digest"]
-        ok = is_clear(name, high.get(contract_key(row), ()), said.get(name, ()))
+        ok = is_clear(name, high.get(key_contract(row), ()), said.get(name, ()))
         (clear if ok else held).append(dict(row))
     return clear, held
 
 
-def contract_key(row: Row) -> Contract:
+def key_contract(row: Row) -> Contract:
     return row["server_id"], row["tool"], row["contract_digest"]
 
 
@@ -51,18 +51,18 @@ class Firewall:
         decided: Iterable[Decision],
     ) -> None:
         self._findings = list(findings)
-        self._scanned = {contract_key(row) for row in scanned}
+        self._scanned = {key_contract(row) for row in scanned}
         self._decided = list(decided)
 
-    def part(self, rows: Sequence[Row]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    def split(self, rows: Sequence[Row]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """(clear, held) of snapshot rows."""
-        return clear_rows(rows, [*self._findings, *self._unscanned(rows)], self._decided)
+        return split_rows(rows, [*self._findings, *self._scan_unscanned(rows)], self._decided)
 
-    def _unscanned(self, rows: Sequence[Row]) -> Iterable[dict[str, Any]]:
+    def _scan_unscanned(self, rows: Sequence[Row]) -> Iterable[dict[str, Any]]:
         """High findings of contracts that no published scan has read."""
         due: dict[str, list[Row]] = defaultdict(list)
         for row in rows:
-            if contract_key(row) not in self._scanned:
+            if key_contract(row) not in self._scanned:
                 due[row["server_id"]].append(row)
         for server, listed in due.items():
             by_name = {row["tool"]: row for row in listed}
@@ -75,7 +75,7 @@ class Firewall:
                     yield {**one.as_row(), **owner}
 
 
-def firewall(warehouse: Warehouse) -> Firewall:
+def open_firewall(warehouse: Warehouse) -> Firewall:
     """The firewall over all marketplaces: what one of them found, none makes anything of.
 
     Raises DecisionError when the record of decisions cannot be trusted.
@@ -84,11 +84,11 @@ def firewall(warehouse: Warehouse) -> Firewall:
     return Firewall(
         tables.read(FINDINGS).to_dicts(),
         tables.read(SCANS).select("server_id", "tool", "contract_digest").to_dicts(),
-        decisions(warehouse.home),
+        read_decisions(warehouse.home),
     )
 
 
-def _finding(row: Row) -> Finding:
+def _build_finding(row: Row) -> Finding:
     about: Callable[[str], str] = row.__getitem__
     return Finding(about("tool"), about("rule"), about("severity"), about("field"), (0, 0),
                    about("excerpt"), about("why"))  # fmt: skip

@@ -12,11 +12,11 @@ from assets.contracts.quarantine.decisions import (
     HELD,
     RELEASED,
     Decision,
-    decide,
-    decisions,
+    read_decisions,
+    record_decision,
 )
 from assets.contracts.quarantine.findings import FINDINGS
-from assets.contracts.quarantine.firewall import contract_key, firewall
+from assets.contracts.quarantine.firewall import key_contract, open_firewall
 from assets.contracts.scan.finding import HIGH, RULES
 from warehouse.sanitize.escape import escape_text
 from warehouse.store import Warehouse
@@ -32,36 +32,36 @@ class BadDecision(ValueError):
     """A decision that cannot be made: the message names the part and the fix."""
 
 
-def held_rows(warehouse: Warehouse) -> list[dict[str, Any]]:
+def find_held_rows(warehouse: Warehouse) -> list[dict[str, Any]]:
     """The snapshot rows that findings and decisions hold at this moment."""
     rows = warehouse.tables.read(SNAPSHOTS).unique(["server_id", "tool", "contract_digest"])
-    return firewall(warehouse).part(rows.to_dicts())[1]
+    return open_firewall(warehouse).split(rows.to_dicts())[1]
 
 
-def held_tools(warehouse: Warehouse) -> list[dict[str, Any]]:
+def list_held_tools(warehouse: Warehouse) -> list[dict[str, Any]]:
     """One row for each reason that holds a tool: {server_id, tool, contract_digest, rule, severity,
     field, excerpt, why, since, by}. All texts are escaped; `by` is the person who held it."""
-    held = {contract_key(row): row for row in held_rows(warehouse)}
-    last = {(one.contract_digest, one.rule): one for one in decisions(warehouse.home)}
+    held = {key_contract(row): row for row in find_held_rows(warehouse)}
+    last = {(one.contract_digest, one.rule): one for one in read_decisions(warehouse.home)}
     out = {}
     for found in warehouse.tables.read(FINDINGS).to_dicts():
-        key = contract_key(found)
+        key = key_contract(found)
         said = last.get((key[2], found["rule"]))
         if found["severity"] == HIGH and key in held and not (said and said.verdict == RELEASED):
-            out.setdefault((*key, found["rule"]), _reason(key, found))
+            out.setdefault((*key, found["rule"]), _build_reason(key, found))
     for key in held:
         for said in (one for (name, _), one in last.items() if name == key[2]):
             if said.verdict == HELD:
                 by_hand = {"rule": said.rule, "why": said.why, "by": said.by, "since": said.at}
-                row = out.setdefault((*key, said.rule), _reason(key, by_hand))
+                row = out.setdefault((*key, said.rule), _build_reason(key, by_hand))
                 row["by"] = escape_text(said.by)
         if not any(name[:3] == key for name in out):
             scanned_here = {"rule": "not_scanned_yet", "why": "the findings of its run are missing"}
-            out[(*key, "not_scanned_yet")] = _reason(key, scanned_here)
+            out[(*key, "not_scanned_yet")] = _build_reason(key, scanned_here)
     return [out[name] for name in sorted(out)]
 
 
-def decide_by_hand(
+def decide_on_tool(
     warehouse: Warehouse, digest: str, *, rule: str, verdict: str, by: str, why: str
 ) -> dict[str, Any]:
     """Keeps one decision and returns it with the tools it is about.
@@ -78,13 +78,13 @@ def decide_by_hand(
             " and `toolmill contract history SERVER_ID` print digests"
         )
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    decide(warehouse.home, Decision(digest, rule, verdict, by, at, why))
+    record_decision(warehouse.home, Decision(digest, rule, verdict, by, at, why))
     tools = [{"server_id": row["server_id"], "tool": escape_text(row["tool"])} for row in about]
     return {"contract_digest": digest, "rule": rule, "verdict": verdict, "by": by, "at": at,
             "why": why, "tools": sorted(tools, key=lambda tool: json.dumps(tool))}  # fmt: skip
 
 
-def _reason(key: tuple[str, str, str], about: Mapping[str, Any]) -> dict[str, Any]:
+def _build_reason(key: tuple[str, str, str], about: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "server_id": key[0],
         "tool": escape_text(key[1]),

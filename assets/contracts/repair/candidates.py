@@ -10,18 +10,18 @@ from typing import Any
 from assets.contracts.repair.json_paths import (
     ABSENT,
     Place,
-    choices_at,
-    closed_at,
-    declared_at,
-    required_at,
-    schema_at,
-    shown,
-    shown_place,
-    types_at,
-    value_at,
+    find_choices,
+    find_declared,
+    find_schema,
+    find_types,
+    find_value,
+    format_place,
+    format_value,
+    is_closed,
+    is_required,
 )
-from assets.contracts.repair.names import nearest, plain, reminds, same
-from assets.contracts.schema.reading import json_type, property_schemas
+from assets.contracts.repair.names import find_nearest, find_same_name, fold_name, is_reminiscent
+from assets.contracts.schema.reading import collect_properties, name_json_type
 from assets.contracts.validate import Flaw
 
 _WRAPPERS = ("arguments", "args", "params", "parameters", "input", "inputs", "kwargs", "tool_input")
@@ -42,12 +42,12 @@ class Change:
     opens: bool = False
 
 
-def unwrapped(schema: Mapping[str, Any], arguments: Any, tool: str) -> Iterator[Change]:
+def unwrap_arguments(schema: Mapping[str, Any], arguments: Any, tool: str) -> Iterator[Change]:
     """The call itself, where it was given as text, as nothing, or inside something else."""
     if arguments is None:
         yield Change({}, "no arguments are an empty object", True)
     if isinstance(arguments, str):
-        found = _read(arguments)
+        found = _parse_json(arguments)
         if isinstance(found, dict):
             yield Change(found, "the arguments were JSON text: read it", True)
         return
@@ -55,87 +55,91 @@ def unwrapped(schema: Mapping[str, Any], arguments: Any, tool: str) -> Iterator[
         yield Change(arguments[0], "the arguments were in a list of one: took it out", True)
     if not isinstance(arguments, Mapping):
         return
-    declared = property_schemas(schema, schema)
+    declared = collect_properties(schema, schema)
     for name, held in arguments.items():
         if name in declared or (name not in _WRAPPERS and name != tool):
             continue
         if not all(
-            _stands_beside(one, arguments, declared, tool) for one in arguments if one != name
+            _has_sibling(one, arguments, declared, tool) for one in arguments if one != name
         ):
             continue
-        inner = _read(held) if isinstance(held, str) else held
+        inner = _parse_json(held) if isinstance(held, str) else held
         if isinstance(inner, dict):
             yield Change(inner, f"the arguments were wrapped in {name!r}: took them out", True)
 
 
-def _stands_beside(
+def _has_sibling(
     name: Any, arguments: Mapping[str, Any], declared: Mapping[str, Any], tool: str
 ) -> bool:
     """Whether it belongs to the wrapping: the tool's name, an id; no argument of the tool."""
     return name in _BESIDE and (name not in declared or arguments[name] == tool)
 
 
-def changes_at(schema: Mapping[str, Any], arguments: Any, flaw: Flaw) -> Iterator[Change]:
+def propose_changes(schema: Mapping[str, Any], arguments: Any, flaw: Flaw) -> Iterator[Change]:
     """The changes that one flaw of the arguments suggests."""
     if not flaw.at:
         return
     if flaw.kind in ("unknown_argument", "missing_required"):
-        yield from _names(schema, arguments, flaw)
+        yield from _propose_names(schema, arguments, flaw)
         return
-    value = value_at(arguments, flaw.at)
-    if value is None and not required_at(schema, flaw.at):
-        told = f"{shown_place(flaw.at)} was null and is optional: left out"
-        yield Change(_without(arguments, flaw.at), told)
+    value = find_value(arguments, flaw.at)
+    if value is None and not is_required(schema, flaw.at):
+        told = f"{format_place(flaw.at)} was null and is optional: left out"
+        yield Change(_remove_at(arguments, flaw.at), told)
     if value is ABSENT:
         return
-    for other, opens in _values(value, schema_at(schema, flaw.at), schema):
-        told = f"{shown_place(flaw.at)}: {shown(value, 60)} became {shown(other, 60)}"
-        yield Change(_with(arguments, flaw.at, other), told, opens)
+    for other, opens in _propose_values(value, find_schema(schema, flaw.at), schema):
+        told = (
+            f"{format_place(flaw.at)}: {format_value(value, 60)} became {format_value(other, 60)}"
+        )
+        yield Change(_replace_at(arguments, flaw.at, other), told, opens)
 
 
-def dropped_at(schema: Mapping[str, Any], arguments: Any, flaw: Flaw) -> Iterator[Change]:
+def propose_drops(schema: Mapping[str, Any], arguments: Any, flaw: Flaw) -> Iterator[Change]:
     """Without an argument that the contract forbids outright. Not where a name is near to it, or
     one that is required is missing: then it may be what was meant, and its value would be lost."""
-    if flaw.kind != "unknown_argument" or not flaw.at or not closed_at(schema, flaw.at[:-1]):
+    if flaw.kind != "unknown_argument" or not flaw.at or not is_closed(schema, flaw.at[:-1]):
         return
-    name, declared = str(flaw.at[-1]), declared_at(schema, flaw.at[:-1])
-    around = value_at(arguments, flaw.at[:-1])
-    missing = [one for one in declared if required_at(schema, (*flaw.at[:-1], one))]
-    if any(one not in around for one in missing) or any(reminds(name, one) for one in declared):
+    name, declared = str(flaw.at[-1]), find_declared(schema, flaw.at[:-1])
+    around = find_value(arguments, flaw.at[:-1])
+    missing = [one for one in declared if is_required(schema, (*flaw.at[:-1], one))]
+    if any(one not in around for one in missing) or any(
+        is_reminiscent(name, one) for one in declared
+    ):
         return
-    told = f"dropped {shown_place(flaw.at)}, which the contract forbids"
-    yield Change(_without(arguments, flaw.at), told)
+    told = f"dropped {format_place(flaw.at)}, which the contract forbids"
+    yield Change(_remove_at(arguments, flaw.at), told)
 
 
-def _names(schema: Mapping[str, Any], arguments: Any, flaw: Flaw) -> Iterator[Change]:
+def _propose_names(schema: Mapping[str, Any], arguments: Any, flaw: Flaw) -> Iterator[Change]:
     """The name that was meant by one that nobody declared; a name that is there stays."""
-    around = value_at(arguments, flaw.at[:-1])
+    around = find_value(arguments, flaw.at[:-1])
     if not isinstance(around, Mapping):
         return
-    declared = declared_at(schema, flaw.at[:-1])
+    declared = find_declared(schema, flaw.at[:-1])
     free = [name for name in declared if name not in around]
     known = set(declared)
     strangers = [str(name) for name in around if name not in known]
     wrong = [str(flaw.at[-1])] if flaw.kind == "unknown_argument" else strangers
-    for alike in (same, nearest):
+    for alike in (find_same_name, find_nearest):
         for name in wrong:
             meant = alike(name, free)
             # Of two that both mean it, neither is sure.
             if meant is None or any(alike(one, [meant]) for one in strangers if one != name):
                 continue
-            place = shown_place(flaw.at[:-1])
+            place = format_place(flaw.at[:-1])
             told = f"{place}: {name!r} became {meant!r}"
-            yield Change(_renamed(arguments, flaw.at[:-1], name, meant), told, True)
+            yield Change(_rename_at(arguments, flaw.at[:-1], name, meant), told, True)
 
 
-def _values(value: Any, schema: Any, root: Mapping[str, Any]) -> Iterator[tuple[Any, bool]]:
+def _propose_values(value: Any, schema: Any, root: Mapping[str, Any]) -> Iterator[tuple[Any, bool]]:
     """(another form of the value, whether it may have flaws of its own)."""
-    types = types_at(schema, root)
-    choices = choices_at(schema, root)
+    types = find_types(schema, root)
+    choices = find_choices(schema, root)
     if choices:
-        yield from ((one, False) for one in _choices(value, choices))
+        yield from ((one, False) for one in _propose_choices(value, choices))
     if isinstance(value, str):
-        yield from _from_text(value, types)
+        yield from _parse_text_value(value, types)
     elif isinstance(value, bool):
         if "string" in types:
             yield ("true" if value else "false"), False
@@ -145,10 +149,10 @@ def _values(value: Any, schema: Any, root: Mapping[str, Any]) -> Iterator[tuple[
         if "boolean" in types and value in (0, 1):
             yield bool(value), False
         if "string" in types:
-            yield _number_text(value), False
+            yield _format_number(value), False
     elif isinstance(value, list | dict):
         alone = value[0] if isinstance(value, list) and len(value) == 1 else ABSENT
-        if alone is not ABSENT and ("array" not in types or json_type(alone) in types):
+        if alone is not ABSENT and ("array" not in types or name_json_type(alone) in types):
             yield alone, True
         if "string" in types:
             yield json.dumps(value, ensure_ascii=False), False
@@ -161,7 +165,7 @@ def _values(value: Any, schema: Any, root: Mapping[str, Any]) -> Iterator[tuple[
         yield [value], True
 
 
-def _from_text(text: str, types: set[str]) -> Iterator[tuple[Any, bool]]:
+def _parse_text_value(text: str, types: set[str]) -> Iterator[tuple[Any, bool]]:
     word = text.strip()
     if "integer" in types and _WHOLE.fullmatch(word):
         yield int(word.partition(".")[0]), False
@@ -173,16 +177,16 @@ def _from_text(text: str, types: set[str]) -> Iterator[tuple[Any, bool]]:
     if "null" in types and word.lower() in ("null", "none"):
         yield None, False
     if types & {"array", "object"}:
-        found = _read(word)
+        found = _parse_json(word)
         wanted = (list if "array" in types else (), dict if "object" in types else ())
         if isinstance(found, tuple(one for one in wanted if one)):  # type: ignore[arg-type]
             yield found, True
 
 
-def _choices(value: Any, choices: list[Any]) -> Iterator[Any]:
+def _propose_choices(value: Any, choices: list[Any]) -> Iterator[Any]:
     """The choice that was meant: the same but for its type, its case and separators, its spelling,
     or cut short; only where one alone is meant."""
-    word = value if isinstance(value, str) else _number_text(value) if _is_number(value) else None
+    word = value if isinstance(value, str) else _format_number(value) if _is_number(value) else None
     if isinstance(value, bool):
         word = "true" if value else "false"
     if word is None:
@@ -191,30 +195,30 @@ def _choices(value: Any, choices: list[Any]) -> Iterator[Any]:
     names = list(texts)
     if word in texts:
         yield texts[word]
-    if (meant := same(word, names)) is not None:
+    if (meant := find_same_name(word, names)) is not None:
         yield texts[meant]
-    if (meant := nearest(word, names)) is not None:
+    if (meant := find_nearest(word, names)) is not None:
         yield texts[meant]
-    short = plain(word)
+    short = fold_name(word)
     if len(short) >= 3:
-        longer = [one for one in names if plain(one).startswith(short)]
+        longer = [one for one in names if fold_name(one).startswith(short)]
         if len(longer) == 1:
             yield texts[longer[0]]
 
 
-def _read(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     """The JSON of a text, also within a code fence; None where it is none."""
     text = text.strip()
     if not text.startswith(("{", "[", "`")) or len(text) > _LONGEST:
         return None
     fenced = re.fullmatch(r"```(?:json)?\s*(.*?)\s*```", text, re.DOTALL)
     try:
-        return json.loads(fenced[1] if fenced else text, parse_constant=_refused)
+        return json.loads(fenced[1] if fenced else text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         return None
 
 
-def _refused(name: str) -> None:
+def _refuse_constant(name: str) -> None:
     raise ValueError(name)
 
 
@@ -222,30 +226,30 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _number_text(value: float) -> str:
+def _format_number(value: float) -> str:
     whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e15
     return str(int(value)) if whole else json.dumps(value)
 
 
-def _with(arguments: Any, at: Place, value: Any) -> Any:
+def _replace_at(arguments: Any, at: Place, value: Any) -> Any:
     """A copy with another value at a place."""
     if not at:
         return value
     first, rest = at[0], at[1:]
     made = dict(arguments) if isinstance(arguments, Mapping) else list(arguments)
-    made[first] = _with(made[first], rest, value)  # type: ignore[index,call-overload]
+    made[first] = _replace_at(made[first], rest, value)  # type: ignore[index,call-overload]
     return made
 
 
-def _without(arguments: Any, at: Place) -> Any:
-    around = value_at(arguments, at[:-1])
+def _remove_at(arguments: Any, at: Place) -> Any:
+    around = find_value(arguments, at[:-1])
     if isinstance(around, list):
         return arguments
     kept = {name: one for name, one in around.items() if name != at[-1]}
-    return _with(arguments, at[:-1], kept)
+    return _replace_at(arguments, at[:-1], kept)
 
 
-def _renamed(arguments: Any, at: Place, name: str, meant: str) -> Any:
-    around = value_at(arguments, at)
+def _rename_at(arguments: Any, at: Place, name: str, meant: str) -> Any:
+    around = find_value(arguments, at)
     made = {meant if key == name else key: one for key, one in around.items()}
-    return _with(arguments, at, made)
+    return _replace_at(arguments, at, made)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assets.contracts.schema.reading import branches, json_type, property_schemas
+from assets.contracts.schema.reading import collect_properties, iterate_branches, name_json_type
 
 Place = Sequence[str | int]
 ABSENT = object()
@@ -26,7 +26,7 @@ _BOUNDS = {
 }
 
 
-def shown_place(at: Place) -> str:
+def format_place(at: Place) -> str:
     """`$.filters[0].name`; a name that is no plain word stands in brackets."""
     text = "$"
     for part in at:
@@ -39,7 +39,7 @@ def shown_place(at: Place) -> str:
     return text
 
 
-def value_at(arguments: Any, at: Place) -> Any:
+def find_value(arguments: Any, at: Place) -> Any:
     """The value at a place, or ABSENT."""
     for part in at:
         if isinstance(arguments, Mapping):
@@ -51,19 +51,19 @@ def value_at(arguments: Any, at: Place) -> Any:
     return arguments
 
 
-def schema_at(root: Mapping[str, Any], at: Place) -> Any:
+def find_schema(root: Mapping[str, Any], at: Place) -> Any:
     """The schema of a place; {} where nothing is said about it."""
     schema: Any = root
     for part in at:
         if isinstance(part, int):
-            schema = _item(schema, root, part)
+            schema = _find_item(schema, root, part)
         else:
-            schema = property_schemas(schema, root).get(part, {})
+            schema = collect_properties(schema, root).get(part, {})
     return schema
 
 
-def _item(schema: Any, root: Mapping[str, Any], place: int) -> Any:
-    for branch in branches(schema, root):
+def _find_item(schema: Any, root: Mapping[str, Any], place: int) -> Any:
+    for branch in iterate_branches(schema, root):
         first, rest = branch.get("prefixItems"), branch.get("items")
         if isinstance(first, list) and place < len(first):
             return first[place]
@@ -74,21 +74,21 @@ def _item(schema: Any, root: Mapping[str, Any], place: int) -> Any:
     return {}
 
 
-def types_at(schema: Any, root: Mapping[str, Any]) -> set[str]:
+def find_types(schema: Any, root: Mapping[str, Any]) -> set[str]:
     """The types that some branch of a schema names; none: it does not say."""
     found: set[str] = set()
-    for branch in branches(schema, root):
+    for branch in iterate_branches(schema, root):
         named = branch.get("type")
         found |= {named} if isinstance(named, str) else set(named or ())
         if "type" not in branch and isinstance(branch.get("properties"), Mapping):
             found.add("object")
-    return found or {json_type(value) for value in choices_at(schema, root)}
+    return found or {name_json_type(value) for value in find_choices(schema, root)}
 
 
-def choices_at(schema: Any, root: Mapping[str, Any]) -> list[Any]:
+def find_choices(schema: Any, root: Mapping[str, Any]) -> list[Any]:
     """The values that `enum` and `const` of any branch allow, in their order."""
     found: dict[str, Any] = {}
-    for branch in branches(schema, root):
+    for branch in iterate_branches(schema, root):
         named = branch.get("enum")
         more = [branch["const"]] if "const" in branch else []
         for value in [*(named[:_CHOICES] if isinstance(named, list) else []), *more]:
@@ -96,38 +96,38 @@ def choices_at(schema: Any, root: Mapping[str, Any]) -> list[Any]:
     return list(found.values())
 
 
-def required_at(root: Mapping[str, Any], at: Place) -> bool:
+def is_required(root: Mapping[str, Any], at: Place) -> bool:
     """Whether some branch of the object around a place requires it; an item always is."""
     if not at or isinstance(at[-1], int):
         return True
-    around = schema_at(root, at[:-1])
-    return any(at[-1] in (one.get("required") or ()) for one in branches(around, root))
+    around = find_schema(root, at[:-1])
+    return any(at[-1] in (one.get("required") or ()) for one in iterate_branches(around, root))
 
 
-def declared_at(root: Mapping[str, Any], at: Place) -> list[str]:
+def find_declared(root: Mapping[str, Any], at: Place) -> list[str]:
     """The names that the object at a place declares."""
-    return list(property_schemas(schema_at(root, at), root))
+    return list(collect_properties(find_schema(root, at), root))
 
 
-def closed_at(root: Mapping[str, Any], at: Place) -> bool:
+def is_closed(root: Mapping[str, Any], at: Place) -> bool:
     """Whether the object at a place says `additionalProperties: false`."""
-    around = schema_at(root, at)
-    return any(one.get("additionalProperties") is False for one in branches(around, root))
+    around = find_schema(root, at)
+    return any(one.get("additionalProperties") is False for one in iterate_branches(around, root))
 
 
-def asked_for(schema: Any, root: Mapping[str, Any]) -> str:
+def describe_expected(schema: Any, root: Mapping[str, Any]) -> str:
     """What a schema asks for, in one line."""
-    choices = choices_at(schema, root)
+    choices = find_choices(schema, root)
     if choices:
-        told = ", ".join(shown(value, 40) for value in choices[:12])
+        told = ", ".join(format_value(value, 40) for value in choices[:12])
         more = f" and {len(choices) - 12} more" if len(choices) > 12 else ""
         return f"one of {told}{more}"
-    types = sorted(types_at(schema, root))
+    types = sorted(find_types(schema, root))
     parts = [" or ".join(types) or "any value"]
     if "array" in types:
-        inner = sorted(types_at(_item(schema, root, 0), root))
+        inner = sorted(find_types(_find_item(schema, root, 0), root))
         parts = [parts[0] + (f" of {' or '.join(inner)}" if inner else "")]
-    for branch in branches(schema, root):
+    for branch in iterate_branches(schema, root):
         if isinstance(branch.get("format"), str):
             parts.append(f"in the format {branch['format'][:40]}")
         for key, words in _BOUNDS.items():
@@ -136,13 +136,13 @@ def asked_for(schema: Any, root: Mapping[str, Any]) -> str:
     return ", ".join(dict.fromkeys(parts))[:300]
 
 
-def shown(value: Any, limit: int = 80) -> str:
+def format_value(value: Any, limit: int = 80) -> str:
     """A value as JSON, cut."""
     if isinstance(value, str | list | dict) and len(value) > 4 * limit:
-        value = value[: 4 * limit] if isinstance(value, str | list) else dict(_some(value))
+        value = value[: 4 * limit] if isinstance(value, str | list) else dict(_format_some(value))
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
-def _some(value: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _format_some(value: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return [(str(name), value[name]) for name, _ in zip(value, range(40), strict=False)]

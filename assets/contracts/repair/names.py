@@ -3,42 +3,45 @@
 from collections.abc import Iterable
 from functools import lru_cache
 
-from assets.contracts.schema.step_budget import spend
+from assets.contracts.schema.step_budget import spend_steps
 
 _LONGEST = 64  # characters of a name that is compared letter by letter
 _REMEMBERED = 200  # characters of a name that is worth remembering
 _MOST = 500  # names that are compared with one
 
 
-def plain(name: str) -> str:
+def fold_name(name: str) -> str:
     """Letters and digits only, without case: `userId`, `user_id` and `User-ID` are one."""
-    return _plain(name) if len(name) <= _REMEMBERED else _plain.__wrapped__(name)
+    return (
+        _fold_name_cached(name) if len(name) <= _REMEMBERED else _fold_name_cached.__wrapped__(name)
+    )
 
 
 @lru_cache(maxsize=8192)
-def _plain(name: str) -> str:
+def _fold_name_cached(name: str) -> str:
     return "".join(char for char in name.casefold() if char.isalnum())
 
 
-def same(name: str, among: Iterable[str]) -> str | None:
+def find_same_name(name: str, among: Iterable[str]) -> str | None:
     """The only one of `among` that is the same but for case and separators."""
-    wanted = plain(name)
-    found = [one for one in among if plain(one) == wanted] if wanted else []
+    wanted = fold_name(name)
+    found = [one for one in among if fold_name(one) == wanted] if wanted else []
     return found[0] if len(found) == 1 else None
 
 
-def nearest(name: str, among: Iterable[str]) -> str | None:
+def find_nearest(name: str, among: Iterable[str]) -> str | None:
     """The one of `among` that is spelt most like the name, where it is close and nothing else is
     as close: one slip in four letters, two in eight. Numbers in it have to agree: `date1` is no
     slip for `date2`."""
-    wanted = plain(name)
+    wanted = fold_name(name)
     if not 4 <= len(wanted) <= _LONGEST:
         return None
     allowed = 1 if len(wanted) < 8 else 2
     ranked = sorted(
-        (slips(wanted, plain(one), allowed), one)
+        (count_slips(wanted, fold_name(one), allowed), one)
         for one in list(among)[:_MOST]
-        if _digits(one) == _digits(name) and abs(len(plain(one)) - len(wanted)) <= allowed
+        if _keep_digits(one) == _keep_digits(name)
+        and abs(len(fold_name(one)) - len(wanted)) <= allowed
     )
     if not ranked or ranked[0][0] > allowed:
         return None
@@ -46,9 +49,9 @@ def nearest(name: str, among: Iterable[str]) -> str | None:
     return ranked[0][1] if alone else None
 
 
-def slips(a: str, b: str, most: int) -> int:
+def count_slips(a: str, b: str, most: int) -> int:
     """Letters to add, drop, change or swap with the next; `most` + 1 where it takes more."""
-    spend()
+    spend_steps()
     before: list[int] = []
     row = list(range(len(b) + 1))
     for i, char in enumerate(a, 1):
@@ -63,15 +66,19 @@ def slips(a: str, b: str, most: int) -> int:
     return min(row[-1], most + 1)
 
 
-def reminds(a: str, b: str) -> bool:
+def is_reminiscent(a: str, b: str) -> bool:
     """Whether one name may have been meant by the other, however little speaks for it: enough to
     keep what was given, not to change it."""
-    a, b = sorted((plain(a), plain(b)), key=len)
+    a, b = sorted((fold_name(a), fold_name(b)), key=len)
     if len(a) < 2:
         return False
     allowed = 1 if len(b) < 6 else 2
-    return b.startswith(a) or b.endswith(a) or slips(a[:_LONGEST], b[:_LONGEST], allowed) <= allowed
+    return (
+        b.startswith(a)
+        or b.endswith(a)
+        or count_slips(a[:_LONGEST], b[:_LONGEST], allowed) <= allowed
+    )
 
 
-def _digits(name: str) -> str:
+def _keep_digits(name: str) -> str:
     return "".join(char for char in name if char.isdigit())

@@ -14,9 +14,14 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
-from assets.contracts.repair.candidates import Change, changes_at, dropped_at, unwrapped
-from assets.contracts.repair.problems import Problem, told
-from assets.contracts.schema.step_budget import TooMuchWork, limited
+from assets.contracts.repair.candidates import (
+    Change,
+    propose_changes,
+    propose_drops,
+    unwrap_arguments,
+)
+from assets.contracts.repair.problems import Problem, describe_problems
+from assets.contracts.schema.step_budget import TooMuchWork, limit_steps
 from assets.contracts.validate import Flaw, validate_call
 
 _TRIES = 120  # validations of one repair; 13,163 golden calls with one fault took at most 5
@@ -38,24 +43,24 @@ class _Exhausted(Exception):
     """The tries are spent."""
 
 
-def repair(contract: Mapping[str, Any], arguments: Any) -> Repaired:
+def repair_call(contract: Mapping[str, Any], arguments: Any) -> Repaired:
     """The call with everything repaired that can be. Never raises; what cannot be judged within
     the bounds is left as it is."""
     flaws = validate_call(contract, arguments)
     if not flaws:
         return Repaired(arguments)
     schema = contract.get("inputSchema")
-    if not isinstance(schema, Mapping) or _unusable(flaws):
-        return Repaired(arguments, [], told(contract, arguments, flaws))
+    if not isinstance(schema, Mapping) or _is_unusable(flaws):
+        return Repaired(arguments, [], describe_problems(contract, arguments, flaws))
     try:
-        with limited(_STEPS) as work:
+        with limit_steps(_STEPS) as work:
             found, left, steps = _Ladder(contract, schema).climb(deepcopy(arguments), flaws, _DEEP)
         spent = work.left < 0
     except (_Exhausted, TooMuchWork, RecursionError):
         spent = True
     if spent:  # half a repair would be another one the next time
         found, left, steps = arguments, flaws, []
-    return Repaired(found, steps, told(contract, found, left))
+    return Repaired(found, steps, describe_problems(contract, found, left))
 
 
 @dataclass
@@ -70,48 +75,48 @@ class _Ladder:
         """Takes the first change that leaves fewer flaws until there is none."""
         steps: list[str] = []
         while flaws:
-            step = self._step(arguments, flaws, depth)
+            step = self._try_step(arguments, flaws, depth)
             if step is None:
                 break
             arguments, flaws, more = step
             steps += more
         return arguments, flaws, steps
 
-    def _step(
+    def _try_step(
         self, arguments: Any, flaws: list[Flaw], depth: int
     ) -> tuple[Any, list[Flaw], list[str]] | None:
-        for change in self._changes(arguments, flaws):
+        for change in self._list_changes(arguments, flaws):
             words = [change.told]
-            made, left = change.made, self._flaws(change.made)
+            made, left = change.made, self._find_flaws(change.made)
             if left is None:
                 continue
-            if left and change.opens and depth > 0 and _weight(left) >= _weight(flaws):
+            if left and change.opens and depth > 0 and _weigh_change(left) >= _weigh_change(flaws):
                 made, left, more = self.climb(made, left, depth - 1)
                 words += more
-            if _weight(left) < _weight(flaws):
+            if _weigh_change(left) < _weigh_change(flaws):
                 return made, left, words
         return None
 
-    def _changes(self, arguments: Any, flaws: list[Flaw]) -> Iterator[Change]:
-        yield from unwrapped(self.schema, arguments, str(self.contract.get("name", "")))
+    def _list_changes(self, arguments: Any, flaws: list[Flaw]) -> Iterator[Change]:
+        yield from unwrap_arguments(self.schema, arguments, str(self.contract.get("name", "")))
         if isinstance(arguments, Mapping):
-            for suggested in (changes_at, dropped_at):
+            for suggested in (propose_changes, propose_drops):
                 for flaw in flaws:
                     yield from suggested(self.schema, arguments, flaw)
 
-    def _flaws(self, arguments: Any) -> list[Flaw] | None:
+    def _find_flaws(self, arguments: Any) -> list[Flaw] | None:
         """None where the arguments cannot be judged."""
         self.tries += 1
         if self.tries > _TRIES:
             raise _Exhausted
         flaws = validate_call(self.contract, arguments)
-        return None if _unusable(flaws) else flaws
+        return None if _is_unusable(flaws) else flaws
 
 
-def _weight(flaws: list[Flaw]) -> int:
+def _weigh_change(flaws: list[Flaw]) -> int:
     """What is no object at all is worse than any flaws in one (at most 50 are listed)."""
     return sum(100 if flaw.kind == "not_an_object" else 1 for flaw in flaws)
 
 
-def _unusable(flaws: list[Flaw]) -> bool:
+def _is_unusable(flaws: list[Flaw]) -> bool:
     return any(flaw.kind == "bad_schema" for flaw in flaws)

@@ -2,6 +2,6 @@
 
 from assets.contracts.scan.engine import scan_list, scan_tool
 from assets.contracts.scan.finding import HIGH, RULES, Finding
-from assets.contracts.scan.rug_pull import rug_pull
+from assets.contracts.scan.rug_pull import find_rug_pulls
 
-__all__ = ["HIGH", "RULES", "Finding", "rug_pull", "scan_list", "scan_tool"]
+__all__ = ["HIGH", "RULES", "Finding", "find_rug_pulls", "scan_list", "scan_tool"]

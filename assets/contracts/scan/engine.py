@@ -11,26 +11,26 @@ from assets.contracts.scan.finding import (
     SEVERITIES,
     Finding,
     Hit,
-    finding,
-    rule,
+    build_finding,
+    define_rule,
 )
-from assets.contracts.scan.pattern_rules import judge
+from assets.contracts.scan.pattern_rules import judge_text
 from assets.contracts.scan.rules import cross_tool_orders, exfiltration, injection, parameters
-from assets.contracts.scan.rules.duplicate_names import neighbours
-from assets.contracts.scan.rules.encoded import decoded, encoded_hit
-from assets.contracts.scan.rules.hidden import hidden
-from assets.contracts.scan.rules.links import links
-from assets.contracts.scan.text.fields import Read, Text, read
-from assets.contracts.scan.text.normalise import word_set, words
-from assets.contracts.scan.text.phrases import Ideas, ideas
+from assets.contracts.scan.rules.duplicate_names import find_neighbours
+from assets.contracts.scan.rules.encoded import build_encoded_hit, decode_text
+from assets.contracts.scan.rules.hidden import find_hidden
+from assets.contracts.scan.rules.links import find_links
+from assets.contracts.scan.text.fields import Read, Text, read_fields
+from assets.contracts.scan.text.normalise import collect_words, split_words
+from assets.contracts.scan.text.phrases import Ideas, find_ideas
 
 FINDINGS_CAP = 200  # of one tool
 
-CAPPED = rule(
+CAPPED = define_rule(
     "not_read_whole", HIGH, "limits",
     "larger or deeper than is read: what was not read cannot be cleared", "a limit of this scan",
 )  # fmt: skip
-TOGETHER = rule(
+TOGETHER = define_rule(
     "several_signs", HIGH, "together",
     "several doubtful signs of different kinds in one tool",
     "Invariant Labs 2025: published attacks join a tag, a condition, concealment and a channel",
@@ -38,7 +38,7 @@ TOGETHER = rule(
 
 _JUDGED = (*injection.JUDGED, *exfiltration.JUDGED, *cross_tool_orders.JUDGED)
 # Families that speak of intent; the others (names, links, credentials) are common in honest tools.
-_INTENT = word_set(
+_INTENT = collect_words(
     "override conceal address unseen coercion exfiltration conversation shadow preference"
     " encoded hidden link"
 )
@@ -49,25 +49,25 @@ def scan_list(tools: Sequence[Any], elsewhere: Set[str] = frozenset()) -> list[F
 
     elsewhere: names of tools on other servers, as far as they are known.
     """
-    own = frozenset(name for tool in tools if (name := name_of(tool)))
+    own = frozenset(name for tool in tools if (name := read_name(tool)))
     out = [scan_tool(tool, own, elsewhere) for tool in tools]
     for index, found in scan_names(tools):
         out[index].append(found)
-    return [found for one in out for found in sorted(one, key=gravest)]
+    return [found for one in out for found in sorted(one, key=rank_gravity)]
 
 
 def scan_names(tools: Sequence[Any]) -> Iterator[tuple[int, Finding]]:
     """(index, finding) for names of one list that are the same or look the same."""
-    names = [name_of(tool) for tool in tools]
-    for index, found in neighbours(names):
-        yield index, finding(names[index], "/name", names[index], found)
+    names = [read_name(tool) for tool in tools]
+    for index, found in find_neighbours(names):
+        yield index, build_finding(names[index], "/name", names[index], found)
 
 
 def scan_tool(
     tool: Any, own: Set[str] = frozenset(), elsewhere: Set[str] = frozenset()
 ) -> list[Finding]:
     """The findings of one tool. own, elsewhere: names of tools on the same and on other servers."""
-    return scan_contents(name_of(tool), read(tool), own, elsewhere)
+    return scan_contents(read_name(tool), read_fields(tool), own, elsewhere)
 
 
 def scan_contents(
@@ -75,70 +75,74 @@ def scan_contents(
 ) -> list[Finding]:
     """The findings of a tool of that name, or of some of its texts."""
     own = own | {name} | {text.parameter for text in contents.texts}
-    about = words(name, name=True).words
+    about = split_words(name, name=True).words
     out: list[Finding] = []
     for field, what in contents.capped:
-        out.append(finding(name, field, what, Hit(CAPPED, 0, len(what), HIGH)))
+        out.append(build_finding(name, field, what, Hit(CAPPED, 0, len(what), HIGH)))
     for text in contents.texts:
-        hits = islice(_hits(text, own, elsewhere, about), FINDINGS_CAP - len(out))
-        out += [finding(name, text.field, text.text, found) for found in hits]
-    return [*out, *_together(out)]
+        hits = islice(_iterate_hits(text, own, elsewhere, about), FINDINGS_CAP - len(out))
+        out += [build_finding(name, text.field, text.text, found) for found in hits]
+    return [*out, *_find_combined(out)]
 
 
-def name_of(tool: Any) -> str:
+def read_name(tool: Any) -> str:
     """The name a tool gives itself, "" for anything else."""
     name = tool.get("name") if isinstance(tool, Mapping) else None
     return name if isinstance(name, str) else ""
 
 
-def mentioned(tool: Any) -> frozenset[str]:
+def find_mentioned(tool: Any) -> frozenset[str]:
     """Names of tools and parameters that a tool's texts may hold: all of other tools that its
     findings can depend on, so that they need not be made again while these are the same."""
     return frozenset(
-        name for text in read(tool).texts for name in cross_tool_orders.identifiers(text.text)
+        name
+        for text in read_fields(tool).texts
+        for name in cross_tool_orders.find_identifiers(text.text)
     )
 
 
-def _hits(text: Text, own: Set[str], elsewhere: Set[str], about: Sequence[str]) -> Iterator[Hit]:
+def _iterate_hits(
+    text: Text, own: Set[str], elsewhere: Set[str], about: Sequence[str]
+) -> Iterator[Hit]:
     if not text.text:
         return
-    yield from hidden(text.text, text.role)
-    within = ideas_of(text, own, elsewhere)
-    yield from _worded(text, within)
-    yield from parameters.parameter(text, about, within)
-    for run in decoded(text.text):
+    yield from find_hidden(text.text, text.role)
+    within = read_ideas(text, own, elsewhere)
+    yield from _find_worded(text, within)
+    yield from parameters.judge_parameter(text, about, within)
+    for run in decode_text(text.text):
         inner = Text(text.field, run.text, "data", text.parameter)
         worst = max(
-            (found.severity for found in _worded(inner, ideas_of(inner, own, elsewhere))),
+            (found.severity for found in _find_worded(inner, read_ideas(inner, own, elsewhere))),
             key=SEVERITIES.index,
             default="",
         )
-        found = encoded_hit(run, worst)
+        found = build_encoded_hit(run, worst)
         if found:
             yield found
 
 
-def _worded(text: Text, within: Ideas) -> Iterator[Hit]:
+def _find_worded(text: Text, within: Ideas) -> Iterator[Hit]:
     """Hits of what a text says, as opposed to how it is written."""
     if within.found:
         for judged in _JUDGED:
-            yield from judge(judged, text.text, within, text.role)
-    yield from injection.marks(text.text)
-    yield from cross_tool_orders.commands(text.text, within)
-    yield from links(text.text)
+            yield from judge_text(judged, text.text, within, text.role)
+    yield from injection.find_marks(text.text)
+    yield from cross_tool_orders.find_commands(text.text, within)
+    yield from find_links(text.text)
 
 
-def ideas_of(text: Text, own: Set[str], elsewhere: Set[str] = frozenset()) -> Ideas:
+def read_ideas(text: Text, own: Set[str], elsewhere: Set[str] = frozenset()) -> Ideas:
     """Every idea in one text of a tool, names and addresses included."""
     name = text.role == "name" or not any(char.isspace() for char in text.text[:200])
-    within = ideas(words(text.text, name=name))
-    cross_tool_orders.foreign(text.text, within, own, elsewhere)
-    cross_tool_orders.addresses(text.text, within)
-    parameters.own_parameters(text, within, own)
+    within = find_ideas(split_words(text.text, name=name))
+    cross_tool_orders.mark_foreign(text.text, within, own, elsewhere)
+    cross_tool_orders.mark_addresses(text.text, within)
+    parameters.mark_own_parameters(text, within, own)
     return within
 
 
-def _together(found: Sequence[Finding]) -> Iterator[Finding]:
+def _find_combined(found: Sequence[Finding]) -> Iterator[Finding]:
     """One more finding where doubtful signs of two kinds of intent meet."""
     if any(one.severity == HIGH for one in found):
         return
@@ -154,6 +158,6 @@ def _together(found: Sequence[Finding]) -> Iterator[Finding]:
         yield Finding(first.tool, TOGETHER.id, HIGH, first.field, first.span, first.excerpt, why)
 
 
-def gravest(found: Finding) -> int:
+def rank_gravity(found: Finding) -> int:
     """A key that sorts the gravest first."""
     return -SEVERITIES.index(found.severity)

@@ -50,7 +50,7 @@ class Finding:
 RULES: dict[str, Rule] = {}
 
 
-def rule(id: str, severity: str, family: str, why: str, source: str) -> Rule:
+def define_rule(id: str, severity: str, family: str, why: str, source: str) -> Rule:
     """Makes a rule and enters it in the register."""
     made = Rule(id, severity, why, source, family)
     RULES[id] = made
@@ -68,11 +68,11 @@ class Hit:
     why: str = ""
 
 
-def hit(by: Rule, start: int, end: int, severity: str = "", why: str = "") -> Hit:
+def build_hit(by: Rule, start: int, end: int, severity: str = "", why: str = "") -> Hit:
     return Hit(by, start, end, severity or by.severity, why)
 
 
-def finding(tool: str, field: str, text: str, found: Hit) -> Finding:
+def build_finding(tool: str, field: str, text: str, found: Hit) -> Finding:
     """The finding of a hit, with an excerpt of the text around it."""
     head = max(0, found.start - _AROUND)
     tail = min(len(text), found.end + _AROUND, head + EXCERPT_CAP)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
-from assets.contracts.scan.engine import ideas_of, name_of, scan_contents, scan_tool
+from assets.contracts.scan.engine import read_ideas, read_name, scan_contents, scan_tool
 from assets.contracts.scan.finding import (
     HIGH,
     LOW,
@@ -17,40 +17,44 @@ from assets.contracts.scan.finding import (
     SEVERITIES,
     Finding,
     Hit,
-    finding,
-    rule,
+    build_finding,
+    define_rule,
 )
-from assets.contracts.scan.pattern_rules import Judged, judge
-from assets.contracts.scan.rules.links import hosts
-from assets.contracts.scan.text.fields import Read, Text, read
-from assets.contracts.scan.text.phrases import patterns
-from assets.contracts.schema.annotation_changes import annotation_changes
-from assets.contracts.schema.tool_renames import renames
+from assets.contracts.scan.pattern_rules import Judged, judge_text
+from assets.contracts.scan.rules.links import find_hosts
+from assets.contracts.scan.text.fields import Read, Text, read_fields
+from assets.contracts.scan.text.phrases import parse_patterns
+from assets.contracts.schema.annotation_changes import compare_annotations
+from assets.contracts.schema.tool_renames import find_renames
 
 _RENAMES_CAP = 400  # pairs of a gone and a new tool that are compared for a rename
 _SOURCE = "Invariant Labs 2025, MCP rug pulls"
 
-RUG_PULL = rule(
+RUG_PULL = define_rule(
     "rug_pull", HIGH, "change", "was harmless in the earlier list and is not any more", _SOURCE
 )
-PROMISE = rule(
+PROMISE = define_rule(
     "broken_promise", MEDIUM, "change",
     "promises something else than before about the harm it does",
     "Model Context Protocol, tool annotations",
 )  # fmt: skip
-NEW_HOST = rule(
+NEW_HOST = define_rule(
     "new_host", MEDIUM, "change", "names a host that the earlier version did not", _SOURCE
 )
-HIDDEN = rule("hidden_added", MEDIUM, "change", "hidden characters were added", "Unicode TR 36")
-SENDS = rule("sends_anew", MEDIUM, "change", "newly asks to send something to an address", _SOURCE)
-ASKS = rule(
+HIDDEN = define_rule(
+    "hidden_added", MEDIUM, "change", "hidden characters were added", "Unicode TR 36"
+)
+SENDS = define_rule(
+    "sends_anew", MEDIUM, "change", "newly asks to send something to an address", _SOURCE
+)
+ASKS = define_rule(
     "asks_anew", MEDIUM, "change",
     "newly asks for a credential, or for what a tool need not know", _SOURCE,
 )  # fmt: skip
 
 _NEW_SIGNS = (
-    Judged(SENDS, patterns("SEND 10 ADDRESS"), mentioned=LOW),
-    Judged(ASKS, patterns("SEND|READ 5 KEYISH|SECRETISH|LOOT|HARDPATH"), mentioned=LOW),
+    Judged(SENDS, parse_patterns("SEND 10 ADDRESS"), mentioned=LOW),
+    Judged(ASKS, parse_patterns("SEND|READ 5 KEYISH|SECRETISH|LOOT|HARDPATH"), mentioned=LOW),
 )
 _ASKED_NAME = re.compile(
     r"(?:^|_)(?:api_?key|access_?key|access_?token|auth_?token|password|passwd|secret|credentials?"
@@ -67,19 +71,19 @@ _UNSEEN = re.compile(
 )
 
 
-def rug_pull(before: Sequence[Any], after: Sequence[Any]) -> list[Finding]:
+def find_rug_pulls(before: Sequence[Any], after: Sequence[Any]) -> list[Finding]:
     """What became alarming in tools that both lists hold, renamed ones included."""
-    old, new = _by_name(before), _by_name(after)
-    origins = _origins(old, new)
+    old, new = _index_by_name(before), _index_by_name(after)
+    origins = _find_origins(old, new)
     out: list[Finding] = []
     for tool in after:
-        origin = old.get(origins.get(name_of(tool), name_of(tool)))
+        origin = old.get(origins.get(read_name(tool), read_name(tool)))
         if origin is not None and origin != tool:
-            out += became(origin, tool, frozenset(new), own_before=frozenset(old))
+            out += find_alarms(origin, tool, frozenset(new), own_before=frozenset(old))
     return out
 
 
-def became(
+def find_alarms(
     old: Mapping[str, Any] | None,
     new: Mapping[str, Any],
     own: Set[str] = frozenset(),
@@ -90,31 +94,33 @@ def became(
 
     own, elsewhere: names of tools on the same server and on others; own_before: if it differed.
     """
-    was, now = read(old or {}), read(new)
+    was, now = read_fields(old or {}), read_fields(new)
     known = own if own_before is None else own_before
-    gone, fresh = _without(was, now), _without(now, was)
+    gone, fresh = _drop_known(was, now), _drop_known(now, was)
     found: list[Finding] = []
-    if scan_contents(name_of(new), fresh, own, elsewhere):  # else no text can have become worse
+    if scan_contents(read_name(new), fresh, own, elsewhere):  # else no text can have become worse
         before = scan_tool(old, known, elsewhere) if old is not None else []
-        found = list(_worse(before, scan_tool(new, own, elsewhere), old is None))
+        found = list(_find_worse(before, scan_tool(new, own, elsewhere), old is None))
     return [
         *found,
-        *_hidden(name_of(new), gone, fresh),
-        *_signs(name_of(new), gone, fresh, known, own),
-        *(_asked(name_of(new), was, now) if old is not None else ()),
-        *(_promises(old, new) if old is not None else ()),
-        *(_hosts(name_of(new), was, now) if old is not None else ()),
+        *_find_hidden(read_name(new), gone, fresh),
+        *_find_signs(read_name(new), gone, fresh, known, own),
+        *(_find_asked_parameters(read_name(new), was, now) if old is not None else ()),
+        *(_find_promises(old, new) if old is not None else ()),
+        *(_find_new_hosts(read_name(new), was, now) if old is not None else ()),
     ]
 
 
-def _without(contents: Read, others: Read) -> Read:
+def _drop_known(contents: Read, others: Read) -> Read:
     """The texts that stand in one version only: most stand in both."""
     seen = {(text.text, text.role, text.parameter) for text in others.texts}
     left = [text for text in contents.texts if (text.text, text.role, text.parameter) not in seen]
     return Read(left, contents.capped)
 
 
-def _worse(known: Sequence[Finding], now: Sequence[Finding], is_new: bool) -> Iterator[Finding]:
+def _find_worse(
+    known: Sequence[Finding], now: Sequence[Finding], is_new: bool
+) -> Iterator[Finding]:
     """One finding for each rule above low that did not fire, or was milder, before."""
     worst: dict[str, int] = {}
     for one in known:
@@ -128,96 +134,98 @@ def _worse(known: Sequence[Finding], now: Sequence[Finding], is_new: bool) -> It
             yield Finding(one.tool, by, one.severity, one.field, one.span, one.excerpt, why)
 
 
-def _hidden(tool: str, was: Read, now: Read) -> Iterator[Finding]:
+def _find_hidden(tool: str, was: Read, now: Read) -> Iterator[Finding]:
     """The first text that holds more of some hidden character than the earlier version did."""
-    spent = Counter(hit[0] for text in was.texts for hit in _unseen(text.text))
+    spent = Counter(hit[0] for text in was.texts for hit in _find_unseen(text.text))
     for text in now.texts:
-        for hit in _unseen(text.text):
+        for hit in _find_unseen(text.text):
             spent[hit[0]] -= 1
             if spent[hit[0]] < 0:
-                yield finding(tool, text.field, text.text, Hit(HIDDEN, *hit.span(), MEDIUM))
+                yield build_finding(tool, text.field, text.text, Hit(HIDDEN, *hit.span(), MEDIUM))
                 return
 
 
-def _unseen(text: str) -> Iterator[re.Match[str]]:
+def _find_unseen(text: str) -> Iterator[re.Match[str]]:
     if not text.isascii() or "\x1b" in text:
         yield from _UNSEEN.finditer(text)
 
 
-def _signs(
+def _find_signs(
     tool: str, was: Read, now: Read, own_before: Set[str], own: Set[str]
 ) -> Iterator[Finding]:
     """Signs that the earlier version did not hold in the same words."""
-    before = {_said(text, found) for text in was.texts for found in _new_signs(text, own_before)}
+    before = {
+        _said(text, found) for text in was.texts for found in _find_new_signs(text, own_before)
+    }
     for text in now.texts:
-        for found in _new_signs(text, own):
+        for found in _find_new_signs(text, own):
             if _said(text, found) not in before:
                 before.add(_said(text, found))
-                yield finding(tool, text.field, text.text, found)
+                yield build_finding(tool, text.field, text.text, found)
 
 
-def _new_signs(text: Text, own: Set[str]) -> Iterator[Hit]:
-    within = ideas_of(text, own)
+def _find_new_signs(text: Text, own: Set[str]) -> Iterator[Hit]:
+    within = read_ideas(text, own)
     for judged in _NEW_SIGNS if within.found else ():
-        yield from judge(judged, text.text, within, text.role)
+        yield from judge_text(judged, text.text, within, text.role)
 
 
 def _said(text: Text, found: Hit) -> tuple[str, str]:
     return found.rule.id, text.text[found.start : found.end].casefold()
 
 
-def _asked(tool: str, was: Read, now: Read) -> Iterator[Finding]:
+def _find_asked_parameters(tool: str, was: Read, now: Read) -> Iterator[Finding]:
     """Parameters that ask by their name for what a tool need not know."""
     known = {text.text for text in was.texts if text.role == "name"}
     for text in now.texts:
         named = text.role == "name" and text.field.startswith("/inputSchema")
         spelled = _CAMEL.sub("_", text.text[:200]) if named else ""
         if text.text not in known and _ASKED_NAME.search(spelled):
-            yield finding(tool, text.field, text.text, Hit(ASKS, 0, len(text.text), MEDIUM))
+            yield build_finding(tool, text.field, text.text, Hit(ASKS, 0, len(text.text), MEDIUM))
 
 
-def _promises(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Finding]:
-    for change in annotation_changes(_annotations(old), _annotations(new)):
+def _find_promises(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Finding]:
+    for change in compare_annotations(_read_annotations(old), _read_annotations(new)):
         if change.cls == "suspicious":
             field = f"/annotations/{change.path.removeprefix('annotations.')}"
             found = Hit(PROMISE, 0, len(change.why), MEDIUM, f"{PROMISE.why}: {change.why}")
-            yield finding(name_of(new), field, change.why, found)
+            yield build_finding(read_name(new), field, change.why, found)
 
 
-def _hosts(tool: str, was: Read, now: Read) -> Iterator[Finding]:
-    known = {host for text in was.texts for host in hosts(text.text)}
+def _find_new_hosts(tool: str, was: Read, now: Read) -> Iterator[Finding]:
+    known = {host for text in was.texts for host in find_hosts(text.text)}
     for text in now.texts:
-        fresh = sorted(hosts(text.text) - known)
+        fresh = sorted(find_hosts(text.text) - known)
         if fresh:
             at = max(0, text.text.casefold().find(fresh[0]))
             found = Hit(NEW_HOST, at, at + len(fresh[0]), MEDIUM if known else LOW)
-            yield finding(tool, text.field, text.text, found)
+            yield build_finding(tool, text.field, text.text, found)
             known.update(fresh)
 
 
-def _annotations(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+def _read_annotations(tool: Mapping[str, Any]) -> Mapping[str, Any]:
     annotations = tool.get("annotations")
     return annotations if isinstance(annotations, Mapping) else {}
 
 
-def _by_name(tools: Sequence[Any]) -> dict[str, Mapping[str, Any]]:
+def _index_by_name(tools: Sequence[Any]) -> dict[str, Mapping[str, Any]]:
     found: dict[str, Mapping[str, Any]] = {}
     for tool in tools:
-        if name_of(tool):
-            found.setdefault(name_of(tool), tool)
+        if read_name(tool):
+            found.setdefault(read_name(tool), tool)
     return found
 
 
-def _origins(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str]:
+def _find_origins(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str]:
     """New name -> old name of renamed tools; none where there are too many to compare."""
-    gone = {name: tool for name, tool in old.items() if name not in new and _whole(tool)}
-    come = {name: tool for name, tool in new.items() if name not in old and _whole(tool)}
+    gone = {name: tool for name, tool in old.items() if name not in new and _is_comparable(tool)}
+    come = {name: tool for name, tool in new.items() if name not in old and _is_comparable(tool)}
     if not gone or not come or len(gone) * len(come) > _RENAMES_CAP:
         return {}
-    return renames(gone, come)
+    return find_renames(gone, come)
 
 
-def _whole(tool: Mapping[str, Any]) -> bool:
+def _is_comparable(tool: Mapping[str, Any]) -> bool:
     """Whether a tool has what a comparison reads, of the right kinds."""
     about = tool.get("description", "")
     return isinstance(tool.get("inputSchema"), Mapping) and isinstance(about, str)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from assets.contracts.schema.diff import Finding, step
+from assets.contracts.schema.diff import Finding, format_step
 
 _HARMLESS = {"readOnlyHint": True, "destructiveHint": False, "openWorldHint": False}
 _PRESUMED = {  # what the protocol says a client must assume
@@ -15,7 +15,7 @@ _PRESUMED = {  # what the protocol says a client must assume
 }
 
 
-def annotation_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Finding]:
+def compare_annotations(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Finding]:
     """The class of each hint that differs.
 
     A promise of harmlessness that is withdrawn is suspicious, as clients let such tools run
@@ -28,12 +28,12 @@ def annotation_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[F
         if key in old and key in new and was is now:
             continue
         if json.dumps(was, sort_keys=True) != json.dumps(now, sort_keys=True):
-            cls, why = _hint(key, was, now)
-            found.append(Finding(f"annotations{step(key)}", cls, why))
+            cls, why = _classify_hint(key, was, now)
+            found.append(Finding(f"annotations{format_step(key)}", cls, why))
     return found
 
 
-def _hint(key: str, was: Any, now: Any) -> tuple[str, str]:
+def _classify_hint(key: str, was: Any, now: Any) -> tuple[str, str]:
     told = f"{json.dumps(was)} became {json.dumps(now)}"[:200].replace("null", "nothing")
     if key not in _PRESUMED:
         return "wording", told

@@ -18,7 +18,7 @@ BOUNDS = frozenset(_KINDS)
 _EVERYTHING = ("", ".*")  # patterns that any text matches
 
 
-def bounds_hold(key: str, was: Schema, now: Schema, kinds: frozenset[str]) -> bool | None:
+def check_bounds(key: str, was: Schema, now: Schema, kinds: frozenset[str]) -> bool | None:
     """Whether `key` of `now` refuses nothing that `was` (of the types `kinds`) accepted; None for a
     keyword that is none of these."""
     if key not in _KINDS:
@@ -26,52 +26,52 @@ def bounds_hold(key: str, was: Schema, now: Schema, kinds: frozenset[str]) -> bo
     if not kinds & _KINDS[key]:
         return True  # it speaks of other types
     if key in ("minimum", "exclusiveMinimum"):
-        return _lower(now, kinds) <= _lower(was, kinds)
+        return _find_lower(now, kinds) <= _find_lower(was, kinds)
     if key in ("maximum", "exclusiveMaximum"):
-        return _upper(now, kinds) <= _upper(was, kinds)
+        return _find_upper(now, kinds) <= _find_upper(was, kinds)
     if key == "pattern":
         return now[key] in _EVERYTHING or now[key] == was.get(key)
-    after, before = _number(now[key]), _number(was.get(key))
+    after, before = _read_number(now[key]), _read_number(was.get(key))
     if after is None:
         return True
     if key == "multipleOf":
-        return _multiple(before, after, kinds)
+        return _check_multiple(before, after, kinds)
     if key.startswith("min"):
         return after <= (before or 0)
     return before is not None and before <= after
 
 
-def _multiple(before: float | None, after: float, kinds: frozenset[str]) -> bool:
+def _check_multiple(before: float | None, after: float, kinds: frozenset[str]) -> bool:
     if after == 1 and "number" not in kinds:
         return True
     whole = isinstance(before, int) and isinstance(after, int) and after > 0
     return before == after or (whole and bool(before) and before % after == 0)
 
 
-def _lower(schema: Schema, kinds: frozenset[str]) -> tuple[float, bool]:
+def _find_lower(schema: Schema, kinds: frozenset[str]) -> tuple[float, bool]:
     """The lower bound and whether it is itself excluded, comparable by strictness."""
-    least, open_at = _number(schema.get("minimum")), schema.get("exclusiveMinimum")
+    least, open_at = _read_number(schema.get("minimum")), schema.get("exclusiveMinimum")
     found = (-math.inf, False) if least is None else (least, open_at is True)
-    limit = _number(open_at)
+    limit = _read_number(open_at)
     found = found if limit is None else max(found, (limit, True))
     if "number" not in kinds and abs(found[0]) < 2**53:  # integers: the first one that is allowed
         found = ((math.floor(found[0]) + 1) if found[1] else math.ceil(found[0]), False)
     return found
 
 
-def _upper(schema: Schema, kinds: frozenset[str]) -> tuple[float, bool]:
+def _find_upper(schema: Schema, kinds: frozenset[str]) -> tuple[float, bool]:
     """The upper bound, mirrored: a larger pair refuses more."""
     turned = {
-        "minimum": _negative(schema.get("maximum")),
-        "exclusiveMinimum": _negative(schema.get("exclusiveMaximum")),
+        "minimum": _negate_number(schema.get("maximum")),
+        "exclusiveMinimum": _negate_number(schema.get("exclusiveMaximum")),
     }
-    return _lower(turned, kinds)
+    return _find_lower(turned, kinds)
 
 
-def _negative(value: Any) -> Any:
-    number = _number(value)
+def _negate_number(value: Any) -> Any:
+    number = _read_number(value)
     return value if number is None else -number
 
 
-def _number(value: Any) -> float | int | None:
+def _read_number(value: Any) -> float | int | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None

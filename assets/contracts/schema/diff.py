@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from assets.contracts.schema.safe_validation import dialect_of
-from assets.contracts.schema.shapes import Schema, alike, lost_references
-from assets.contracts.schema.step_budget import spend
+from assets.contracts.schema.safe_validation import find_dialect
+from assets.contracts.schema.shapes import Schema, equals_json, find_lost_references
+from assets.contracts.schema.step_budget import spend_steps
 from assets.contracts.schema.subsumption import ASSERTING, Acceptance, Scope
 
 _PLAIN_NAME = re.compile(r"[\w$-]{1,60}")
@@ -51,25 +51,25 @@ def compare(old: Schema, new: Schema, label: str, *, results: bool = False) -> l
     `results` as who reads by it: what may come and could not come before is breaking, and so is a
     field that is never there any more. `label` stands in front of each path.
     """
-    if alike(old, new):
+    if equals_json(old, new):
         return []
     walk = _Walk(old, new, results)
     try:
-        found = list(walk.node(old, new, label, 0, top=True))[:_MAX_FIELDS]
+        found = list(walk.compare_nodes(old, new, label, 0, top=True))[:_MAX_FIELDS]
     except (TypeError, ValueError, AttributeError, KeyError, RecursionError):
         # Untrusted schemas hold anything anywhere; what is no schema cannot be shown to be safe.
         found = [Finding(label, "breaking", "it differs, and is malformed beyond comparison")]
-    found += _unusable(old, new, label)
+    found += _find_unusable(old, new, label)
     return found or [Finding(label, "wording", "written in another way; it accepts the same")]
 
 
-def _unusable(old: Schema, new: Schema, label: str) -> list[Finding]:
+def _find_unusable(old: Schema, new: Schema, label: str) -> list[Finding]:
     """What speaks against the new schema as a whole, whatever its parts say."""
-    lost = lost_references(new) - lost_references(old)
+    lost = find_lost_references(new) - find_lost_references(old)
     if lost:
         why = f"a $ref leads nowhere: {min(lost)[:80]}"
         return [Finding(f"{label}.$ref", "breaking", why)]
-    before, after = dialect_of(old)[0], dialect_of(new)[0]
+    before, after = find_dialect(old)[0], find_dialect(new)[0]
     if before is not None and after is not None and before is not after:
         return [Finding(label, "breaking", "it can only be read in another draft of JSON Schema")]
     return []
@@ -84,124 +84,130 @@ class _Walk:
         self._under: set[tuple[int, int]] = set()
         self._left = _MAX_NODES
 
-    def node(
+    def compare_nodes(
         self, old: Any, new: Any, path: str, depth: int, top: bool = False
     ) -> Iterator[Finding]:
         """The findings at and below one schema, in line with the proof for the whole of it."""
-        spend()
-        was, now = self._turn(old, new)
-        was, now = self.proof.before(was), self.proof.after(now)
-        old, new = self._turn(was, now)
+        spend_steps()
+        was, now = self._turn_sides(old, new)
+        was, now = self.proof.fold_before(was), self.proof.follow_after(now)
+        old, new = self._turn_sides(was, now)
         pair = (id(old), id(new))
-        if pair in self._under or self.proof.alike(was, now):
+        if pair in self._under or self.proof.is_alike(was, now):
             return
         safe = self.proof.accepts(was, now, top=top)
         self._left -= 1
         if depth > _MAX_DEPTH or self._left < 0:
-            yield self._cut_short(path, safe)
+            yield self._build_cut_short(path, safe)
             return
         self._under.add(pair)
-        found = list(self._fields(old, new, path, depth, top))
+        found = list(self._compare_fields(old, new, path, depth, top))
         self._under.discard(pair)
         if safe:
-            found = [self._eased(one) for one in found]
+            found = [self._ease_finding(one) for one in found]
         elif not any(one.cls == "breaking" for one in found):
             own = {f"{path}.{key}" for key in old.keys() | new.keys()}
-            found = [_hardened(one) if one.path in own else one for one in found]
+            found = [_harden_finding(one) if one.path in own else one for one in found]
             if not any(one.cls == "breaking" for one in found):
-                found.append(self._cut_short(path, safe))
+                found.append(self._build_cut_short(path, safe))
         yield from found
 
-    def _turn(self, old: Any, new: Any) -> tuple[Any, Any]:
+    def _turn_sides(self, old: Any, new: Any) -> tuple[Any, Any]:
         return (new, old) if self.results else (old, new)
 
-    def _cut_short(self, path: str, safe: bool) -> Finding:
+    def _build_cut_short(self, path: str, safe: bool) -> Finding:
         cls = "compatible" if safe else "breaking"
         return Finding(path, cls, "it differs deeper inside" + ("" if safe else ", maybe stricter"))
 
-    def _eased(self, one: Finding) -> Finding:
+    def _ease_finding(self, one: Finding) -> Finding:
         # What is valid is not all: a reader misses a field, a server heeds a word of its own.
         stays = one.path.endswith(".nullable") or (self.results and one.why == _GONE)
         return replace(one, cls="compatible") if one.cls == "breaking" and not stays else one
 
-    def _fields(
+    def _compare_fields(
         self, old: Schema, new: Schema, path: str, depth: int, top: bool
     ) -> Iterator[Finding]:
-        was, now = self._turn(old, new)
-        scope = self.proof.scope(was, now, top)
-        yield from _texts(old, new, path)
-        yield from self._properties(old, new, path, depth, scope)
+        was, now = self._turn_sides(old, new)
+        scope = self.proof.declare_scope(was, now, top)
+        yield from _compare_texts(old, new, path)
+        yield from self._compare_properties(old, new, path, depth, scope)
         done: set[str] = set()
         for key in sorted((old.keys() | new.keys()) - _ELSEWHERE - _WORDING - {"default"}):
-            if key in done or _same_at(key, old, new):
+            if key in done or _is_same_at(key, old, new):
                 continue
             group = next((group for group in _GROUPS if key in group), (key,))
             done.update(group)
             if key == "type" and top and new.get(key) == old.get(key, "object"):
                 yield Finding(f"{path}.type", "compatible", "arguments are always an object")
                 continue
-            yield from self._group(group, old, new, path, depth, scope)
+            yield from self._compare_group(group, old, new, path, depth, scope)
 
-    def _group(
+    def _compare_group(
         self, group: tuple[str, ...], old: Schema, new: Schema, path: str, depth: int, scope: Scope
     ) -> Iterator[Finding]:
         """One keyword, or those that mean something only together."""
         key = group[0]
-        if key == "items" and _mappings(old.get("items"), new.get("items")):
-            yield from self.node(old["items"], new["items"], f"{path}[]", depth + 1)
+        if key == "items" and _are_mappings(old.get("items"), new.get("items")):
+            yield from self.compare_nodes(old["items"], new["items"], f"{path}[]", depth + 1)
             group = ("prefixItems",)
         if key in _LISTS:
-            paired = list(self._paired(key, old, new, path, depth))
+            paired = list(self._compare_paired(key, old, new, path, depth))
             if paired:
                 yield from paired
                 return
-        differs = [k for k in group if not _same_at(k, old, new)]
+        differs = [k for k in group if not _is_same_at(k, old, new)]
         if not differs:
             return
-        was, now = self._turn(old, new)
+        was, now = self._turn_sides(old, new)
         asked = {k: now[k] for k in group if k in now}
         kept = not asked or self.proof.accepts(was, asked, scope)
         for keyword in differs:
-            cls = self._class(keyword, old, new, kept)
-            why = _told(old.get(keyword), new.get(keyword), keyword in old, keyword in new)
+            cls = self._classify_keyword(keyword, old, new, kept)
+            why = _describe_change(
+                old.get(keyword), new.get(keyword), keyword in old, keyword in new
+            )
             yield Finding(f"{path}.{keyword}", cls, why)
 
-    def _class(self, keyword: str, old: Schema, new: Schema, kept: bool) -> str:
+    def _classify_keyword(self, keyword: str, old: Schema, new: Schema, kept: bool) -> str:
         if keyword == "nullable":  # OpenAPI's word: validators ignore it, servers do not
-            was, now = self._turn(old, new)
+            was, now = self._turn_sides(old, new)
             return "breaking" if was.get(keyword) and not now.get(keyword) else "compatible"
         if keyword not in ASSERTING or (
-            keyword == "enum" and _same_set(old.get(keyword), new.get(keyword))
+            keyword == "enum" and _is_same_set(old.get(keyword), new.get(keyword))
         ):
             return "wording"
         return "compatible" if kept else "breaking"
 
-    def _paired(
+    def _compare_paired(
         self, key: str, old: Schema, new: Schema, path: str, depth: int
     ) -> Iterator[Finding]:
         """Alternatives one by one, where as many changed on either side."""
         before, after = old.get(key), new.get(key)
         if not isinstance(before, list) or not isinstance(after, list):
             return
-        gone = [part for part in before if not any(alike(part, other) for other in after)]
-        come = [(i, p) for i, p in enumerate(after) if not any(alike(p, other) for other in before)]
+        gone = [part for part in before if not any(equals_json(part, other) for other in after)]
+        come = [
+            (i, p)
+            for i, p in enumerate(after)
+            if not any(equals_json(p, other) for other in before)
+        ]
         if len(gone) == len(come) and len(before) == len(after):
             for part, (place, other) in zip(gone, come, strict=True):
-                yield from self.node(part, other, f"{path}.{key}[{place}]", depth + 1)
+                yield from self.compare_nodes(part, other, f"{path}.{key}[{place}]", depth + 1)
 
-    def _properties(
+    def _compare_properties(
         self, old: Schema, new: Schema, path: str, depth: int, scope: Scope
     ) -> Iterator[Finding]:
-        before, after = _properties_of(old), _properties_of(new)
-        needed, needs = _required(old), _required(new)
+        before, after = _read_properties(old), _read_properties(new)
+        needed, needs = _read_required(old), _read_required(new)
         for name in sorted(before.keys() | after.keys() | needed | needs):
-            where = f"{path}.properties{step(name)}"
+            where = f"{path}.properties{format_step(name)}"
             if name in before and name in after:
-                yield from self.node(before[name], after[name], where, depth + 1)
+                yield from self.compare_nodes(before[name], after[name], where, depth + 1)
             elif name in before:
-                yield self._gone(name, old, new, where, scope)
+                yield self._classify_gone(name, old, new, where, scope)
             elif name in after:
-                yield self._come(name, old, new, where, scope, name in needs)
+                yield self._classify_added(name, old, new, where, scope, name in needs)
                 continue
             if name in needs and name not in needed:
                 cls = "compatible" if self.results else "breaking"
@@ -209,25 +215,27 @@ class _Walk:
             elif name in needed and name not in needs and name in after:
                 cls = "breaking" if self.results else "compatible"
                 yield Finding(f"{where}.required", cls, "it is optional now")
-        yield from self._spare(old, new, path, depth)
+        yield from self._compare_spare(old, new, path, depth)
 
-    def _gone(self, name: str, old: Schema, new: Schema, where: str, scope: Scope) -> Finding:
+    def _classify_gone(
+        self, name: str, old: Schema, new: Schema, where: str, scope: Scope
+    ) -> Finding:
         if self.results:
             return Finding(where, "breaking", _GONE)
         spare = new.get("additionalProperties")
         if spare is None or spare is False:
             kept = spare is None and (scope.after is None or name in scope.after)
         else:
-            kept = self.proof.accepts(_properties_of(old)[name], spare)
+            kept = self.proof.accepts(_read_properties(old)[name], spare)
         cls = "compatible" if kept else "breaking"
         return Finding(where, cls, "it is no longer declared" if kept else _GONE)
 
-    def _come(
+    def _classify_added(
         self, name: str, old: Schema, new: Schema, where: str, scope: Scope, needed: bool
     ) -> Finding:
         if self.results:
             spare = old.get("additionalProperties", True)
-            fits = self.proof.accepts(_properties_of(new)[name], spare)
+            fits = self.proof.accepts(_read_properties(new)[name], spare)
             why = "new in the result" + ("" if fits else ", which was closed to it")
             return Finding(where, "compatible" if fits else "breaking", why)
         if needed:
@@ -236,68 +244,68 @@ class _Walk:
             return Finding(where, "compatible", "new and optional")
         return Finding(where, "breaking", "any value could be given under this name; now it is set")
 
-    def _spare(self, old: Schema, new: Schema, path: str, depth: int) -> Iterator[Finding]:
+    def _compare_spare(self, old: Schema, new: Schema, path: str, depth: int) -> Iterator[Finding]:
         key, before, after = (
             "additionalProperties",
             old.get("additionalProperties"),
             new.get("additionalProperties"),
         )
-        if alike(before, after):
+        if equals_json(before, after):
             return
         where = f"{path}.{key}"
-        if _mappings(before, after):
-            yield from self.node(before, after, where, depth + 1)
+        if _are_mappings(before, after):
+            yield from self.compare_nodes(before, after, where, depth + 1)
             return
-        was, now = self._turn(before, after)
+        was, now = self._turn_sides(before, after)
         if self.results or now is not None:
             kept = self.proof.accepts(
                 True if was is None else was, True if now is None else now, Scope(None, None)
             )
         else:
             kept = was is False  # explicit before and silent now: unknown arguments are flaws again
-        why = _told(before, after, before is not None, after is not None)
+        why = _describe_change(before, after, before is not None, after is not None)
         yield Finding(where, "compatible" if kept else "breaking", why)
 
 
 _GONE = "it is gone"
 
 
-def _texts(old: Schema, new: Schema, path: str) -> Iterator[Finding]:
+def _compare_texts(old: Schema, new: Schema, path: str) -> Iterator[Finding]:
     for key in sorted((old.keys() | new.keys()) & (_WORDING | {"default"})):
-        if _same_at(key, old, new):
+        if _is_same_at(key, old, new):
             continue
-        why = _told(old.get(key), new.get(key), key in old, key in new)
+        why = _describe_change(old.get(key), new.get(key), key in old, key in new)
         if key == "default":
             why += "; a call without it is still right but means something else"
         cls = "compatible" if key == "default" else "wording"
         yield Finding(f"{path}.{key}", cls, why)
 
 
-def _same_at(key: str, old: Schema, new: Schema) -> bool:
-    return (key in old) == (key in new) and alike(old.get(key), new.get(key))
+def _is_same_at(key: str, old: Schema, new: Schema) -> bool:
+    return (key in old) == (key in new) and equals_json(old.get(key), new.get(key))
 
 
-def _hardened(one: Finding) -> Finding:
+def _harden_finding(one: Finding) -> Finding:
     if one.cls != "compatible" or one.path.endswith(".default"):
         return one
     return replace(one, cls="breaking", why=f"{one.why}; not shown to accept all that it did")
 
 
-def _properties_of(schema: Schema) -> Mapping[str, Any]:
+def _read_properties(schema: Schema) -> Mapping[str, Any]:
     found = schema.get("properties")
     return found if isinstance(found, Mapping) else {}
 
 
-def _required(schema: Schema) -> set[str]:
+def _read_required(schema: Schema) -> set[str]:
     found = schema.get("required")
     return {name for name in found if isinstance(name, str)} if isinstance(found, list) else set()
 
 
-def _mappings(*values: Any) -> bool:
+def _are_mappings(*values: Any) -> bool:
     return all(isinstance(value, Mapping) for value in values)
 
 
-def _same_set(old: Any, new: Any) -> bool:
+def _is_same_set(old: Any, new: Any) -> bool:
     if not isinstance(old, list) or not isinstance(new, list):
         return False
     return {json.dumps(v, sort_keys=True) for v in old} == {
@@ -305,21 +313,21 @@ def _same_set(old: Any, new: Any) -> bool:
     }
 
 
-def step(name: str) -> str:
+def format_step(name: str) -> str:
     """One name as a step of a path."""
     if _PLAIN_NAME.fullmatch(name):
         return f".{name}"
     return f"[{json.dumps(name[:80], ensure_ascii=False)}]"
 
 
-def _told(old: Any, new: Any, had: bool, has: bool) -> str:
+def _describe_change(old: Any, new: Any, had: bool, has: bool) -> str:
     if not had:
-        return f"new: {_short(new)}"
+        return f"new: {_shorten_value(new)}"
     if not has:
-        return f"{_short(old)} is gone"
-    return f"{_short(old)} became {_short(new)}"
+        return f"{_shorten_value(old)} is gone"
+    return f"{_shorten_value(old)} became {_shorten_value(new)}"
 
 
-def _short(value: Any) -> str:
+def _shorten_value(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, sort_keys=True)
     return text if len(text) <= 60 else f"{text[:57]}…"

@@ -27,18 +27,22 @@ class Misfit(Exception):
         self.path = ""
 
 
-def schema_form(node: Any, depth: int) -> Any:
+def normalise_schema(node: Any, depth: int) -> Any:
     """A copy of one schema without noise; booleans are schemas too."""
     if not isinstance(node, Mapping):
-        return ({} if node else dict(_NEVER)) if isinstance(node, bool) else value_form(node, depth)
-    _deep_enough(depth)
+        return (
+            ({} if node else dict(_NEVER))
+            if isinstance(node, bool)
+            else normalise_value(node, depth)
+        )
+    _check_depth(depth)
     out: dict[str, Any] = {}
     for raw, value in node.items():
         if raw == "$schema":
             continue
-        key = string_form(raw) if isinstance(raw, str) else str(raw)
+        key = normalise_string(raw) if isinstance(raw, str) else str(raw)
         try:
-            made = _keyword(key, value, depth)
+            made = _normalise_keyword(key, value, depth)
         except Misfit as error:
             error.path = f".{key}{error.path}"
             raise
@@ -47,85 +51,87 @@ def schema_form(node: Any, depth: int) -> Any:
     return out
 
 
-def _keyword(key: str, value: Any, depth: int) -> Any:
+def _normalise_keyword(key: str, value: Any, depth: int) -> Any:
     """The canonical value of one keyword; None drops it."""
     if key in _NAMED and isinstance(value, Mapping):
-        return {string_form(str(k)): schema_form(v, depth + 2) for k, v in value.items()}
+        return {normalise_string(str(k)): normalise_schema(v, depth + 2) for k, v in value.items()}
     if key in _MANY and isinstance(value, list):
-        return [schema_form(part, depth + 2) for part in value]
+        return [normalise_schema(part, depth + 2) for part in value]
     if key in _ONE:
-        return _single(key, schema_form(value, depth + 1))
+        return _unwrap_single(key, normalise_schema(value, depth + 1))
     if key in ("description", "title") and isinstance(value, str):
-        return prose_form(value) or None
-    if key == "required" and _all_strings(value):
-        return sorted({string_form(v) for v in value}) or None
-    if key == "type" and value and _all_strings(value):
-        kinds = sorted({string_form(v) for v in value})
+        return normalise_prose(value) or None
+    if key == "required" and _are_all_strings(value):
+        return sorted({normalise_string(v) for v in value}) or None
+    if key == "type" and value and _are_all_strings(value):
+        kinds = sorted({normalise_string(v) for v in value})
         return kinds if len(kinds) > 1 else kinds[0]
     if key in ("dependentRequired", "dependencies") and isinstance(value, Mapping):
-        return {string_form(str(k)): _dependency(v, depth + 2) for k, v in value.items()}
-    return value_form(value, depth + 1)
+        return {
+            normalise_string(str(k)): _normalise_dependency(v, depth + 2) for k, v in value.items()
+        }
+    return normalise_value(value, depth + 1)
 
 
-def _single(key: str, made: Any) -> Any:
+def _unwrap_single(key: str, made: Any) -> Any:
     """`{}` and `{"not": {}}` as booleans where those are the usual form."""
     if made == {} and key in _SPARE:
         return True
     return False if made == _NEVER and (key in _SPARE or key == "items") else made
 
 
-def _dependency(value: Any, depth: int) -> Any:
+def _normalise_dependency(value: Any, depth: int) -> Any:
     return (
-        sorted({string_form(v) for v in value})
-        if _all_strings(value)
-        else schema_form(value, depth)
+        sorted({normalise_string(v) for v in value})
+        if _are_all_strings(value)
+        else normalise_schema(value, depth)
     )
 
 
-def value_form(value: Any, depth: int) -> Any:
+def normalise_value(value: Any, depth: int) -> Any:
     if isinstance(value, str):
-        return string_form(value)
+        return normalise_string(value)
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int):
-        return value if abs(value) <= _LARGEST_EXACT else _double(value)
+        return value if abs(value) <= _LARGEST_EXACT else _round_double(value)
     if isinstance(value, float):
         if not math.isfinite(value):
             raise Misfit(f"{value} is not a JSON number")
         return int(value) if value.is_integer() and abs(value) <= _LARGEST_EXACT else value
-    _deep_enough(depth)
+    _check_depth(depth)
     if isinstance(value, Mapping):
-        return {string_form(str(k)): value_form(v, depth + 1) for k, v in value.items()}
+        return {normalise_string(str(k)): normalise_value(v, depth + 1) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [value_form(v, depth + 1) for v in value]
-    raise Misfit(f"{kind_of(value)} is not a JSON value")
+        return [normalise_value(v, depth + 1) for v in value]
+    raise Misfit(f"{name_kind(value)} is not a JSON value")
 
 
-def _double(value: int) -> float:
+def _round_double(value: int) -> float:
     try:
         return float(value)
     except OverflowError:
         raise Misfit("an integer too large for any JSON reader") from None
 
 
-def _deep_enough(depth: int) -> None:
+def _check_depth(depth: int) -> None:
     if depth > _MAX_DEPTH:
         raise Misfit(f"nested deeper than {_MAX_DEPTH} levels")
 
 
-def string_form(text: str) -> str:
+def normalise_string(text: str) -> str:
     """Lone surrogates cannot be written as UTF-8; they become U+FFFD."""
     if text.isascii():
         return text
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
-def prose_form(text: str) -> str:
-    text = string_form(text).replace("\r\n", "\n").replace("\r", "\n").strip(" \t\n")
+def normalise_prose(text: str) -> str:
+    text = normalise_string(text).replace("\r\n", "\n").replace("\r", "\n").strip(" \t\n")
     if "\n" not in text:
         return _BLANKS.sub(" ", text)
     first, *rest = [_BLANKS.sub(" ", line.rstrip(" \t")) for line in text.split("\n")]
-    margin = _margin([line for line in rest if line])
+    margin = _find_margin([line for line in rest if line])
     lines = [first]
     for line in rest:
         if line or lines[-1]:
@@ -133,7 +139,7 @@ def prose_form(text: str) -> str:
     return "\n".join(lines)
 
 
-def _margin(lines: list[str]) -> int:
+def _find_margin(lines: list[str]) -> int:
     """How much white space all lines begin with, blank for blank."""
     least, most = min(lines), max(lines)  # all others lie between, so share what these two share
     for place, (one, other) in enumerate(zip(least, most, strict=False)):
@@ -142,7 +148,7 @@ def _margin(lines: list[str]) -> int:
     return 0
 
 
-def named_from_within(schema: Any) -> bool:
+def is_named_within(schema: Any) -> bool:
     """Whether some `$ref` is not of the form `#…`, so that it may rest on the root's `$id`."""
     stack = [schema]
     while stack:
@@ -157,9 +163,9 @@ def named_from_within(schema: Any) -> bool:
     return False
 
 
-def _all_strings(value: Any) -> bool:
+def _are_all_strings(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(v, str) for v in value)
 
 
-def kind_of(value: Any) -> str:
+def name_kind(value: Any) -> str:
     return type(value).__name__

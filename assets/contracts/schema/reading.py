@@ -18,12 +18,14 @@ def resolve(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
             return {}
         seen.add(reference)
         siblings = {k: v for k, v in schema.items() if k != "$ref"}
-        target = _pointer(root, reference[1:])
+        target = _follow_pointer(root, reference[1:])
         schema = {**target, **siblings} if isinstance(target, Mapping) and siblings else target
     return schema if isinstance(schema, Mapping) else {}
 
 
-def branches(schema: Any, root: Mapping[str, Any], limit: int = 64) -> Iterator[Mapping[str, Any]]:
+def iterate_branches(
+    schema: Any, root: Mapping[str, Any], limit: int = 64
+) -> Iterator[Mapping[str, Any]]:
     """The schema itself and every schema that may apply to the same value (allOf, anyOf, …)."""
     stack, seen = [schema], 0
     while stack and seen < limit:
@@ -36,10 +38,10 @@ def branches(schema: Any, root: Mapping[str, Any], limit: int = 64) -> Iterator[
         stack.extend(current[key] for key in _BRANCHES if key in current)
 
 
-def property_schemas(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
+def collect_properties(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
     """Name -> schema of every property that any branch knows."""
     known: dict[str, Any] = {}
-    for branch in branches(schema, root):
+    for branch in iterate_branches(schema, root):
         properties = branch.get("properties")
         if isinstance(properties, Mapping):
             for name, value in properties.items():
@@ -49,22 +51,22 @@ def property_schemas(schema: Any, root: Mapping[str, Any]) -> dict[str, Any]:
 
 def is_open(schema: Any, root: Mapping[str, Any]) -> bool:
     """Whether any branch says explicitly what further arguments are (true, a schema, a pattern)."""
-    for branch in branches(schema, root):
+    for branch in iterate_branches(schema, root):
         for key in _EXPLICIT:
             if key in branch and branch[key] is not False:
                 return True
     return False
 
 
-def default_of(schema: Any, root: Mapping[str, Any]) -> tuple[bool, Any]:
+def read_default(schema: Any, root: Mapping[str, Any]) -> tuple[bool, Any]:
     """(whether there is a default, the default)."""
-    for branch in branches(schema, root):
+    for branch in iterate_branches(schema, root):
         if "default" in branch:
             return True, branch["default"]
     return False, None
 
 
-def json_type(value: Any) -> str:
+def name_json_type(value: Any) -> str:
     """The JSON Schema type of a Python value; an integral float is an integer."""
     if value is None:
         return "null"
@@ -79,7 +81,7 @@ def json_type(value: Any) -> str:
     return "object" if isinstance(value, Mapping) else "array"
 
 
-def _pointer(root: Mapping[str, Any], pointer: str) -> Any:
+def _follow_pointer(root: Mapping[str, Any], pointer: str) -> Any:
     node: Any = root
     for part in unquote(pointer).split("/")[1:]:
         part = part.replace("~1", "/").replace("~0", "~")

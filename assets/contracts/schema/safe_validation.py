@@ -15,7 +15,7 @@ from jsonschema import FormatChecker, exceptions, protocols, validators
 from referencing import Registry
 from referencing.exceptions import NoSuchResource
 
-from assets.contracts.schema.step_budget import spend, spend_seconds
+from assets.contracts.schema.step_budget import spend_seconds, spend_steps
 
 PATTERN_TIMEOUT_S = 0.1
 _REMEMBERED = 100_000  # characters of the longest schema that is remembered
@@ -26,32 +26,32 @@ _NEWER = (
 )
 
 
-def dialect_of(schema: Mapping[str, Any]) -> tuple[Any, str | None]:
+def find_dialect(schema: Mapping[str, Any]) -> tuple[Any, str | None]:
     """(validator class, None), or (None, why no dialect accepts the schema)."""
     try:
         text = json.dumps(schema, sort_keys=True)
         short = len(text) <= _REMEMBERED  # many huge ones would fill the memory
-        return _accepting_dialect(text) if short else _accepting_dialect.__wrapped__(text)
+        return _find_accepting_dialect(text) if short else _find_accepting_dialect.__wrapped__(text)
     except (TypeError, ValueError, RecursionError) as error:
         return None, f"the schema is not JSON: {error}"[:200]
 
 
 @lru_cache(maxsize=4096)
-def _accepting_dialect(text: str) -> tuple[Any, str | None]:
+def _find_accepting_dialect(text: str) -> tuple[Any, str | None]:
     """The dialect `$schema` names, else 2020-12; older ones when only they accept the schema.
 
     A contract carries no `$schema` (it is noise to a model), so a tuple-typed `items` or a boolean
     `exclusiveMinimum` is recognised by being valid in its own draft only.
     """
     schema = json.loads(text)
-    if _plain(schema):
-        return _guarded(validators.Draft202012Validator), None
+    if _is_plain(schema):
+        return _guard_dialect(validators.Draft202012Validator), None
     first = validators.validator_for(schema, default=validators.Draft202012Validator)
     problem = None
     for dialect in (first, validators.Draft7Validator, validators.Draft4Validator):
         try:
             dialect.check_schema(schema)
-            return _guarded(dialect), None
+            return _guard_dialect(dialect), None
         except exceptions.SchemaError as error:
             where = ".".join(str(part) for part in error.absolute_path)
             problem = problem or f"invalid schema at {where or '$'}: {error.message}"[:200]
@@ -60,17 +60,17 @@ def _accepting_dialect(text: str) -> tuple[Any, str | None]:
     return None, problem
 
 
-def _plain(schema: Mapping[str, Any]) -> bool:
+def _is_plain(schema: Mapping[str, Any]) -> bool:
     """Whether the schema is one in every draft since 7. Its meta-schema is checked ten times faster
     than 2020-12's; what it would not look into goes the long way."""
     text = json.dumps(schema)
     if "$schema" in schema or any(word in text for word in _NEWER):
         return False
     schema = {"definitions" if key == "$defs" else key: value for key, value in schema.items()}
-    return validators.Draft7Validator(_DRAFT_7).is_valid(schema) and not _tuples(schema)
+    return validators.Draft7Validator(_DRAFT_7).is_valid(schema) and not _has_tuples(schema)
 
 
-def _tuples(node: Any) -> bool:
+def _has_tuples(node: Any) -> bool:
     """Whether an `items` holds a list somewhere, which only old drafts allow."""
     stack = [node]
     while stack:
@@ -123,19 +123,19 @@ def _guarded_pattern_properties(
 
 
 @lru_cache(maxsize=16)
-def _guarded(base: Any) -> Any:
+def _guard_dialect(base: Any) -> Any:
     guarded = {"pattern": _guarded_pattern, "patternProperties": _guarded_pattern_properties}
     checks = {**base.VALIDATORS, **guarded}
-    return validators.extend(base, {name: _counted(check) for name, check in checks.items()})
+    return validators.extend(base, {name: _count_steps(check) for name, check in checks.items()})
 
 
-def _counted(check: Callable[..., Any]) -> Callable[..., Any]:
+def _count_steps(check: Callable[..., Any]) -> Callable[..., Any]:
     """The check of a keyword as one step: `allOf` over `$ref`s can double at every level."""
 
     def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
         # Items that cannot be sorted are compared each with each.
         unique = check is _UNIQUE and isinstance(instance, list)
-        spend(1 + len(instance) ** 2 // 10 if unique else 1)
+        spend_steps(1 + len(instance) ** 2 // 10 if unique else 1)
         return check(validator, value, instance, schema)
 
     return counted
@@ -152,7 +152,7 @@ SEALED: Registry = Registry(retrieve=_refuse)  # type: ignore[call-arg]
 FORMATS = FormatChecker(formats=())
 
 
-def _format(name: str, parse: Any) -> None:
+def _check_format(name: str, parse: Any) -> None:
     def check(value: Any) -> bool:
         if isinstance(value, str):
             parse(value)
@@ -173,28 +173,30 @@ def _email(value: str) -> None:
         raise ValueError("no address")
 
 
-_format("date", date.fromisoformat)
+_check_format("date", date.fromisoformat)
 
 
-_format("date-time", lambda v: datetime.fromisoformat(v) if "T" in v or " " in v else int("x"))
+_check_format(
+    "date-time", lambda v: datetime.fromisoformat(v) if "T" in v or " " in v else int("x")
+)
 
 
-_format("time", time.fromisoformat)
+_check_format("time", time.fromisoformat)
 
 
-_format("uuid", uuid.UUID)
+_check_format("uuid", uuid.UUID)
 
 
-_format("ipv4", ipaddress.IPv4Address)
+_check_format("ipv4", ipaddress.IPv4Address)
 
 
-_format("ipv6", ipaddress.IPv6Address)
+_check_format("ipv6", ipaddress.IPv6Address)
 
 
-_format("uri", _uri)
+_check_format("uri", _uri)
 
 
-_format("url", _uri)
+_check_format("url", _uri)
 
 
-_format("email", _email)
+_check_format("email", _email)

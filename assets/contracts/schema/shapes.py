@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 import regex
 
-from assets.contracts.schema.step_budget import spend, spend_seconds
+from assets.contracts.schema.step_budget import spend_seconds, spend_steps
 
 Schema = Mapping[str, Any]
 NEVER: dict[str, Any] = {"not": {}}
@@ -26,7 +26,7 @@ _FINITE = 256
 _MAX_HOPS = 16
 
 
-def alike(a: Any, b: Any) -> bool:
+def equals_json(a: Any, b: Any) -> bool:
     """JSON equality: unlike Python's, true is not 1."""
     if a is b:
         return True
@@ -41,26 +41,26 @@ def is_never(schema: Schema) -> bool:
     return schema.get("not", None) in ({}, True) or schema.get("enum") == []
 
 
-def kinds_of(schema: Schema) -> frozenset[str]:
+def list_kinds(schema: Schema) -> frozenset[str]:
     """The types a schema names, numbers with their integers; all when it names none."""
     named = schema.get("type")
-    listed = {named} if isinstance(named, str) else set(map(str, as_list(named)))
+    listed = {named} if isinstance(named, str) else set(map(str, read_list(named)))
     return frozenset(listed | ({"integer"} if "number" in listed else set()) or KINDS)
 
 
-def finite(schema: Schema) -> list[Any] | None:
+def list_finite_values(schema: Schema) -> list[Any] | None:
     """Every value that could fit, when they are few and listed."""
     if "const" in schema:
         return [schema["const"]]
     listed = schema.get("enum")
     if isinstance(listed, list):
         return listed if len(listed) <= _FINITE else None
-    if kinds_of(schema) <= {"null", "boolean"}:
+    if list_kinds(schema) <= {"null", "boolean"}:
         return [None, True, False]
     return None
 
 
-def alternatives(was: Schema) -> Iterator[Schema]:
+def iterate_alternatives(was: Schema) -> Iterator[Schema]:
     """Schemas of which each accepted value fits at least one: its alternatives, or its types."""
     for key in ("anyOf", "oneOf"):
         parts = was.get(key)
@@ -68,27 +68,27 @@ def alternatives(was: Schema) -> Iterator[Schema]:
             base = {k: v for k, v in was.items() if k != key}
             yield from ({"allOf": [base, part]} for part in parts)
             return
-    kinds = kinds_of(was)
+    kinds = list_kinds(was)
     split = sorted(kinds - ({"integer"} if "number" in kinds else set()))
     if "type" in was and len(split) > 1:
         yield from ({**was, "type": kind} for kind in split)
 
 
-def merge(base: Schema, part: Schema) -> Schema:
+def merge_schemas(base: Schema, part: Schema) -> Schema:
     """Both at once, as one mapping; where that cannot be said, looser."""
     if part.keys() & _ENTANGLED:
         return {**base, "additionalProperties": True}
     out = {**base, **part}
     if "properties" in base and "properties" in part:
-        out["properties"] = {**as_mapping(base["properties"]), **as_mapping(part["properties"])}
+        out["properties"] = {**read_mapping(base["properties"]), **read_mapping(part["properties"])}
     if "required" in base and "required" in part:
-        out["required"] = sorted({*as_list(base["required"]), *as_list(part["required"])})
+        out["required"] = sorted({*read_list(base["required"]), *read_list(part["required"])})
     if "type" in base and "type" in part:
-        out["type"] = sorted(kinds_of(base) & kinds_of(part)) or ["null"]
+        out["type"] = sorted(list_kinds(base) & list_kinds(part)) or ["null"]
     return out
 
 
-def matches(pattern: str, name: str) -> bool | None:
+def matches_pattern(pattern: str, name: str) -> bool | None:
     """Whether a property's name fits a pattern; None where nobody can tell."""
     begun = time.perf_counter()
     try:
@@ -99,9 +99,9 @@ def matches(pattern: str, name: str) -> bool | None:
         spend_seconds(time.perf_counter() - begun)
 
 
-def plain_of(schema: Any, root: Schema, lost: Schema) -> Schema:
+def resolve_plain(schema: Any, root: Schema, lost: Schema) -> Schema:
     """The mapping behind booleans and references; `lost` for one that leads nowhere."""
-    spend()
+    spend_steps()
     for _ in range(_MAX_HOPS):
         if isinstance(schema, bool):
             return {} if schema else NEVER
@@ -109,7 +109,7 @@ def plain_of(schema: Any, root: Schema, lost: Schema) -> Schema:
             return {}
         if not isinstance(schema.get("$ref"), str):
             return schema
-        target = pointed_at(schema["$ref"], root)
+        target = follow_reference(schema["$ref"], root)
         if target is None:
             return lost
         others = {key: value for key, value in schema.items() if key != "$ref"}
@@ -119,18 +119,18 @@ def plain_of(schema: Any, root: Schema, lost: Schema) -> Schema:
     return lost
 
 
-def lost_references(root: Schema) -> set[str]:
+def find_lost_references(root: Schema) -> set[str]:
     """The `$ref`s of a schema that lead nowhere within it; nothing is ever fetched."""
-    return {target for target in references(root) if pointed_at(target, root) is None}
+    return {target for target in iterate_references(root) if follow_reference(target, root) is None}
 
 
-def references(schema: Any) -> Iterator[str]:
+def iterate_references(schema: Any) -> Iterator[str]:
     """Every `$ref` in a schema, at any depth."""
     stack: list[Any] = [schema]
     while stack:
         node = stack.pop()
         if isinstance(node, Mapping):
-            spend()
+            spend_steps()
             if isinstance(node.get("$ref"), str):
                 yield node["$ref"]
             stack.extend(node.values())
@@ -138,7 +138,7 @@ def references(schema: Any) -> Iterator[str]:
             stack.extend(node)
 
 
-def pointed_at(reference: str, root: Schema) -> Mapping[str, Any] | bool | None:
+def follow_reference(reference: str, root: Schema) -> Mapping[str, Any] | bool | None:
     """The schema that a local reference leads to, or None."""
     if not reference.startswith("#"):
         return None
@@ -154,9 +154,9 @@ def pointed_at(reference: str, root: Schema) -> Mapping[str, Any] | bool | None:
     return node if isinstance(node, Mapping | bool) else None
 
 
-def as_list(value: Any) -> list[Any]:
+def read_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def as_mapping(value: Any) -> Mapping[str, Any]:
+def read_mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}

@@ -30,7 +30,7 @@ _LIMITS: ContextVar[tuple[Limit, ...]] = ContextVar("limits", default=())
 
 
 @contextmanager
-def limited(steps: int | Limit) -> Iterator[Limit]:
+def limit_steps(steps: int | Limit) -> Iterator[Limit]:
     """Within the block at most so many steps are taken, those of outer limits included.
 
     Raises TooMuchWork at the step that goes beyond.
@@ -43,7 +43,7 @@ def limited(steps: int | Limit) -> Iterator[Limit]:
         _LIMITS.reset(token)
 
 
-def spend(steps: int = 1) -> None:
+def spend_steps(steps: int = 1) -> None:
     """Takes steps from every limit that holds here; without one there is nothing to count."""
     spent = False
     for limit in _LIMITS.get():
@@ -56,4 +56,4 @@ def spend(steps: int = 1) -> None:
 def spend_seconds(seconds: float) -> None:
     """Takes the steps that a slow search has cost."""
     if seconds > _FREE_S:
-        spend(int(seconds * _STEPS_PER_SECOND))
+        spend_steps(int(seconds * _STEPS_PER_SECOND))

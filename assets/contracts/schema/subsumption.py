@@ -13,24 +13,24 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from assets.contracts.schema.bounds import BOUNDS, bounds_hold
-from assets.contracts.schema.reading import is_open, property_schemas
-from assets.contracts.schema.safe_validation import FORMATS, SEALED, dialect_of
+from assets.contracts.schema.bounds import BOUNDS, check_bounds
+from assets.contracts.schema.reading import collect_properties, is_open
+from assets.contracts.schema.safe_validation import FORMATS, SEALED, find_dialect
 from assets.contracts.schema.shapes import (
     NEVER,
     Schema,
-    alike,
-    alternatives,
-    as_list,
-    as_mapping,
-    finite,
+    equals_json,
     is_never,
-    kinds_of,
-    merge,
-    plain_of,
-    references,
+    iterate_alternatives,
+    iterate_references,
+    list_finite_values,
+    list_kinds,
+    merge_schemas,
+    read_list,
+    read_mapping,
+    resolve_plain,
 )
-from assets.contracts.schema.step_budget import TooMuchWork, spend
+from assets.contracts.schema.step_budget import TooMuchWork, spend_steps
 
 _STEPS = 20_000
 _DEPTH = 40
@@ -69,18 +69,18 @@ class Acceptance:
         self.was_root, self.now_root, self.calls = was_root, now_root, calls
         self._left = _STEPS
         self._open: set[tuple[int, int]] = set()
-        self._roots_alike = alike(was_root, now_root)
+        self._roots_alike = equals_json(was_root, now_root)
 
     def accepts(
         self, was: Any, now: Any, scope: Scope | None = None, *, depth: int = 0, top: bool = False
     ) -> bool:
         """Whether all that `was` accepted is accepted by `now`. A `scope` is given for a part of an
         object (an alternative, a group of keywords) whose names the whole object declares."""
-        spend()
-        was, now = self.before(was), self.after(now)
+        spend_steps()
+        was, now = self.fold_before(was), self.follow_after(now)
         if top and "type" not in was:
             was = {**was, "type": "object"}  # arguments and structured results are objects
-        if is_never(was) or self.alike(was, now):
+        if is_never(was) or self.is_alike(was, now):
             return True
         self._left -= 1
         if self._left < 0 or depth > _DEPTH:
@@ -92,84 +92,92 @@ class Acceptance:
             return scope is None
         self._open.add(pair)
         try:
-            return self._accepts(was, now, scope or self.scope(was, now, top), scope, depth + 1)
+            return self._accepts_parts(
+                was, now, scope or self.declare_scope(was, now, top), scope, depth + 1
+            )
         finally:
             self._open.discard(pair)
 
-    def _accepts(self, was: Schema, now: Schema, names: Scope, part: Scope | None, d: int) -> bool:
-        values = finite(was)
+    def _accepts_parts(
+        self, was: Schema, now: Schema, names: Scope, part: Scope | None, d: int
+    ) -> bool:
+        values = list_finite_values(was)
         if values is not None:
-            right = [value for value in values if self._fits(value, was, old=True)]
-            return all(self._fits(value, now, old=False) for value in right)
-        if part is None and not self._declared(was, names):
+            right = [value for value in values if self._fits_value(value, was, old=True)]
+            return all(self._fits_value(value, now, old=False) for value in right)
+        if part is None and not self._is_declared(was, names):
             return False
-        if all(self._keyword(key, was, now, names, d) for key in now.keys() & ASSERTING):
+        if all(self._accepts_keyword(key, was, now, names, d) for key in now.keys() & ASSERTING):
             return True
-        parts = list(alternatives(was))
+        parts = list(iterate_alternatives(was))
         return bool(parts) and all(self.accepts(p, now, names, depth=d) for p in parts)
 
-    def scope(self, was: Any, now: Any, top: bool = False) -> Scope:
+    def declare_scope(self, was: Any, now: Any, top: bool = False) -> Scope:
         """The names that two versions of one object declare."""
         if not self.calls:
             return Scope(None, None)
-        return Scope(_names(was, self.was_root, top), _names(now, self.now_root, top))
+        return Scope(_list_names(was, self.was_root, top), _list_names(now, self.now_root, top))
 
-    def _declared(self, was: Schema, names: Scope) -> bool:
+    def _is_declared(self, was: Schema, names: Scope) -> bool:
         """No argument that was right has become unknown."""
-        if names.after is None or "object" not in kinds_of(was):
+        if names.after is None or "object" not in list_kinds(was):
             return True
         return names.before is not None and names.before <= names.after
 
-    def _keyword(self, key: str, was: Schema, now: Schema, names: Scope, d: int) -> bool:
+    def _accepts_keyword(self, key: str, was: Schema, now: Schema, names: Scope, d: int) -> bool:
         """Whether this one keyword of `now` refuses nothing that `was` accepted."""
-        kinds = kinds_of(was)
+        kinds = list_kinds(was)
         if key == "type":
-            return kinds <= kinds_of(now)
+            return kinds <= list_kinds(now)
         if key == "allOf":
-            return all(self.accepts(was, p, names, depth=d) for p in as_list(now[key]))
-        if key == "anyOf" and any(self.accepts(was, p, names, depth=d) for p in as_list(now[key])):
+            return all(self.accepts(was, p, names, depth=d) for p in read_list(now[key]))
+        if key == "anyOf" and any(
+            self.accepts(was, p, names, depth=d) for p in read_list(now[key])
+        ):
             return True
         if key in _OBJECT:
-            return "object" not in kinds or self._object_keyword(key, was, now, names, d)
+            return "object" not in kinds or self._accepts_object_keyword(key, was, now, names, d)
         if key in _ARRAY:
-            return "array" not in kinds or self._array_keyword(key, was, now, d)
+            return "array" not in kinds or self._accepts_array_keyword(key, was, now, d)
         if key == "format" and "string" not in kinds:
             return True
-        held = bounds_hold(key, was, now, kinds)
-        return held if held is not None else self._unchanged(key, was, now)
+        held = check_bounds(key, was, now, kinds)
+        return held if held is not None else self._is_unchanged(key, was, now)
 
-    def _object_keyword(self, key: str, was: Schema, now: Schema, names: Scope, d: int) -> bool:
+    def _accepts_object_keyword(
+        self, key: str, was: Schema, now: Schema, names: Scope, d: int
+    ) -> bool:
         if key == "required":
-            return set(as_list(now[key])) <= set(as_list(was.get(key)))
+            return set(read_list(now[key])) <= set(read_list(was.get(key)))
         if key == "properties":
-            return all(self.takes(name, was, now, names, d) for name in as_mapping(now[key]))
+            return all(self.takes(name, was, now, names, d) for name in read_mapping(now[key]))
         if key == "additionalProperties":
-            return self._closes_nothing(was, now, d)
+            return self._keeps_open(was, now, d)
         if key == "unevaluatedProperties":
             return now[key] is True
-        return self._unchanged(key, was, now)
+        return self._is_unchanged(key, was, now)
 
     def takes(self, name: str, was: Schema, now: Schema, names: Scope, depth: int = 0) -> bool:
         """Whether what could stand under `name` is accepted by the property `now` declares."""
-        source = as_mapping(was.get("properties")).get(name)
+        source = read_mapping(was.get("properties")).get(name)
         if source is None:
             if names.before is not None and name not in names.before:
                 return True  # nobody could give it
             source = True if "patternProperties" in was else was.get("additionalProperties", True)
         return source is False or self.accepts(source, now["properties"][name], depth=depth)
 
-    def _closes_nothing(self, was: Schema, now: Schema, d: int) -> bool:
+    def _keeps_open(self, was: Schema, now: Schema, d: int) -> bool:
         """Whether `additionalProperties` refuses nothing: neither names that were declared before
         and are no more, nor those nobody declared."""
-        spare, listed = now["additionalProperties"], as_mapping(now.get("properties"))
-        if spare is not True and not self._unchanged("patternProperties", was, now):
+        spare, listed = now["additionalProperties"], read_mapping(now.get("properties"))
+        if spare is not True and not self._is_unchanged("patternProperties", was, now):
             return False
-        gone = [part for name, part in as_mapping(was.get("properties")).items()
+        gone = [part for name, part in read_mapping(was.get("properties")).items()
                 if name not in listed]  # fmt: skip
         return all(self.accepts(part, spare, depth=d)
                    for part in (was.get("additionalProperties", True), *gone))  # fmt: skip
 
-    def _array_keyword(self, key: str, was: Schema, now: Schema, d: int) -> bool:
+    def _accepts_array_keyword(self, key: str, was: Schema, now: Schema, d: int) -> bool:
         if key == "uniqueItems":
             return now[key] is not True or was.get(key) is True
         if key == "unevaluatedItems":
@@ -178,37 +186,40 @@ class Acceptance:
         plain = not any(isinstance(one, list) for one in items)
         if key == "items" and plain and not (was.keys() | now.keys()) & {"prefixItems"}:
             return self.accepts(*items, depth=d)
-        return self._unchanged(key, was, now)
+        return self._is_unchanged(key, was, now)
 
-    def _unchanged(self, key: str, was: Schema, now: Schema) -> bool:
+    def _is_unchanged(self, key: str, was: Schema, now: Schema) -> bool:
         """Whether a keyword, with those that mean something only beside it, is as it was."""
         group = next((group for group in _TOGETHER if key in group), (key,))
         return all(
-            (one in was) == (one in now) and self.alike(was.get(one), now.get(one)) for one in group
+            (one in was) == (one in now) and self.is_alike(was.get(one), now.get(one))
+            for one in group
         )
 
-    def before(self, schema: Any, depth: int = 0) -> Schema:
+    def fold_before(self, schema: Any, depth: int = 0) -> Schema:
         """A schema of the old side with `$ref` and `allOf` folded in. What does not fit into one
         mapping is left out: the old side may only grow by it."""
-        schema = plain_of(schema, self.was_root, {})
+        schema = resolve_plain(schema, self.was_root, {})
         parts = schema.get("allOf")
         if not isinstance(parts, list):
             return schema
         merged: Schema = {k: v for k, v in schema.items() if k != "allOf"}
         for part in parts[:32] if depth < 8 else ():
-            spend()
-            merged = merge(merged, self.before(part, depth + 1))
+            spend_steps()
+            merged = merge_schemas(merged, self.fold_before(part, depth + 1))
         return merged
 
-    def after(self, schema: Any) -> Schema:
+    def follow_after(self, schema: Any) -> Schema:
         """A schema of the new side with `$ref` followed; one that leads nowhere accepts nothing."""
-        return plain_of(schema, self.now_root, NEVER)
+        return resolve_plain(schema, self.now_root, NEVER)
 
-    def alike(self, was: Any, now: Any) -> bool:
+    def is_alike(self, was: Any, now: Any) -> bool:
         """The same text, meaning the same on both sides."""
-        return alike(was, now) and (self._roots_alike or next(references(was), None) is None)
+        return equals_json(was, now) and (
+            self._roots_alike or next(iterate_references(was), None) is None
+        )
 
-    def _fits(self, value: Any, schema: Schema, *, old: bool) -> bool:
+    def _fits_value(self, value: Any, schema: Schema, *, old: bool) -> bool:
         """Whether a value fits. Where that cannot be judged (a reference that leads nowhere, a
         pattern that does not compile) it was right and may be wrong now."""
         if (validator := self._validators[old]) is None:
@@ -223,12 +234,12 @@ class Acceptance:
     @cached_property
     def _validators(self) -> tuple[Any, Any]:
         """Of the new side and the old one; None where the root is no schema."""
-        found = [(root, *dialect_of(root)) for root in (self.now_root, self.was_root)]
+        found = [(root, *find_dialect(root)) for root in (self.now_root, self.was_root)]
         now, was = [None if problem else dialect(root, registry=SEALED, format_checker=FORMATS)
                     for root, dialect, problem in found]  # fmt: skip
         return now, was
 
 
-def _names(schema: Any, root: Schema, top: bool) -> frozenset[str] | None:
-    known = property_schemas(schema, root)
+def _list_names(schema: Any, root: Schema, top: bool) -> frozenset[str] | None:
+    known = collect_properties(schema, root)
     return frozenset(known) if (top or known) and not is_open(schema, root) else None

@@ -9,16 +9,16 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, ClassVar
 from urllib.parse import quote, urlencode
 
-from assets.marketplaces.fetch.payload import FIX, json_list, json_object, json_value
-from assets.marketplaces.launch.mcp_config import launch_facts, unrunnable
+from assets.marketplaces.fetch.payload import FIX, check_json_list, parse_json, parse_json_object
+from assets.marketplaces.launch.mcp_config import make_unrunnable, read_launch_facts
 from assets.marketplaces.launch.mcp_servers import (
     THIN,
-    captured,
-    config_of,
-    of_a_forge,
+    find_config_servers,
+    is_of_a_forge,
+    make_server_listings,
+    read_captured,
+    read_text,
     record_digest,
-    server_listings,
-    text_of,
 )
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.markup.js_literal import NotALiteral, read_all
@@ -31,7 +31,7 @@ from assets.marketplaces.policy import (
     Ref,
     RefPage,
     Render,
-    problem,
+    make_problem,
 )
 
 _API = "/api/mcp_marketplace/v1"
@@ -56,16 +56,16 @@ class DeepNlpAdapter(Adapter):
         shown = 0
         for number in range(self.policy.page_cap + 1):
             query = urlencode({"mode": "list", "page_id": number, "count_per_page": _COUNT})
-            url = f"{self._root()}?{query}"
-            body = await get(url, json_list("items", empty_is_fine=number > 0))
-            refs, problems = self._refs(body["items"], url)
+            url = f"{self._make_root()}?{query}"
+            body = await get(url, check_json_list("items", empty_is_fine=number > 0))
+            refs, problems = self._list_refs(body["items"], url)
             new = {ref.native_id for ref in refs} - seen
             seen |= new
-            total, items = _number(body.get("total_hits")), len(body["items"])
+            total, items = _read_number(body.get("total_hits")), len(body["items"])
             shown += items
             if items and not new and not problems:
                 hint = f"page {number} repeats the pages before it; the list was cut there"
-                yield RefPage([], problems=[problem("", url, "cursor_loop", hint)])
+                yield RefPage([], problems=[make_problem("", url, "cursor_loop", hint)])
                 return
             over = not items or (items < _COUNT if total is None else shown >= total)
             short = not items and total is not None and shown < total
@@ -77,8 +77,8 @@ class DeepNlpAdapter(Adapter):
         """The server's own page."""
         owner, _, repo = ref.native_id.partition("/")
         owner, repo = (quote(part, safe="", errors="replace") for part in (owner, repo))
-        url = f"{self._root()}/server/{owner}/{repo}"
-        return await get(url, lambda page: json_object(page, "items"), ref=ref)
+        url = f"{self._make_root()}/server/{owner}/{repo}"
+        return await get(url, lambda page: parse_json_object(page, "items"), ref=ref)
 
     def parse(self, raw: Any, ref: Ref) -> list[Listing]:
         """Listings of a server's page {items: [{config}]}, of an item of the list, or of a config
@@ -86,32 +86,36 @@ class DeepNlpAdapter(Adapter):
         if not isinstance(raw, Mapping):
             raise ValueError(f"the record is {type(raw).__name__}, not an object")
         if isinstance(raw.get("servers"), Mapping):
-            identity = _identity({"content_name": raw.get("name")}, ref)
-            return server_listings(identity, raw["servers"], "config")
+            identity = _make_identity({"content_name": raw.get("name")}, ref)
+            return make_server_listings(identity, raw["servers"], "config")
         items = raw.get("items", [raw])
         if not isinstance(items, list) or not items or not isinstance(items[0], Mapping):
-            return [Listing(**_identity({}, ref), **unrunnable("the server's own page is empty"))]
+            return [
+                Listing(
+                    **_make_identity({}, ref), **make_unrunnable("the server's own page is empty")
+                )
+            ]
         item = items[0]
-        identity = _identity(item, ref)
+        identity = _make_identity(item, ref)
         if "items" not in raw and "config" not in item:
-            return [Listing(**identity, **unrunnable(THIN))]
-        at, servers = _chosen(item.get("config"))
+            return [Listing(**identity, **make_unrunnable(THIN))]
+        at, servers = _choose_config(item.get("config"))
         if servers is None:
-            return [Listing(**identity, **unrunnable("the server's own page holds no config"))]
-        return server_listings(identity, servers, f"items[0].config[{at}]")
+            return [Listing(**identity, **make_unrunnable("the server's own page holds no config"))]
+        return make_server_listings(identity, servers, f"items[0].config[{at}]")
 
     def saved(self, page: Page) -> list[Ref]:
         """The list, a server's page, or a config that it held."""
-        body = json_value(page)
+        body = parse_json(page)
         items = body.get("items") if isinstance(body, Mapping) else None
         if not isinstance(items, list):
-            return captured(body, page.url)
+            return read_captured(body, page.url)
         if "query" not in body and "id" in body:  # a server's own page names the server
             first = items[0] if items and isinstance(items[0], Mapping) else {}
-            native_id = text_of(first.get("id")) or text_of(body["id"])
+            native_id = read_text(first.get("id")) or read_text(body["id"])
             if native_id and (not first or "content_name" in first or "config" in first):
                 return [Ref(native_id.strip("/"), page.url, None, dict(body))]
-        refs, _ = self._refs(items, page.url)
+        refs, _ = self._list_refs(items, page.url)
         if not items or len(refs) < len(items) or not all("content_name" in item for item in items):
             found = f"a list of {len(items)} items, not all with `id` and `content_name`"
             raise CrawlError("missing_key", page.url, found, "items of DeepNLP", FIX)
@@ -120,11 +124,11 @@ class DeepNlpAdapter(Adapter):
             for one, item in zip(refs, items, strict=True)
         ]
 
-    def _root(self) -> str:
+    def _make_root(self) -> str:
         base = self.policy.base_url.rstrip("/")
         return base if base.endswith(_API) else base + _API
 
-    def _refs(self, items: list[Any], url: str) -> tuple[list[Ref], list[dict[str, Any]]]:
+    def _list_refs(self, items: list[Any], url: str) -> tuple[list[Ref], list[dict[str, Any]]]:
         """Refs of a page's items; the digest of what the list shows is a weak revision."""
         refs, problems = [], []
         for item in items:
@@ -132,53 +136,53 @@ class DeepNlpAdapter(Adapter):
             if not isinstance(native_id, str) or not native_id.strip(" /"):
                 hint = "the item has no `id`"
                 problems.append(
-                    problem(f"malformed-{record_digest(item)[:12]}", url, "malformed", hint)
+                    make_problem(f"malformed-{record_digest(item)[:12]}", url, "malformed", hint)
                 )
                 continue
             native_id = native_id.strip(" /")
-            page = f"{self._root()}/server/{quote(native_id, errors='replace')}"
-            refs.append(Ref(native_id, page, record_digest(_steady(item)), weak=True))
+            page = f"{self._make_root()}/server/{quote(native_id, errors='replace')}"
+            refs.append(Ref(native_id, page, record_digest(_strip_unsteady(item)), weak=True))
         return refs, problems
 
 
-def _chosen(configs: Any) -> tuple[int, dict[str, Any] | None]:
+def _choose_config(configs: Any) -> tuple[int, dict[str, Any] | None]:
     """(position, members of `mcpServers`) of the first config, or of a later one that alone can be
     run."""
     listed = configs if isinstance(configs, list) else [configs]
-    found = [(at, servers) for at, one in enumerate(listed) if (servers := _config(one))]
+    found = [(at, servers) for at, one in enumerate(listed) if (servers := _read_config(one))]
     for at, servers in found:
-        if any(launch_facts(entry)["runnable"] for entry in servers.values()):
+        if any(read_launch_facts(entry)["runnable"] for entry in servers.values()):
             return at, servers
     return found[0] if found else (0, None)
 
 
-def _config(value: Any) -> dict[str, Any] | None:
+def _read_config(value: Any) -> dict[str, Any] | None:
     if isinstance(value, str):
         try:
             value = read_all(value)
         except NotALiteral:
             return None
-    return config_of(value)
+    return find_config_servers(value)
 
 
-def _identity(item: Mapping[str, Any], ref: Ref) -> dict[str, Any]:
-    website = text_of(item.get("website"))
+def _make_identity(item: Mapping[str, Any], ref: Ref) -> dict[str, Any]:
+    website = read_text(item.get("website"))
     texts = (item.get(key) for key in ("description", "content_description", "content"))
     return {
         "marketplace": DeepNlpAdapter.name,
         "native_id": ref.native_id,
-        "name": text_of(item.get("content_name")) or ref.native_id,
-        "description": next((text_of(text) for text in texts if text_of(text)), ""),
-        "repository": website if of_a_forge(website) else None,
+        "name": read_text(item.get("content_name")) or ref.native_id,
+        "description": next((read_text(text) for text in texts if read_text(text)), ""),
+        "repository": website if is_of_a_forge(website) else None,
     }
 
 
-def _steady(item: Mapping[str, Any]) -> dict[str, Any]:
+def _strip_unsteady(item: Mapping[str, Any]) -> dict[str, Any]:
     """An item without what changes by itself from day to day."""
     return {key: value for key, value in item.items() if key not in ("rating", "review_cnt")}
 
 
-def _number(value: Any) -> int | None:
+def _read_number(value: Any) -> int | None:
     """A count that may be a text."""
     text = str(value).strip()
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any, ClassVar
 from urllib.parse import urlencode, urlsplit
 
-from assets.marketplaces.fetch.payload import FIX, json_object, json_value
-from assets.marketplaces.launch.mcp_config import account_flags, remote_facts
+from assets.marketplaces.fetch.payload import FIX, parse_json, parse_json_object
+from assets.marketplaces.launch.mcp_config import find_account_flags, read_remote_facts
 from assets.marketplaces.listing import Header, Listing
 from assets.marketplaces.policy import (
     Adapter,
@@ -17,9 +17,9 @@ from assets.marketplaces.policy import (
     Post,
     Ref,
     RefPage,
-    problem,
+    make_problem,
 )
-from assets.marketplaces.server_json.inputs import schema_inputs, text
+from assets.marketplaces.server_json.inputs import read_schema_inputs, read_string
 from warehouse.sanitize.redact import redact
 from warehouse.storage.digest import sha256
 
@@ -52,21 +52,21 @@ class GlamaAdapter(Adapter):
         whole = True
         for scope in scopes:
             ended = False
-            async for page in self._listed(get, scope):
+            async for page in self._read_list(get, scope):
                 ended = page.ended
                 yield replace(page, ended=ended and whole and scope == scopes[-1])
             whole = whole and ended
 
-    async def _listed(self, get: Get, scope: str) -> AsyncIterator[RefPage]:
+    async def _read_list(self, get: Get, scope: str) -> AsyncIterator[RefPage]:
         after: str | None = None
         seen: set[str] = set()
         while True:
             query = {"first": str(_FIRST)} | ({"after": after} if after else {})
             url = f"{self.policy.base_url.rstrip('/')}/v1/{scope}?{urlencode(query)}"
-            body = await get(url, _page_of(scope, empty_is_fine=after is not None))
-            refs, problems = _refs(body[scope], url)
+            body = await get(url, _check_list_page(scope, empty_is_fine=after is not None))
+            refs, problems = _list_refs(body[scope], url)
             info = body["pageInfo"]
-            after = text(info.get("endCursor")) or None
+            after = read_string(info.get("endCursor")) or None
             if info.get("hasNextPage") is not True:
                 yield RefPage(refs, True, problems)
                 return
@@ -74,20 +74,20 @@ class GlamaAdapter(Adapter):
                 kind = "cursor_loop" if after else "malformed"
                 what = f"{after!r} came twice" if after else "is missing"
                 hint = f"the cursor {what}; the list of {scope} was cut there"
-                yield RefPage(refs, False, [*problems, problem("", url, kind, hint)])
+                yield RefPage(refs, False, [*problems, make_problem("", url, kind, hint)])
                 return
             seen.add(after)
             yield RefPage(refs, False, problems)
 
     def parse(self, raw: Any, ref: Ref) -> list[Listing]:
         """The listing of one connector or server."""
-        native_id = _native_id(raw)
+        native_id = _read_native_id(raw)
         if native_id is None:
             raise ValueError("the record has no namespace and slug")
         repository = raw.get("repository")
         said = repository.get("url") if isinstance(repository, dict) else repository
         try:
-            facts = _connector(raw) if _is_connector(raw) else _server(raw)
+            facts = _read_connector(raw) if _is_connector(raw) else _read_server(raw)
         except (ValueError, TypeError, AttributeError) as error:
             reason = f"malformed: {redact(str(error)).splitlines()[0]}"[:300]
             facts = {"runnable": False, "reason": reason}
@@ -97,17 +97,17 @@ class GlamaAdapter(Adapter):
             Listing(
                 marketplace=self.name,
                 native_id=native_id,
-                name=redact(text(raw.get("name")) or native_id),
-                description=redact(text(raw.get("description"))),
-                repository=redact(text(said)) or None,
-                updated_at=text(raw.get("updatedAt")) or None,
+                name=redact(read_string(raw.get("name")) or native_id),
+                description=redact(read_string(raw.get("description"))),
+                repository=redact(read_string(said)) or None,
+                updated_at=read_string(raw.get("updatedAt")) or None,
                 **facts,
             )
         ]
 
     def saved(self, page: Page) -> list[Ref]:
         """Records of a page of either list, of one answer, or of a JSON list."""
-        value = json_value(page)
+        value = parse_json(page)
         found = value if isinstance(value, list) else [value]
         if isinstance(value, dict):
             lists = [value[scope] for scope in self.scopes if isinstance(value.get(scope), list)]
@@ -119,14 +119,14 @@ class GlamaAdapter(Adapter):
             keys = sorted(value)[:6] if isinstance(value, dict) else type(value).__name__
             expected = "a page, a server or a connector of glama"
             raise CrawlError("missing_key", page.url, f"{keys}", expected, FIX)
-        return [Ref(str(_native_id(one)), page.url, raw=one) for one in named]
+        return [Ref(str(_read_native_id(one)), page.url, raw=one) for one in named]
 
 
-def _page_of(scope: str, *, empty_is_fine: bool) -> Callable[[Page], dict[str, Any]]:
+def _check_list_page(scope: str, *, empty_is_fine: bool) -> Callable[[Page], dict[str, Any]]:
     """A check of one list page. Glama at times sends HTML or cut JSON with status 200."""
 
     def check(page: Page) -> dict[str, Any]:
-        body = json_object(page, scope, "pageInfo")
+        body = parse_json_object(page, scope, "pageInfo")
         for key, kind in ((scope, list), ("pageInfo", dict)):
             if not isinstance(body[key], kind):
                 found = f"`{key}` of type {type(body[key]).__name__}"
@@ -139,66 +139,66 @@ def _page_of(scope: str, *, empty_is_fine: bool) -> Callable[[Page], dict[str, A
     return check
 
 
-def _refs(records: list[Any], url: str) -> tuple[list[Ref], list[dict[str, Any]]]:
+def _list_refs(records: list[Any], url: str) -> tuple[list[Ref], list[dict[str, Any]]]:
     refs, problems = [], []
     for at, record in enumerate(records):
-        native_id = _native_id(record)
+        native_id = _read_native_id(record)
         if native_id is None:
             made_up = f"malformed-{sha256(f'{url}#{at}'.encode())[:12]}"
             hint = "the record has no namespace and slug"
-            problems.append(problem(made_up, url, "malformed", hint))
+            problems.append(make_problem(made_up, url, "malformed", hint))
             continue
         refs.append(Ref(native_id, url, raw=record))
     return refs, problems
 
 
-def _native_id(record: Any) -> str | None:
+def _read_native_id(record: Any) -> str | None:
     """namespace/slug; a connector, which may share both with a server, is told apart."""
     if not isinstance(record, dict):
         return None
-    parts = [text(record.get(key)).strip() for key in ("namespace", "slug")]
-    named = "/".join(parts) if all(parts) else text(record.get("id")).strip()
+    parts = [read_string(record.get(key)).strip() for key in ("namespace", "slug")]
+    named = "/".join(parts) if all(parts) else read_string(record.get("id")).strip()
     if not named:
         return None
     return f"connectors/{named}" if _is_connector(record) else named
 
 
 def _is_connector(record: Mapping[str, Any]) -> bool:
-    return "connection" in record or "/connectors/" in text(record.get("url"))
+    return "connection" in record or "/connectors/" in read_string(record.get("url"))
 
 
 def _is_ours(record: Any) -> bool:
-    if _native_id(record) is None or "qualifiedName" in record:
+    if _read_native_id(record) is None or "qualifiedName" in record:
         return False
-    parts = all(text(record.get(key)) for key in ("namespace", "slug"))
-    home = text(record.get("url")).startswith("https://glama.ai/")
+    parts = all(read_string(record.get(key)) for key in ("namespace", "slug"))
+    home = read_string(record.get("url")).startswith("https://glama.ai/")
     return home or (parts and bool(_MARKS & record.keys()))
 
 
-def _connector(record: Mapping[str, Any]) -> dict[str, Any]:
+def _read_connector(record: Mapping[str, Any]) -> dict[str, Any]:
     """A remote endpoint. How a key is sent is not said: `Authorization` is the usual place."""
     connection = record.get("connection")
     if not isinstance(connection, dict):
         return {"runnable": False, "reason": "the connector names no connection"}
-    auth = text(connection.get("authType")).lower()
+    auth = read_string(connection.get("authType")).lower()
     headers: tuple[Header, ...] = ()
     if auth not in ("", "none"):
         said = f"authType {auth}"
         headers = (Header(name="Authorization", required=True, secret=True, description=said),)
-    transport = text(connection.get("transport"))
-    facts = remote_facts(text(connection.get("url")).strip(), transport, headers)
+    transport = read_string(connection.get("transport"))
+    facts = read_remote_facts(read_string(connection.get("url")).strip(), transport, headers)
     if (urlsplit(facts["url"]).hostname or "").endswith("glama.ai"):
         facts["flags"] = tuple(sorted({*facts["flags"], "hosted_gateway"}))
     return facts | {"evidence": "connection"}
 
 
-def _server(record: Mapping[str, Any]) -> dict[str, Any]:
+def _read_server(record: Mapping[str, Any]) -> dict[str, Any]:
     """Names of variables and no command."""
     schema = record.get("environmentVariablesJsonSchema")
-    env = tuple(variable for variable, _ in schema_inputs(schema))
+    env = tuple(variable for variable, _ in read_schema_inputs(schema))
     return {
         "env": env,
-        "flags": tuple(sorted(account_flags(env))),
+        "flags": tuple(sorted(find_account_flags(env))),
         "evidence": "environmentVariablesJsonSchema" if env else "",
         "runnable": False,
         "reason": _NO_COMMAND,

@@ -11,12 +11,17 @@ from pathlib import PurePosixPath
 from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
-from assets.marketplaces.adapters.support.readme_launch import GATEWAY, choice, kin
+from assets.marketplaces.adapters.support.readme_launch import GATEWAY, choose_config, is_kin
 from assets.marketplaces.crawl.site_walk import Walk
-from assets.marketplaces.crawl.sitemap import locations
-from assets.marketplaces.fetch.payload import FIX, html_text, json_value
-from assets.marketplaces.launch.mcp_config import unrunnable
-from assets.marketplaces.launch.mcp_servers import captured, member, server_listings, text_of
+from assets.marketplaces.crawl.sitemap import parse_locations
+from assets.marketplaces.fetch.payload import FIX, parse_json, read_html
+from assets.marketplaces.launch.mcp_config import make_unrunnable
+from assets.marketplaces.launch.mcp_servers import (
+    get_member,
+    make_server_listings,
+    read_captured,
+    read_text,
+)
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.markup.launch_facts import Blocks, Found, find_configs
 from assets.marketplaces.policy import (
@@ -28,7 +33,7 @@ from assets.marketplaces.policy import (
     Ref,
     RefPage,
     Render,
-    problem,
+    make_problem,
 )
 
 SITE = "mcphub.com"
@@ -59,20 +64,20 @@ class McpHubAdapter(Adapter):
     async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
         base = self.policy.base_url.rstrip("/")
         index, nested, found = f"{base}/sitemap.xml", False, False
-        listed = await _sitemap(get, index)
+        listed = await _read_sitemap(get, index)
         for url, is_index in listed.pages:
-            entries = await get(url, locations) if is_index else listed.entries
+            entries = await get(url, parse_locations) if is_index else listed.entries
             nested |= is_index and url != index and any(_XML.search(loc) for loc, _ in entries)
-            refs = _listed(entries)
+            refs = _list_refs(entries)
             found |= bool(refs)
             yield RefPage(refs)
         if found:
             yield RefPage([], ended=not nested, truncated=nested)
             return
-        async for page in self._walk(base, get):
+        async for page in self._walk_site(base, get):
             yield page
 
-    async def _walk(self, base: str, get: Get) -> AsyncIterator[RefPage]:
+    async def _walk_site(self, base: str, get: Get) -> AsyncIterator[RefPage]:
         """Breadth first over the site's own links. Its end proves nothing: a server that nothing
         links to is not seen."""
         walk = Walk(f"{base}/mcp-servers")
@@ -80,23 +85,23 @@ class McpHubAdapter(Adapter):
             url = walk.next()
             if url is None:
                 break
-            ref = _ref(url, None)
+            ref = _make_ref(url, None)
             try:
-                html = await get(url, html_text, ref=ref)
+                html = await get(url, read_html, ref=ref)
             except CrawlError as error:
                 if error.kind not in ("http_status", "robots") or url == walk.start:
                     raise
                 if ref is None:  # a server's own page is a row when its record is read
-                    yield RefPage([], problems=[problem("", url, error.kind, str(error))])
+                    yield RefPage([], problems=[make_problem("", url, error.kind, str(error))])
                 continue
-            found = [_ref(one, None) for one in walk.add(html, url, (_SERVER, _BROWSED))]
+            found = [_make_ref(one, None) for one in walk.add(html, url, (_SERVER, _BROWSED))]
             refs = [one for one in found if one is not None]
             yield RefPage(refs, truncated=True)
 
     async def detail(self, ref: Ref, get: Get, render: Render) -> Any:
         """{"html", "rendered"}: the page's source, and its rendered form only where the source
         holds no config."""
-        raw = {"html": await get(ref.url, html_text, ref=ref), "rendered": None}
+        raw = {"html": await get(ref.url, read_html, ref=ref), "rendered": None}
         if next(find_configs(Blocks(raw["html"])), None) is None:
             raw["rendered"] = await render(ref.url, ready=READY, ref=ref)
         return raw
@@ -104,43 +109,43 @@ class McpHubAdapter(Adapter):
     def parse(self, raw: Any, ref: Ref) -> list[Listing]:
         """The listing of one page, or one per server where its config names several."""
         if isinstance(raw, Mapping) and isinstance(raw.get("servers"), Mapping):
-            identity = _identity(Blocks(""), ref) | {
-                "name": text_of(raw.get("name")) or ref.native_id,
-                "description": text_of(raw.get("description")),
+            identity = _make_identity(Blocks(""), ref) | {
+                "name": read_text(raw.get("name")) or ref.native_id,
+                "description": read_text(raw.get("description")),
             }
-            return server_listings(identity, raw["servers"], "config")
-        html, rendered = str(member(raw, "html")), str(member(raw, "rendered") or "")
+            return make_server_listings(identity, raw["servers"], "config")
+        html, rendered = str(get_member(raw, "html")), str(get_member(raw, "rendered") or "")
         page = Blocks(html)
-        if not page.first("h1"):
+        if not page.find_first("h1"):
             raise ValueError("the page has no heading")
-        identity, where = _identity(page, ref), "source"
+        identity, where = _make_identity(page, ref), "source"
         configs = [one for one in find_configs(page) if one.servers]
         if not configs and rendered:
             where = "rendered"
             configs = [one for one in find_configs(Blocks(rendered)) if one.servers]
         if not configs:
-            return [Listing(**identity, **unrunnable("the page shows no config"))]
-        chosen, passed_over = choice(configs, identity["native_id"])
-        evidence = f"{where}:{_place(chosen)}"
-        made = server_listings(identity, chosen.servers, evidence)
+            return [Listing(**identity, **make_unrunnable("the page shows no config"))]
+        chosen, passed_over = choose_config(configs, identity["native_id"])
+        evidence = f"{where}:{_describe_place(chosen)}"
+        made = make_server_listings(identity, chosen.servers, evidence)
         if passed_over is None:
             return made
-        said = f" (preferred to the gateway of {where}:{_place(passed_over)})"
+        said = f" (preferred to the gateway of {where}:{_describe_place(passed_over)})"
         return [one.model_copy(update={"evidence": one.evidence + said}) for one in made]
 
     def saved(self, page: Page) -> list[Ref]:
         """A server's page, or the gateway config that it holds."""
         if "html" not in page.content_type:
-            return captured(json_value(page), page.url, GATEWAY)
-        text = html_text(page)
+            return read_captured(parse_json(page), page.url, GATEWAY)
+        text = read_html(page)
         blocks = Blocks(text)
         own = {SITE, f"www.{SITE}", urlsplit(self.policy.base_url).hostname}
-        titled = (blocks.first("title") or "").rstrip().endswith("| MCPHub")
+        titled = (blocks.find_first("title") or "").rstrip().endswith("| MCPHub")
         if (blocks.host not in own) if blocks.host else not titled:
             found = f"a page of {blocks.host or 'another site'}"
             raise CrawlError("missing_key", page.url, found, f"a server's page of {SITE}", FIX)
-        heading = re.sub(r"\s+", "", blocks.first("h1") or "")
-        ref = _ref(blocks.canonical, None)
+        heading = re.sub(r"\s+", "", blocks.find_first("h1") or "")
+        ref = _make_ref(blocks.canonical, None)
         if ref is None and heading.count("/") != 1:
             found = f"a page headed {heading[:60]!r}"
             raise CrawlError("missing_key", page.url, found, "a page headed author/name", FIX)
@@ -156,25 +161,25 @@ class _Listed:
         self.entries = entries
         children = sorted({loc for loc, _ in entries if _XML.search(loc)})
         self.pages = [(loc, True) for loc in children]
-        if _listed(entries):
+        if _list_refs(entries):
             self.pages.insert(0, (url, False))
 
 
-async def _sitemap(get: Get, url: str) -> _Listed:
+async def _read_sitemap(get: Get, url: str) -> _Listed:
     try:
-        return _Listed(url, await get(url, locations))
+        return _Listed(url, await get(url, parse_locations))
     except CrawlError as error:
         if error.kind not in _NO_SITEMAP or error.status in (401, 403, 429):
             raise
         return _Listed(url, [])
 
 
-def _listed(entries: list[Any]) -> list[Ref]:
-    refs = [_ref(loc, lastmod) for loc, lastmod in entries]
+def _list_refs(entries: list[Any]) -> list[Ref]:
+    refs = [_make_ref(loc, lastmod) for loc, lastmod in entries]
     return [ref for ref in refs if ref is not None]
 
 
-def _ref(url: str, lastmod: str | None) -> Ref | None:
+def _make_ref(url: str, lastmod: str | None) -> Ref | None:
     """The ref `author/name` of a server's page; None for any other page."""
     try:
         found = _SERVER.fullmatch(urlsplit(url).path)
@@ -186,21 +191,21 @@ def _ref(url: str, lastmod: str | None) -> Ref | None:
     return Ref(native_id, url, lastmod or _LINKED, weak=lastmod is None)
 
 
-def _identity(page: Blocks, ref: Ref) -> dict[str, Any]:
-    heading = re.sub(r"\s+", "", page.first("h1") or "") or ref.native_id
-    title = (page.first("title") or "").partition(" by ")[0]
-    name = title if " by " in (page.first("title") or "") else heading.rpartition("/")[2]
-    mine = [link for link in page.links if _FORGE.fullmatch(link) and kin(link, ref.native_id)]
+def _make_identity(page: Blocks, ref: Ref) -> dict[str, Any]:
+    heading = re.sub(r"\s+", "", page.find_first("h1") or "") or ref.native_id
+    title = (page.find_first("title") or "").partition(" by ")[0]
+    name = title if " by " in (page.find_first("title") or "") else heading.rpartition("/")[2]
+    mine = [link for link in page.links if _FORGE.fullmatch(link) and is_kin(link, ref.native_id)]
     return {
         "marketplace": McpHubAdapter.name,
         "native_id": ref.native_id,
-        "name": text_of(name) or ref.native_id,
-        "description": text_of(page.meta.get("description")),
-        "repository": text_of(mine[0]).rstrip("/") if mine else None,
+        "name": read_text(name) or ref.native_id,
+        "description": read_text(page.meta.get("description")),
+        "repository": read_text(mine[0]).rstrip("/") if mine else None,
         "updated_at": page.meta.get("article:modified_time")
         or (None if ref.weak else ref.revision),
     }
 
 
-def _place(found: Found) -> str:
+def _describe_place(found: Found) -> str:
     return f"{found.rule} of {found.part}" if found.part else found.rule

@@ -11,16 +11,16 @@ from pathlib import PurePosixPath
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, unquote, urljoin, urlsplit
 
-from assets.marketplaces.crawl.sitemap import locations
-from assets.marketplaces.fetch.payload import FIX, html_text, json_value
-from assets.marketplaces.launch.mcp_config import bundle_facts, unrunnable
+from assets.marketplaces.crawl.sitemap import parse_locations
+from assets.marketplaces.fetch.payload import FIX, parse_json, read_html
+from assets.marketplaces.launch.mcp_config import make_unrunnable, read_bundle_facts
 from assets.marketplaces.launch.mcp_servers import (
     THIN,
-    captured,
-    member,
-    of_a_forge,
-    server_listings,
-    text_of,
+    get_member,
+    is_of_a_forge,
+    make_server_listings,
+    read_captured,
+    read_text,
 )
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.markup.js_literal import find_object
@@ -62,19 +62,19 @@ class McpSoAdapter(Adapter):
 
     async def refs(self, get: Get, since: str | None = None) -> AsyncIterator[RefPage]:
         base = self.policy.base_url.rstrip("/")
-        index = await get(f"{base}/sitemap.xml", locations)
+        index = await get(f"{base}/sitemap.xml", parse_locations)
         children = sorted({loc for loc, _ in index if _is_child(loc)})
         if not children:
             found = f"a sitemap index of {len(index)} entries, none of servers"
             raise CrawlError("layout_changed", f"{base}/sitemap.xml", found, "section=servers", FIX)
         for number, child in enumerate(children, 1):
-            entries = await get(child, locations)
-            yield RefPage(_refs(entries), ended=number == len(children))
+            entries = await get(child, parse_locations)
+            yield RefPage(_list_refs(entries), ended=number == len(children))
 
     async def detail(self, ref: Ref, get: Get, render: Render) -> Any:
         """{"html", "rendered"}: the page's source, and its rendered form only where the source
         holds no config."""
-        raw = {"html": await get(ref.url, html_text, ref=ref), "rendered": None}
+        raw = {"html": await get(ref.url, read_html, ref=ref), "rendered": None}
         if find_config(raw["html"]) is None:
             raw["rendered"] = await render(ref.url, ready=READY, ref=ref)
         return raw
@@ -82,78 +82,82 @@ class McpSoAdapter(Adapter):
     def parse(self, raw: Any, ref: Ref) -> list[Listing]:
         """One listing, or one per server where the page's config names several."""
         if isinstance(raw, Mapping) and "loc" in raw:
-            return [Listing(**_identity({}, None, ref), **unrunnable(THIN))]
+            return [Listing(**_make_identity({}, None, ref), **make_unrunnable(THIN))]
         if isinstance(raw, Mapping) and isinstance(raw.get("servers"), Mapping):
-            identity = _identity({}, raw.get("name"), ref)
-            return server_listings(identity, raw["servers"], "config")
-        html, rendered = str(member(raw, "html")), str(member(raw, "rendered") or "")
+            identity = _make_identity({}, raw.get("name"), ref)
+            return make_server_listings(identity, raw["servers"], "config")
+        html, rendered = str(get_member(raw, "html")), str(get_member(raw, "rendered") or "")
         page, facts = Blocks(html), find_object(html, "server", having="slug")
-        heading = page.first("h1")
+        heading = page.find_first("h1")
         if facts is None and not heading:
             raise ValueError("the page has neither its server object nor a heading")
-        identity = _identity(facts or {}, heading, ref)
+        identity = _make_identity(facts or {}, heading, ref)
         found, where = next(find_configs(page), None), "source"
         if found is None and rendered:
             found, where = find_config(rendered), "rendered"
         if found is None:
-            return [Listing(**identity, **unrunnable("the page shows no config"))]
+            return [Listing(**identity, **make_unrunnable("the page shows no config"))]
         evidence = f"{where}:{found.rule}"
         if found.bundle:
-            launch = bundle_facts(urljoin(ref.url, redact(found.bundle)), found.sha256)
+            launch = read_bundle_facts(urljoin(ref.url, redact(found.bundle)), found.sha256)
             return [Listing(**identity, **launch, evidence=evidence)]
-        return server_listings(identity, found.servers, evidence)
+        return make_server_listings(identity, found.servers, evidence)
 
     def saved(self, page: Page) -> list[Ref]:
         """A server's page, a sitemap of servers, or the config that a page of the old site held."""
         if "html" in page.content_type:
-            return [self._saved_page(page)]
+            return [self._read_saved_page(page)]
         if "xml" in page.content_type:
-            return self._saved_sitemap(page)
-        return captured(json_value(page), page.url)
+            return self._read_saved_sitemap(page)
+        return read_captured(parse_json(page), page.url)
 
-    def _saved_sitemap(self, page: Page) -> list[Ref]:
-        own = [entry for entry in locations(page) if _split(entry[0]).hostname in self._own()]
-        refs = _refs(own)
+    def _read_saved_sitemap(self, page: Page) -> list[Ref]:
+        own = [
+            entry
+            for entry in parse_locations(page)
+            if _split(entry[0]).hostname in self._list_own_hosts()
+        ]
+        refs = _list_refs(own)
         if not refs:
             found = f"a sitemap without a server's page of {SITE}"
             raise CrawlError("missing_key", page.url, found, "…/servers/<slug>", FIX)
         return [replace(one, raw={"loc": one.url}) for one in refs]
 
-    def _own(self) -> set[str | None]:
+    def _list_own_hosts(self) -> set[str | None]:
         return {SITE, f"www.{SITE}", _split(self.policy.base_url).hostname}
 
-    def _saved_page(self, page: Page) -> Ref:
-        text = html_text(page)
+    def _read_saved_page(self, page: Page) -> Ref:
+        text = read_html(page)
         blocks, facts = Blocks(text), find_object(text, "server", having="slug")
-        if blocks.host not in self._own() if blocks.host else facts is None:
+        if blocks.host not in self._list_own_hosts() if blocks.host else facts is None:
             found = f"a page of {blocks.host}" if blocks.host else "a page without `server:{slug}`"
             raise CrawlError("missing_key", page.url, found, f"a server's page of {SITE}", FIX)
-        slug = text_of((facts or {}).get("slug")) or _slug(blocks.canonical)
+        slug = read_text((facts or {}).get("slug")) or _find_slug(blocks.canonical)
         url = blocks.canonical or f"https://{SITE}/servers/{slug or ''}"
         return Ref(
             slug or PurePosixPath(page.url).stem, url, None, {"html": text, "rendered": None}
         )
 
 
-def _identity(facts: Mapping[str, Any], heading: Any, ref: Ref) -> dict[str, Any]:
-    named = [text_of(facts.get(key)) for key in ("github", "repository")]
-    linked = text_of(facts.get("url"))
-    links = [*named, linked if of_a_forge(linked) else ""]
+def _make_identity(facts: Mapping[str, Any], heading: Any, ref: Ref) -> dict[str, Any]:
+    named = [read_text(facts.get(key)) for key in ("github", "repository")]
+    linked = read_text(facts.get("url"))
+    links = [*named, linked if is_of_a_forge(linked) else ""]
     return {
         "marketplace": McpSoAdapter.name,
         "native_id": ref.native_id,
-        "name": text_of(facts.get("name")) or text_of(heading) or ref.native_id,
-        "description": text_of(facts.get("description")),
+        "name": read_text(facts.get("name")) or read_text(heading) or ref.native_id,
+        "description": read_text(facts.get("description")),
         "repository": next((link for link in links if "://" in link), None),
-        "updated_at": text_of(facts.get("updatedAt")) or (None if ref.weak else ref.revision),
+        "updated_at": read_text(facts.get("updatedAt")) or (None if ref.weak else ref.revision),
     }
 
 
-def _refs(entries: list[Any]) -> list[Ref]:
+def _list_refs(entries: list[Any]) -> list[Ref]:
     """Refs of the servers among a sitemap's entries."""
     refs = []
     for loc, lastmod in entries:
-        if slug := _slug(loc):
+        if slug := _find_slug(loc):
             refs.append(Ref(slug, loc, lastmod or _LISTED, weak=lastmod is None))
     return refs
 
@@ -162,7 +166,7 @@ def _is_child(loc: str) -> bool:
     return parse_qs(_split(loc).query).get("section") == ["servers"]
 
 
-def _slug(loc: str) -> str | None:
+def _find_slug(loc: str) -> str | None:
     """The slug of `…/servers/<slug>`; None for other pages and translated ones."""
     parts = _split(loc).path.strip("/").split("/")
     named = len(parts) >= 2 and parts[-2] == "servers" and parts[-1]

@@ -10,11 +10,16 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
-from assets.marketplaces.fetch.payload import FIX, html_text, json_list, json_value
-from assets.marketplaces.launch.mcp_config import remote_facts
-from assets.marketplaces.launch.mcp_servers import captured, record_digest, server_listings, text_of
+from assets.marketplaces.fetch.payload import FIX, check_json_list, parse_json, read_html
+from assets.marketplaces.launch.mcp_config import read_remote_facts
+from assets.marketplaces.launch.mcp_servers import (
+    make_server_listings,
+    read_captured,
+    read_text,
+    record_digest,
+)
 from assets.marketplaces.listing import Header, Listing
-from assets.marketplaces.markup.html import Tag, tokens
+from assets.marketplaces.markup.html import Tag, read_tokens
 from assets.marketplaces.policy import (
     Adapter,
     CrawlError,
@@ -24,7 +29,7 @@ from assets.marketplaces.policy import (
     Post,
     Ref,
     RefPage,
-    problem,
+    make_problem,
 )
 
 _REMOTE = "https://remote.mcp.pipedream.net/v3"
@@ -51,7 +56,7 @@ class PipedreamAdapter(Adapter):
     async def headers(self, post: Post) -> dict[str, str]:
         """A bearer token of the user's OAuth client."""
         keys = self.policy.keys
-        url = f"{self._root()}/v1/oauth/token"
+        url = f"{self._make_root()}/v1/oauth/token"
         form = {"grant_type": "client_credentials"} | {key: keys[key] for key in self.needs}
         token = (await post(url, form)).get("access_token")
         if not isinstance(token, str) or not token:
@@ -65,15 +70,17 @@ class PipedreamAdapter(Adapter):
         shown = 0
         while True:
             query = {"limit": str(_LIMIT)} | ({"after": cursor} if cursor else {})
-            url = f"{self._root()}/v1/connect/apps?{urlencode(query)}"
-            body = await get(url, json_list("data", empty_is_fine=cursor is not None))
-            refs, problems = _refs(body["data"], url)
+            url = f"{self._make_root()}/v1/connect/apps?{urlencode(query)}"
+            body = await get(url, check_json_list("data", empty_is_fine=cursor is not None))
+            refs, problems = _list_refs(body["data"], url)
             info = body.get("page_info")
             after = info.get("end_cursor") if isinstance(info, Mapping) else None
             cursor = after if isinstance(after, str) and after and body["data"] else None
             if cursor in seen:
                 hint = f"the cursor {cursor!r} came twice; the list was cut there"
-                yield RefPage(refs, problems=[*problems, problem("", url, "cursor_loop", hint)])
+                yield RefPage(
+                    refs, problems=[*problems, make_problem("", url, "cursor_loop", hint)]
+                )
                 return
             shown += len(body["data"])
             total = info.get("total_count") if isinstance(info, Mapping) else None
@@ -91,49 +98,49 @@ class PipedreamAdapter(Adapter):
         identity = {
             "marketplace": self.name,
             "native_id": ref.native_id,
-            "name": text_of(raw.get("name")) or ref.native_id,
-            "description": text_of(raw.get("description")),
+            "name": read_text(raw.get("name")) or ref.native_id,
+            "description": read_text(raw.get("description")),
         }
         if isinstance(raw.get("servers"), Mapping):
-            made = server_listings(identity, raw["servers"], "config")
-            return [one.model_copy(update={"url": _without_user(one.url)}) for one in made]
-        slug = text_of(raw.get("name_slug"))
+            made = make_server_listings(identity, raw["servers"], "config")
+            return [one.model_copy(update={"url": _strip_user(one.url)}) for one in made]
+        slug = read_text(raw.get("name_slug"))
         if not slug:
             raise ValueError("the app has no `name_slug`")
-        facts = remote_facts(_REMOTE, "streamable-http", _headers(slug))
+        facts = read_remote_facts(_REMOTE, "streamable-http", _list_headers(slug))
         return [Listing(**identity, **facts, evidence="name_slug")]
 
     def saved(self, page: Page) -> list[Ref]:
         """The list of apps, the cards of the site of 2025, or one of its configs."""
         if "html" in page.content_type:
-            return _cards(html_text(page), page.url)
-        body = json_value(page)
+            return _read_cards(read_html(page), page.url)
+        body = parse_json(page)
         if not isinstance(body, Mapping) or "data" not in body:
-            return captured(body, page.url, _OLD_GATEWAY)
+            return read_captured(body, page.url, _OLD_GATEWAY)
         data = body["data"] if isinstance(body["data"], list) else [body["data"]]
-        refs, problems = _refs(data, page.url)
+        refs, problems = _list_refs(data, page.url)
         if not refs or problems:
             found = f"`data` of {len(data)} records, not all with `name_slug`"
             raise CrawlError("missing_key", page.url, found, "apps of Pipedream", FIX)
         return refs
 
-    def _root(self) -> str:
+    def _make_root(self) -> str:
         return self.policy.base_url.rstrip("/").removesuffix("/v1")
 
 
-def _refs(apps: list[Any], url: str) -> tuple[list[Ref], list[dict[str, Any]]]:
+def _list_refs(apps: list[Any], url: str) -> tuple[list[Ref], list[dict[str, Any]]]:
     refs, problems = [], []
     for app in apps:
-        slug = text_of(app.get("name_slug")) if isinstance(app, Mapping) else ""
+        slug = read_text(app.get("name_slug")) if isinstance(app, Mapping) else ""
         if slug:
             refs.append(Ref(slug, url, None, app))
         else:
             made_up = f"malformed-{record_digest(app)[:12]}"
-            problems.append(problem(made_up, url, "malformed", "the app has no `name_slug`"))
+            problems.append(make_problem(made_up, url, "malformed", "the app has no `name_slug`"))
     return refs, problems
 
 
-def _headers(slug: str) -> tuple[Header, ...]:
+def _list_headers(slug: str) -> tuple[Header, ...]:
     """What each request to the remote server must carry; only the app is known."""
     return (
         Header(name="Authorization", required=True, secret=True),
@@ -144,15 +151,15 @@ def _headers(slug: str) -> tuple[Header, ...]:
     )
 
 
-def _without_user(url: str | None) -> str | None:
+def _strip_user(url: str | None) -> str | None:
     return _PLACE.sub(r"\1{external_user_id}", url) if url else None
 
 
-def _cards(html: str, file: str) -> list[Ref]:
+def _read_cards(html: str, file: str) -> list[Ref]:
     """The apps on the cards of mcp.pipedream.com; a card is a link to the app's page."""
     apps: list[dict[str, str]] = []
     field = ""
-    for token in tokens(html):
+    for token in read_tokens(html):
         if isinstance(token, Tag):
             field = {"h2": "name", "p": "description"}.get(token.name, "") if not token.ends else ""
             linked = _APP.fullmatch(token.attributes.get("href", "")) if token.name == "a" else None

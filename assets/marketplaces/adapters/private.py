@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from assets.marketplaces.adapters.support.private_files import files, load, parsed
+from assets.marketplaces.adapters.support.private_files import find_files, load, parse_data
 from assets.marketplaces.fetch.payload import FIX
-from assets.marketplaces.launch.mcp_config import launch_facts
-from assets.marketplaces.launch.mcp_servers import record_digest, text_of
+from assets.marketplaces.launch.mcp_config import read_launch_facts
+from assets.marketplaces.launch.mcp_servers import read_text, record_digest
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.policy import (
     Adapter,
@@ -22,7 +22,7 @@ from assets.marketplaces.policy import (
     Page,
     Ref,
     RefPage,
-    problem,
+    make_problem,
 )
 from warehouse.sanitize.redact import MARK
 
@@ -35,7 +35,7 @@ class NotApproved(RuntimeError):
     """A private row was about to leave for an endpoint or export that is not approved for it."""
 
 
-def may_leave(marketplace: str, endpoint: str | None, approved: Collection[str]) -> bool:
+def is_endpoint_approved(marketplace: str, endpoint: str | None, approved: Collection[str]) -> bool:
     """Whether rows of a marketplace may go to an endpoint or export.
 
     Only the private ones are held back. `endpoint` None stays on this machine; any other must be
@@ -43,7 +43,7 @@ def may_leave(marketplace: str, endpoint: str | None, approved: Collection[str])
     """
     if marketplace != NAME or endpoint is None:
         return True
-    return any(_covers(one, endpoint) for one in approved)
+    return any(_is_covered(one, endpoint) for one in approved)
 
 
 class PrivateAdapter(Adapter):
@@ -65,15 +65,18 @@ class PrivateAdapter(Adapter):
         servers counts as gone."""
         names: set[str] = set()
         failed = False
-        for path, label, named in files(self.policy.paths):
+        for path, label, named in find_files(self.policy.paths):
             name = label if label not in names else f"{label}~{record_digest(str(path))[:8]}"
             names.add(name)
             try:
-                refs = _records(load(path), name, must=named)
+                refs = _list_records(load(path), name, must=named)
             except (OSError, ValueError) as error:
                 failed = True
-                hint = f"{name}: {_first(error)}; fix the file or take it from the setting `paths`"
-                found = problem(name, f"{NAME}:{name}", "unreadable", hint)
+                hint = (
+                    f"{name}: {_describe_first_line(error)}; fix the file or take it from the"
+                    f" setting `paths`"
+                )
+                found = make_problem(name, f"{NAME}:{name}", "unreadable", hint)
                 yield RefPage([], problems=[found], truncated=True)
                 continue
             yield RefPage(refs)
@@ -83,12 +86,12 @@ class PrivateAdapter(Adapter):
         """The listing of one entry {key, entry, several, secret_inputs}."""
         if not isinstance(raw, Mapping):
             raise ValueError(f"the record is {type(raw).__name__}, not an object")
-        entry, key = raw.get("entry"), text_of(raw.get("key")) or ref.native_id
-        facts = _guarded(launch_facts(entry), entry, raw.get("secret_inputs"))
+        entry, key = raw.get("entry"), read_text(raw.get("key")) or ref.native_id
+        facts = _mark_secrets(read_launch_facts(entry), entry, raw.get("secret_inputs"))
         if isinstance(entry, Mapping) and entry.get("disabled") is True:
             facts = {**facts, "runnable": False, "reason": "the file says that it is disabled"}
         flags = {*facts.get("flags", ()), *(("multi_server",) if raw.get("several") else ())}
-        evidence = f"{text_of(raw.get('member')) or 'mcpServers'}.{key}"
+        evidence = f"{read_text(raw.get('member')) or 'mcpServers'}.{key}"
         identity = {"marketplace": NAME, "native_id": ref.native_id, "name": key}
         return [Listing(**identity, **{**facts, "flags": tuple(sorted(flags))}, evidence=evidence)]
 
@@ -96,15 +99,17 @@ class PrivateAdapter(Adapter):
         """One such file."""
         name = Path(page.url).name
         try:
-            return _records(parsed(page.body), name, must=True)
+            return _list_records(parse_data(page.body), name, must=True)
         except ValueError as error:
             expected = "`mcpServers` or `servers`"
-            raise CrawlError("missing_key", name, _first(error), expected, FIX) from error
+            raise CrawlError(
+                "missing_key", name, _describe_first_line(error), expected, FIX
+            ) from error
 
 
-def _records(value: Any, name: str, *, must: bool) -> list[Ref]:
+def _list_records(value: Any, name: str, *, must: bool) -> list[Ref]:
     """A ref per server of a file's value. Raises ValueError where it names none and `must`."""
-    found = _servers(value)
+    found = _find_servers(value)
     if found is None:
         if must:
             raise ValueError("no `mcpServers` and no `servers`")
@@ -117,14 +122,14 @@ def _records(value: Any, name: str, *, must: bool) -> list[Ref]:
             "entry": entry,
             "member": member,
             "several": len(servers) > 1,
-            "secret_inputs": _secret_inputs(value),
+            "secret_inputs": _find_secret_inputs(value),
         }
-        native_id = f"{name}#{text_of(key).replace(MARK, 'redacted') or 'unnamed'}"
+        native_id = f"{name}#{read_text(key).replace(MARK, 'redacted') or 'unnamed'}"
         refs.append(Ref(native_id, f"{NAME}:{name}", None, raw))
     return refs
 
 
-def _servers(value: Any) -> tuple[str, Mapping[str, Any]] | None:
+def _find_servers(value: Any) -> tuple[str, Mapping[str, Any]] | None:
     """(member, its servers) of a file: Claude Desktop and Cursor, VS Code's mcp.json, and VS Code's
     settings."""
     if not isinstance(value, Mapping):
@@ -137,14 +142,14 @@ def _servers(value: Any) -> tuple[str, Mapping[str, Any]] | None:
     return None
 
 
-def _secret_inputs(value: Any) -> list[str]:
+def _find_secret_inputs(value: Any) -> list[str]:
     """Ids of VS Code's inputs that are typed like a password."""
     inputs = value.get("inputs") if isinstance(value, Mapping) else None
     found = [one for one in inputs if isinstance(one, Mapping)] if isinstance(inputs, list) else []
     return [str(one.get("id")) for one in found if one.get("password") is True]
 
 
-def _guarded(facts: dict[str, Any], entry: Any, inputs: Any) -> dict[str, Any]:
+def _mark_secrets(facts: dict[str, Any], entry: Any, inputs: Any) -> dict[str, Any]:
     """The facts with every variable and header as a secret that takes a secret input or holds what
     looks like a key, whatever its name."""
     marks = [f"${{input:{one}}}" for one in inputs] if isinstance(inputs, list) else []
@@ -164,7 +169,7 @@ def _guarded(facts: dict[str, Any], entry: Any, inputs: Any) -> dict[str, Any]:
     return {**facts, **changed, "flags": tuple(sorted(flags))}
 
 
-def _covers(approved: str, endpoint: str) -> bool:
+def _is_covered(approved: str, endpoint: str) -> bool:
     if approved == endpoint:
         return True
     try:
@@ -180,7 +185,7 @@ def _covers(approved: str, endpoint: str) -> bool:
     return not mine.query and (there.path == path or there.path.startswith(f"{path}/") or not path)
 
 
-def _first(error: Exception) -> str:
+def _describe_first_line(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or type(error).__name__  # its text holds the path
     return (str(error).splitlines() or [""])[0][:200]

@@ -5,12 +5,12 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from assets.marketplaces.adapters.registry import RegistryAdapter
-from assets.marketplaces.fetch.payload import json_value
-from assets.marketplaces.launch.mcp_config import account_flags
+from assets.marketplaces.fetch.payload import parse_json
+from assets.marketplaces.launch.mcp_config import find_account_flags
 from assets.marketplaces.listing import Header, Listing
 from assets.marketplaces.policy import Evidence, Page, Post, Ref
-from assets.marketplaces.server_json.document import server_listing
-from assets.marketplaces.server_json.inputs import text
+from assets.marketplaces.server_json.document import make_server_listing
+from assets.marketplaces.server_json.inputs import read_string
 from warehouse.sanitize.redact import redact
 
 _VERSION = "com.pulsemcp/server-version"
@@ -39,15 +39,15 @@ class PulseMcpAdapter(RegistryAdapter):
     def parse(self, raw: Any, ref: Ref) -> list[Listing]:
         """The listing of one record, of the API or of a v0beta dump."""
         if _is_v0beta(raw):
-            return [_v0beta_listing(raw, self.name)]
-        return [self._signed_in(listing, raw) for listing in super().parse(raw, ref)]
+            return [_read_v0beta_listing(raw, self.name)]
+        return [self._add_auth_headers(listing, raw) for listing in super().parse(raw, ref)]
 
     def saved(self, page: Page) -> list[Ref]:
         """Records of a list or of one answer; v0beta's, retired in 2026, are readable too."""
-        value = json_value(page)
+        value = parse_json(page)
         found = value.get("servers") if isinstance(value, dict) else None
         if isinstance(found, list) and any(_is_v0beta(one) for one in found):
-            return [Ref(_slug(one), page.url, raw=one) for one in found if _is_v0beta(one)]
+            return [Ref(_find_slug(one), page.url, raw=one) for one in found if _is_v0beta(one)]
         return super().saved(page)
 
     def _is_ours(self, record: Any) -> bool:
@@ -55,56 +55,62 @@ class PulseMcpAdapter(RegistryAdapter):
         enveloped = isinstance(record, dict) and isinstance(record.get("server"), dict)
         return enveloped and super()._is_ours(record)
 
-    def _signed_in(self, listing: Listing, raw: Any) -> Listing:
+    def _add_auth_headers(self, listing: Listing, raw: Any) -> Listing:
         """The listing with the headers that PulseMCP found its remote to ask for, where the
         record's own server.json names none."""
-        auth = self.said(raw).get(listing.evidence)  # the key is the text "remotes[0]"
+        auth = self.read_registry_meta(raw).get(
+            listing.evidence
+        )  # the key is the text "remotes[0]"
         options = auth.get("authOptions") if isinstance(auth, dict) else None
         if not isinstance(options, list) or listing.headers or not listing.url:
             return listing
         kinds = [one for one in options if isinstance(one, dict)]
         if not kinds or any(one.get("type") == "open" for one in kinds):
             return listing
-        names = next((made for one in kinds if (made := _header_names(one))), ["Authorization"])
+        names = next(
+            (made for one in kinds if (made := _list_header_names(one))), ["Authorization"]
+        )
         headers = tuple(Header(name=redact(name), required=True, secret=True) for name in names)
-        flags = tuple(sorted({*listing.flags, *account_flags(headers)}))
+        flags = tuple(sorted({*listing.flags, *find_account_flags(headers)}))
         return listing.model_copy(update={"headers": headers, "flags": flags})
 
 
-def _header_names(option: Mapping[str, Any]) -> list[str]:
+def _list_header_names(option: Mapping[str, Any]) -> list[str]:
     """Names of the headers that carry an `api_key`."""
     detail = option.get("detail")
     sources = detail.get("sources") if isinstance(detail, dict) else None
     found = [one for one in sources if isinstance(one, dict)] if isinstance(sources, list) else []
-    names = [text(one.get("name")).strip() for one in found if one.get("location") == "header"]
+    names = [
+        read_string(one.get("name")).strip() for one in found if one.get("location") == "header"
+    ]
     return list(dict.fromkeys(name for name in names if name))
 
 
 def _is_v0beta(record: Any) -> bool:
-    if not isinstance(record, dict) or "server" in record or not text(record.get("name")):
+    if not isinstance(record, dict) or "server" in record or not read_string(record.get("name")):
         return False
     return len(_V0BETA & record.keys()) >= 2
 
 
-def _slug(record: Mapping[str, Any]) -> str:
+def _find_slug(record: Mapping[str, Any]) -> str:
     """The last part of its page's address on pulsemcp.com, else the name."""
     try:
-        parts = urlsplit(text(record.get("url")))
+        parts = urlsplit(read_string(record.get("url")))
     except ValueError:
-        return text(record["name"])
+        return read_string(record["name"])
     slug = parts.path.rstrip("/").rpartition("/")[2]
     ours = (parts.hostname or "").endswith("pulsemcp.com")
-    return slug if ours and slug else text(record["name"])
+    return slug if ours and slug else read_string(record["name"])
 
 
-def _signed(method: str) -> list[dict[str, Any]]:
+def _make_auth_headers(method: str) -> list[dict[str, Any]]:
     """The header that an authentication method usually takes; the dumps do not name it."""
     if method in ("", "none", "open", "unknown"):
         return []
     return [{"name": "Authorization", "isRequired": True, "isSecret": True}]
 
 
-def _v0beta_listing(record: Mapping[str, Any], marketplace: str) -> Listing:
+def _read_v0beta_listing(record: Mapping[str, Any], marketplace: str) -> Listing:
     """Read as a server.json of one package without a version, and its remotes."""
     package = {
         "registryType": record.get("package_registry"),
@@ -113,9 +119,9 @@ def _v0beta_listing(record: Mapping[str, Any], marketplace: str) -> Listing:
     said = record.get("remotes")
     remotes = [one for one in said if isinstance(one, dict)] if isinstance(said, list) else []
     about = record.get("short_description") or record.get("EXPERIMENTAL_ai_generated_description")
-    listing = server_listing(
+    listing = make_server_listing(
         {
-            "name": text(record["name"]),
+            "name": read_string(record["name"]),
             "description": about,
             "repository": {"url": record.get("source_code_url")},
             "packages": [package] if any(package.values()) else [],
@@ -123,7 +129,9 @@ def _v0beta_listing(record: Mapping[str, Any], marketplace: str) -> Listing:
                 {
                     "type": one.get("transport"),
                     "url": one.get("url_direct") or one.get("url"),
-                    "headers": _signed(text(one.get("authentication_method")).lower()),
+                    "headers": _make_auth_headers(
+                        read_string(one.get("authentication_method")).lower()
+                    ),
                 }
                 for one in remotes
                 if one.get("url_direct") or one.get("url")
@@ -133,7 +141,7 @@ def _v0beta_listing(record: Mapping[str, Any], marketplace: str) -> Listing:
     )
     evidence = {"packages[0]": "package_registry, package_name"}
     changes: dict[str, Any] = {
-        "native_id": _slug(record),
+        "native_id": _find_slug(record),
         "evidence": evidence.get(listing.evidence, listing.evidence),
     }
     return listing.model_copy(update=changes)

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
-from assets.marketplaces.fetch.payload import FIX, json_list, json_value
+from assets.marketplaces.fetch.payload import FIX, check_json_list, parse_json
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.policy import (
     Adapter,
@@ -14,10 +14,10 @@ from assets.marketplaces.policy import (
     Page,
     Ref,
     RefPage,
-    problem,
+    make_problem,
 )
-from assets.marketplaces.server_json.document import camel_name, server_listing
-from assets.marketplaces.server_json.inputs import text
+from assets.marketplaces.server_json.document import make_camel_name, make_server_listing
+from assets.marketplaces.server_json.inputs import read_string
 from warehouse.storage.digest import sha256
 
 _LIMIT = 100  # the most the API allows
@@ -45,20 +45,20 @@ class RegistryAdapter(Adapter):
         cursor: str | None = None
         seen: set[str] = set()
         while True:
-            url = self.page_url(cursor, since)
+            url = self.make_page_url(cursor, since)
             # Changes since a time that the newest record has reached are never none.
-            body = await get(url, json_list("servers", empty_is_fine=cursor is not None))
-            refs, problems = self._page(body["servers"], url)
+            body = await get(url, check_json_list("servers", empty_is_fine=cursor is not None))
+            refs, problems = self._read_page(body["servers"], url)
             cursor, fault = _next(body, seen)
             if fault:
-                yield RefPage(refs, problems=[*problems, problem("", url, *fault)])
+                yield RefPage(refs, problems=[*problems, make_problem("", url, *fault)])
                 return
             yield RefPage(refs, cursor is None, problems)
             if cursor is None:
                 return
             seen.add(cursor)
 
-    def page_url(self, cursor: str | None, since: str | None) -> str:
+    def make_page_url(self, cursor: str | None, since: str | None) -> str:
         """The URL of one page of the list; the cursor is opaque and goes encoded."""
         query = {"limit": str(_LIMIT), "version": "latest"}
         query |= {"cursor": cursor} if cursor else {}
@@ -68,9 +68,9 @@ class RegistryAdapter(Adapter):
     def parse(self, raw: Any, ref: Ref) -> list[Listing]:
         """The listing of one record {server, _meta} or bare server.json. Raises ValueError where
         it has no name."""
-        listing = server_listing(_server(raw), self.name)
-        said = self.said(raw)
-        changes: dict[str, Any] = {"updated_at": _time(said)}
+        listing = make_server_listing(_find_server(raw), self.name)
+        said = self.read_registry_meta(raw)
+        changes: dict[str, Any] = {"updated_at": _read_time(said)}
         if said.get("status") == "deprecated":
             changes["flags"] = tuple(sorted({*listing.flags, "deprecated"}))
         if said.get("status") == "deleted":
@@ -80,95 +80,101 @@ class RegistryAdapter(Adapter):
     def saved(self, page: Page) -> list[Ref]:
         """Records of a list, a `/versions` list, one {server, _meta}, a bare server.json or a list
         of them; the latest version of each name."""
-        records = self._records(json_value(page), page.url)
-        named = [record for record in records if _name(record)]
+        records = self._list_records(parse_json(page), page.url)
+        named = [record for record in records if _read_name(record)]
         if records and not named:
-            raise self._refused(page.url, "records without server.name")
+            raise self._make_refusal(page.url, "records without server.name")
         by_name: dict[str, list[Any]] = {}
         for record in named:
-            by_name.setdefault(_name(record), []).append(record)
-        latest = [max(versions, key=self._age) for versions in by_name.values()]
-        return [self._ref(record, page.url) for record in latest]
+            by_name.setdefault(_read_name(record), []).append(record)
+        latest = [max(versions, key=self._make_age_key) for versions in by_name.values()]
+        return [self._make_ref(record, page.url) for record in latest]
 
     def deleted(self, ref: Ref) -> bool:
         """Whether the registry calls the record deleted."""
-        return self.said(ref.raw).get("status") == "deleted"
+        return self.read_registry_meta(ref.raw).get("status") == "deleted"
 
-    def said(self, record: Any) -> dict[str, Any]:
+    def read_registry_meta(self, record: Any) -> dict[str, Any]:
         """What the registry itself says about a record: status, isLatest, updatedAt. Records of
         2025 hold it inside server.json, or in snake_case."""
-        server = _server(record)
+        server = _find_server(record)
         found: dict[str, Any] = {}
         for place in (server, record):
-            meta = _object(_object(place).get("_meta"))
+            meta = _as_object(_as_object(place).get("_meta"))
             for key in self.meta_keys:
-                found |= {camel_name(name): one for name, one in _object(meta.get(key)).items()}
-        old = _object(_object(server).get("version_detail"))  # before the first dated schema
-        found = {camel_name(name): one for name, one in old.items()} | found
-        found.setdefault("status", _object(server).get("status"))
+                found |= {
+                    make_camel_name(name): one for name, one in _as_object(meta.get(key)).items()
+                }
+        old = _as_object(_as_object(server).get("version_detail"))  # before the first dated schema
+        found = {make_camel_name(name): one for name, one in old.items()} | found
+        found.setdefault("status", _as_object(server).get("status"))
         return found
 
-    def _page(self, records: list[Any], url: str) -> tuple[list[Ref], list[dict[str, Any]]]:
+    def _read_page(self, records: list[Any], url: str) -> tuple[list[Ref], list[dict[str, Any]]]:
         """Refs of a page's latest records, and a row for each without a name."""
         refs: list[Ref] = []
         problems = []
         for at, record in enumerate(records):
-            if not _name(record):
+            if not _read_name(record):
                 made_up = f"malformed-{sha256(f'{url}#{at}'.encode())[:12]}"
-                problems.append(problem(made_up, url, "malformed", "the record has no server.name"))
-            elif self.said(record).get("isLatest") is not False:
+                problems.append(
+                    make_problem(made_up, url, "malformed", "the record has no server.name")
+                )
+            elif self.read_registry_meta(record).get("isLatest") is not False:
                 # A registry that ignores `version=latest` lists old ones too.
-                refs.append(self._ref(record, url))
-        return self._newest(refs), problems
+                refs.append(self._make_ref(record, url))
+        return self._keep_newest(refs), problems
 
-    def _newest(self, refs: Iterable[Ref]) -> list[Ref]:
+    def _keep_newest(self, refs: Iterable[Ref]) -> list[Ref]:
         """Several versions of one name may be flagged latest: the newest of them. The same version
         twice is the list's fault and stays for the crawl to report."""
         kept: list[Ref] = []
         for ref in refs:
             rivals = [one for one in kept if one.native_id == ref.native_id]
-            rival = next((one for one in rivals if _version(one.raw) != _version(ref.raw)), None)
+            rival = next(
+                (one for one in rivals if _read_version(one.raw) != _read_version(ref.raw)), None
+            )
             if rival is None:
                 kept.append(ref)
-            elif self._age(ref.raw) > self._age(rival.raw):
+            elif self._make_age_key(ref.raw) > self._make_age_key(rival.raw):
                 kept[kept.index(rival)] = ref
         return kept
 
-    def _ref(self, record: Any, url: str) -> Ref:
-        return Ref(_name(record), url, _time(self.said(record)), record)
+    def _make_ref(self, record: Any, url: str) -> Ref:
+        return Ref(_read_name(record), url, _read_time(self.read_registry_meta(record)), record)
 
-    def _age(self, record: Any) -> tuple[bool, str, str]:
+    def _make_age_key(self, record: Any) -> tuple[bool, str, str]:
         """Sorts versions of one name, the latest last."""
-        said = self.said(record)
-        published = text(said.get("publishedAt")) or text(said.get("releaseDate"))
-        return said.get("isLatest") is True, published, _time(said) or ""
+        said = self.read_registry_meta(record)
+        published = read_string(said.get("publishedAt")) or read_string(said.get("releaseDate"))
+        return said.get("isLatest") is True, published, _read_time(said) or ""
 
-    def _records(self, value: Any, url: str) -> list[Any]:
+    def _list_records(self, value: Any, url: str) -> list[Any]:
         """The records of a payload. Raises CrawlError where it is none of the registry's."""
-        inner = _object(value).get("data")
+        inner = _as_object(value).get("data")
         holder = inner if isinstance(inner, dict) else value
         found = holder.get("servers", [value]) if isinstance(holder, dict) else value
         if not isinstance(found, list):
-            raise self._refused(url, type(found).__name__)
-        if not found and "metadata" not in _object(value):
-            raise self._refused(url, "no record")
+            raise self._make_refusal(url, type(found).__name__)
+        if not found and "metadata" not in _as_object(value):
+            raise self._make_refusal(url, "no record")
         if found and not any(self._is_ours(record) for record in found):
-            keys = sorted(_object(found[0]))[:6] or type(found[0]).__name__
-            raise self._refused(url, f"a record with {keys}")
+            keys = sorted(_as_object(found[0]))[:6] or type(found[0]).__name__
+            raise self._make_refusal(url, f"a record with {keys}")
         return found
 
     def _is_ours(self, record: Any) -> bool:
         """{server, _meta} that another registry did not sign, or a server.json."""
-        keys = _object(_object(record).get("_meta")).keys()
+        keys = _as_object(_as_object(record).get("_meta")).keys()
         signed = any(key in self.meta_keys for key in keys)
         if not signed and any(key.startswith(self.foreign) for key in keys):
             return False
-        if isinstance(_object(record).get("server"), dict):
-            return bool(_name(record))
+        if isinstance(_as_object(record).get("server"), dict):
+            return bool(_read_name(record))
         marks = {"$schema", "packages", "remotes", "version_detail", "_meta"}
-        return bool(_name(record)) and bool(marks & record.keys())
+        return bool(_read_name(record)) and bool(marks & record.keys())
 
-    def _refused(self, url: str, found: str) -> CrawlError:
+    def _make_refusal(self, url: str, found: str) -> CrawlError:
         expected = f"a list, a record or a server.json of {self.name}"
         return CrawlError("missing_key", url, found, expected, FIX)
 
@@ -179,33 +185,33 @@ def _next(body: dict[str, Any], seen: set[str]) -> tuple[str | None, tuple[str, 
     if not isinstance(metadata, dict):
         return None, ("malformed", f"metadata is {type(metadata).__name__}; the list was cut there")
     cursor = metadata.get("nextCursor") or metadata.get("next_cursor") or None
-    if cursor is not None and not text(cursor):
+    if cursor is not None and not read_string(cursor):
         return None, ("malformed", f"the cursor is {type(cursor).__name__}; the list was cut there")
-    if cursor is not None and text(cursor) in seen:
+    if cursor is not None and read_string(cursor) in seen:
         return None, ("cursor_loop", f"the cursor {cursor!r} came twice; the list was cut there")
-    return text(cursor) or None, None
+    return read_string(cursor) or None, None
 
 
-def _server(record: Any) -> Any:
+def _find_server(record: Any) -> Any:
     """The server.json of a record, which may be one itself."""
-    inner = _object(record).get("server")
+    inner = _as_object(record).get("server")
     return inner if isinstance(inner, dict) else record
 
 
-def _object(value: Any) -> dict[str, Any]:
+def _as_object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _name(record: Any) -> str:
-    name = _object(_server(record)).get("name")
+def _read_name(record: Any) -> str:
+    name = _as_object(_find_server(record)).get("name")
     return name.strip() if isinstance(name, str) else ""
 
 
-def _version(record: Any) -> str:
-    return text(_object(_server(record)).get("version"))
+def _read_version(record: Any) -> str:
+    return read_string(_as_object(_find_server(record)).get("version"))
 
 
-def _time(said: Mapping[str, Any]) -> str | None:
+def _read_time(said: Mapping[str, Any]) -> str | None:
     """When the registry last changed the record."""
     for key in ("updatedAt", "publishedAt", "releaseDate"):
         if isinstance(said.get(key), str) and said[key]:

@@ -8,10 +8,14 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, ClassVar
 from urllib.parse import quote, urlencode
 
-from assets.marketplaces.adapters.support.smithery_connections import Facts, connection_facts
-from assets.marketplaces.adapters.support.smithery_slugs import is_shard, server_key, server_pages
-from assets.marketplaces.crawl.sitemap import Location, locations
-from assets.marketplaces.fetch.payload import FIX, json_list, json_object, json_value
+from assets.marketplaces.adapters.support.smithery_connections import Facts, read_connection_facts
+from assets.marketplaces.adapters.support.smithery_slugs import (
+    find_server_pages,
+    is_shard,
+    make_server_key,
+)
+from assets.marketplaces.crawl.sitemap import Location, parse_locations
+from assets.marketplaces.fetch.payload import FIX, check_json_list, parse_json, parse_json_object
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.policy import (
     Adapter,
@@ -23,9 +27,9 @@ from assets.marketplaces.policy import (
     Ref,
     RefPage,
     Render,
-    problem,
+    make_problem,
 )
-from assets.marketplaces.server_json.inputs import text
+from assets.marketplaces.server_json.inputs import read_string
 from warehouse.sanitize.redact import redact
 from warehouse.storage.digest import sha256
 
@@ -64,70 +68,70 @@ class SmitheryAdapter(Adapter):
         problems: list[dict[str, Any]] = []
         if "sitemap" in scope and self.policy.site_url:
             try:
-                mapped = await self._mapped(get)
+                mapped = await self._read_sitemap(get)
             except CrawlError as error:
                 if "api" not in scope:
                     raise
-                problems.append(problem("", error.url, error.kind, str(error)))
+                problems.append(make_problem("", error.url, error.kind, str(error)))
         seen: set[str] = set()
         total = 0
         if "api" in scope:
-            async for page, said in self._listed(get, seen, mapped):
+            async for page, said in self._read_list(get, seen, mapped):
                 total = max(total, said)
                 yield page
         rest = [one for key, one in mapped.items() if key not in seen]
         for at in range(0, len(rest), _PAGE):
-            yield RefPage([self._ref(name, when) for name, when in rest[at : at + _PAGE]])
+            yield RefPage([self._make_ref(name, when) for name, when in rest[at : at + _PAGE]])
         came = len(seen) + len(rest)
         if came < total:
             hint = f"the list says {total:,} servers and {came:,} came; the sitemap names the rest"
-            problems.append(problem("", self._list_url(1), "result_cap", hint))
+            problems.append(make_problem("", self._list_url(1), "result_cap", hint))
         yield RefPage([], ended=came >= total, problems=problems, truncated=came < total)
 
-    async def _listed(
+    async def _read_list(
         self, get: Get, seen: set[str], mapped: Mapping[str, Location]
     ) -> AsyncIterator[tuple[RefPage, int]]:
         number = 1
         while True:
             url = self._list_url(number)
-            body = await get(url, json_list("servers", empty_is_fine=number > 1))
+            body = await get(url, check_json_list("servers", empty_is_fine=number > 1))
             refs, problems = [], []
             known = len(seen)
             for at, item in enumerate(body["servers"]):
-                name = _qualified(item)
+                name = _read_qualified_name(item)
                 if not name:
                     made_up = f"malformed-{sha256(f'{url}#{at}'.encode())[:12]}"
                     hint = "the record has no qualifiedName"
-                    problems.append(problem(made_up, url, "malformed", hint))
+                    problems.append(make_problem(made_up, url, "malformed", hint))
                     continue
-                seen.add(server_key(name))
-                when = mapped.get(server_key(name), (name, None))[1]
-                refs.append(self._ref(name, when or _revision(item)))
+                seen.add(make_server_key(name))
+                when = mapped.get(make_server_key(name), (name, None))[1]
+                refs.append(self._make_ref(name, when or _digest_revision(item)))
             repeats = bool(refs) and len(seen) == known
             if repeats:
                 hint = f"page {number} names only servers of earlier pages; the list was cut there"
-                problems.append(problem("", url, "cursor_loop", hint))
+                problems.append(make_problem("", url, "cursor_loop", hint))
             said = body.get("pagination")
             said = said if isinstance(said, dict) else {}
             yield (
                 RefPage([] if repeats else refs, problems=problems),
-                _number(said.get("totalCount")),
+                _read_number(said.get("totalCount")),
             )
-            last = number >= (_number(said.get("totalPages")) or number + 1)
+            last = number >= (_read_number(said.get("totalPages")) or number + 1)
             if last or repeats or not body["servers"]:
                 return
             number += 1
 
-    async def _mapped(self, get: Get) -> dict[str, Location]:
+    async def _read_sitemap(self, get: Get) -> dict[str, Location]:
         """Servers of the sitemap: key -> (name, lastmod)."""
         index = f"{str(self.policy.site_url).rstrip('/')}/sitemap_index.xml"
-        found = await get(index, locations)
-        made = server_pages(found)
+        found = await get(index, parse_locations)
+        made = find_server_pages(found)
         for shard in dict.fromkeys(loc for loc, _ in found if is_shard(loc)):
-            made |= server_pages(await get(shard, locations))
+            made |= find_server_pages(await get(shard, parse_locations))
         return made
 
-    def _ref(self, name: str, revision: str | None) -> Ref:
+    def _make_ref(self, name: str, revision: str | None) -> Ref:
         """Weak: neither a digest of the list nor a sitemap's date shows every change."""
         return Ref(name, self._detail_url(name), revision or "listed", weak=True)
 
@@ -146,50 +150,50 @@ class SmitheryAdapter(Adapter):
 
     def parse(self, raw: Any, ref: Ref) -> list[Listing]:
         """The listing of a record's own answer; a list's record is too thin to launch."""
-        name = _qualified(raw)
+        name = _read_qualified_name(raw)
         if not name:
             raise ValueError("the record has no qualifiedName")
         own = not _DETAIL.isdisjoint(raw)
-        facts: Facts = connection_facts(raw) if own else {"reason": _THIN}
+        facts: Facts = read_connection_facts(raw) if own else {"reason": _THIN}
         return [
             Listing(
                 marketplace=self.name,
                 native_id=ref.native_id or name,
-                name=redact(text(raw.get("displayName")) or name),
-                description=redact(text(raw.get("description"))),
+                name=redact(read_string(raw.get("displayName")) or name),
+                description=redact(read_string(raw.get("description"))),
                 **facts,
             )
         ]
 
     def saved(self, page: Page) -> list[Ref]:
         """Records of a list or of one answer, or a JSON list of them."""
-        value = json_value(page)
+        value = parse_json(page)
         found = value if isinstance(value, list) else [value]
         if isinstance(value, dict) and isinstance(value.get("servers"), list):
             found = value["servers"]
             if not found and "pagination" in value:
                 return []
-        named = [one for one in found if _qualified(one)]
+        named = [one for one in found if _read_qualified_name(one)]
         if not named:
             keys = sorted(value)[:6] if isinstance(value, dict) else type(value).__name__
             expected = "a list or a record of smithery with qualifiedName"
             raise CrawlError("missing_key", page.url, f"{keys}", expected, FIX)
-        return [Ref(_qualified(one), page.url, raw=one) for one in named]
+        return [Ref(_read_qualified_name(one), page.url, raw=one) for one in named]
 
 
 def _detail(page: Page) -> dict[str, Any]:
-    return json_object(page, "qualifiedName")
+    return parse_json_object(page, "qualifiedName")
 
 
-def _qualified(item: Any) -> str:
+def _read_qualified_name(item: Any) -> str:
     name = item.get("qualifiedName") if isinstance(item, dict) else None
     return name.strip() if isinstance(name, str) else ""
 
 
-def _revision(item: Mapping[str, Any]) -> str:
+def _digest_revision(item: Mapping[str, Any]) -> str:
     """A digest of what the list says about the server itself, not of its use."""
-    return sha256(repr([text(item.get(key)) for key in _STABLE]).encode("utf-8", "replace"))
+    return sha256(repr([read_string(item.get(key)) for key in _STABLE]).encode("utf-8", "replace"))
 
 
-def _number(value: Any) -> int:
+def _read_number(value: Any) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else 0

@@ -3,10 +3,17 @@
 from pathlib import Path
 from typing import Any
 
-from assets.marketplaces.crawl.crawl import adapter
+from assets.marketplaces.crawl.crawl import load_adapter
 from assets.marketplaces.crawl.pipeline import read_record
 from assets.marketplaces.listing import Listing
-from assets.marketplaces.policy import Adapter, CrawlError, CrawlPolicy, CrawlResult, Page, problem
+from assets.marketplaces.policy import (
+    Adapter,
+    CrawlError,
+    CrawlPolicy,
+    CrawlResult,
+    Page,
+    make_problem,
+)
 
 _CAP = 64 * 1024 * 1024
 _ENDINGS = {
@@ -22,12 +29,16 @@ _ENDINGS = {
 def parse_file(marketplace: str, path: Path) -> list[dict[str, Any]]:
     """The listings of one saved payload. Raises CrawlError where the marketplace serves no such
     thing, or the file cannot be read."""
-    chosen = adapter(marketplace, CrawlPolicy(base_url=f"https://{marketplace}.invalid"))
-    page = _page(path)
-    return [public(one) for ref in chosen.saved(page) for one in read_record(chosen, ref, ref.raw)]
+    chosen = load_adapter(marketplace, CrawlPolicy(base_url=f"https://{marketplace}.invalid"))
+    page = _read_page(path)
+    return [
+        make_public_listing(one)
+        for ref in chosen.saved(page)
+        for one in read_record(chosen, ref, ref.raw)
+    ]
 
 
-def public(listing: Listing) -> dict[str, Any]:
+def make_public_listing(listing: Listing) -> dict[str, Any]:
     """A listing in the normal form, as JSON values."""
     return {
         "marketplace": listing.marketplace,
@@ -57,7 +68,7 @@ def public(listing: Listing) -> dict[str, Any]:
     }
 
 
-def told(chosen: Adapter, result: CrawlResult) -> dict[str, Any]:
+def summarise_crawl(chosen: Adapter, result: CrawlResult) -> dict[str, Any]:
     """What a crawl saw, and what the reading of it rests on."""
     return {
         "marketplace": result.marketplace,
@@ -65,43 +76,43 @@ def told(chosen: Adapter, result: CrawlResult) -> dict[str, Any]:
         "requests": result.requests,
         "pages": result.pages,
         "hit_rate": result.hit_rate,
-        "listings": [public(one) for one in result.listings],
+        "listings": [make_public_listing(one) for one in result.listings],
         "duplicates": result.duplicates,
         "gone": result.gone,
         "problems": result.problems,
-        "evidence": _evidence(chosen),
+        "evidence": _list_evidence(chosen),
     }
 
 
-def failed(chosen: Adapter, error: CrawlError) -> dict[str, Any]:
+def summarise_failure(chosen: Adapter, error: CrawlError) -> dict[str, Any]:
     """A crawl that could not go on, in the same form."""
     return {
         "marketplace": chosen.name,
         "completeness": "failed",
         "listings": [],
-        "problems": [problem("", error.url, error.kind, str(error))],
-        "evidence": _evidence(chosen),
+        "problems": [make_problem("", error.url, error.kind, str(error))],
+        "evidence": _list_evidence(chosen),
     }
 
 
-def _evidence(chosen: Adapter) -> dict[str, str]:
+def _list_evidence(chosen: Adapter) -> dict[str, str]:
     return {fact: f"{one.kind}: {one.source}" for fact, one in chosen.evidence.items()}
 
 
-def _page(path: Path) -> Page:
+def _read_page(path: Path) -> Page:
     try:
         with path.open("rb") as file:
             body = file.read(_CAP + 1)
     except OSError as error:
-        raise _unreadable(path, error.strerror or str(error), "a readable file") from error
+        raise _make_unreadable(path, error.strerror or str(error), "a readable file") from error
     if len(body) > _CAP:
-        raise _unreadable(path, f"more than {_CAP:,} bytes", f"at most {_CAP:,}")
+        raise _make_unreadable(path, f"more than {_CAP:,} bytes", f"at most {_CAP:,}")
     if not body.strip():
-        raise _unreadable(path, "an empty file", "a saved list or detail page")
-    return Page(path.name, _content_type(path, body), body)
+        raise _make_unreadable(path, "an empty file", "a saved list or detail page")
+    return Page(path.name, _guess_content_type(path, body), body)
 
 
-def _content_type(path: Path, body: bytes) -> str:
+def _guess_content_type(path: Path, body: bytes) -> str:
     """By what the bytes look like; the name's ending only where they do not say."""
     start = body[:1000].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if start.startswith((b"{", b"[")):
@@ -113,6 +124,6 @@ def _content_type(path: Path, body: bytes) -> str:
     return _ENDINGS.get(path.suffix.lower(), "text/plain")
 
 
-def _unreadable(path: Path, found: str, expected: str) -> CrawlError:
+def _make_unreadable(path: Path, found: str, expected: str) -> CrawlError:
     fix = "give the path of a payload that the marketplace served"
     return CrawlError("unreadable", str(path), found, expected, fix)

@@ -4,7 +4,7 @@ import time
 
 import polars as pl
 
-from assets.marketplaces.listing import Listing, to_row
+from assets.marketplaces.listing import Listing, make_row
 from assets.marketplaces.listing_table import LISTINGS
 
 _CHUNK = 500  # listings are Python objects until then: about 10 KB each, as columns 1-2 KB
@@ -24,12 +24,12 @@ class Rows:
 
     def add(self, number: int, listing: Listing) -> None:
         """Keeps the listing of the record that was named as the `number`-th."""
-        self._open.append({**to_row(listing, fetched_at=time.time()), "_number": number})
+        self._open.append({**make_row(listing, fetched_at=time.time()), "_number": number})
         self._count += 1
         if len(self._open) >= _CHUNK:
             self._close_chunk()
 
-    def frame(self) -> tuple[pl.DataFrame, set[str]]:
+    def make_frame(self) -> tuple[pl.DataFrame, set[str]]:
         """All rows sorted by key, the first of equal ids kept; and the ids that came twice."""
         self._close_chunk()
         empty = pl.DataFrame(schema=self._schema)

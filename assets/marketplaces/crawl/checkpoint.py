@@ -18,7 +18,7 @@ _MARGIN_S = 86_400.0  # for stamps that are set before a record shows; a day of 
 _DAY_S = 86_400.0
 
 
-def since(
+def find_checkpoint(
     memo: Memo, marketplace: str, head: Head | None, stamps: Iterable[str | None], *, now: float
 ) -> str | None:
     """RFC 3339 time from which changes are wanted, or None for a full pass: there is no complete
@@ -29,13 +29,13 @@ def since(
         return None
     if now - known["full_at"] > _FULL_DAYS * _DAY_S:
         return None
-    reached = [at for stamp in stamps if (at := _epoch(stamp)) is not None and at <= now]
+    reached = [at for stamp in stamps if (at := _parse_epoch(stamp)) is not None and at <= now]
     if not reached:
         return None
     return datetime.fromtimestamp(max(reached) - _MARGIN_S, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def finished(
+def save_checkpoint(
     memo: Memo, marketplace: str, head: Head | None, result: CrawlResult, *, begun: float
 ) -> None:
     """Remembers a complete pass that was published; any other leaves the last one standing only
@@ -47,7 +47,7 @@ def finished(
     memo.put(_SCOPE, marketplace, {"full_at": full_at, "table": head.digest})
 
 
-def _epoch(stamp: str | None) -> float | None:
+def _parse_epoch(stamp: str | None) -> float | None:
     try:
         at = datetime.fromisoformat(stamp or "")
     except ValueError:

@@ -10,7 +10,7 @@ from assets.marketplaces.crawl.pipeline import Flow
 from assets.marketplaces.crawl.recorder import Recorder
 from assets.marketplaces.fetch.browser import Browser
 from assets.marketplaces.fetch.fetcher import Fetcher
-from assets.marketplaces.installed import GROUP, entry_point_of, installed
+from assets.marketplaces.installed import GROUP, list_installed, load_entry_points
 from assets.marketplaces.policy import (
     Adapter,
     Completeness,
@@ -18,7 +18,7 @@ from assets.marketplaces.policy import (
     CrawlPolicy,
     CrawlResult,
     UnknownMarketplace,
-    problem,
+    make_problem,
 )
 from warehouse.ledger.crawl_state import Memo
 from warehouse.ledger.ledger import Ledger
@@ -31,25 +31,26 @@ __all__ = [
     "CrawlPolicy",
     "CrawlResult",
     "UnknownMarketplace",
-    "adapter",
     "crawl",
-    "known",
+    "list_marketplaces",
+    "load_adapter",
 ]
 
 KEY_MISSING: Completeness = "skipped: key missing"
 
 
-def known() -> list[str]:
+def list_marketplaces() -> list[str]:
     """Names of the installed adapters."""
-    return sorted(installed())
+    return sorted(list_installed())
 
 
-def adapter(name: str, policy: CrawlPolicy) -> Adapter:
+def load_adapter(name: str, policy: CrawlPolicy) -> Adapter:
     """The adapter of a marketplace. Raises UnknownMarketplace naming the known ones."""
-    if point := entry_point_of().get(name):
+    if point := load_entry_points().get(name):
         return point.load()(policy)
     raise UnknownMarketplace(
-        f"marketplace {name!r} is unknown; known: {', '.join(known())}; a package adds one by the"
+        f"marketplace {name!r} is unknown; known: {', '.join(list_marketplaces())}; a package"
+        f" adds one by the"
         f" entry point group {GROUP!r}"
     )
 
@@ -73,7 +74,7 @@ def crawl(
     earlier crawls remember, by default the one beside the ledger.
     """
     if missing := adapter.missing():
-        return _skipped(adapter.name, missing)
+        return _make_skipped(adapter.name, missing)
     since = since if adapter.incremental else None
     memo = memo or Memo(ledger.path.with_name("memo.db"))
     return asyncio.run(_crawl(adapter, ledger, memo, night, progress or Silent(), since, recorder))
@@ -88,21 +89,21 @@ async def _crawl(
     since: str | None,
     recorder: Recorder | None,
 ) -> CrawlResult:
-    async with _opened(adapter.policy) as (fetcher, browser):
+    async with _open_clients(adapter.policy) as (fetcher, browser):
         pages = Pages(adapter, ledger, memo, night, fetcher, browser, recorder)
         fetcher.headers = await adapter.headers(fetcher.post_form)
         flow = Flow(adapter, pages, progress)
         try:
             await flow.read(since)
         except BaseExceptionGroup as group:
-            raise _first(group) from group
+            raise _find_first_error(group) from group
         flow.check_failures()
         flow.check_layout(memo)
-        return flow.result(fetcher.requests + browser.requests, changes_only=since is not None)
+        return flow.make_result(fetcher.requests + browser.requests, changes_only=since is not None)
 
 
 @asynccontextmanager
-async def _opened(policy: CrawlPolicy) -> AsyncIterator[tuple[Fetcher, Browser]]:
+async def _open_clients(policy: CrawlPolicy) -> AsyncIterator[tuple[Fetcher, Browser]]:
     fetcher, browser = Fetcher(policy), Browser(policy)
     try:
         yield fetcher, browser
@@ -111,18 +112,18 @@ async def _opened(policy: CrawlPolicy) -> AsyncIterator[tuple[Fetcher, Browser]]
         await fetcher.close()
 
 
-def _skipped(marketplace: str, missing: list[str]) -> CrawlResult:
-    frame, _ = Rows().frame()
+def _make_skipped(marketplace: str, missing: list[str]) -> CrawlResult:
+    frame, _ = Rows().make_frame()
     names = " and ".join(missing)
     variables = " and ".join(
         f"TOOLMILL_MARKETPLACES__{marketplace}__{name}".upper() for name in missing
     )
     hint = f"{marketplace} wants {names}: set {variables}; nothing was asked for, nothing is gone"
-    rows = [problem("", "", "key_missing", hint)]
+    rows = [make_problem("", "", "key_missing", hint)]
     return CrawlResult(marketplace, frame, KEY_MISSING, 0, 0, [], rows)
 
 
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def _find_first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The error a person should read: the crawl's own before what it set off."""
     leaves: list[BaseException] = []
     queue: list[BaseException] = [group]

@@ -6,7 +6,7 @@ from assets.marketplaces.listing_table import LISTINGS
 from assets.marketplaces.policy import CrawlResult
 
 
-def merged(previous: pl.DataFrame, result: CrawlResult) -> pl.DataFrame:
+def merge_listings(previous: pl.DataFrame, result: CrawlResult) -> pl.DataFrame:
     """The rows of LISTINGS to publish after a crawl.
 
     Only a complete pass may say that a server is gone, and not of a record that is still listed

@@ -12,7 +12,7 @@ from typing import Any
 from assets.marketplaces.crawl.recorder import Recorder
 from assets.marketplaces.fetch.browser import Browser
 from assets.marketplaces.fetch.fetcher import ANY, Fetcher, Validators
-from assets.marketplaces.fetch.robots import Robots, robots_text
+from assets.marketplaces.fetch.robots import Robots, read_robots
 from assets.marketplaces.policy import Adapter, CrawlError, Page, Ref
 from warehouse.ledger.crawl_state import Memo
 from warehouse.ledger.ledger import Ledger, Outcome
@@ -40,23 +40,23 @@ class Pages:
         self.fetcher, self.browser, self.recorder = fetcher, browser, recorder
         self.used = 0  # pages looked at, requested or read from the ledger
         self.details = 0  # records' pages requested
-        self._robots = Robots(fetcher.policy.user_agent, self._robots_txt, fetcher.slow_down)
+        self._robots = Robots(fetcher.policy.user_agent, self._fetch_robots_txt, fetcher.slow_down)
 
     async def get(self, url: str, check: Callable[[Page], Any], *, ref: Ref | None = None) -> Any:
         """See `policy.Get`."""
-        await self._allowed(url)
+        await self._check_robots(url)
         return await self._read(url, check, ref)
 
     async def render(self, url: str, *, ready: str, ref: Ref | None = None) -> str:
         """See `policy.Render`."""
-        await self._allowed(url)
+        await self._check_robots(url)
         memory = digest({"url": url, "ready": ready, "revision": ref.revision if ref else None})
-        if self._waits(memory):
+        if self._is_backing_off(memory):
             return ""
 
         async def rendered() -> Outcome:
             self.fetcher.check_host(url)
-            html, complete = await self.browser.html(url, ready)
+            html, complete = await self.browser.render_html(url, ready)
             if self.recorder:
                 self.recorder.save("rendered", url, "text/html", html.encode())
             if not complete:
@@ -64,13 +64,13 @@ class Pages:
             return Outcome(redact(html).encode())
 
         try:
-            return (await self._once("render", url, ref, rendered)).decode()
+            return (await self._fetch_once("render", url, ref, rendered)).decode()
         except _NotReady as late:  # used now, but not recorded: a later crawl looks again
             tries = (self.memo.get("not_ready", memory) or {}).get("tries", 0) + 1
             self.memo.put("not_ready", memory, {"tries": tries, "at": time.time()})
             return late.html
 
-    def _waits(self, memory: str) -> bool:
+    def _is_backing_off(self, memory: str) -> bool:
         """Whether a page in which nothing appeared is left alone in this run: each costs Chromium
         seconds (74 of them cost 210 s a run), so it is tried after 1, 2, 4 … 32 days."""
         known = self.memo.get("not_ready", memory)
@@ -85,13 +85,13 @@ class Pages:
             return Outcome(await self._fetch(url, check))
 
         self._check_cap(url, ref)
-        return json.loads(await self._once("page", url, ref, fetched))
+        return json.loads(await self._fetch_once("page", url, ref, fetched))
 
     def _check_cap(self, url: str, ref: Ref | None) -> None:
         """Raises CrawlError where a record's page would be one request above the cap of this run;
         what is in the ledger already is free."""
         cap = self.adapter.policy.detail_cap
-        if ref is None or self.details < cap or self.ledger.seen(self._key("page", url, ref)):
+        if ref is None or self.details < cap or self.ledger.seen(self._make_key("page", url, ref)):
             return
         raise CrawlError(
             "over_cap",
@@ -104,9 +104,9 @@ class Pages:
     async def _fetch(self, url: str, check: Callable[[Page], Any]) -> bytes:
         """The bytes to keep of a page: those kept before, where the marketplace says that nothing
         changed since."""
-        memory = digest({"url": url, **self._reading()})
+        memory = digest({"url": url, **self._describe_reading()})
         known = self.memo.get("validators", memory) or {}
-        kept = self._kept(known.get("blob"))
+        kept = self._read_blob(known.get("blob"))
         asked = Validators(known.get("etag"), known.get("modified")) if kept else ANY
         fetched = await self.fetcher.get(url, asked)
         if fetched.page is None:
@@ -125,32 +125,39 @@ class Pages:
             self.memo.put("validators", memory, {**facts, "blob": self.ledger.blobs.put(data)})
         return data
 
-    def _kept(self, blob: str | None) -> bytes | None:
+    def _read_blob(self, blob: str | None) -> bytes | None:
         try:
             return self.ledger.blobs.get(blob) if blob else None
         except (KeyError, ValueError, RuntimeError):
             return None
 
-    async def _once(self, stage: str, url: str, ref: Ref | None, fetch: Any) -> bytes:
+    async def _fetch_once(self, stage: str, url: str, ref: Ref | None, fetch: Any) -> bytes:
         self.used += 1
-        key = self._key(stage, url, ref)
+        key = self._make_key(stage, url, ref)
         return await self.ledger.once_async(stage, key, fetch, partition=self.adapter.name)
 
-    def _key(self, stage: str, url: str, ref: Ref | None) -> str:
-        return digest({"effect": stage, "url": url, **self._reading(), **self._moving(url, ref)})
+    def _make_key(self, stage: str, url: str, ref: Ref | None) -> str:
+        return digest(
+            {
+                "effect": stage,
+                "url": url,
+                **self._describe_reading(),
+                **self._describe_revision(url, ref),
+            }
+        )
 
-    def _reading(self) -> dict[str, Any]:
+    def _describe_reading(self) -> dict[str, Any]:
         return {"reading": self.adapter.reading, "redact": REDACT_VERSION}
 
-    def _moving(self, url: str, ref: Ref | None) -> dict[str, Any]:
+    def _describe_revision(self, url: str, ref: Ref | None) -> dict[str, Any]:
         """What stands for the run in a page's key."""
         if ref is None or ref.revision is None:
             return {"night": self.night}
         if not ref.weak or self.adapter.policy.refresh_days <= 0:
             return {"revision": ref.revision}
-        return {"revision": ref.revision, "first": self._first_seen(url, ref.revision)}
+        return {"revision": ref.revision, "first": self._find_first_seen(url, ref.revision)}
 
-    def _first_seen(self, url: str, revision: str) -> str:
+    def _find_first_seen(self, url: str, revision: str) -> str:
         """The run date at which this weak revision was first read, or read again when that is more
         than `refresh_days` ago: the record may have changed where its list does not show it."""
         memory = digest({"url": url, "revision": revision})
@@ -161,21 +168,21 @@ class Pages:
             self.memo.put("first", memory, known)
         return known["night"]
 
-    async def _allowed(self, url: str) -> None:
+    async def _check_robots(self, url: str) -> None:
         if self.adapter.robots:
             self.fetcher.check_host(url)
             await self._robots.check(url)
 
-    async def _robots_txt(self, url: str) -> str:
+    async def _fetch_robots_txt(self, url: str) -> str:
         async def fetched() -> Outcome:
             try:
-                return Outcome(await self._fetch(url, robots_text))
+                return Outcome(await self._fetch(url, read_robots))
             except CrawlError as error:
                 if error.status is None or not 400 <= error.status < 500 or error.status == 429:
                     raise
                 return Outcome(b'""')  # RFC 9309, section 2.3.1.3: no file, no restrictions
 
-        return json.loads(await self._once("page", url, None, fetched))
+        return json.loads(await self._fetch_once("page", url, None, fetched))
 
 
 class _NotReady(Exception):

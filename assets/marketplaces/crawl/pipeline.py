@@ -14,7 +14,7 @@ from assets.marketplaces.policy import (
     CrawlResult,
     Ref,
     RefPage,
-    problem,
+    make_problem,
 )
 from warehouse.ledger.crawl_state import Memo
 from warehouse.progress import Progress
@@ -66,7 +66,7 @@ class Flow:
         """Reads the list to its end or to the cap, and each record as it is named."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self.policy.concurrency):
-                group.create_task(self._work())
+                group.create_task(self._read_queue())
             number = 0
             async for page in self.adapter.refs(self.pages.get, since):
                 number += 1
@@ -91,20 +91,20 @@ class Flow:
                 self.duplicates.add(ref.native_id)  # the first of equal ids is kept
             else:
                 self.admitted.add(ref.native_id)
-                await self._hand_on(len(self.admitted), ref)
+                await self._queue_record(len(self.admitted), ref)
 
-    async def _hand_on(self, number: int, ref: Ref) -> None:
+    async def _queue_record(self, number: int, ref: Ref) -> None:
         if ref.raw is not None:
             self._keep(number, ref, read_record(self.adapter, ref, ref.raw))
         else:
             await self._due.put((number, ref))
 
-    async def _work(self) -> None:
+    async def _read_queue(self) -> None:
         while (due := await self._due.get()) is not None:
             number, ref = due
-            self._keep(number, ref, await self._detailed(ref))
+            self._keep(number, ref, await self._read_detail(ref))
 
-    async def _detailed(self, ref: Ref) -> list[Listing]:
+    async def _read_detail(self, ref: Ref) -> list[Listing]:
         try:
             raw = await self.adapter.detail(ref, self.pages.get, self.pages.render)
         except CrawlError as error:
@@ -115,7 +115,7 @@ class Flow:
             elif error.kind != "robots":
                 self.truncated = True
                 self.failures.append(error)
-            self.problems.append(problem(ref.native_id, ref.url, error.kind, str(error)))
+            self.problems.append(make_problem(ref.native_id, ref.url, error.kind, str(error)))
             return []
         return read_record(self.adapter, ref, raw)
 
@@ -127,7 +127,7 @@ class Flow:
             self.rows.add(number, one)
             if (one.reason or "").startswith("malformed"):
                 hint = f"{one.reason}; the listing stays, marked as not runnable"
-                self.problems.append(problem(one.native_id, ref.url, "malformed", hint))
+                self.problems.append(make_problem(one.native_id, ref.url, "malformed", hint))
         name = f"{self.adapter.name}: records"
         self.progress.update(
             name, self.done, max(self.done, len(self.admitted)), rows=len(self.rows)
@@ -159,12 +159,12 @@ class Flow:
             )
         memo.put("hit_rate", self.adapter.name, self.hit_rate)
 
-    def result(self, requests: int, *, changes_only: bool) -> CrawlResult:
-        frame, twice = self.rows.frame()
+    def make_result(self, requests: int, *, changes_only: bool) -> CrawlResult:
+        frame, twice = self.rows.make_frame()
         return CrawlResult(
             marketplace=self.adapter.name,
             frame=frame,
-            completeness=self._completeness(),
+            completeness=self._judge_completeness(),
             requests=requests,
             pages=self.pages.used,
             duplicates=sorted(self.duplicates | twice),
@@ -174,7 +174,7 @@ class Flow:
             hit_rate=self.hit_rate,
         )
 
-    def _completeness(self) -> Completeness:
+    def _judge_completeness(self) -> Completeness:
         if self.capped:
             return "capped"
         return "complete" if self.ended and not self.truncated else "truncated"

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from warehouse.sanitize.escape import keep_cell, markdown_table
+from warehouse.sanitize.escape import keep_cell, make_markdown_table
 from warehouse.sanitize.redact import redact, redact_json
 from warehouse.storage.files import write_atomically
 
@@ -30,7 +30,7 @@ class Recorder:
             return
         ending = next((end for word, end in _ENDINGS.items() if word in content_type), "txt")
         name = f"{kind.removesuffix('.' + ending)}.{number}.{ending}"
-        write_atomically(self.folder / name, _redacted(body, ending))
+        write_atomically(self.folder / name, _redact_body(body, ending))
         self.saved.append((name, redact(url), content_type))
 
     def finish(self) -> None:
@@ -38,11 +38,11 @@ class Recorder:
         lines = [f"# Pages of {self.marketplace}, recorded {self.today}", ""]
         lines += ["Secrets are redacted; everything else is as served.", ""]
         rows = [(f"`{name}`", url, kind) for name, url, kind in self.saved]
-        lines.append(markdown_table(["file", "from", "content type"], rows, keep_cell))
+        lines.append(make_markdown_table(["file", "from", "content type"], rows, keep_cell))
         write_atomically(self.folder / "PROVENANCE.md", ("\n".join(lines) + "\n").encode())
 
 
-def _redacted(body: bytes, ending: str) -> bytes:
+def _redact_body(body: bytes, ending: str) -> bytes:
     text = body.decode("utf-8", errors="replace")
     if ending == "json":
         try:

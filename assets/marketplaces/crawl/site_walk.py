@@ -36,7 +36,7 @@ class Walk:
         ]
         new = []
         for href in (*page.links, *streamed):
-            linked = _same_site(url, href)
+            linked = _resolve_same_site(url, href)
             if linked is None or linked in self._seen or len(self._seen) >= _MOST:
                 continue
             if any(path.fullmatch(urlsplit(linked).path) for path in paths):
@@ -46,7 +46,7 @@ class Walk:
         return new
 
 
-def _same_site(url: str, href: str) -> str | None:
+def _resolve_same_site(url: str, href: str) -> str | None:
     """The address of a link without query and fragment; None where it leaves the site."""
     try:
         linked, here = urlsplit(urljoin(url, href)), urlsplit(url)

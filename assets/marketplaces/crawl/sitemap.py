@@ -9,13 +9,13 @@ Location = tuple[str, str | None]  # (loc, lastmod)
 _EXPECTED = "a sitemap (XML)"
 
 
-def locations(page: Page) -> list[Location]:
+def parse_locations(page: Page) -> list[Location]:
     """(loc, lastmod) of every entry, at least one; entities are unescaped, hreflang alternates,
     which repeat a page, are not looked at. Raises CrawlError where the response is no sitemap."""
     if "html" in page.content_type:
-        found = f"{page.content_type} starting {page.text()[:60]!r}"
+        found = f"{page.content_type} starting {page.decode_text()[:60]!r}"
         raise CrawlError("wrong_type", page.url, found, _EXPECTED, FIX)
-    text = page.text()
+    text = page.decode_text()
     if "<!DOCTYPE" in text or "<!ENTITY" in text:  # entity bombs
         raise CrawlError("wrong_type", page.url, "XML with a DOCTYPE", _EXPECTED, FIX)
     try:
@@ -23,19 +23,19 @@ def locations(page: Page) -> list[Location]:
     except ParseError as error:
         found = f"XML broken off after {len(page.body):,} bytes ({error})"
         raise CrawlError("truncated", page.url, found, _EXPECTED, FIX) from error
-    if _local(root) not in ("urlset", "sitemapindex"):
-        raise CrawlError("missing_key", page.url, f"<{_local(root)}>", "<urlset>", FIX)
-    entries = [entry for element in root if (entry := _entry(element))[0]]
+    if _strip_namespace(root) not in ("urlset", "sitemapindex"):
+        raise CrawlError("missing_key", page.url, f"<{_strip_namespace(root)}>", "<urlset>", FIX)
+    entries = [entry for element in root if (entry := _read_entry(element))[0]]
     if not entries:
         found = "an empty sitemap with status 200"
         raise CrawlError("empty", page.url, found, "at least one <loc>", FIX)
     return entries
 
 
-def _entry(element: Element) -> Location:
-    texts = {_local(child): (child.text or "").strip() for child in element}
+def _read_entry(element: Element) -> Location:
+    texts = {_strip_namespace(child): (child.text or "").strip() for child in element}
     return texts.get("loc", ""), texts.get("lastmod") or None
 
 
-def _local(element: Element) -> str:
+def _strip_namespace(element: Element) -> str:
     return str(element.tag).rpartition("}")[2]

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import httpcore2
 
-from assets.marketplaces.fetch.sandboxed_chromium import launcher
+from assets.marketplaces.fetch.sandboxed_chromium import make_launcher
 from assets.marketplaces.policy import CrawlError, CrawlPolicy
 from warehouse.network.egress import Connector, PrivateAddress
 
@@ -46,13 +46,13 @@ class Browser:
         self._browser: Any = None
         self._folder: TemporaryDirectory[str] | None = None
 
-    async def html(self, url: str, ready: str) -> tuple[str, bool]:
+    async def render_html(self, url: str, ready: str) -> tuple[str, bool]:
         """(document, complete) of `url`: once an element matching the CSS selector `ready` is in
         it, or as it stands after five seconds, then not complete. Raises CrawlError."""
         async with self._turn:
             async with self._starting:
                 await self._start(url)
-            return await self._html(url, ready)
+            return await self._render_html(url, ready)
 
     async def close(self) -> None:
         """Ends the browser and removes its profile; nothing happens where none was started."""
@@ -65,7 +65,7 @@ class Browser:
         if self._folder is not None:
             self._folder.cleanup()
 
-    async def _html(self, url: str, ready: str) -> tuple[str, bool]:
+    async def _render_html(self, url: str, ready: str) -> tuple[str, bool]:
         from playwright.async_api import Error
 
         context = await self._browser.new_context(
@@ -80,7 +80,7 @@ class Browser:
                 status = response.status if response else None
                 found = f"status {status}" if status else "no answer"
                 raise CrawlError("http_status", url, found, "200", "try later", status=status)
-            return await self._document(page, url, ready)
+            return await self._read_document(page, url, ready)
         except Error as error:
             first = str(error).splitlines()[0]
             raise CrawlError(
@@ -89,7 +89,7 @@ class Browser:
         finally:
             await context.close()
 
-    async def _document(self, page: Any, url: str, ready: str) -> tuple[str, bool]:
+    async def _read_document(self, page: Any, url: str, ready: str) -> tuple[str, bool]:
         from playwright.async_api import TimeoutError
 
         try:
@@ -134,9 +134,9 @@ class Browser:
             )
         from playwright.async_api import Error, async_playwright
 
-        rules = await self._resolver_rules(url)
+        rules = await self._make_resolver_rules(url)
         self._folder = TemporaryDirectory(prefix="toolmill-chromium-", ignore_cleanup_errors=True)
-        jailed = launcher(self.policy.chromium, Path(self._folder.name))
+        jailed = make_launcher(self.policy.chromium, Path(self._folder.name))
         self.contained = jailed is not None
         self._playwright = await async_playwright().start()
         try:
@@ -155,7 +155,7 @@ class Browser:
                 "reinstall it or set TOOLMILL_CHROMIUM",
             ) from error
 
-    async def _resolver_rules(self, url: str) -> str:
+    async def _make_resolver_rules(self, url: str) -> str:
         """Pins the marketplace's names to the addresses that were judged; no other resolves."""
         rules, connector = [], Connector(allow_loopback=self.policy.allow_loopback)
         for host in sorted(self.hosts):

@@ -67,15 +67,15 @@ class Fetcher:
     async def get(self, url: str, validators: Validators = ANY) -> Fetched:
         """The response at `url`. Raises CrawlError; refusals (429, 503), other 5xx and lost
         connections are tried again, a refusal holding back every request to that host."""
-        return await self._patiently(url, "GET", _conditions(validators), None)
+        return await self._request_with_retries(url, "GET", _make_conditions(validators), None)
 
     async def post_form(self, url: str, form: Mapping[str, str]) -> dict[str, Any]:
         """The JSON object that answers a form. For tokens: neither is recorded anywhere."""
-        from assets.marketplaces.fetch.payload import json_object
+        from assets.marketplaces.fetch.payload import parse_json_object
 
-        fetched = await self._patiently(url, "POST", {}, form)
+        fetched = await self._request_with_retries(url, "POST", {}, form)
         assert fetched.page is not None
-        return json_object(fetched.page)
+        return parse_json_object(fetched.page)
 
     def slow_down(self, url: str, delay_s: float) -> None:
         """Leaves at least `delay_s` between requests to the host of `url` (crawl-delay)."""
@@ -89,21 +89,21 @@ class Fetcher:
         that is private; the addresses of names are judged when the connection is opened."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or parts.netloc not in self.hosts:
-            raise _forbidden(url, f"a URL on {parts.netloc or parts.scheme!r}", self.hosts)
+            raise _make_forbidden(url, f"a URL on {parts.netloc or parts.scheme!r}", self.hosts)
         if parts.scheme == "http" and self.home.scheme == "https":
-            raise _forbidden(url, "a URL without TLS", {f"https://{parts.netloc}"})
+            raise _make_forbidden(url, "a URL without TLS", {f"https://{parts.netloc}"})
         try:
             self._connector.judge_literal(parts.hostname or "")
         except PrivateAddress as error:
-            raise _forbidden(url, str(error), {"a public address"}) from error
+            raise _make_forbidden(url, str(error), {"a public address"}) from error
 
-    async def _patiently(
+    async def _request_with_retries(
         self, url: str, method: str, headers: Mapping[str, str], form: Mapping[str, str] | None
     ) -> Fetched:
         for attempt in range(_TRIES):
             try:
                 async with asyncio.timeout(4 * self.policy.timeout_s + _LONGEST_WAIT_S):
-                    return await self._follow(url, method, headers, form)
+                    return await self._follow_redirects(url, method, headers, form)
             except _Again as again:
                 last = attempt == _TRIES - 1
                 if last or again.wait_s > _LONGEST_WAIT_S or self._refusals >= _STORM:
@@ -114,10 +114,10 @@ class Fetcher:
                 else:
                     await asyncio.sleep(wait_s)
             except TimeoutError as error:
-                raise _unreachable(url, error) from error
+                raise _make_unreachable(url, error) from error
         raise AssertionError("unreachable")
 
-    async def _follow(
+    async def _follow_redirects(
         self, url: str, method: str, headers: Mapping[str, str], form: Mapping[str, str] | None
     ) -> Fetched:
         for _ in range(_REDIRECTS + 1):
@@ -131,33 +131,33 @@ class Fetcher:
                     method, url, headers={**own, **headers}, data=form
                 ) as response:
                     if not response.has_redirect_location:
-                        return await self._fetched(url, response)
+                        return await self._read_response(url, response)
                     url = urljoin(url, response.headers["location"])
             except PrivateAddress as error:
-                raise _forbidden(url, str(error), {"a public address"}) from error
+                raise _make_forbidden(url, str(error), {"a public address"}) from error
             except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-                raise _Again(_unreachable(url, error)) from error
+                raise _Again(_make_unreachable(url, error)) from error
         raise CrawlError(
             "http_status", url, f"more than {_REDIRECTS} redirects", "a page", "check the base URL"
         )
 
-    async def _fetched(self, url: str, response: httpx2.Response) -> Fetched:
+    async def _read_response(self, url: str, response: httpx2.Response) -> Fetched:
         status = response.status_code
         if status in (429, 503):
             self._refusals += 1
             wait_s = parse_retry_after(response.headers.get("retry-after", "")) or 0.0
-            raise _Again(_bad_status(url, status), wait_s, shared=True)
+            raise _Again(_make_bad_status(url, status), wait_s, shared=True)
         if status >= 500:
-            raise _Again(_bad_status(url, status))
+            raise _Again(_make_bad_status(url, status))
         validators = Validators(response.headers.get("etag"), response.headers.get("last-modified"))
         if status == 304:
             return Fetched(None, validators)
         if status != 200:
-            raise _bad_status(url, status)
+            raise _make_bad_status(url, status)
         content_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        return Fetched(Page(url, content_type, await self._body(url, response)), validators)
+        return Fetched(Page(url, content_type, await self._read_body(url, response)), validators)
 
-    async def _body(self, url: str, response: httpx2.Response) -> bytes:
+    async def _read_body(self, url: str, response: httpx2.Response) -> bytes:
         encoding = response.headers.get("content-encoding", "identity").lower()
         if encoding not in ("identity", "gzip"):
             raise CrawlError(
@@ -177,9 +177,9 @@ class Fetcher:
                         "raise max_body_mb if the marketplace is trusted",
                     )
         except zlib.error as error:
-            raise _broken_gzip(url, str(error)) from error
+            raise _make_broken_gzip(url, str(error)) from error
         if inflate is not None and not inflate.eof:
-            raise _broken_gzip(url, f"cut after {len(body):,} bytes")
+            raise _make_broken_gzip(url, f"cut after {len(body):,} bytes")
         return bytes(body)
 
 
@@ -192,12 +192,12 @@ class _Again(Exception):
         self.error, self.wait_s, self.shared = error, wait_s, shared
 
 
-def _conditions(validators: Validators) -> dict[str, str]:
+def _make_conditions(validators: Validators) -> dict[str, str]:
     headers = {"If-None-Match": validators.etag, "If-Modified-Since": validators.modified}
     return {name: value for name, value in headers.items() if value}
 
 
-def _forbidden(url: str, found: str, expected: set[str]) -> CrawlError:
+def _make_forbidden(url: str, found: str, expected: set[str]) -> CrawlError:
     return CrawlError(
         "forbidden_host",
         url,
@@ -207,7 +207,7 @@ def _forbidden(url: str, found: str, expected: set[str]) -> CrawlError:
     )
 
 
-def _unreachable(url: str, error: Exception) -> CrawlError:
+def _make_unreachable(url: str, error: Exception) -> CrawlError:
     return CrawlError(
         "unreachable",
         url,
@@ -217,7 +217,7 @@ def _unreachable(url: str, error: Exception) -> CrawlError:
     )
 
 
-def _bad_status(url: str, status: int) -> CrawlError:
+def _make_bad_status(url: str, status: int) -> CrawlError:
     fixes = {
         401: "it wants a key, or refuses the one that was sent",
         403: "it refuses crawlers",
@@ -228,5 +228,5 @@ def _bad_status(url: str, status: int) -> CrawlError:
     return CrawlError(kind, url, f"status {status}", "200", fix, status=status)
 
 
-def _broken_gzip(url: str, why: str) -> CrawlError:
+def _make_broken_gzip(url: str, why: str) -> CrawlError:
     return CrawlError("truncated", url, f"broken gzip ({why})", "gzip", "try later")

@@ -9,10 +9,10 @@ from assets.marketplaces.policy import CrawlError, Page
 FIX = "the last run's listings stay; if the site changed, the adapter needs a new fixture"
 
 
-def json_value(page: Page) -> Any:
+def parse_json(page: Page) -> Any:
     """The JSON value of a response. Raises CrawlError (wrong_type, empty, truncated)."""
     if "json" not in page.content_type:
-        start = page.text()[:60].replace("\n", " ")
+        start = page.decode_text()[:60].replace("\n", " ")
         found = f"{page.content_type or 'no content type'} starting {start!r}"
         raise CrawlError("wrong_type", page.url, found, "JSON", FIX)
     if not page.body.strip():
@@ -24,14 +24,14 @@ def json_value(page: Page) -> Any:
         raise CrawlError("truncated", page.url, found, "JSON", FIX) from error
 
 
-def json_list(key: str, *, empty_is_fine: bool = False) -> Callable[[Page], dict[str, Any]]:
+def check_json_list(key: str, *, empty_is_fine: bool = False) -> Callable[[Page], dict[str, Any]]:
     """A check that a response is a JSON object whose member `key` is a list.
 
     An empty first page is an error: it looks like the end of a marketplace that lost everything.
     """
 
     def check(page: Page) -> dict[str, Any]:
-        body = json_object(page, key)
+        body = parse_json_object(page, key)
         if not isinstance(body[key], list):
             found = f"`{key}` of type {type(body[key]).__name__}"
             raise CrawlError("missing_key", page.url, found, f"a list `{key}`", FIX)
@@ -43,9 +43,9 @@ def json_list(key: str, *, empty_is_fine: bool = False) -> Callable[[Page], dict
     return check
 
 
-def json_object(page: Page, *keys: str) -> dict[str, Any]:
+def parse_json_object(page: Page, *keys: str) -> dict[str, Any]:
     """The JSON object of a response that has all of `keys`. Raises CrawlError."""
-    body = json_value(page)
+    body = parse_json(page)
     expected = "a JSON object" + (f" with {', '.join(keys)}" if keys else "")
     if not isinstance(body, dict):
         raise CrawlError("missing_key", page.url, type(body).__name__, expected, FIX)
@@ -55,9 +55,9 @@ def json_object(page: Page, *keys: str) -> dict[str, Any]:
     return body
 
 
-def html_text(page: Page) -> str:
+def read_html(page: Page) -> str:
     """The HTML of a page. Raises CrawlError where it is not HTML or is cut."""
-    text = page.text()
+    text = page.decode_text()
     if "html" not in page.content_type:
         raise CrawlError("wrong_type", page.url, page.content_type or "no type", "HTML", FIX)
     if not text.strip():

@@ -62,6 +62,6 @@ class Robots:
         return rules
 
 
-def robots_text(page: Page) -> str:
+def read_robots(page: Page) -> str:
     """The text of robots.txt; an HTML page in its place counts as no rules."""
-    return "" if "html" in page.content_type else page.text()
+    return "" if "html" in page.content_type else page.decode_text()

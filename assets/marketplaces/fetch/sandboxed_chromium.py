@@ -29,11 +29,11 @@ _ETC = (
 _ROOTS = ("bin", "lib", "lib32", "lib64", "sbin")  # links into /usr on a merged system
 
 
-def launcher(chromium: str, folder: Path) -> Path | None:
+def make_launcher(chromium: str, folder: Path) -> Path | None:
     """An executable in `folder` that starts `chromium` contained, or None where bubblewrap cannot
     run here (not installed, or user namespaces are forbidden)."""
-    options = _options(Path(chromium), folder)
-    if options is None or not _works(tuple(options)):
+    options = _make_options(Path(chromium), folder)
+    if options is None or not _is_working(tuple(options)):
         return None
     script = folder / "chromium"
     words = shlex.join(options)
@@ -44,7 +44,7 @@ def launcher(chromium: str, folder: Path) -> Path | None:
     return script
 
 
-def _options(chromium: Path, folder: Path) -> list[str] | None:
+def _make_options(chromium: Path, folder: Path) -> list[str] | None:
     bwrap = shutil.which("bwrap")
     if bwrap is None or sys.platform != "linux":
         return None
@@ -68,7 +68,7 @@ def _options(chromium: Path, folder: Path) -> list[str] | None:
 
 
 @cache
-def _works(options: tuple[str, ...]) -> bool:
+def _is_working(options: tuple[str, ...]) -> bool:
     """Whether a process starts under these options."""
     try:
         done = subprocess.run(

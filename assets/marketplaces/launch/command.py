@@ -2,21 +2,29 @@
 
 from itertools import pairwise
 
-from assets.marketplaces.launch.facts import FOLDER_OPTIONS, Launch, authors_path, unnamed
-from assets.marketplaces.launch.package_spec import is_exact, npm_spec, pypi_spec
-from assets.marketplaces.launch.runners import BRIDGES, UV_VALUED, bridge, container, dnx, npx, uvx
-from assets.marketplaces.launch.shell_words import Line, program, split
+from assets.marketplaces.launch.facts import FOLDER_OPTIONS, Launch, find_authors_path, make_unnamed
+from assets.marketplaces.launch.package_spec import is_exact, parse_npm_spec, parse_pypi_spec
+from assets.marketplaces.launch.runners import (
+    BRIDGES,
+    UV_VALUED,
+    read_bridge,
+    read_container,
+    read_dnx,
+    read_npx,
+    read_uvx,
+)
+from assets.marketplaces.launch.shell_words import Line, find_program, split
 from assets.marketplaces.listing import LaunchFacts, Listing
-from warehouse.sanitize.placeholders import is_local, placeholder
+from warehouse.sanitize.placeholders import find_placeholder, is_local
 
 __all__ = [
     "Launch",
+    "find_placeholder",
     "is_exact",
-    "npm_spec",
-    "placeholder",
-    "pypi_spec",
+    "parse_command",
+    "parse_npm_spec",
+    "parse_pypi_spec",
     "read_launch",
-    "understand",
 ]
 
 
@@ -31,7 +39,7 @@ _RUNNERS: dict[tuple[str, ...], str] = {
 }  # fmt: skip
 
 
-def understand(command: str | None, args: tuple[str, ...] = ()) -> Launch:
+def parse_command(command: str | None, args: tuple[str, ...] = ()) -> Launch:
     """Reads a command and its arguments. Nothing is executed and no shell is involved.
 
     A command given as one string is split as POSIX words; shell syntax anywhere is refused: the
@@ -41,24 +49,24 @@ def understand(command: str | None, args: tuple[str, ...] = ()) -> Launch:
     line = split(command, args)
     if line.reason:
         return Launch(command or None, args, reason=line.reason)
-    runner, rest, launch = _runner(line)
+    runner, rest, launch = _find_runner(line)
     if runner == "npx":
-        return npx(launch, rest)
+        return read_npx(launch, rest)
     if runner == "uvx":
-        return uvx(launch, rest, {"--from", "--spec"})
+        return read_uvx(launch, rest, {"--from", "--spec"})
     if runner == "docker":
-        return container(launch, rest)
+        return read_container(launch, rest)
     if runner == "deno" and any(word.startswith("npm:") for word in rest):
         at = next(at for at, word in enumerate(rest) if word.startswith("npm:"))
-        return npx(launch, [rest[at].removeprefix("npm:").lstrip("/"), *rest[at + 1 :]])
+        return read_npx(launch, [rest[at].removeprefix("npm:").lstrip("/"), *rest[at + 1 :]])
     if runner == "dnx":
-        return dnx(launch, rest)
-    if runner == "uv run" and authors_path(launch.args) is None and "--with" in rest:
-        return uvx(launch, rest, {"--with"})
-    name = program(line.words[0])
+        return read_dnx(launch, rest)
+    if runner == "uv run" and find_authors_path(launch.args) is None and "--with" in rest:
+        return read_uvx(launch, rest, {"--with"})
+    name = find_program(line.words[0])
     if name in BRIDGES and any("://" in word for word in rest) and "--stdio" not in rest:
-        return bridge(launch, tuple(rest), name)
-    return _no_package(launch, line.words[0])
+        return read_bridge(launch, tuple(rest), name)
+    return _make_unpackaged(launch, line.words[0])
 
 
 def read_launch(listing: Listing) -> LaunchFacts:
@@ -67,15 +75,15 @@ def read_launch(listing: Listing) -> LaunchFacts:
         return listing.launch
     if listing.command is None:
         return LaunchFacts(own_args=listing.args)
-    launch = understand(listing.command, listing.args)
+    launch = parse_command(listing.command, listing.args)
     return LaunchFacts(own_args=launch.own_args, entry=launch.entry)
 
 
-def _runner(line: Line) -> tuple[str, list[str], Launch]:
+def _find_runner(line: Line) -> tuple[str, list[str], Launch]:
     """(runner or "", the words after it, what is known so far)."""
     flags: set[str] = {"needs_account"} if line.secrets else set()
     first, *rest = line.words
-    name = program(first)
+    name = find_program(first)
     known = next((key for key in _RUNNERS if key[0] == name), None)
     # A runner is called by its name wherever its author has installed it.
     command = name if known else first
@@ -95,9 +103,9 @@ def _runner(line: Line) -> tuple[str, list[str], Launch]:
     return "", rest, launch
 
 
-def _no_package(launch: Launch, first: str) -> Launch:
+def _make_unpackaged(launch: Launch, first: str) -> Launch:
     words = (first, *launch.args)
-    authors = authors_path(words)
+    authors = find_authors_path(words)
     module = next((b for a, b in pairwise(words) if a == "-m"), None)
     if authors is not None:
         what = f"{authors[:120]!r} is a path of the author's machine"
@@ -105,4 +113,4 @@ def _no_package(launch: Launch, first: str) -> Launch:
         what = f"the module {module[:80]!r} names no package"
     else:
         what = "it names no package"
-    return unnamed(launch, f"{program(first)[:80]!r} is not a package runner: {what}")
+    return make_unnamed(launch, f"{find_program(first)[:80]!r} is not a package runner: {what}")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from assets.marketplaces.listing import Package
-from warehouse.sanitize.placeholders import is_local, unfilled
+from warehouse.sanitize.placeholders import is_local, is_unfilled
 
 _FILE = re.compile(r"(?i)(?!https?://)\S.*\.(?:[cm]?[jt]s|pyw?|jar|sh|rb|php|exe|dll|go|tsx)")
 FOLDER_OPTIONS = {"--directory", "--project", "--cwd", "--prefix", "-C"}
@@ -28,22 +28,22 @@ class Launch:
     reason: str | None = None  # why there is no way to launch it, else None
 
 
-def but(launch: Launch, **changes: object) -> Launch:
+def change_launch(launch: Launch, **changes: object) -> Launch:
     facts = {**launch.__dict__, **changes}
     facts["flags"] = frozenset(launch.flags | facts["flags"])  # type: ignore[operator]
     return Launch(**facts)  # type: ignore[arg-type]
 
 
-def unnamed(launch: Launch, reason: str) -> Launch:
-    return but(launch, flags=word_flags(launch.args), reason=reason)
+def make_unnamed(launch: Launch, reason: str) -> Launch:
+    return change_launch(launch, flags=find_word_flags(launch.args), reason=reason)
 
 
-def word_flags(words: tuple[str, ...]) -> set[str]:
-    flags = {"local_path"} if authors_path(words) is not None else set()
-    return flags | ({"placeholder"} if any(unfilled(word) for word in words) else set())
+def find_word_flags(words: tuple[str, ...]) -> set[str]:
+    flags = {"local_path"} if find_authors_path(words) is not None else set()
+    return flags | ({"placeholder"} if any(is_unfilled(word) for word in words) else set())
 
 
-def authors_path(words: tuple[str, ...]) -> str | None:
+def find_authors_path(words: tuple[str, ...]) -> str | None:
     """The first path of the author's machine among some words, or else the first program file."""
     for before, word in pairwise(("", *words)):
         if is_local(word) or (before in FOLDER_OPTIONS and not word.startswith("-")):

@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from assets.marketplaces.fetch.payload import FIX
-from assets.marketplaces.launch.mcp_config import launch_facts
+from assets.marketplaces.launch.mcp_config import read_launch_facts
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.policy import CrawlError, Ref
 from warehouse.sanitize.redact import MARK, redact
@@ -17,7 +17,7 @@ _FORGES = ("github.com", "gitlab.com", "bitbucket.org", "gitee.com", "codeberg.o
 _OWN_GATEWAYS = ("api.mcphub.com", "mcp.pipedream.net")  # each of one marketplace only
 
 
-def config_of(value: Any) -> dict[str, Any] | None:
+def find_config_servers(value: Any) -> dict[str, Any] | None:
     """The members of `mcpServers` of a JSON value that is such a config, else None."""
     servers = value.get("mcpServers") if isinstance(value, Mapping) else None
     if not isinstance(servers, Mapping) or not servers:
@@ -25,7 +25,7 @@ def config_of(value: Any) -> dict[str, Any] | None:
     return {str(key): entry for key, entry in servers.items()}
 
 
-def server_listings(
+def make_server_listings(
     identity: Mapping[str, Any], servers: Mapping[str, Any], evidence: str
 ) -> list[Listing]:
     """One listing of the id `identity` names; where the object names several servers, one each
@@ -34,7 +34,7 @@ def server_listings(
     made = []
     for key, entry in sorted(servers.items()):
         name = redact(key).replace(MARK, "redacted").strip() or "unnamed"
-        facts = dict(identity) | launch_facts(entry)
+        facts = dict(identity) | read_launch_facts(entry)
         if several:
             facts["native_id"] = f"{identity['native_id']}#{name}"
             facts["flags"] = tuple(sorted({*facts.get("flags", ()), "multi_server"}))
@@ -48,24 +48,24 @@ def record_digest(record: Any) -> str:
     return sha256(text.encode("utf-8", "surrogatepass"))
 
 
-def member(raw: Any, name: str) -> Any:
+def get_member(raw: Any, name: str) -> Any:
     """A member of a raw record. Raises ValueError where the record is no object or lacks it."""
     if not isinstance(raw, Mapping) or name not in raw:
         raise ValueError(f"the record is {type(raw).__name__} without {name!r}")
     return raw[name]
 
 
-def of_a_forge(url: str) -> bool:
+def is_of_a_forge(url: str) -> bool:
     """Whether a URL is of a host of source code, so that it names a repository."""
     return any(f"://{host}/" in url or f"://www.{host}/" in url for host in _FORGES)
 
 
-def text_of(value: Any) -> str:
+def read_text(value: Any) -> str:
     """A text without secrets; "" for any other JSON value."""
     return redact(value).strip() if isinstance(value, str) else ""
 
 
-def captured(value: Any, file: str, gateway: str | None = None) -> list[Ref]:
+def read_captured(value: Any, file: str, gateway: str | None = None) -> list[Ref]:
     """Refs of a saved config: one `mcpServers` object, or a list of {file, body} with one each.
     Their raw is {"servers", "name", "description"}.
 
@@ -76,24 +76,24 @@ def captured(value: Any, file: str, gateway: str | None = None) -> list[Ref]:
     refs = []
     for one in bodies:
         said: Mapping[str, Any] = one if isinstance(one, Mapping) else {}
-        servers = config_of(said.get("body", said))
+        servers = find_config_servers(said.get("body", said))
         if servers is None:
             found = f"JSON {type(value).__name__} without `mcpServers`"
             raise CrawlError("missing_key", file, found, "the marketplace's page or config", FIX)
         _refuse_another(servers, file, gateway)
-        name = text_of(said.get("file")) or file
-        refs.append(_captured(servers, PurePosixPath(name).stem or "config", file))
+        name = read_text(said.get("file")) or file
+        refs.append(_make_captured_ref(servers, PurePosixPath(name).stem or "config", file))
     return refs
 
 
-def _captured(servers: dict[str, Any], stem: str, file: str) -> Ref:
+def _make_captured_ref(servers: dict[str, Any], stem: str, file: str) -> Ref:
     entry = next(iter(servers.values()))
     said = entry if len(servers) == 1 and isinstance(entry, Mapping) else {}
-    key = text_of(next(iter(servers))) if len(servers) == 1 else ""
+    key = read_text(next(iter(servers))) if len(servers) == 1 else ""
     raw = {
         "servers": servers,
-        "name": text_of(said.get("mcp_list_name")) or key or stem,
-        "description": text_of(said.get("mcp_list_description")),
+        "name": read_text(said.get("mcp_list_name")) or key or stem,
+        "description": read_text(said.get("mcp_list_description")),
     }
     return Ref(key or stem, file, None, raw)
 

@@ -10,7 +10,7 @@ _IMAGE = re.compile(r"[a-z0-9][a-z0-9._\-]*(?::\d+)?(?:/[a-z0-9][a-z0-9._\-]*)*"
 _EXACT = re.compile(r"v?\d+(?:\.\d+)*(?:[.\-+]?[A-Za-z0-9.\-+]+)?")
 
 
-def npm_spec(spec: str) -> tuple[str, str | None] | None:
+def parse_npm_spec(spec: str) -> tuple[str, str | None] | None:
     """(name, version or tag) of an npm package spec, or None where it is a URL, path or git."""
     name, at, version = spec.rpartition("@")
     if not at or not name:  # "pkg" and "@scope/pkg"
@@ -18,7 +18,7 @@ def npm_spec(spec: str) -> tuple[str, str | None] | None:
     return (name, version or None) if _NPM_NAME.fullmatch(name) else None
 
 
-def pypi_spec(spec: str) -> tuple[str, str | None] | None:
+def parse_pypi_spec(spec: str) -> tuple[str, str | None] | None:
     """(name, version) of a PyPI requirement, extras dropped; None where it is a URL or path."""
     found = re.fullmatch(r"\s*([^\s\[\]@=<>!~;]+)(?:\[[^\]]*\])?\s*(?:(==|@)\s*(\S+)|\S*)\s*", spec)
     if not found or "/" in spec or not _PYPI_NAME.fullmatch(found[1]):
@@ -26,7 +26,7 @@ def pypi_spec(spec: str) -> tuple[str, str | None] | None:
     return found[1], found[3]
 
 
-def image_package(image: str) -> Package | None:
+def parse_image(image: str) -> Package | None:
     """The package of a container image `name[:tag][@sha256:…]`; None where it is no image name."""
     name, _, digest = image.partition("@")
     base, colon, tag = name.rpartition(":")

@@ -3,8 +3,13 @@
 import re
 from itertools import pairwise
 
-from assets.marketplaces.launch.facts import Launch, but, unnamed, word_flags
-from assets.marketplaces.launch.package_spec import image_package, is_pinned, npm_spec, pypi_spec
+from assets.marketplaces.launch.facts import Launch, change_launch, find_word_flags, make_unnamed
+from assets.marketplaces.launch.package_spec import (
+    is_pinned,
+    parse_image,
+    parse_npm_spec,
+    parse_pypi_spec,
+)
 from assets.marketplaces.listing import Package
 
 _NPX_VALUED = {"--registry", "--cache", "--prefix", "--loglevel", "-w", "--workspace", "-c",
@@ -26,49 +31,49 @@ BRIDGES = {"mcp-remote", "supergateway", "mcp-proxy", "mcp-remote-client"}  # to
 _GATEWAY_PACKAGES = {"@smithery/cli"}
 
 
-def npx(launch: Launch, rest: list[str]) -> Launch:
-    spec, entry, own = _runner_words(rest, {"-p", "--package"}, _NPX_VALUED)
+def read_npx(launch: Launch, rest: list[str]) -> Launch:
+    spec, entry, own = _read_runner_words(rest, {"-p", "--package"}, _NPX_VALUED)
     if spec is None:
-        return but(launch, reason=f"{launch.command} names no package")
-    named = npm_spec(spec)
+        return change_launch(launch, reason=f"{launch.command} names no package")
+    named = parse_npm_spec(spec)
     if named is None:
-        return unnamed(launch, f"npx runs {spec[:80]!r}, which is not an npm package name")
+        return make_unnamed(launch, f"npx runs {spec[:80]!r}, which is not an npm package name")
     if named[0] in BRIDGES and "--stdio" not in own:
-        return bridge(launch, own, named[0])
+        return read_bridge(launch, own, named[0])
     package = Package(type="npm", identifier=named[0], version=named[1])
     gateway = {"hosted_gateway", "needs_account"} if named[0] in _GATEWAY_PACKAGES else set()
-    return _packaged(launch, package, spec, entry, own, gateway)
+    return _make_packaged(launch, package, spec, entry, own, gateway)
 
 
-def uvx(launch: Launch, rest: list[str], naming: set[str]) -> Launch:
-    spec, entry, own = _runner_words(rest, naming, UV_VALUED - naming)
+def read_uvx(launch: Launch, rest: list[str], naming: set[str]) -> Launch:
+    spec, entry, own = _read_runner_words(rest, naming, UV_VALUED - naming)
     if spec is None:
-        return but(launch, reason="uvx names no package")
-    named = pypi_spec(spec)
+        return change_launch(launch, reason="uvx names no package")
+    named = parse_pypi_spec(spec)
     if named is None:
-        return unnamed(launch, f"uvx runs {spec[:80]!r}, which is not a PyPI package name")
+        return make_unnamed(launch, f"uvx runs {spec[:80]!r}, which is not a PyPI package name")
     if named[0] in BRIDGES and any("://" in word for word in own):
-        return bridge(launch, own, named[0])
+        return read_bridge(launch, own, named[0])
     package = Package(type="pypi", identifier=named[0], version=named[1])
-    return _packaged(launch, package, spec, entry, own, set())
+    return _make_packaged(launch, package, spec, entry, own, set())
 
 
-def dnx(launch: Launch, rest: list[str]) -> Launch:
-    spec, _, own = _runner_words(rest, set(), {"--version", "--source"})
+def read_dnx(launch: Launch, rest: list[str]) -> Launch:
+    spec, _, own = _read_runner_words(rest, set(), {"--version", "--source"})
     if spec is None:
-        return but(launch, reason="dnx names no package")
+        return change_launch(launch, reason="dnx names no package")
     name, _, version = spec.partition("@")
     version = version or dict(pairwise(rest)).get("--version", "")
     package = Package(type="nuget", identifier=name, version=version or None)
-    made = _packaged(launch, package, spec, None, own, set())
-    return but(made, reason="no way to run a package of type 'nuget'")
+    made = _make_packaged(launch, package, spec, None, own, set())
+    return change_launch(made, reason="no way to run a package of type 'nuget'")
 
 
-def bridge(launch: Launch, own: tuple[str, ...], name: str) -> Launch:
+def read_bridge(launch: Launch, own: tuple[str, ...], name: str) -> Launch:
     """A program that only forwards to a remote server: the remote server is what is listed."""
     url = next((word for word in own if re.match(r"(?i)https?://", word)), None)
     if url is None:
-        return but(launch, reason=f"{name} names no URL to forward to")
+        return change_launch(launch, reason=f"{name} names no URL to forward to")
     pairs = list(pairwise(own))
     mode = next((value for option, value in pairs if option == "--transport"), "")
     sse = mode.startswith("sse") or ("--sse", url) in pairs or (name == "mcp-proxy" and not mode)
@@ -77,12 +82,12 @@ def bridge(launch: Launch, own: tuple[str, ...], name: str) -> Launch:
     if name == "mcp-proxy":  # its `--headers NAME VALUE` are two words
         spots = [at for at, word in enumerate(own) if word in ("-H", "--headers")]
         headers = [(own[at + 1], own[at + 2]) for at in spots if at + 2 < len(own)]
-    return but(
+    return change_launch(
         launch, url=url, transport="sse" if sse else "", headers=tuple(h for h in headers if h[0])
     )
 
 
-def container(launch: Launch, rest: list[str]) -> Launch:
+def read_container(launch: Launch, rest: list[str]) -> Launch:
     env: list[tuple[str, str]] = []
     at = 0
     while at < len(rest) and rest[at].startswith("-") and rest[at] != "--":
@@ -96,15 +101,15 @@ def container(launch: Launch, rest: list[str]) -> Launch:
         at += 1
     words = rest[at:]
     if not words:
-        return but(launch, reason="the container command names no image")
-    package = image_package(words[0])
+        return change_launch(launch, reason="the container command names no image")
+    package = parse_image(words[0])
     if package is None:
-        return unnamed(launch, f"{words[0][:80]!r} is not an image name")
-    made = _packaged(launch, package, words[0], None, tuple(words[1:]), set())
-    return but(made, env=(*launch.env, *env))
+        return make_unnamed(launch, f"{words[0][:80]!r} is not an image name")
+    made = _make_packaged(launch, package, words[0], None, tuple(words[1:]), set())
+    return change_launch(made, env=(*launch.env, *env))
 
 
-def _runner_words(
+def _read_runner_words(
     rest: list[str], naming: set[str], valued: set[str]
 ) -> tuple[str | None, str | None, tuple[str, ...]]:
     """(package spec, entry, own arguments) of the words after a runner.
@@ -126,7 +131,7 @@ def _runner_words(
     return (tail[0], None, tuple(tail[1:])) if tail else (None, None, ())
 
 
-def _packaged(
+def _make_packaged(
     launch: Launch,
     package: Package,
     spec: str,
@@ -135,5 +140,5 @@ def _packaged(
     flags: set[str],
 ) -> Launch:
     said = tuple(word for word in launch.args if word != spec)  # it may be called `my-server`
-    flags = flags | word_flags(said) | (set() if is_pinned(package) else {"unpinned"})
-    return but(launch, package=package, entry=entry, own_args=own, flags=flags)
+    flags = flags | find_word_flags(said) | (set() if is_pinned(package) else {"unpinned"})
+    return change_launch(launch, package=package, entry=entry, own_args=own, flags=flags)

@@ -5,7 +5,7 @@ import re
 import shlex
 from dataclasses import dataclass
 
-from warehouse.sanitize.placeholders import has_password, slug, templated, unfilled
+from warehouse.sanitize.placeholders import has_password, is_unfilled, make_slug, make_template
 from warehouse.sanitize.redact import MARK, redact, redact_json
 
 _LONGEST = 20_000  # characters of a command line
@@ -51,69 +51,69 @@ def split(command: str | None, args: tuple[str, ...]) -> Line:
         return Line(reason=f"shell syntax in the command {shown!r}; a shell is never used")
     except ValueError as error:
         return Line(reason=f"the command {shown!r} cannot be split: {error}")
-    words, assigned = _unwrapped(words)
+    words, assigned = _unwrap_shell(words)
     if not words or not words[0].strip():
         return Line(reason="no command")
-    if program(words[0]) in _SHELLS:
+    if find_program(words[0]) in _SHELLS:
         return Line(reason=f"the command is a shell ({words[0][:80]!r}); a shell is never used")
     for word in words[1:]:
         if word in _SHELL_WORDS or "$(" in word or "`" in word or "\n" in word:
             shown = redact(word)[:80]
             return Line(reason=f"shell syntax in the argument {shown!r}; a shell is never used")
-    kept, secrets = without_secrets(words)
+    kept, secrets = strip_secrets(words)
     return Line(tuple(kept), tuple(assigned), secrets)
 
 
-def program(word: str) -> str:
+def find_program(word: str) -> str:
     """`/usr/bin/npx`, `C:\\node\\npx.cmd` -> "npx"."""
     name = re.split(r"[/\\]", word)[-1].lower()
     return re.sub(r"\.(?:exe|cmd|bat|ps1)$", "", name)
 
 
-def without_secrets(words: list[str]) -> tuple[list[str], bool]:
+def strip_secrets(words: list[str]) -> tuple[list[str], bool]:
     """(words, whether they ask for one): a secret value becomes the place `{name}` to fill in; of
     a container's `-e NAME=secret` the name is left."""
     kept: list[str] = []
     hosted = any("@smithery/cli" in word for word in words)
-    container = program(words[0]) in ("docker", "podman") if words else False
+    container = find_program(words[0]) in ("docker", "podman") if words else False
     asked = False
     before = ""
     for word in words:
-        kept.append(_without_secret(word, before, hosted=hosted, container=container))
+        kept.append(_strip_secret(word, before, hosted=hosted, container=container))
         asked |= kept[-1] != word or (
-            not word.startswith("-") and "=" not in before and _secret_option(before, hosted)
+            not word.startswith("-") and "=" not in before and _is_secret_option(before, hosted)
         )
-        asked |= "=" in word and _secret_option(word.partition("=")[0], hosted)
+        asked |= "=" in word and _is_secret_option(word.partition("=")[0], hosted)
         asked |= has_password(word)
         before = word
     return kept, asked
 
 
-def _without_secret(word: str, before: str, *, hosted: bool, container: bool) -> str:
+def _strip_secret(word: str, before: str, *, hosted: bool, container: bool) -> str:
     option, equals, value = word.partition("=")
     if container and (before in ("-e", "--env") or option in ("-e", "--env")):
-        return _passed_on(word, "" if before in ("-e", "--env") else option)
-    if _secret_option(option, hosted) and option.startswith("-"):
-        return f"{option}={{{slug(option)}}}" if equals and _literal(value) else word
-    if _secret_option(before, hosted) and "=" not in before and not word.startswith("-"):
-        return f"{{{slug(before)}}}" if _literal(word) else word
+        return _find_passed_on(word, "" if before in ("-e", "--env") else option)
+    if _is_secret_option(option, hosted) and option.startswith("-"):
+        return f"{option}={{{make_slug(option)}}}" if equals and _is_literal(value) else word
+    if _is_secret_option(before, hosted) and "=" not in before and not word.startswith("-"):
+        return f"{{{make_slug(before)}}}" if _is_literal(word) else word
     header = _HEADER.fullmatch(word) if before.lower() in ("--header", "-h", "--headers") else None
-    if header and _literal(header[2]) and (_is_secret(header[1], header[2])):
-        return f"{header[1]}: {{{slug(header[1])}}}"
+    if header and _is_literal(header[2]) and (_is_secret(header[1], header[2])):
+        return f"{header[1]}: {{{make_slug(header[1])}}}"
     if word.lstrip().startswith("{") and '"' in word:
-        word = _json_without_secrets(word)
-    return templated(word)
+        word = _strip_json_secrets(word)
+    return make_template(word)
 
 
-def _passed_on(word: str, option: str) -> str:
+def _find_passed_on(word: str, option: str) -> str:
     """`NAME=value` of a container's `-e`; only the name where the value is the user's to give."""
     name, equals, value = (word.partition("=")[2] if option else word).partition("=")
-    if equals and (unfilled(value) or not value or _is_secret(name, value)):
+    if equals and (is_unfilled(value) or not value or _is_secret(name, value)):
         return f"{option}={name}" if option else name
     return word
 
 
-def _json_without_secrets(word: str) -> str:
+def _strip_json_secrets(word: str) -> str:
     try:
         value = json.loads(word)
         clean = redact_json(value)
@@ -128,14 +128,14 @@ def _is_secret(name: str, value: str) -> bool:
     )
 
 
-def _secret_option(word: str, hosted: bool) -> bool:
+def _is_secret_option(word: str, hosted: bool) -> bool:
     if hosted and word == "--profile":
         return True
     return bool(_SECRET_OPTION.fullmatch(_CAMEL.sub("-", word)))
 
 
-def _literal(value: str) -> bool:
-    return bool(value) and not unfilled(value)
+def _is_literal(value: str) -> bool:
+    return bool(value) and not is_unfilled(value)
 
 
 class _Shell(Exception):
@@ -153,11 +153,11 @@ def _split(command: str) -> list[str]:
     return [*head, *shlex.split(_ANGLED.sub(r"'<\1>'", rest) if "'" not in rest else rest)]
 
 
-def _unwrapped(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
+def _unwrap_shell(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
     """The words without `cmd /c`, `env` and assignments in front; and these assignments."""
     assigned: list[tuple[str, str]] = []
     while words:
-        name = program(words[0])
+        name = find_program(words[0])
         if name == "cmd" and [word.lower() for word in words[1:2]] in (["/c"], ["/k"]):
             words = words[2:]
         elif name == "env" and len(words) > 1 and not words[1].startswith("-"):

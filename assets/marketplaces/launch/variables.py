@@ -6,17 +6,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from assets.marketplaces.listing import EnvVar, Header
-from warehouse.sanitize.placeholders import has_password, unfilled
+from warehouse.sanitize.placeholders import has_password, is_unfilled
 from warehouse.sanitize.redact import MARK, is_secret_name, redact
 
 _SENT = re.compile(r"(?i)\s*(?:bearer|basic)\s+\S")  # how a header carries a secret
 
 
-def variables(found: Any, kind: type[EnvVar] | type[Header]) -> list[Any]:
+def read_variables(found: Any, kind: type[EnvVar] | type[Header]) -> list[Any]:
     """The variables of an `env` or `headers` object. A secret or an unfilled value becomes a
     required variable without a value; any other value is the default."""
     made = {}
-    for name, text in _pairs(found):
+    for name, text in _list_pairs(found):
         open_ = _is_open(name, text) or MARK in text
         secret = _is_secret(name, text)
         keep = not secret and not open_ and text
@@ -26,12 +26,12 @@ def variables(found: Any, kind: type[EnvVar] | type[Header]) -> list[Any]:
     return [made[name] for name in sorted(made)]
 
 
-def account_flags(inputs: tuple[EnvVar, ...] | tuple[Header, ...]) -> set[str]:
+def find_account_flags(inputs: tuple[EnvVar, ...] | tuple[Header, ...]) -> set[str]:
     """{"needs_account"} where a secret is required."""
     return {"needs_account"} if any(one.secret and one.required for one in inputs) else set()
 
 
-def as_text(value: Any) -> str:
+def make_text(value: Any) -> str:
     """A JSON value as a command line or a variable holds it: `true`, `8080`, "" for null."""
     if isinstance(value, str):
         return value
@@ -41,17 +41,17 @@ def as_text(value: Any) -> str:
         return str(type(value).__name__)
 
 
-def _pairs(found: Any) -> Iterator[tuple[str, str]]:
+def _list_pairs(found: Any) -> Iterator[tuple[str, str]]:
     """(name, value) of an object, of a list of {name, value}, or of a list of "NAME=value"."""
     if isinstance(found, Mapping):
         for name, value in found.items():
-            yield redact(str(name)), as_text(value)
+            yield redact(str(name)), make_text(value)
     for one in found if isinstance(found, list) else ():
         if isinstance(one, str):
             name, _, value = one.partition("=")
             yield redact(name), value
         elif isinstance(one, Mapping) and isinstance(one.get("name") or one.get("key"), str):
-            yield redact(str(one.get("name") or one.get("key"))), as_text(one.get("value"))
+            yield redact(str(one.get("name") or one.get("key"))), make_text(one.get("value"))
 
 
 def _is_secret(name: str, text: str) -> bool:
@@ -64,7 +64,7 @@ def _is_secret(name: str, text: str) -> bool:
 
 def _is_open(name: str, text: str) -> bool:
     """A value left to the user; many write the variable's own name for it."""
-    return unfilled(text) or (text == name and name.upper() == name)
+    return is_unfilled(text) or (text == name and name.upper() == name)
 
 
 def _is_of_secrets(text: str) -> bool:
@@ -85,6 +85,6 @@ def _is_of_secrets(text: str) -> bool:
     return False
 
 
-def value_flags(found: Any) -> set[str]:
+def find_value_flags(found: Any) -> set[str]:
     """{"placeholder"} where a value is left to the user."""
-    return {"placeholder"} if any(_is_open(*pair) for pair in _pairs(found)) else set()
+    return {"placeholder"} if any(_is_open(*pair) for pair in _list_pairs(found)) else set()

@@ -33,33 +33,33 @@ class Tag:
         found: dict[str, str] = {}
         for match in _ATTRIBUTE.finditer(self.source[:_LONGEST_TAG]):
             value = match[2] or match[3] or match[4] or ""
-            found.setdefault(match[1].lower(), plain_text(value))
+            found.setdefault(match[1].lower(), unescape_html(value))
         return found
 
 
-def tokens(source: str) -> Iterator[Tag | str]:
+def read_tokens(source: str) -> Iterator[Tag | str]:
     """Tags and the texts between them, in order; character references are resolved, except in
     scripts and styles."""
     at, end = 0, len(source)
     while at < end:
         opened = source.find("<", at)
         if opened < 0:
-            yield plain_text(source[at:])
+            yield unescape_html(source[at:])
             return
         if opened > at:
-            yield plain_text(source[at:opened])
-        tag, at = _markup(source, opened)
+            yield unescape_html(source[at:opened])
+        tag, at = _read_markup(source, opened)
         if isinstance(tag, str):
             yield tag
         elif tag is not None:
             yield tag
             if not tag.ends and tag.name in _RAW:
-                raw, at = _raw(source, at, tag.name)
+                raw, at = _read_raw(source, at, tag.name)
                 yield raw
                 yield Tag(tag.name, True)
 
 
-def plain_text(text: str) -> str:
+def unescape_html(text: str) -> str:
     """The text with its character references resolved."""
     if "&" not in text:
         return text
@@ -69,23 +69,23 @@ def plain_text(text: str) -> str:
         return text
 
 
-def _markup(source: str, at: int) -> tuple[Tag | str | None, int]:
+def _read_markup(source: str, at: int) -> tuple[Tag | str | None, int]:
     """(what stands at a `<`, where it ends): a tag, a text, or None for a comment."""
     if source.startswith("<!--", at):
-        return None, _after(source, "-->", at + 4)
+        return None, _find_after(source, "-->", at + 4)
     if source.startswith(("<!", "<?"), at):
-        return None, _after(source, ">", at + 2)
+        return None, _find_after(source, ">", at + 2)
     ends = source.startswith("</", at)
     name = _NAME.match(source, at + (2 if ends else 1))
     if name is None:
         return "<", at + 1
-    end = _tag_end(source, name.end())
+    end = _find_tag_end(source, name.end())
     if end is None:
         return None, len(source)
     return Tag(name[0].lower(), ends, source[name.end() : end]), end + 1
 
 
-def _tag_end(source: str, at: int) -> int | None:
+def _find_tag_end(source: str, at: int) -> int | None:
     """Where the `>` of a tag stands; one inside a quoted value is none."""
     while found := _NEXT.search(source, at):
         if found[0] == ">":
@@ -99,17 +99,17 @@ def _tag_end(source: str, at: int) -> int | None:
     return None
 
 
-def _raw(source: str, at: int, name: str) -> tuple[str, int]:
+def _read_raw(source: str, at: int, name: str) -> tuple[str, int]:
     """(content of a script or the like, where its end tag ends)."""
     found = _RAW_END[name].search(source, at)
     if found is None:
         return source[at:], len(source)
     text = source[at : found.start()]
     if name in ("textarea", "title"):
-        text = plain_text(text)
-    return text, _after(source, ">", found.end())
+        text = unescape_html(text)
+    return text, _find_after(source, ">", found.end())
 
 
-def _after(source: str, mark: str, at: int) -> int:
+def _find_after(source: str, mark: str, at: int) -> int:
     found = source.find(mark, at)
     return len(source) if found < 0 else found + len(mark)

@@ -25,7 +25,7 @@ class NotALiteral(ValueError):
 def read_literal(text: str, start: int = 0) -> tuple[Any, int]:
     """(value, end) of the literal at `start`. `new Date(x)` reads as x, `void 0` as None, and a
     reference to another place of the stream as None. Raises NotALiteral with the position."""
-    return _value(text, start, 0)
+    return _read_value(text, start, 0)
 
 
 def find_object(text: str, anchor: str, having: str | None = None) -> dict[str, Any] | None:
@@ -46,70 +46,70 @@ def read_all(text: str) -> Any:
     """The value of a text that is one literal and nothing else: JSON, with comments, trailing
     commas and bare keys allowed. Raises NotALiteral."""
     value, at = read_literal(text)
-    if (at := _skip(text, at)) != len(text):
+    if (at := _skip_blanks(text, at)) != len(text):
         raise NotALiteral(f"more text at {at}: {text[at : at + 20]!r}")
     return value
 
 
-def _value(text: str, at: int, depth: int) -> tuple[Any, int]:
+def _read_value(text: str, at: int, depth: int) -> tuple[Any, int]:
     if depth > _DEEPEST:
         raise NotALiteral(f"nested deeper than {_DEEPEST} levels at {at}")
-    at = _skip(text, at)
+    at = _skip_blanks(text, at)
     while assigned := _ASSIGN.match(text, at):  # $R[16]=
         at = assigned.end()
     char = text[at : at + 1]
     if char == "{":
-        return _object(text, at + 1, depth)
+        return _read_object(text, at + 1, depth)
     if char == "[":
-        return _array(text, at + 1, depth)
+        return _read_array(text, at + 1, depth)
     if char in ("'", '"', "`"):
-        return _string(text, at)
+        return _read_string(text, at)
     if date := _DATE.match(text, at):
-        value, at = _value(text, date.end(), depth + 1)
-        return value, _expect(text, at, ")")
+        value, at = _read_value(text, date.end(), depth + 1)
+        return value, _expect_char(text, at, ")")
     if text.startswith(("!0", "!1"), at):
         return text[at + 1] == "0", at + 2
     if text.startswith("void 0", at):
         return None, at + 6
     if number := _NUMBER.match(text, at):
-        return _number(number[0]), number.end()
+        return _read_number(number[0]), number.end()
     if name := _NAME.match(text, at):
         return _WORDS.get(name[0]), name.end()
     raise NotALiteral(f"no literal at {at}: {text[at : at + 20]!r}")
 
 
-def _object(text: str, at: int, depth: int) -> tuple[dict[str, Any], int]:
+def _read_object(text: str, at: int, depth: int) -> tuple[dict[str, Any], int]:
     made: dict[str, Any] = {}
-    while (at := _skip(text, at)) < len(text) and text[at] != "}":
+    while (at := _skip_blanks(text, at)) < len(text) and text[at] != "}":
         if text[at] in "'\"":
-            key, at = _string(text, at)
+            key, at = _read_string(text, at)
         elif name := _NAME.match(text, at) or _NUMBER.match(text, at):
             key, at = name[0], name.end()
         else:
             raise NotALiteral(f"no key at {at}: {text[at : at + 20]!r}")
-        made[key], at = _value(text, _expect(text, at, ":"), depth + 1)
-        at = _skip(text, at)
+        made[key], at = _read_value(text, _expect_char(text, at, ":"), depth + 1)
+        at = _skip_blanks(text, at)
         if text[at : at + 1] == ",":
             at += 1
         elif text[at : at + 1] != "}":
             break
-    return made, _expect(text, at, "}")
+    return made, _expect_char(text, at, "}")
 
 
-def _array(text: str, at: int, depth: int) -> tuple[list[Any], int]:
+def _read_array(text: str, at: int, depth: int) -> tuple[list[Any], int]:
     made: list[Any] = []
-    while (at := _skip(text, at)) < len(text) and text[at] != "]":
-        value, at = _value(text, at, depth + 1)
+    while (at := _skip_blanks(text, at)) < len(text) and text[at] != "]":
+        value, at = _read_value(text, at, depth + 1)
         made.append(value)
-        at = _skip(text, at)
+        at = _skip_blanks(text, at)
         if text[at : at + 1] == ",":
             at += 1
         elif text[at : at + 1] != "]":
             break
-    return made, _expect(text, at, "]")
+    return made, _expect_char(text, at, "]")
 
 
-def _string(text: str, at: int) -> tuple[str, int]:
+def _read_string(text: str, at: int) -> tuple[str, int]:
     quote, made = text[at], []
     at += 1
     while at < len(text):
@@ -118,7 +118,7 @@ def _string(text: str, at: int) -> tuple[str, int]:
             at = plain.end()
             continue
         if text[at] == quote:
-            return _joined(made), at + 1
+            return _join_parts(made), at + 1
         if text[at] == "$":
             if text.startswith("${", at):
                 raise NotALiteral(f"a template with code at {at}")
@@ -136,19 +136,19 @@ def _string(text: str, at: int) -> tuple[str, int]:
     raise NotALiteral("a text without end")
 
 
-def _joined(parts: list[str]) -> str:
+def _join_parts(parts: list[str]) -> str:
     """The characters as one text: escaped surrogate pairs become one character, and half of a
     pair becomes U+FFFD."""
     return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _number(text: str) -> int | float | None:
+def _read_number(text: str) -> int | float | None:
     """A number, or None where it is larger than any."""
     number = int(text) if re.fullmatch(r"[+-]?\d{1,15}", text) else float(text)
     return number if math.isfinite(number) else None
 
 
-def _skip(text: str, at: int) -> int:
+def _skip_blanks(text: str, at: int) -> int:
     """Where blanks and comments end; a comment that does not end is no blank."""
     while True:
         blank = _BLANK.match(text, at)
@@ -162,8 +162,8 @@ def _skip(text: str, at: int) -> int:
             return at
 
 
-def _expect(text: str, at: int, char: str) -> int:
-    at = _skip(text, at)
+def _expect_char(text: str, at: int, char: str) -> int:
+    at = _skip_blanks(text, at)
     if text[at : at + 1] != char:
         raise NotALiteral(f"expected {char!r} at {at}, found {text[at : at + 20]!r}")
     return at + 1

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 from urllib.parse import urlsplit
 
-from assets.marketplaces.markup.html import Tag, tokens
+from assets.marketplaces.markup.html import Tag, read_tokens
 from assets.marketplaces.markup.js_literal import NotALiteral, read_literal
 
 _BLOCKS = ("pre", "code", "script", "h1", "h2", "h3", "title", "p")
@@ -50,25 +50,25 @@ class Blocks:
         self.canonical = ""
         self._open: list[tuple[str, list[str]]] = []
         self._divs: list[str] = []
-        for token in tokens(source):
+        for token in read_tokens(source):
             if isinstance(token, str):
                 for _, parts in self._open:
                     parts.append(token)
             elif token.ends:
-                self._end(token.name)
+                self._end_tag(token.name)
             else:
                 self._start(token)
         while self._open:  # a page may end inside a block
             self._close()
 
-    def first(self, name: str) -> str | None:
+    def find_first(self, name: str) -> str | None:
         """The text of the first element of this name."""
         return next((block.text.strip() for block in self.blocks if block.name == name), None)
 
     @property
     def host(self) -> str:
         """The host the page says it is of, "" where it does not."""
-        return _host(self.canonical) or _host(self.meta.get("og:url", ""))
+        return _find_host(self.canonical) or _find_host(self.meta.get("og:url", ""))
 
     def _start(self, tag: Tag) -> None:
         if tag.name in _BLOCKS and len(self._open) < _DEEPEST:
@@ -77,7 +77,7 @@ class Blocks:
             found = tag.attributes.get("id", "") if "S:" in tag.source else ""
             self._divs.append(found if _STREAMED.fullmatch(found) else "")
         elif tag.name == "a":
-            self._link(tag.attributes)
+            self._add_link(tag.attributes)
         elif tag.name == "meta":
             said = tag.attributes
             self.meta.setdefault(
@@ -86,14 +86,14 @@ class Blocks:
         elif tag.name == "link" and (said := tag.attributes).get("rel", "").lower() == "canonical":
             self.canonical = self.canonical or said.get("href", "")
 
-    def _link(self, said: dict[str, str]) -> None:
+    def _add_link(self, said: dict[str, str]) -> None:
         href = said.get("href", "").strip()
         if href:
             self.links.append(href)
         if re.search(r"\.mcpb(?:[?#]|$)", href):
             self.bundles.append((href, said.get("data-sha256")))
 
-    def _end(self, name: str) -> None:
+    def _end_tag(self, name: str) -> None:
         if name == "div" and self._divs:
             self._divs.pop()
         while any(opened == name for opened, _ in self._open):
@@ -121,24 +121,24 @@ def find_configs(page: Blocks) -> Iterator[Found]:
             if block.name not in rules or "mcpServers" not in block.text or tried <= 0:
                 continue
             tried -= 1
-            servers = config_in(block.text)
+            servers = find_config_in(block.text)
             if servers:
                 yield Found(block.name, servers, part=block.part)
     for href, sha256 in page.bundles[:1]:
         yield Found("link", {}, bundle=href, sha256=sha256)
 
 
-def config_in(text: str) -> dict[str, Any] | None:
+def find_config_in(text: str) -> dict[str, Any] | None:
     """The members of the first readable `mcpServers` object in a text, plain or inside a string."""
-    for candidate in (text, _unescape(text)):
+    for candidate in (text, _unescape_string(text)):
         for found in islice(_CONFIG.finditer(candidate), _TRIED):
-            servers = _json_at(candidate, found.end())
+            servers = _read_json_at(candidate, found.end())
             if isinstance(servers, dict) and servers:
                 return servers
     return None
 
 
-def _json_at(text: str, at: int) -> Any:
+def _read_json_at(text: str, at: int) -> Any:
     try:
         return json.JSONDecoder().raw_decode(text, at)[0]
     except (ValueError, RecursionError):
@@ -148,12 +148,12 @@ def _json_at(text: str, at: int) -> Any:
             return None
 
 
-def _unescape(text: str) -> str:
+def _unescape_string(text: str) -> str:
     """A script's string literal as the text it stands for, roughly: one level of backslashes."""
     return text.replace('\\"', '"').replace("\\n", "\n").replace("\\\\", "\\")
 
 
-def _host(url: str) -> str:
+def _find_host(url: str) -> str:
     try:
         return (urlsplit(url).hostname or "").lower()
     except ValueError:

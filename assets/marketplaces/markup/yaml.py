@@ -10,14 +10,14 @@ _LARGEST = 16 * 1024 * 1024
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def yaml_value(text: str) -> Any:
+def parse_yaml(text: str) -> Any:
     """The value of a YAML document as JSON has it: keys are texts, and so are dates. Raises
     ValueError where it is none or could do harm."""
     if len(text) > _LARGEST:
         raise ValueError(f"YAML of {len(text):,} characters, at most {_LARGEST:,}")
     try:
         _refuse_harm(text)
-        return _plain(yaml.load(text, Loader=_Loader))  # the safe loader, in C
+        return _convert_plain(yaml.load(text, Loader=_Loader))  # the safe loader, in C
     except yaml.YAMLError as error:
         first = str(error).splitlines()[0]
         raise ValueError(f"YAML that cannot be read: {first}") from error
@@ -36,11 +36,11 @@ def _refuse_harm(text: str) -> None:
             raise ValueError(f"YAML nested deeper than {_DEEPEST} levels or of too many parts")
 
 
-def _plain(value: Any) -> Any:
+def _convert_plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _convert_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set):
-        return [_plain(item) for item in value]
+        return [_convert_plain(item) for item in value]
     if isinstance(value, bytes):
         return value.decode("utf-8", errors="replace")
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)

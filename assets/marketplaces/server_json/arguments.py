@@ -8,13 +8,13 @@ from typing import Any
 from assets.marketplaces.server_json.inputs import (
     Filled,
     fill,
+    is_needed,
     is_secret,
-    needed,
-    objects,
-    stated,
-    text,
+    list_objects,
+    read_stated,
+    read_string,
 )
-from assets.marketplaces.server_json.legacy_arguments import option_words
+from assets.marketplaces.server_json.legacy_arguments import make_option_words
 from warehouse.sanitize.redact import redact
 
 _WHOLE_OPTION = re.compile(r"--?[A-Za-z][\w\-]* +[^\s\-]")  # `-m module` as one text
@@ -29,24 +29,24 @@ class Arguments:
     needs_account: bool = False
 
 
-def arguments(found: Any, what: str) -> Arguments:
+def read_arguments(found: Any, what: str) -> Arguments:
     """Arguments of server.json as words. An optional one without a value is left out. Raises
     ValueError where they are not a list of objects."""
     words: list[str] = []
     account = False
-    for one in objects(found, what):
-        made = _argument(one)
+    for one in list_objects(found, what):
+        made = _read_argument(one)
         words += made.words
         account = account or made.needs_account
-    return Arguments(_without_secrets(words), account)
+    return Arguments(_strip_secrets(words), account)
 
 
-def _argument(one: Mapping[str, Any]) -> Arguments:
-    name, value = text(one.get("name")), stated(one)
+def _read_argument(one: Mapping[str, Any]) -> Arguments:
+    name, value = read_string(one.get("name")), read_stated(one)
     named = one.get("type") == "named" or (one.get("type") != "positional" and bool(name))
-    label = text(one.get("valueHint")) or name
-    asked = needed(one)
-    kind = text(one.get("format"))
+    label = read_string(one.get("valueHint")) or name
+    asked = is_needed(one)
+    kind = read_string(one.get("format"))
     looks = redact(value) != value  # `NAME=secret`: the word is cleaned, not replaced
     secret = is_secret(label, one.get("isSecret"), "" if looks else value, kind)
     filled = fill(value, one.get("variables"))
@@ -54,36 +54,36 @@ def _argument(one: Mapping[str, Any]) -> Arguments:
     if filled.open and one.get("isRequired") is False and not filled.required:
         return Arguments()
     if secret and value and not filled.open and value != label:  # `-e API_KEY` says a name
-        word: str | None = place(label, kind)
+        word: str | None = make_place(label, kind)
     elif value:
-        word = _typed(filled, one.get("variables"))
+        word = _read_typed(filled, one.get("variables"))
     else:
-        word = place(label, kind) if asked else None
+        word = make_place(label, kind) if asked else None
     if not named:
         whole = word is not None and word == value and _WHOLE_OPTION.match(word)
         return Arguments(
-            tuple(option_words(word or "")) if whole else (word,) if word is not None else (),
+            tuple(make_option_words(word or "")) if whole else (word,) if word is not None else (),
             account,
         )
     if word is None:
         return Arguments((name,) if _is_switch(one) else (), account)
     if value == name and value:  # the oldest records repeat the whole option as its value
-        return Arguments(tuple(option_words(value)), account)
+        return Arguments(tuple(make_option_words(value)), account)
     return Arguments((name + word,) if name.endswith("=") else (name, word), account)
 
 
-def place(label: str, kind: str = "string") -> str:
+def make_place(label: str, kind: str = "string") -> str:
     """`{name:format}`, the place of a value that the user must supply."""
     name = re.sub(r"\W+", "_", label.lstrip("-")).strip("_")
     name = name if name[:1].isalpha() else f"value_{name}".rstrip("_")
     return f"{{{name}:{kind if kind in _FORMATS else 'string'}}}"
 
 
-def _typed(filled: Filled, variables: Any) -> str:
+def _read_typed(filled: Filled, variables: Any) -> str:
     """The filled template with the format of each open variable: `dir={path:filepath}`."""
     word = filled.text
     for name in filled.open:
-        kind = text(variables[name].get("format"))
+        kind = read_string(variables[name].get("format"))
         if kind in _FORMATS:
             word = word.replace(f"{{{name}}}", f"{{{name}:{kind}}}")
     return word
@@ -95,22 +95,24 @@ def _is_switch(one: Mapping[str, Any]) -> bool:
     return bool(one.get("name")) and all(one.get(key) is None for key in about)
 
 
-def _without_secrets(words: list[str]) -> tuple[str, ...]:
+def _strip_secrets(words: list[str]) -> tuple[str, ...]:
     """The words redacted, and a value that follows `--api-key` or stands in `API_KEY=…` replaced
     by a place: no pattern can tell a short key by its looks."""
     made: list[str] = []
     for word in words:
         before = made[-1] if made else ""
         name, equals, value = word.partition("=")
-        if before.startswith("--") and "=" not in before and _holds_secret(before, word):
-            made.append(place(before))
-        elif equals and re.fullmatch(r"-{0,2}[\w\-]{1,80}", name) and _holds_secret(name, value):
-            made.append(f"{name}={place(name)}")
+        if before.startswith("--") and "=" not in before and _is_holding_secret(before, word):
+            made.append(make_place(before))
+        elif (
+            equals and re.fullmatch(r"-{0,2}[\w\-]{1,80}", name) and _is_holding_secret(name, value)
+        ):
+            made.append(f"{name}={make_place(name)}")
         else:
             made.append(redact(word))
     return tuple(made)
 
 
-def _holds_secret(name: str, value: str) -> bool:
+def _is_holding_secret(name: str, value: str) -> bool:
     plain = value and not value.startswith("-") and not re.search(r"[{<$]|\[redacted\]", value)
     return bool(plain) and is_secret(name, None, value)

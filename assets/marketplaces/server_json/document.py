@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from assets.marketplaces.listing import Listing
-from assets.marketplaces.server_json.inputs import text
-from assets.marketplaces.server_json.packages import Facts, package_facts, remote_offer
+from assets.marketplaces.server_json.inputs import read_string
+from assets.marketplaces.server_json.packages import Facts, read_package_facts, read_remote_offer
 from warehouse.sanitize.redact import redact
 
 _SNAKE_SCHEMA = "2025-07-09"
@@ -18,7 +18,7 @@ _OLD_NAMES = {"registryName": "registryType", "transportType": "type"}
 _LAUNCHED_HERE = ("npm", "pypi", "mcpb")
 
 
-def server_listing(server: Any, marketplace: str) -> Listing:
+def make_server_listing(server: Any, marketplace: str) -> Listing:
     """The listing of one server.json. Raises ValueError where it has no name; any other fault
     makes a listing that is not runnable and says why."""
     name = server.get("name") if isinstance(server, dict) else None
@@ -30,26 +30,28 @@ def server_listing(server: Any, marketplace: str) -> Listing:
     identity: Facts = {
         "marketplace": marketplace,
         "native_id": name.strip(),
-        "name": redact(text(server.get("title")) or name),
-        "description": redact(text(server.get("description"))),
-        "repository": redact(text(said)) or None,
-        "subfolder": redact(text(folder)).strip("/") or None,
+        "name": redact(read_string(server.get("title")) or name),
+        "description": redact(read_string(server.get("description"))),
+        "repository": redact(read_string(said)) or None,
+        "subfolder": redact(read_string(folder)).strip("/") or None,
     }
     try:
-        return Listing(**identity, **_launch(server))
+        return Listing(**identity, **_choose_launch(server))
     except (ValidationError, RecursionError, TypeError, ValueError, AttributeError) as error:
         reason = f"malformed: {redact(str(error)).splitlines()[0]}"
         return Listing(**identity, runnable=False, reason=reason[:300])
 
 
-def _launch(server: dict[str, Any]) -> Facts:
+def _choose_launch(server: dict[str, Any]) -> Facts:
     """Launch fields of the best offer, and which one it was."""
-    packages, remotes = _normal(server, "packages"), _normal(server, "remotes")
-    offers = [(f"packages[{at}]", _read(package_facts, one)) for at, one in enumerate(packages)]
-    offers += [(f"remotes[{at}]", _read(remote_offer, one)) for at, one in enumerate(remotes)]
+    packages, remotes = _normalise_list(server, "packages"), _normalise_list(server, "remotes")
+    offers = [
+        (f"packages[{at}]", _read(read_package_facts, one)) for at, one in enumerate(packages)
+    ]
+    offers += [(f"remotes[{at}]", _read(read_remote_offer, one)) for at, one in enumerate(remotes)]
     if not offers:
         return {"runnable": False, "reason": "the record names no package and no remote"}
-    place, facts = min(offers, key=lambda offer: _rank(offer[1]))
+    place, facts = min(offers, key=lambda offer: _rank_facts(offer[1]))
     return facts | {"evidence": place}
 
 
@@ -64,7 +66,7 @@ def _read(reader: Callable[[dict[str, Any]], Facts], one: Any) -> Facts:
         return {"runnable": False, "reason": reason[:300]}
 
 
-def _rank(facts: Facts) -> int:
+def _rank_facts(facts: Facts) -> int:
     """What starts here over stdio comes first, then what starts here, images, remotes and what
     cannot be run; among equals the first of the record."""
     package = facts.get("package")
@@ -77,16 +79,16 @@ def _rank(facts: Facts) -> int:
     return 0 if facts["transport"] == "stdio" else 1
 
 
-def _normal(server: dict[str, Any], key: str) -> list[Any]:
+def _normalise_list(server: dict[str, Any], key: str) -> list[Any]:
     """Packages or remotes in camelCase. Raises ValueError where they are not a list. Nothing else
     of a record is looked at: a README of 30 KB may stand in its `_meta`."""
     found = server.get(key) or []
     if not isinstance(found, list):
         raise ValueError(f"{key} is not a list")
-    dated = _SNAKE_SCHEMA in text(server.get("$schema"))
+    dated = _SNAKE_SCHEMA in read_string(server.get("$schema"))
     if not dated and not any(isinstance(one, dict) and _SNAKE_KEYS & one.keys() for one in found):
         return found
-    made = _camel(found)
+    made = _convert_to_camel(found)
     for one in made:
         if isinstance(one, dict):
             one |= {new: one[old] for old, new in _OLD_NAMES.items() if old in one}
@@ -94,18 +96,18 @@ def _normal(server: dict[str, Any], key: str) -> list[Any]:
     return made
 
 
-def _camel(value: Any, *, names: bool = False) -> Any:
+def _convert_to_camel(value: Any, *, names: bool = False) -> Any:
     """snake_case members as camelCase. The keys of `variables` are the author's names and stay."""
     if isinstance(value, list):
-        return [_camel(item) for item in value]
+        return [_convert_to_camel(item) for item in value]
     if not isinstance(value, dict):
         return value
     return {
-        key if names else camel_name(key): _camel(item, names=key == "variables")
+        key if names else make_camel_name(key): _convert_to_camel(item, names=key == "variables")
         for key, item in value.items()
     }
 
 
-def camel_name(key: str) -> str:
+def make_camel_name(key: str) -> str:
     """`is_latest` as `isLatest`."""
     return re.sub(r"(?<=[a-z0-9])_([a-z0-9])", lambda found: found[1].upper(), key)

@@ -3,9 +3,9 @@
 import re
 from typing import Any
 
-from assets.marketplaces.launch.command import is_exact, npm_spec, pypi_spec
+from assets.marketplaces.launch.command import is_exact, parse_npm_spec, parse_pypi_spec
 from assets.marketplaces.listing import Package
-from assets.marketplaces.server_json.inputs import text
+from assets.marketplaces.server_json.inputs import read_string
 from warehouse.sanitize.redact import redact
 
 NO_RUNNER = ("nuget", "cargo")
@@ -14,26 +14,28 @@ _DEFAULT_IMAGE_HOSTS = ("docker.io", "index.docker.io", "hub.docker.com", "regis
 _RANGE = re.compile(r"\s*(?:[<>]=?|[!~]=|={2,3})\s*\S")
 
 
-def identity(kind: str, identifier: str, package: dict[str, Any]) -> tuple[Package | None, str]:
+def read_identity(
+    kind: str, identifier: str, package: dict[str, Any]
+) -> tuple[Package | None, str]:
     """(the package, how a runner is told which), or (None, why it cannot be read)."""
-    version = text(package.get("version")).strip() or None
-    digest = _digest(text(package.get("fileSha256")))
+    version = read_string(package.get("version")).strip() or None
+    digest = _read_digest(read_string(package.get("fileSha256")))
     if kind == "npm":
-        npm = npm_spec(identifier)
+        npm = parse_npm_spec(identifier)
         if npm is None:
             return None, f"{redact(identifier)[:80]!r} is not an npm package name"
         name, version = npm[0], version or npm[1]
         made = Package(type="npm", identifier=name, version=version, digest=digest)
         return made, f"{name}@{version}" if version else name
     if kind == "pypi":
-        pypi = pypi_spec(identifier)
+        pypi = parse_pypi_spec(identifier)
         if pypi is None:
             return None, f"{redact(identifier)[:80]!r} is not a PyPI package name"
         made = Package(type="pypi", identifier=pypi[0], version=version or pypi[1], digest=digest)
         extras = re.search(r"\[[^\]]*\]", identifier)
-        return made, _pypi_requirement(pypi[0] + (extras[0] if extras else ""), made.version)
+        return made, _make_pypi_requirement(pypi[0] + (extras[0] if extras else ""), made.version)
     if kind == "oci":
-        return _image(identifier, version, digest, text(package.get("registryBaseUrl")))
+        return _read_image(identifier, version, digest, read_string(package.get("registryBaseUrl")))
     if kind == "mcpb" and not identifier.startswith(("http://", "https://")):
         return None, f"the bundle {redact(identifier)[:80]!r} is not an http(s) URL"
     if kind == "mcpb" or kind in NO_RUNNER:
@@ -42,7 +44,7 @@ def identity(kind: str, identifier: str, package: dict[str, Any]) -> tuple[Packa
     return None, f"no way to run a package of type {kind[:40]!r}"
 
 
-def _pypi_requirement(name: str, version: str | None) -> str:
+def _make_pypi_requirement(name: str, version: str | None) -> str:
     """How uvx is told a release: an exact one, a range that is one, or none at all."""
     if version == "latest":
         return f"{name}@latest"
@@ -53,7 +55,7 @@ def _pypi_requirement(name: str, version: str | None) -> str:
     return name  # npm's `^1.2` and the like mean nothing to it
 
 
-def _image(
+def _read_image(
     identifier: str, version: str | None, digest: str | None, base_url: str
 ) -> tuple[Package | None, str]:
     """An image with its tag and digest, wherever the record puts them."""
@@ -71,11 +73,11 @@ def _image(
         return None, f"{redact(identifier)[:80]!r} is not the name of an image"
     tag = tag or version or ""
     made = Package(
-        type="oci", identifier=path, version=tag or None, digest=_digest(pinned) or digest
+        type="oci", identifier=path, version=tag or None, digest=_read_digest(pinned) or digest
     )
     return made, path + (f":{tag}" if tag else "") + (f"@{pinned}" if pinned else "")
 
 
-def _digest(said: str) -> str | None:
+def _read_digest(said: str) -> str | None:
     found = re.fullmatch(r"(?:sha256:)?([0-9a-fA-F]{64})", said.strip())
     return f"sha256:{found[1].lower()}" if found else None

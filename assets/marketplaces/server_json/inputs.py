@@ -23,14 +23,14 @@ class Filled:
     secret: bool = False  # one of its variables is
 
 
-def text(value: Any) -> str:
+def read_string(value: Any) -> str:
     """A JSON scalar as a text, "" for anything else."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, str | int | float) else ""
 
 
-def objects(value: Any, what: str) -> list[dict[str, Any]]:
+def list_objects(value: Any, what: str) -> list[dict[str, Any]]:
     """A list of JSON objects; absent is empty. Raises ValueError that names `what` it is not."""
     if value is None:
         return []
@@ -49,27 +49,29 @@ def is_secret(name: str, declared: Any, value: str = "", kind: str = "") -> bool
     return is_secret_name(name)
 
 
-def needed(one: Mapping[str, Any]) -> bool:
+def is_needed(one: Mapping[str, Any]) -> bool:
     """Whether an input is required; some authors write `required`."""
     said = one.get("isRequired")
     return (one.get("required") if said is None else said) is True
 
 
-def declared(one: Mapping[str, Any], kind: type[Input]) -> Input:
+def read_declared(one: Mapping[str, Any], kind: type[Input]) -> Input:
     """One environment variable or header of server.json. Raises ValueError where it has no name."""
-    name = text(one.get("name")).strip()
+    name = read_string(one.get("name")).strip()
     if not name:
         raise ValueError("an input has no name")
-    value = stated(one)
+    value = read_stated(one)
     filled = fill(value, one.get("variables"))
-    secret = is_secret(name, one.get("isSecret"), value, text(one.get("format"))) or filled.secret
+    secret = (
+        is_secret(name, one.get("isSecret"), value, read_string(one.get("format"))) or filled.secret
+    )
     keep = value and not (secret or filled.open or MARK in filled.text)
-    about = text(one.get("description"))
+    about = read_string(one.get("description"))
     if filled.open and secret:  # `Bearer {token}`: how the secret is sent, without the secret
         about = f"{about} (sent as {filled.text!r})".strip()
     return kind(
         name=redact(name),
-        required=needed(one) or filled.required,
+        required=is_needed(one) or filled.required,
         secret=secret,
         default=filled.text if keep else None,
         description=redact(about) or None,
@@ -87,8 +89,8 @@ def fill(template: str, variables: Any) -> Filled:
         name, one = found[1], known.get(found[1])
         if not isinstance(one, Mapping):
             return found[0]
-        value = stated(one)
-        if is_secret(name, one.get("isSecret"), value, text(one.get("format"))):
+        value = read_stated(one)
+        if is_secret(name, one.get("isSecret"), value, read_string(one.get("format"))):
             secrets.append(name)
         elif value:
             return value
@@ -100,7 +102,7 @@ def fill(template: str, variables: Any) -> Filled:
     return Filled(redact(filled), tuple(left), required, bool(secrets))
 
 
-def schema_inputs(schema: Any) -> list[tuple[EnvVar, Mapping[str, Any]]]:
+def read_schema_inputs(schema: Any) -> list[tuple[EnvVar, Mapping[str, Any]]]:
     """Each property of a JSON Schema of settings as an input, with the property itself."""
     if not isinstance(schema, Mapping):
         return []
@@ -109,7 +111,7 @@ def schema_inputs(schema: Any) -> list[tuple[EnvVar, Mapping[str, Any]]]:
     made = []
     for name, one in (properties if isinstance(properties, Mapping) else {}).items():
         one = one if isinstance(one, Mapping) else {}
-        value, kind = text(one.get("default")), text(one.get("type"))
+        value, kind = read_string(one.get("default")), read_string(one.get("type"))
         marked = one.get("format") == "password" or one.get("writeOnly") is True
         secret = is_secret(name, marked or None, value, kind)
         made.append(
@@ -119,7 +121,7 @@ def schema_inputs(schema: Any) -> list[tuple[EnvVar, Mapping[str, Any]]]:
                     required=name in needed,
                     secret=secret,
                     default=value if value and not secret and MARK not in value else None,
-                    description=redact(text(one.get("description"))) or None,
+                    description=redact(read_string(one.get("description"))) or None,
                 ),
                 one,
             )
@@ -127,6 +129,6 @@ def schema_inputs(schema: Any) -> list[tuple[EnvVar, Mapping[str, Any]]]:
     return made
 
 
-def stated(one: Mapping[str, Any]) -> str:
+def read_stated(one: Mapping[str, Any]) -> str:
     """The value that is set, else the default."""
-    return text(one.get("value")) or text(one.get("default"))
+    return read_string(one.get("value")) or read_string(one.get("default"))

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from assets.marketplaces.launch.package_spec import image_package
+from assets.marketplaces.launch.package_spec import parse_image
 from assets.marketplaces.launch.runners import CONTAINER_VALUED, UV_VALUED
 
 A_COPY = "the arguments start a copy of the source, not the package"
@@ -24,7 +24,7 @@ class Parted:
     reason: str | None = None
 
 
-def option_words(text: str) -> list[str]:
+def make_option_words(text: str) -> list[str]:
     """`--dir <my folder> --level 3` as options and their values; a value goes on to the next
     option, whatever blanks it holds."""
     words: list[str] = []
@@ -37,32 +37,32 @@ def option_words(text: str) -> list[str]:
     return words
 
 
-def parted(kind: str, identifier: str, words: tuple[str, ...]) -> Parted:
+def split_arguments(kind: str, identifier: str, words: tuple[str, ...]) -> Parted:
     """The arguments of a package of such a record."""
     if kind == "oci":
-        return _container(identifier, words)
+        return _split_container(identifier, words)
     if kind == "pypi":
-        return _python(identifier, words)
+        return _split_python(identifier, words)
     return Parted((), words)
 
 
-def _container(identifier: str, words: tuple[str, ...]) -> Parted:
+def _split_container(identifier: str, words: tuple[str, ...]) -> Parted:
     """`-i --rm -e NAME owner/image --own`: the image stands where `docker run` wants it."""
-    at = _end_of_options(words, CONTAINER_VALUED, _SWITCHES)
+    at = _find_end_of_options(words, CONTAINER_VALUED, _SWITCHES)
     options, rest = words[:at], words[at:]
-    found = image_package(rest[0]) if rest and not rest[0].startswith("-") else None
+    found = parse_image(rest[0]) if rest and not rest[0].startswith("-") else None
     same = found is not None and found.identifier.endswith(identifier)
     kept = tuple(word for word in options if word not in ("-i", "--rm"))
     options = ("run", "-i", "--rm", *kept) if options else ()
-    if found is None or not (options or same or image_package(identifier) is None):
+    if found is None or not (options or same or parse_image(identifier) is None):
         return Parted(options, rest)
     return Parted(options, rest[1:], rest[0])
 
 
-def _python(identifier: str, words: tuple[str, ...]) -> Parted:
+def _split_python(identifier: str, words: tuple[str, ...]) -> Parted:
     """`--with x --python 3.13 entry`: options of `uv run`, and the entry that is the package's."""
-    words = tuple(part for word in words for part in _apart(word))
-    at = _end_of_options(words, UV_VALUED, set())
+    words = tuple(part for word in words for part in _split_apart(word))
+    at = _find_end_of_options(words, UV_VALUED, set())
     options, own = words[:at], words[at:]
     clone = next((word for word in options if word in _OF_A_CLONE), None)
     first = own[0] if own else ""
@@ -71,25 +71,29 @@ def _python(identifier: str, words: tuple[str, ...]) -> Parted:
         shown = " ".join(words)[:80]
         reason = f"{A_COPY}: {shown!r}"
         return Parted((), words, reason=reason)
-    if _plain(first) == _plain(identifier):
+    if _make_plain(first) == _make_plain(identifier):
         own = own[1:]
     pairs = list(zip(options[::2], options[1::2], strict=False))
-    kept = [pair for pair in pairs if pair[0] != "--with" or _plain(pair[1]) != _plain(identifier)]
+    kept = [
+        pair
+        for pair in pairs
+        if pair[0] != "--with" or _make_plain(pair[1]) != _make_plain(identifier)
+    ]
     return Parted(tuple(word for pair in kept for word in pair), own)
 
 
-def _plain(name: str) -> str:
+def _make_plain(name: str) -> str:
     """A name as PyPI compares it."""
     return re.sub(r"[-_.]+", "-", name.lower())
 
 
-def _apart(word: str) -> tuple[str, ...]:
+def _split_apart(word: str) -> tuple[str, ...]:
     """`--with=x` as two words, so that options and values alternate."""
     option, equals, value = word.partition("=")
     return (option, value) if equals and option in UV_VALUED else (word,)
 
 
-def _end_of_options(words: tuple[str, ...], valued: set[str], switches: set[str]) -> int:
+def _find_end_of_options(words: tuple[str, ...], valued: set[str], switches: set[str]) -> int:
     """Where the runner's own options end."""
     at = 0
     while at < len(words):

@@ -4,16 +4,20 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from assets.marketplaces.launch.command import understand
-from assets.marketplaces.launch.mcp_config import account_flags, remote_facts, variables
+from assets.marketplaces.launch.command import parse_command
+from assets.marketplaces.launch.mcp_config import (
+    find_account_flags,
+    read_remote_facts,
+    read_variables,
+)
 from assets.marketplaces.launch.package_spec import is_pinned
 from assets.marketplaces.listing import EnvVar, Header, Package
-from assets.marketplaces.server_json.arguments import Arguments, arguments
-from assets.marketplaces.server_json.identifiers import NO_RUNNER, identity
-from assets.marketplaces.server_json.inputs import declared, fill, objects, text
-from assets.marketplaces.server_json.legacy_arguments import parted
-from assets.marketplaces.server_json.transport import inputs_of, mapping, served_facts
-from warehouse.sanitize.placeholders import unfilled
+from assets.marketplaces.server_json.arguments import Arguments, read_arguments
+from assets.marketplaces.server_json.identifiers import NO_RUNNER, read_identity
+from assets.marketplaces.server_json.inputs import fill, list_objects, read_declared, read_string
+from assets.marketplaces.server_json.legacy_arguments import split_arguments
+from assets.marketplaces.server_json.transport import as_mapping, read_inputs, read_served_facts
+from warehouse.sanitize.placeholders import is_unfilled
 from warehouse.sanitize.redact import redact
 
 Facts = dict[str, Any]
@@ -24,9 +28,9 @@ _RUNNERS = {"npm": ("npx", "bunx"), "pypi": ("uvx",), "oci": ("docker", "podman"
 _NAME = re.compile(r"[A-Za-z_]\w{0,100}")  # of a variable
 
 
-def package_facts(package: dict[str, Any]) -> Facts:
+def read_package_facts(package: dict[str, Any]) -> Facts:
     """Launch fields of one package. Raises ValueError where it is malformed."""
-    kind = text(package.get("registryType")).strip().lower()
+    kind = read_string(package.get("registryType")).strip().lower()
     kind = _KINDS.get(kind, kind)
     identifier = package.get("identifier")
     if not kind:
@@ -35,45 +39,47 @@ def package_facts(package: dict[str, Any]) -> Facts:
         raise ValueError("the package has no identifier")
     if len(identifier) > _LONGEST:
         raise ValueError(f"an identifier of {len(identifier):,} characters")
-    env = inputs_of(package.get("environmentVariables"), EnvVar, "environmentVariables")
-    runtime = arguments(_switches(package.get("runtimeArguments")), "runtimeArguments")
-    own = arguments(package.get("packageArguments"), "packageArguments")
+    env = read_inputs(package.get("environmentVariables"), EnvVar, "environmentVariables")
+    runtime = read_arguments(
+        _normalise_switches(package.get("runtimeArguments")), "runtimeArguments"
+    )
+    own = read_arguments(package.get("packageArguments"), "packageArguments")
     reason = None
-    address = text(package.get("downloadUrl"))  # of a bundle, in July 2025
+    address = read_string(package.get("downloadUrl"))  # of a bundle, in July 2025
     if kind == "mcpb" and "://" not in identifier and "://" in address:
         identifier = address
     if "registryName" in package:  # older than the first dated schema
-        old = parted(kind, identifier.strip(), own.words)
+        old = split_arguments(kind, identifier.strip(), own.words)
         runtime = replace(runtime, words=(*runtime.words, *old.runtime))
         own, reason = replace(own, words=old.own), old.reason
         if old.image:
             identifier, package = old.image, {**package, "version": None}
-    found, spec = identity(kind, identifier.strip(), package)
+    found, spec = read_identity(kind, identifier.strip(), package)
     if found is None:
         return {"runnable": False, "reason": spec}
-    facts = _command(found, spec, text(package.get("runtimeHint")), runtime, own, env)
+    facts = _make_command(found, spec, read_string(package.get("runtimeHint")), runtime, own, env)
     if reason:
         facts |= {"runnable": False, "reason": redact(reason)}
     named = {variable.name for variable in env}
-    stated = {one.name: one for one in _handed(package)}
+    stated = {one.name: one for one in _list_handed_variables(package)}
     found_there: list[EnvVar] = list(facts.pop("handed"))
     handed = [stated.get(one.name, one) for one in found_there]
     env = (*env, *(one for one in handed if one.name not in named))
-    flags = set(facts["flags"]) | account_flags(env)
+    flags = set(facts["flags"]) | find_account_flags(env)
     flags |= {"needs_account"} if runtime.needs_account or own.needs_account else set()
     flags |= set() if is_pinned(found) else {"unpinned"}
-    drafted = unfilled(found.version or "") or (found.type == "mcpb" and unfilled(identifier))
+    drafted = is_unfilled(found.version or "") or (found.type == "mcpb" and is_unfilled(identifier))
     flags |= {"placeholder"} if drafted else set()
-    served = served_facts(package)
+    served = read_served_facts(package)
     flags |= served.pop("flags")
     return facts | served | {"env": env, "package": found, "flags": tuple(sorted(flags))}
 
 
-def remote_offer(remote: dict[str, Any]) -> Facts:
+def read_remote_offer(remote: dict[str, Any]) -> Facts:
     """Launch fields of one remote. Raises ValueError where it is malformed."""
     variables = remote.get("variables")
-    filled = fill(text(remote.get("url")).strip(), variables)
-    headers = inputs_of(remote.get("headers"), Header, "headers")
+    filled = fill(read_string(remote.get("url")).strip(), variables)
+    headers = read_inputs(remote.get("headers"), Header, "headers")
     if filled.text.startswith("{"):
         reason = f"the URL starts with a place to fill in: {filled.text[:80]!r}"
         return {
@@ -83,12 +89,12 @@ def remote_offer(remote: dict[str, Any]) -> Facts:
             "runnable": False,
             "reason": reason,
         }
-    facts = remote_facts(filled.text, _spelled(remote), headers)
+    facts = read_remote_facts(filled.text, _read_remote_type(remote), headers)
     account = filled.secret and filled.required
-    return facts | {"flags": _sorted(facts["flags"], {"needs_account"} if account else set())}
+    return facts | {"flags": _sort_flags(facts["flags"], {"needs_account"} if account else set())}
 
 
-def _command(
+def _make_command(
     package: Package,
     spec: str,
     hint: str,
@@ -100,7 +106,7 @@ def _command(
     if package.type not in _RUNNERS:
         stuck = package.type in NO_RUNNER
         reason = f"no runner here for a package of type {package.type!r}" if stuck else None
-        flags = understand("npx", ("-y", "x@1.0.0", *own.words)).flags
+        flags = parse_command("npx", ("-y", "x@1.0.0", *own.words)).flags
         facts = {"args": own.words, "flags": flags, "handed": ()}
         return facts | {"runnable": reason is None, "reason": reason}
     hinted = hint.replace("\\", "/").rsplit("/", 1)[-1].removesuffix(".cmd").lower()
@@ -111,20 +117,20 @@ def _command(
     if package.type == "npm" and command == "npx" and not {"-y", "--yes"} & set(before):
         before.insert(0, "-y")
     if package.type == "oci":
-        before = _container_options(before, env)
-    words = _with_spec(before, spec, package)
-    launch = understand(command, (*words, *own.words))
+        before = _make_container_options(before, env)
+    words = _add_spec(before, spec, package)
+    launch = parse_command(command, (*words, *own.words))
     return {
         "command": command,
         "args": launch.args,
-        "flags": (launch.flags - {"unpinned"}) - _asked(package, own),
-        "handed": tuple(variables(dict(launch.env), EnvVar)),  # `-e NAME=value` of a container
+        "flags": (launch.flags - {"unpinned"}) - _find_asked_flags(package, own),
+        "handed": tuple(read_variables(dict(launch.env), EnvVar)),  # `-e NAME=value` of a container
         "runnable": launch.reason is None,
         "reason": launch.reason and redact(launch.reason),
     }
 
 
-def _switches(found: Any) -> Any:
+def _normalise_switches(found: Any) -> Any:
     """A runner's arguments, where `--rm` with the value `true` is the option alone."""
     if not isinstance(found, list):
         return found
@@ -135,28 +141,28 @@ def _switches(found: Any) -> Any:
 
 def _is_switched_on(one: Any) -> bool:
     said = isinstance(one, dict) and one.get("type") == "named" and one.get("format") == "boolean"
-    return said and text(one.get("value") or one.get("default")).lower() == "true"
+    return said and read_string(one.get("value") or one.get("default")).lower() == "true"
 
 
-def _asked(package: Package, own: Arguments) -> set[str]:
+def _find_asked_flags(package: Package, own: Arguments) -> set[str]:
     """{"needs_account"} where only the variables of a container may ask for a secret: they say
     themselves whether they are required."""
     if package.type != "oci":
         return set()
-    return {"needs_account"} - understand("npx", ("-y", "x@1.0.0", *own.words)).flags
+    return {"needs_account"} - parse_command("npx", ("-y", "x@1.0.0", *own.words)).flags
 
 
-def _handed(package: dict[str, Any]) -> list[EnvVar]:
+def _list_handed_variables(package: dict[str, Any]) -> list[EnvVar]:
     """Variables that a container's arguments set, as `-e NAME={place}` declares them."""
     made = []
-    for one in objects(package.get("runtimeArguments"), "runtimeArguments"):
-        name, equals, value = text(one.get("value")).partition("=")
+    for one in list_objects(package.get("runtimeArguments"), "runtimeArguments"):
+        name, equals, value = read_string(one.get("value")).partition("=")
         if equals and _NAME.fullmatch(name) and isinstance(one.get("variables"), dict):
-            made.append(declared({**one, "name": name, "value": value}, EnvVar))
+            made.append(read_declared({**one, "name": name, "value": value}, EnvVar))
     return made
 
 
-def _container_options(words: list[str], env: tuple[EnvVar, ...]) -> list[str]:
+def _make_container_options(words: list[str], env: tuple[EnvVar, ...]) -> list[str]:
     """`run -i --rm` where it is not said, and each variable handed through by its name."""
     if "run" not in words:
         words = ["run", "-i", "--rm", *words]
@@ -167,7 +173,7 @@ def _container_options(words: list[str], env: tuple[EnvVar, ...]) -> list[str]:
     return words
 
 
-def _with_spec(words: list[str], spec: str, package: Package) -> list[str]:
+def _add_spec(words: list[str], spec: str, package: Package) -> list[str]:
     """The runner's arguments followed by the package; some records name it among them already."""
     for at, word in enumerate(words):
         if len(word) > _LONGEST:
@@ -181,11 +187,15 @@ def _with_spec(words: list[str], spec: str, package: Package) -> list[str]:
     return [*words, spec]
 
 
-def _spelled(remote: dict[str, Any]) -> str:
+def _read_remote_type(remote: dict[str, Any]) -> str:
     """The transport of a remote; some write `transport` for `type`."""
-    inner = mapping(remote.get("transport"))
-    return text(remote.get("type")) or text(remote.get("transport")) or text(inner.get("type"))
+    inner = as_mapping(remote.get("transport"))
+    return (
+        read_string(remote.get("type"))
+        or read_string(remote.get("transport"))
+        or read_string(inner.get("type"))
+    )
 
 
-def _sorted(*flags: Any) -> tuple[str, ...]:
+def _sort_flags(*flags: Any) -> tuple[str, ...]:
     return tuple(sorted(set().union(*flags)))

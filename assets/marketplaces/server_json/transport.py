@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from assets.marketplaces.launch.mcp_config import account_flags
+from assets.marketplaces.launch.mcp_config import find_account_flags
 from assets.marketplaces.listing import Header
-from assets.marketplaces.server_json.inputs import declared, fill, objects, text
-from warehouse.sanitize.placeholders import placeholder
+from assets.marketplaces.server_json.inputs import fill, list_objects, read_declared, read_string
+from warehouse.sanitize.placeholders import find_placeholder
 from warehouse.sanitize.redact import MARK
 
 _LOCAL_TRANSPORTS = {
@@ -18,22 +18,25 @@ _LOCAL_TRANSPORTS = {
 }
 
 
-def served_facts(package: dict[str, Any]) -> dict[str, Any]:
+def read_served_facts(package: dict[str, Any]) -> dict[str, Any]:
     """Transport, URL and headers; the URL's `{names}` are inputs of the package."""
     said = package.get("transport")
     said = {"type": said} if isinstance(said, str) else said
     if said is not None and not isinstance(said, dict):
         raise ValueError("transport is not an object")
     said = said or {}
-    kind = _LOCAL_TRANSPORTS.get(text(said.get("type")).lower())
+    kind = _LOCAL_TRANSPORTS.get(read_string(said.get("type")).lower())
     if kind is None:
-        raise ValueError(f"transport type {text(said.get('type'))[:40]!r}")
+        raise ValueError(f"transport type {read_string(said.get('type'))[:40]!r}")
     if kind == "stdio":
         return {"transport": "stdio", "flags": set()}
-    filled = fill(text(said.get("url")).strip(), _names(package) | mapping(said.get("variables")))
-    headers = inputs_of(said.get("headers"), Header, "headers")
-    flags = account_flags(headers)
-    if filled.open or placeholder(filled.text) or MARK in filled.text:
+    filled = fill(
+        read_string(said.get("url")).strip(),
+        _read_names(package) | as_mapping(said.get("variables")),
+    )
+    headers = read_inputs(said.get("headers"), Header, "headers")
+    flags = find_account_flags(headers)
+    if filled.open or find_placeholder(filled.text) or MARK in filled.text:
         flags |= {"placeholder"}
     return {
         "transport": kind,
@@ -43,26 +46,26 @@ def served_facts(package: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _names(package: dict[str, Any]) -> dict[str, Any]:
+def _read_names(package: dict[str, Any]) -> dict[str, Any]:
     """Inputs of a package by the names its URL may use: hint, option or variable."""
     made: dict[str, Any] = {}
     for key in ("runtimeArguments", "packageArguments", "environmentVariables"):
-        for one in objects(package.get(key), key):
-            for name in (text(one.get("valueHint")), text(one.get("name"))):
+        for one in list_objects(package.get(key), key):
+            for name in (read_string(one.get("valueHint")), read_string(one.get("name"))):
                 made |= {label: one for label in (name, name.lstrip("-")) if label}
-            made |= mapping(one.get("variables"))
+            made |= as_mapping(one.get("variables"))
     return made
 
 
-def inputs_of(found: Any, kind: Any, what: str) -> tuple[Any, ...]:
+def read_inputs(found: Any, kind: Any, what: str) -> tuple[Any, ...]:
     """Declared variables or headers, one for each name."""
     made: dict[str, Any] = {}
-    for one in objects(found, what):
-        read = declared(one, kind)
+    for one in list_objects(found, what):
+        read = read_declared(one, kind)
         made.setdefault(read.name, read)
     return tuple(made.values())
 
 
-def mapping(value: Any) -> dict[str, Any]:
+def as_mapping(value: Any) -> dict[str, Any]:
     """A JSON object, or an empty one for any other value."""
     return dict(value) if isinstance(value, dict) else {}

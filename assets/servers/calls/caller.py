@@ -8,26 +8,26 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from assets.contracts.canonical import ContractError, contract_digest
-from assets.contracts.repair.problems import output_problems, problems_of
+from assets.contracts.repair.problems import find_output_problems, find_problems
 from assets.servers.calls.attribution import Fault, fault_of
 from assets.servers.calls.connection import Dial
-from assets.servers.calls.content import shape
+from assets.servers.calls.content import shape_result
 from assets.servers.calls.event_loop import Loop
-from assets.servers.calls.http_connection import remote_dial
-from assets.servers.calls.launch import Wanted, wanted
+from assets.servers.calls.http_connection import make_remote_dial
+from assets.servers.calls.launch import Wanted, plan_launch
 from assets.servers.calls.pool import Pool
 from assets.servers.calls.result import (
     CallFailed,
     CallLimits,
     CallResult,
     Problem,
-    answered,
-    hint_of,
+    find_hint,
+    replace_fields,
 )
 from assets.servers.calls.session import Session
-from assets.servers.calls.stdio_connection import local_dial
+from assets.servers.calls.stdio_connection import make_local_dial
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.remote.probe import quiet
+from assets.servers.remote.probe import silence_logs
 from warehouse.sanitize.escape import drop_surrogates
 from warehouse.sanitize.scrubber import Scrubber
 
@@ -71,7 +71,7 @@ class Caller:
         timeout_s: for the tool's answer; starting a server that is not up has its own limit.
         """
         if self._closed:
-            return _failed(CallFailed("closed", "", sent=False), Scrubber({}))
+            return _make_failed_result(CallFailed("closed", "", sent=False), Scrubber({}))
         work = self._call(server_id, tool, contract, arguments, timeout_s)
         return await self._loop.run(work)
 
@@ -91,10 +91,10 @@ class Caller:
         arguments: Any,
         timeout_s: float,
     ) -> CallResult:
-        with quiet():  # the SDK logs in the name of who sends
-            return await self._timed(server_id, tool, contract, arguments, timeout_s)
+        with silence_logs():  # the SDK logs in the name of who sends
+            return await self._time_call(server_id, tool, contract, arguments, timeout_s)
 
-    async def _timed(
+    async def _time_call(
         self,
         server_id: str,
         tool: str,
@@ -104,20 +104,22 @@ class Caller:
     ) -> CallResult:
         began = time.monotonic()
         try:
-            problems = await asyncio.to_thread(self._problems, contract, arguments)
+            problems = await asyncio.to_thread(self._find_problems, contract, arguments)
             if problems:
                 kind = "invalid_arguments"
-                result = CallResult(kind, error_kind=kind, hint=hint_of(kind), blame="caller")
-                result = answered(result, problems=problems)
+                result = CallResult(kind, error_kind=kind, hint=find_hint(kind), blame="caller")
+                result = replace_fields(result, problems=problems)
             else:
-                result = await self._made(server_id, tool, contract, arguments or {}, timeout_s)
+                result = await self._make_call(
+                    server_id, tool, contract, arguments or {}, timeout_s
+                )
         except Exception as error:  # ours: a server's doings are CallFailed
             log.error("a call of %s failed by a fault of toolmill: %s", server_id, type(error))
             found = f"{type(error).__name__} in toolmill"
-            result = _failed(CallFailed("internal", found), Scrubber({}))
-        return answered(result, seconds=round(time.monotonic() - began, 3))
+            result = _make_failed_result(CallFailed("internal", found), Scrubber({}))
+        return replace_fields(result, seconds=round(time.monotonic() - began, 3))
 
-    async def _made(
+    async def _make_call(
         self,
         server_id: str,
         tool: str,
@@ -127,19 +129,19 @@ class Caller:
     ) -> CallResult:
         scrub, made_up = Scrubber({}), ()
         try:
-            digest = _digest(contract)
+            digest = _digest_contract(contract)
             facts = await asyncio.to_thread(self._recipes, server_id)
-            server = await asyncio.to_thread(wanted, server_id, facts, self._policy)
+            server = await asyncio.to_thread(plan_launch, server_id, facts, self._policy)
             scrub, made_up = Scrubber({**server.given.env, **server.given.headers}), server.made_up
             limit = min(max(timeout_s, 0.1), self._limits.timeout_s)
-            raw, scrub = await self._sent(server, tool, digest, arguments, limit)
-            offline = self._offline(server)
-            shaping = asyncio.to_thread(self._shaped, raw, scrub, contract, offline)
-            return _with_made_up(await shaping, made_up)
+            raw, scrub = await self._send_call(server, tool, digest, arguments, limit)
+            offline = self._is_offline(server)
+            shaping = asyncio.to_thread(self._shape_result, raw, scrub, contract, offline)
+            return _note_made_up(await shaping, made_up)
         except CallFailed as failed:
-            return _with_made_up(_failed(failed, scrub), made_up)
+            return _note_made_up(_make_failed_result(failed, scrub), made_up)
 
-    async def _sent(
+    async def _send_call(
         self, server: Wanted, tool: str, digest: str, arguments: Mapping[str, Any], limit: float
     ) -> tuple[Any, Scrubber]:
         """(the raw result or the protocol's error, what takes secrets out of it). A server that
@@ -148,7 +150,9 @@ class Caller:
         from mcp.shared.exceptions import MCPError
 
         def make(on_end: Callable[[], None]) -> Session:
-            return Session(self._dials(server), self._limits, self._policy.conversation, on_end)
+            return Session(
+                self._list_dials(server), self._limits, self._policy.conversation, on_end
+            )
 
         for last in (False, True):
             warm = False
@@ -166,54 +170,58 @@ class Caller:
                     raise
         raise AssertionError("the second try returns or raises")
 
-    def _dials(self, server: Wanted) -> list[Dial]:
+    def _list_dials(self, server: Wanted) -> list[Dial]:
         if server.recipe.ecosystem != "remote":
-            return [local_dial(server, self._policy, self._limits)]
+            return [make_local_dial(server, self._policy, self._limits)]
         kinds: dict[str, tuple[Any, ...]] = {"http": ("http",), "sse": ("sse",)}
         spoken = kinds.get(server.recipe.transport or "auto", ("http", "sse"))
-        return [remote_dial(server, self._policy, self._limits, kind) for kind in spoken]
+        return [make_remote_dial(server, self._policy, self._limits, kind) for kind in spoken]
 
-    def _problems(self, contract: Mapping[str, Any], arguments: Any) -> list[Problem]:
+    def _find_problems(self, contract: Mapping[str, Any], arguments: Any) -> list[Problem]:
         """What keeps the call from being sent. A schema that cannot be used keeps nothing back: the
         server may understand it."""
         arguments = {} if arguments is None else arguments
         try:
             size = len(json.dumps(arguments, allow_nan=False))
         except (TypeError, ValueError, RecursionError) as error:
-            return [_problem(f"no JSON: {error}"[:200], "a JSON object", "send JSON values only")]
+            return [
+                _make_problem(f"no JSON: {error}"[:200], "a JSON object", "send JSON values only")
+            ]
         if size > self._limits.arguments_kb * 1024:
             most = f"at most {self._limits.arguments_kb * 1024:,}"
-            return [_problem(f"{size:,} bytes", most, "send less, or a path or URL to it")]
-        return [one for one in problems_of(contract, arguments) if one["kind"] != "bad_schema"]
+            return [_make_problem(f"{size:,} bytes", most, "send less, or a path or URL to it")]
+        return [one for one in find_problems(contract, arguments) if one["kind"] != "bad_schema"]
 
-    def _offline(self, server: Wanted) -> bool:
+    def _is_offline(self, server: Wanted) -> bool:
         remote = server.recipe.ecosystem == "remote"
         policy = self._policy.sandbox_of(server.recipe.server_id)
         return not remote and policy.network == "none"
 
-    def _shaped(
+    def _shape_result(
         self, raw: Any, scrub: Scrubber, contract: Mapping[str, Any], offline: bool
     ) -> CallResult:
         """The answer as a result. Raises CallFailed where it is none of MCP."""
         code = getattr(getattr(raw, "error", None), "code", None)
         if code is not None:
-            said = drop_surrogates(scrub.text(str(raw.error.message)[:_HINT]))
+            said = drop_surrogates(scrub.scrub_text(str(raw.error.message)[:_HINT]))
             content = [{"type": "text", "text": said}]
-            return _tool_error(content, said, fault_of(said, code=code, offline=offline))
-        made = shape(raw, scrub, self._limits)
+            return _make_tool_error(content, said, fault_of(said, code=code, offline=offline))
+        made = shape_result(raw, scrub, self._limits)
         if made.is_error:
             fault = fault_of(made.text, offline=offline)
-            return answered(_tool_error(made.content, made.text, fault), structured=made.structured)
+            return replace_fields(
+                _make_tool_error(made.content, made.text, fault), structured=made.structured
+            )
         problems = [*made.problems]
         if contract.get("outputSchema") and not problems:
-            problems += output_problems(contract, made.structured)
+            problems += find_output_problems(contract, made.structured)
         return CallResult("ok", made.content, made.structured, problems=problems)
 
 
 _FINAL = ("contract_changed", "tool_gone", "busy", "closed", "timeout_start")
 
 
-def _digest(contract: Mapping[str, Any]) -> str:
+def _digest_contract(contract: Mapping[str, Any]) -> str:
     try:
         return contract_digest(contract)
     except ContractError as error:
@@ -221,9 +229,9 @@ def _digest(contract: Mapping[str, Any]) -> str:
         raise CallFailed("no_recipe", found, fix="build the index again", sent=False) from None
 
 
-def _tool_error(content: list[dict[str, Any]], said: str, fault: Fault) -> CallResult:
+def _make_tool_error(content: list[dict[str, Any]], said: str, fault: Fault) -> CallResult:
     line = " ".join(said.split())[:200]
-    hint = f"{line}: {hint_of(fault.kind)}" if line else hint_of(fault.kind)
+    hint = f"{line}: {find_hint(fault.kind)}" if line else find_hint(fault.kind)
     if fault.kind == "needs_network":
         hint = f"{line}: the server runs without a network; to grant it, write" + _NETWORK
     return CallResult("tool_error", content, None, fault.kind, hint, fault.blame)
@@ -232,19 +240,19 @@ def _tool_error(content: list[dict[str, Any]], said: str, fault: Fault) -> CallR
 _NETWORK = ' `[servers."<id>"] network = "full"` in toolmill.toml'
 
 
-def _failed(failed: CallFailed, scrub: Scrubber) -> CallResult:
-    hint = drop_surrogates(scrub.text(failed.hint))[:_HINT]
+def _make_failed_result(failed: CallFailed, scrub: Scrubber) -> CallResult:
+    hint = drop_surrogates(scrub.scrub_text(failed.hint))[:_HINT]
     return CallResult("failed", error_kind=failed.kind, hint=hint, blame=failed.blame)
 
 
-def _with_made_up(result: CallResult, made_up: tuple[str, ...]) -> CallResult:
+def _note_made_up(result: CallResult, made_up: tuple[str, ...]) -> CallResult:
     """A server that was started with made-up values fails for that reason more often than not."""
     if result.status == "ok" or not made_up or result.hint is None:
         return result
     told = f"; the server was started with made-up values for {', '.join(made_up)}"
-    return answered(result, hint=result.hint + told)
+    return replace_fields(result, hint=result.hint + told)
 
 
-def _problem(found: str, expected: str, fix: str) -> Problem:
+def _make_problem(found: str, expected: str, fix: str) -> Problem:
     facts = {"path": "$", "kind": "not_an_object", "found": found}
     return {**facts, "expected": expected, "fix": fix}

@@ -19,7 +19,9 @@ class Loop:
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of `work`; cancelling this cancels it."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._begun()))
+        return await asyncio.wrap_future(
+            asyncio.run_coroutine_threadsafe(work, self._ensure_loop())
+        )
 
     def end(self) -> None:
         """Stops the loop and its thread; what is still running there is cancelled."""
@@ -29,18 +31,18 @@ class Loop:
             loop.call_soon_threadsafe(loop.stop)
             thread.join(15.0)
 
-    def _begun(self) -> asyncio.AbstractEventLoop:
+    def _ensure_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
                 loop = self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(
-                    target=_serve, args=(loop,), name=self._name, daemon=True
+                    target=_run_loop, args=(loop,), name=self._name, daemon=True
                 )
                 self._thread.start()
             return self._loop
 
 
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()

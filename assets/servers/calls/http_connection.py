@@ -18,12 +18,14 @@ from assets.servers.probe.session import Ended
 from assets.servers.probe.transcript import Heard
 from assets.servers.remote.client import MAX_REQUESTS, Client, Transport, Watch
 from assets.servers.remote.meter import MIB
-from assets.servers.remote.outcome import from_exception, from_refusal
-from assets.servers.remote.probe import RemotePolicy, open_streams, secrets_in
+from assets.servers.remote.outcome import classify_exception, classify_refusal
+from assets.servers.remote.probe import RemotePolicy, list_secrets, open_streams
 from assets.servers.remote.transport import Wire
 
 
-def remote_dial(wanted: Wanted, policy: DeployPolicy, limits: CallLimits, kind: Transport) -> Dial:
+def make_remote_dial(
+    wanted: Wanted, policy: DeployPolicy, limits: CallLimits, kind: Transport
+) -> Dial:
     """Reaches the recipe's address over one transport, with its user's headers and account."""
     recipe = wanted.recipe
     url = str(recipe.url)
@@ -58,15 +60,17 @@ def remote_dial(wanted: Wanted, policy: DeployPolicy, limits: CallLimits, kind: 
             except Ended as ended:
                 crash = ended.failure
             except Exception as error:  # groups of whatever SDK, httpx2 and OAuth raise
-                crash = from_exception(error, url)
+                crash = classify_exception(error, url)
         if not finished:
             answered = line is not None and line.answered
-            raise _failed(watch, listener.heard, crash, answered)
+            raise _classify_failure(watch, listener.heard, crash, answered)
 
     return dial
 
 
-def _failed(watch: Watch, heard: Heard, found: Failure | None, answered: bool) -> CallFailed:
+def _classify_failure(
+    watch: Watch, heard: Heard, found: Failure | None, answered: bool
+) -> CallFailed:
     """The strongest evidence first, as in the probe of a remote server."""
     refusal = watch.refusal
     sent = answered and not (refusal and refusal.lost_session)
@@ -77,7 +81,7 @@ def _failed(watch: Watch, heard: Heard, found: Failure | None, answered: bool) -
     elif watch.failure:
         failure = watch.failure
     elif refusal:
-        failure = from_refusal(refusal, watch.url)
+        failure = classify_refusal(refusal, watch.url)
     else:
         failure = watch.trouble or found or Failure("remote_down", "it ended the conversation")
     made = CallFailed.of(failure, sent=sent)
@@ -85,7 +89,7 @@ def _failed(watch: Watch, heard: Heard, found: Failure | None, answered: bool) -
     return made
 
 
-def _error_in(excerpt: str) -> dict[str, Any] | None:
+def _find_error(excerpt: str) -> dict[str, Any] | None:
     """The error of the protocol that a refusal's body holds."""
     try:
         said = json.loads(excerpt)
@@ -131,16 +135,16 @@ class _RemoteLine:
 
     def secrets(self) -> Mapping[str, str]:
         ours = {**self.wanted.given.env, **self.wanted.given.headers}
-        return {**secrets_in(self.url, self.headers, self.client.tokens), **ours}
+        return {**list_secrets(self.url, self.headers, self.client.tokens), **ours}
 
     def refused(self) -> CallFailed | None:
         refusal = self.watch.refusal
         if refusal is None:
             return None
-        if not refusal.lost_session and (error := _error_in(refusal.excerpt)):
+        if not refusal.lost_session and (error := _find_error(refusal.excerpt)):
             self.listener.note_error(error)  # the session has been given it
             return None
-        return _failed(self.watch, self.listener.heard, None, True)
+        return _classify_failure(self.watch, self.listener.heard, None, True)
 
     async def why(self, found: Failure | None) -> CallFailed:
-        return _failed(self.watch, self.listener.heard, found, self.answered)
+        return _classify_failure(self.watch, self.listener.heard, found, self.answered)

@@ -6,11 +6,11 @@ from typing import Any
 
 from assets.servers.calls.result import CallFailed
 from assets.servers.credentials.secrets import Given, SecretError
-from assets.servers.deploy.deploy import refusal
-from assets.servers.deploy.package import given_names
-from assets.servers.deploy.policy import DeployPolicy, conditions
+from assets.servers.deploy.deploy import find_refusal
+from assets.servers.deploy.package import list_given_names
+from assets.servers.deploy.policy import DeployPolicy, digest_conditions
 from assets.servers.packages.fetch import Artifact
-from assets.servers.recipes.facts import RecipeError, recipe_from, with_scripts
+from assets.servers.recipes.facts import RecipeError, load_recipe, needs_scripts
 from assets.servers.recipes.placeholders import holds_secret
 from assets.servers.recipes.recipe import Recipe
 from warehouse.storage.digest import digest
@@ -28,12 +28,12 @@ class Wanted:
     made_up: tuple[str, ...] = ()
 
 
-def wanted(server_id: str, facts: Mapping[str, Any] | None, policy: DeployPolicy) -> Wanted:
+def plan_launch(server_id: str, facts: Mapping[str, Any] | None, policy: DeployPolicy) -> Wanted:
     """Raises CallFailed where the settings refuse the server or a real secret is missing."""
     if facts is None:
         raise CallFailed("unknown_server", f"no recipe of {server_id!r}", sent=False)
     try:
-        recipe = recipe_from(facts)
+        recipe = load_recipe(facts)
     except RecipeError as error:
         raise CallFailed("no_recipe", "", fix=str(error), sent=False) from None
     if recipe.server_id != server_id:
@@ -42,16 +42,16 @@ def wanted(server_id: str, facts: Mapping[str, Any] | None, policy: DeployPolicy
     if recipe.ecosystem == "private":
         found = "private servers are launched by `toolmill probe` only"
         raise CallFailed("policy_denied", found, sent=False)
-    if refused := refusal(recipe, policy):
+    if refused := find_refusal(recipe, policy):
         raise CallFailed.of(refused, sent=False)
     try:
         given = policy.secrets.given(server_id)
-        under = conditions(server_id, policy)
+        under = digest_conditions(server_id, policy)
     except SecretError as error:
         raise CallFailed("needs_secret", "", fix=str(error), sent=False) from None
     check_secrets(recipe, given)
-    made_up = sorted(set(recipe.placeholders) - given_names(given))
-    scripts = with_scripts(facts)
+    made_up = sorted(set(recipe.placeholders) - list_given_names(given))
+    scripts = needs_scripts(facts)
     key = digest({"recipe": recipe.digest, "scripts": scripts, "conditions": under})
     return Wanted(recipe, given, scripts, key, tuple(made_up))
 
@@ -59,17 +59,17 @@ def wanted(server_id: str, facts: Mapping[str, Any] | None, policy: DeployPolicy
 def check_secrets(recipe: Recipe, given: Given, artifact: Artifact | None = None) -> None:
     """Raises CallFailed, naming variable and setting, where a secret is made up, by the listing or
     by the artefact's own manifest."""
-    made_up = {*recipe.placeholders, *_of_manifest(artifact)} - given_names(given)
+    made_up = {*recipe.placeholders, *_list_manifest_variables(artifact)} - list_given_names(given)
     missing = sorted(one for one in made_up if _is_secret(one, recipe))
     if not missing:
         return
     named = ", ".join(missing)
     found = f"{recipe.server_id} was listed with made-up secrets ({named}); a call needs real ones"
-    fix = "; ".join(_setting(one, recipe.server_id) for one in missing)
+    fix = "; ".join(_describe_setting(one, recipe.server_id) for one in missing)
     raise CallFailed("needs_secret", found, fix=fix, sent=False)
 
 
-def _of_manifest(artifact: Artifact | None) -> Iterator[str]:
+def _list_manifest_variables(artifact: Artifact | None) -> Iterator[str]:
     """The variables that a bundle fills from what it asks its user; what it puts elsewhere stands
     under its own name."""
     asked = [one for one in (artifact.placeholders if artifact else ()) if ":" in one]
@@ -91,7 +91,7 @@ def _is_secret(place: str, recipe: Recipe) -> bool:
     return False
 
 
-def _setting(place: str, server_id: str) -> str:
+def _describe_setting(place: str, server_id: str) -> str:
     """What to write into toolmill.toml."""
     kind, _, name = place.partition(":")
     if kind == "env":

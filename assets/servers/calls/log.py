@@ -55,7 +55,7 @@ class Outcomes:
 
     def record(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Appends one line and returns it. Raises BadOutcome for a field that is not known."""
-        line = {"at": round(time.time(), 3), "id": uuid.uuid4().hex, **_bounded(facts)}
+        line = {"at": round(time.time(), 3), "id": uuid.uuid4().hex, **_bound_facts(facts)}
         day = datetime.fromtimestamp(line["at"], UTC).date()
         append_line(self.folder / f"{day}.jsonl", json.dumps(line, ensure_ascii=True))
         return line
@@ -70,7 +70,7 @@ class Outcomes:
             if not _DAY.fullmatch(path.name) or path.stem < first:
                 continue
             for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
-                line = _line(text)
+                line = _parse_line(text)
                 if line is not None and line["at"] >= since:
                     yield line
 
@@ -81,7 +81,7 @@ def query_digest(query: str) -> str:
     return "q1:" + sha256(words.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _bounded(facts: Mapping[str, Any]) -> dict[str, Any]:
+def _bound_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     for field, value in facts.items():
         if field not in _TEXTS and field not in _NUMBERS:
@@ -99,7 +99,7 @@ def _bounded(facts: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _line(text: str) -> dict[str, Any] | None:
+def _parse_line(text: str) -> dict[str, Any] | None:
     try:
         line = json.loads(text)
     except ValueError:

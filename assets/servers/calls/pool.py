@@ -30,7 +30,7 @@ class Pool:
     @asynccontextmanager
     async def lease(self, key: str, make: Make) -> AsyncIterator[tuple[Session, bool]]:
         """(a session that may be called, whether it was up before). Raises CallFailed."""
-        session = await self._taken(key, make)
+        session = await self._take_session(key, make)
         warm = session.opened
         try:
             await session.ready(self._limits.launch_s)
@@ -40,7 +40,7 @@ class Pool:
             session.used_at = time.monotonic()
             if session.dead or session.worn:
                 self._retire(session)
-            await self._tell()
+            await self._notify_waiters()
 
     async def close(self) -> None:
         """Ends every server; returns once they are gone."""
@@ -49,7 +49,7 @@ class Pool:
             self._reaper.cancel()
         await asyncio.gather(*(one.close() for one in list(self._running)), *self._ends)
 
-    async def _taken(self, key: str, make: Make) -> Session:
+    async def _take_session(self, key: str, make: Make) -> Session:
         """Counts a lease on the session of this key, made where there is none that will do."""
         until = time.monotonic() + self._limits.launch_s
         while True:
@@ -65,7 +65,7 @@ class Pool:
                     self._retire(session)
                 continue
             if len(self._running) < self._limits.sessions or self._evict():
-                return self._made(key, make)
+                return self._make_session(key, make)
             try:
                 left = until - time.monotonic()
                 async with self._changed:
@@ -74,14 +74,14 @@ class Pool:
                 found = f"{len(self._running)} of {self._limits.sessions} servers are at work"
                 raise CallFailed("busy", found, sent=False) from None
 
-    def _made(self, key: str, make: Make) -> Session:
+    def _make_session(self, key: str, make: Make) -> Session:
         session: Session
 
         def ended() -> None:
             self._running.discard(session)
             if self._by_key.get(key) is session:
                 del self._by_key[key]
-            self._later(self._tell())
+            self._schedule_end(self._notify_waiters())
 
         session = make(ended)
         session.leases = 1
@@ -107,7 +107,7 @@ class Pool:
             if one is session:
                 del self._by_key[key]
         if session.leases <= 0:
-            self._later(session.close())
+            self._schedule_end(session.close())
 
     async def _reap(self) -> None:
         while True:
@@ -118,11 +118,11 @@ class Pool:
                 if session.leases <= 0 and (rests or session.dead or session.worn):
                     self._retire(session)
 
-    async def _tell(self) -> None:
+    async def _notify_waiters(self) -> None:
         async with self._changed:
             self._changed.notify_all()
 
-    def _later(self, coroutine: object) -> None:
+    def _schedule_end(self, coroutine: object) -> None:
         task = asyncio.ensure_future(coroutine)  # type: ignore[arg-type]
         self._ends.add(task)
         task.add_done_callback(self._ends.discard)

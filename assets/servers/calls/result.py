@@ -96,7 +96,7 @@ class CallFailed(Exception):
     ) -> None:
         super().__init__(detail)
         self.kind, self.detail, self.sent = kind, detail, sent
-        self.fix = fix or hint_of(kind)
+        self.fix = fix or find_hint(kind)
         self.may_be_sse = False  # a refusal behind which an older remote server may stand
         self.blame: Blame = blame or ("us" if kind in _OURS else "server")
 
@@ -114,12 +114,12 @@ class CallFailed(Exception):
         return f"{self.detail}: {self.fix}" if self.detail else self.fix
 
 
-def hint_of(kind: str) -> str:
+def find_hint(kind: str) -> str:
     """What to do about a kind."""
     return CALL_KINDS.get(kind) or KINDS[kind].hint
 
 
-def answered(result: CallResult, **more: Any) -> CallResult:
+def replace_fields(result: CallResult, **more: Any) -> CallResult:
     """The result with other values in some fields."""
     facts: Mapping[str, Any] = {**result.__dict__, **more}
     return CallResult(**facts)

@@ -16,11 +16,11 @@ from assets.servers.probe.session import (
     Ended,
     ProbePolicy,
     Progress,
-    from_exception,
+    classify_exception,
     list_tools,
     open_session,
 )
-from assets.servers.remote.probe import quiet
+from assets.servers.remote.probe import silence_logs
 
 
 class Session:
@@ -95,9 +95,9 @@ class Session:
             await asyncio.wait_for(asyncio.shield(self._task), 10.0)
 
     async def _run(self) -> None:
-        with quiet():
+        with silence_logs():
             try:
-                await self._reached()
+                await self._reach_server()
             except CallFailed as failed:
                 self.failure = self.failure or failed
             except asyncio.CancelledError:
@@ -111,13 +111,13 @@ class Session:
                 self._opened.set()
                 self._on_end()
 
-    async def _reached(self) -> None:
+    async def _reach_server(self) -> None:
         """Raises CallFailed."""
         first: CallFailed | None = None
         for dial in self._dials:
             self._listener = CallListener()
             try:
-                await self._held(dial)
+                await self._hold_line(dial)
                 return
             except CallFailed as failed:
                 if self._opened.is_set() or not failed.may_be_sse:
@@ -126,23 +126,23 @@ class Session:
         if first:
             raise first
 
-    async def _held(self, dial: Dial) -> None:
+    async def _hold_line(self, dial: Dial) -> None:
         ended: CallFailed | None = None  # raised outside: a task group would wrap it
         async with dial(self._listener) as line:
             self._line = line
             found: Failure | None = None
             try:
-                await self._conversation(line)
+                await self._hold_conversation(line)
             except Ended as over:
                 found = over.failure
             except Exception as error:  # the SDK raises many types on malformed answers
-                found = from_exception(error)
+                found = classify_exception(error)
             if not self._closing.is_set():
                 ended = await line.why(found)
         if ended:
             raise ended
 
-    async def _conversation(self, line: Line) -> None:
+    async def _hold_conversation(self, line: Line) -> None:
         talking = open_session(line.read, line.write, self._asks, line.idle_s)
         async with talking as (session, self._dispatcher):
             await self._list(session)
@@ -171,7 +171,7 @@ class Session:
         CallFailed."""
         session = self._session
         if session is None:
-            raise self._ended(sent=False)
+            raise self._make_ended_failure(sent=False)
         async with self._relisting:
             if self._listener.stale:
                 try:
@@ -179,12 +179,12 @@ class Session:
                 except Ended as ended:
                     raise CallFailed.of(ended.failure, sent=False) from None
                 except Exception as error:
-                    raise CallFailed.of(from_exception(error), sent=False) from None
-        named = [one for one in self._listener.heard.tools if _named(one, tool)]
+                    raise CallFailed.of(classify_exception(error), sent=False) from None
+        named = [one for one in self._listener.heard.tools if _has_name(one, tool)]
         if not named:
             found = f"the server lists {len(self._listener.heard.tools)} tools, {tool!r} is not one"
             raise CallFailed("tool_gone", found, sent=False)
-        now = {_digest(one) for one in named}
+        now = {_digest_entry(one) for one in named}
         if now != {digest}:
             told = ", ".join(sorted(one[:15] for one in now))
             found = f"the contract of {tool!r} is {told} now and was {digest[:15]} when indexed"
@@ -200,8 +200,8 @@ class Session:
 
         session, line = self._session, self._line
         if session is None or line is None or line.dead:
-            raise self._ended(sent=False)
-        noise = self._strange()
+            raise self._make_ended_failure(sent=False)
+        noise = self._count_strange()
         params = {"name": tool, "arguments": dict(arguments)}
         opts: Any = {"headers": {MCP_PROTOCOL_VERSION_HEADER: session.protocol_version}}
         line.busy(True)
@@ -211,20 +211,20 @@ class Session:
         except MCPError as error:
             if refused := line.refused():
                 raise refused from None
-            if await self._ends():
-                raise self._ended() from error
+            if await self._is_ending():
+                raise self._make_ended_failure() from error
             if self._listener.said(error.error):
                 raise
             raise CallFailed("protocol_error", " ".join(str(error).split())[:200]) from None
         except asyncio.CancelledError:
-            self._doubt()
+            self._doubt_server()
             raise
         finally:
             line.busy(self.leases > 1)
-        self._doubt()
+        self._doubt_server()
         if refused := line.refused():
             raise refused
-        raise self._late(timeout_s, noise)
+        raise self._make_late_failure(timeout_s, noise)
 
     async def usable(self) -> bool:
         """Whether it may get a call: one that left a call without an answer has to answer a ping
@@ -237,10 +237,10 @@ class Session:
             return lives and not self.dead
         return True
 
-    def _doubt(self) -> None:
-        self._check = self._check or asyncio.create_task(self._lives())
+    def _doubt_server(self) -> None:
+        self._check = self._check or asyncio.create_task(self._answers_ping())
 
-    async def _lives(self) -> bool:
+    async def _answers_ping(self) -> bool:
         session = self._session
         lives = False
         with suppress(Exception), anyio.move_on_after(self._limits.ping_s):
@@ -250,7 +250,7 @@ class Session:
             self._closing.set()
         return lives
 
-    async def _ends(self) -> bool:
+    async def _is_ending(self) -> bool:
         """Whether the conversation is over, or will be within a moment: an error that the server
         sent looks like one that stands for a lost connection."""
         assert self._task is not None
@@ -260,7 +260,7 @@ class Session:
             await asyncio.wait((self._task,), timeout=5.0)
         return self._task.done() or over
 
-    def _ended(self, *, sent: bool = True) -> CallFailed:
+    def _make_ended_failure(self, *, sent: bool = True) -> CallFailed:
         failed = self.failure or CallFailed("crashed", "the server is gone")
         return CallFailed(
             failed.kind,
@@ -270,11 +270,11 @@ class Session:
             sent=sent and failed.sent,
         )
 
-    def _strange(self) -> int:
+    def _count_strange(self) -> int:
         return self._listener.heard.noise + self._listener.heard.strays
 
-    def _late(self, timeout_s: float, before: int) -> CallFailed:
-        strange = self._strange() - before
+    def _make_late_failure(self, timeout_s: float, before: int) -> CallFailed:
+        strange = self._count_strange() - before
         if not strange:
             return CallFailed("timeout_call", f"no answer in {timeout_s:.0f} s")
         found = f"no answer in {timeout_s:.0f} s, but {strange} messages that answer no question"
@@ -285,11 +285,11 @@ class Session:
         return self._line.secrets() if self._line else {}
 
 
-def _named(entry: Any, tool: str) -> bool:
+def _has_name(entry: Any, tool: str) -> bool:
     return isinstance(entry, dict) and entry.get("name") == tool
 
 
-def _digest(entry: Mapping[str, Any]) -> str:
+def _digest_entry(entry: Mapping[str, Any]) -> str:
     try:
         return contract_digest(entry)
     except ContractError:

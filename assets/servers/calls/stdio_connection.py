@@ -13,10 +13,10 @@ from assets.servers.calls.connection import CallListener, Dial, Line
 from assets.servers.calls.launch import Wanted, check_secrets
 from assets.servers.calls.result import CallFailed, CallLimits
 from assets.servers.deploy.image import fetch_image
-from assets.servers.deploy.package import launch_of
+from assets.servers.deploy.package import make_launch
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.packages.fetch import FetchError, ensure_artifact
-from assets.servers.probe.classify import Evidence, verdict
+from assets.servers.probe.classify import Evidence, classify_evidence
 from assets.servers.probe.failure_kinds import Failure
 from assets.servers.probe.stdio_relay import Relay
 from assets.servers.sandbox.backend import Command, SandboxUnavailable
@@ -31,7 +31,7 @@ _INSTALLERS = ThreadPoolExecutor(4, thread_name_prefix="install")
 _RESTING_S = 1.0  # between two looks at a server that nobody asks anything
 
 
-def local_dial(wanted: Wanted, policy: DeployPolicy, limits: CallLimits) -> Dial:
+def make_local_dial(wanted: Wanted, policy: DeployPolicy, limits: CallLimits) -> Dial:
     """Launches the recipe as the pipeline does; only the wall clock is that of a session."""
     sandbox = replace(
         policy.sandbox_of(wanted.recipe.server_id),
@@ -42,7 +42,7 @@ def local_dial(wanted: Wanted, policy: DeployPolicy, limits: CallLimits) -> Dial
     @asynccontextmanager
     async def dial(listener: CallListener) -> AsyncIterator[Line]:
         loop = asyncio.get_running_loop()
-        launch = await loop.run_in_executor(_INSTALLERS, _prepared, wanted, policy, sandbox)
+        launch = await loop.run_in_executor(_INSTALLERS, _prepare_launch, wanted, policy, sandbox)
         # On this thread, which lives as long as the session: bubblewrap ends its child when the
         # thread that started it does, and a worker thread ends when it is idle.
         try:
@@ -50,14 +50,16 @@ def local_dial(wanted: Wanted, policy: DeployPolicy, limits: CallLimits) -> Dial
                 start(launch, sandbox) if isinstance(launch, Launch) else start_command(launch)
             )
         except SandboxUnavailable as error:
-            raise _no_sandbox(error) from None
-        async with _running(started, sandbox, listener, wanted) as line:
+            raise _make_no_sandbox_failure(error) from None
+        async with _hold_running(started, sandbox, listener, wanted) as line:
             yield line
 
     return dial
 
 
-def _prepared(wanted: Wanted, policy: DeployPolicy, sandbox: SandboxPolicy) -> Launch | Command:
+def _prepare_launch(
+    wanted: Wanted, policy: DeployPolicy, sandbox: SandboxPolicy
+) -> Launch | Command:
     """Fetches what is launched. Raises CallFailed; runs in a thread of its own."""
     recipe, given = wanted.recipe, wanted.given
     try:
@@ -71,17 +73,17 @@ def _prepared(wanted: Wanted, policy: DeployPolicy, sandbox: SandboxPolicy) -> L
     except FetchError as error:
         raise CallFailed.of(Failure(error.kind, str(error)), sent=False) from None
     except SandboxUnavailable as error:
-        raise _no_sandbox(error) from None
+        raise _make_no_sandbox_failure(error) from None
     check_secrets(recipe, given, artifact)
-    return launch_of(recipe, artifact, toolchain, given)
+    return make_launch(recipe, artifact, toolchain, given)
 
 
-def _no_sandbox(error: SandboxUnavailable) -> CallFailed:
+def _make_no_sandbox_failure(error: SandboxUnavailable) -> CallFailed:
     return CallFailed("policy_denied", f"{error.what} ({error.why})", fix=str(error), sent=False)
 
 
 @asynccontextmanager
-async def _running(
+async def _hold_running(
     jailed: Jailed, sandbox: SandboxPolicy, listener: CallListener, wanted: Wanted
 ) -> AsyncIterator[Line]:
     """The started server with its relay and watchdog; leaving it ends the whole tree."""
@@ -141,10 +143,10 @@ class _LocalLine:
 
     async def why(self, found: Failure | None) -> CallFailed:
         """A limit that was passed, how it exited and what it said, then the conversation."""
-        exited = await _within(1.0, lambda: self.jailed.process.poll() is not None)
+        exited = await _wait_until(1.0, lambda: self.jailed.process.poll() is not None)
         code, signal = self.jailed.exit_status() if exited else (None, None)
         heard, breach = self.listener.heard, self.watchdog.breach
-        failure = verdict(
+        failure = classify_evidence(
             Evidence(
                 heard,
                 found or Failure("protocol_error", "it ended"),
@@ -175,7 +177,7 @@ _CRASHED = "the server ended during the call, and whether it did its work is not
 _CRASHED += " you call again"
 
 
-async def _within(seconds: float, true: Callable[[], bool]) -> bool:
+async def _wait_until(seconds: float, true: Callable[[], bool]) -> bool:
     with anyio.move_on_after(seconds):
         while not true():
             await anyio.sleep(0.02)

@@ -18,8 +18,8 @@ from typing import Any
 from assets.servers.certificate.escapes import ATTEMPTS, CONTROLS, program, suite_digest
 from assets.servers.packages.mcpb import SERVER
 from assets.servers.sandbox.backend import Backend
-from assets.servers.sandbox.environment import environment
-from assets.servers.sandbox.process import backend, start
+from assets.servers.sandbox.environment import build_environment
+from assets.servers.sandbox.process import choose_backend, start
 from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy
 from assets.servers.sandbox.toolchain import Toolchain
 from warehouse.storage.digest import digest
@@ -69,7 +69,7 @@ def certify(policy: SandboxPolicy, toolchain: Toolchain) -> Certificate:
     """Runs the escape suite in the backend that `policy` comes to; once per process and key.
 
     Raises SandboxUnavailable where there is no backend."""
-    chosen = backend(policy)
+    chosen = choose_backend(policy)
     about = {
         "suite": suite_digest(),
         "backend": chosen.name,
@@ -80,12 +80,14 @@ def certify(policy: SandboxPolicy, toolchain: Toolchain) -> Certificate:
     with _lock:
         key = digest({**about, "python": str(toolchain.python), "engine": policy.engine})
         if key not in _cached:
-            outcomes = _outcomes(chosen, policy, toolchain)
-            _cached[key] = judge(about, outcomes, policy.network)
+            outcomes = _run_cases(chosen, policy, toolchain)
+            _cached[key] = judge_outcomes(about, outcomes, policy.network)
         return _cached[key]
 
 
-def judge(about: Mapping[str, Any], outcomes: Mapping[str, str], network: str) -> Certificate:
+def judge_outcomes(
+    about: Mapping[str, Any], outcomes: Mapping[str, str], network: str
+) -> Certificate:
     """The certificate that the outcomes amount to."""
     allowed = {a.name for a in ATTEMPTS if a.granted and network == "full"}
     shown = {
@@ -107,11 +109,11 @@ def judge(about: Mapping[str, Any], outcomes: Mapping[str, str], network: str) -
     return Certificate(digest(facts), name, not escaped, tuple(escaped), made, facts)
 
 
-def _outcomes(chosen: Backend, policy: SandboxPolicy, toolchain: Toolchain) -> dict[str, str]:
+def _run_cases(chosen: Backend, policy: SandboxPolicy, toolchain: Toolchain) -> dict[str, str]:
     """What each case came to; nothing is tried where nothing contains it."""
     if chosen.name == "none":
         return {}
-    with canaries() as prepared:
+    with place_canaries() as prepared:
         outcomes = run_suite(suite_launch(prepared, toolchain), policy)
         return {**outcomes, "listener": "reached" if prepared.reached() else "untouched"}
 
@@ -122,7 +124,7 @@ def suite_launch(prepared: Canaries, toolchain: Toolchain) -> Launch:
     own = Mount(prepared.folder / "server", SERVER)
     argv = (str(toolchain.python), "-I", "-c", program())
     launch = Launch(argv, {"CANARIES": ""}, (*mounts, own))
-    told = {**prepared.told, "names": [*environment(launch), *_ADDED]}
+    told = {**prepared.told, "names": [*build_environment(launch), *_ADDED]}
     return replace(launch, env={"CANARIES": json.dumps(told)})
 
 
@@ -141,7 +143,7 @@ def run_suite(launch: Launch, policy: SandboxPolicy) -> dict[str, str]:
 
 
 @contextmanager
-def canaries() -> Iterator[Canaries]:
+def place_canaries() -> Iterator[Canaries]:
     """A file, a socket file, a loopback listener, an abstract socket and a process with a variable,
     all of this host, for as long as the suite runs."""
     token = f"canary-{uuid.uuid4().hex}"
@@ -164,7 +166,7 @@ def canaries() -> Iterator[Canaries]:
             stdin=subprocess.PIPE,
             env={"PATH": os.defpath, "VALUE": f"=CANARY {token}"},
         )
-        held.callback(_end, process)
+        held.callback(_end_process, process)
         told = {
             "token": [token[:20], token[20:]],
             "folder": str(folder),
@@ -177,7 +179,7 @@ def canaries() -> Iterator[Canaries]:
         yield Canaries(folder, told, (tcp, *unix))
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def _end_process(process: "subprocess.Popen[bytes]") -> None:
     process.kill()
     process.communicate()
 

@@ -111,7 +111,7 @@ _SURFACE = {
 }
 
 
-def _attempts() -> tuple[Attempt, ...]:
+def _list_attempts() -> tuple[Attempt, ...]:
     plain = {**_FILES, **_PROCESSES, **_SOCKETS}
     return (
         *(Attempt(name, source) for name, source in plain.items()),
@@ -120,7 +120,7 @@ def _attempts() -> tuple[Attempt, ...]:
     )
 
 
-ATTEMPTS = _attempts()
+ATTEMPTS = _list_attempts()
 CONTROLS = {
     "reads_its_folder": "open('/srv/server/own').read().index('own')",
     "has_its_variable": "os.environ['CANARIES'].index('file')",

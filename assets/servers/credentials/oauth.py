@@ -16,7 +16,7 @@ import httpx2
 from assets.servers.credentials.oauth_callback import Callback
 from assets.servers.credentials.secrets import OAuthChoice, SecretError, read_source
 from assets.servers.probe.session import ProbePolicy
-from assets.servers.remote.outcome import login_advice, shown_url
+from assets.servers.remote.outcome import login_advice, show_url
 from assets.servers.remote.probe import RemotePolicy, probe_remote
 from warehouse.network.egress import Connector, is_loopback
 
@@ -35,14 +35,14 @@ class TokenStore:
         try:
             with self.path.open("rb") as file:
                 if os.fstat(file.fileno()).st_mode & 0o077:
-                    raise self._error("others may read it", f"chmod 600 {self.path}")
+                    raise self._make_error("others may read it", f"chmod 600 {self.path}")
                 found = json.loads(file.read(_MAX_BYTES))
         except FileNotFoundError:
             return {}
         except (OSError, ValueError):  # what json says quotes the text
-            raise self._error("it cannot be read", self._mend()) from None
+            raise self._make_error("it cannot be read", self._mend()) from None
         if not isinstance(found, dict) or found.get("server_id") != self.server_id:
-            raise self._error("it holds no login of this server", self._mend())
+            raise self._make_error("it holds no login of this server", self._mend())
         return found
 
     def save(self, **changes: Any) -> None:
@@ -119,9 +119,9 @@ class TokenStore:
         try:
             return getattr(auth, name).model_validate(found) if found else None
         except ValueError:  # its message quotes the tokens
-            raise self._error(f"its {member} are malformed", self._mend()) from None
+            raise self._make_error(f"its {member} are malformed", self._mend()) from None
 
-    def _error(self, found: str, fix: str) -> SecretError:
+    def _make_error(self, found: str, fix: str) -> SecretError:
         return SecretError(self.server_id, str(self.path), found, fix)
 
     def _mend(self) -> str:
@@ -151,16 +151,16 @@ def auth_for(
     store = TokenStore(state, server_id)
     asked = _without_query(url)
     if choice and choice.grant == "client_credentials":
-        return _machine(asked, server_id, choice, store)
+        return _make_machine(asked, server_id, choice, store)
     if not store.load().get("tokens"):
         return None
-    from assets.servers.credentials.oauth_flow import unattended
+    from assets.servers.credentials.oauth_flow import make_unattended
 
-    return unattended(asked, store)
+    return make_unattended(asked, store)
 
 
-def _machine(url: str, server_id: str, choice: OAuthChoice, store: TokenStore) -> httpx2.Auth:
-    from assets.servers.credentials.oauth_flow import machine
+def _make_machine(url: str, server_id: str, choice: OAuthChoice, store: TokenStore) -> httpx2.Auth:
+    from assets.servers.credentials.oauth_flow import make_machine
 
     missing = [
         name for name in ("client_id", "client_secret", "issuer") if not getattr(choice, name)
@@ -169,7 +169,7 @@ def _machine(url: str, server_id: str, choice: OAuthChoice, store: TokenStore) -
         fix = "client_credentials needs client_id, client_secret (a source) and issuer, which"
         fix += " names the only authorization server that may see them"
         raise SecretError(server_id, "oauth", f"no {missing[0]}", fix)
-    return machine(
+    return make_machine(
         url,
         store,
         client_id=str(choice.client_id),
@@ -196,14 +196,14 @@ def log_in(
     scope, expires_at (epoch seconds) and whether the login can be renewed without a person. Raises
     SecretError, and OSError where the port is taken. The old login stays until there is a new one.
     """
-    from assets.servers.credentials.oauth_flow import login
+    from assets.servers.credentials.oauth_flow import make_login
 
     choice = choice or OAuthChoice()
     secret = read_source(server_id, choice.client_secret) if choice.client_secret else None
     store = _Unsaved(state, server_id)
     with socket.create_server(("127.0.0.1", port)) as listening:
         callback = Callback(listening, show, timeout_s)
-        provider = login(
+        provider = make_login(
             _without_query(url),
             store,
             redirect_uri=callback.address,
@@ -220,7 +220,7 @@ def log_in(
             transport="auto",
             limits=ProbePolicy(start_s=patience_s, idle_s=patience_s, extras_s=0),
             # Whoever types an address on this machine means it.
-            policy=RemotePolicy(allow_loopback=is_loopback(_host(url)), wall_s=2 * patience_s),
+            policy=RemotePolicy(allow_loopback=is_loopback(_read_host(url)), wall_s=2 * patience_s),
             auth=provider,
             connector=connector,
         )
@@ -235,7 +235,7 @@ def log_in(
         "status": "ok" if fresh or unasked else found.error_kind,
         "hint": unasked or found.hint,
         "server_id": server_id,
-        "url": shown_url(url),
+        "url": show_url(url),
         "logged_in": fresh,
         "tools": len(found.tools),
         "scope": tokens.get("scope") if fresh else None,
@@ -249,5 +249,5 @@ def _without_query(url: str) -> str:
     return str(httpx2.URL(url).copy_with(query=None, fragment=None, userinfo=b""))
 
 
-def _host(url: str) -> str:
+def _read_host(url: str) -> str:
     return httpx2.URL(url).host

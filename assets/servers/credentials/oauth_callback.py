@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import anyio
 import anyio.abc
 
-from assets.servers.remote.outcome import shown
+from assets.servers.remote.outcome import show_text
 
 PATH = "/callback"
 _MOST = 16_384  # bytes of a request
@@ -50,22 +50,22 @@ class Callback:
         listener = await anyio.abc.SocketListener.from_socket(self._listening.dup())
         with anyio.move_on_after(self._timeout_s):
             async with listener, anyio.create_task_group() as tasks:
-                tasks.start_soon(listener.serve, self._answer)
+                tasks.start_soon(listener.serve, self._answer_request)
                 await self._done.wait()
                 tasks.cancel_scope.cancel()
         if not self._found:
             raise OAuthFlowError(f"nobody came back from the browser in {self._timeout_s:.0f} s")
         if "code" not in self._found:
-            raise OAuthFlowError(f"refused with {shown(self._found.get('error', ''))!r}")
+            raise OAuthFlowError(f"refused with {show_text(self._found.get('error', ''))!r}")
         return AuthorizationCodeResult(
             code=self._found["code"], state=self._found["state"], iss=self._found.get("iss")
         )
 
-    async def _answer(self, stream: anyio.abc.SocketStream) -> None:
+    async def _answer_request(self, stream: anyio.abc.SocketStream) -> None:
         async with stream:
             try:
                 with anyio.fail_after(_REQUEST_S):
-                    status, text = self._judge(await _request_line(stream))
+                    status, text = self._judge_request(await _request_line(stream))
                     page = _PAGE.format(text).encode()
                     head = f"HTTP/1.1 {status}\r\nContent-Type: text/html\r\nConnection: close\r\n"
                     await stream.send(f"{head}Content-Length: {len(page)}\r\n\r\n".encode() + page)
@@ -74,7 +74,7 @@ class Callback:
         if self._found and self._done:
             self._done.set()
 
-    def _judge(self, line: str) -> tuple[str, str]:
+    def _judge_request(self, line: str) -> tuple[str, str]:
         """The answer's status and text; notes the code where the request brings it."""
         method, _, rest = line.partition(" ")
         target = urlsplit(rest.partition(" ")[0])

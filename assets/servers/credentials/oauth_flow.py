@@ -23,7 +23,7 @@ from mcp.shared.auth import (  # noqa: TID253
 )
 from pydantic import AnyUrl
 
-from assets.servers.remote.outcome import RemoteFailure, login_advice, shown
+from assets.servers.remote.outcome import RemoteFailure, login_advice, show_text
 
 CLIENT_NAME = "toolmill"
 _PATIENCE_S = 15.0  # for another probe that renews the same login
@@ -73,7 +73,7 @@ class _Kept(OAuthClientProvider):
         issuer = super()._expected_issuer()
         client = self.context.client_info
         if client is not None and not credentials_match_issuer(client, issuer, None):
-            said = f"it names another authorization server, {shown(issuer)}"
+            said = f"it names another authorization server, {show_text(issuer)}"
             raise LoginNeeded(self.context.server_url, said)
         return issuer
 
@@ -85,12 +85,12 @@ class _Kept(OAuthClientProvider):
             context.current_tokens.refresh_token = prior.refresh_token  # the server does not rotate
             await context.storage.set_tokens(context.current_tokens)
         context.storage.set_metadata(
-            server=_json(context.oauth_metadata),
-            resource=_json(context.protected_resource_metadata),
+            server=_dump_model(context.oauth_metadata),
+            resource=_dump_model(context.protected_resource_metadata),
         )
 
 
-def _json(model: Any) -> dict[str, Any] | None:
+def _dump_model(model: Any) -> dict[str, Any] | None:
     return model.model_dump(mode="json", exclude_none=True) if model is not None else None
 
 
@@ -108,7 +108,7 @@ class Unattended(_Kept):
     async def _initialize(self) -> None:
         await super()._initialize()
         if not self.context.is_token_valid() and self.context.can_refresh_token():
-            await self._alone()
+            await self._wait_alone()
             await super()._initialize()  # it may have been renewed meanwhile
             if self.context.is_token_valid():
                 self._let_go()
@@ -117,7 +117,7 @@ class Unattended(_Kept):
         if self._refreshed or not self.context.can_refresh_token():
             raise LoginNeeded(self.context.server_url, "the stored login is no longer accepted")
         self._refreshed = True
-        await self._alone()
+        await self._wait_alone()
         self.context.current_tokens = await self.context.storage.get_tokens()
         return await self._refresh_token()
 
@@ -133,7 +133,7 @@ class Unattended(_Kept):
         finally:
             self._let_go()
 
-    async def _alone(self) -> None:
+    async def _wait_alone(self) -> None:
         """Waits for the other probes of this server; without end for none of them."""
         with anyio.move_on_after(_PATIENCE_S):
             while self._held is None:
@@ -173,17 +173,17 @@ class Login(_Kept):
         await self.context.storage.set_client_info(client)
 
 
-def unattended(url: str, store: Store) -> Unattended:
+def make_unattended(url: str, store: Store) -> Unattended:
     return Unattended(url, OAuthClientMetadata(redirect_uris=None), store)
 
 
-def machine(
+def make_machine(
     url: str, store: Store, *, client_id: str, client_secret: str, issuer: str, scope: str | None
 ) -> Machine:
     return Machine(url, store, client_id, client_secret, scope=scope, issuer=issuer)
 
 
-def login(
+def make_login(
     url: str,
     store: Store,
     *,

@@ -117,7 +117,7 @@ class Secrets:
         sources = self._by_server.get(server_id)
         if sources is None:
             return Given(salt=self._salt)
-        env, headers = _provided(server_id, sources.provider) if sources.provider else ({}, {})
+        env, headers = _ask_provider(server_id, sources.provider) if sources.provider else ({}, {})
         env |= {name: read_source(server_id, text) for name, text in sources.env.items()}
         headers |= {name: read_source(server_id, text) for name, text in sources.headers.items()}
         for name, value in env.items():
@@ -182,7 +182,7 @@ def _from_file(server_id: str, place: str, shown: str) -> str:
     return value
 
 
-def _provided(server_id: str, provider: str) -> tuple[dict[str, str], dict[str, str]]:
+def _ask_provider(server_id: str, provider: str) -> tuple[dict[str, str], dict[str, str]]:
     """(variables, headers) of the user's provider. What it raises may quote a secret, so only the
     exception's type is told."""
     shown = f"provider {provider}"

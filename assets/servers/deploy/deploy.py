@@ -5,9 +5,9 @@ from urllib.parse import urlsplit
 
 from assets.servers.credentials.secrets import Given, SecretError
 from assets.servers.deploy.image import run_image
-from assets.servers.deploy.package import asked, given_names, run_package
+from assets.servers.deploy.package import list_given_names, probe_behaviour, run_package
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.deploy.result import Deployed, failed
+from assets.servers.deploy.result import Deployed, make_failed
 from assets.servers.probe.failure_kinds import Failure
 from assets.servers.probe.probe import ProbeResult
 from assets.servers.probe.session import ProbePolicy
@@ -21,20 +21,20 @@ from warehouse.storage.digest import digest
 def deploy(recipe: Recipe, policy: DeployPolicy, toolchain: Toolchain | None = None) -> Deployed:
     """Fetches and probes one recipe. Every outcome is a result, and no secret is in it; raises only
     SandboxUnavailable."""
-    refused = refusal(recipe, policy)
+    refused = find_refusal(recipe, policy)
     if refused:
-        return failed(refused)
+        return make_failed(refused)
     try:
         given = policy.secrets.given(recipe.server_id)
     except SecretError as error:
-        return failed(Failure("needs_secret", str(error)))
+        return make_failed(Failure("needs_secret", str(error)))
     if recipe.ecosystem == "remote":
-        found = _elsewhere(recipe, given, policy)
+        found = _deploy_remote(recipe, given, policy)
     elif recipe.ecosystem == "oci":
         found = run_image(recipe, given, policy)
     else:
         found = run_package(recipe, given, policy, toolchain or find_toolchain())
-    return _scrubbed(found, given)
+    return _scrub_result(found, given)
 
 
 def effect_key(recipe: Recipe, conditions: str, attempt: int, night: str = "") -> str:
@@ -49,7 +49,7 @@ def effect_key(recipe: Recipe, conditions: str, attempt: int, night: str = "") -
     return digest(facts)
 
 
-def refusal(recipe: Recipe, policy: DeployPolicy) -> Failure | None:
+def find_refusal(recipe: Recipe, policy: DeployPolicy) -> Failure | None:
     """Why the settings forbid a recipe, before anything is sent; None where they do not."""
     if recipe.ecosystem != "remote":
         return None
@@ -62,13 +62,13 @@ def refusal(recipe: Recipe, policy: DeployPolicy) -> Failure | None:
     return None
 
 
-def _elsewhere(recipe: Recipe, given: Given, policy: DeployPolicy) -> Deployed:
+def _deploy_remote(recipe: Recipe, given: Given, policy: DeployPolicy) -> Deployed:
     """A remote server, asked over HTTP."""
     remote, url = policy.remote or RemotePolicy(), str(recipe.url)
     try:
         account = policy.accounts.auth(recipe.server_id, url) if policy.accounts else None
     except SecretError as error:
-        return failed(Failure("remote_auth", str(error)))
+        return make_failed(Failure("remote_auth", str(error)))
 
     def ask(limits: ProbePolicy, _: bool = False) -> ProbeResult:
         return probe_remote(
@@ -81,13 +81,13 @@ def _elsewhere(recipe: Recipe, given: Given, policy: DeployPolicy) -> Deployed:
         )
 
     result = ask(policy.conversation)
-    made_up = set(recipe.placeholders) - given_names(given)
-    return Deployed(result, tuple(sorted(made_up)), behaviour=asked(result, policy, ask))
+    made_up = set(recipe.placeholders) - list_given_names(given)
+    return Deployed(result, tuple(sorted(made_up)), behaviour=probe_behaviour(result, policy, ask))
 
 
-def _scrubbed(found: Deployed, given: Given) -> Deployed:
+def _scrub_result(found: Deployed, given: Given) -> Deployed:
     """The result without any secret that the server may have said back."""
-    if not given_names(given):
+    if not list_given_names(given):
         return found
     result = ProbeResult(**given.scrub(asdict(found.probe)))
     return replace(found, probe=result, behaviour=given.scrub(found.behaviour))

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from assets.servers.credentials.secrets import Given
-from assets.servers.deploy.package import asked, given_names
+from assets.servers.deploy.package import list_given_names, probe_behaviour
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.deploy.result import Deployed, failed
+from assets.servers.deploy.result import Deployed, make_failed
 from assets.servers.packages.fetch import FetchError
 from assets.servers.probe.failure_kinds import Failure
 from assets.servers.probe.probe import ProbeResult, probe
@@ -41,7 +41,7 @@ def run_image(recipe: Recipe, given: Given, policy: DeployPolicy) -> Deployed:
     try:
         command = fetch_image(recipe, given, sandbox)
     except FetchError as error:
-        return failed(Failure(error.kind, str(error)))
+        return make_failed(Failure(error.kind, str(error)))
 
     def ask(limits: ProbePolicy, _: bool = False) -> ProbeResult:
         return probe(command(), sandbox, limits)
@@ -49,5 +49,5 @@ def run_image(recipe: Recipe, given: Given, policy: DeployPolicy) -> Deployed:
     result = ask(policy.conversation)
     made_up = {name for name in recipe.placeholders if not name.startswith("env:")}
     made_up |= {f"env:{name}" for name, _ in recipe.env} & set(recipe.placeholders)
-    names = tuple(sorted(made_up - given_names(given)))
-    return Deployed(result, names, behaviour=asked(result, policy, ask))
+    names = tuple(sorted(made_up - list_given_names(given)))
+    return Deployed(result, names, behaviour=probe_behaviour(result, policy, ask))

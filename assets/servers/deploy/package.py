@@ -7,19 +7,19 @@ from typing import Any
 from assets.servers.certificate.certificate import certify
 from assets.servers.credentials.secrets import Given
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.deploy.result import Deployed, failed
+from assets.servers.deploy.result import Deployed, make_failed
 from assets.servers.packages.fetch import Artifact, FetchError, ensure_artifact
-from assets.servers.packages.licence import licence_of
+from assets.servers.packages.licence import read_licence
 from assets.servers.packages.mcpb import SERVER
-from assets.servers.probe.consistency import ask_again, with_moved_clock
+from assets.servers.probe.consistency import move_clock, probe_again
 from assets.servers.probe.failure_kinds import Failure
 from assets.servers.probe.probe import ProbeResult, probe
 from assets.servers.probe.session import ProbePolicy
-from assets.servers.recipes.env_usage import variables_read
-from assets.servers.recipes.facts import recipe_facts
+from assets.servers.recipes.env_usage import find_variables
+from assets.servers.recipes.facts import dump_recipe
 from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import Recipe
-from assets.servers.recipes.relaunch import made_up_by, next_guess
+from assets.servers.recipes.relaunch import list_made_up, make_next_guess
 from assets.servers.sandbox.spec import Launch, Mount, SandboxPolicy
 from assets.servers.sandbox.toolchain import Toolchain
 
@@ -32,29 +32,29 @@ def run_package(
     """The result of a package. Every outcome is a result; raises only SandboxUnavailable."""
     package = _Package(recipe, given, policy, toolchain)
     try:
-        tried = package.try_it(recipe, package.fetch(recipe))
+        tried = package.try_launch(recipe, package.fetch(recipe))
     except FetchError as error:
-        return failed(Failure(error.kind, str(error)))
+        return make_failed(Failure(error.kind, str(error)))
     if tried.result.status != "ok":
-        tried = package.built(tried)
+        tried = package.try_built(tried)
     if tried.result.status != "ok":
-        tried = package.guessed(tried)
+        tried = package.try_guesses(tried)
     artifact, sandbox = tried.artifact, package.sandbox
-    launch = launch_of(tried.recipe, artifact, toolchain, given)
+    launch = make_launch(tried.recipe, artifact, toolchain, given)
     return Deployed(
         tried.result,
-        _made_up(recipe, tried, given),
+        _list_made_up(recipe, tried, given),
         artifact.locked,
         artifact.megabytes,
         artifact.built_with_scripts,
-        behaviour_of(launch, tried.result, policy, sandbox),
-        certificate_of(sandbox, toolchain),
-        licence_of(recipe, artifact.tree),
-        launched=_launched(recipe, tried),
+        probe_launch_behaviour(launch, tried.result, policy, sandbox),
+        describe_certificate(sandbox, toolchain),
+        read_licence(recipe, artifact.tree),
+        launched=_describe_launch(recipe, tried),
     )
 
 
-def launch_of(
+def make_launch(
     recipe: Recipe, artifact: Artifact, toolchain: Toolchain, given: Given | None = None
 ) -> Launch:
     """The command and the world it sees in the run phase."""
@@ -68,34 +68,36 @@ def launch_of(
     )
 
 
-def certificate_of(sandbox: SandboxPolicy, toolchain: Toolchain) -> dict[str, Any]:
+def describe_certificate(sandbox: SandboxPolicy, toolchain: Toolchain) -> dict[str, Any]:
     """The certificate of the sandbox in use: its digest, result and facts."""
     held = certify(sandbox, toolchain)
     told = {"digest": held.digest, "passed": held.passed, "n": held.n}
     return {**held.facts(), **told, "escaped": list(held.escaped)}
 
 
-def behaviour_of(
+def probe_launch_behaviour(
     launch: Launch, result: ProbeResult, policy: DeployPolicy, sandbox: SandboxPolicy
 ) -> list[dict[str, str]] | None:
     """Rows of `asker.Behaviour` of a server that was launched here."""
 
     def ask(limits: ProbePolicy, moved: bool) -> ProbeResult:
-        return probe(with_moved_clock(launch) if moved else launch, sandbox, limits)
+        return probe(move_clock(launch) if moved else launch, sandbox, limits)
 
-    return asked(result, policy, ask)
+    return probe_behaviour(result, policy, ask)
 
 
-def asked(result: ProbeResult, policy: DeployPolicy, ask: Ask) -> list[dict[str, str]] | None:
+def probe_behaviour(
+    result: ProbeResult, policy: DeployPolicy, ask: Ask
+) -> list[dict[str, str]] | None:
     """The rows of what `ask` found of a server that listed its tools; None where nobody asked, or
     where there was no second answer."""
     if result.status != "ok" or not policy.twice:
         return None
-    found = ask_again(result, policy.conversation, ask)
+    found = probe_again(result, policy.conversation, ask)
     return None if found is None else [one.as_row() for one in found]
 
 
-def given_names(given: Given) -> set[str]:
+def list_given_names(given: Given) -> set[str]:
     """The names of what is real, as placeholders are named."""
     return {f"env:{name}" for name in given.env} | {f"header:{name}" for name in given.headers}
 
@@ -134,27 +136,27 @@ class _Package:
             scripts=scripts,
         )
 
-    def try_it(self, recipe: Recipe, artifact: Artifact) -> _Tried:
-        launch = launch_of(recipe, artifact, self.toolchain, self.given)
+    def try_launch(self, recipe: Recipe, artifact: Artifact) -> _Tried:
+        launch = make_launch(recipe, artifact, self.toolchain, self.given)
         return _Tried(recipe, artifact, probe(launch, self.sandbox, self.policy.conversation))
 
-    def built(self, first: _Tried) -> _Tried:
+    def try_built(self, first: _Tried) -> _Tried:
         """With its own install scripts run, where the policy allows that and it helps."""
         if not first.artifact.scripts_skipped or self.sandbox.scripts != "second":
             return first
         try:
-            again = self.try_it(first.recipe, self.fetch(first.recipe, scripts=True))
+            again = self.try_launch(first.recipe, self.fetch(first.recipe, scripts=True))
         except FetchError:
             return first
         return again if again.result.status == "ok" else first
 
-    def guessed(self, first: _Tried) -> _Tried:
+    def try_guesses(self, first: _Tried) -> _Tried:
         """The first further try that lists tools; each builds on the one before. If none does, the
         first try stands, or the one with the dependencies that the release was made for."""
         made_up = self.policy.placeholders
-        reads = variables_read(first.artifact.tree, first.recipe) if made_up else ()
+        reads = find_variables(first.artifact.tree, first.recipe) if made_up else ()
         last, stands, tried = first, first, [first.recipe]
-        while extra := next_guess(
+        while extra := make_next_guess(
             last.recipe, last.result, tried, reads=reads, placeholders=made_up
         ):
             older = extra.as_of != last.recipe.as_of
@@ -162,25 +164,25 @@ class _Package:
                 artifact = self.fetch(extra) if older else last.artifact
             except FetchError:
                 continue  # what it depended on then is no longer to be had
-            last = self.try_it(extra, artifact)
+            last = self.try_launch(extra, artifact)
             if last.result.status == "ok":
                 return last
             stands = last if older else stands
         return stands
 
 
-def _launched(recipe: Recipe, tried: _Tried) -> dict[str, Any] | None:
+def _describe_launch(recipe: Recipe, tried: _Tried) -> dict[str, Any] | None:
     """The facts of the launch that counted, where they are not those of the planned one. What was
     made up is in them whatever real values it was given: those may be withdrawn."""
     scripts = tried.artifact.built_with_scripts
     if tried.recipe == recipe and not scripts:
         return None
-    made_up = _made_up(recipe, tried, Given())
+    made_up = _list_made_up(recipe, tried, Given())
     used = tried.recipe.model_copy(update={"placeholders": made_up})
-    return recipe_facts(used, scripts=scripts)
+    return dump_recipe(used, scripts=scripts)
 
 
-def _made_up(recipe: Recipe, tried: _Tried, given: Given) -> tuple[str, ...]:
+def _list_made_up(recipe: Recipe, tried: _Tried, given: Given) -> tuple[str, ...]:
     """Which values of the launch that counted were placeholders."""
     passed = {f"env:{name}" for name, _ in tried.recipe.env}
     names = {
@@ -188,8 +190,8 @@ def _made_up(recipe: Recipe, tried: _Tried, given: Given) -> tuple[str, ...]:
         for name in (
             *recipe.placeholders,
             *tried.artifact.placeholders,
-            *made_up_by(recipe, tried.recipe),
+            *list_made_up(recipe, tried.recipe),
         )
         if not name.startswith("env:") or name in passed
     }
-    return tuple(sorted(names - given_names(given)))
+    return tuple(sorted(names - list_given_names(given)))

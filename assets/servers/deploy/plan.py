@@ -6,20 +6,20 @@ from functools import cached_property
 from typing import Any
 
 from assets.marketplaces.listing import Listing
-from assets.servers.deploy.deploy import deploy, effect_key, refusal
-from assets.servers.deploy.policy import DeployPolicy, conditions
-from assets.servers.deploy.result import Deployed, failed
-from assets.servers.deploy.table import deployment_row
+from assets.servers.deploy.deploy import deploy, effect_key, find_refusal
+from assets.servers.deploy.policy import DeployPolicy, digest_conditions
+from assets.servers.deploy.result import Deployed, make_failed
+from assets.servers.deploy.table import make_deployment_row
 from assets.servers.packages.resolve import Resolver
 from assets.servers.recipes.recipe import (
     RECIPE_VERSION,
     Recipe,
     Resolve,
     Unlaunchable,
-    address,
-    exact_version,
+    find_exact_version,
+    identify_server,
+    normalise_address,
     plan_recipe,
-    server_id,
 )
 from assets.servers.sandbox.toolchain import Toolchain, find_toolchain
 from warehouse.fleet import Fleet, LocalFleet
@@ -53,7 +53,7 @@ class _Job:
     @cached_property
     def conditions(self) -> str:
         """Digest of the settings and secrets that the server is launched under, asked for once."""
-        return conditions(self.key, self.policy)
+        return digest_conditions(self.key, self.policy)
 
 
 def deploy_listings(
@@ -82,11 +82,11 @@ def deploy_listings(
         policy.home, toolchain, ledger, night, allow_loopback=policy.sandbox.allow_loopback
     )
     before = {row["server_id"]: row for row in previous}
-    jobs = _jobs(listings, before, policy)
+    jobs = _plan_jobs(listings, before, policy)
     result = DeploymentRun(rows=[], gone=sorted(before.keys() - {job.key for job in jobs}))
     due = []
     for job in jobs:
-        if _stands(job, now):
+        if _row_stands(job, now):
             result.rows.append(dict(job.previous or {}))
             result.kept.append(job.key)
         else:
@@ -113,23 +113,23 @@ def launch_digest(listing: Listing) -> str:
     facts = listing.model_dump(mode="json", include=_LAUNCH_FACTS)
     facts["env"] = [{**variable, "description": None} for variable in facts["env"]]
     if listing.package and listing.package.type == "mcpb":
-        facts["package"]["identifier"] = address(listing.package.identifier)
+        facts["package"]["identifier"] = normalise_address(listing.package.identifier)
     return digest({**facts, "recipe_version": RECIPE_VERSION})
 
 
-def _jobs(
+def _plan_jobs(
     listings: Iterable[Listing], before: Mapping[str, Mapping[str, Any]], policy: DeployPolicy
 ) -> list[_Job]:
     """One job per server: of several listings the first runnable one, by listing id."""
     jobs: dict[str, _Job] = {}
     for listing in sorted(listings, key=lambda one: (not one.runnable, one.listing_id)):
-        key = server_id(listing) or f"listing:{listing.listing_id}"
+        key = identify_server(listing) or f"listing:{listing.listing_id}"
         if key not in jobs:
             jobs[key] = _Job(key, listing, launch_digest(listing), before.get(key), policy)
     return [jobs[key] for key in sorted(jobs)]
 
 
-def _stands(job: _Job, now: float) -> bool:
+def _row_stands(job: _Job, now: float) -> bool:
     """Whether the last run's row still holds without asking anybody: not where the settings or the
     secrets it was launched under are others now, nor for a remote server that answered."""
     row = job.previous
@@ -138,14 +138,14 @@ def _stands(job: _Job, now: float) -> bool:
     if row["recipe_digest"] and row["conditions"] != job.conditions:
         return False
     if row["status"] == "failed":
-        return not _due(row, now)
+        return not _is_due(row, now)
     package = job.listing.package
     if package is None or package.digest:
         return package is not None
-    return package.type != "mcpb" and exact_version(package) is not None
+    return package.type != "mcpb" and find_exact_version(package) is not None
 
 
-def _due(row: Mapping[str, Any], now: float) -> bool:
+def _is_due(row: Mapping[str, Any], now: float) -> bool:
     """Whether a failure's time to be tried again has come."""
     return row["retry_at"] is not None and row["retry_at"] <= now
 
@@ -163,14 +163,14 @@ def _carry_out(
     recipe = plan_recipe(job.listing, resolve)
     row, deployed = job.previous, None
     same = row is not None and _same_plan(row, recipe, job.conditions)
-    if row is not None and same and _keeps(row, recipe, now):
+    if row is not None and same and _keeps_row(row, recipe, now):
         facts = {"launch_digest": job.facts, "listing_id": job.listing.listing_id}
         return {**row, **facts}, True
     failed_before = row is not None and same and row["status"] == "failed"
     attempts = int((row or {}).get("attempts") or 0) + 1 if failed_before else 1
     if isinstance(recipe, Recipe):
-        deployed = _deployed(recipe, job, ledger, attempts, night, toolchain)
-    new = deployment_row(
+        deployed = _find_or_deploy(recipe, job, ledger, attempts, night, toolchain)
+    new = make_deployment_row(
         recipe,
         deployed,
         blobs,
@@ -185,7 +185,7 @@ def _carry_out(
     return new, False
 
 
-def _deployed(
+def _find_or_deploy(
     recipe: Recipe,
     job: _Job,
     ledger: Ledger,
@@ -194,8 +194,8 @@ def _deployed(
     toolchain: Toolchain,
 ) -> Deployed:
     """The result of a recipe, of the ledger where it holds it."""
-    if refused := refusal(recipe, job.policy):
-        return failed(refused)
+    if refused := find_refusal(recipe, job.policy):
+        return make_failed(refused)
     stage = "remote" if recipe.ecosystem == "remote" else "deploy"
     key = effect_key(recipe, job.conditions, attempt, night)
     return Deployed.from_json(
@@ -209,11 +209,11 @@ def _same_plan(row: Mapping[str, Any], recipe: Recipe | Unlaunchable, under: str
     return (row["recipe_digest"], row["conditions"]) == (recipe.digest, under)
 
 
-def _keeps(row: Mapping[str, Any], recipe: Recipe | Unlaunchable, now: float) -> bool:
+def _keeps_row(row: Mapping[str, Any], recipe: Recipe | Unlaunchable, now: float) -> bool:
     """Whether the row of the same plan is kept: a failure until it is due, a launch for good, and
     never a remote server that answered, because it may answer otherwise now."""
     if row["status"] == "failed":
-        return not _due(row, now)
+        return not _is_due(row, now)
     return isinstance(recipe, Recipe) and recipe.ecosystem != "remote"
 
 
@@ -230,7 +230,7 @@ def _reporter(progress: Progress, total: int) -> Callable[[Any], None]:
     return report
 
 
-def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+def summarise_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Counts for reports: servers, ok, failed, tools, and one `failed_<kind>` per kind."""
     counts = {"servers": len(rows), "ok": 0, "failed": 0, "tools": 0}
     for row in rows:

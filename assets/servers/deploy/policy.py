@@ -50,7 +50,7 @@ def with_network(policy: DeployPolicy, network: str) -> DeployPolicy:
     return replace(policy, sandbox=replace(policy.sandbox, network=network))
 
 
-def conditions(server_id: str, policy: DeployPolicy) -> str:
+def digest_conditions(server_id: str, policy: DeployPolicy) -> str:
     """Digest of what may change a result besides the recipe: limits, grants, secrets, the probe.
 
     Time-outs are not among it: a slow machine is no other server.
@@ -66,12 +66,12 @@ def conditions(server_id: str, policy: DeployPolicy) -> str:
         "twice": policy.twice,
         "asked": remote and policy.remote is not None,
         "account": bool(remote and policy.accounts and policy.accounts.known(server_id)),
-        "secrets": _fingerprint(server_id, policy),
+        "secrets": _read_fingerprint(server_id, policy),
     }
     return digest(facts)
 
 
-def _fingerprint(server_id: str, policy: DeployPolicy) -> str | None:
+def _read_fingerprint(server_id: str, policy: DeployPolicy) -> str | None:
     """A secret that cannot be had is a condition too: once it can, the server is due."""
     try:
         return policy.secrets.given(server_id).fingerprint()

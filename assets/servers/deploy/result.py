@@ -37,6 +37,6 @@ class Deployed:
         return cls(probe=result, **{**facts, "placeholders": tuple(facts["placeholders"])})
 
 
-def failed(failure: Failure) -> Deployed:
+def make_failed(failure: Failure) -> Deployed:
     """The result of a recipe that was never launched."""
     return Deployed(ProbeResult(status="failed", error_kind=failure.kind, hint=failure.hint))

@@ -7,9 +7,9 @@ from typing import Any
 import polars as pl
 
 from assets.servers.deploy.result import Deployed
-from assets.servers.probe.failure_kinds import next_retry
+from assets.servers.probe.failure_kinds import compute_next_retry
 from assets.servers.probe.probe import ProbeResult
-from assets.servers.recipes.facts import recipe_facts
+from assets.servers.recipes.facts import dump_recipe
 from assets.servers.recipes.recipe import Recipe, Unlaunchable
 from warehouse.sanitize.escape import drop_surrogates
 from warehouse.storage.blobs import Blobs
@@ -60,7 +60,7 @@ DEPLOYMENTS = TableSpec(
 )
 
 
-def deployment_row(
+def make_deployment_row(
     recipe: Recipe | Unlaunchable,
     deployed: Deployed | None,
     blobs: Blobs,
@@ -86,7 +86,11 @@ def deployment_row(
     }
     if isinstance(recipe, Unlaunchable):
         failure = {"status": "failed", "error_kind": recipe.kind, "hint": recipe.hint}
-        return row | failure | {"retry_at": next_retry(recipe.kind, attempts, now), "n_tools": 0}
+        return (
+            row
+            | failure
+            | {"retry_at": compute_next_retry(recipe.kind, attempts, now), "n_tools": 0}
+        )
     assert deployed is not None
     result = deployed.probe
     failed = result.error_kind
@@ -100,17 +104,17 @@ def deployment_row(
         "n_tools": len(result.tools),
         "tools_blob": None if failed else blobs.put(json.dumps(result.tools).encode()),
         "extras_blob": None if failed else _extras_blob(result, blobs),
-        "behaviour": None if deployed.behaviour is None else _json(deployed.behaviour),
+        "behaviour": None if deployed.behaviour is None else _dump_ascii(deployed.behaviour),
         "certified": deployed.certificate and deployed.certificate["passed"],
         "certificate": deployed.certificate and blobs.put(canonical_json(deployed.certificate)),
         "protocol": result.protocol and drop_surrogates(result.protocol),
-        "capabilities": _json(result.capabilities),
+        "capabilities": _dump_ascii(result.capabilities),
         "built_with_scripts": deployed.built_with_scripts,
         "license": deployed.license,
-        "server_name": _text(result.server_info, "name"),
-        "server_version": _text(result.server_info, "version"),
-        "placeholders": _json(list(deployed.placeholders)),
-        "recipe": None if failed else _json(deployed.launched or recipe_facts(recipe)),
+        "server_name": _read_text(result.server_info, "name"),
+        "server_version": _read_text(result.server_info, "version"),
+        "placeholders": _dump_ascii(list(deployed.placeholders)),
+        "recipe": None if failed else _dump_ascii(deployed.launched or dump_recipe(recipe)),
         "retry_at": _retry_at(result, attempts, now),
         "initialize_s": result.initialize_s,
         "seconds": result.seconds,
@@ -133,15 +137,15 @@ def _retry_at(result: ProbeResult, attempts: int, now: float) -> float | None:
     """By the kind's back-off, and not before a remote server asked to be left alone."""
     if result.error_kind is None:
         return None
-    due = next_retry(result.error_kind, attempts, now)
+    due = compute_next_retry(result.error_kind, attempts, now)
     return due if due is None else max(due, now + (result.retry_after or 0.0))
 
 
-def _json(value: Any) -> str:
+def _dump_ascii(value: Any) -> str:
     """ASCII only: third-party names may hold halves of surrogate pairs, which no column takes."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def _text(info: Mapping[str, Any], name: str) -> str | None:
+def _read_text(info: Mapping[str, Any], name: str) -> str | None:
     value = info.get(name)
     return drop_surrogates(value[:200]) if isinstance(value, str) else None

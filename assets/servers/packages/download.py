@@ -45,7 +45,7 @@ def download(
     part = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            found = _stream(url, file, max_mb << 20, allow_loopback)
+            found = _stream_bundle(url, file, max_mb << 20, allow_loopback)
         if sha256 and found != sha256:
             raise DownloadError(
                 "integrity", f"{url} hashes to {found[:16]}…, expected {sha256[:16]}…"
@@ -56,7 +56,7 @@ def download(
         part.unlink(missing_ok=True)
 
 
-def _stream(url: str, file: BinaryIO, limit: int, allow_loopback: bool) -> str:
+def _stream_bundle(url: str, file: BinaryIO, limit: int, allow_loopback: bool) -> str:
     total, state = 0, hashlib.sha256()
     try:
         with (

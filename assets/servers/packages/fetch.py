@@ -12,7 +12,7 @@ from typing import Any
 
 from assets.servers.packages.install import INSTALLERS, TREE, FetchError, Workshop
 from assets.servers.packages.mcpb import BundleError
-from assets.servers.packages.run_tool import fetch_policy, own
+from assets.servers.packages.run_tool import fetch_policy, own_path
 from assets.servers.recipes.recipe import Recipe
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.sandbox.toolchain import Toolchain, ToolMissing
@@ -68,21 +68,21 @@ def ensure_artifact(
         raise FetchError("policy_denied", 'install scripts are off (`sandbox.scripts = "never"`)')
     workshop = Workshop(home, toolchain, fetch_policy(policy), scripts)
     try:
-        return _ensure(recipe, workshop)
+        return _ensure_fetched(recipe, workshop)
     except FetchError as error:
         if scripts or not second or error.kind != "build_failed":
             raise
-    return _ensure(recipe, replace(workshop, scripts=True))
+    return _ensure_fetched(recipe, replace(workshop, scripts=True))
 
 
-def _ensure(recipe: Recipe, workshop: Workshop) -> Artifact:
+def _ensure_fetched(recipe: Recipe, workshop: Workshop) -> Artifact:
     try:
         name = artifact_digest(recipe, workshop.toolchain, scripts=workshop.scripts)
     except ToolMissing as error:
         raise FetchError("needs_software", str(error)) from error
     folder = workshop.home / "artifacts" / name
     if not (folder / _MANIFEST).exists():
-        _fetch(recipe, folder, workshop)
+        _fetch_into(recipe, folder, workshop)
     facts = json.loads((folder / _MANIFEST).read_bytes())
     return Artifact(
         tree=folder / TREE,
@@ -96,12 +96,12 @@ def _ensure(recipe: Recipe, workshop: Workshop) -> Artifact:
     )
 
 
-def _fetch(recipe: Recipe, folder: Path, workshop: Workshop) -> None:
+def _fetch_into(recipe: Recipe, folder: Path, workshop: Workshop) -> None:
     staging = workshop.home / "cache" / "staging" / uuid.uuid4().hex
-    _sweep(staging.parent)
+    _sweep_staging(staging.parent)
     (staging / TREE).mkdir(parents=True)
-    own(staging)
-    own(staging / TREE)
+    own_path(staging)
+    own_path(staging / TREE)
     try:
         install = INSTALLERS[recipe.ecosystem]
         facts = install(recipe, staging, workshop)
@@ -110,7 +110,7 @@ def _fetch(recipe: Recipe, folder: Path, workshop: Workshop) -> None:
                 "build_failed", "its install scripts put a link in place of its folder"
             )
         shutil.rmtree(staging / "caches", ignore_errors=True)  # of an attempt with scripts
-        size = _megabytes(staging)
+        size = _measure_megabytes(staging)
         if size > _MAX_ARTIFACT_MB:
             raise FetchError("oversize", f"installs {size:.0f} MB")
         facts |= {"megabytes": round(size, 1), "built_with_scripts": workshop.scripts}
@@ -136,7 +136,7 @@ def _write_manifest(staging: Path, facts: dict[str, Any]) -> None:
         f.write(json.dumps(facts))
 
 
-def _sweep(folder: Path) -> None:
+def _sweep_staging(folder: Path) -> None:
     """Removes what fetches that were killed left behind more than a day ago."""
     for path in folder.glob("*"):
         with suppress(OSError):
@@ -144,7 +144,7 @@ def _sweep(folder: Path) -> None:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def _megabytes(folder: Path) -> float:
+def _measure_megabytes(folder: Path) -> float:
     total = 0
     for root, _, names in os.walk(folder):
         for name in names:

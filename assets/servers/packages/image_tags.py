@@ -18,7 +18,7 @@ def _run(argv: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
 
 
-def image_digest(reference: str, run: Run = _run) -> str:
+def resolve_image_digest(reference: str, run: Run = _run) -> str:
     """`sha256:<hex>` of the manifest that `reference` (NAME:TAG) points to. Raises ResolveError:
     `needs_software` without an engine, `not_found`, `remote_auth`, `fetch_failed`."""
     engine = shutil.which("docker") or shutil.which("podman")

@@ -12,9 +12,9 @@ from stat import S_ISREG
 from typing import Any
 
 from assets.servers.packages.download import DownloadError, download
-from assets.servers.packages.mcpb import SERVER, command_of, extract
+from assets.servers.packages.mcpb import SERVER, extract_bundle, read_command
 from assets.servers.packages.run_tool import FETCH, FETCH_POLICY, Finished, run_tool
-from assets.servers.recipes.recipe import Recipe, normalised
+from assets.servers.recipes.recipe import Recipe, normalise_name
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.sandbox.toolchain import Toolchain
 from warehouse.storage.digest import digest
@@ -48,7 +48,7 @@ class Workshop:
     scripts: bool = False
 
 
-def _npm(recipe: Recipe, staging: Path, workshop: Workshop) -> dict[str, Any]:
+def _install_npm(recipe: Recipe, staging: Path, workshop: Workshop) -> dict[str, Any]:
     node, npm = workshop.toolchain.require_node()
     tree = f"{FETCH}/staging/{staging.name}/{TREE}"
     argv = (
@@ -57,17 +57,17 @@ def _npm(recipe: Recipe, staging: Path, workshop: Workshop) -> dict[str, Any]:
         *("--no-audit", "--no-fund", "--prefer-offline", "--loglevel=error", "--no-bin-links"),
         *("--install-strategy=hoisted", "--", f"{recipe.name}@{recipe.version}"),
     )
-    finished = _tool(argv, staging, workshop, _node_headers(node))
+    finished = _run_installer(argv, staging, workshop, _find_node_headers(node))
     if finished.code != 0:
         said = finished.said
-        kind = _which(said, {"not_found": _NPM_ABSENT, "build_failed": _NPM_BUILD})
+        kind = _classify_words(said, {"not_found": _NPM_ABSENT, "build_failed": _NPM_BUILD})
         raise FetchError(kind, f"npm install {recipe.name}@{recipe.version}: {said[-240:]}")
     lock = _read_json(staging / TREE / "node_modules" / ".package-lock.json").get("packages", {})
     found = lock.get(f"node_modules/{recipe.name}", {}).get("integrity")
     if recipe.integrity and found != recipe.integrity:
         raise FetchError("integrity", f"npm installed {found}, pinned {recipe.integrity}")
     package = _read_json(staging / TREE / "node_modules" / recipe.name / "package.json")
-    program = _npm_program(recipe, package)
+    program = _find_npm_program(recipe, package)
     locked = digest({path: about.get("integrity") for path, about in sorted(lock.items())})
     script = f"{SERVER}/node_modules/{recipe.name}/{program}"
     return {
@@ -80,14 +80,14 @@ def _npm(recipe: Recipe, staging: Path, workshop: Workshop) -> dict[str, Any]:
     }
 
 
-def _node_headers(node: Path) -> dict[str, str]:
+def _find_node_headers(node: Path) -> dict[str, str]:
     """Where native parts find the headers, so that they need no download."""
     prefix = node.parent.parent
     found = (prefix / "include" / "node" / "node.h").exists()
     return {"npm_config_nodedir": str(prefix)} if found else {}
 
 
-def _npm_program(recipe: Recipe, package: dict[str, Any]) -> str:
+def _find_npm_program(recipe: Recipe, package: dict[str, Any]) -> str:
     """The path of the bin to start: the one named by the listing, else the one npx would take."""
     bins = package.get("bin")
     unscoped = recipe.name.rpartition("/")[2]
@@ -104,7 +104,7 @@ def _npm_program(recipe: Recipe, package: dict[str, Any]) -> str:
     return path
 
 
-def _pypi(recipe: Recipe, staging: Path, workshop: Workshop) -> dict[str, Any]:
+def _install_pypi(recipe: Recipe, staging: Path, workshop: Workshop) -> dict[str, Any]:
     toolchain = workshop.toolchain
     inside = f"{FETCH}/staging/{staging.name}"
     hashes = " ".join(f"--hash={value}" for value in (recipe.integrity or "").split())
@@ -119,14 +119,14 @@ def _pypi(recipe: Recipe, staging: Path, workshop: Workshop) -> dict[str, Any]:
         *(("--exclude-newer", recipe.as_of) if recipe.as_of else ()),
     )
     for argv in (venv, install):
-        finished = _tool(argv, staging, workshop)
+        finished = _run_installer(argv, staging, workshop)
         if finished.code != 0:
             said = finished.said
-            kind = _which(said, {"build_failed": _UV_BUILD, "not_found": _UV_ABSENT})
+            kind = _classify_words(said, {"build_failed": _UV_BUILD, "not_found": _UV_ABSENT})
             kind = "integrity" if "Hash mismatch" in said else kind
             raise FetchError(kind, f"uv {argv[1]} {recipe.name}=={recipe.version}: {said[-240:]}")
     packages = next((staging / TREE / "venv" / "lib").glob("python*/site-packages"))
-    program = _console_script(recipe, packages)
+    program = _find_console_script(recipe, packages)
     bin_folder = f"{SERVER}/venv/bin"
     return {
         "argv": [f"{bin_folder}/python", "-m", program.removeprefix("-m ")]
@@ -134,11 +134,11 @@ def _pypi(recipe: Recipe, staging: Path, workshop: Workshop) -> dict[str, Any]:
         else [f"{bin_folder}/{program}"],
         "env": {"VIRTUAL_ENV": f"{SERVER}/venv", "PYTHONDONTWRITEBYTECODE": "1"},
         "placeholders": [],
-        "locked": _installed(packages),
+        "locked": _digest_installed(packages),
     }
 
 
-def _installed(packages: Path) -> str:
+def _digest_installed(packages: Path) -> str:
     """Digest of every installed file: a release whose files were exchanged keeps its name and
     number. What the installer itself notes down is left out."""
     found: dict[str, str] = {}
@@ -152,19 +152,19 @@ def _installed(packages: Path) -> str:
     return digest(found)
 
 
-def _console_script(recipe: Recipe, packages: Path) -> str:
+def _find_console_script(recipe: Recipe, packages: Path) -> str:
     """The console script to start: named by the listing, else like the package, else the only one
     or the first about MCP. A package without scripts is started as a module."""
     names: list[str] = []
     for info in packages.glob("*.dist-info"):
         distribution = re.split(r"-\d", info.name.removesuffix(".dist-info"))[0]
-        if normalised(distribution) == recipe.name and is_plain(info / "entry_points.txt"):
+        if normalise_name(distribution) == recipe.name and is_plain(info / "entry_points.txt"):
             parser = configparser.ConfigParser(interpolation=None, delimiters=("=",))
             parser.optionxform = str  # type: ignore[assignment,method-assign]
             parser.read_string((info / "entry_points.txt").read_text("utf-8", "replace"))
             if parser.has_section("console_scripts"):
                 names = list(parser.options("console_scripts"))
-    wanted = [recipe.entry, *[n for n in names if normalised(n) == recipe.name]]
+    wanted = [recipe.entry, *[n for n in names if normalise_name(n) == recipe.name]]
     wanted += names if len(names) == 1 else [name for name in names if "mcp" in name.lower()]
     for name in wanted:
         if name in names and re.fullmatch(r"[\w.\-]+", str(name)):
@@ -177,7 +177,7 @@ def _console_script(recipe: Recipe, packages: Path) -> str:
     raise FetchError("no_recipe", f"{recipe.name} declares no program (console script)")
 
 
-def _mcpb(recipe: Recipe, staging: Path, workshop: Workshop) -> dict[str, Any]:
+def _install_mcpb(recipe: Recipe, staging: Path, workshop: Workshop) -> dict[str, Any]:
     toolchain = workshop.toolchain
     wanted = (recipe.integrity or "").removeprefix("sha256:").lower() or None
     try:
@@ -189,12 +189,12 @@ def _mcpb(recipe: Recipe, staging: Path, workshop: Workshop) -> dict[str, Any]:
         )
     except DownloadError as error:
         raise FetchError(error.kind, str(error)) from error
-    extract(bundle, staging / TREE)
+    extract_bundle(bundle, staging / TREE)
     node = str(toolchain.node) if toolchain.node else None
-    return {**command_of(staging / TREE, str(toolchain.python), node), "locked": found}
+    return {**read_command(staging / TREE, str(toolchain.python), node), "locked": found}
 
 
-def _tool(
+def _run_installer(
     argv: tuple[str, ...],
     staging: Path,
     workshop: Workshop,
@@ -214,7 +214,7 @@ def _tool(
     return finished
 
 
-def _which(said: str, kinds: dict[str, str]) -> str:
+def _classify_words(said: str, kinds: dict[str, str]) -> str:
     return next((kind for kind, words in kinds.items() if re.search(words, said)), "fetch_failed")
 
 
@@ -237,7 +237,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 INSTALLERS: dict[str, Callable[[Recipe, Path, Workshop], dict[str, Any]]] = {
-    "npm": _npm,
-    "pypi": _pypi,
-    "mcpb": _mcpb,
+    "npm": _install_npm,
+    "pypi": _install_pypi,
+    "mcpb": _install_mcpb,
 }

@@ -10,31 +10,33 @@ from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any
 
-from assets.servers.recipes.recipe import Recipe, normalised
+from assets.servers.recipes.recipe import Recipe, normalise_name
 
 _MAX_BYTES = 1_000_000
 _LONGEST = 120  # characters; a longer one is a licence's text, not its name
 _CLASSIFIER = re.compile(r"License :: (?:OSI Approved :: )?(.+)")
 
 
-def licence_of(recipe: Recipe, tree: Path) -> str | None:
+def read_licence(recipe: Recipe, tree: Path) -> str | None:
     """The licence's name (an SPDX expression where its author wrote one), or None."""
     if recipe.ecosystem == "npm":
-        said = _json(tree, tree / "node_modules" / recipe.name / "package.json").get("license")
+        said = _read_json_file(tree, tree / "node_modules" / recipe.name / "package.json").get(
+            "license"
+        )
     elif recipe.ecosystem == "mcpb":
-        said = _json(tree, tree / "manifest.json").get("license")
+        said = _read_json_file(tree, tree / "manifest.json").get("license")
     elif recipe.ecosystem == "pypi":
-        return _first(_of_distribution(tree, normalised(recipe.name)))
+        return _find_first(_of_distribution(tree, normalise_name(recipe.name)))
     else:
         return None
-    return _first([said.get("type") if isinstance(said, dict) else said])  # npm's older form
+    return _find_first([said.get("type") if isinstance(said, dict) else said])  # npm's older form
 
 
 def _of_distribution(tree: Path, name: str) -> Iterable[Any]:
     for folder in sorted(tree.glob("venv/lib/python*/site-packages/*.dist-info")):
-        if normalised(folder.name.split("-")[0]) != name:
+        if normalise_name(folder.name.split("-")[0]) != name:
             continue
-        told = HeaderParser().parsestr(_text(tree, folder / "METADATA"))
+        told = HeaderParser().parsestr(_read_text_file(tree, folder / "METADATA"))
         yield told["License-Expression"]
         yield told["License"]
         for line in told.get_all("Classifier") or ():
@@ -42,7 +44,7 @@ def _of_distribution(tree: Path, name: str) -> Iterable[Any]:
             yield found and found[1]
 
 
-def _first(said: Iterable[Any]) -> str | None:
+def _find_first(said: Iterable[Any]) -> str | None:
     for one in said:
         name = " ".join(one.split()) if isinstance(one, str) else ""
         if 0 < len(name) <= _LONGEST and name.isprintable():
@@ -50,15 +52,15 @@ def _first(said: Iterable[Any]) -> str | None:
     return None
 
 
-def _json(tree: Path, path: Path) -> dict[str, Any]:
+def _read_json_file(tree: Path, path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(_text(tree, path))
+        found = json.loads(_read_text_file(tree, path))
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
 
-def _text(tree: Path, path: Path) -> str:
+def _read_text_file(tree: Path, path: Path) -> str:
     try:
         if not path.resolve().is_relative_to(tree.resolve()):
             return ""  # a link out of the tree

@@ -16,23 +16,23 @@ class FolderTooLarge(ValueError):
 
 
 @contextmanager
-def readable(folder: Path) -> Iterator[Path]:
+def make_readable(folder: Path) -> Iterator[Path]:
     """The folder itself, or a copy of it where some of it is closed to others.
 
     Only root's sandbox runs as another user than the caller; `mktemp -d` makes folders of mode
     0700, so that is met often. The copy has the same contents, links and executable bits.
     """
-    if os.geteuid() != 0 or not _closed(folder):
+    if os.geteuid() != 0 or not _is_closed(folder):
         yield folder
         return
     with tempfile.TemporaryDirectory(prefix="toolmill-folder-") as made:
         os.chmod(made, 0o755)
         copy = Path(made) / "copy"
-        _copy(folder, copy)
+        _copy_folder(folder, copy)
         yield copy
 
 
-def _closed(folder: Path) -> bool:
+def _is_closed(folder: Path) -> bool:
     """Whether any folder or file of it is out of others' reach."""
     for parent, folders, names in os.walk(folder):
         if os.lstat(parent).st_mode & 0o005 != 0o005:
@@ -44,7 +44,7 @@ def _closed(folder: Path) -> bool:
     return False
 
 
-def _copy(folder: Path, copy: Path) -> None:
+def _copy_folder(folder: Path, copy: Path) -> None:
     left = _MAX_MB << 20
     for parent, folders, names in os.walk(folder):
         here = copy / Path(parent).relative_to(folder)

@@ -7,7 +7,7 @@ import zipfile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from assets.servers.recipes.placeholders import value_for
+from assets.servers.recipes.placeholders import make_value
 
 MAX_FILES = 20_000
 MAX_UNPACKED_MB = 1024
@@ -19,7 +19,7 @@ class BundleError(ValueError):
     """A bundle that cannot be used: the message says what was found and what was expected."""
 
 
-def extract(bundle: Path, folder: Path) -> None:
+def extract_bundle(bundle: Path, folder: Path) -> None:
     """Unpacks into `folder`, which must be empty. No entry leaves it, none is a link; entries are
     counted and measured while they are written, because a zip's own figures may lie."""
     try:
@@ -58,12 +58,12 @@ def _extract_one(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, folder: Path,
     return written
 
 
-def command_of(folder: Path, python: str, node: str | None) -> dict[str, Any]:
+def read_command(folder: Path, python: str, node: str | None) -> dict[str, Any]:
     """{argv, env, placeholders} of an unpacked bundle, seen from inside the sandbox.
 
     What the manifest asks of its user becomes typed placeholders. Raises BundleError.
     """
-    manifest = _manifest(folder)
+    manifest = _read_manifest(folder)
     server = manifest.get("server")
     if not isinstance(server, dict):
         raise BundleError("manifest.json has no `server`")
@@ -76,20 +76,20 @@ def command_of(folder: Path, python: str, node: str | None) -> dict[str, Any]:
     if not isinstance(command, str) or not isinstance(args or [], list):
         raise BundleError("manifest.json: mcp_config.command is no string or args no list")
     values, made_up = _user_values(manifest.get("user_config"))
-    words = [_fill(str(word), values) for word in [command, *(args or [])]]
+    words = [_fill_text(str(word), values) for word in [command, *(args or [])]]
     env = {
-        str(name): _fill(str(value), values)
+        str(name): _fill_text(str(value), values)
         for name, value in (config.get("env") or {}).items()
         if re.fullmatch(r"[A-Za-z_]\w*", str(name))
     }
     return {
-        "argv": [_program(words[0], python, node), *words[1:]],
+        "argv": [_choose_program(words[0], python, node), *words[1:]],
         "env": env,
         "placeholders": made_up,
     }
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
+def _read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / "manifest.json"
     try:
         if path.stat().st_size > 1 << 20:
@@ -115,17 +115,17 @@ def _user_values(config: Any) -> tuple[dict[str, str], list[str]]:
         elif about.get("required") or about.get("sensitive"):
             kind = str(about.get("type") or "string")
             wanted = f"{about.get('title') or ''} {about.get('description') or ''}"
-            values[f"user_config.{name}"] = value_for(str(name), wanted, kind)
+            values[f"user_config.{name}"] = make_value(str(name), wanted, kind)
             made_up.append(f"user_config:{name}")
     return values, sorted(made_up)
 
 
-def _fill(text: str, values: dict[str, str]) -> str:
+def _fill_text(text: str, values: dict[str, str]) -> str:
     known = {**values, "__dirname": SERVER, "HOME": "/home/user", "/": "/"}
     return _PLACE.sub(lambda place: known.get(place[1], ""), text)
 
 
-def _program(word: str, python: str, node: str | None) -> str:
+def _choose_program(word: str, python: str, node: str | None) -> str:
     if word in ("python", "python3"):
         return python
     if word == "node":

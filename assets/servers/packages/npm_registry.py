@@ -35,11 +35,11 @@ class NpmRegistry:
         found = self._get(f"{quoted}/{quote(version, safe='')}")
         if found is None:  # some registries answer 404 for the tags of a package that they have
             whole = self._get(quoted) or {}
-            tags, versions = _object(whole.get("dist-tags")), _object(whole.get("versions"))
+            tags, versions = _as_object(whole.get("dist-tags")), _as_object(whole.get("versions"))
             found = versions.get(tags.get(version, version))
         if found is None:
             return None
-        exact, integrity = _object(found).get("version"), _object(found.get("dist"))
+        exact, integrity = _as_object(found).get("version"), _as_object(found.get("dist"))
         if not isinstance(exact, str):
             raise ResolveError("fetch_failed", f"the npm registry names no version of {name}")
         hashed = integrity.get("integrity")
@@ -61,7 +61,7 @@ class NpmRegistry:
         return body
 
 
-def _object(value: Any) -> dict[str, Any]:
+def _as_object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 

@@ -11,10 +11,16 @@ from typing import Any
 
 from assets.marketplaces.listing import Package
 from assets.servers.packages.download import DownloadError, download
-from assets.servers.packages.image_tags import image_digest
+from assets.servers.packages.image_tags import resolve_image_digest
 from assets.servers.packages.npm_registry import npm_registry
 from assets.servers.packages.run_tool import Finished, run_tool
-from assets.servers.recipes.recipe import Resolved, ResolveError, exact_version, image, normalised
+from assets.servers.recipes.recipe import (
+    Resolved,
+    ResolveError,
+    find_exact_version,
+    normalise_name,
+    parse_image,
+)
 from assets.servers.sandbox.toolchain import Toolchain
 from warehouse.ledger.ledger import Ledger, Outcome
 from warehouse.storage.digest import digest
@@ -53,9 +59,9 @@ class Resolver:
     def __call__(self, package: Package) -> Resolved:
         if package.type == "mcpb" and package.digest:
             return Resolved(package.version, package.digest)
-        if package.type == "oci" and (pinned_image := image(package))[2]:
+        if package.type == "oci" and (pinned_image := parse_image(package))[2]:
             return Resolved(pinned_image[1], str(pinned_image[2]))
-        version = exact_version(package)
+        version = find_exact_version(package)
         pinned = version is not None and package.type in ("npm", "pypi")
         key = {
             "effect": "resolve",
@@ -65,21 +71,26 @@ class Resolver:
             "version": version or package.version,
             "night": None if pinned else self._night,
         }
-        asks = {"npm": self._npm, "pypi": self._pypi, "mcpb": self._mcpb, "oci": self._oci}
+        asks = {
+            "npm": self._resolve_npm,
+            "pypi": self._resolve_pypi,
+            "mcpb": self._resolve_mcpb,
+            "oci": self._resolve_oci,
+        }
         ask = asks.get(package.type)
         if ask is None:
             raise ResolveError("policy_denied", f"{package.type} packages are not launched here")
-        data = self._ledger.once("resolve", digest(key), _effect(ask, package))
+        data = self._ledger.once("resolve", digest(key), _make_effect(ask, package))
         return Resolved(**json.loads(data))
 
-    def _npm(self, package: Package) -> Resolved:
+    def _resolve_npm(self, package: Package) -> Resolved:
         """One small request where the version is exact or a tag; npm itself reads a range."""
         self._toolchain.require_node()
         wanted = package.version or "latest"
         if not self._registry or not re.fullmatch(r"[A-Za-z0-9][\w.+\-]*", wanted):
             return self._npm_view(package)
         found = self._registry.release(package.identifier, wanted)
-        if found is None and exact_version(package):
+        if found is None and find_exact_version(package):
             found = self._registry.release(package.identifier, "latest")
             if found is not None:
                 return replace(found, instead_of=wanted)
@@ -104,23 +115,23 @@ class Resolver:
             raise ResolveError("not_found", f"npm has no {spec}")
         raise ResolveError("fetch_failed", f"npm view {spec}: {finished.said[-200:]}")
 
-    def _pypi(self, package: Package) -> Resolved:
+    def _resolve_pypi(self, package: Package) -> Resolved:
         """By uv, which reads every kind of index; with another Python where the usual one will not
         do, and at the latest version where the one named was never published."""
-        name, version = normalised(package.identifier), exact_version(package)
+        name, version = normalise_name(package.identifier), find_exact_version(package)
         spec = f"{name}=={version}" if version else name
-        finished = self._compile(spec, None, "--generate-hashes")
+        finished = self._compile_requirement(spec, None, "--generate-hashes")
         said = " ".join(finished.stderr.split())
         python = None
         if finished.code != 0 and re.search(_OTHER_PYTHON, said):
-            for python in _nearest(self._toolchain.pythons):
-                finished = self._compile(spec, python, "--generate-hashes")
+            for python in _order_nearest(self._toolchain.pythons):
+                finished = self._compile_requirement(spec, python, "--generate-hashes")
                 if finished.code == 0:
                     break
         found = re.search(rf"^{re.escape(name)}==([^\s\\;]+)", finished.stdout, re.MULTILINE)
         hashes = sorted(set(re.findall(r"sha256:[0-9a-f]{64}", finished.stdout)))
         if finished.code == 0 and found and hashes:
-            released = self._released(f"{name}=={found[1]}", python)
+            released = self._find_release_date(f"{name}=={found[1]}", python)
             return Resolved(found[1], " ".join(hashes), python, released)
         if re.search(_PYPI_ABSENT, said):
             raise ResolveError("not_found", f"the Python index has no {spec}")
@@ -132,14 +143,14 @@ class Resolver:
         if re.search(_PYPI_NO_VERSION, said):
             if version is None:
                 raise ResolveError("not_found", f"the Python index has no release of {spec}")
-            latest = self._pypi(package.model_copy(update={"version": None}))
+            latest = self._resolve_pypi(package.model_copy(update={"version": None}))
             return replace(latest, instead_of=version)
         kind = "build_failed" if "No solution found" in said else "fetch_failed"
         raise ResolveError(kind, f"uv pip compile {spec}: {said[-200:]}")
 
-    def _released(self, spec: str, python: str | None) -> str | None:
+    def _find_release_date(self, spec: str, python: str | None) -> str | None:
         """When a release was uploaded, None where its index does not say."""
-        finished = self._compile(spec, python, "--format", "pylock.toml")
+        finished = self._compile_requirement(spec, python, "--format", "pylock.toml")
         try:
             files = tomllib.loads(finished.stdout)["packages"][0]
             files = [files.get("sdist", {}), *files.get("wheels", ())]
@@ -148,7 +159,7 @@ class Resolver:
         except (tomllib.TOMLDecodeError, LookupError, TypeError, AttributeError):
             return None
 
-    def _compile(self, spec: str, python: str | None, *more: str) -> Finished:
+    def _compile_requirement(self, spec: str, python: str | None, *more: str) -> Finished:
         staging = self._home / "cache" / "staging"
         request = staging / f"{digest([spec, python, more])[:24]}.in"
         staging.mkdir(parents=True, exist_ok=True)
@@ -163,11 +174,11 @@ class Resolver:
         finally:
             request.unlink(missing_ok=True)
 
-    def _oci(self, package: Package) -> Resolved:
-        name, tag, _ = image(package)
-        return Resolved(tag, image_digest(f"{name}:{tag or 'latest'}"))
+    def _resolve_oci(self, package: Package) -> Resolved:
+        name, tag, _ = parse_image(package)
+        return Resolved(tag, resolve_image_digest(f"{name}:{tag or 'latest'}"))
 
-    def _mcpb(self, package: Package) -> Resolved:
+    def _resolve_mcpb(self, package: Package) -> Resolved:
         try:
             _, sha = download(
                 package.identifier,
@@ -182,14 +193,14 @@ class Resolver:
         return run_tool(argv, cache=self._home / "cache", toolchain=self._toolchain)
 
 
-def _effect(ask: Callable[[Package], Resolved], package: Package) -> Callable[[], Outcome]:
+def _make_effect(ask: Callable[[Package], Resolved], package: Package) -> Callable[[], Outcome]:
     def effect() -> Outcome:
         return Outcome(json.dumps(asdict(ask(package))).encode())
 
     return effect
 
 
-def _nearest(pythons: Iterable[str]) -> list[str]:
+def _order_nearest(pythons: Iterable[str]) -> list[str]:
     """Newer ones first, the nearest of them first; then the older ones."""
     known = sorted(pythons, key=lambda minor: int(minor.split(".")[1]))
     usual = sys.version_info.minor

@@ -80,7 +80,7 @@ def run_tool(
     launch = Launch(argv, settings, tuple(mounts), uid=_FETCH_UID)
     with start(launch, replace(policy, network="full")) as jailed:
         with Watchdog(jailed, policy) as watchdog:
-            stdout, stderr = _outputs(jailed)
+            stdout, stderr = _read_outputs(jailed)
             jailed.process.wait()
         code, signal = jailed.exit_status()
     return Finished(code, signal, stdout, stderr, watchdog.breach)
@@ -99,7 +99,7 @@ def fetch_policy(policy: SandboxPolicy | None) -> SandboxPolicy:
     )
 
 
-def own(path: Path) -> None:
+def own_path(path: Path) -> None:
     """Gives one file or folder to the user of the fetch phase (only root needs to)."""
     if os.geteuid() == 0:
         os.chown(path, _FETCH_UID, _FETCH_UID, follow_symlinks=False)
@@ -111,10 +111,10 @@ def _own_cache(cache: Path) -> None:
     if os.geteuid() == 0 and cache.stat().st_uid != _FETCH_UID:
         for folder, _, names in os.walk(cache):
             for path in (folder, *(os.path.join(folder, name) for name in names)):
-                own(Path(path))
+                own_path(Path(path))
 
 
-def _outputs(jailed: Jailed) -> tuple[str, str]:
+def _read_outputs(jailed: Jailed) -> tuple[str, str]:
     """Both outputs, read to their end at once."""
     if jailed.process.stdin:
         jailed.process.stdin.close()

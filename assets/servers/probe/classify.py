@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from assets.servers.probe.failure_kinds import Failure
-from assets.servers.probe.stderr_patterns import from_last_words, spoken
+from assets.servers.probe.stderr_patterns import classify_last_words, classify_text
 from assets.servers.probe.transcript import Heard
 from assets.servers.sandbox.watchdog import Breach
 
@@ -29,7 +29,7 @@ class Evidence:
     signal: str | None = None
 
 
-def verdict(seen: Evidence) -> Failure | None:
+def classify_evidence(seen: Evidence) -> Failure | None:
     """The strongest evidence first: a limit that was passed, an exit, then the conversation."""
     heard, breach, failure = seen.heard, seen.breach, seen.failure
     # What went wrong after the last list of tools was only asked for besides.
@@ -49,11 +49,13 @@ def verdict(seen: Evidence) -> Failure | None:
             return Failure("protocol_error", said)
         return failure if failure.kind == "oversize" else _why_late(failure, heard)
     if seen.exited:
-        return from_last_words(printable(heard.stderr) + heard.first_noise, seen.code, seen.signal)
+        return classify_last_words(
+            make_printable(heard.stderr) + heard.first_noise, seen.code, seen.signal
+        )
     if "code -32601" in failure.detail and seen.answered:
         return Failure("no_tools", "tools/list is not a method of this server")
     if "code" in failure.detail and not heard.ended:
-        return _refusal(failure)
+        return _classify_refusal(failure)
     if heard.ended:
         return Failure("protocol_error", "it closed its standard output and went on running")
     return failure
@@ -61,17 +63,17 @@ def verdict(seen: Evidence) -> Failure | None:
 
 def _why_late(failure: Failure, heard: Heard) -> Failure:
     """A server that hangs has often said why."""
-    said = spoken(printable(heard.stderr))
+    said = classify_text(make_printable(heard.stderr))
     return Failure(said.kind, f"{failure.detail}, {said.detail}") if said else failure
 
 
-def _refusal(failure: Failure) -> Failure:
+def _classify_refusal(failure: Failure) -> Failure:
     """An error answer may say the same things a dying server says."""
-    said = spoken(failure.detail)
+    said = classify_text(failure.detail)
     return Failure(said.kind, f"answered {failure.detail!r}") if said else failure
 
 
-def printable(data: bytes) -> str:
+def make_printable(data: bytes) -> str:
     """Text without control characters: it ends up in logs and tables."""
     text = data.decode("utf-8", "replace")
     return "".join(char if char.isprintable() or char in "\n\t" else "�" for char in text)

@@ -51,7 +51,7 @@ class Behaviour:
         return asdict(self)
 
 
-def ask_again(first: ProbeResult, limits: ProbePolicy, ask: Ask) -> list[Behaviour] | None:
+def probe_again(first: ProbeResult, limits: ProbePolicy, ask: Ask) -> list[Behaviour] | None:
     """Every difference between what `first` listed and what others are told; [] for an honest
     server, None where no second answer could be had.
 
@@ -62,31 +62,31 @@ def ask_again(first: ProbeResult, limits: ProbePolicy, ask: Ask) -> list[Behavio
     other = ask(replace(limits, **OTHER, lists=LISTS), True)
     if other.status != "ok":
         return None
-    seen = digests(first.tools)
-    counted = _counted(other)
-    between = compare(seen, digests(other.tools))
+    seen = digest_tools(first.tools)
+    counted = _compare_listings(other)
+    between = compare_digests(seen, digest_tools(other.tools))
     if not between and not counted:
         return []
     control = ask(replace(limits, lists=LISTS), False)
-    itself = compare(seen, digests(control.tools)) if control.status == "ok" else {}
+    itself = compare_digests(seen, digest_tools(control.tools)) if control.status == "ok" else {}
     found = [Behaviour(tool, change, "nothing") for tool, change in itself.items()]
-    again = _counted(control) if control.status == "ok" else {}
+    again = _compare_listings(control) if control.status == "ok" else {}
     counts = {tool: change for tool, change in {**counted, **again}.items() if tool not in itself}
     found += [Behaviour(tool, change, "call count") for tool, change in counts.items()]
     between = {tool: change for tool, change in between.items() if tool not in itself}
     if between:
         named = ask(replace(limits, **OTHER), False)
-        by_name = compare(seen, digests(named.tools)) if named.status == "ok" else {}
+        by_name = compare_digests(seen, digest_tools(named.tools)) if named.status == "ok" else {}
         found += [
             Behaviour(tool, change, "client name")
             if tool in by_name
-            else Behaviour(tool, _dated(tool, change, first, other), "date")
+            else Behaviour(tool, _classify_dated(tool, change, first, other), "date")
             for tool, change in between.items()
         ]
     return sorted(found, key=lambda one: (one.tool, one.varied))
 
 
-def digests(tools: Iterable[Tool]) -> dict[str, str]:
+def digest_tools(tools: Iterable[Tool]) -> dict[str, str]:
     """Name -> contract digest; a tool without a usable contract by the digest of its JSON."""
     found: dict[str, str] = {}
     for tool in tools:
@@ -98,7 +98,7 @@ def digests(tools: Iterable[Tool]) -> dict[str, str]:
     return found
 
 
-def compare(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
+def compare_digests(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
     """Tool -> added, removed or changed."""
     found = {}
     for tool in before.keys() | after.keys():
@@ -108,7 +108,7 @@ def compare(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, st
     return found
 
 
-def with_moved_clock(launch: Launch, days: int = DAYS) -> Launch:
+def move_clock(launch: Launch, days: int = DAYS) -> Launch:
     """The same launch with its wall clock `days` ahead, where its runtime is Python or Node.
 
     Sleeping and waiting stay as they are. Programs in other languages keep the real date.
@@ -119,11 +119,11 @@ def with_moved_clock(launch: Launch, days: int = DAYS) -> Launch:
     env["NODE_OPTIONS"] = " ".join(
         [*filter(None, [env.get("NODE_OPTIONS")]), f"--require={_CLOCK}/date.js"]
     )
-    return replace(launch, env=env, mounts=(*launch.mounts, *_clock()))
+    return replace(launch, env=env, mounts=(*launch.mounts, *_mount_clock()))
 
 
 @lru_cache(maxsize=1)
-def _clock() -> tuple[Mount, ...]:
+def _mount_clock() -> tuple[Mount, ...]:
     """The files that move a clock, file by file: a server sees nothing else of ours."""
     here = Path(__file__).parent / "clock"
     mounts = [Mount(here / name, f"{_CLOCK}/{name}") for name in ("sitecustomize.py", "date.js")]
@@ -136,7 +136,7 @@ def _clock() -> tuple[Mount, ...]:
     return tuple(mounts)
 
 
-def _dated(tool: str, change: str, first: ProbeResult, other: ProbeResult) -> str:
+def _classify_dated(tool: str, change: str, first: ProbeResult, other: ProbeResult) -> str:
     """`dated` for a tool that says the same but for the date in it."""
     said = [
         [_DATE.sub("#", json.dumps(one, sort_keys=True)) for one in result.tools
@@ -146,10 +146,10 @@ def _dated(tool: str, change: str, first: ProbeResult, other: ProbeResult) -> st
     return "dated" if change == "changed" and said[0] == said[1] else change
 
 
-def _counted(result: ProbeResult) -> dict[str, str]:
+def _compare_listings(result: ProbeResult) -> dict[str, str]:
     """What differs between the first and a later listing of one session."""
-    first = digests(result.tools)
+    first = digest_tools(result.tools)
     found: dict[str, str] = {}
     for later in result.later:
-        found |= compare(first, digests(later))
+        found |= compare_digests(first, digest_tools(later))
     return found

@@ -69,7 +69,7 @@ class Failure:
         return f"{self.detail}: {advice}" if self.detail else advice
 
 
-def next_retry(kind: str, attempts: int, now: float) -> float | None:
+def compute_next_retry(kind: str, attempts: int, now: float) -> float | None:
     """When a row that failed `attempts` times is due again (epoch seconds); None: never."""
     first = KINDS[kind].retry_s
     return None if first is None else now + min(first * 2 ** max(0, attempts - 1), 30 * _DAY)

@@ -7,9 +7,9 @@ from typing import Any
 
 import anyio
 
-from assets.servers.probe.classify import Evidence, printable, verdict
+from assets.servers.probe.classify import Evidence, classify_evidence, make_printable
 from assets.servers.probe.failure_kinds import Failure
-from assets.servers.probe.session import ProbePolicy, Progress, converse
+from assets.servers.probe.session import ProbePolicy, Progress, hold_conversation
 from assets.servers.probe.stdio_relay import Relay
 from assets.servers.probe.transcript import Heard
 from assets.servers.sandbox.backend import Command
@@ -69,14 +69,14 @@ def probe(
         watchdog = Watchdog(jailed, policy)
         relay = Relay(jailed, policy)
         with watchdog:
-            anyio.run(_converse, relay, watchdog, limits, progress)
+            anyio.run(_hold_conversation, relay, watchdog, limits, progress)
             ended = time.monotonic() - progress.began
             watchdog.measure()
             exited = _ends_soon(jailed) if relay.heard.ended else False
             code, signal = jailed.exit_status() if exited else (None, None)
             jailed.kill()
         _drain_stderr(jailed, relay.heard)
-    failure = verdict(
+    failure = classify_evidence(
         Evidence(
             relay.heard,
             progress.failure,
@@ -87,7 +87,7 @@ def probe(
             signal=signal,
         )
     )
-    return result_of(
+    return make_result(
         relay.heard,
         progress,
         failure,
@@ -98,7 +98,7 @@ def probe(
     )
 
 
-def result_of(
+def make_result(
     heard: Heard, progress: Progress, failure: Failure | None, ended: float, **more: Any
 ) -> ProbeResult:
     """The result of a conversation over any transport. ended: seconds since it began."""
@@ -124,21 +124,21 @@ def result_of(
         instructions=said[:20_000] if isinstance(said, str) else "",
         seconds=round(seconds, 3),
         initialize_s=None if first is None else round(first, 3),
-        stderr_tail=printable(heard.stderr)[-_STDERR_TAIL:],
+        stderr_tail=make_printable(heard.stderr)[-_STDERR_TAIL:],
         pages=progress.pages,
         initiated=heard.initiated,
         **more,
     )
 
 
-async def _converse(
+async def _hold_conversation(
     relay: Relay, watchdog: Watchdog, limits: ProbePolicy, progress: Progress
 ) -> None:
     """A server that never ends its part is cut off by the time limits."""
     async with anyio.create_task_group() as tasks:
         relay.start(tasks)
         try:
-            await converse(
+            await hold_conversation(
                 relay.read, relay.write, relay.heard, limits, progress, lambda: watchdog.idle_s
             )
         finally:

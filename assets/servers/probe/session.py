@@ -61,20 +61,20 @@ class Progress:
 Idle = Callable[[], float]
 
 
-async def converse(
+async def hold_conversation(
     read: Any, write: Any, heard: Heard, limits: ProbePolicy, progress: Progress, idle: Idle
 ) -> None:
     """Fills `progress` and, through the transport, `heard`. idle: seconds since the server last
     did anything that shows. Whatever the server does ends up as `progress.failure`."""
     try:
-        await _session(read, write, heard, limits, progress, idle)
+        await _run_session(read, write, heard, limits, progress, idle)
     except Ended as ended:
         progress.failure = ended.failure
     except Exception as error:  # the SDK raises many types on malformed answers
-        progress.failure = from_exception(error)
+        progress.failure = classify_exception(error)
 
 
-async def _session(
+async def _run_session(
     read: Any, write: Any, heard: Heard, limits: ProbePolicy, progress: Progress, idle: Idle
 ) -> None:
     async with open_session(read, write, limits, idle) as (session, _):
@@ -84,14 +84,14 @@ async def _session(
         await list_tools(session, heard, limits, progress)
         progress.listed_s = time.monotonic() - progress.began
         for _ in range(limits.lists - 1):
-            await _again(session, heard, limits, progress)
+            await _list_again(session, heard, limits, progress)
         if limits.extras_s > 0:
-            await _extras(session, heard, limits, progress)
+            await _list_extras(session, heard, limits, progress)
 
 
-async def _again(session: Any, heard: Heard, limits: ProbePolicy, progress: Progress) -> None:
+async def _list_again(session: Any, heard: Heard, limits: ProbePolicy, progress: Progress) -> None:
     """One more listing; one that fails is no listing, as the first has told what there is."""
-    heard.turn()
+    heard.begin_listing()
     try:
         await list_tools(session, heard, limits, progress)
     except Exception:  # a time-out, an error answer, a bad page
@@ -111,11 +111,13 @@ async def open_session(
     info = Implementation(name=limits.client_name, version=limits.client_version)
     dispatcher = JSONRPCDispatcher(read, write)
     async with ClientSession(dispatcher=dispatcher, client_info=info) as session:
-        await _or_hang(session.initialize, limits, idle)
+        await _await_or_hang(session.initialize, limits, idle)
         yield session, dispatcher
 
 
-async def _or_hang(action: Callable[[], Awaitable[Any]], limits: ProbePolicy, idle: Idle) -> None:
+async def _await_or_hang(
+    action: Callable[[], Awaitable[Any]], limits: ProbePolicy, idle: Idle
+) -> None:
     """Awaits the first answer, bounded by the clock and by idleness. Raises Ended."""
     reason = ""
 
@@ -149,7 +151,7 @@ async def list_tools(session: Any, heard: Heard, limits: ProbePolicy, progress: 
 
 async def _list_pages(session: Any, heard: Heard, limits: ProbePolicy, progress: Progress) -> None:
     pages = 0
-    async for _ in _pages(session.list_tools):
+    async for _ in _iter_pages(session.list_tools):
         pages += 1
         progress.pages += 1
         if heard.malformed_page:
@@ -160,7 +162,7 @@ async def _list_pages(session: Any, heard: Heard, limits: ProbePolicy, progress:
             raise Ended(Failure("oversize", f"more than {limits.max_pages} pages of tools"))
 
 
-async def _extras(session: Any, heard: Heard, limits: ProbePolicy, progress: Progress) -> None:
+async def _list_extras(session: Any, heard: Heard, limits: ProbePolicy, progress: Progress) -> None:
     """Prompts and resources, where the server announces them. They decide nothing: a server whose
     prompts cannot be had has its tools all the same."""
     announced = heard.server.get("capabilities")
@@ -178,7 +180,7 @@ async def _extras(session: Any, heard: Heard, limits: ProbePolicy, progress: Pro
         for name, ask in wanted:
             try:
                 pages = 0
-                async for _ in _pages(ask):
+                async for _ in _iter_pages(ask):
                     pages += 1
                     if pages >= _EXTRA_PAGES or len(heard.lists.get(name, ())) > limits.max_tools:
                         break
@@ -189,7 +191,7 @@ async def _extras(session: Any, heard: Heard, limits: ProbePolicy, progress: Pro
     progress.missed = tuple(missed)
 
 
-async def _pages(ask: Callable[..., Awaitable[Any]]) -> AsyncGenerator[Any, None]:
+async def _iter_pages(ask: Callable[..., Awaitable[Any]]) -> AsyncGenerator[Any, None]:
     """Yields after each page; ends with the last. Raises Ended on a cursor that comes twice."""
     from mcp_types import PaginatedRequestParams
 
@@ -207,7 +209,7 @@ async def _pages(ask: Callable[..., Awaitable[Any]]) -> AsyncGenerator[Any, None
         seen.add(cursor)
 
 
-def from_exception(error: BaseException) -> Failure:
+def classify_exception(error: BaseException) -> Failure:
     """The failure behind an exception of the SDK; groups are opened."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]

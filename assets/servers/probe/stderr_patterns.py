@@ -96,14 +96,14 @@ _LAST = re.compile(r"^.*\b\w*(Error|Exception|panic|fatal)\b.*$", re.IGNORECASE 
 _RUNTIME = re.compile(r"^\s*(Node\.js v\d|\}|\]|at |\^|npm error|errno:|code:|syscall:|path:)")
 
 
-def from_last_words(stderr: str, exit_code: int | None, signal: str | None) -> Failure:
+def classify_last_words(stderr: str, exit_code: int | None, signal: str | None) -> Failure:
     """The kind of a server that ended by itself, from what it said and how it ended."""
     how = f"killed by {signal}" if signal else f"exit {exit_code}"
     if signal in ("SIGXCPU", "SIGXFSZ"):
         kind = "oversize" if signal == "SIGXCPU" else "disk_full"
         limit = "processor time" if signal == "SIGXCPU" else "file size"
         return Failure(kind, f"{how}, the limit on {limit}")
-    said = spoken(stderr)
+    said = classify_text(stderr)
     if said:
         return Failure(said.kind, f"{how}, {said.detail}")
     last = _last_line(stderr)
@@ -111,7 +111,7 @@ def from_last_words(stderr: str, exit_code: int | None, signal: str | None) -> F
     return Failure("crashed", how + words)
 
 
-def spoken(text: str) -> Failure | None:
+def classify_text(text: str) -> Failure | None:
     """The kind that a server's own words name, or None when they name none."""
     for kind, words in _WORDS:
         found = re.search(words, text, re.IGNORECASE | re.MULTILINE)

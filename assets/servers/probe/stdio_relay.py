@@ -106,11 +106,11 @@ class Relay:
         messages = message if isinstance(message, list) else [message]
         for one in messages[:100]:
             if isinstance(one, dict) and one.get("jsonrpc") == "2.0":
-                await self._deliver(one)
+                await self._deliver_message(one)
             else:
-                self.listener.noise(repr(line[:120]))
+                self.listener.count_noise(repr(line[:120]))
 
-    async def _deliver(self, raw: dict[str, Any]) -> None:
+    async def _deliver_message(self, raw: dict[str, Any]) -> None:
         from mcp.shared.message import SessionMessage
         from mcp_types import jsonrpc_message_adapter
 
@@ -121,7 +121,7 @@ class Relay:
             parsed = jsonrpc_message_adapter.validate_python(message)
             await self._to_session.send(SessionMessage(parsed))
         except ValueError:
-            self.listener.noise(repr(message)[:120])
+            self.listener.count_noise(repr(message)[:120])
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             pass
 
@@ -133,7 +133,7 @@ class Relay:
         async with self._from_session:
             async for item in self._from_session:
                 message = item.message.model_dump(mode="json", by_alias=True, exclude_unset=True)
-                self.listener.asked(message)
+                self.listener.note_request(message)
                 data = json.dumps(message, ensure_ascii=False).encode() + b"\n"
                 if not await _write(self._jailed.process.stdin, data):
                     self.unsent = True

@@ -45,7 +45,7 @@ class Heard:
     def tools(self) -> list[Any]:
         return self.lists.get("tools", [])
 
-    def turn(self) -> None:
+    def begin_listing(self) -> None:
         """Begins another listing of the tools."""
         self.earlier.append(self.lists.pop("tools", []))
 
@@ -61,10 +61,10 @@ class Listener:
         self.heard = Heard()
         self._asked: dict[Any, str] = {}
 
-    def asked(self, message: dict[str, Any]) -> None:
+    def note_request(self, message: dict[str, Any]) -> None:
         """Notes a request of ours, so that its answer is known."""
         if "method" in message and "id" in message:
-            self._asked[_hashable(message["id"])] = message["method"]
+            self._asked[_make_hashable(message["id"])] = message["method"]
 
     def take(self, message: dict[str, Any]) -> dict[str, Any] | None:
         """The message as the session may see it, or None where it may not."""
@@ -74,7 +74,7 @@ class Listener:
             # a probe needs, and a storm of them must not reach it.
             listened = "id" in message and self.heard.initiated <= MAX_INITIATED
             return message if listened else None
-        asked = self._asked.pop(_hashable(message.get("id")), None)
+        asked = self._asked.pop(_make_hashable(message.get("id")), None)
         if asked is None:
             self.heard.strays += 1
             return None
@@ -85,7 +85,7 @@ class Listener:
             return {**message, "result": self._keep_page(LISTS[asked], result)}
         return message
 
-    def noise(self, shown: str) -> None:
+    def count_noise(self, shown: str) -> None:
         """Counts something that is no message."""
         self.heard.noise += 1
         self.heard.first_noise = self.heard.first_noise or shown[:160]
@@ -112,22 +112,24 @@ def parse_message(text: str) -> Any:
     found = json.loads(
         text,
         parse_constant=_refuse_constant,
-        parse_float=_finite,
-        object_pairs_hook=_unambiguous,
+        parse_float=_parse_finite,
+        object_pairs_hook=_refuse_ambiguous,
     )
     level = [found]
     for _ in range(MAX_DEPTH):
-        level = [item for one in level for item in _parts(one) if isinstance(item, dict | list)]
+        level = [
+            item for one in level for item in _iter_parts(one) if isinstance(item, dict | list)
+        ]
         if not level:
             return found
     raise ValueError(f"nested deeper than {MAX_DEPTH}")
 
 
-def _parts(value: Any) -> Any:
+def _iter_parts(value: Any) -> Any:
     return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
-def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_ambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
@@ -140,12 +142,12 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     number = float(text)
     if math.isinf(number):
         raise ValueError(f"{text[:20]} is beyond every number")
     return number
 
 
-def _hashable(value: Any) -> Any:
+def _make_hashable(value: Any) -> Any:
     return value if isinstance(value, str | int | float) else repr(value)

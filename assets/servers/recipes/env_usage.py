@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from assets.servers.recipes.placeholders import holds_secret, words_of
+from assets.servers.recipes.placeholders import holds_secret, split_words
 from assets.servers.recipes.recipe import Recipe
 
 _MAX_FILES, _MAX_BYTES = 300, 8 << 20
@@ -28,11 +28,11 @@ _WANTED = (
 )
 
 
-def variables_read(tree: Path, recipe: Recipe) -> tuple[str, ...]:
+def find_variables(tree: Path, recipe: Recipe) -> tuple[str, ...]:
     """Names of credentials and addresses that the package's own files read, sorted."""
     found: set[str] = set()
     size = 0
-    for path in _sources(tree, recipe):
+    for path in _iter_sources(tree, recipe):
         try:
             text = path.read_text("utf-8", "replace") if path.stat().st_size < _MAX_BYTES else ""
         except OSError:
@@ -41,7 +41,7 @@ def variables_read(tree: Path, recipe: Recipe) -> tuple[str, ...]:
         for groups in _READ.findall(text):
             name = next(group for group in groups if group)
             if not _LEFT.search(name) and (
-                holds_secret(name) or re.search(_WANTED, words_of(name))
+                holds_secret(name) or re.search(_WANTED, split_words(name))
             ):
                 found.add(name)
         if size > _MAX_BYTES:
@@ -49,9 +49,9 @@ def variables_read(tree: Path, recipe: Recipe) -> tuple[str, ...]:
     return tuple(sorted(found)[:_MAX_NAMES])
 
 
-def _sources(tree: Path, recipe: Recipe) -> Iterator[Path]:
+def _iter_sources(tree: Path, recipe: Recipe) -> Iterator[Path]:
     if recipe.ecosystem == "npm":
-        yield from _below(tree / "node_modules" / recipe.name, (".js", ".mjs", ".cjs"))
+        yield from _iter_package_files(tree / "node_modules" / recipe.name, (".js", ".mjs", ".cjs"))
         return
     for packages in tree.glob("venv/lib/python*/site-packages"):
         stem = recipe.name.replace("-", "_").lower()
@@ -65,7 +65,7 @@ def _sources(tree: Path, recipe: Recipe) -> Iterator[Path]:
                 yield from (packages / one for one in inside[:_MAX_FILES])
 
 
-def _below(folder: Path, endings: tuple[str, ...]) -> Iterator[Path]:
+def _iter_package_files(folder: Path, endings: tuple[str, ...]) -> Iterator[Path]:
     """Files of a package itself, not of what is installed below it."""
     count = 0
     for root, folders, names in os.walk(folder):

@@ -14,14 +14,14 @@ class RecipeError(ValueError):
     """Facts that are no recipe of this version; says which part."""
 
 
-def recipe_facts(recipe: Recipe, *, scripts: bool = False) -> dict[str, Any]:
+def dump_recipe(recipe: Recipe, *, scripts: bool = False) -> dict[str, Any]:
     """What it takes to launch the recipe again. scripts: the artefact that counted was built with
     its own install scripts."""
     facts = recipe.model_dump(mode="json", exclude_defaults=True)
     return {**facts, _SCRIPTS: True} if scripts else facts
 
 
-def recipe_from(facts: Mapping[str, Any]) -> Recipe:
+def load_recipe(facts: Mapping[str, Any]) -> Recipe:
     """The recipe of `recipe_facts`. Raises RecipeError."""
     try:
         return Recipe(**{name: one for name, one in facts.items() if name != _SCRIPTS})
@@ -33,6 +33,6 @@ def recipe_from(facts: Mapping[str, Any]) -> Recipe:
         ) from None
 
 
-def with_scripts(facts: Mapping[str, Any]) -> bool:
+def needs_scripts(facts: Mapping[str, Any]) -> bool:
     """Whether the artefact is the one that was built with its own install scripts."""
     return bool(facts.get(_SCRIPTS))

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterable
 
-from assets.marketplaces.launch.command import placeholder
+from assets.marketplaces.launch.command import find_placeholder
 from assets.marketplaces.listing import EnvVar, Header, Listing
-from assets.servers.recipes.placeholders import DATA, holds_secret, value_for
-from warehouse.sanitize.placeholders import unfilled
+from assets.servers.recipes.placeholders import DATA, holds_secret, make_value
+from warehouse.sanitize.placeholders import is_unfilled
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -31,7 +31,7 @@ def fill_arguments(
     filled: list[str] = []
     made_up: list[str] = []
     for text in args:
-        value = _argument(text, filled[-1] if filled else "", context)
+        value = _fill_argument(text, filled[-1] if filled else "", context)
         if value == text:
             filled.append(text)
         elif placeholders:
@@ -42,27 +42,27 @@ def fill_arguments(
     return tuple(filled), tuple(made_up)
 
 
-def _argument(text: str, before: str, context: str) -> str:
+def _fill_argument(text: str, before: str, context: str) -> str:
     option, equals, value = text.partition("=")
     named = option if equals and option.startswith("-") else ""
-    place = placeholder(text) or (placeholder(value) if named else None)
-    if place or (unfilled(text) and not AUTHORS_PATH.match(value if named else text)):
+    place = find_placeholder(text) or (find_placeholder(value) if named else None)
+    if place or (is_unfilled(text) and not AUTHORS_PATH.match(value if named else text)):
         name = named or (before if before.startswith("--") else "")
         whole = value if named else text
-        filled = _templated(whole, name, place, context)
+        filled = _fill_template(whole, name, place, context)
         return f"{option}={filled}" if named else filled
     if AUTHORS_PATH.match(value if named else text) and text != DATA:
         return f"{option}={DATA}" if named else DATA
     return text
 
 
-def _templated(text: str, option: str, place: tuple[str, str] | None, context: str) -> str:
+def _fill_template(text: str, option: str, place: tuple[str, str] | None, context: str) -> str:
     """A text with its braces filled in, or one value for all of it where it has none."""
 
     def one(name: str) -> str:
         known = option if option and not holds_secret(name) and holds_secret(option) else name
         kind = place[1] if place and place[1] in ("number", "boolean", "filepath") else None
-        return value_for(known, option.strip("-"), kind, context=context)
+        return make_value(known, option.strip("-"), kind, context=context)
 
     if "://" in text and re.match(r"[a-z][a-z0-9+.\-]*://", text) and _OPEN_PART.search(text):
         return _OPEN_PART.sub("placeholder", text)  # the rest of the address is the author's
@@ -82,13 +82,13 @@ def fill_environment(
         name, default = variable.name, variable.default
         if not _ENV_NAME.fullmatch(name):
             continue
-        given = default is not None and default != "" and not unfilled(default)
+        given = default is not None and default != "" and not is_unfilled(default)
         if given and default and not AUTHORS_PATH.match(default):
             env[name] = default
         elif placeholders:
             needed = variable.required or variable.secret
             target = env if needed or given else spare
-            target[name] = DATA if given else _value(variable, context)
+            target[name] = DATA if given else _fill_variable(variable, context)
             made_up.append(f"env:{name}")
     return tuple(sorted(env.items())), tuple(sorted(spare.items())), tuple(sorted(made_up))
 
@@ -103,10 +103,10 @@ def fill_headers(
     for header in headers:
         if not _HEADER_NAME.fullmatch(header.name):
             continue
-        if header.default and not unfilled(header.default) and header.default.isprintable():
+        if header.default and not is_unfilled(header.default) and header.default.isprintable():
             sent[header.name] = header.default
         elif placeholders and (header.required or header.secret):
-            sent[header.name] = _header(header, context)
+            sent[header.name] = _fill_header(header, context)
             made_up.append(f"header:{header.name}")
     return tuple(sorted(sent.items())), tuple(sorted(made_up))
 
@@ -121,7 +121,7 @@ def fill_address(
     def put(found: re.Match[str]) -> str:
         name = found["name"] or found["angled"]
         made_up.append(f"url:{name}")
-        value = value_for(name, None, context=context)
+        value = make_value(name, None, context=context)
         # A place in a host or path takes no other address.
         return re.sub(r"[^A-Za-z0-9._~\-]+", "-", value.partition("://")[2] or value)
 
@@ -131,27 +131,27 @@ def fill_address(
     return filled, tuple(sorted(set(made_up)))
 
 
-def _value(variable: EnvVar | Header, context: str) -> str:
-    return value_for(variable.name, variable.description, context=context)
+def _fill_variable(variable: EnvVar | Header, context: str) -> str:
+    return make_value(variable.name, variable.description, context=context)
 
 
-def _header(header: Header, context: str) -> str:
+def _fill_header(header: Header, context: str) -> str:
     """`Bearer …` where the listing says how the secret is sent, or the name does."""
     said = _SENT.search(header.description or "")
     about = _SENT.sub("", header.description or "")
     if said and _BRACED.search(said[1]):
         form = said[1]
         return _BRACED.sub(
-            lambda place: value_for(
+            lambda place: make_value(
                 place["name"] or place["angled"], about, context=f"{context} {header.name}"
             ),
             form,
         )
-    value = _value(header, context).replace("\n", "")
+    value = _fill_variable(header, context).replace("\n", "")
     return f"Bearer {value}" if header.name.lower() == "authorization" else value
 
 
-def listing_context(listing: Listing) -> str:
+def describe_provider(listing: Listing) -> str:
     """What names the provider besides a variable: the package or the host, never the
     marketplace's words (two listings of one server give one recipe)."""
     if listing.package:

@@ -8,56 +8,56 @@ from pathlib import Path
 _WORD = "placeholder"
 
 
-def letters(length: int) -> str:
+def repeat_word(length: int) -> str:
     """`placeholder0placeholder0…`: letters and digits."""
     return (f"{_WORD}0" * (length // 12 + 1))[:length]
 
 
-def capitals(length: int) -> str:
-    return letters(length).upper()
+def repeat_capitals(length: int) -> str:
+    return repeat_word(length).upper()
 
 
-def zeros(length: int) -> str:
+def repeat_zero(length: int) -> str:
     """Zeros: digits, and hexadecimal too."""
     return "0" * length
 
 
-def base64_of(length: int) -> str:
+def encode_base64(length: int) -> str:
     """Base64 of `length` bytes that spell the word."""
-    return base64.b64encode(letters(length).encode()).decode()
+    return base64.b64encode(repeat_word(length).encode()).decode()
 
 
-def jwt() -> str:
+def make_jwt() -> str:
     """Three base64url parts; header and payload decode to JSON, the signature spells the word."""
     header = {"alg": "HS256", "typ": "JWT"}
     payload = {"sub": _WORD, "role": _WORD, "iss": _WORD, "iat": 0, "exp": 4102444800}
     parts = [json.dumps(part, separators=(",", ":")).encode() for part in (header, payload)]
     coded = [base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts]
-    return ".".join([*coded, letters(43)])
+    return ".".join([*coded, repeat_word(43)])
 
 
-def pem(kind: str) -> str:
+def make_pem(kind: str) -> str:
     """A PEM block whose body is no key: it decodes to the word."""
-    body = base64_of(144)
+    body = encode_base64(144)
     lines = "\n".join(body[at : at + 64] for at in range(0, len(body), 64))
     return f"-----BEGIN {kind}-----\n{lines}\n-----END {kind}-----\n"
 
 
-def service_account() -> str:
+def make_service_account() -> str:
     """A service account's file, in one line."""
     facts = {
         "type": "service_account",
         "project_id": _WORD,
-        "private_key_id": zeros(40),
-        "private_key": pem("PRIVATE KEY"),
+        "private_key_id": repeat_zero(40),
+        "private_key": make_pem("PRIVATE KEY"),
         "client_email": f"{_WORD}@{_WORD}.iam.gserviceaccount.com",
-        "client_id": zeros(21),
+        "client_id": repeat_zero(21),
         "token_uri": "https://oauth2.googleapis.com/token",
     }
     return json.dumps(facts)
 
 
-def uuid() -> str:
+def make_uuid() -> str:
     """`00000000-0000-4000-8000-000000000000`: version 4, all else zero."""
     return "00000000-0000-4000-8000-000000000000"
 
@@ -67,18 +67,18 @@ FORMATS: list[tuple[str, str]] = json.loads(
     Path(__file__).with_name("key_formats.json").read_text(encoding="utf-8")
 )
 _PART = re.compile(r"\{(letters|capitals|zeros):(\d+)\}")
-_BODIES = {"letters": letters, "capitals": capitals, "zeros": zeros}
+_BODIES = {"letters": repeat_word, "capitals": repeat_capitals, "zeros": repeat_zero}
 
 
 def write_key(form: str) -> str:
     """The key of a format: `ghp_{letters:36}`, `{uuid}`, `{jwt}`."""
     if form == "{jwt}":
-        return jwt()
+        return make_jwt()
     filled = _PART.sub(lambda part: _BODIES[part[1]](int(part[2])), form)
-    return filled.replace("{uuid}", uuid())
+    return filled.replace("{uuid}", make_uuid())
 
 
-def key_of(words: str) -> str | None:
+def find_key(words: str) -> str | None:
     """A made-up key of the provider that the words name, None where they name none."""
     form = next((form for pattern, form in FORMATS if re.search(pattern, words)), None)
     return write_key(form) if form else None

@@ -14,12 +14,12 @@ _FORMS = {
 }
 
 
-def normalised(name: str) -> str:
+def normalise_name(name: str) -> str:
     """PEP 503: runs of `-`, `_` and `.` are one `-`, lower case."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def address(url: str) -> str:
+def normalise_address(url: str) -> str:
     """A URL without query, fragment and credentials; on loopback also without the port, which is
     another at every start of a local marketplace."""
     parts = urlsplit(url)
@@ -28,7 +28,7 @@ def address(url: str) -> str:
     return urlunsplit((parts.scheme.lower(), host + port, parts.path.rstrip("/"), "", ""))
 
 
-def image(package: Package) -> tuple[str, str | None, str | None]:
+def parse_image(package: Package) -> tuple[str, str | None, str | None]:
     """(name with its registry, tag, digest) of an image as Docker reads it: `redis` is
     `docker.io/library/redis`."""
     name, _, pinned = package.identifier.strip().partition("@")
@@ -42,7 +42,7 @@ def image(package: Package) -> tuple[str, str | None, str | None]:
     return f"{host}/{rest.lower()}", tag or package.version, pinned or package.digest
 
 
-def bad_name(package: Package) -> str | None:
+def find_name_problem(package: Package) -> str | None:
     """Why a name must not reach a package manager, which could take it for an option, a path or a
     URL; None where it may."""
     if re.fullmatch(_FORMS[package.type], package.identifier, re.IGNORECASE):

@@ -5,13 +5,13 @@ import re
 from pathlib import Path
 
 from assets.servers.recipes.key_formats import (
-    base64_of,
-    jwt,
-    key_of,
-    letters,
-    pem,
-    service_account,
-    uuid,
+    encode_base64,
+    find_key,
+    make_jwt,
+    make_pem,
+    make_service_account,
+    make_uuid,
+    repeat_word,
 )
 from assets.servers.sandbox.spec import HOME
 
@@ -33,7 +33,7 @@ _FORMATS = {
     "number": "1", "integer": "1", "boolean": "true", "filepath": DATA, "directory": DATA,
     "file": f"{DATA}/placeholder.txt", "uri": "https://placeholder.example.com",
     "url": "https://placeholder.example.com", "email": "placeholder@example.com",
-    "hostname": "placeholder.example.com", "ipv4": "127.0.0.1", "uuid": uuid(),
+    "hostname": "placeholder.example.com", "ipv4": "127.0.0.1", "uuid": make_uuid(),
     "date": "2026-01-01", "date-time": "2026-01-01T00:00:00Z", "json": "{}",
 }  # fmt: skip
 # (words of the name, value) for names that hold no secret. The first match counts.
@@ -42,19 +42,19 @@ _RULES: list[tuple[str, str]] = json.loads(
 )
 _NAMED_SECRETS = (
     (r"mnemonic|seed phrase|recovery phrase", _MNEMONIC),
-    (r"\bjwt\b|json web token", jwt()),
-    (r"service ?account.*(json|key|info|credential)|credentials? json", service_account()),
+    (r"\bjwt\b|json web token", make_jwt()),
+    (r"service ?account.*(json|key|info|credential)|credentials? json", make_service_account()),
     (r"\b(ssh|rsa|app|github app|pem|signing|jwt) private key|private key pem|\bpem\b",
-     pem("RSA PRIVATE KEY")),
+     make_pem("RSA PRIVATE KEY")),
     (r"(wallet|eth\w*|evm|deployer|account|signer|agent) private key", f"0x{_HEX_KEY}"),
     (r"^private key$|private key", f"0x{_HEX_KEY}"),
-    (r"certificate|\bcert\b", pem("CERTIFICATE")),
-    (r"encrypt\w* key|fernet|base64|secret key base", base64_of(32)),
-    (r"client ?id|\buuid\b|\bguid\b", uuid()),
+    (r"certificate|\bcert\b", make_pem("CERTIFICATE")),
+    (r"encrypt\w* key|fernet|base64|secret key base", encode_base64(32)),
+    (r"client ?id|\buuid\b|\bguid\b", make_uuid()),
 )  # fmt: skip
 
 
-def value_for(
+def make_value(
     name: str,
     description: str | None = None,
     format: str | None = None,
@@ -69,10 +69,10 @@ def value_for(
         return choices[0]
     if format in _FORMATS:
         return _FORMATS[format]
-    words, about = words_of(name), (description or "").lower()
+    words, about = split_words(name), (description or "").lower()
     if holds_secret(name):
-        return _secret(words, about, words_of(context))
-    if stated := _stated(description or ""):
+        return _make_secret(words, about, split_words(context))
+    if stated := _find_stated_value(description or ""):
         return stated
     for pattern, value in _RULES:
         if re.search(pattern, words):
@@ -84,39 +84,39 @@ def value_for(
     if re.search(r"\be-?mail\b", about):
         return "placeholder@example.com"
     if re.search(r"\b(api[ -]?key|access token|personal token|secret)\b", about):
-        return _secret(words, about, words_of(context))
+        return _make_secret(words, about, split_words(context))
     return "placeholder"
 
 
 def holds_secret(name: str) -> bool:
     """Whether a name says that its value is a secret."""
-    words = words_of(name)
+    words = split_words(name)
     return re.search(_SECRET, words) is not None and re.search(_NO_SECRET, words) is None
 
 
-def words_of(name: str) -> str:
+def split_words(name: str) -> str:
     """`NOTION_API_TOKEN`, `notionApiToken` -> "notion api token"."""
     split = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
     return re.sub(r"[^a-z0-9]+", " ", split.lower()).strip()
 
 
-def _secret(words: str, about: str, context: str) -> str:
+def _make_secret(words: str, about: str, context: str) -> str:
     for pattern, value in _NAMED_SECRETS:
         if re.search(pattern, words):
             return value
     if re.search(r"password|passwd|passphrase|\bpwd\b|\bpass\b", words):
         return "placeholder-Passw0rd!"
     for text in (words, f"{about} {words}", f"{context} {words}"):
-        if found := key_of(text):
+        if found := find_key(text):
             return found
     if starts := re.search(r"start(?:s|ing)? with [`'\"]?([a-z][\w\-]{1,11}[_\-])", about):
-        return starts[1] + letters(40)
+        return starts[1] + repeat_word(40)
     if digits := re.search(r"\b(32|40|64)[ -]?(?:char\w*[ -])?hex", f"{about} {words}"):
         return "0" * int(digits[1])
-    return letters(40)
+    return repeat_word(40)
 
 
-def _stated(description: str) -> str | None:
+def _find_stated_value(description: str) -> str | None:
     """The first of the choices, the default or the example that a description spells out, where it
     is one plain word or number."""
     found = re.search(

@@ -11,13 +11,18 @@ from assets.marketplaces.listing import Listing, Package
 from assets.marketplaces.server_json.legacy_arguments import A_COPY
 from assets.servers.probe.failure_kinds import KINDS
 from assets.servers.recipes.fill import (
+    describe_provider,
     fill_address,
     fill_arguments,
     fill_environment,
     fill_headers,
-    listing_context,
 )
-from assets.servers.recipes.names import address, bad_name, image, normalised
+from assets.servers.recipes.names import (
+    find_name_problem,
+    normalise_address,
+    normalise_name,
+    parse_image,
+)
 from warehouse.storage.digest import digest
 
 RECIPE_VERSION = 2  # of how listings are planned: when it rises, all are planned anew
@@ -111,7 +116,7 @@ class ResolveError(RuntimeError):
 Resolve = Callable[[Package], Resolved]
 
 
-def server_id(listing: Listing) -> str | None:
+def identify_server(listing: Listing) -> str | None:
     """`npm:NAME`, `pypi:normalised-name`, `mcpb:URL`, `oci:IMAGE` (no tag), `remote:URL` (no
     query), or None.
 
@@ -122,17 +127,17 @@ def server_id(listing: Listing) -> str | None:
     if package and package.type == "npm":
         return f"npm:{package.identifier}"
     if package and package.type == "pypi":
-        return f"pypi:{normalised(package.identifier)}"
+        return f"pypi:{normalise_name(package.identifier)}"
     if package and package.type == "mcpb":
-        return f"mcpb:{address(package.identifier)}"
+        return f"mcpb:{normalise_address(package.identifier)}"
     if package and package.type == "oci":
-        return f"oci:{image(package)[0]}"
+        return f"oci:{parse_image(package)[0]}"
     if package is None and listing.url:
-        return f"remote:{address(listing.url)}{_behind_the_gateway(listing)}"
+        return f"remote:{normalise_address(listing.url)}{_describe_gateway(listing)}"
     return None
 
 
-def _behind_the_gateway(listing: Listing) -> str:
+def _describe_gateway(listing: Listing) -> str:
     if "hosted_gateway" not in listing.flags:
         return ""
     fixed = [f"{one.name}={one.default}" for one in listing.headers if one.required and one.default]
@@ -146,33 +151,33 @@ def plan_recipe(
     exact version and integrity; whatever it raises as ResolveError becomes an Unlaunchable. Without
     `placeholders` nothing is made up: arguments, variables and headers that need a value are left
     out."""
-    identity = server_id(listing)
-    by_name = _by_its_name(listing)
+    identity = identify_server(listing)
+    by_name = _is_launched_by_name(listing)
     if not listing.runnable and not by_name:
         return Unlaunchable(identity, "no_recipe", listing.reason or "no way to launch it")
     package = listing.package
     if package is None and listing.url:
-        return _remote(listing, str(identity), placeholders)
+        return _plan_remote(listing, str(identity), placeholders)
     if package is None or identity is None:
         kind = package.type if package else "nothing"
         what = f"{kind} to launch, expected npm, pypi, mcpb or oci"
         return Unlaunchable(None, "policy_denied", what)
-    problem = bad_name(package)
+    problem = find_name_problem(package)
     if problem:
         return Unlaunchable(identity, "no_recipe", problem)
     try:
         resolved = resolve(package)
     except ResolveError as error:
         return Unlaunchable(identity, error.kind, str(error))
-    about = {"context": listing_context(listing), "placeholders": placeholders}
+    about = {"context": describe_provider(listing), "placeholders": placeholders}
     launch = read_launch(listing)
-    words = () if by_name else _own_words(package, launch.own_args)
+    words = () if by_name else _drop_module_words(package, launch.own_args)
     args, made_up = fill_arguments(words, **about)
     env, spare, env_made_up = fill_environment(listing.env, **about)
     return Recipe(
         server_id=identity,
         ecosystem=package.type,  # type: ignore[arg-type]
-        name=_name(package),
+        name=_name_package(package),
         version=resolved.version,
         integrity=resolved.integrity,
         entry=None if by_name or package.type == "oci" else launch.entry,
@@ -187,31 +192,31 @@ def plan_recipe(
     )
 
 
-def _own_words(package: Package, words: tuple[str, ...]) -> tuple[str, ...]:
+def _drop_module_words(package: Package, words: tuple[str, ...]) -> tuple[str, ...]:
     """Without `-m MODULE`: a Python package is started by its program, which runs that module."""
     return words[2:] if package.type == "pypi" and words[:1] == ("-m",) else words
 
 
-def _by_its_name(listing: Listing) -> bool:
+def _is_launched_by_name(listing: Listing) -> bool:
     """Whether a listing names a package, and arguments that start its author's checkout: then the
     package is started by its own name, and the record of what is made up says `args`."""
     package, reason = listing.package, listing.reason or ""
     return package is not None and package.type in ("npm", "pypi") and reason.startswith(A_COPY)
 
 
-def _name(package: Package) -> str:
+def _name_package(package: Package) -> str:
     if package.type == "pypi":
-        return normalised(package.identifier)
-    return image(package)[0] if package.type == "oci" else package.identifier
+        return normalise_name(package.identifier)
+    return parse_image(package)[0] if package.type == "oci" else package.identifier
 
 
-def exact_version(package: Package) -> str | None:
+def find_exact_version(package: Package) -> str | None:
     """The version of a package when it names one release."""
     return package.version if is_exact(package.version) else None
 
 
-def _remote(listing: Listing, identity: str, placeholders: bool) -> Recipe | Unlaunchable:
-    about = {"context": listing_context(listing), "placeholders": placeholders}
+def _plan_remote(listing: Listing, identity: str, placeholders: bool) -> Recipe | Unlaunchable:
+    about = {"context": describe_provider(listing), "placeholders": placeholders}
     url, url_made_up = fill_address(str(listing.url), **about)
     if url is None:
         return Unlaunchable(identity, "needs_argument", f"{listing.url!r} has places to fill in")
@@ -220,7 +225,7 @@ def _remote(listing: Listing, identity: str, placeholders: bool) -> Recipe | Unl
     return Recipe(
         server_id=identity,
         ecosystem="remote",
-        name=address(str(listing.url)),
+        name=normalise_address(str(listing.url)),
         url=url,
         transport=spoken.get(listing.transport, "auto"),
         headers=headers,

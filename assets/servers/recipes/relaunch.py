@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from assets.servers.probe.probe import ProbeResult
-from assets.servers.recipes.placeholders import DATA, value_for, words_of
+from assets.servers.recipes.placeholders import DATA, make_value, split_words
 from assets.servers.recipes.recipe import Recipe
 
 MAX_TRIES = 5  # launches after the first
@@ -52,7 +52,7 @@ _HTTP = (
 Guess = Callable[[Recipe, str, ProbeResult, Sequence[str]], Recipe | None]
 
 
-def next_guess(
+def make_next_guess(
     recipe: Recipe,
     result: ProbeResult,
     tried: list[Recipe],
@@ -71,7 +71,7 @@ def next_guess(
     for rule, makes_up in _RULES:
         if makes_up and not placeholders:
             continue
-        if result.error_kind in _HOPELESS and rule is not _older:
+        if result.error_kind in _HOPELESS and rule is not _guess_older_dependencies:
             continue
         found = rule(recipe, said, result, reads)
         if found is not None and found not in tried:
@@ -80,7 +80,7 @@ def next_guess(
     return None
 
 
-def made_up_by(first: Recipe, used: Recipe) -> tuple[str, ...]:
+def list_made_up(first: Recipe, used: Recipe) -> tuple[str, ...]:
     """What the guesses added to the first recipe: `env:NAME`, `arg:3`, `as_of:DATE`."""
     known = {name for name, _ in first.env}
     added = [f"env:{name}" for name, _ in used.env if name not in known]
@@ -92,7 +92,9 @@ def made_up_by(first: Recipe, used: Recipe) -> tuple[str, ...]:
     return tuple(added)
 
 
-def _older(recipe: Recipe, said: str, _: ProbeResult, __: Sequence[str]) -> Recipe | None:
+def _guess_older_dependencies(
+    recipe: Recipe, said: str, _: ProbeResult, __: Sequence[str]
+) -> Recipe | None:
     """Packages that pin nothing break when a dependency's next major version comes out."""
     if recipe.ecosystem != "pypi" or not recipe.released or recipe.as_of:
         return None
@@ -102,21 +104,21 @@ def _older(recipe: Recipe, said: str, _: ProbeResult, __: Sequence[str]) -> Reci
     return recipe.model_copy(update={"as_of": until.strftime("%Y-%m-%dT%H:%M:%SZ")})
 
 
-def _options(recipe: Recipe, said: str, _: ProbeResult, __: Sequence[str]) -> Recipe | None:
+def _guess_options(recipe: Recipe, said: str, _: ProbeResult, __: Sequence[str]) -> Recipe | None:
     """Options and arguments that the server's own parser names as missing."""
-    wanted = list(dict.fromkeys(_lacking(said)))
+    wanted = list(dict.fromkeys(_find_lacking(said)))
     given = {arg.partition("=")[0] for arg in recipe.args}
     more: list[str] = []
     for name in wanted[:12]:
         if name in given:
             continue
-        value = value_for(name.strip("-"), context=recipe.name)
-        value = "stdio" if words_of(name) in ("transport", "mode") else value
+        value = make_value(name.strip("-"), context=recipe.name)
+        value = "stdio" if split_words(name) in ("transport", "mode") else value
         more += [name, value] if name.startswith("-") else [value]
-    return _with_args(recipe, more)
+    return _add_args(recipe, more)
 
 
-def _lacking(said: str) -> Iterator[str]:
+def _find_lacking(said: str) -> Iterator[str]:
     for found in _LACKING.finditer(said):
         rest = found["rest"]
         options = re.findall(_OPTION, rest)
@@ -134,7 +136,7 @@ def _lacking(said: str) -> Iterator[str]:
             yield from re.findall(rf"(?<![\w\-])({_OPTION})(?=[\s=,.'\"`)]|$)", line)
 
 
-def _variables(recipe: Recipe, said: str, _: ProbeResult, __: Sequence[str]) -> Recipe | None:
+def _guess_variables(recipe: Recipe, said: str, _: ProbeResult, __: Sequence[str]) -> Recipe | None:
     """Variables that the words name as missing."""
     lines = [line for line in said.splitlines() if _ASKS.search(line) or "_" in line.split(" ")[0]]
     named = _VARIABLE.findall("\n".join(lines))
@@ -142,38 +144,46 @@ def _variables(recipe: Recipe, said: str, _: ProbeResult, __: Sequence[str]) -> 
         named += re.findall(r"[`'\"]([a-z][a-z0-9]*_[a-z0-9_]+)[`'\"]", "\n".join(lines))
     named += _KEY_ERROR.findall(said)
     named += [name.upper() for name in _FIELD.findall(said)]
-    return _with_env(recipe, [name for name in named if not _NO_VARIABLE.search(name)])
+    return _add_env(recipe, [name for name in named if not _NO_VARIABLE.search(name)])
 
 
-def _spare(recipe: Recipe, _: str, __: ProbeResult, ___: Sequence[str]) -> Recipe | None:
+def _guess_spare_variables(
+    recipe: Recipe, _: str, __: ProbeResult, ___: Sequence[str]
+) -> Recipe | None:
     """What the listing calls optional."""
     env = {**dict(recipe.env), **dict(recipe.spare_env)}
     return recipe.model_copy(update={"env": tuple(sorted(env.items()))})
 
 
-def _read(recipe: Recipe, said: str, result: ProbeResult, reads: Sequence[str]) -> Recipe | None:
+def _guess_read_variables(
+    recipe: Recipe, said: str, result: ProbeResult, reads: Sequence[str]
+) -> Recipe | None:
     """Variables that the source reads, where nothing else told what is missing."""
     if not any(reads) or (result.error_kind == "protocol_error" and "JSON" not in said):
         return None
-    return _with_env(recipe, list(reads))
+    return _add_env(recipe, list(reads))
 
 
-def _transport(recipe: Recipe, said: str, result: ProbeResult, _: Sequence[str]) -> Recipe | None:
+def _guess_transport(
+    recipe: Recipe, said: str, result: ProbeResult, _: Sequence[str]
+) -> Recipe | None:
     """A server that speaks HTTP unless told otherwise, or a command line that wants a word."""
     given = " ".join(recipe.args)
     if "stdio" in given:
         return None
     if re.search(r"--transport\b", said):
-        return _with_args(recipe, ["--transport", "stdio"])
+        return _add_args(recipe, ["--transport", "stdio"])
     if re.search(r"(?<![\w-])--stdio\b", said):
-        return _with_args(recipe, ["--stdio"])
+        return _add_args(recipe, ["--stdio"])
     if result.error_kind == "protocol_error" and re.search(_HTTP, said, re.IGNORECASE):
         env = {**dict(recipe.env), "TRANSPORT": "stdio", "MCP_TRANSPORT": "stdio"}
         return recipe.model_copy(update={"env": tuple(sorted(env.items()))})
     return None
 
 
-def _subcommand(recipe: Recipe, said: str, _: ProbeResult, __: Sequence[str]) -> Recipe | None:
+def _guess_subcommand(
+    recipe: Recipe, said: str, _: ProbeResult, __: Sequence[str]
+) -> Recipe | None:
     """`stdio`, `serve`, `mcp`, …: as a usage text lists them."""
     said = re.sub(rf"{_OPTION}[ =]\{{[^}}]*\}}", "", said)  # an option's choices are no commands
     commands = re.search(r"(?is)\bcommands:(.{0,1500})|\{([\w,\-]{4,200})\}", said)
@@ -181,48 +191,48 @@ def _subcommand(recipe: Recipe, said: str, _: ProbeResult, __: Sequence[str]) ->
     word = next((word for word in _SUBCOMMANDS if word in listed), None)
     if word is None and re.search(r"\bstdio\b", said) and re.search(r"(?i)usage|expected", said):
         word = "stdio"
-    return _with_args(recipe, [word]) if word and word not in recipe.args else None
+    return _add_args(recipe, [word]) if word and word not in recipe.args else None
 
 
-def _folder(recipe: Recipe, said: str, _: ProbeResult, __: Sequence[str]) -> Recipe | None:
+def _guess_folder(recipe: Recipe, said: str, _: ProbeResult, __: Sequence[str]) -> Recipe | None:
     if recipe.args or not re.search(r"director|folder|\bpath\b|vault", said, re.IGNORECASE):
         return None
-    return _with_args(recipe, [DATA])
+    return _add_args(recipe, [DATA])
 
 
-def _unfilled(recipe: Recipe, _: str, __: ProbeResult, ___: Sequence[str]) -> Recipe | None:
+def _guess_unfilled(recipe: Recipe, _: str, __: ProbeResult, ___: Sequence[str]) -> Recipe | None:
     """Without variables that were made up: a server may check one that it could do without."""
     made_up = {name.partition(":")[2] for name in recipe.placeholders if name.startswith("env:")}
     kept = tuple(pair for pair in recipe.env if pair[0] not in made_up)
     return recipe.model_copy(update={"env": kept}) if kept != recipe.env else None
 
 
-def _bare(recipe: Recipe, _: str, __: ProbeResult, ___: Sequence[str]) -> Recipe | None:
+def _guess_bare(recipe: Recipe, _: str, __: ProbeResult, ___: Sequence[str]) -> Recipe | None:
     """Without the listing's own arguments, which may be a README's: `or x:/temp/mcp-files/`."""
     return recipe.model_copy(update={"args": ()}) if recipe.args else None
 
 
-def _with_args(recipe: Recipe, more: Sequence[str]) -> Recipe | None:
+def _add_args(recipe: Recipe, more: Sequence[str]) -> Recipe | None:
     return recipe.model_copy(update={"args": (*recipe.args, *more)}) if more else None
 
 
-def _with_env(recipe: Recipe, names: Sequence[str]) -> Recipe | None:
+def _add_env(recipe: Recipe, names: Sequence[str]) -> Recipe | None:
     spare, env = dict(recipe.spare_env), dict(recipe.env)
     for name in names[:40]:
-        env.setdefault(name, spare.get(name) or value_for(name, context=recipe.name))
+        env.setdefault(name, spare.get(name) or make_value(name, context=recipe.name))
     return recipe.model_copy(update={"env": tuple(sorted(env.items()))})
 
 
 # (rule, whether it makes up a value), the surest first.
 _RULES: tuple[tuple[Guess, bool], ...] = (
-    (_older, False),
-    (_options, True),
-    (_variables, True),
-    (_subcommand, False),
-    (_transport, False),
-    (_spare, True),
-    (_folder, True),
-    (_unfilled, False),
-    (_read, True),
-    (_bare, False),
+    (_guess_older_dependencies, False),
+    (_guess_options, True),
+    (_guess_variables, True),
+    (_guess_subcommand, False),
+    (_guess_transport, False),
+    (_guess_spare_variables, True),
+    (_guess_folder, True),
+    (_guess_unfilled, False),
+    (_guess_read_variables, True),
+    (_guess_bare, False),
 )

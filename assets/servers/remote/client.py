@@ -13,7 +13,12 @@ from assets.servers.probe.failure_kinds import Failure
 from assets.servers.probe.transcript import Listener
 from assets.servers.remote.messages import Messages
 from assets.servers.remote.meter import Refused
-from assets.servers.remote.outcome import Refusal, RemoteFailure, from_exception, from_refusal
+from assets.servers.remote.outcome import (
+    Refusal,
+    RemoteFailure,
+    classify_exception,
+    classify_refusal,
+)
 from assets.servers.remote.transport import MESSAGE, Wire
 
 MAX_REQUESTS = 1000  # of one attempt: 3 x 200 pages of tools, 60 of the rest, 200 declined requests
@@ -77,14 +82,14 @@ class Client(httpx2.AsyncClient):
             return await super().send(request, **more)
         if request.method == "DELETE":
             with anyio.fail_after(_FAREWELL_S):
-                return await _emptied(await super().send(request, **more))
+                return await _empty_response(await super().send(request, **more))
         try:
             self._count(request)
-            asks = self._note(request)
+            asks = self._note_request(request)
             response = await super().send(request, **more)
-            return await self._answer(request, response, asks)
+            return await self._filter_answer(request, response, asks)
         except Exception as error:
-            self._failed(request, error)
+            self._note_failure(request, error)
             raise
         finally:
             if sent := request.headers.get("authorization"):
@@ -98,46 +103,46 @@ class Client(httpx2.AsyncClient):
         if self._streams > MAX_STREAMS:
             raise httpx2.ReadError("its stream has ended too often")
 
-    def _note(self, request: httpx2.Request) -> bool:
+    def _note_request(self, request: httpx2.Request) -> bool:
         """Whether the request asks for an answer."""
         if request.method != "POST":
             return False
         message = json.loads(request.content)
-        self._listener.asked(message)
+        self._listener.note_request(message)
         return "method" in message and "id" in message
 
-    def _failed(self, request: httpx2.Request, error: Exception) -> None:
-        failure = from_exception(error, self._watch.url)
+    def _note_failure(self, request: httpx2.Request, error: Exception) -> None:
+        failure = classify_exception(error, self._watch.url)
         optional = request.method == "GET" and self._kind == "http"
         if optional and failure.kind not in ("policy_denied", "oversize"):
             self._watch.trouble = failure
         else:
             self._watch.stop(failure)
 
-    async def _answer(
+    async def _filter_answer(
         self, request: httpx2.Request, response: httpx2.Response, asks: bool
     ) -> httpx2.Response:
         found = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         events, good = found == "text/event-stream", response.is_success
         if request.method == "GET":
             if good and events:
-                return self._filtered(response, events=True)
+                return self._filter_response(response, events=True)
             if self._kind == "sse":
-                await self._refused(request, response, stop=True)
-            return await _emptied(response)
+                await self._note_refusal(request, response, stop=True)
+            return await _empty_response(response)
         if not good:
-            return await self._refused(request, response, stop=self._kind == "sse")
+            return await self._note_refusal(request, response, stop=self._kind == "sse")
         if not asks or self._kind == "sse":
             self._watch.refusal = None
-            return await _emptied(response)
+            return await _empty_response(response)
         self._check_session(response)
         if not events and found != "application/json":
             self._watch.refusal = Refusal(request.method, response)
-            return await _emptied(response)
+            return await _empty_response(response)
         self._watch.refusal = None
-        return self._filtered(response, events=events)
+        return self._filter_response(response, events=events)
 
-    async def _refused(
+    async def _note_refusal(
         self, request: httpx2.Request, response: httpx2.Response, *, stop: bool
     ) -> httpx2.Response:
         """Notes the refusal; the SDK gets a JSON-RPC error where the body is one."""
@@ -150,8 +155,8 @@ class Client(httpx2.AsyncClient):
         in_session = _SESSION in request.headers
         self._watch.refusal = Refusal(request.method, response, in_session, excerpt)
         if stop:
-            self._watch.stop(from_refusal(self._watch.refusal, self._watch.url))
-        return await _emptied(response, bytes(body))
+            self._watch.stop(classify_refusal(self._watch.refusal, self._watch.url))
+        return await _empty_response(response, bytes(body))
 
     def _check_session(self, response: httpx2.Response) -> None:
         given = response.headers.get(_SESSION)
@@ -159,7 +164,7 @@ class Client(httpx2.AsyncClient):
             detail = "its session id is no visible ASCII"
             raise Refused(RemoteFailure("protocol_error", detail, "the server has to fix it"))
 
-    def _filtered(self, response: httpx2.Response, *, events: bool) -> httpx2.Response:
+    def _filter_response(self, response: httpx2.Response, *, events: bool) -> httpx2.Response:
         endpoint_of = self._watch.url if self._kind == "sse" else None
         read = self._messages.of_events(response, endpoint_of) if events else None
         body = read or self._messages.of_json(response)
@@ -193,7 +198,7 @@ class _Filtered(httpx2.AsyncByteStream):
                 async for event in events:
                     yield event
         except Exception as error:
-            failure = from_exception(error, self._watch.url)
+            failure = classify_exception(error, self._watch.url)
             if self._only or hasattr(error, "failure"):
                 self._watch.stop(failure)
             self._watch.trouble = failure
@@ -203,7 +208,7 @@ class _Filtered(httpx2.AsyncByteStream):
         await self._response.aclose()
 
 
-async def _emptied(response: httpx2.Response, body: bytes = b"") -> httpx2.Response:
+async def _empty_response(response: httpx2.Response, body: bytes = b"") -> httpx2.Response:
     """The answer without what is left of its body: the SDK would read one without end."""
     await response.aclose()
     headers = {

@@ -18,9 +18,9 @@ from urllib.parse import urlsplit, urlunsplit
 
 import httpx2
 
-from assets.servers.probe.classify import printable
+from assets.servers.probe.classify import make_printable
 from assets.servers.probe.failure_kinds import Failure
-from assets.servers.probe.stderr_patterns import spoken
+from assets.servers.probe.stderr_patterns import classify_text
 from warehouse.network.egress import PrivateAddress
 from warehouse.network.retry_after import parse_retry_after
 
@@ -70,15 +70,15 @@ class Refusal:
         return self.status == 404 and self.in_session
 
 
-def from_refusal(refusal: Refusal, url: str) -> RemoteFailure:
+def classify_refusal(refusal: Refusal, url: str) -> RemoteFailure:
     """The failure that an answer's status or content type amounts to."""
     status, said = refusal.status, f"answered {refusal.status} to {refusal.method}"
     if status in _CLOSED:
-        return _closed(refusal, said, url)
+        return _classify_closed(refusal, said, url)
     if refusal.lost_session:
         return RemoteFailure("remote_down", f"{said}: it ends its sessions at once")
     if status in _GONE:
-        return RemoteFailure("not_found", said, f"nothing is at {shown_url(url)}; check the URL")
+        return RemoteFailure("not_found", said, f"nothing is at {show_url(url)}; check the URL")
     if status in _BUSY or status >= 500:
         wait_s = parse_retry_after(refusal.response.headers.get("retry-after", ""))
         told = f", retry after {wait_s:.0f} s" if wait_s is not None else ""
@@ -87,66 +87,68 @@ def from_refusal(refusal: Refusal, url: str) -> RemoteFailure:
         return _not_mcp(refusal, said)
     if status < 400:
         return RemoteFailure("protocol_error", f"{said} without an address to go to", _NO_MCP)
-    words = spoken(refusal.excerpt)
+    words = classify_text(refusal.excerpt)
     if words and words.kind == "needs_secret":
         return RemoteFailure("remote_auth", f"{said}, {words.detail}")
     if words and words.kind == "needs_argument":
         return RemoteFailure("needs_argument", f"{said}, {words.detail}")
-    quoted = f" and {shown(refusal.excerpt)!r}" if refusal.excerpt.strip() else ""
+    quoted = f" and {show_text(refusal.excerpt)!r}" if refusal.excerpt.strip() else ""
     return RemoteFailure("protocol_error", said + quoted, _NO_MCP)
 
 
 _NO_MCP = "no MCP at this URL; check it against the server's documentation"
 
 
-def _closed(refusal: Refusal, said: str, url: str) -> RemoteFailure:
+def _classify_closed(refusal: Refusal, said: str, url: str) -> RemoteFailure:
     from mcp.client.auth.utils import extract_field_from_www_auth
 
     metadata = extract_field_from_www_auth(refusal.response, "resource_metadata")
     if metadata:
         return RemoteFailure(
-            "remote_auth", f"{said}, offers OAuth (see {shown(metadata, 200)})", login_advice(url)
+            "remote_auth",
+            f"{said}, offers OAuth (see {show_text(metadata, 200)})",
+            login_advice(url),
         )
     scheme = refusal.response.headers.get("www-authenticate", "").partition(" ")[0]
-    named = f", names the scheme {shown(scheme, 40)!r}" if scheme else ", names no scheme"
+    named = f", names the scheme {show_text(scheme, 40)!r}" if scheme else ", names no scheme"
     if refusal.excerpt.strip():
-        named += f", says {shown(refusal.excerpt)!r}"
+        named += f", says {show_text(refusal.excerpt)!r}"
     return RemoteFailure(
         "remote_auth",
         said + named,
         "it offers no OAuth by itself; give it its key as a header (`secrets`), or try"
-        f" {_login(url)}",
+        f" {_describe_login(url)}",
     )
 
 
 def login_advice(url: str) -> str:
     """What to do where only a person's consent helps."""
-    return f"run {_login(url)}"
+    return f"run {_describe_login(url)}"
 
 
-def _login(url: str) -> str:
-    return f"`toolmill login {shlex.quote(shown_url(url))}`"
+def _describe_login(url: str) -> str:
+    return f"`toolmill login {shlex.quote(show_url(url))}`"
 
 
 def _not_mcp(refusal: Refusal, said: str) -> RemoteFailure:
     found = refusal.response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    what = "a web page" if found == "text/html" else (shown(found, 60) or "no content type")
+    what = "a web page" if found == "text/html" else (show_text(found, 60) or "no content type")
     return RemoteFailure("protocol_error", f"{said} with {what} instead of MCP", _NO_MCP)
 
 
-def from_exception(error: BaseException, url: str) -> Failure:
+def classify_exception(error: BaseException, url: str) -> Failure:
     """The failure behind an exception of connector, client, OAuth or SDK; groups are opened."""
-    for one in _chain(error):
+    for one in _iter_chain(error):
         if isinstance(failure := getattr(one, "failure", None), Failure):
             return failure
         if isinstance(one, PrivateAddress):
-            return RemoteFailure("policy_denied", shown(str(one), 200), PUBLIC_ONLY)
-    cause = next(_chain(error))
+            return RemoteFailure("policy_denied", show_text(str(one), 200), PUBLIC_ONLY)
+    cause = next(_iter_chain(error))
     if type(cause).__module__.startswith("mcp.client.auth"):
         # What follows the colon is the body of the server's answer, which may hold what was sent.
-        detail = f"OAuth: {shown(str(cause).partition(': ')[0])}"
+        detail = f"OAuth: {show_text(str(cause).partition(': ')[0])}"
         return RemoteFailure("remote_auth", detail, login_advice(url))
-    text = shown(str(cause)) or type(cause).__name__
+    text = show_text(str(cause)) or type(cause).__name__
     if isinstance(cause, httpx2.ConnectTimeout):
         return RemoteFailure("remote_down", f"no connection in time, {text}")
     if isinstance(cause, httpx2.RemoteProtocolError) and "disconnected" not in text:
@@ -161,7 +163,7 @@ def from_exception(error: BaseException, url: str) -> Failure:
     return Failure("protocol_error", text)
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def _iter_chain(error: BaseException) -> Iterator[BaseException]:
     """The first leaf of a group, then what caused it."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
@@ -173,18 +175,18 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         current = current.__cause__ or current.__context__
 
 
-def shown(text: str, limit: int = 120) -> str:
+def show_text(text: str, limit: int = 120) -> str:
     """Third-party text on one line, without control characters: it ends up in logs and tables."""
-    clean = printable(text.encode("utf-8", "replace")[: 8 * limit])
+    clean = make_printable(text.encode("utf-8", "replace")[: 8 * limit])
     return " ".join(clean.split())[:limit]
 
 
-def shown_url(url: str) -> str:
+def show_url(url: str) -> str:
     """A URL without credentials, query and fragment: listings hold keys in them."""
     try:
         parts = urlsplit(url)
         host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
         netloc = f"{host}:{parts.port}" if parts.port else host
-        return shown(urlunsplit((parts.scheme, netloc, parts.path, "", "")), 300)
+        return show_text(urlunsplit((parts.scheme, netloc, parts.path, "", "")), 300)
     except ValueError:
         return "this address"

@@ -12,13 +12,13 @@ from urllib.parse import parse_qsl, urlsplit
 import anyio
 import httpx2
 
-from assets.servers.probe.classify import Evidence, verdict
+from assets.servers.probe.classify import Evidence, classify_evidence
 from assets.servers.probe.failure_kinds import Failure
-from assets.servers.probe.probe import ProbeResult, result_of
-from assets.servers.probe.session import Ended, ProbePolicy, Progress, converse
+from assets.servers.probe.probe import ProbeResult, make_result
+from assets.servers.probe.session import Ended, ProbePolicy, Progress, hold_conversation
 from assets.servers.probe.transcript import Listener
 from assets.servers.remote.client import Client, Transport, Watch
-from assets.servers.remote.outcome import RemoteFailure, from_exception, from_refusal
+from assets.servers.remote.outcome import RemoteFailure, classify_exception, classify_refusal
 from assets.servers.remote.transport import RemotePolicy, Wire
 from warehouse.network.egress import Connector
 from warehouse.sanitize.scrubber import Scrubber
@@ -47,7 +47,7 @@ def probe_remote(
     them is in no result. connector: for tests.
     """
     probe = _Probe(url, dict(headers or {}), limits, policy, auth, connector)
-    with quiet():
+    with silence_logs():
         anyio.run(probe.run, transport)
     return probe.result()
 
@@ -71,7 +71,7 @@ class Attempt:
         heard, progress, watch = self.heard, self.progress, self.watch
         denied = watch.failure is not None and watch.failure.kind == "policy_denied"
         if progress.listed_s is not None and not denied:
-            return verdict(Evidence(heard, None, answered=True))
+            return classify_evidence(Evidence(heard, None, answered=True))
         if heard.oversize:
             return Failure("oversize", heard.oversize)
         if heard.broken:
@@ -80,9 +80,9 @@ class Attempt:
             return watch.failure
         found = progress.failure
         if found and found.kind != "protocol_error":
-            return verdict(Evidence(heard, found, answered=progress.answered))
+            return classify_evidence(Evidence(heard, found, answered=progress.answered))
         if watch.refusal:
-            return from_refusal(watch.refusal, watch.url)
+            return classify_refusal(watch.refusal, watch.url)
         if found is None or "code" not in found.detail:
             return watch.trouble or self.crash or found or Failure("protocol_error", "it ended")
         if "code -32000" in found.detail and (watch.trouble or heard.noise):
@@ -90,7 +90,7 @@ class Attempt:
             return watch.trouble or Failure("protocol_error", noise)
         if "code -32700" in found.detail:
             return found  # the SDK's own words on what it could not read
-        failure = verdict(Evidence(heard, found, answered=progress.answered))
+        failure = classify_evidence(Evidence(heard, found, answered=progress.answered))
         if failure and failure.kind == "needs_secret":
             return RemoteFailure("remote_auth", failure.detail)
         kept = ("no_tools", "needs_argument", "protocol_error")
@@ -118,10 +118,10 @@ class _Probe:
         self.wire = Wire(self.policy, self.connector)
         with anyio.move_on_after(self.policy.wall_s) as clock:
             async with self.wire:
-                await self._choose(transport)
+                await self._choose_transport(transport)
         self.late = clock.cancelled_caught
 
-    async def _choose(self, transport: Literal["http", "sse", "auto"]) -> None:
+    async def _choose_transport(self, transport: Literal["http", "sse", "auto"]) -> None:
         first = await self._in_session("sse" if transport == "sse" else "http")
         refusal = first.watch.refusal
         if transport != "auto" or first.progress.answered or not refusal or not refusal.may_be_sse:
@@ -134,25 +134,25 @@ class _Probe:
     async def _in_session(self, kind: Transport) -> Attempt:
         """One attempt, begun anew where the server ended the session before its tools were told."""
         for _ in range(_SESSIONS):
-            attempt = await self._attempt(kind)
+            attempt = await self._run_attempt(kind)
             refusal = attempt.watch.refusal
             if attempt.progress.listed_s is not None or not refusal or not refusal.lost_session:
                 break
         return attempt
 
-    async def _attempt(self, kind: Transport) -> Attempt:
+    async def _run_attempt(self, kind: Transport) -> Attempt:
         with anyio.CancelScope() as scope:
             attempt = Attempt(Listener(), Progress(self.began), Watch(self.url, scope))
             self.attempts.append(attempt)
             try:
-                async with self._client(kind, attempt) as client:
-                    await self._over(kind, client, attempt)
+                async with self._open_client(kind, attempt) as client:
+                    await self._converse_over(kind, client, attempt)
             except Exception as error:  # groups of whatever SDK, httpx2 and OAuth raise
-                attempt.crash = from_exception(error, self.url)
+                attempt.crash = classify_exception(error, self.url)
         return attempt
 
     @asynccontextmanager
-    async def _client(self, kind: Transport, attempt: Attempt) -> AsyncIterator[Client]:
+    async def _open_client(self, kind: Transport, attempt: Attempt) -> AsyncIterator[Client]:
         assert self.wire is not None
         client = Client(
             self.wire,
@@ -167,11 +167,11 @@ class _Probe:
         finally:
             self.tokens |= client.tokens
 
-    async def _over(self, kind: Transport, client: Client, attempt: Attempt) -> None:
+    async def _converse_over(self, kind: Transport, client: Client, attempt: Attempt) -> None:
         try:
             async with open_streams(kind, self.url, client, self.limits.start_s) as (read, write):
                 # Silence on the line is no idleness: a server elsewhere may be starting.
-                await converse(
+                await hold_conversation(
                     read, write, attempt.heard, self.limits, attempt.progress, lambda: 0.0
                 )
         except Ended as ended:
@@ -181,15 +181,15 @@ class _Probe:
         ended = time.monotonic() - self.began
         attempt = self.chosen or self.attempts[-1]
         if self.late:
-            self._cut(attempt, f"{self.policy.wall_s:.0f} s in all")
+            self._cut_attempt(attempt, f"{self.policy.wall_s:.0f} s in all")
         failure = attempt.failure()
         if failure and failure.kind == "protocol_error" and not getattr(failure, "advice", ""):
             failure = RemoteFailure("protocol_error", failure.detail, _ADVICE)
         more = {"retry_after": getattr(failure, "retry_after", None)}
-        found = result_of(attempt.heard, attempt.progress, failure, ended, **more)
-        return self._scrubbed(found)
+        found = make_result(attempt.heard, attempt.progress, failure, ended, **more)
+        return self._scrub_result(found)
 
-    def _cut(self, attempt: Attempt, detail: str) -> None:
+    def _cut_attempt(self, attempt: Attempt, detail: str) -> None:
         """The wall clock ended the conversation; a listing that was told stands."""
         progress = attempt.progress
         if progress.listed_s is None:
@@ -198,9 +198,9 @@ class _Probe:
         elif attempt.heard.earlier:
             attempt.heard.take_back()  # it may have been cut in the middle
 
-    def _scrubbed(self, found: ProbeResult) -> ProbeResult:
+    def _scrub_result(self, found: ProbeResult) -> ProbeResult:
         """What we sent as a secret may have come back in any text."""
-        scrub = Scrubber(secrets_in(self.url, self.headers, self.tokens))
+        scrub = Scrubber(list_secrets(self.url, self.headers, self.tokens))
         if not scrub:
             return found
         told = vars(found).items()  # every text, list and mapping: all of them are its words
@@ -231,7 +231,7 @@ async def open_streams(
         raise Ended(Failure("timeout_start", f"{start_s:.0f} s"))
 
 
-def secrets_in(url: str, headers: Mapping[str, str], tokens: Iterable[str]) -> dict[str, str]:
+def list_secrets(url: str, headers: Mapping[str, str], tokens: Iterable[str]) -> dict[str, str]:
     """What of an address, of headers and of an account's tokens is secret, by name."""
     secrets = {f"token {n}": value for n, value in enumerate(sorted(tokens))}
     sent = [*headers.items()]
@@ -260,7 +260,7 @@ def _unless_probing(_: logging.LogRecord) -> bool:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def silence_logs() -> Iterator[None]:
     """The SDK logs third-party answers with tracebacks, and httpx2 whole URLs: neither may reach a
     log. Only what this task and those it starts cause is silent; others go on."""
     for name in _TALKERS:

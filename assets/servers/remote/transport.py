@@ -9,7 +9,7 @@ import httpx2
 
 from assets.servers.probe.failure_kinds import Failure
 from assets.servers.remote.meter import MIB, Meter, Refused
-from assets.servers.remote.outcome import RemoteFailure, shown, shown_url
+from assets.servers.remote.outcome import RemoteFailure, show_text, show_url
 from warehouse.network.egress import Connector
 from warehouse.network.http import AsyncTransport
 
@@ -66,7 +66,7 @@ class Wire(httpx2.AsyncBaseTransport):
             if response.status_code not in _REDIRECT or not location:
                 return self._decoded(response, hop)
             await response.aclose()
-            hop = _next(hop, response.status_code, location)
+            hop = _follow_redirect(hop, response.status_code, location)
         raise Refused(RemoteFailure("protocol_error", f"more than {_REDIRECTS} redirects"))
 
     async def aclose(self) -> None:
@@ -75,7 +75,7 @@ class Wire(httpx2.AsyncBaseTransport):
     def _decoded(self, raw: httpx2.Response, request: httpx2.Request) -> httpx2.Response:
         encodings = raw.headers.get("content-encoding", "identity").lower().strip()
         if encodings not in ("identity", "gzip", "deflate"):
-            said = f"content encoding {shown(encodings, 40)!r}, expected gzip or none"
+            said = f"content encoding {show_text(encodings, 40)!r}, expected gzip or none"
             raise Refused(RemoteFailure("protocol_error", said))
         cap = None if request.extensions.get(MESSAGE) else _OTHER_BODY
         headers = [
@@ -107,7 +107,7 @@ class _Body(httpx2.AsyncByteStream):
         await self._response.aclose()
 
 
-def _next(request: httpx2.Request, status: int, location: str) -> httpx2.Request:
+def _follow_redirect(request: httpx2.Request, status: int, location: str) -> httpx2.Request:
     """The request that follows a redirect. Raises Refused where it must not be followed."""
     here = request.url
     try:
@@ -115,11 +115,13 @@ def _next(request: httpx2.Request, status: int, location: str) -> httpx2.Request
     except httpx2.InvalidURL as error:
         said = f"answered {status} to an address that is none"
         raise Refused(RemoteFailure("protocol_error", said)) from error
-    to = shown_url(str(there))
+    to = show_url(str(there))
     if there.scheme not in ("http", "https") or not there.host or there.userinfo:
-        raise _denied(f"a redirect to {to}", "only plain http(s) addresses are followed")
+        raise _make_denied(f"a redirect to {to}", "only plain http(s) addresses are followed")
     if here.scheme == "https" and there.scheme == "http":
-        raise _denied(f"a redirect from https to {to}", "list the server under its https address")
+        raise _make_denied(
+            f"a redirect from https to {to}", "list the server under its https address"
+        )
     message = bool(request.extensions.get(MESSAGE))
     same = _same_origin(here, there)
     if request.method == "POST" and (status in (302, 303) or (not message and not same)):
@@ -136,7 +138,7 @@ def _next(request: httpx2.Request, status: int, location: str) -> httpx2.Request
     )
 
 
-def _denied(what: str, fix: str) -> Refused:
+def _make_denied(what: str, fix: str) -> Refused:
     return Refused(RemoteFailure("policy_denied", what, fix))
 
 

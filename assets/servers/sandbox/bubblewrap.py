@@ -15,7 +15,7 @@ from typing import Any
 
 from assets.servers.sandbox import environment, seccomp
 from assets.servers.sandbox.backend import Command, SandboxUnavailable
-from assets.servers.sandbox.environment import MIB, memory_file
+from assets.servers.sandbox.environment import MIB, make_memory_file
 from assets.servers.sandbox.spec import HOME, Launch, Mount, SandboxPolicy
 
 _UID_BASE, _UID_SPAN = 1_200_000_000, 1 << 24
@@ -27,7 +27,7 @@ class Bubblewrap:
     name = "bubblewrap"
 
     def version(self) -> str:
-        return _version()
+        return _read_version()
 
     def preflight(self) -> None:
         """Starts an empty sandbox once."""
@@ -43,26 +43,28 @@ class Bubblewrap:
         }
 
     def command(self, launch: Launch, policy: SandboxPolicy) -> Command:
-        uid = launch.uid or environment.one_of(_UID_BASE, _UID_SPAN)
-        argv, files = command_line(launch, policy, uid)
+        uid = launch.uid or environment.choose_user(_UID_BASE, _UID_SPAN)
+        argv, files = build_command_line(launch, policy, uid)
         return Command(argv, files, {"PATH": environment.SEARCH})
 
 
-def command_line(launch: Launch, policy: SandboxPolicy, uid: int) -> tuple[list[str], list[int]]:
+def build_command_line(
+    launch: Launch, policy: SandboxPolicy, uid: int
+) -> tuple[list[str], list[int]]:
     """The full command line, and the descriptors it reads (environment and small /etc files)."""
     root = os.geteuid() == 0
     shown = uid if root else os.getuid()
     files: list[int] = []
     args = _world(launch, policy)
-    for path, text in environment.identity(shown).items():
-        files.append(memory_file(text.encode()))
+    for path, text in environment.list_identity_files(shown).items():
+        files.append(make_memory_file(text.encode()))
         args += ["--perms", "0444", "--ro-bind-data", str(files[-1]), path]
-    files.append(memory_file(b"\0".join(_environment(launch))))
+    files.append(make_memory_file(b"\0".join(_build_environment(launch))))
     env = ["--args", str(files[-1])]
-    limited = [*environment.prlimit(policy), *launch.argv]
+    limited = [*environment.build_prlimit(policy), *launch.argv]
     closed = ["--unshare-user", "--disable-userns", "--die-with-parent"]
     if calls := seccomp.program():
-        files.append(memory_file(calls))
+        files.append(make_memory_file(calls))
         closed += ["--seccomp", str(files[-1])]
     if not root:
         return ["bwrap", *args, *closed, "--remount-ro", "/", *env, "--", *limited], files
@@ -102,14 +104,14 @@ def _world(launch: Launch, policy: SandboxPolicy) -> list[str]:
     args += ["--perms", "0777", "--size", size, "--tmpfs", HOME]
     for path in launch.dirs:
         args += ["--perms", "0777", "--dir", path]
-    for parent in _parents(launch.mounts):
+    for parent in _list_parents(launch.mounts):
         args += ["--perms", "0755", "--dir", parent]
     for mount in launch.mounts:
         args += ["--bind" if mount.writable else "--ro-bind", str(mount.host), mount.inside]
     return args
 
 
-def _parents(mounts: Sequence[Mount]) -> list[str]:
+def _list_parents(mounts: Sequence[Mount]) -> list[str]:
     """Folders above the mounts, outermost first: bubblewrap would make them for root's eyes only,
     and a Python under /root would be out of reach."""
     found = {str(parent) for mount in mounts for parent in Path(mount.inside).parents}
@@ -117,17 +119,17 @@ def _parents(mounts: Sequence[Mount]) -> list[str]:
     return sorted(path for path in found if path not in shown and not path.startswith("/usr/"))
 
 
-def _environment(launch: Launch) -> Sequence[bytes]:
+def _build_environment(launch: Launch) -> Sequence[bytes]:
     """Bubblewrap arguments that replace the environment; read from memory so that no value shows
     in a process list."""
     words = ["--clearenv", "--chdir", launch.cwd]
-    for name, value in environment.environment(launch).items():
+    for name, value in environment.build_environment(launch).items():
         words += ["--setenv", name, value]
     return [word.replace("\0", "").encode("utf-8", "replace") for word in words]
 
 
 @lru_cache(maxsize=1)
-def _version() -> str:
+def _read_version() -> str:
     try:
         said = subprocess.run(["bwrap", "--version"], capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
@@ -143,7 +145,7 @@ def _try_once() -> tuple[str, str, str] | None:
             package = "bubblewrap" if program == "bwrap" else "util-linux"
             how = f"install it (Debian: apt-get install {package}) and run again"
             return program, "not installed", how
-    argv, files = command_line(Launch(("true",)), SandboxPolicy(), _UID_BASE)
+    argv, files = build_command_line(Launch(("true",)), SandboxPolicy(), _UID_BASE)
     try:
         tried = subprocess.run(argv, capture_output=True, text=True, timeout=20, pass_fds=files)
     except subprocess.TimeoutExpired:
@@ -154,10 +156,10 @@ def _try_once() -> tuple[str, str, str] | None:
     if not tried.returncode:
         return None
     reason = tried.stderr.strip().splitlines()[-1] if tried.stderr.strip() else "no message"
-    return "bubblewrap does not start", reason, _remedy(reason)
+    return "bubblewrap does not start", reason, _find_remedy(reason)
 
 
-def _remedy(reason: str) -> str:
+def _find_remedy(reason: str) -> str:
     if "disable-userns" in reason:
         return "bubblewrap 0.8 or later is needed: upgrade it"
     if os.geteuid() == 0:

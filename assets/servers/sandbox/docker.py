@@ -17,8 +17,8 @@ from typing import Any
 
 from assets.servers.sandbox import environment, seccomp
 from assets.servers.sandbox.backend import Command, SandboxUnavailable
-from assets.servers.sandbox.docker_image import EMPTY, MERGED, empty_root, is_folder
-from assets.servers.sandbox.environment import MIB, memory_file
+from assets.servers.sandbox.docker_image import EMPTY, MERGED, build_empty_root, is_folder
+from assets.servers.sandbox.environment import MIB, make_memory_file
 from assets.servers.sandbox.spec import HOME, Launch, Mount, SandboxPolicy
 
 LABEL = "toolmill.owner"
@@ -37,9 +37,9 @@ class Docker:
         self.image, self.program = image, program
 
     def version(self) -> str:
-        said = self._ask("version", "--format", "{{json .}}")
-        about = _object(said.stdout)
-        version = _object(about.get("Server") or about.get("Client") or {}).get("Version")
+        said = self._ask_client("version", "--format", "{{json .}}")
+        about = _as_object(said.stdout)
+        version = _as_object(about.get("Server") or about.get("Client") or {}).get("Version")
         return f"{os.path.basename(self.program)} {version or 'unknown'}"
 
     def preflight(self) -> None:
@@ -57,12 +57,12 @@ class Docker:
         if not self.image:
             own = [f"/{name}" for name in MERGED if is_folder(name)]
             mounts = [
-                *(Mount.same(p) for p in _existing(["/usr", *own, *environment.ETC])),
+                *(Mount.same(p) for p in _list_existing(["/usr", *own, *environment.ETC])),
                 *mounts,
             ]
         words = self.arguments(launch, policy, mounts)
-        return self._command(
-            [*words, self.image or EMPTY, *launch.argv], environment.environment(launch)
+        return self._build_command(
+            [*words, self.image or EMPTY, *launch.argv], environment.build_environment(launch)
         )
 
     def image_command(
@@ -76,20 +76,20 @@ class Docker:
         launch = Launch((), env, cwd="")
         words = self.arguments(launch, policy, [])
         given = {"HOME": HOME, "TMPDIR": "/tmp", **env}
-        return self._command([*words, image, *args], given)
+        return self._build_command([*words, image, *args], given)
 
     def pull(self, image: str, timeout_s: float = 300.0) -> str | None:
         """Fetches a pinned image unless it is here; what went wrong, or None."""
-        if self._ask("image", "inspect", image).returncode == 0:
+        if self._ask_client("image", "inspect", image).returncode == 0:
             return None
-        said = self._ask("pull", "--quiet", image, timeout_s=timeout_s)
+        said = self._ask_client("pull", "--quiet", image, timeout_s=timeout_s)
         return " ".join(said.stderr.split())[-300:] or "no message" if said.returncode else None
 
     def arguments(
         self, launch: Launch, policy: SandboxPolicy, mounts: Sequence[Mount]
     ) -> list[str]:
         """`run` and its options, up to the image; pure but for the user's number."""
-        uid = _user(launch, mounts)
+        uid = _choose_user(launch, mounts)
         size = policy.tmp_mb * MIB
         # The watchdog on the tree's memory is to speak first: it knows the reason.
         memory = f"{policy.memory_mb * 5 // 4 + 64}m"
@@ -106,7 +106,7 @@ class Docker:
             "--label",
             f"{LABEL}={os.getpid()}",
         ]
-        for name, (soft, hard) in environment.limits(policy).items():
+        for name, (soft, hard) in environment.list_limits(policy).items():
             words += ["--ulimit", f"{name}={soft}:{hard}"]
         for path, mode in (("/tmp", "1777"), (HOME, "0777")):
             words += ["--tmpfs", f"{path}:rw,exec,nosuid,nodev,size={size},mode={mode}"]
@@ -115,36 +115,36 @@ class Docker:
             words += ["--mount", f"type=bind,src={mount.host},dst={mount.inside}{kind}"]
         return [*words, "--workdir", launch.cwd] if launch.cwd else words
 
-    def _command(self, words: Sequence[str], env: Mapping[str, str]) -> Command:
+    def _build_command(self, words: Sequence[str], env: Mapping[str, str]) -> Command:
         """Values go through a descriptor; those of several lines, which no env-file can hold,
         through the client's own environment. Neither shows in a process list."""
         name = f"toolmill-{uuid.uuid4().hex}"
-        long = {key: value for key, value in env.items() if "\n" in value and _free(key)}
-        lines = [f"{key}={_line(value)}\n" for key, value in env.items() if key not in long]
-        files = [memory_file("".join(lines).encode("utf-8", "replace"))]
-        files.append(memory_file(json.dumps(seccomp.profile()).encode()))
+        long = {key: value for key, value in env.items() if "\n" in value and _is_free(key)}
+        lines = [f"{key}={_escape_line(value)}\n" for key, value in env.items() if key not in long]
+        files = [make_memory_file("".join(lines).encode("utf-8", "replace"))]
+        files.append(make_memory_file(json.dumps(seccomp.build_profile()).encode()))
         env_file, calls = (f"/proc/self/fd/{descriptor}" for descriptor in files)
         given = ["--name", name, "--env-file", env_file, "--security-opt", f"seccomp={calls}"]
         given += [word for key in long for word in ("--env", key)]
         argv = [self.program, words[0], *given, *words[1:]]
         finder = _Root(self, name)
         client = {**_client_settings(), **long}
-        return Command(argv, files, client, root=finder, end=lambda: self._remove(name))
+        return Command(argv, files, client, root=finder, end=lambda: self._remove_container(name))
 
-    def _remove(self, name: str) -> None:
+    def _remove_container(self, name: str) -> None:
         """The client's death ends no container: the engine is its parent."""
-        self._ask("rm", "--force", "--volumes", name)
+        self._ask_client("rm", "--force", "--volumes", name)
 
     def sweep(self) -> None:
         """Removes containers whose owner on this host is no more."""
         shown = f'{{{{.ID}}}} {{{{.Label "{LABEL}"}}}}'
-        listed = self._ask("ps", "--all", "--filter", f"label={LABEL}", "--format", shown)
+        listed = self._ask_client("ps", "--all", "--filter", f"label={LABEL}", "--format", shown)
         for line in listed.stdout.splitlines():
             container, _, owner = line.partition(" ")
             if owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
-                self._remove(container)
+                self._remove_container(container)
 
-    def _ask(
+    def _ask_client(
         self, *words: str, timeout_s: float = 30.0, data: bytes = b""
     ) -> "subprocess.CompletedProcess[str]":
         """One command of the client; a missing or hanging one is an exit like any other."""
@@ -167,7 +167,7 @@ class _Root:
     def __call__(self) -> int | None:
         if self._found is None and self._left:
             self._left -= 1
-            said = self._docker._ask("inspect", "--format", "{{.State.Pid}}", self._name)
+            said = self._docker._ask_client("inspect", "--format", "{{.State.Pid}}", self._name)
             text = said.stdout.strip()
             if text.isdigit() and int(text) and os.path.exists(f"/proc/{text}"):
                 self._found = int(text)
@@ -180,14 +180,14 @@ def _try_once(program: str, image: str) -> tuple[str, str, str] | None:
     engine = Docker(image=image, program=program)
     if shutil.which(program, path=environment.SEARCH) is None:
         return program, "not installed", "install Docker or bubblewrap and run again"
-    said = engine._ask("version")
+    said = engine._ask_client("version")
     if said.returncode:
         how = "start the engine, and let this user talk to it (group `docker`)"
-        return f"{program} does not answer", _last(said.stderr), how
-    if not image and engine._ask("image", "inspect", EMPTY).returncode:
-        made = engine._ask("import", "-", EMPTY, data=empty_root())
+        return f"{program} does not answer", _find_last_line(said.stderr), how
+    if not image and engine._ask_client("image", "inspect", EMPTY).returncode:
+        made = engine._ask_client("import", "-", EMPTY, data=build_empty_root())
         if made.returncode:
-            return f"{program} import", _last(made.stderr), "see its log"
+            return f"{program} import", _find_last_line(made.stderr), "see its log"
     engine.sweep()
     command = engine.command(Launch(("true",)), SandboxPolicy())
     try:
@@ -209,26 +209,26 @@ def _try_once(program: str, image: str) -> tuple[str, str, str] | None:
     if not tried.returncode:
         return None
     how = f"the image must hold `true` and be here already ({image or EMPTY}); see docs/sandbox.md"
-    return f"{program} runs no container", _last(tried.stderr), how
+    return f"{program} runs no container", _find_last_line(tried.stderr), how
 
 
-def _existing(paths: Sequence[str]) -> list[Path]:
+def _list_existing(paths: Sequence[str]) -> list[Path]:
     return [Path(path) for path in paths if os.path.exists(path)]
 
 
-def _user(launch: Launch, mounts: Sequence[Mount]) -> int:
+def _choose_user(launch: Launch, mounts: Sequence[Mount]) -> int:
     """What is writable from inside belongs to us, where we are not root."""
     if os.geteuid() != 0 and any(mount.writable for mount in mounts):
         return os.getuid()
-    return launch.uid or environment.one_of(_UID_BASE, _UID_SPAN)
+    return launch.uid or environment.choose_user(_UID_BASE, _UID_SPAN)
 
 
-def _free(name: str) -> bool:
+def _is_free(name: str) -> bool:
     """Whether the client can carry the variable without being changed by it."""
     return name not in ("PATH", "HOME", "TMPDIR") and not name.startswith(_CLIENT)
 
 
-def _line(value: str) -> str:
+def _escape_line(value: str) -> str:
     return value.replace("\n", " ").replace("\0", "")
 
 
@@ -238,7 +238,7 @@ def _client_settings() -> dict[str, str]:
     return {"PATH": environment.SEARCH, "HOME": os.environ.get("HOME", "/"), **kept}
 
 
-def _object(value: Any) -> dict[str, Any]:
+def _as_object(value: Any) -> dict[str, Any]:
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -247,6 +247,6 @@ def _object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _last(text: str | bytes) -> str:
+def _find_last_line(text: str | bytes) -> str:
     shown = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
     return (shown.strip().splitlines() or ["no message"])[-1][:200]

@@ -12,7 +12,7 @@ _FOLDERS = ("usr", "etc/ssl", "proc", "sys", "dev", "tmp", HOME.lstrip("/"), "sr
 MERGED = ("bin", "lib", "lib64", "sbin")  # links into /usr on most hosts
 
 
-def empty_root() -> bytes:
+def build_empty_root() -> bytes:
     """The image's files: folders, links into /usr, the small /etc files."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
@@ -25,7 +25,7 @@ def empty_root() -> bytes:
                 entry = tarfile.TarInfo(name)
                 entry.type, entry.linkname = tarfile.SYMTYPE, f"usr/{name}"
                 archive.addfile(entry)
-        for path, text in environment.identity(65_534).items():
+        for path, text in environment.list_identity_files(65_534).items():
             entry = tarfile.TarInfo(path.lstrip("/"))
             entry.size, entry.mode = len(text), 0o644
             archive.addfile(entry, io.BytesIO(text.encode()))

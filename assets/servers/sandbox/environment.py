@@ -24,12 +24,12 @@ _BASE = {
 }
 
 
-def environment(launch: Launch) -> dict[str, str]:
+def build_environment(launch: Launch) -> dict[str, str]:
     """The whole environment of the launch."""
     return {**_BASE, **launch.env, "HOME": HOME}
 
 
-def identity(uid: int) -> dict[str, str]:
+def list_identity_files(uid: int) -> dict[str, str]:
     """The small /etc files that name the sandbox's one user."""
     return {
         "/etc/passwd": f"user:x:{uid}:{uid}:user:{HOME}:/bin/sh\n",
@@ -39,12 +39,12 @@ def identity(uid: int) -> dict[str, str]:
     }
 
 
-def one_of(first: int, count: int) -> int:
+def choose_user(first: int, count: int) -> int:
     """A user of one sandbox alone."""
     return first + random.SystemRandom().randrange(count)
 
 
-def limits(policy: SandboxPolicy) -> dict[str, tuple[int, int]]:
+def list_limits(policy: SandboxPolicy) -> dict[str, tuple[int, int]]:
     """The kernel's limits on each process, soft and hard, by the names prlimit and docker share."""
     same = {
         "data": policy.memory_mb * MIB,  # not `as`: V8 and Chromium reserve far more than they use
@@ -58,13 +58,13 @@ def limits(policy: SandboxPolicy) -> dict[str, tuple[int, int]]:
     return {**{name: (value, value) for name, value in same.items()}, "cpu": cpu}
 
 
-def prlimit(policy: SandboxPolicy, *, without: tuple[str, ...] = ()) -> list[str]:
+def build_prlimit(policy: SandboxPolicy, *, without: tuple[str, ...] = ()) -> list[str]:
     """The words that put a command under the limits."""
-    kept = {name: pair for name, pair in limits(policy).items() if name not in without}
+    kept = {name: pair for name, pair in list_limits(policy).items() if name not in without}
     return ["prlimit", *[f"--{name}={soft}:{hard}" for name, (soft, hard) in kept.items()], "--"]
 
 
-def memory_file(data: bytes) -> int:
+def make_memory_file(data: bytes) -> int:
     """A descriptor that reads `data`: handed over without a file or a process list showing it."""
     descriptor = os.memfd_create("toolmill")
     os.write(descriptor, data)

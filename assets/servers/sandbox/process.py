@@ -15,7 +15,7 @@ from assets.servers.sandbox.docker import Docker
 from assets.servers.sandbox.spec import Launch, SandboxPolicy
 from assets.servers.sandbox.unsandboxed import Bare
 
-__all__ = ["Jailed", "SandboxUnavailable", "backend", "describe_exit", "preflight", "start"]
+__all__ = ["Jailed", "SandboxUnavailable", "choose_backend", "describe_exit", "preflight", "start"]
 
 _MAKERS: dict[str, Callable[[SandboxPolicy], Backend]] = {
     "bubblewrap": lambda _: Bubblewrap(),
@@ -24,7 +24,7 @@ _MAKERS: dict[str, Callable[[SandboxPolicy], Backend]] = {
 }
 
 
-def backend(policy: SandboxPolicy) -> Backend:
+def choose_backend(policy: SandboxPolicy) -> Backend:
     """The backend that the policy names, or the first of bubblewrap and docker that works here.
 
     Raises SandboxUnavailable where there is none; `none` is only taken when it is named."""
@@ -48,7 +48,7 @@ def backend(policy: SandboxPolicy) -> Backend:
 
 def preflight(policy: SandboxPolicy | None = None) -> None:
     """Raises SandboxUnavailable, naming what, why and how, where nothing can be contained."""
-    backend(policy or SandboxPolicy())
+    choose_backend(policy or SandboxPolicy())
 
 
 def start(launch: Launch, policy: SandboxPolicy) -> "Jailed":
@@ -56,7 +56,7 @@ def start(launch: Launch, policy: SandboxPolicy) -> "Jailed":
 
     Raises SandboxUnavailable when this host cannot sandbox.
     """
-    return start_command(backend(policy).command(launch, policy))
+    return start_command(choose_backend(policy).command(launch, policy))
 
 
 def start_command(command: Command) -> "Jailed":

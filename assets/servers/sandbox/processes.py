@@ -37,7 +37,7 @@ class _Table:
             now = time.monotonic()
             if now - self._read_at > _FRESH_S:
                 pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-                self._stats = {pid: stat for pid in pids if (stat := _stat(pid))}
+                self._stats = {pid: stat for pid in pids if (stat := _read_stat(pid))}
                 self._read_at = time.monotonic()
                 self.cost_s = self._read_at - now
             return self._stats
@@ -46,7 +46,7 @@ class _Table:
 PROCESSES = _Table()
 
 
-def tree(pid: int, stats: Mapping[int, Stat]) -> list[int]:
+def list_tree(pid: int, stats: Mapping[int, Stat]) -> list[int]:
     """The process and all its descendants, parents first."""
     children: dict[int, list[int]] = {}
     for child, stat in stats.items():
@@ -57,7 +57,7 @@ def tree(pid: int, stats: Mapping[int, Stat]) -> list[int]:
     return found
 
 
-def _stat(pid: int) -> Stat | None:
+def _read_stat(pid: int) -> Stat | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The name before the last parenthesis may hold anything, spaces and brackets included.
@@ -69,7 +69,7 @@ def _stat(pid: int) -> Stat | None:
         return None
 
 
-def proportional(pid: int, otherwise: int) -> int:
+def read_proportional(pid: int, otherwise: int) -> int:
     """PSS bytes of one process, or `otherwise` where the kernel does not tell."""
     try:
         with open(f"/proc/{pid}/smaps_rollup") as file:

@@ -56,41 +56,48 @@ def program(machine: str | None = None) -> bytes | None:
     if machine not in _MACHINES:
         return None
     column, audit = _MACHINES[machine]
-    lines = [(_LOAD, 0, 0, _ARCH), (_JEQ, 1, 0, audit), _fail(errno.ENOSYS), (_LOAD, 0, 0, _NR)]
+    lines = [
+        (_LOAD, 0, 0, _ARCH),
+        (_JEQ, 1, 0, audit),
+        _make_failure(errno.ENOSYS),
+        (_LOAD, 0, 0, _NR),
+    ]
     if machine == "x86_64":
-        lines += [(_JGE, 0, 1, 0x40000000), _fail(errno.ENOSYS)]  # the x32 numbering
+        lines += [(_JGE, 0, 1, 0x40000000), _make_failure(errno.ENOSYS)]  # the x32 numbering
     for table, code in ((DENIED, errno.EPERM), (ABSENT, errno.ENOSYS)):
         numbers = [number for pair in table.values() if (number := pair[column]) is not None]
         for number in numbers:
-            lines += [(_JEQ, 0, 1, number), _fail(code)]
+            lines += [(_JEQ, 0, 1, number), _make_failure(code)]
     for call in (CLONE, UNSHARE):
-        lines += _on(call[column], _ARG0, [(_JSET, 0, 1, NAMESPACES), _fail(errno.EPERM)])
-    typing = [(_JEQ, 1, 0, _TERMINAL[0]), (_JEQ, 0, 1, _TERMINAL[1]), _fail(errno.EPERM)]
-    lines += _on(IOCTL[column], _ARG1, typing)
+        lines += _match_argument(
+            call[column], _ARG0, [(_JSET, 0, 1, NAMESPACES), _make_failure(errno.EPERM)]
+        )
+    typing = [(_JEQ, 1, 0, _TERMINAL[0]), (_JEQ, 0, 1, _TERMINAL[1]), _make_failure(errno.EPERM)]
+    lines += _match_argument(IOCTL[column], _ARG1, typing)
     known = [(_JEQ, len(_FAMILIES) - place, 0, f) for place, f in enumerate(_FAMILIES)]
-    lines += _on(SOCKET[column], _ARG0, [*known, _fail(errno.EAFNOSUPPORT)])
+    lines += _match_argument(SOCKET[column], _ARG0, [*known, _make_failure(errno.EAFNOSUPPORT)])
     lines.append((_RET, 0, 0, _ALLOW))
     return b"".join(struct.pack("<HBBI", *line) for line in lines)
 
 
-def profile() -> dict[str, Any]:
+def build_profile() -> dict[str, Any]:
     """The same refusals in the words of `docker run --security-opt seccomp=FILE`."""
-    rules = [_rule(list(DENIED), errno.EPERM), _rule(list(ABSENT), errno.ENOSYS)]
+    rules = [_make_rule(list(DENIED), errno.EPERM), _make_rule(list(ABSENT), errno.ENOSYS)]
     flags = [1 << bit for bit in range(32) if NAMESPACES & 1 << bit]
     for flag in flags:
         same = {"index": 0, "value": flag, "valueTwo": flag, "op": "SCMP_CMP_MASKED_EQ"}
-        rules.append(_rule(["clone", "unshare"], errno.EPERM, same))
+        rules.append(_make_rule(["clone", "unshare"], errno.EPERM, same))
     for number in _TERMINAL:
         # The kernel reads the low half only: a filter on all of it could be stepped around.
         same = {"index": 1, "value": 0xFFFFFFFF, "valueTwo": number, "op": "SCMP_CMP_MASKED_EQ"}
-        rules.append(_rule(["ioctl"], errno.EPERM, same))
+        rules.append(_make_rule(["ioctl"], errno.EPERM, same))
     for family in set(range(_N_FAMILIES)) - set(_FAMILIES):
         same = {"index": 0, "value": family, "op": "SCMP_CMP_EQ"}
-        rules.append(_rule(["socket"], errno.EAFNOSUPPORT, same))
+        rules.append(_make_rule(["socket"], errno.EAFNOSUPPORT, same))
     return {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": rules}
 
 
-def _rule(names: list[str], code: int, *args: dict[str, Any]) -> dict[str, Any]:
+def _make_rule(names: list[str], code: int, *args: dict[str, Any]) -> dict[str, Any]:
     refused = {"names": names, "action": "SCMP_ACT_ERRNO", "errnoRet": code}
     return {**refused, "args": list(args)} if args else refused
 
@@ -98,11 +105,11 @@ def _rule(names: list[str], code: int, *args: dict[str, Any]) -> dict[str, Any]:
 _Line = tuple[int, int, int, int]
 
 
-def _fail(code: int) -> _Line:
+def _make_failure(code: int) -> _Line:
     return (_RET, 0, 0, 0x00050000 | code)
 
 
-def _on(number: int, argument: int, body: list[_Line]) -> list[_Line]:
+def _match_argument(number: int, argument: int, body: list[_Line]) -> list[_Line]:
     """`body` looks at one argument of one call; falling through it allows the call."""
     whole = [(_LOAD, 0, 0, argument), *body, (_RET, 0, 0, _ALLOW)]
     return [(_JEQ, 0, len(whole), number), *whole]

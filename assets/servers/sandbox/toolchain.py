@@ -81,27 +81,30 @@ def find_toolchain() -> Toolchain:
     python = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
     prefix = Path(os.path.realpath(sys.base_prefix))
     uv = Path(find_uv_bin()).resolve()
-    node, npm = _which("node"), _which("npm")
-    pythons = _other_pythons(sys.version_info[:2])
+    node, npm = _find_program("node"), _find_program("npm")
+    pythons = _find_other_pythons(sys.version_info[:2])
     binds = [prefix, *(path.parent.parent for path in pythons.values())]
     if node and npm:
-        binds += [node.parent.parent if node.parent.name == "bin" else node.parent, _package(npm)]
-    env, fetch_binds = _fetch_settings(npm)
+        binds += [
+            node.parent.parent if node.parent.name == "bin" else node.parent,
+            _find_package(npm),
+        ]
+    env, fetch_binds = _read_fetch_settings(npm)
     return Toolchain(
         python=python,
         python_version=".".join(map(str, sys.version_info[:3])),
         uv=uv,
         node=node,
-        node_version=_version(node) if node else None,
+        node_version=_read_version(node) if node else None,
         npm=npm,
-        binds=_outside_usr(binds),
+        binds=_keep_outside_usr(binds),
         fetch_env=env,
-        fetch_binds=_outside_usr([uv, *fetch_binds]),
+        fetch_binds=_keep_outside_usr([uv, *fetch_binds]),
         pythons=pythons,
     )
 
 
-def _other_pythons(usual: tuple[int, int]) -> dict[str, Path]:
+def _find_other_pythons(usual: tuple[int, int]) -> dict[str, Path]:
     """The other supported interpreters of this host, each looked for where its installers put
     it."""
     home, found = Path.home(), {}
@@ -118,22 +121,22 @@ def _other_pythons(usual: tuple[int, int]) -> dict[str, Path]:
     return found
 
 
-def _which(name: str) -> Path | None:
+def _find_program(name: str) -> Path | None:
     found = shutil.which(name)
     return Path(found).resolve() if found else None
 
 
-def _package(npm: Path) -> Path:
+def _find_package(npm: Path) -> Path:
     """npm's entry is `<prefix>/lib/node_modules/npm/bin/npm-cli.js`: all of npm is needed."""
     return npm.parent.parent
 
 
-def _version(node: Path) -> str:
+def _read_version(node: Path) -> str:
     text = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=20).stdout
     return text.strip().removeprefix("v")
 
 
-def _outside_usr(paths: list[Path]) -> tuple[Path, ...]:
+def _keep_outside_usr(paths: list[Path]) -> tuple[Path, ...]:
     """Existing paths that the sandbox does not show anyway, parents swallowing their children."""
     kept: list[Path] = []
     for path in sorted({p for p in paths if p.exists()}, key=lambda p: len(p.parts)):
@@ -144,16 +147,16 @@ def _outside_usr(paths: list[Path]) -> tuple[Path, ...]:
     return tuple(kept)
 
 
-def _fetch_settings(npm: Path | None) -> tuple[dict[str, str], list[Path]]:
+def _read_fetch_settings(npm: Path | None) -> tuple[dict[str, str], list[Path]]:
     """(environment, host paths it refers to) of the fetch phase."""
     env = {name: os.environ[name] for name in _CERTIFICATE_VARIABLES if os.environ.get(name)}
     for name in _PROXY_VARIABLES:
         for spelling in (name, name.lower()):
             if os.environ.get(spelling):
-                env[spelling] = _without_credentials(os.environ[spelling])
-    env.update(_python_settings())
+                env[spelling] = _drop_credentials(os.environ[spelling])
+    env.update(_read_python_settings())
     if npm:
-        env.update(_npm_settings(npm))
+        env.update(_read_npm_settings(npm))
     paths = [Path(v) for k, v in env.items() if v.startswith("/") and "INDEX" not in k]
     for value in env.values():
         for word in re.split(r"[\s,]+", value):
@@ -163,10 +166,10 @@ def _fetch_settings(npm: Path | None) -> tuple[dict[str, str], list[Path]]:
     return env, paths
 
 
-def _python_settings() -> dict[str, str]:
+def _read_python_settings() -> dict[str, str]:
     """pip's and uv's index settings in uv's words (uv does not read pip's)."""
-    settings = {k: _without_credentials(os.environ[k]) for k in _UV_SETTINGS if os.environ.get(k)}
-    pip = _pip_settings()
+    settings = {k: _drop_credentials(os.environ[k]) for k in _UV_SETTINGS if os.environ.get(k)}
+    pip = _read_pip_settings()
     names = {
         "index-url": "UV_DEFAULT_INDEX",
         "extra-index-url": "UV_INDEX",
@@ -175,7 +178,7 @@ def _python_settings() -> dict[str, str]:
     for option, variable in names.items():
         if option in pip and variable not in settings:
             joiner = "," if variable == "UV_FIND_LINKS" else " "
-            words = [_without_credentials(word) for word in pip[option].split()]
+            words = [_drop_credentials(word) for word in pip[option].split()]
             settings[variable] = joiner.join(words)
     if "cert" in pip:
         settings.setdefault("SSL_CERT_FILE", pip["cert"])
@@ -184,7 +187,7 @@ def _python_settings() -> dict[str, str]:
     return settings
 
 
-def _pip_settings() -> dict[str, str]:
+def _read_pip_settings() -> dict[str, str]:
     found: dict[str, str] = {}
     files = [Path("/etc/pip.conf"), Path.home() / ".pip/pip.conf"]
     files += [Path.home() / ".config/pip/pip.conf", Path(sys.prefix) / "pip.conf"]
@@ -206,7 +209,7 @@ def _pip_settings() -> dict[str, str]:
     return found
 
 
-def _npm_settings(npm: Path) -> dict[str, str]:
+def _read_npm_settings(npm: Path) -> dict[str, str]:
     """npm's settings that decide where packages come from, as `npm_config_*` variables."""
     listed = subprocess.run(
         ["npm", "config", "list", "--json"], capture_output=True, text=True, timeout=60
@@ -220,12 +223,12 @@ def _npm_settings(npm: Path) -> dict[str, str]:
         value = config.get(name)
         variable = f"npm_config_{name.replace('-', '_')}"
         if isinstance(value, str) and value:
-            found[variable] = _without_credentials(value)
+            found[variable] = _drop_credentials(value)
         elif name == "strict-ssl" and value is False:
             found[variable] = "false"
     return found
 
 
-def _without_credentials(text: str) -> str:
+def _drop_credentials(text: str) -> str:
     """`scheme://user:password@host` loses the user and the password."""
     return re.sub(r"(?<=://)[^/@\s]+@", "", text)

@@ -36,36 +36,37 @@ class Bare:
         home = tempfile.mkdtemp(prefix="toolmill-bare-")
         mark = uuid.uuid4().hex
         places = {mount.inside: str(mount.host) for mount in launch.mounts} | {HOME: home}
-        for folder in (f"{home}/tmp", *(_placed(path, places) for path in launch.dirs)):
+        for folder in (f"{home}/tmp", *(_replace_paths(path, places) for path in launch.dirs)):
             os.makedirs(folder, exist_ok=True)
         env = {
-            key: _placed(value, places) for key, value in environment.environment(launch).items()
+            key: _replace_paths(value, places)
+            for key, value in environment.build_environment(launch).items()
         }
         env |= {"HOME": home, "TMPDIR": f"{home}/tmp", _MARK: mark}
         # Not the number of processes: the kernel counts all that this user runs on the host.
-        argv = [*environment.prlimit(policy, without=("nproc",))]
-        argv += [_placed(word, places) for word in launch.argv]
+        argv = [*environment.build_prlimit(policy, without=("nproc",))]
+        argv += [_replace_paths(word, places) for word in launch.argv]
 
         def end() -> None:
-            _end(mark)
+            _end_processes(mark)
             shutil.rmtree(home, ignore_errors=True)
 
-        return Command(argv, env=env, cwd=_placed(launch.cwd, places), end=end)
+        return Command(argv, env=env, cwd=_replace_paths(launch.cwd, places), end=end)
 
 
-def _placed(text: str, places: dict[str, str]) -> str:
+def _replace_paths(text: str, places: dict[str, str]) -> str:
     """`text` with every path inside replaced, the longest first."""
     inside = sorted((path for path in places if places[path] != path), key=len, reverse=True)
     pattern = "|".join(re.escape(path) for path in inside)
     return re.sub(rf"(?:{pattern})(?![\w.\-])", lambda found: places[found[0]], text)
 
 
-def _end(mark: str) -> None:
+def _end_processes(mark: str) -> None:
     """Kills the processes that still carry the mark in their environment, those that left the
     process group too. One that scrubbed its environment gets away: nothing contains it."""
     word = f"{_MARK}={mark}".encode()
     for _ in range(5):  # a process may fork while we look
-        found = [pid for pid in os.listdir("/proc") if pid.isdigit() and word in _environ(pid)]
+        found = [pid for pid in os.listdir("/proc") if pid.isdigit() and word in _read_environ(pid)]
         for pid in found:
             try:
                 os.kill(int(pid), signal.SIGKILL)
@@ -75,7 +76,7 @@ def _end(mark: str) -> None:
             return
 
 
-def _environ(pid: str) -> bytes:
+def _read_environ(pid: str) -> bytes:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return file.read()

@@ -7,7 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from assets.servers.sandbox.process import Jailed
-from assets.servers.sandbox.processes import PROCESSES, Stat, memory_files, proportional, tree
+from assets.servers.sandbox.processes import (
+    PROCESSES,
+    Stat,
+    list_tree,
+    memory_files,
+    read_proportional,
+)
 from assets.servers.sandbox.spec import HOME, SandboxPolicy
 
 _MIB = 1024 * 1024
@@ -34,7 +40,7 @@ class Watchdog:
         self._jailed = jailed
         self._policy = policy
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread = threading.Thread(target=self._watch_tree, daemon=True)
         self._cpu = -1
         self._seen_at = time.monotonic()
         self.idle_s = 0.0
@@ -54,14 +60,14 @@ class Watchdog:
     def measure(self) -> None:
         """Takes one more sample of the memory, for a tree that lived too short to be met."""
         stats = PROCESSES.stats()
-        self._memory_breach(tree(self._jailed.pid, stats), stats, always=True)
+        self._find_memory_breach(list_tree(self._jailed.pid, stats), stats, always=True)
 
-    def _watch(self) -> None:
+    def _watch_tree(self) -> None:
         end = time.monotonic() + self._policy.wall_s
         while not self._stop.wait(max(self.every_s, min(0.25, 4 * PROCESSES.cost_s))):
             if self._jailed.process.poll() is not None:
                 return
-            breach = self._sample()
+            breach = self._take_sample()
             if time.monotonic() > end:
                 breach = breach or Breach("wall", f"{self._policy.wall_s:.0f} s")
             if breach:
@@ -69,16 +75,16 @@ class Watchdog:
                 self._jailed.kill()
                 return
 
-    def _sample(self) -> Breach | None:
+    def _take_sample(self) -> Breach | None:
         stats = PROCESSES.stats()
-        pids = tree(self._jailed.pid, stats)
+        pids = list_tree(self._jailed.pid, stats)
         self._samples += 1
         self._note_activity([stats[pid] for pid in pids], time.monotonic())
         threads = sum(stats[pid].threads for pid in pids) - _OWN_THREADS
         if threads >= self._policy.processes - 1:
             return Breach("processes", f"{threads} of {self._policy.processes}")
-        breach = self._memory_breach(pids, stats)
-        return breach or (self._disk_breach(pids) if self._samples % 8 == 2 else None)
+        breach = self._find_memory_breach(pids, stats)
+        return breach or (self._find_disk_breach(pids) if self._samples % 8 == 2 else None)
 
     def _note_activity(self, stats: Sequence[Stat], now: float) -> None:
         """A machine under load starves the server, and us: one that waits for a processor is not
@@ -91,21 +97,21 @@ class Watchdog:
         else:
             self.idle_s += min(seen_s, 4 * self.every_s)
 
-    def _memory_breach(
+    def _find_memory_breach(
         self, pids: list[int], stats: Mapping[int, Stat], always: bool = False
     ) -> Breach | None:
         """PSS is exact but walks every mapping: asked for now and then, and near the limit."""
         limit = self._policy.memory_mb
         resident = sum(stats[pid].resident for pid in pids) / _MIB
         if always or resident > limit * 0.7 or self._samples % 4 == 1:
-            used = sum(proportional(pid, stats[pid].resident) for pid in pids) / _MIB
+            used = sum(read_proportional(pid, stats[pid].resident) for pid in pids) / _MIB
             used += memory_files(pids) / _MIB
             self.peak_mb = max(self.peak_mb, used)
             if used > limit:
                 return Breach("memory", f"{used:.0f} MB of {limit} MB")
         return None
 
-    def _disk_breach(self, pids: list[int]) -> Breach | None:
+    def _find_disk_breach(self, pids: list[int]) -> Breach | None:
         """The size of the private file systems is capped by the mount; inodes are not."""
         for folder in ("tmp", HOME.lstrip("/"), "dev/shm"):
             try:

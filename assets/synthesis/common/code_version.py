@@ -17,7 +17,7 @@ _READING = (
 
 
 @cache
-def rules_edition() -> str:
+def get_rules_version() -> str:
     """Digest of everything that decides a rule's verdict, the words of other languages included;
     12 hex digits."""
     words = version("babel"), version("num2words")
@@ -25,14 +25,14 @@ def rules_edition() -> str:
 
 
 @cache
-def offline_edition() -> str:
+def get_offline_version() -> str:
     """Digest of everything that decides what the offline provider says; 12 hex digits."""
     folders = ("synthesis/verify", "synthesis/offline", "synthesis/judging/offline")
-    return digest([digest_sources(_ASSETS, *_READING, *folders), rules_edition()])[:12]
+    return digest([digest_sources(_ASSETS, *_READING, *folders), get_rules_version()])[:12]
 
 
 @cache
-def scripts_edition() -> str:
+def get_scripts_version() -> str:
     """Digest of the steps that a row is written by; 12 hex digits. Another Faker draws other
     values, so its version counts."""
     return digest([digest_sources(_ASSETS, "synthesis/writing"), version("faker")])[:12]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from assets.vectors.lexicon import base_form, family_of, words_of
+from assets.vectors.lexicon import find_base_form, find_family, split_identifier
 
 Json = Any
 
@@ -62,39 +62,39 @@ class Slot:
 
     @property
     def type(self) -> str:
-        return json_type(self.schema)
+        return guess_json_type(self.schema)
 
 
-def purpose(contract: Mapping[str, Json]) -> Purpose:
+def read_purpose(contract: Mapping[str, Json]) -> Purpose:
     """Reads the first sentence of the description, else the tool's name."""
     text = str(contract.get("description") or "").strip()[:_LONGEST]
     sentence = " ".join(_SENTENCE.split(text, maxsplit=1)[0].split())[:400].rstrip(".!: ")
-    named = _from_name(contract)
+    named = _read_purpose_from_name(contract)
     if not _is_latin(sentence) or len(sentence.split()) < 2:
         return named
     for _ in range(3):
         sentence = _PREFIX.sub("", sentence, count=1)
     head, _, rest = sentence.partition(" ")
-    if head.lower().endswith("ly") and base_form(rest.partition(" ")[0]):
+    if head.lower().endswith("ly") and find_base_form(rest.partition(" ")[0]):
         # "Intelligently recommends …": how well it does it is the tool's own praise.
         head, _, rest = rest.partition(" ")
-    verb = base_form(head.strip(",.;:"))
-    rest = _tidy(rest)
+    verb = find_base_form(head.strip(",.;:"))
+    rest = _tidy_phrase(rest)
     if verb is None and rest and _is_its_verb(head, contract):
         # "Demote participants …" of demote_group_participants: a verb, only a rare one.
         return Purpose(head.lower(), "update", rest)
     if verb is None or not rest:
         # "Weather forecast API with …": a noun phrase; the verb comes from the name.
-        noun = _tidy(sentence)
+        noun = _tidy_phrase(sentence)
         if not noun or len(noun.split()) > 14 or not _ENGLISH & set(noun.lower().split()):
             return named
         lowered = noun if noun[1:2].isupper() else noun[0].lower() + noun[1:]
         return Purpose(named.verb, named.family, lowered)
     if rest.startswith("/"):
         return named
-    if rest.startswith("and ") and base_form([*rest.split(), "", ""][1]):
+    if rest.startswith("and ") and find_base_form([*rest.split(), "", ""][1]):
         rest = " ".join(rest.split()[2:]) or named.rest
-    return Purpose(verb, family_of(verb) or named.family, rest)
+    return Purpose(verb, find_family(verb) or named.family, rest)
 
 
 _ENGLISH = {"a", "an", "the", "of", "for", "to", "in", "and", "by", "with", "on", "from"}
@@ -102,24 +102,24 @@ _ENGLISH = {"a", "an", "the", "of", "for", "to", "in", "and", "by", "with", "on"
 
 def _is_its_verb(head: str, contract: Mapping[str, Json]) -> bool:
     """Whether an unknown word opens the sentence and stands in the tool's name too: its verb."""
-    name = {word.rstrip("s") for word in words_of(str(contract.get("name") or ""))}
+    name = {word.rstrip("s") for word in split_identifier(str(contract.get("name") or ""))}
     return head.istitle() and head.lower().rstrip("s") in name
 
 
-def _from_name(contract: Mapping[str, Json]) -> Purpose:
-    words = list(words_of(str(contract.get("name") or "tool")))
-    position = next((i for i, word in enumerate(words) if base_form(word)), None)
+def _read_purpose_from_name(contract: Mapping[str, Json]) -> Purpose:
+    words = list(split_identifier(str(contract.get("name") or "tool")))
+    position = next((i for i, word in enumerate(words) if find_base_form(word)), None)
     if position is None:
         return Purpose("get", "read", " ".join(words))
-    verb = base_form(words[position]) or "get"
+    verb = find_base_form(words[position]) or "get"
     # `git_status`, `jira_get_issue`: what precedes the verb is the product.
     rest = words[position + 1 :] + (words[:position] if words[position + 1 :] else [])
     if position and rest[-position:] == words[:position]:
         rest = [*rest[:-position], *(["in"] if rest[:-position] else []), *words[:position]]
-    return Purpose(verb, family_of(verb) or "read", " ".join(rest or words[:position] or ["it"]))
+    return Purpose(verb, find_family(verb) or "read", " ".join(rest or words[:position] or ["it"]))
 
 
-def _tidy(phrase: str) -> str:
+def _tidy_phrase(phrase: str) -> str:
     phrase = _CUT.sub("", phrase)
     phrase = re.sub(r"\([^)]*$", "", _ASIDE.sub("", phrase))
     phrase = re.sub(r",?\s+and (?:then )?(?:returns?|gets?)\b.*", "", phrase)
@@ -141,34 +141,36 @@ _DANGLING = {
 }  # fmt: skip
 
 
-def input_schema(contract: Mapping[str, Json]) -> Mapping[str, Json]:
+def get_input_schema(contract: Mapping[str, Json]) -> Mapping[str, Json]:
     """The input schema; empty where it is none."""
     schema = contract.get("inputSchema")
     return schema if isinstance(schema, Mapping) else {}
 
 
-def properties_of(contract: Mapping[str, Json]) -> Mapping[str, Json]:
+def get_properties(contract: Mapping[str, Json]) -> Mapping[str, Json]:
     """Parameter -> schema, as declared at the top; empty where that is odd."""
-    properties = input_schema(contract).get("properties")
+    properties = get_input_schema(contract).get("properties")
     return properties if isinstance(properties, Mapping) else {}
 
 
-def required_of(contract: Mapping[str, Json]) -> list[str]:
+def get_required(contract: Mapping[str, Json]) -> list[str]:
     """The names of the required parameters; empty where the list is odd."""
-    names = input_schema(contract).get("required")
+    names = get_input_schema(contract).get("required")
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
-def slots(contract: Mapping[str, Json]) -> list[Slot]:
+def read_slots(contract: Mapping[str, Json]) -> list[Slot]:
     """The parameters of a contract: required ones first, each resolved one level."""
-    schema, properties = input_schema(contract), properties_of(contract)
+    schema, properties = get_input_schema(contract), get_properties(contract)
     required = schema.get("required") or []
-    about = " ".join([*words_of(str(contract.get("name"))), *properties]).lower()[:400]
+    about = " ".join([*split_identifier(str(contract.get("name"))), *properties]).lower()[:400]
     description = str(contract.get("description") or "")[:_LONGEST]
-    told, theme = _documented(description), f"{about} {description[:300]}".lower()
+    told, theme = _read_documented_parameters(description), f"{about} {description[:300]}".lower()
     found = [
         replace(
-            _slot(name, resolve(schema_of, schema), name in required, told.get(name, "")),
+            _make_slot(
+                name, resolve_schema(schema_of, schema), name in required, told.get(name, "")
+            ),
             about=about,
             theme=theme,
         )
@@ -177,11 +179,14 @@ def slots(contract: Mapping[str, Json]) -> list[Slot]:
     return sorted(found, key=lambda slot: not slot.required)
 
 
-def fields(schema: Mapping[str, Json], root: Mapping[str, Json]) -> list[Slot]:
+def read_fields(schema: Mapping[str, Json], root: Mapping[str, Json]) -> list[Slot]:
     """The members of an object schema, as slots."""
     required = schema.get("required") or []
     properties = schema.get("properties") or {}
-    return [_slot(name, resolve(s, root), name in required) for name, s in properties.items()]
+    return [
+        _make_slot(name, resolve_schema(s, root), name in required)
+        for name, s in properties.items()
+    ]
 
 
 _DOCUMENTED = re.compile(
@@ -189,19 +194,19 @@ _DOCUMENTED = re.compile(
 )
 
 
-def _documented(description: str) -> dict[str, str]:
+def _read_documented_parameters(description: str) -> dict[str, str]:
     """Parameter -> what a docstring's `Args:` section says of it."""
     lines = (line.strip()[:400] for line in description.splitlines())
     matches = (_DOCUMENTED.match(line) for line in lines)
     return {match.group(1): match.group(2) for match in matches if match}
 
 
-def _slot(name: str, schema: Mapping[str, Json], required: bool, told: str = "") -> Slot:
+def _make_slot(name: str, schema: Mapping[str, Json], required: bool, told: str = "") -> Slot:
     hint = " ".join(f"{schema.get('description') or told}"[:1000].split())
-    return Slot(name, schema, required, words_of(name), hint)
+    return Slot(name, schema, required, split_identifier(name), hint)
 
 
-def resolve(schema: Json, root: Mapping[str, Json], depth: int = 0) -> dict[str, Json]:
+def resolve_schema(schema: Json, root: Mapping[str, Json], depth: int = 0) -> dict[str, Json]:
     """One schema with local `$ref`, `allOf` and nullable unions folded in; {} when it has none."""
     if not isinstance(schema, Mapping) or depth > 4:
         return {}
@@ -211,22 +216,24 @@ def resolve(schema: Json, root: Mapping[str, Json], depth: int = 0) -> dict[str,
         target: Json = root
         for part in ref[2:].split("/"):
             target = target.get(part, {}) if isinstance(target, Mapping) else {}
-        merged = {**resolve(target, root, depth + 1), **merged}
-    for part in _members(merged.pop("allOf", None)):
-        merged = {**merged, **resolve(part, root, depth + 1)}
+        merged = {**resolve_schema(target, root, depth + 1), **merged}
+    for part in _list_members(merged.pop("allOf", None)):
+        merged = {**merged, **resolve_schema(part, root, depth + 1)}
     for union in ("anyOf", "oneOf"):
-        options = (resolve(o, root, depth + 1) for o in _members(merged.pop(union, None)))
-        real = next((option for option in options if json_type(option) != "null"), {})
+        options = (
+            resolve_schema(o, root, depth + 1) for o in _list_members(merged.pop(union, None))
+        )
+        real = next((option for option in options if guess_json_type(option) != "null"), {})
         merged = {**real, **merged}
     return merged
 
 
-def _members(value: Json) -> list[Json]:
+def _list_members(value: Json) -> list[Json]:
     """A combinator's members; a hostile schema may nest hundreds in hundreds."""
     return value[:8] if isinstance(value, list) else []
 
 
-def json_type(schema: Mapping[str, Json]) -> str:
+def guess_json_type(schema: Mapping[str, Json]) -> str:
     """The one JSON type a value should have: the first that is not null, guessed when absent."""
     kind = schema.get("type")
     if isinstance(kind, list):

@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import Any
 
 from assets.contracts.quarantine.clear import read_contracts
-from assets.contracts.quarantine.firewall import contract_key
+from assets.contracts.quarantine.firewall import key_contract
 from assets.servers.deploy.table import DEPLOYMENTS
-from assets.synthesis.common.tables import contract_of
+from assets.synthesis.common.tables import read_contract
 from warehouse.store import Warehouse
 
 Row = dict[str, Any]
@@ -25,16 +25,16 @@ class Offer:
     @cached_property
     def contracts(self) -> dict[str, dict[str, Any]]:
         """contract digest -> contract."""
-        return {row["contract_digest"]: contract_of(row) for row in self.rows}
+        return {row["contract_digest"]: read_contract(row) for row in self.rows}
 
     @property
     def usable(self) -> list[Row]:
         """Contracts whose schema can be validated against; the others get no pairs."""
         return [row for row in self.rows if row["schema_problem"] is None]
 
-    def serves(self, pair: Mapping[str, Any]) -> bool:
+    def offers_contract_of(self, pair: Mapping[str, Any]) -> bool:
         """Whether a pair's own contract is still offered."""
-        return contract_key(pair) in self._keys
+        return key_contract(pair) in self._keys
 
     def shows_only_clear(self, pair: Mapping[str, Any]) -> bool:
         """Whether every contract that a prompt of this pair showed is still offered."""
@@ -42,18 +42,18 @@ class Offer:
 
     @cached_property
     def _keys(self) -> set[tuple[str, str, str]]:
-        return {contract_key(row) for row in self.rows}
+        return {key_contract(row) for row in self.rows}
 
 
-def offered(warehouse: Warehouse, name: str) -> Offer:
+def read_offer(warehouse: Warehouse, name: str) -> Offer:
     """What may be written about. Raises DecisionError when the record of decisions is broken."""
     clear, held = read_contracts(warehouse, name)
-    stated = _licences(warehouse, name)
+    stated = _read_licences(warehouse, name)
     rows = [{**row, "license": stated.get(row["server_id"])} for row in clear]
     return Offer(rows, frozenset(row["contract_digest"] for row in held))
 
 
-def _licences(warehouse: Warehouse, name: str) -> dict[str, str]:
+def _read_licences(warehouse: Warehouse, name: str) -> dict[str, str]:
     """server -> the licence that its package states; what the pairs of its tools carry."""
     rows = warehouse.tables.read(DEPLOYMENTS, name).select("server_id", "license")
     return {server: licence for server, licence in rows.iter_rows() if licence}

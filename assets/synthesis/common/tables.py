@@ -112,59 +112,59 @@ class Golden:
     borrowed: tuple[str, ...] = ()
 
 
-def goldens(row: Mapping[str, Json]) -> list[Golden]:
+def read_goldens(row: Mapping[str, Json]) -> list[Golden]:
     """The right calls of a row, in order."""
     found = json.loads(row["calls"] or "[]")
     return [Golden(**{**one, "borrowed": tuple(one.get("borrowed") or ())}) for one in found]
 
 
-def contract_of(row: Mapping[str, Json]) -> dict[str, Json]:
+def read_contract(row: Mapping[str, Json]) -> dict[str, Json]:
     """The contract in a snapshot row, stored as JSON text or given as a mapping."""
     contract = row["contract"]
     return json.loads(contract) if isinstance(contract, str) else dict(contract)
 
 
-def tool_key(row: Mapping[str, Json]) -> str:
+def make_tool_key(row: Mapping[str, Json]) -> str:
     """`server_id/tool`."""
     return f"{row['server_id']}/{row['tool']}"
 
 
-def unit_key(row: Mapping[str, Json]) -> str:
+def make_unit_key(row: Mapping[str, Json]) -> str:
     """`server_id/tool#task`: the unit in which pairs are planned and made."""
-    return f"{tool_key(row)}#{row['task']}"
+    return f"{make_tool_key(row)}#{row['task']}"
 
 
-def passes(row: Mapping[str, Json]) -> bool:
+def reaches_judge(row: Mapping[str, Json]) -> bool:
     """Whether a pair reaches the judge: it is whole, no filter rejected it, it repeats no other."""
     return row["status"] == "ok" and row["verdict"] != "reject" and row.get("twin_of") is None
 
 
-def accepted(
+def select_accepted(
     pairs: Iterable[Mapping[str, Json]], judgements: Iterable[Mapping[str, Json]]
 ) -> list[dict[str, Json]]:
     """Pairs that passed every filter and that the judge accepted, one per pair_id; of the tasks
     that are one call to one tool."""
-    return [row for row in trainable(pairs, judgements) if row["task"] in ONE_CALL]
+    return [row for row in select_trainable(pairs, judgements) if row["task"] in ONE_CALL]
 
 
-def trainable(
+def select_trainable(
     pairs: Iterable[Mapping[str, Json]], judgements: Iterable[Mapping[str, Json]]
 ) -> list[dict[str, Json]]:
     """As `accepted`, of all tasks: a training set says which of them it takes."""
     judged = {row["pair_id"] for row in judgements if row["verdict"] == "accept"}
     chosen: dict[str, dict[str, Json]] = {}
     for row in pairs:
-        if passes(row) and row["pair_id"] in judged:
+        if reaches_judge(row) and row["pair_id"] in judged:
             chosen.setdefault(row["pair_id"], dict(row))
     return [chosen[name] for name in sorted(chosen)]
 
 
-def text_of(obj: Json) -> str:
+def dump_text(obj: Json) -> str:
     """Canonical JSON as text, for a column."""
     return canonical_json(obj).decode()
 
 
-def pair_id(row: Mapping[str, Json]) -> str:
+def make_pair_id(row: Mapping[str, Json]) -> str:
     """`p1:<40 hex>`, of what the row says: the same words for the same contract are the same pair
     whatever marketplace, model or run they come from."""
     said = row.get("instruction"), row.get("calls"), row.get("messages")

@@ -11,10 +11,10 @@ from typing import Any
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from assets.synthesis.export.formats import Format
-from assets.synthesis.export.licences import normal
+from assets.synthesis.export.licences import normalise_licence
 from assets.synthesis.export.select import Choice, Chosen
 from assets.synthesis.judging.trial.trials import JUDGE_TRIALS
-from warehouse.sanitize.escape import keep_cell, markdown_table
+from warehouse.sanitize.escape import keep_cell, make_markdown_table
 from warehouse.storage.tables import Tables, TableSpec
 
 OFFLINE = "offline"
@@ -46,13 +46,13 @@ class Figures:
         self.tools.add((row["server_id"], row["tool"]))
         counted = {
             **{name: row[name] for name in ("task", "kind", "provider", "marketplace")},
-            "license": normal(row["license"]),
+            "license": normalise_licence(row["license"]),
             "judge": one.judgement["judge"],
         }
         for name, value in counted.items():
             self.by.setdefault(name, Counter())[str(value or _UNKNOWN)] += 1
 
-    def public(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """As JSON."""
         return {
             "pairs": self.pairs,
@@ -64,7 +64,7 @@ class Figures:
         }
 
 
-def sources(tables: Tables, as_of: float) -> dict[str, Any]:
+def read_sources(tables: Tables, as_of: float) -> dict[str, Any]:
     """Versions of the tables as of then, and the judge's trials."""
     return {
         "versions": [
@@ -73,26 +73,28 @@ def sources(tables: Tables, as_of: float) -> dict[str, Any]:
             for market in tables.partitions(spec.name)
             if (head := tables.head(spec.name, market, as_of))
         ],
-        "trials": _rows(tables, JUDGE_TRIALS, as_of),
+        "trials": _read_sorted_rows(tables, JUDGE_TRIALS, as_of),
     }
 
 
-def card(form: Format, figures: Figures, facts: dict[str, Any], choice: Choice, label: str) -> str:
+def write_card(
+    form: Format, figures: Figures, facts: dict[str, Any], choice: Choice, label: str
+) -> str:
     """The text of README.md."""
     parts = [
-        _front(form, figures),
+        _write_front_matter(form, figures),
         f"# Toolmill pairs, as of {label}\n",
-        _what(form, figures, choice),
-        _how(figures),
-        _judged(facts["trials"]),
-        _counts(figures),
-        _limits(figures),
-        _versions(facts["versions"]),
+        _describe_content(form, figures, choice),
+        _describe_writing(figures),
+        _describe_judging(facts["trials"]),
+        _describe_counts(figures),
+        _describe_limits(figures),
+        _describe_versions(facts["versions"]),
     ]
     return "\n".join(parts)
 
 
-def _front(form: Format, figures: Figures) -> str:
+def _write_front_matter(form: Format, figures: Figures) -> str:
     """YAML for `datasets.load_dataset` on this folder: its files and exact column types."""
     files = [
         f"  - split: {split}\n    path: data/{split}.{form.suffix}" for split in figures.splits
@@ -109,10 +111,10 @@ def _front(form: Format, figures: Figures) -> str:
     return "\n".join(lines)
 
 
-def _what(form: Format, figures: Figures, choice: Choice) -> str:
+def _describe_content(form: Format, figures: Figures, choice: Choice) -> str:
     servers = {split: len(found) for split, found in sorted(figures.servers.items())}
     sides = ", ".join(
-        f"{n} server{_s(n)} ({figures.splits[s]} pairs) in `{s}`" for s, n in servers.items()
+        f"{n} server{_plural_s(n)} ({figures.splits[s]} pairs) in `{s}`" for s, n in servers.items()
     )
     commerce = (
         "\nOnly pairs whose source has a licence that is known to permit commercial use are in.\n"
@@ -130,11 +132,11 @@ def _what(form: Format, figures: Figures, choice: Choice) -> str:
     )
 
 
-def _s(n: int) -> str:
+def _plural_s(n: int) -> str:
     return "" if n == 1 else "s"
 
 
-def _how(figures: Figures) -> str:
+def _describe_writing(figures: Figures) -> str:
     providers = figures.by["provider"]
     offline = providers.get(OFFLINE, 0)
     told = [f"{count} by the models at `{name}`" for name, count in sorted(providers.items())
@@ -152,18 +154,18 @@ def _how(figures: Figures) -> str:
     )
 
 
-def _judged(trials: list[dict[str, Any]]) -> str:
+def _describe_judging(trials: list[dict[str, Any]]) -> str:
     lines = ["## The judge, and its own trial\n"]
     if not trials:
         return "\n".join([*lines, "No trial of the judge was published as of then.\n"])
     columns = ["marketplace", "judge", "stage", "kind", "refused", "n"]
     rows = [[*(t[name] for name in columns), f"{t['low']:.2f} to {t['high']:.2f}"] for t in trials]
     lines += ["Known-good pairs and mutants with one flaw each, refused by:\n",
-              markdown_table([*columns, "95% interval"], rows, keep_cell)]  # fmt: skip
+              make_markdown_table([*columns, "95% interval"], rows, keep_cell)]  # fmt: skip
     return "\n".join([*lines, ""])
 
 
-def _counts(figures: Figures) -> str:
+def _describe_counts(figures: Figures) -> str:
     lines = ["## Counts\n"]
     for name, counts in figures.by.items():
         listed = ", ".join(f"{value}: {count}" for value, count in sorted(counts.items()))
@@ -172,7 +174,7 @@ def _counts(figures: Figures) -> str:
     return "\n".join([*lines, f"- left out: {left or 'none'}", ""])
 
 
-def _limits(figures: Figures) -> str:
+def _describe_limits(figures: Figures) -> str:
     only = figures.by["provider"].keys() <= {OFFLINE}
     rules = (
         "- The wording is that of a grammar: plain, and less varied than people's.\n"
@@ -190,12 +192,12 @@ def _limits(figures: Figures) -> str:
     )
 
 
-def _versions(versions: list[tuple[str, str, str]]) -> str:
+def _describe_versions(versions: list[tuple[str, str, str]]) -> str:
     rows = [(t, m, f"`{d}`") for t, m, d in versions]
-    table = markdown_table(["table", "partition", "version"], rows, keep_cell)
+    table = make_markdown_table(["table", "partition", "version"], rows, keep_cell)
     return f"## Made from\n\n{table}\n"
 
 
-def _rows(tables: Tables, spec: TableSpec, as_of: float) -> list[dict[str, Any]]:
+def _read_sorted_rows(tables: Tables, spec: TableSpec, as_of: float) -> list[dict[str, Any]]:
     rows = tables.read(spec, as_of=as_of).to_dicts()
     return sorted(rows, key=lambda row: json.dumps([row[name] for name in spec.key]))

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from assets.synthesis.common.tables import Golden, goldens
+from assets.synthesis.common.tables import Golden, read_goldens
 
 Json = Any
 Row = Mapping[str, Json]
@@ -36,17 +36,17 @@ class Example:
     about: dict[str, Json] = field(default_factory=dict)
 
 
-def example(row: Row, contracts: Mapping[str, Mapping[str, Json]], extra: Row) -> Example:
+def make_example(row: Row, contracts: Mapping[str, Mapping[str, Json]], extra: Row) -> Example:
     """The example of one row; `contracts` (by digest) holds those it calls and those on offer.
 
     Raises Unshowable.
     """
-    calls = goldens(row)
+    calls = read_goldens(row)
     about = {name: row.get(name) for name in ABOUT} | dict(extra)
-    return Example(_messages(row, calls), _tools(row, calls, contracts), about)
+    return Example(_make_messages(row, calls), _list_tools(row, calls, contracts), about)
 
 
-def function(contract: Mapping[str, Json]) -> dict[str, Json]:
+def make_function(contract: Mapping[str, Json]) -> dict[str, Json]:
     """A contract as the tool definition that chat templates and APIs read."""
     body = {
         "name": contract["name"],
@@ -56,7 +56,7 @@ def function(contract: Mapping[str, Json]) -> dict[str, Json]:
     return {"type": "function", "function": body}
 
 
-def _tools(
+def _list_tools(
     row: Row, calls: Sequence[Golden], contracts: Mapping[str, Mapping[str, Json]]
 ) -> list[dict[str, Json]]:
     """The tools called come first; one on offer that shares a name with them is left out, as no
@@ -70,34 +70,36 @@ def _tools(
         name = contracts[digest]["name"]
         if taken.setdefault(name, digest) != digest and digest in needed:
             raise Unshowable("it calls two tools of one name")
-    shown = [function(contracts[digest]) for digest in taken.values()]
+    shown = [make_function(contracts[digest]) for digest in taken.values()]
     seed = hashlib.sha256(row["pair_id"].encode()).digest()
     random.Random(int.from_bytes(seed[:8])).shuffle(shown)
     return shown
 
 
-def _messages(row: Row, calls: Sequence[Golden]) -> list[dict[str, Json]]:
+def _make_messages(row: Row, calls: Sequence[Golden]) -> list[dict[str, Json]]:
     said = json.loads(row.get("messages") or "[]")
     if not said:
         said = [{"role": "user", "content": row["instruction"]}]
         if calls:
-            made = [_call(f"call_{n}", one.tool, one.arguments) for n, one in enumerate(calls)]
+            made = [_make_call(f"call_{n}", one.tool, one.arguments) for n, one in enumerate(calls)]
             said.append({"role": "assistant", "content": None, "tool_calls": made})
     right = [(call.tool, call.arguments) for call in calls]
-    out = [_message(message, right) for message in said]
+    out = [_make_message(message, right) for message in said]
     if out[-1]["role"] != "assistant":
         raise Unshowable("the conversation does not end with the assistant")
     return out
 
 
-def _message(message: Row, right: list[tuple[str, Json]]) -> dict[str, Json]:
+def _make_message(message: Row, right: list[tuple[str, Json]]) -> dict[str, Json]:
     made: dict[str, Json] = {"role": message["role"], "content": message.get("content")}
     if message.get("tool_call_id"):
         made["tool_call_id"] = message["tool_call_id"]
     if not message.get("tool_calls"):
         return made
     made["tool_calls"] = [
-        _call(one.get("id", f"call_{n}"), one["function"]["name"], _object(one["function"]))
+        _make_call(
+            one.get("id", f"call_{n}"), one["function"]["name"], _read_arguments(one["function"])
+        )
         for n, one in enumerate(message["tool_calls"])
     ]
     parts = [one["function"] for one in made["tool_calls"]]
@@ -106,10 +108,10 @@ def _message(message: Row, right: list[tuple[str, Json]]) -> dict[str, Json]:
     return made
 
 
-def _object(part: Row) -> Json:
+def _read_arguments(part: Row) -> Json:
     held = part["arguments"]
     return json.loads(held) if isinstance(held, str) else held
 
 
-def _call(name: str, tool: str, arguments: Json) -> dict[str, Json]:
+def _make_call(name: str, tool: str, arguments: Json) -> dict[str, Json]:
     return {"id": name, "type": "function", "function": {"name": tool, "arguments": arguments}}

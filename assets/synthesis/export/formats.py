@@ -37,14 +37,14 @@ class Format:
     beside: bool = False
 
 
-def _whole(example: Example) -> Iterator[Line]:
-    messages = [_spoken(message) for message in example.messages]
+def _write_whole(example: Example) -> Iterator[Line]:
+    messages = [_fill_content(message) for message in example.messages]
     yield {"messages": messages, "tools": example.tools, **example.about}
 
 
-def _trl(example: Example) -> Iterator[Line]:
+def _write_trl(example: Example) -> Iterator[Line]:
     """Loss is on the completion alone, so a wrong call is context and never learnt."""
-    messages = [_spoken(message) for message in example.messages]
+    messages = [_fill_content(message) for message in example.messages]
     tools = json.dumps(example.tools, ensure_ascii=False)
     for turn, message in enumerate(messages):
         if message["role"] == "assistant" and message.get("weight") != 0:
@@ -53,18 +53,18 @@ def _trl(example: Example) -> Iterator[Line]:
             yield {**said, **example.about}
 
 
-def _openai(example: Example) -> Iterator[Line]:
-    names = _names([tool["function"]["name"] for tool in example.tools])
+def _write_openai(example: Example) -> Iterator[Line]:
+    names = _make_api_names([tool["function"]["name"] for tool in example.tools])
     several = any(len(message.get("tool_calls") or ()) > 1 for message in example.messages)
     tools = [
         {**tool, "function": {**tool["function"], "name": names[tool["function"]["name"]]}}
         for tool in example.tools
     ]
-    messages = [_posted(message, names) for message in example.messages]
+    messages = [_write_openai_message(message, names) for message in example.messages]
     yield {"messages": messages, "tools": tools, "parallel_tool_calls": several}
 
 
-def _posted(message: Line, names: Mapping[str, str]) -> Line:
+def _write_openai_message(message: Line, names: Mapping[str, str]) -> Line:
     if "tool_calls" not in message:
         return message
     calls = []
@@ -75,7 +75,7 @@ def _posted(message: Line, names: Mapping[str, str]) -> Line:
     return {**message, "tool_calls": calls}
 
 
-def _names(names: list[str]) -> dict[str, str]:
+def _make_api_names(names: list[str]) -> dict[str, str]:
     """Names as the API takes them (letters, digits, `_`, `-`, at most 64), no two alike."""
     found: dict[str, str] = {}
     for name in sorted(names):
@@ -87,13 +87,13 @@ def _names(names: list[str]) -> dict[str, str]:
     return found
 
 
-def _sharegpt(example: Example) -> Iterator[Line]:
+def _write_sharegpt(example: Example) -> Iterator[Line]:
     if any(message.get("weight") == 0 for message in example.messages):
         raise Unshowable("sharegpt cannot keep a wrong call from being learnt")
     turns: list[Line] = []
     together: dict[int, list[str]] = {}
     for message in example.messages:
-        turn = _turn(message)
+        turn = _write_sharegpt_turn(message)
         if turns and turn["from"] == turns[-1]["from"] == "observation":
             together.setdefault(len(turns) - 1, [turns[-1]["value"]]).append(turn["value"])
         else:
@@ -110,7 +110,7 @@ def _sharegpt(example: Example) -> Iterator[Line]:
     yield {"conversations": turns, "system": system, "tools": tools, **example.about}
 
 
-def _turn(message: Line) -> Line:
+def _write_sharegpt_turn(message: Line) -> Line:
     calls = message.get("tool_calls")
     if not calls:
         roles = {"user": "human", "assistant": "gpt", "tool": "observation"}
@@ -123,7 +123,7 @@ def _turn(message: Line) -> Line:
     return {"from": "function_call", "value": text}
 
 
-def _spoken(message: Line) -> Line:
+def _fill_content(message: Line) -> Line:
     """Many chat templates fail on a null content."""
     return {**message, "content": message.get("content") or ""}
 
@@ -131,13 +131,14 @@ def _spoken(message: Line) -> Line:
 FORMATS = {
     made.name: made
     for made in (
-        Format("hf", _whole, {"messages": "json", "tools": "json", **_META}, suffix="parquet"),
-        Format("messages", _whole, {"messages": "json", "tools": "json", **_META}),
-        Format("trl", _trl,
+        Format("hf", _write_whole, {"messages": "json", "tools": "json", **_META},
+               suffix="parquet"),
+        Format("messages", _write_whole, {"messages": "json", "tools": "json", **_META}),
+        Format("trl", _write_trl,
                {"prompt": "json", "completion": "json", "tools": "string", **_META}),
-        Format("openai", _openai,
+        Format("openai", _write_openai,
                {"messages": "json", "tools": "json", "parallel_tool_calls": "bool"}, beside=True),
-        Format("sharegpt", _sharegpt,
+        Format("sharegpt", _write_sharegpt,
                {"conversations": "json", "system": "string", "tools": "string", **_META}),
     )
 }  # fmt: skip

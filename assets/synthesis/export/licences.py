@@ -18,7 +18,7 @@ _COMMERCIAL = frozenset(name.lower() for name in _IDS.split())
 
 
 @cache
-def normal(licence: str | None) -> str | None:
+def normalise_licence(licence: str | None) -> str | None:
     """The SPDX expression in its normal form; None for what is none."""
     try:
         return canonicalize_license_expression(licence or "")
@@ -27,36 +27,36 @@ def normal(licence: str | None) -> str | None:
 
 
 @cache
-def commercial(licence: str | None) -> bool:
+def permits_commercial_use(licence: str | None) -> bool:
     """Whether the licence is known to permit commercial use: of `A OR B` one of them, of `A AND B`
     both."""
-    expression = normal(licence)
+    expression = normalise_licence(licence)
     if expression is None:
         return False
     words = expression.replace("(", " ( ").replace(")", " ) ").split()
-    return _either(words)
+    return _permits_either(words)
 
 
-def _either(words: list[str]) -> bool:
-    permitted = _both(words)
+def _permits_either(words: list[str]) -> bool:
+    permitted = _permits_both(words)
     while words and words[0] == "OR":
         words.pop(0)
-        permitted = _both(words) or permitted
+        permitted = _permits_both(words) or permitted
     return permitted
 
 
-def _both(words: list[str]) -> bool:
-    permitted = _one(words)
+def _permits_both(words: list[str]) -> bool:
+    permitted = _permits_one(words)
     while words and words[0] == "AND":
         words.pop(0)
-        permitted = _one(words) and permitted
+        permitted = _permits_one(words) and permitted
     return permitted
 
 
-def _one(words: list[str]) -> bool:
+def _permits_one(words: list[str]) -> bool:
     word = words.pop(0)
     if word == "(":
-        permitted = _either(words)
+        permitted = _permits_either(words)
         words.pop(0)
         return permitted
     if words and words[0] == "WITH":  # an exception only permits more

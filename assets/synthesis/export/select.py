@@ -16,9 +16,9 @@ import polars as pl
 
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.firewall import Firewall
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, TASKS, contract_of, goldens
-from assets.synthesis.export.licences import commercial
-from assets.synthesis.writing.old_contracts import old_contracts
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, TASKS, read_contract, read_goldens
+from assets.synthesis.export.licences import permits_commercial_use
+from assets.synthesis.writing.old_contracts import read_old_contracts
 from warehouse.storage.tables import Tables
 
 Row = dict[str, Any]
@@ -59,7 +59,7 @@ class Tally:
     left_out: Counter[str] = field(default_factory=Counter)
 
 
-def moment(text: str, now: float | None = None) -> float:
+def parse_moment(text: str, now: float | None = None) -> float:
     """Epoch seconds of `2026-11-22` (the end of that day, UTC) or of an ISO date and time.
 
     Raises ExportError for what is no date, or is yet to come.
@@ -90,103 +90,106 @@ def check_published(tables: Tables, as_of: float) -> None:
         raise ExportError("no pairs were ever published here: run `toolmill run` first")
     if first > as_of:
         raise ExportError(
-            f"nothing was published by {_told(as_of)}: the first pairs are of {_told(first)};"
+            f"nothing was published by {_format_moment(as_of)}: the first pairs are of"
+            f" {_format_moment(first)};"
             " ask for that day or a later one"
         )
 
 
-def chosen(tables: Tables, choice: Choice, tally: Tally) -> Iterator[Chosen]:
+def select_pairs(tables: Tables, choice: Choice, tally: Tally) -> Iterator[Chosen]:
     """Every pair that was accepted as of then, marketplace by marketplace, each pair once."""
     seen: set[str] = set()
     for market in tables.partitions(PAIRS.name):
-        judged = _accepted(tables, market, choice.as_of)
-        frame = _passed(tables, market, choice.as_of).filter(pl.col("pair_id").is_in(judged.keys()))
-        rows = _contracts(tables, market, frame, choice.as_of)
-        bodies = {row["contract_digest"]: contract_of(row) for row in rows}
-        sides = _sides(rows, choice)
+        judged = _read_accepted(tables, market, choice.as_of)
+        frame = _read_passed(tables, market, choice.as_of).filter(
+            pl.col("pair_id").is_in(judged.keys())
+        )
+        rows = _read_contracts(tables, market, frame, choice.as_of)
+        bodies = {row["contract_digest"]: read_contract(row) for row in rows}
+        sides = _find_sides(rows, choice)
         held = set(choice.held(rows))
         for row in frame.iter_rows(named=True):
             if row["pair_id"] in seen:
                 continue
             seen.add(row["pair_id"])
-            split, why = _side(row, choice)
-            if why is None and held & _shown(row):
+            split, why = _choose_side(row, choice)
+            if why is None and held & _list_shown(row):
                 why = "a contract that its prompts showed is held"
             if why is None and split == TRAIN and TEST in sides[row["contract_digest"]]:
                 why = "a server of the test side lists the same tool"
             if why is not None:
                 tally.left_out[why] += 1
                 continue
-            offered = [name for name in _offered(row) if split in sides.get(name, {split})]
+            offered = [name for name in _list_offered(row) if split in sides.get(name, {split})]
             row["offered"] = json.dumps(offered)
             yield Chosen(row, judged[row["pair_id"]], split, bodies)
 
 
-def held_by(wall: Firewall) -> Held:
+def ask_firewall(wall: Firewall) -> Held:
     """The firewall's answer."""
-    return lambda rows: {row["contract_digest"] for row in wall.part(rows)[1]}
+    return lambda rows: {row["contract_digest"] for row in wall.split(rows)[1]}
 
 
-def _accepted(tables: Tables, market: str, at: float) -> dict[str, Row]:
+def _read_accepted(tables: Tables, market: str, at: float) -> dict[str, Row]:
     frame = tables.read(JUDGEMENTS, market, as_of=at).filter(pl.col("verdict") == "accept")
     kept = frame.select("pair_id", "judge", "score")
     return {row["pair_id"]: row for row in kept.iter_rows(named=True)}
 
 
-def _passed(tables: Tables, market: str, at: float) -> pl.DataFrame:
+def _read_passed(tables: Tables, market: str, at: float) -> pl.DataFrame:
     """As `tables.passes`, over a whole frame."""
     refused = (pl.col("verdict") == "reject").fill_null(False)
     whole = (pl.col("status") == "ok") & ~refused & pl.col("twin_of").is_null()
     return tables.read(PAIRS, market, as_of=at).filter(whole)
 
 
-def _side(row: Row, choice: Choice) -> tuple[str, str | None]:
+def _choose_side(row: Row, choice: Choice) -> tuple[str, str | None]:
     split = choice.split_of(row["server_id"])
     if row["task"] not in choice.tasks:
         return split, "another task"
     if choice.split not in (ALL, split):
         return split, "the other side of the split"
-    if choice.commercial_only and not commercial(row["license"]):
+    if choice.commercial_only and not permits_commercial_use(row["license"]):
         return split, "no licence that is known to permit commercial use"
-    if any(choice.split_of(call.server_id) != split for call in goldens(row)):
+    if any(choice.split_of(call.server_id) != split for call in read_goldens(row)):
         return split, "it calls servers of both sides of the split"
     return split, None
 
 
-def _shown(row: Row) -> set[str]:
+def _list_shown(row: Row) -> set[str]:
     """Every contract that the row rests on, or whose text it would carry."""
-    listed = [*_list(row, "contracts"), *_offered(row)]
-    return {row["contract_digest"], *listed, *(call.contract_digest for call in goldens(row))}
+    listed = [*_read_list(row, "contracts"), *_list_offered(row)]
+    return {row["contract_digest"], *listed, *(call.contract_digest for call in read_goldens(row))}
 
 
-def _offered(row: Row) -> list[str]:
+def _list_offered(row: Row) -> list[str]:
     """The contracts to choose among. Where a row offers its own alone, the hard ones from which
     the checkers picked it without fail stand beside it: one tool alone teaches no choice."""
-    offered = _list(row, "offered")
+    offered = _read_list(row, "offered")
     checks = json.loads(row["checks"] or "{}")
     sure = len(offered) <= 1 and checks.get("verdict") == "right"
     return list(dict.fromkeys([*offered, *(checks.get("candidates", []) if sure else [])]))
 
 
-def _list(row: Row, column: str) -> list[str]:
+def _read_list(row: Row, column: str) -> list[str]:
     return json.loads(row[column] or "[]")
 
 
-def _contracts(tables: Tables, market: str, frame: pl.DataFrame, at: float) -> list[Row]:
+def _read_contracts(tables: Tables, market: str, frame: pl.DataFrame, at: float) -> list[Row]:
     """Snapshot rows of all contracts that the rows rest on, once for each server that has one."""
     wanted: set[str] = set()
     for row in frame.select(
         "contract_digest", "contracts", "offered", "checks", "calls"
     ).to_dicts():
-        wanted |= _shown(row)
+        wanted |= _list_shown(row)
     snapshots = tables.read(SNAPSHOTS, market, as_of=at)
     rows = snapshots.filter(pl.col("contract_digest").is_in(list(wanted))).to_dicts()
     lacking = wanted - {row["contract_digest"] for row in rows}
-    older = old_contracts(tables, lacking, market, as_of=at)
+    older = read_old_contracts(tables, lacking, market, as_of=at)
     return [*rows, *(row for name, row in older.items() if name in lacking)]
 
 
-def _sides(rows: Sequence[Row], choice: Choice) -> dict[str, set[str]]:
+def _find_sides(rows: Sequence[Row], choice: Choice) -> dict[str, set[str]]:
     """Contract digest -> the sides of the servers that list it: no tool of a test server is to be
     seen in training, not even as one to leave alone."""
     found: dict[str, set[str]] = defaultdict(set)
@@ -195,5 +198,5 @@ def _sides(rows: Sequence[Row], choice: Choice) -> dict[str, set[str]]:
     return found
 
 
-def _told(at: float) -> str:
+def _format_moment(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")

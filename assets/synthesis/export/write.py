@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
-from assets.synthesis.export.card import Figures, card, sources
-from assets.synthesis.export.example import Unshowable, example
+from assets.synthesis.export.card import Figures, read_sources, write_card
+from assets.synthesis.export.example import Unshowable, make_example
 from assets.synthesis.export.formats import FORMATS, Format
 from assets.synthesis.export.select import (
     Choice,
@@ -18,7 +18,7 @@ from assets.synthesis.export.select import (
     ExportError,
     Tally,
     check_published,
-    chosen,
+    select_pairs,
 )
 from warehouse.storage.tables import Tables
 
@@ -45,9 +45,9 @@ def export(tables: Tables, folder: Path, name: str, choice: Choice, label: str) 
     beside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
     try:
         beside.mkdir(parents=True)
-        figures = _fill(beside, tables, FORMATS[name], choice)
-        facts = sources(tables, choice.as_of)
-        (beside / "README.md").write_text(card(FORMATS[name], figures, facts, choice, label))
+        figures = _fill_folder(beside, tables, FORMATS[name], choice)
+        facts = read_sources(tables, choice.as_of)
+        (beside / "README.md").write_text(write_card(FORMATS[name], figures, facts, choice, label))
         if folder.exists():
             folder.rmdir()
         beside.rename(folder)
@@ -60,7 +60,7 @@ def export(tables: Tables, folder: Path, name: str, choice: Choice, label: str) 
     return figures
 
 
-def _fill(folder: Path, tables: Tables, form: Format, choice: Choice) -> Figures:
+def _fill_folder(folder: Path, tables: Tables, form: Format, choice: Choice) -> Figures:
     tally, figures = Tally(), Figures()
     with ExitStack() as stack:
         files: dict[str, _Writer] = {}
@@ -73,9 +73,9 @@ def _fill(folder: Path, tables: Tables, form: Format, choice: Choice) -> Figures
                 stack.callback(made.close)
             return files[path]
 
-        for one in chosen(tables, choice, tally):
+        for one in select_pairs(tables, choice, tally):
             try:
-                lines = list(_lines(one, form))
+                lines = list(_make_lines(one, form))
             except Unshowable as why:
                 tally.left_out[str(why)] += 1
                 continue
@@ -92,13 +92,13 @@ def _fill(folder: Path, tables: Tables, form: Format, choice: Choice) -> Figures
             " another day, task or split, or without --commercial-only"
         )
     if form.name == "sharegpt":
-        _llama_factory(folder, sorted(figures.splits))
+        _register_llama_factory(folder, sorted(figures.splits))
     return figures
 
 
-def _lines(one: Chosen, form: Format) -> Iterator[tuple[Line, Line]]:
+def _make_lines(one: Chosen, form: Format) -> Iterator[tuple[Line, Line]]:
     extra = {"split": one.split, "judge": one.judgement["judge"], "score": one.judgement["score"]}
-    made = example(one.row, one.contracts, extra)
+    made = make_example(one.row, one.contracts, extra)
     return ((line, made.about) for line in form.lines(made))
 
 
@@ -159,7 +159,7 @@ class _Parquet:
         self._waiting = []
 
 
-def _llama_factory(folder: Path, splits: list[str]) -> None:
+def _register_llama_factory(folder: Path, splits: list[str]) -> None:
     """The registration that LLaMA-Factory reads beside the data."""
     columns = {"messages": "conversations", "system": "system", "tools": "tools"}
     made = {

@@ -10,11 +10,11 @@ from typing import Any
 
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.common.role_schemas import Opinion
-from assets.synthesis.common.tables import passes, text_of
-from assets.synthesis.judging.judge_prompt import NoContract, View, view
-from assets.synthesis.judging.offline.rubric import CRITERIA, rule_judgement
+from assets.synthesis.common.tables import dump_text, reaches_judge
+from assets.synthesis.judging.judge_prompt import NoContract, View, make_view
+from assets.synthesis.judging.offline.rubric import CRITERIA, judge_by_rules
 from assets.synthesis.offline.provider import Offline
-from assets.synthesis.prompts import prompt
+from assets.synthesis.prompts import read_prompt
 from warehouse.ledger.ledger import BudgetExceeded
 from warehouse.llm.client import LLM, OFFLINE, LLMError, Reply
 from warehouse.progress import Progress
@@ -26,40 +26,40 @@ _AT_ONCE = 64
 _BINDING = ("relevance", "completeness", "correctness", "realism")
 
 
-def offline_provider() -> Offline:
+def make_offline_provider() -> Offline:
     """The provider of all offline roles: generator, caller and judge."""
-    return Offline({"judge": rule_judgement})
+    return Offline({"judge": judge_by_rules})
 
 
-def judge_name(llm: LLM) -> str:
+def get_judge_name(llm: LLM) -> str:
     """Who judges, as the row says it."""
     model = llm.role("judge").model
     return "offline:rules" if model == OFFLINE else f"model:{model}"
 
 
-def votes_of(llm: LLM, policy: SynthesisPolicy) -> int:
+def count_votes(llm: LLM, policy: SynthesisPolicy) -> int:
     """How often a row is asked for: rules say the same every time, so they vote once."""
     return 1 if llm.role("judge").model == OFFLINE else policy.judge_votes
 
 
-def wanted_judgements(
+def plan_judgements(
     rows: Iterable[Mapping[str, Json]], llm: LLM, policy: SynthesisPolicy
 ) -> dict[str, str]:
     """pair_id -> digest of everything that decides its judgement, for pairs worth judging."""
-    how = _how(llm, policy)
-    return {row["pair_id"]: _plan(row, how) for row in rows if passes(row)}
+    how = _describe_judge(llm, policy)
+    return {row["pair_id"]: _digest_plan(row, how) for row in rows if reaches_judge(row)}
 
 
-def _how(llm: LLM, policy: SynthesisPolicy) -> list[Json]:
-    votes = votes_of(llm, policy)
+def _describe_judge(llm: LLM, policy: SynthesisPolicy) -> list[Json]:
+    votes = count_votes(llm, policy)
     who = llm.identity("judge")
-    return [prompt("judge").digest, who, policy.seed, votes, policy.judge_threshold]
+    return [read_prompt("judge").digest, who, policy.seed, votes, policy.judge_threshold]
 
 
 _SAYS = ("contract_digest", "task", "instruction", "arguments", "calls", "messages", "offered")
 
 
-def _plan(row: Mapping[str, Json], how: list[Json]) -> str:
+def _digest_plan(row: Mapping[str, Json], how: list[Json]) -> str:
     return digest([[row.get(name) for name in _SAYS], how])
 
 
@@ -89,18 +89,18 @@ async def judge_async(
     not accepted, and is asked for again when the plan says so. Of several votes all must come; the
     ledger keeps those that did.
     """
-    due = [row for row in rows if passes(row)]
-    how, done = _how(llm, policy), 0
+    due = [row for row in rows if reaches_judge(row)]
+    how, done = _describe_judge(llm, policy), 0
     window = asyncio.Semaphore(_AT_ONCE)
 
     async def one(row: Mapping[str, Json]) -> dict[str, Json]:
         nonlocal done
         async with window:
-            made = await _judgement(row, contracts, llm, policy)
+            made = await _judge_row(row, contracts, llm, policy)
         done += 1
         if progress is not None:
             progress.update("judgements", done, len(due), **llm.figures())
-        return {**made, "plan_digest": _plan(row, how)}
+        return {**made, "plan_digest": _digest_plan(row, how)}
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -110,7 +110,7 @@ async def judge_async(
     return [task.result() for task in tasks]
 
 
-async def _judgement(
+async def _judge_row(
     row: Mapping[str, Json],
     contracts: Mapping[str, Mapping[str, Json]],
     llm: LLM,
@@ -119,41 +119,41 @@ async def _judgement(
     blank: dict[str, Json] = {
         **{name: row.get(name) for name in ("pair_id", "marketplace", "server_id", "tool")},
         "contract_digest": row["contract_digest"],
-        "judge": judge_name(llm),
+        "judge": get_judge_name(llm),
         "provider": llm.role("judge").provider,
         "model": llm.role("judge").model,
-        "prompt_digest": prompt("judge").digest,
+        "prompt_digest": read_prompt("judge").digest,
         "threshold": policy.judge_threshold,
         "usd": 0.0,
         "status": "failed",
     }
     try:
-        replies = await votes(view(row, contracts), llm, policy)
+        replies = await ask_votes(make_view(row, contracts), llm, policy)
     except NoContract as error:
         return {**blank, "error_kind": "no_contract", "hint": str(error)[:300]}
     except (LLMError, BudgetExceeded, ValueError) as error:
         kind = "budget" if isinstance(error, BudgetExceeded) else getattr(error, "kind", "bad_row")
         return {**blank, "error_kind": kind, "hint": str(error)[:300]}
-    return {**blank, **_counted(replies, policy.judge_threshold), "status": "ok"}
+    return {**blank, **_count_votes(replies, policy.judge_threshold), "status": "ok"}
 
 
-async def votes(shown: View, llm: LLM, policy: SynthesisPolicy) -> list[Reply[Opinion]]:
+async def ask_votes(shown: View, llm: LLM, policy: SynthesisPolicy) -> list[Reply[Opinion]]:
     """The judge's opinions of one row, one a vote. Raises what `LLM.complete` raises."""
-    seeds = [policy.seed + vote for vote in range(votes_of(llm, policy))]
-    messages = prompt("judge").messages(**shown.words)
+    seeds = [policy.seed + vote for vote in range(count_votes(llm, policy))]
+    messages = read_prompt("judge").make_messages(**shown.words)
     return [
         await llm.complete("judge", messages, schema=Opinion, seed=seed, meta=shown.meta)
         for seed in seeds
     ]
 
 
-def overall(said: Opinion) -> float:
+def cap_overall(said: Opinion) -> float:
     """The overall score, held to the rubric's last rule: at most one above each binding one."""
     return min([said.score, *(getattr(said, name) + 1 for name in _BINDING)])
 
 
-def _counted(replies: Sequence[Reply[Opinion]], threshold: float) -> dict[str, Json]:
-    scores = [overall(reply.value) for reply in replies]
+def _count_votes(replies: Sequence[Reply[Opinion]], threshold: float) -> dict[str, Json]:
+    scores = [cap_overall(reply.value) for reply in replies]
     mean = round(sum(scores) / len(scores), 4)
     each = {
         name: round(sum(getattr(reply.value, name) for reply in replies) / len(replies), 4)
@@ -164,7 +164,7 @@ def _counted(replies: Sequence[Reply[Opinion]], threshold: float) -> dict[str, J
         "score": mean,
         "votes": len(scores),
         "spread": max(scores) - min(scores),
-        "scores": text_of(each),
+        "scores": dump_text(each),
         "verdict": "accept" if mean >= threshold else "reject",
         "reasons": " | ".join(reply.value.reasons for reply in replies)[:2000],
         "prompt_tokens": sum(reply.prompt_tokens for reply in replies),

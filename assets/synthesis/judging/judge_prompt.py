@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from assets.synthesis.common.tables import SINGLE, Golden, goldens
+from assets.synthesis.common.tables import SINGLE, Golden, read_goldens
 from warehouse.storage.digest import digest
 
 Json = Any
@@ -26,12 +26,12 @@ class View:
     meta: dict[str, Json]
 
 
-def view(row: Mapping[str, Json], contracts: Mapping[str, Mapping[str, Json]]) -> View:
+def make_view(row: Mapping[str, Json], contracts: Mapping[str, Mapping[str, Json]]) -> View:
     """The view of a row of PAIRS. Raises NoContract; ValueError where a column is no JSON."""
-    own = _contract(row["contract_digest"], contracts)
-    calls = expected_calls(row)
+    own = _get_contract(row["contract_digest"], contracts)
+    calls = read_expected_calls(row)
     named = {call.contract_digest for call in calls} - {row["contract_digest"]}
-    needed = {one: _contract(one, contracts) for one in sorted(named)}
+    needed = {one: _get_contract(one, contracts) for one in sorted(named)}
     offered = [one for one in json.loads(row.get("offered") or "[]") if one in contracts]
     beside = {**needed, **{one: contracts[one] for one in offered}}
     beside.pop(row["contract_digest"], None)
@@ -47,46 +47,46 @@ def view(row: Mapping[str, Json], contracts: Mapping[str, Mapping[str, Json]]) -
         ],
         "server": row.get("server_id") or "",
     }
-    return View(_words(meta, set(needed), beside), meta)
+    return View(_make_words(meta, set(needed), beside), meta)
 
 
-def expected_calls(row: Mapping[str, Json]) -> list[Golden]:
+def read_expected_calls(row: Mapping[str, Json]) -> list[Golden]:
     """The right calls; of a row that only has `arguments`, the one call it means."""
     if row.get("calls") is not None:
-        return goldens(row)
+        return read_goldens(row)
     if row.get("arguments") is None:
         return []
     of = row.get("server_id") or "", row.get("tool") or "", row["contract_digest"]
     return [Golden(*of, json.loads(row["arguments"]))]
 
 
-def _contract(found: str, contracts: Mapping[str, Mapping[str, Json]]) -> Mapping[str, Json]:
+def _get_contract(found: str, contracts: Mapping[str, Mapping[str, Json]]) -> Mapping[str, Json]:
     if found not in contracts:
         hint = "the snapshot that wrote the pair is gone or held; compose the tool again"
         raise NoContract(f"{found} is not among the clear contracts; {hint}")
     return contracts[found]
 
 
-def _words(
+def _make_words(
     meta: Mapping[str, Json], needed: set[str], beside: Mapping[str, Mapping[str, Json]]
 ) -> dict[str, str]:
     others = [
-        _dumped(one)[:_CONTRACT_CAP] if name in needed else _short(one)
+        _dump(one)[:_CONTRACT_CAP] if name in needed else _shorten(one)
         for name, one in list(beside.items())[: len(needed) + _OTHERS]
     ]
     calls = [{k: call[k] for k in ("tool", "arguments")} for call in meta["calls"]]
-    talk = [_dumped(message) for message in meta["messages"]]
+    talk = [_dump(message) for message in meta["messages"]]
     parts = {
-        "contract": _dumped(meta["contract"])[:_CONTRACT_CAP],
+        "contract": _dump(meta["contract"])[:_CONTRACT_CAP],
         "others": "\n".join(others) or "(none)",
         "instruction": str(meta["instruction"]),
-        "calls": _dumped(calls),
+        "calls": _dump(calls),
         "conversation": "\n".join(talk)[:_TALK_CAP] or "(the request and the calls above)",
     }
-    return {**parts, "task": str(meta["task"]), "marker": marker(*parts.values())}
+    return {**parts, "task": str(meta["task"]), "marker": make_marker(*parts.values())}
 
 
-def marker(*texts: str) -> str:
+def make_marker(*texts: str) -> str:
     """A word that none of the texts holds: it is made from all of them, so whoever writes one of
     them cannot know it, and it is made again should chance put it there."""
     found = digest(list(texts))[:16]
@@ -95,10 +95,10 @@ def marker(*texts: str) -> str:
     return f"#{found}"
 
 
-def _short(contract: Mapping[str, Json]) -> str:
+def _shorten(contract: Mapping[str, Json]) -> str:
     said = str(contract.get("description") or "")[:_OTHER_CAP]
-    return _dumped({"name": contract.get("name"), "description": said})
+    return _dump({"name": contract.get("name"), "description": said})
 
 
-def _dumped(value: Json) -> str:
+def _dump(value: Json) -> str:
     return json.dumps(value, ensure_ascii=False)

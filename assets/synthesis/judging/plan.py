@@ -3,22 +3,22 @@
 from dataclasses import dataclass
 from typing import Any
 
-from assets.synthesis.common.eligible import offered
+from assets.synthesis.common.eligible import read_offer
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, PASSING
-from assets.synthesis.judging.judge import judge, wanted_judgements
+from assets.synthesis.judging.judge import judge, plan_judgements
 from assets.synthesis.judging.trial.trials import (
     JUDGE_TRIALS,
-    mutation_test,
-    rejection_verdict,
-    rejections,
-    trial_rows,
-    trial_verdicts,
+    audit_rejections,
+    audit_trial,
+    count_rejections,
+    make_trial_rows,
+    try_judge,
 )
 from warehouse.audit import Verdict
 from warehouse.llm.client import LLM
 from warehouse.progress import Progress
-from warehouse.storage.tables import Plan, plan
+from warehouse.storage.tables import Plan, plan_keys
 from warehouse.store import Warehouse
 
 Row = dict[str, Any]
@@ -45,12 +45,14 @@ def judge_pairs(
     """The judgements of one marketplace, and the trial of the judge that made them."""
     tables = warehouse.tables
     written = tables.read(PAIRS, name).to_dicts()
-    offer = offered(warehouse, name)
-    written = [row for row in written if offer.serves(row) and offer.shows_only_clear(row)]
+    offer = read_offer(warehouse, name)
+    written = [
+        row for row in written if offer.offers_contract_of(row) and offer.shows_only_clear(row)
+    ]
     previous = tables.read(JUDGEMENTS, name).to_dicts()
-    due = plan(
+    due = plan_keys(
         {row["pair_id"]: row["plan_digest"] for row in previous},
-        wanted_judgements(written, llm, policy),
+        plan_judgements(written, llm, policy),
         retry={row["pair_id"] for row in previous if row["error_kind"] in PASSING},
     )
     asked, unchanged = set(due.due), set(due.unchanged)
@@ -59,7 +61,7 @@ def judge_pairs(
     kept = [row for row in previous if row["pair_id"] in unchanged]
     rows = JUDGEMENTS.frame([*kept, *made]).to_dicts()
     # Nothing judged in this run: the judge's last trial stands.
-    trial = mutation_test(written, offer.contracts, llm, policy) if asked else None
-    trials = trial_rows(trial, name) if trial else tables.read(JUDGE_TRIALS, name).to_dicts()
-    audit = [rejection_verdict(rejections(written, rows)), *trial_verdicts(trial)]
+    trial = try_judge(written, offer.contracts, llm, policy) if asked else None
+    trials = make_trial_rows(trial, name) if trial else tables.read(JUDGE_TRIALS, name).to_dicts()
+    audit = [audit_rejections(count_rejections(written, rows)), *audit_trial(trial)]
     return Judged(rows, written, due, trials, audit)

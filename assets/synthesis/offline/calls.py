@@ -5,44 +5,46 @@ from collections.abc import Mapping
 from typing import Any
 
 from assets.contracts.validate import validate_call
-from assets.synthesis.common.contract_reading import input_schema, slots
-from assets.synthesis.offline.values.values import draw_new
+from assets.synthesis.common.contract_reading import get_input_schema, read_slots
+from assets.synthesis.offline.values.values import draw_new_value
 from warehouse.storage.digest import digest
 
 Json = Any
 
 
-def call(meta: Mapping[str, Json], seed: int) -> Json:
+def answer_call(meta: Mapping[str, Json], seed: int) -> Json:
     """The values; after an error, repaired: what fits stays, what does not is made to."""
     values = dict(meta.get("values") or {})
     if "error" not in meta and "wrong" not in meta:
         return {"arguments": values}
-    return {"arguments": repaired(meta["contract"], values, dict(meta.get("wrong") or {}), seed)}
+    return {
+        "arguments": repair_arguments(meta["contract"], values, dict(meta.get("wrong") or {}), seed)
+    }
 
 
-def repaired(
+def repair_arguments(
     contract: Mapping[str, Json], values: dict[str, Json], wrong: dict[str, Json], seed: int
 ) -> dict[str, Json]:
     """Arguments that the contract takes: what was meant, else the wrong ones turned right."""
     meant = {**wrong, **values} if values else dict(wrong)
     if values and not validate_call(contract, values):
         return values
-    root = input_schema(contract)
+    root = get_input_schema(contract)
     rng = random.Random(digest([contract, meant, seed]))
-    known = {slot.name: slot for slot in slots(contract)}
+    known = {slot.name: slot for slot in read_slots(contract)}
     out: dict[str, Json] = {}
     for name, slot in known.items():
         if name not in meant and not slot.required:
             continue
-        options = [meant[name], *_turned(meant[name], slot.type)] if name in meant else []
-        fitting = [option for option in options if not _flawed(contract, name, option)]
-        out[name] = fitting[0] if fitting else draw_new(slot, root, rng, out.values())
+        options = [meant[name], *_convert(meant[name], slot.type)] if name in meant else []
+        fitting = [option for option in options if not _is_flawed(contract, name, option)]
+        out[name] = fitting[0] if fitting else draw_new_value(slot, root, rng, out.values())
     if root.get("additionalProperties") not in (False, None):
         out.update({name: value for name, value in values.items() if name not in known})
     return out
 
 
-def _flawed(contract: Mapping[str, Json], name: str, value: Json) -> bool:
+def _is_flawed(contract: Mapping[str, Json], name: str, value: Json) -> bool:
     """Whether one argument alone is what the contract objects to."""
     flaws = validate_call(contract, {name: value})
     return any(
@@ -50,7 +52,7 @@ def _flawed(contract: Mapping[str, Json], name: str, value: Json) -> bool:
     )
 
 
-def _turned(value: Json, kind: str) -> list[Json]:
+def _convert(value: Json, kind: str) -> list[Json]:
     """The same value in the type that is wanted, where it has one."""
     text = str(value).strip()
     match kind:

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from assets.synthesis.common.contract_reading import properties_of
-from assets.synthesis.verify.grounding.grounding import fold, stem
-from assets.vectors.lexicon import lexicon, words_in, words_of
+from assets.synthesis.common.contract_reading import get_properties
+from assets.synthesis.verify.grounding.grounding import fold_text, stem_word
+from assets.vectors.lexicon import load_lexicon, split_identifier, split_list
 
 Json = Any
 _FIELDS = (("name", 3.0), ("description", 2.0), ("parameters", 1.2), ("told", 0.5))
@@ -23,18 +23,18 @@ _BAR = 0.05  # of the request's weight; a pick needs as much, and so much more t
 _AHEAD = 1.15
 
 
-def pick(meta: Mapping[str, Json], seed: int) -> Json:
+def answer_choice(meta: Mapping[str, Json], seed: int) -> Json:
     """The checker's answer `Choice`."""
-    number, why = choose(meta["contracts"], str(meta["instruction"]))
+    number, why = choose_tool(meta["contracts"], str(meta["instruction"]))
     return {"reason": why, "tool": number}
 
 
-def choose(contracts: Sequence[Mapping[str, Json]], instruction: str) -> tuple[int, str]:
+def choose_tool(contracts: Sequence[Mapping[str, Json]], instruction: str) -> tuple[int, str]:
     """The number of the tool that fits best, counted from 1, or 0; and why."""
-    said = terms(instruction)
+    said = extract_terms(instruction)
     if not said or not contracts:
         return 0, "the request has no word to go by"
-    scores = _score([_fields(contract) for contract in contracts], said)
+    scores = _score_tools([_count_fields(contract) for contract in contracts], said)
     best = max(range(len(scores)), key=lambda i: scores[i][0])
     value, shared = scores[best]
     if value < _BAR or not shared:
@@ -44,20 +44,20 @@ def choose(contracts: Sequence[Mapping[str, Json]], instruction: str) -> tuple[i
     return best + 1, f"it shares {', '.join(sorted(shared)[:6])} with the request"
 
 
-def terms(text: str) -> list[str]:
+def extract_terms(text: str) -> list[str]:
     """The content words of a text, stemmed, each once; what stands in quotes is a value, no word
     of the request, and so are paths, addresses and numbers."""
     bare = re.sub(r"'[^']{2,}'(?!\w)|\"[^\"]{2,}\"|\S+[/@]\S+", " ", text)
-    return list(dict.fromkeys(_stems(bare)))
+    return list(dict.fromkeys(_stem_words(bare)))
 
 
-def _stems(text: str) -> list[str]:
-    words = re.findall(r"[^\W\d_]{2,}", fold(text))
-    return [stem(word) for word in words if word not in _IDLE]
+def _stem_words(text: str) -> list[str]:
+    words = re.findall(r"[^\W\d_]{2,}", fold_text(text))
+    return [stem_word(word) for word in words if word not in _IDLE]
 
 
 _IDLE = set(
-    words_in(
+    split_list(
         "a an and any are as at be been but by can could did do does for from get give had has "
         "have he her hi him his how i if in into is it its just let like make me my need no not "
         "now of off on one or our out over please put should show so some tell than thank "
@@ -72,32 +72,34 @@ _IDLE = set(
 )
 
 
-def _fields(contract: Mapping[str, Json]) -> dict[str, Counter[str]]:
-    members = properties_of(contract)
+def _count_fields(contract: Mapping[str, Json]) -> dict[str, Counter[str]]:
+    members = get_properties(contract)
     told = " ".join(
         str(member.get("description") or "")[:200]
         for member in members.values() if isinstance(member, Mapping)
     )  # fmt: skip
     return {
-        "name": Counter(_stems(" ".join(words_of(str(contract.get("name") or ""))))),
-        "description": Counter(_stems(str(contract.get("description") or "")[:600])),
-        "parameters": Counter(_stems(" ".join(" ".join(words_of(str(n))) for n in members))),
-        "told": Counter(_stems(told[:3000])),
+        "name": Counter(_stem_words(" ".join(split_identifier(str(contract.get("name") or ""))))),
+        "description": Counter(_stem_words(str(contract.get("description") or "")[:600])),
+        "parameters": Counter(
+            _stem_words(" ".join(" ".join(split_identifier(str(n))) for n in members))
+        ),
+        "told": Counter(_stem_words(told[:3000])),
     }
 
 
-def _score(
+def _score_tools(
     tools: Sequence[Mapping[str, Counter[str]]], said: Sequence[str]
 ) -> list[tuple[float, set[str]]]:
     """BM25-like: rare words among the tools weigh more, a word said twice little more."""
-    weight = {term: _rarity(term, tools) for term in said}
+    weight = {term: _weigh_rarity(term, tools) for term in said}
     whole = sum(weight.values()) or 1.0
     found: list[tuple[float, set[str]]] = []
     for fields in tools:
         total, shared, meant = 0.0, set[str](), set[str]()
         for term in said:
-            own = _saturated(fields, term)
-            near = max((_saturated(fields, other) for other in _near(term)), default=0.0)
+            own = _saturate(fields, term)
+            near = max((_saturate(fields, other) for other in _find_synonyms(term)), default=0.0)
             held = max(own, _SYNONYM * near)
             if held:
                 (shared if own else meant).add(term)
@@ -107,28 +109,30 @@ def _score(
     return found
 
 
-def _saturated(fields: Mapping[str, Counter[str]], term: str) -> float:
+def _saturate(fields: Mapping[str, Counter[str]], term: str) -> float:
     mass = sum(factor * min(fields[name][term], 3) for name, factor in _FIELDS)
     return mass / (mass + _SATURATION)
 
 
-def _rarity(term: str, tools: Sequence[Mapping[str, Counter[str]]]) -> float:
+def _weigh_rarity(term: str, tools: Sequence[Mapping[str, Counter[str]]]) -> float:
     holders = sum(any(fields[name][term] for name, _ in _FIELDS) for fields in tools)
     return math.log(1 + (len(tools) - holders + 0.5) / (holders + 0.5)) + 0.25
 
 
 @lru_cache(maxsize=20_000)
-def _near(term: str) -> frozenset[str]:
+def _find_synonyms(term: str) -> frozenset[str]:
     """Words that the lexicon takes for the same, stemmed."""
-    return frozenset(other for group in _groups() if term in group for other in group) - {term}
+    return frozenset(
+        other for group in _make_synonym_groups() if term in group for other in group
+    ) - {term}
 
 
 @lru_cache(maxsize=1)
-def _groups() -> list[frozenset[str]]:
+def _make_synonym_groups() -> list[frozenset[str]]:
     made: list[frozenset[str]] = []
     for table in ("verbs", "nouns"):
-        for key, options in lexicon()[table].items():
+        for key, options in load_lexicon()[table].items():
             if " " not in key:
                 singles = [o for o in options if " " not in o]
-                made.append(frozenset(_stems(" ".join([key, *singles]))))
+                made.append(frozenset(_stem_words(" ".join([key, *singles]))))
     return [group for group in made if len(group) > 1]

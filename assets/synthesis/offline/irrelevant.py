@@ -4,60 +4,61 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assets.synthesis.offline.choice import choose, terms
-from assets.synthesis.offline.language.rewrites import phrases
+from assets.synthesis.offline.choice import choose_tool, extract_terms
+from assets.synthesis.offline.language.rewrites import read_phrases
 from assets.synthesis.offline.requests import LANGUAGE
-from assets.synthesis.verify.grounding.grounding import stem
-from assets.vectors.lexicon import pool, words_of
+from assets.synthesis.verify.grounding.grounding import stem_word
+from assets.vectors.lexicon import list_pool, split_identifier
 from warehouse.storage.digest import digest
 
 Json = Any
 
 
-def aside(meta: Mapping[str, Json], seed: int) -> Json:
+def answer_aside(meta: Mapping[str, Json], seed: int) -> Json:
     """The generator's reply: small talk, sums in the head, taste, or another line of work."""
     contracts = list(meta["contracts"])
     rng = random.Random(digest(["aside", contracts, meta.get("profile"), seed]))
-    told = _told(contracts)
+    told = _collect_terms(contracts)
     # The fewest words in common first; a set of tools may well speak of everything.
     kinds = sorted(
-        phrases()["asides"], key=lambda k: (len(told & _stemmed(k["about"])), rng.random())
+        read_phrases()["asides"], key=lambda k: (len(told & _stem_words(k["about"])), rng.random())
     )
     made = {"instruction": "", "reply": ""}
     for kind in kinds:
         for ask in rng.sample(kind["ask"], len(kind["ask"])):
-            made = _said(kind, ask, rng)
+            made = _fill_phrase(kind, ask, rng)
             if (
-                not told & set(terms(made["instruction"]))
-                and not choose(contracts, made["instruction"])[0]
+                not told & set(extract_terms(made["instruction"]))
+                and not choose_tool(contracts, made["instruction"])[0]
             ):
                 return {**made, "language": LANGUAGE}
     # Every aside shares a word with some tool: the first kind shares the least with them.
-    return {**_said(kinds[0], kinds[0]["ask"][0], rng), "language": LANGUAGE}
+    return {**_fill_phrase(kinds[0], kinds[0]["ask"][0], rng), "language": LANGUAGE}
 
 
-def _told(contracts: Sequence[Mapping[str, Json]]) -> set[str]:
+def _collect_terms(contracts: Sequence[Mapping[str, Json]]) -> set[str]:
     """The content words that the tools use of themselves."""
     text = " ".join(
-        f"{' '.join(words_of(str(c.get('name') or '')))} {str(c.get('description') or '')[:600]}"
+        f"{' '.join(split_identifier(str(c.get('name') or '')))}"
+        f" {str(c.get('description') or '')[:600]}"
         for c in contracts
     )
-    return set(terms(text))
+    return set(extract_terms(text))
 
 
-def _stemmed(words: Sequence[str]) -> set[str]:
-    return {stem(word) for word in words}
+def _stem_words(words: Sequence[str]) -> set[str]:
+    return {stem_word(word) for word in words}
 
 
-def _said(kind: Mapping[str, Json], ask: str, rng: random.Random) -> dict[str, str]:
-    facts = {**_sum(str(kind.get("make")), rng), "first": rng.choice(pool("first"))}
+def _fill_phrase(kind: Mapping[str, Json], ask: str, rng: random.Random) -> dict[str, str]:
+    facts = {**_make_sum(str(kind.get("make")), rng), "first": rng.choice(list_pool("first"))}
     reply = kind["reply"][kind["ask"].index(ask) % len(kind["reply"])]
     for name, value in facts.items():
         ask, reply = ask.replace(f"{{{name}}}", value), reply.replace(f"{{{name}}}", value)
     return {"instruction": ask, "reply": reply}
 
 
-def _sum(make: str, rng: random.Random) -> dict[str, str]:
+def _make_sum(make: str, rng: random.Random) -> dict[str, str]:
     """Numbers of a sum done in the head, and its result."""
     a, b = rng.randint(11, 49), rng.randint(6, 29)
     match make:

@@ -4,54 +4,54 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from assets.synthesis.common.contract_reading import Slot, input_schema, slots
+from assets.synthesis.common.contract_reading import Slot, get_input_schema, read_slots
 from assets.synthesis.offline.language.grounding import absent, plainly
-from assets.synthesis.offline.language.phrasing import Filled, listed, said
-from assets.synthesis.offline.language.rewrites import phrases
-from assets.synthesis.offline.requests import LANGUAGE, request_for
-from assets.synthesis.offline.values.from_scenario import draw_in
+from assets.synthesis.offline.language.phrasing import Filled, join_list, say_value
+from assets.synthesis.offline.language.rewrites import read_phrases
+from assets.synthesis.offline.requests import LANGUAGE, make_request
+from assets.synthesis.offline.values.from_scenario import draw_in_scenario
 from warehouse.storage.digest import digest
 
 Json = Any
 _ATTEMPTS = 8
 
 
-def vague(meta: Mapping[str, Json], seed: int) -> Json:
+def answer_vague(meta: Mapping[str, Json], seed: int) -> Json:
     """The generator's reply for the parameter that is to be missing."""
     contract, name = meta["contract"], str(meta["parameter"])
     rng = random.Random(digest(["vague", contract, name, seed]))
-    root = input_schema(contract)
-    slot = next((slot for slot in slots(contract) if slot.name == name), None)
+    root = get_input_schema(contract)
+    slot = next((slot for slot in read_slots(contract) if slot.name == name), None)
     slot = slot or Slot(name, {"type": "string"}, True, (name,), "")
     world, profile = meta.get("environment"), meta.get("profile")
     for _ in range(_ATTEMPTS):
-        made = request_for(contract, "direct", rng, profile, world, without=(name,))
-        item = Filled(slot, draw_in(slot, root, rng, list(made["values"].values()), world))
+        made = make_request(contract, "direct", rng, profile, world, without=(name,))
+        item = Filled(slot, draw_in_scenario(slot, root, rng, list(made["values"].values()), world))
         values = {**made["values"], name: item.value}
         # Drawn until the text really lacks it: a city may stand in the tool's own words.
         if name in absent(contract, made["instruction"], values):
             break
     return {
         "instruction": made["instruction"],
-        "question": _question(item, rng),
-        "answer": _answer(contract, made["instruction"], values, item, rng),
+        "question": _make_question(item, rng),
+        "answer": _make_answer(contract, made["instruction"], values, item, rng),
         "values": values,
         "language": LANGUAGE,
     }
 
 
-def _question(item: Filled, rng: random.Random) -> str:
+def _make_question(item: Filled, rng: random.Random) -> str:
     options = item.slot.schema.get("enum")
     label = item.label
     if isinstance(options, list) and 1 < len(options) <= 6:
         choices = [str(option) for option in options if option not in (None, "")]
         listing = f"{', '.join(choices[:-1])} or {choices[-1]}" if len(choices) > 1 else choices[0]
-        form = rng.choice(phrases()["choices"])
+        form = rng.choice(read_phrases()["choices"])
         return form.replace("{l}", label).replace("{c}", listing)
-    return rng.choice(phrases()["questions"]).replace("{l}", label)
+    return rng.choice(read_phrases()["questions"]).replace("{l}", label)
 
 
-def _answer(
+def _make_answer(
     contract: Mapping[str, Json],
     asked: str,
     values: Mapping[str, Json],
@@ -61,13 +61,13 @@ def _answer(
     """The value in a few words, in more when the rules would not find it in those."""
     value = item.value
     if isinstance(value, list) and all(not isinstance(v, (dict, list)) for v in value):
-        text = listed([said(v, rng, False) for v in value], rng)
+        text = join_list([say_value(v, rng, False) for v in value], rng)
     else:
-        text = "" if isinstance(value, (bool, dict, list)) else said(value, rng, False)
+        text = "" if isinstance(value, (bool, dict, list)) else say_value(value, rng, False)
     plain = plainly(item)
     if not text:
         return f"{plain[0].upper()}{plain[1:]}."
-    answer = rng.choice(phrases()["answers"]).replace("{v}", text)
+    answer = rng.choice(read_phrases()["answers"]).replace("{v}", text)
     if item.slot.name in absent(contract, f"{asked}\n{answer}", values):
         return f"{plain[0].upper()}{plain[1:]}."
     return answer

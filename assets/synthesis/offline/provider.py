@@ -7,19 +7,19 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from assets.contracts.schema.step_budget import TooMuchWork, limited
-from assets.synthesis.common.code_version import offline_edition
-from assets.synthesis.offline.calls import call
-from assets.synthesis.offline.choice import pick
-from assets.synthesis.offline.irrelevant import aside
-from assets.synthesis.offline.language.rewrites import worded
-from assets.synthesis.offline.missing_value import vague
-from assets.synthesis.offline.requests import LANGUAGE, STYLES, generate, request_for
-from assets.synthesis.offline.several import several
-from assets.synthesis.offline.tool_results import act
+from assets.contracts.schema.step_budget import TooMuchWork, limit_steps
+from assets.synthesis.common.code_version import get_offline_version
+from assets.synthesis.offline.calls import answer_call
+from assets.synthesis.offline.choice import answer_choice
+from assets.synthesis.offline.irrelevant import answer_aside
+from assets.synthesis.offline.language.rewrites import answer_worded
+from assets.synthesis.offline.missing_value import answer_vague
+from assets.synthesis.offline.requests import LANGUAGE, STYLES, answer_requests, make_request
+from assets.synthesis.offline.several import answer_several
+from assets.synthesis.offline.tool_results import answer_acted
 from warehouse.llm.client import Completion, LLMError, Request
 
-__all__ = ["LANGUAGE", "STYLES", "Offline", "call", "generate", "request_for"]
+__all__ = ["LANGUAGE", "STYLES", "Offline", "answer_call", "answer_requests", "make_request"]
 
 Json = Any
 Answer = Callable[[Mapping[str, Json], int], Json]
@@ -29,14 +29,14 @@ Answer = Callable[[Mapping[str, Json], int], Json]
 _MAX_STEPS = 100_000
 # By the name of the answer's model: one role may be asked for several kinds of answer.
 _BY_SCHEMA: dict[str, Answer] = {
-    "Choice": pick,
-    "Requests": generate,
-    "Several": several,
-    "Aside": aside,
-    "Vague": vague,
-    "Worded": worded,
-    "Call": call,
-    "Acted": act,
+    "Choice": answer_choice,
+    "Requests": answer_requests,
+    "Several": answer_several,
+    "Aside": answer_aside,
+    "Vague": answer_vague,
+    "Worded": answer_worded,
+    "Call": answer_call,
+    "Acted": answer_acted,
 }
 
 
@@ -50,12 +50,12 @@ class Offline:
         self._answers = dict(answers or {})
 
     def version(self) -> str:
-        return f"offline-{offline_edition()}"
+        return f"offline-{get_offline_version()}"
 
     async def answer(self, request: Request) -> Completion:
         try:
-            with limited(_MAX_STEPS):
-                reply = self._reply(request)
+            with limit_steps(_MAX_STEPS):
+                reply = self._make_reply(request)
         except TooMuchWork as error:
             found = f"more than {_MAX_STEPS:,} steps for one answer"
             hint = "the contract asks for more than a request can say"
@@ -63,7 +63,7 @@ class Offline:
         text = json.dumps(reply, ensure_ascii=False)
         return Completion(text=text, finish="stop", model=self.version())
 
-    def _reply(self, request: Request) -> Json:
+    def _make_reply(self, request: Request) -> Json:
         name, schema = request.role.name, request.schema.__name__
         if name in self._answers:
             return self._answers[name](request.meta, request.seed)

@@ -4,14 +4,19 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assets.synthesis.common.contract_reading import Slot, input_schema, purpose, slots
-from assets.synthesis.offline.choice import choose
-from assets.synthesis.offline.language.frames import sentence
+from assets.synthesis.common.contract_reading import (
+    Slot,
+    get_input_schema,
+    read_purpose,
+    read_slots,
+)
+from assets.synthesis.offline.choice import choose_tool
+from assets.synthesis.offline.language.frames import make_sentence
 from assets.synthesis.offline.language.grounding import absent, completed
 from assets.synthesis.offline.language.phrasing import Filled
-from assets.synthesis.offline.values.from_scenario import draw_in
-from assets.synthesis.verify.checks.parroting import parrots
-from assets.vectors.lexicon import words_of
+from assets.synthesis.offline.values.from_scenario import draw_in_scenario
+from assets.synthesis.verify.checks.parroting import find_parroting
+from assets.vectors.lexicon import split_identifier
 from warehouse.storage.digest import digest
 
 Json = Any
@@ -21,7 +26,7 @@ STYLES = ("direct", "detailed", "implicit")
 LANGUAGE = "en"
 
 
-def generate(meta: Mapping[str, Json], seed: int) -> Json:
+def answer_requests(meta: Mapping[str, Json], seed: int) -> Json:
     """The generator's reply: `count` requests, their kinds in the order asked for."""
     contract = meta["contract"]
     kinds = [kind for kind in meta.get("kinds") or () if kind in STYLES] or STYLES
@@ -31,12 +36,12 @@ def generate(meta: Mapping[str, Json], seed: int) -> Json:
     for index in range(int(meta["count"])):
         style = kinds[index % len(kinds)]
         profile = profiles[index % len(profiles)] if profiles else None
-        draft = _best(contract, style, f"{root}:{index}", profile, meta)
+        draft = _choose_best(contract, style, f"{root}:{index}", profile, meta)
         made.append({"kind": style, **draft, "language": LANGUAGE})
     return {"requests": made}
 
 
-def _best(
+def _choose_best(
     contract: Mapping[str, Json],
     style: str,
     root: str,
@@ -50,10 +55,10 @@ def _best(
     for attempt in range(_ATTEMPTS):
         rng = random.Random(f"{root}:{attempt}")
         environment = meta.get("environment")
-        made = request_for(contract, style, rng, profile, environment, far=attempt > 0)
+        made = make_request(contract, style, rng, profile, environment, far=attempt > 0)
         text = made["instruction"]
-        faults = 2 * bool(parrots(contract, text, made["values"]))
-        if rivals and choose([contract, *rivals], text)[0] != 1:
+        faults = 2 * bool(find_parroting(contract, text, made["values"]))
+        if rivals and choose_tool([contract, *rivals], text)[0] != 1:
             faults += 1
         tried.append((faults, attempt, made))
         if not faults:
@@ -65,7 +70,7 @@ def _best(
 _ATTEMPTS = 5
 
 
-def request_for(
+def make_request(
     contract: Mapping[str, Json],
     style: str,
     rng: random.Random,
@@ -79,14 +84,14 @@ def request_for(
     `without` names parameters that it does not speak of; `far` takes it further from the contract's
     own words. A required value that the words lost is added in plain words.
     """
-    filled = fill(contract, style, rng, environment, without)
-    text = sentence(contract, purpose(contract), filled, style, rng, profile, far)
+    filled = fill_parameters(contract, style, rng, environment, without)
+    text = make_sentence(contract, read_purpose(contract), filled, style, rng, profile, far)
     values = {item.slot.name: item.value for item in filled}
     lost = absent(contract, text, values)
     return {"instruction": completed(text, filled, lost), "values": values}
 
 
-def fill(
+def fill_parameters(
     contract: Mapping[str, Json],
     style: str,
     rng: random.Random,
@@ -95,12 +100,14 @@ def fill(
     taken: Sequence[Json] = (),
 ) -> list[Filled]:
     """The parameters a request speaks of with a value each, unlike those in `taken`."""
-    root = input_schema(contract)
-    chosen = [slot for slot in _chosen(slots(contract), style, rng) if slot.name not in without]
+    root = get_input_schema(contract)
+    chosen = [
+        slot for slot in _choose_slots(read_slots(contract), style, rng) if slot.name not in without
+    ]
     filled: list[Filled] = []
     for slot in chosen:
         beside = [*taken, *(item.value for item in filled)]
-        filled.append(Filled(slot, draw_in(slot, root, rng, beside, environment)))
+        filled.append(Filled(slot, draw_in_scenario(slot, root, rng, beside, environment)))
     return filled
 
 
@@ -108,13 +115,13 @@ _MOST = 60  # required parameters said in one request; the longest real contract
 _NOT_SAID = {"cursor", "token", "callback", "timeout", "headers"}
 
 
-def _chosen(all_slots: list[Slot], style: str, rng: random.Random) -> list[Slot]:
+def _choose_slots(all_slots: list[Slot], style: str, rng: random.Random) -> list[Slot]:
     required = [slot for slot in all_slots if slot.required][:_MOST]
     # An option worth saying is a plain one: nobody says a pagination cursor or a callback.
     plain = [
         slot for slot in all_slots
         if not slot.required and slot.type in ("string", "integer", "number", "boolean", "array")
-        and not _NOT_SAID & {*slot.words, *words_of(slot.name)}
+        and not _NOT_SAID & {*slot.words, *split_identifier(slot.name)}
     ]  # fmt: skip
     most = {"direct": 1 if len(required) < 2 else 0, "detailed": 2, "implicit": 0}[style]
     if style == "implicit" and not required and rng.random() < 0.4:

@@ -4,16 +4,16 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from assets.synthesis.common.contract_reading import Slot, purpose, slots
-from assets.synthesis.offline.language.clauses import clause
-from assets.synthesis.offline.language.frames import sentence
+from assets.synthesis.common.contract_reading import Slot, read_purpose, read_slots
+from assets.synthesis.offline.language.clauses import make_clause
+from assets.synthesis.offline.language.frames import make_sentence
 from assets.synthesis.offline.language.grounding import absent, completed, ended
 from assets.synthesis.offline.language.phrasing import Filled
-from assets.synthesis.offline.requests import LANGUAGE, fill, request_for
-from assets.synthesis.offline.tool_results import result_of
-from assets.synthesis.offline.values.kinds import sort_of
-from assets.synthesis.offline.values.values import fits
-from assets.vectors.lexicon import base_form, words_in, words_of
+from assets.synthesis.offline.requests import LANGUAGE, fill_parameters, make_request
+from assets.synthesis.offline.tool_results import make_result
+from assets.synthesis.offline.values.kinds import find_sort
+from assets.synthesis.offline.values.values import fits_schema
+from assets.vectors.lexicon import find_base_form, split_identifier, split_list
 from warehouse.storage.digest import digest
 
 Json = Any
@@ -26,48 +26,50 @@ _AGAIN = (
 )  # fmt: skip
 
 
-def several(meta: Mapping[str, Json], seed: int) -> Json:
+def answer_several(meta: Mapping[str, Json], seed: int) -> Json:
     """The generator's reply for the tools shown and the shape wanted."""
     contracts = list(meta["contracts"])[:_MOST_CALLS]
     rng = random.Random(digest(["several", contracts, meta.get("shape"), seed]))
     alike = len({digest(contract) for contract in contracts}) == 1
     if meta.get("shape") == "sequential":
-        made = _sequential(contracts, meta, rng)
+        made = _call_in_sequence(contracts, meta, rng)
     elif alike:
-        made = _twice(contracts[0], meta, rng)
+        made = _call_twice(contracts[0], meta, rng)
     else:
-        made = _beside(contracts, meta, rng)
+        made = _call_beside(contracts, meta, rng)
     return {**made, "language": LANGUAGE}
 
 
-def _beside(
+def _call_beside(
     contracts: Sequence[Mapping[str, Json]], meta: Mapping[str, Json], rng: random.Random
 ) -> dict[str, Json]:
     """Several tools, one thing each."""
     text, calls = "", []
     for number, contract in enumerate(contracts, 1):
-        part = request_for(contract, "direct", rng, meta.get("profile"), meta.get("environment"))
+        part = make_request(contract, "direct", rng, meta.get("profile"), meta.get("environment"))
         said = ended(part["instruction"])
-        text = f"{text} {_joined(said, _ALSO, rng)}" if text else said[0].upper() + said[1:]
+        text = f"{text} {_join_sentence(said, _ALSO, rng)}" if text else said[0].upper() + said[1:]
         calls.append({"tool": number, "arguments": part["values"]})
     return {"instruction": text, "calls": calls}
 
 
-def _twice(
+def _call_twice(
     contract: Mapping[str, Json], meta: Mapping[str, Json], rng: random.Random
 ) -> dict[str, Json]:
     """One tool, two things of the same sort."""
     world = meta.get("environment")
-    first = fill(contract, "direct", rng, world)
+    first = fill_parameters(contract, "direct", rng, world)
     if not first:  # nothing required: an option makes the difference
-        first = fill(contract, "detailed", rng, world)
+        first = fill_parameters(contract, "detailed", rng, world)
     values = {item.slot.name: item.value for item in first}
-    other = _another(contract, first, rng, world)
-    text = ended(sentence(contract, purpose(contract), first, "direct", rng, meta.get("profile")))
+    other = _draw_another(contract, first, rng, world)
+    text = ended(
+        make_sentence(contract, read_purpose(contract), first, "direct", rng, meta.get("profile"))
+    )
     text = completed(text, first, absent(contract, text, values))
     differing = [item for item in other if item.value != values.get(item.slot.name)]
     if differing:
-        said = ", ".join(clause(item, rng, False) for item in differing)
+        said = ", ".join(make_clause(item, rng, False) for item in differing)
         again = f"{text} {rng.choice(_AGAIN).replace('{c}', said)}"
         second = {item.slot.name: item.value for item in other}
         again = completed(again, other, absent(contract, again, second))
@@ -77,7 +79,7 @@ def _twice(
     return {"instruction": again[0].upper() + again[1:], "calls": calls}
 
 
-def _another(
+def _draw_another(
     contract: Mapping[str, Json],
     first: Sequence[Filled],
     rng: random.Random,
@@ -85,7 +87,10 @@ def _another(
 ) -> list[Filled]:
     """The same parameters; what the request is about has another value, choices may stay."""
     taken = [item.value for item in first]
-    fresh = {item.slot.name: item for item in fill(contract, "direct", rng, world, taken=taken)}
+    fresh = {
+        item.slot.name: item
+        for item in fill_parameters(contract, "direct", rng, world, taken=taken)
+    }
     names = [item.slot.name for item in first]
     kept = {item.slot.name: item for item in first}
     # Usually one thing changes and the rest stays as it was said.
@@ -95,7 +100,7 @@ def _another(
     return [fresh[name] if name in changed else kept[name] for name in names]
 
 
-def _sequential(
+def _call_in_sequence(
     contracts: Sequence[Mapping[str, Json]], meta: Mapping[str, Json], rng: random.Random
 ) -> dict[str, Json]:
     """One call of each tool in order; each after the first takes a value out of an earlier result,
@@ -104,21 +109,23 @@ def _sequential(
     shown = list(contracts) if len(contracts) > 1 else [contracts[0]] * 2
     text, calls, results = "", [], []
     for number, contract in enumerate(shown, 1):
-        found = _borrowable(contract, results[::-1])
+        found = _find_borrowable(contract, results[::-1])
         without = [found[0]] if found else []
         profile = meta.get("profile") if number == 1 else None
-        part = request_for(contract, "direct", rng, profile, world, without)
+        part = make_request(contract, "direct", rng, profile, world, without)
         said = ended(part["instruction"])
-        text = f"{text} {_joined(said, _THEN, rng)}" if text else said[0].upper() + said[1:]
+        text = f"{text} {_join_sentence(said, _THEN, rng)}" if text else said[0].upper() + said[1:]
         arguments = dict(part["values"])
         if found:
             name, value, where = found
-            label = next(Filled(slot, value).label for slot in slots(contract) if slot.name == name)
+            label = next(
+                Filled(slot, value).label for slot in read_slots(contract) if slot.name == name
+            )
             told = rng.choice(_TAKEN).replace("{l}", label).replace("{w}", where)
             text, arguments[name] = f"{text} {told}", value
         tool = min(number, len(contracts))
         calls.append({"tool": tool, "arguments": arguments, "borrowed": without})
-        results.append(result_of(contract, arguments))
+        results.append(make_result(contract, arguments))
     return {"instruction": text, "calls": calls}
 
 
@@ -142,19 +149,22 @@ _WHERE = {
 _SAID = {"id": "ID", "url": "link", "created": "date"}
 
 
-def _borrowable(contract: Mapping[str, Json], result: Json) -> tuple[str, Json, str] | None:
+def _find_borrowable(contract: Mapping[str, Json], result: Json) -> tuple[str, Json, str] | None:
     """(parameter, value, what the value is called) that the second call can take, or None."""
-    found = list(_scalars(result))
-    for slot in sorted(slots(contract), key=lambda slot: not slot.required)[:20]:
+    found = list(_walk_scalars(result))
+    for slot in sorted(read_slots(contract), key=lambda slot: not slot.required)[:20]:
         if slot.schema.get("enum") or "const" in slot.schema or slot.type not in _TYPES:
             continue
-        sort = sort_of(slot)
+        sort = find_sort(slot)
         wanted = {key for key, sorts in _WHERE.items() if sort in sorts}
         for key, value in found:
-            alike = sort_of(Slot(key, {}, True, words_of(key), "")) == sort and sort != "project"
+            alike = (
+                find_sort(Slot(key, {}, True, split_identifier(key), "")) == sort
+                and sort != "project"
+            )
             own = key in (slot.name, *slot.words) or key in wanted or alike
             turned = int(value) if slot.type == "integer" and str(value).isdecimal() else value
-            if own and isinstance(turned, _TYPES[slot.type]) and fits(turned, slot.schema):
+            if own and isinstance(turned, _TYPES[slot.type]) and fits_schema(turned, slot.schema):
                 return slot.name, turned, _SAID.get(key, key.replace("_", " "))
     return None
 
@@ -162,27 +172,27 @@ def _borrowable(contract: Mapping[str, Json], result: Json) -> tuple[str, Json, 
 _TYPES: dict[str, type] = {"string": str, "integer": int}
 
 
-def _scalars(value: Json, key: str = "") -> Iterator[tuple[str, Json]]:
+def _walk_scalars(value: Json, key: str = "") -> Iterator[tuple[str, Json]]:
     if isinstance(value, dict):
         for name, member in value.items():
-            yield from _scalars(member, str(name))
+            yield from _walk_scalars(member, str(name))
     elif isinstance(value, list):
         for member in value[:1]:  # what is listed first is what a person means by "it"
-            yield from _scalars(member, key)
+            yield from _walk_scalars(member, key)
     elif isinstance(value, (str, int)) and not isinstance(value, bool) and str(value):
         yield key, value
 
 
-def _joined(said: str, forms: Sequence[str], rng: random.Random) -> str:
+def _join_sentence(said: str, forms: Sequence[str], rng: random.Random) -> str:
     """The next part, joined on by a word where it starts with one that may lose its capital."""
     first = said.split()[0].strip(",':").lower()
-    if base_form(first) is None and first not in _COMMON:
+    if find_base_form(first) is None and first not in _COMMON:
         return said[0].upper() + said[1:]
     return rng.choice(forms).replace("{b}", said[0].lower() + said[1:])
 
 
 _COMMON = set(
-    words_in(
+    split_list(
         "can could would will please what which how where who when why is are do does there any "
         "the my our we just go help let's show give tell time any it anything"
     )

@@ -9,11 +9,11 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from assets.synthesis.common.contract_reading import Slot, purpose, resolve
-from assets.synthesis.offline.values.invent import invent
-from assets.synthesis.offline.values.kinds import sort_of, themed
-from assets.synthesis.offline.values.values import draw
-from assets.vectors.lexicon import base_form, words_of
+from assets.synthesis.common.contract_reading import Slot, read_purpose, resolve_schema
+from assets.synthesis.offline.values.invent import invent_value
+from assets.synthesis.offline.values.kinds import choose_themed_sort, find_sort
+from assets.synthesis.offline.values.values import draw_value
+from assets.vectors.lexicon import find_base_form, split_identifier
 from warehouse.storage.digest import digest
 
 Json = Any
@@ -24,31 +24,31 @@ _DONE = {
 }  # fmt: skip
 
 
-def act(meta: Mapping[str, Json], seed: int) -> Json:
+def answer_acted(meta: Mapping[str, Json], seed: int) -> Json:
     """The actor's reply: JSON text."""
-    result = result_of(meta["contract"], meta.get("arguments") or {})
+    result = make_result(meta["contract"], meta.get("arguments") or {})
     text = json.dumps(result, ensure_ascii=False)
-    return {"content": text if len(text) <= _LONGEST else json.dumps(_cut(result))}
+    return {"content": text if len(text) <= _LONGEST else json.dumps(_cut_result(result))}
 
 
-def result_of(contract: Mapping[str, Json], arguments: Mapping[str, Json]) -> Json:
+def make_result(contract: Mapping[str, Json], arguments: Mapping[str, Json]) -> Json:
     """The result of one call as a JSON value."""
     rng = random.Random(digest(["acted", contract, arguments]))
     root = contract.get("outputSchema")
     if isinstance(root, Mapping) and root.get("properties"):
-        return _by_schema(contract, root, arguments, rng)
-    return _by_purpose(contract, arguments, rng)
+        return _make_by_schema(contract, root, arguments, rng)
+    return _make_by_purpose(contract, arguments, rng)
 
 
-def _by_schema(
+def _make_by_schema(
     contract: Mapping[str, Json],
     root: Mapping[str, Json],
     arguments: Mapping[str, Json],
     rng: random.Random,
 ) -> Json:
     theme = f"{contract.get('name')} {str(contract.get('description') or '')[:300]}".lower()
-    slot = Slot("result", resolve(root, root), True, ("result",), "", theme, theme)
-    made = draw(slot, root, rng)
+    slot = Slot("result", resolve_schema(root, root), True, ("result",), "", theme, theme)
+    made = draw_value(slot, root, rng)
     if isinstance(made, dict):
         # What was asked about comes back as it was asked.
         for name in made.keys() & arguments.keys():
@@ -57,50 +57,52 @@ def _by_schema(
     return made
 
 
-def _by_purpose(
+def _make_by_purpose(
     contract: Mapping[str, Json], arguments: Mapping[str, Json], rng: random.Random
 ) -> Json:
-    aim, noun = purpose(contract), _noun(contract)
-    asked = {name: value for name, value in arguments.items() if _short(value)}
+    aim, noun = read_purpose(contract), _find_noun(contract)
+    asked = {name: value for name, value in arguments.items() if _is_short(value)}
     if aim.family in _DONE:
-        return {"status": _DONE[aim.family], **asked, **_thing(contract, noun, rng)}
+        return {"status": _DONE[aim.family], **asked, **_make_thing(contract, noun, rng)}
     if aim.family == "compute":
         return {**asked, "result": round(rng.uniform(1, 500), 2), "unit_checked": True}
     if aim.family == "search" or aim.verb in ("list", "enumerate", "browse") or noun.endswith("s"):
-        things = [_thing(contract, noun, rng) for _ in range(rng.randint(2, 4))]
+        things = [_make_thing(contract, noun, rng) for _ in range(rng.randint(2, 4))]
         return {"total": len(things), f"{noun.rstrip('s')}s".replace(" ", "_"): things}
-    return {**asked, **_thing(contract, noun, rng), "summary": invent("sentence", rng)}
+    return {**asked, **_make_thing(contract, noun, rng), "summary": invent_value("sentence", rng)}
 
 
-def _noun(contract: Mapping[str, Json]) -> str:
+def _find_noun(contract: Mapping[str, Json]) -> str:
     """What the tool deals in: the last word of its name that is no verb."""
     words = [
-        w for w in words_of(str(contract.get("name") or "")) if not base_form(w) and len(w) > 2
+        w
+        for w in split_identifier(str(contract.get("name") or ""))
+        if not find_base_form(w) and len(w) > 2
     ]
     return words[-1] if words and words[-1].isascii() else "result"
 
 
-def _thing(contract: Mapping[str, Json], noun: str, rng: random.Random) -> dict[str, Json]:
+def _make_thing(contract: Mapping[str, Json], noun: str, rng: random.Random) -> dict[str, Json]:
     """One of the things a tool deals in, as services describe them."""
     about = f"{contract.get('name')} {str(contract.get('description') or '')[:300]}".lower()
     slot = Slot(noun, {}, True, (noun,), "", about, about)
     found: dict[str, Json] = {
-        "id": invent("id", rng),
-        "name": invent(themed(slot, "title"), rng, slot),
-        "url": invent("url", rng),
-        "created": invent("date", rng),
+        "id": invent_value("id", rng),
+        "name": invent_value(choose_themed_sort(slot, "title"), rng, slot),
+        "url": invent_value("url", rng),
+        "created": invent_value("date", rng),
     }
     if any(mark in about for mark in ("file", "folder", "director", "path", "document")):
-        found["path"] = invent("path", rng)
+        found["path"] = invent_value("path", rng)
     if any(mark in about for mark in ("mail", "contact", "user", "customer", "member")):
-        found |= {"person": invent("person", rng), "email": invent("email", rng)}
+        found |= {"person": invent_value("person", rng), "email": invent_value("email", rng)}
     if any(mark in about for mark in ("place", "city", "map", "hotel", "weather", "travel")):
-        found |= {"city": invent("city", rng), "address": invent("address", rng)}
-    for word in words_of(about)[:40]:
+        found |= {"city": invent_value("city", rng), "address": invent_value("address", rng)}
+    for word in split_identifier(about)[:40]:
         # What the tool speaks of (a symbol, a branch, a package) is what it returns.
-        sort = sort_of(Slot(word, {}, True, (word,), ""))
+        sort = find_sort(Slot(word, {}, True, (word,), ""))
         if sort in _TOLD and word not in found and len(found) < _MOST:
-            found[word] = invent(sort, rng)
+            found[word] = invent_value(sort, rng)
     return found
 
 
@@ -113,13 +115,13 @@ _TOLD = {
 }  # fmt: skip
 
 
-def _short(value: Json) -> bool:
+def _is_short(value: Json) -> bool:
     return isinstance(value, (int, float)) or (isinstance(value, str) and len(value) <= 80)
 
 
-def _cut(result: Json) -> Json:
+def _cut_result(result: Json) -> Json:
     """The first members of a result that grew too long."""
     if isinstance(result, dict):
-        short = {str(k)[:60]: v for k, v in list(result.items())[:20] if _short(v)}
+        short = {str(k)[:60]: v for k, v in list(result.items())[:20] if _is_short(v)}
         return short or {"status": "ok"}
     return {"status": "ok"}

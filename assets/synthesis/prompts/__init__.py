@@ -18,7 +18,7 @@ class Prompt:
     system: str
     user: str
 
-    def messages(self, **values: str) -> list[dict[str, str]]:
+    def make_messages(self, **values: str) -> list[dict[str, str]]:
         """The chat messages with `$name` filled in. Raises KeyError for a value not given."""
         return [
             {"role": "system", "content": self.system},
@@ -27,7 +27,7 @@ class Prompt:
 
 
 @cache
-def prompt(name: str) -> Prompt:
+def read_prompt(name: str) -> Prompt:
     """The prompt of that name. Raises FileNotFoundError naming the file, ValueError when a part
     is missing."""
     path = Path(__file__).with_name(f"{name}.md")

@@ -5,34 +5,36 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from assets.synthesis.common.tables import TASKS, passes
-from warehouse.sanitize.escape import markdown_table
-from warehouse.statistics import wilson
+from assets.synthesis.common.tables import TASKS, reaches_judge
+from warehouse.sanitize.escape import make_markdown_table
+from warehouse.statistics import wilson_interval
 
 Row = Mapping[str, Any]
 _SHOWN = 24  # pairs of a table in the UI
 
 
-def written(rows: Sequence[Row]) -> tuple[dict[str, Any], dict[str, str]]:
+def report_pairs(rows: Sequence[Row]) -> tuple[dict[str, Any], dict[str, str]]:
     """(figures, tables) of rows of PAIRS."""
-    verdicts = Counter(_fate(row) for row in rows)
+    verdicts = Counter(_name_outcome(row) for row in rows)
     figures: dict[str, Any] = {
         "written": sum(row["status"] == "ok" for row in rows),
-        "to_the_judge": sum(passes(row) for row in rows),
+        "to_the_judge": sum(reaches_judge(row) for row in rows),
         "failed": verdicts["failed"],
-        "provider": _names(row["provider"] for row in rows),
+        "provider": _join_names(row["provider"] for row in rows),
     }
     by_task = [
-        [task, *(str(n) for n in _counts([row for row in rows if row["task"] == task]))]
+        [task, *(str(n) for n in _count_outcomes([row for row in rows if row["task"] == task]))]
         for task in TASKS
         if any(row["task"] == task for row in rows)
     ]
     tables = {
-        "by_task": markdown_table(["task", "rows", *_FATES], by_task),
-        "why_not": markdown_table(["rows", "why"], [[str(n), why] for why, n in reasons(rows)]),
-        "latest": markdown_table(
+        "by_task": make_markdown_table(["task", "rows", *_FATES], by_task),
+        "why_not": make_markdown_table(
+            ["rows", "why"], [[str(n), why] for why, n in count_reasons(rows)]
+        ),
+        "latest": make_markdown_table(
             ["task", "fate", "tool", "instruction", "call"],
-            [_line(row) for row in _spread(rows)],
+            [_make_line(row) for row in _sample_pairs(rows)],
         ),
     }
     return figures, tables
@@ -41,19 +43,19 @@ def written(rows: Sequence[Row]) -> tuple[dict[str, Any], dict[str, str]]:
 _FATES = ("accept", "unsure", "reject", "twin", "failed")
 
 
-def _fate(row: Row) -> str:
+def _name_outcome(row: Row) -> str:
     """The outcome of a pair before the judge."""
     if row["status"] != "ok":
         return "failed"
     return "twin" if row["twin_of"] else str(row["verdict"])
 
 
-def _counts(rows: Sequence[Row]) -> list[int]:
-    found = Counter(_fate(row) for row in rows)
+def _count_outcomes(rows: Sequence[Row]) -> list[int]:
+    found = Counter(_name_outcome(row) for row in rows)
     return [len(rows), *(found[fate] for fate in _FATES)]
 
 
-def reasons(rows: Iterable[Row]) -> list[tuple[str, int]]:
+def count_reasons(rows: Iterable[Row]) -> list[tuple[str, int]]:
     """Why pairs go no further, most frequent first: certain flaws, twins, failed steps."""
     found: Counter[str] = Counter()
     for row in rows:
@@ -67,11 +69,13 @@ def reasons(rows: Iterable[Row]) -> list[tuple[str, int]]:
     return found.most_common()
 
 
-def judged(rows: Sequence[Row], pairs: Sequence[Row]) -> tuple[dict[str, Any], dict[str, str]]:
+def report_judgements(
+    rows: Sequence[Row], pairs: Sequence[Row]
+) -> tuple[dict[str, Any], dict[str, str]]:
     """(figures, tables) of rows of JUDGEMENTS, over the pairs that they judge."""
     accepted = sum(row["verdict"] == "accept" for row in rows)
     whole = sum(row["status"] == "ok" for row in pairs)
-    low, high = wilson(accepted, whole)
+    low, high = wilson_interval(accepted, whole)
     scores = [row["score"] for row in rows if row["score"] is not None]
     figures: dict[str, Any] = {
         "accepted": accepted,
@@ -79,32 +83,32 @@ def judged(rows: Sequence[Row], pairs: Sequence[Row]) -> tuple[dict[str, Any], d
         "failed": sum(row["status"] != "ok" for row in rows),
         "accepted_of_written": f"{accepted} of {whole} [{low:.2f}, {high:.2f}]",
         "mean_score": round(sum(scores) / len(scores), 2) if scores else None,
-        "judge": _names(row["judge"] for row in rows),
+        "judge": _join_names(row["judge"] for row in rows),
     }
     texts = {row["pair_id"]: row for row in pairs}
     worst = sorted(
         (row for row in rows if row["verdict"] == "reject"), key=lambda row: row["score"]
     )
     lines = [
-        [f"{row['score']:.1f}", row["tool"], _text(texts, row), str(row["reasons"])[:160]]
+        [f"{row['score']:.1f}", row["tool"], _get_text(texts, row), str(row["reasons"])[:160]]
         for row in worst[:_SHOWN]
     ]
     return figures, {
-        "rejected_pairs": markdown_table(["score", "tool", "instruction", "reasons"], lines)
+        "rejected_pairs": make_markdown_table(["score", "tool", "instruction", "reasons"], lines)
     }
 
 
-def trials(rows: Sequence[Row]) -> str:
+def tabulate_trials(rows: Sequence[Row]) -> str:
     """The judge's own trial as a table: refused of n per kind of flaw, with 95% intervals."""
     lines = [
         [row["stage"], row["kind"], f"{row['refused']} of {row['n']}",
          f"{row['low']:.2f} to {row['high']:.2f}"]
         for row in rows
     ]  # fmt: skip
-    return markdown_table(["stage", "pairs that are", "refused", "95% interval"], lines)
+    return make_markdown_table(["stage", "pairs that are", "refused", "95% interval"], lines)
 
 
-def costs(rows: Sequence[Row]) -> str:
+def tabulate_costs(rows: Sequence[Row]) -> str:
     """What each stage cost per marketplace, as a table of rows of SPEND."""
     lines = [
         [row["marketplace"], row["stage"], row["model"], str(row["tokens"]), f"{row['usd']:.4f}",
@@ -113,10 +117,10 @@ def costs(rows: Sequence[Row]) -> str:
         if row["tokens"] or row["stage"] == "total"
     ]  # fmt: skip
     head = ["marketplace", "stage", "model", "tokens", "usd", "usd per accepted pair"]
-    return markdown_table(head, lines)
+    return make_markdown_table(head, lines)
 
 
-def _spread(rows: Sequence[Row]) -> list[Row]:
+def _sample_pairs(rows: Sequence[Row]) -> list[Row]:
     """A few pairs of every task, so that no kind hides the others."""
     each = max(2, _SHOWN // len(TASKS))
     found = []
@@ -126,21 +130,24 @@ def _spread(rows: Sequence[Row]) -> list[Row]:
     return found
 
 
-def _line(row: Row) -> list[str]:
-    calls = [f"{c['tool']}({_short(c['arguments'])})" for c in json.loads(row["calls"] or "[]")]
+def _make_line(row: Row) -> list[str]:
+    calls = [
+        f"{c['tool']}({_shorten_arguments(c['arguments'])})"
+        for c in json.loads(row["calls"] or "[]")
+    ]
     said = str(row["instruction"])[:200]
     called = "; ".join(calls)[:90] or "no call"
-    return [row["task"], _fate(row), row["tool"], said, called]
+    return [row["task"], _name_outcome(row), row["tool"], said, called]
 
 
-def _short(arguments: Mapping[str, Any]) -> str:
+def _shorten_arguments(arguments: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
 
 
-def _text(texts: Mapping[str, Row], row: Row) -> str:
+def _get_text(texts: Mapping[str, Row], row: Row) -> str:
     pair = texts.get(row["pair_id"])
     return str(pair["instruction"])[:200] if pair else ""
 
 
-def _names(values: Iterable[Any]) -> str:
+def _join_names(values: Iterable[Any]) -> str:
     return ", ".join(sorted({str(value) for value in values if value})) or "none"

@@ -46,45 +46,45 @@ _SUMMED = ("calls", "failed", "unknown", "prompt_tokens", "completion_tokens", "
 _TRIFLE = 0.001  # US dollars: below it a pair is all but free, and ratios say nothing
 
 
-def spend_rows(
+def make_spend_rows(
     costs: Iterable[Mapping[str, Any]], accepted: Mapping[str, int], distinct: int | None = None
 ) -> list[Row]:
     """Rows of SPEND from `Ledger.costs()` and the accepted pairs per marketplace, with a total for
     each marketplace and one for all. distinct: accepted pairs, each once, where some are in
     several marketplaces."""
-    found: dict[tuple[str, str, str], Row] = defaultdict(_nothing)
+    found: dict[tuple[str, str, str], Row] = defaultdict(_make_zeros)
     for cost in costs:
         row = found[cost["partition"], cost["stage"].removeprefix("llm:"), cost["model"]]
         if cost["status"] in _COUNT:
             row[_COUNT[cost["status"]]] += cost["effects"]
         for name in ("prompt_tokens", "completion_tokens", "usd"):
             row[name] += cost[name]
-    sums: dict[str, Row] = defaultdict(_nothing)
+    sums: dict[str, Row] = defaultdict(_make_zeros)
     for (marketplace, _, _), row in found.items():
         for name in _SUMMED:
             sums[marketplace][name] += row[name]
             sums[ALL][name] += row[name]
     whole = sum(accepted.values())
     once = whole if distinct is None else distinct
-    rows = [_row(*key, row, accepted.get(key[0], 0)) for key, row in found.items()]
+    rows = [_make_row(*key, row, accepted.get(key[0], 0)) for key, row in found.items()]
     for marketplace in sorted((sums.keys() | accepted.keys()) - {ALL, SHARED}):
         pairs = accepted.get(marketplace, 0)
         shared = sums[SHARED]["usd"] * pairs / whole if whole else 0.0
-        rows.append(_row(marketplace, TOTAL, "", sums[marketplace], pairs, shared))
-    return [*rows, _row(ALL, TOTAL, "", sums[ALL], once)]
+        rows.append(_make_row(marketplace, TOTAL, "", sums[marketplace], pairs, shared))
+    return [*rows, _make_row(ALL, TOTAL, "", sums[ALL], once)]
 
 
-def accepted_pairs(judgements: pl.DataFrame) -> tuple[dict[str, int], int]:
+def count_accepted_pairs(judgements: pl.DataFrame) -> tuple[dict[str, int], int]:
     """(accepted pairs per marketplace, accepted pairs each once) of rows of JUDGEMENTS."""
     frame = judgements.filter(pl.col("verdict") == "accept")
     counts = frame.group_by("marketplace").len().sort("marketplace")
     return dict(counts.iter_rows()), frame["pair_id"].n_unique()
 
 
-def cost_in_band(rows: Iterable[Row], previous: Iterable[Row], *, most: float = 3.0) -> Verdict:
+def audit_cost(rows: Iterable[Row], previous: Iterable[Row], *, most: float = 3.0) -> Verdict:
     """The audit's question: does an accepted pair cost at most `most` times what it did in the
     version before? Passes where either of them has no accepted pair or is all but free."""
-    now, before = _overall(rows), _overall(previous)
+    now, before = _find_overall(rows), _find_overall(previous)
     if now is None or before is None:
         told = "no accepted pair yet" if now is None else f"{now:.6f} USD; nothing to compare with"
         return Verdict("cost_per_accepted_pair", True, told)
@@ -93,16 +93,16 @@ def cost_in_band(rows: Iterable[Row], previous: Iterable[Row], *, most: float = 
     return Verdict("cost_per_accepted_pair", now <= limit, observed, f"at most {limit:.6f} USD")
 
 
-def _overall(rows: Iterable[Row]) -> float | None:
+def _find_overall(rows: Iterable[Row]) -> float | None:
     found = [row for row in rows if (row["marketplace"], row["stage"]) == (ALL, TOTAL)]
     return found[0]["usd_per_accepted_pair"] if found else None
 
 
-def _nothing() -> Row:
+def _make_zeros() -> Row:
     return dict.fromkeys(_SUMMED, 0) | {"usd": 0.0}
 
 
-def _row(
+def _make_row(
     marketplace: str, stage: str, model: str, sums: Row, accepted: int, shared: float | None = None
 ) -> Row:
     tokens, usd = sums["prompt_tokens"] + sums["completion_tokens"], sums["usd"] + (shared or 0.0)

@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from assets.synthesis.common.contract_reading import properties_of, required_of
-from assets.synthesis.common.tables import passes
-from assets.synthesis.judging.judge_prompt import expected_calls
-from assets.synthesis.judging.trial.agreement import agreement, share
+from assets.synthesis.common.contract_reading import get_properties, get_required
+from assets.synthesis.common.tables import reaches_judge
+from assets.synthesis.judging.judge_prompt import read_expected_calls
+from assets.synthesis.judging.trial.agreement import make_share, measure_agreement
 from warehouse.storage.files import append_line
 
 Json = Any
@@ -42,7 +42,7 @@ class Sampled:
         return f"{self.stage}-{self.marketplace or 'all'}-{self.sample}-{self.seed}"
 
 
-def draw(pairs: Iterable[Row], judgements: Iterable[Row], of: Sampled) -> list[Row]:
+def draw_sample(pairs: Iterable[Row], judgements: Iterable[Row], of: Sampled) -> list[Row]:
     """The sample, in the order it is shown; the same for the same rows and seed."""
     accepted = {row["pair_id"] for row in judgements if row["verdict"] == "accept"}
     whole = {row["pair_id"]: row for row in pairs if row["status"] == "ok"}
@@ -61,7 +61,7 @@ class Review:
     labels: dict[str, dict[str, Json]] = field(default_factory=dict)
     gone: int = 0  # rows of the first sample that are no longer among the pairs
 
-    def label(self, place: int, label: str, note: str) -> None:
+    def add_label(self, place: int, label: str, note: str) -> None:
         """Keeps a label; the last one for a row counts. Raises ReviewError."""
         if label not in LABELS:
             raise ReviewError(f"label {label[:40]!r}, expected one of {', '.join(LABELS)}")
@@ -71,7 +71,7 @@ class Review:
         append_line(self.path, json.dumps(kept, ensure_ascii=True))
         self.labels[kept["pair_id"]] = kept
 
-    def first_open(self) -> int:
+    def find_first_open(self) -> int:
         """The place of the first row without a label; the number of rows when all have one."""
         places = (n for n, row in enumerate(self.rows) if row["pair_id"] not in self.labels)
         return next(places, len(self.rows))
@@ -80,10 +80,10 @@ class Review:
 def open_review(home: Path, pairs: Sequence[Row], judgements: Sequence[Row], of: Sampled) -> Review:
     """A new review, or the one of that name where it was left. Raises ReviewError."""
     path = home / "reviews" / f"{of.name}.jsonl"
-    lines = _lines(path)
+    lines = _read_lines(path)
     if lines:
-        return _resumed(path, lines, pairs, of)
-    rows = draw(pairs, judgements, of)
+        return _resume_review(path, lines, pairs, of)
+    rows = draw_sample(pairs, judgements, of)
     if not rows:
         where = f" of {of.marketplace}" if of.marketplace else ""
         what = "written" if of.stage == BEFORE else "accepted"
@@ -93,7 +93,7 @@ def open_review(home: Path, pairs: Sequence[Row], judgements: Sequence[Row], of:
     return Review(path, of, rows)
 
 
-def _resumed(path: Path, lines: list[Json], pairs: Sequence[Row], of: Sampled) -> Review:
+def _resume_review(path: Path, lines: list[Json], pairs: Sequence[Row], of: Sampled) -> Review:
     head = lines[0]
     if not isinstance(head, dict) or "pair_ids" not in head:
         raise ReviewError(f"{path}: its first line is no review; move the file away to start again")
@@ -103,7 +103,7 @@ def _resumed(path: Path, lines: list[Json], pairs: Sequence[Row], of: Sampled) -
     return Review(path, of, rows, labels, len(head["pair_ids"]) - len(rows))
 
 
-def _lines(path: Path) -> list[Json]:
+def _read_lines(path: Path) -> list[Json]:
     """The lines of a review; one that a kill cut short at the end is dropped from the file too."""
     try:
         data = path.read_bytes()
@@ -123,9 +123,9 @@ def _lines(path: Path) -> list[Json]:
     return found
 
 
-def shown(row: Row, contracts: Mapping[str, Row]) -> dict[str, Json]:
+def show_row(row: Row, contracts: Mapping[str, Row]) -> dict[str, Json]:
     """What the reviewer sees of a row: never a verdict, a flaw or a score."""
-    calls = expected_calls(row)
+    calls = read_expected_calls(row)
     own = contracts.get(row["contract_digest"])
     offered = json.loads(row.get("offered") or "[]")
     beside = [contracts[one] for one in offered if one in contracts]
@@ -135,24 +135,24 @@ def shown(row: Row, contracts: Mapping[str, Row]) -> dict[str, Json]:
         "instruction": row["instruction"],
         "calls": [{"tool": call.tool, "arguments": call.arguments} for call in calls],
         "messages": json.loads(row.get("messages") or "[]"),
-        "tool": _tool(own) if own else {"name": row.get("tool"), "description": None},
-        "others": [_tool(one) for one in beside if one is not own][:12],
+        "tool": _show_tool(own) if own else {"name": row.get("tool"), "description": None},
+        "others": [_show_tool(one) for one in beside if one is not own][:12],
     }
 
 
-def _tool(contract: Row) -> dict[str, Json]:
-    required = required_of(contract)
+def _show_tool(contract: Row) -> dict[str, Json]:
+    required = get_required(contract)
     return {
         "name": contract.get("name"),
         "description": str(contract.get("description") or ""),
         "parameters": [
-            {"name": name, "required": name in required, "says": _says(of)}
-            for name, of in properties_of(contract).items()
+            {"name": name, "required": name in required, "says": _describe_parameter(of)}
+            for name, of in get_properties(contract).items()
         ],
     }
 
 
-def _says(of: Json) -> str:
+def _describe_parameter(of: Json) -> str:
     if not isinstance(of, Mapping):
         return ""
     kind = of.get("type") or ("one of several" if of.get("anyOf") or of.get("oneOf") else "any")
@@ -162,13 +162,13 @@ def _says(of: Json) -> str:
     return f"{kind}{options}. {str(of.get('description') or '')[:400]}".strip()
 
 
-def report(review: Review, judgements: Iterable[Row]) -> dict[str, Json]:
+def report_review(review: Review, judgements: Iterable[Row]) -> dict[str, Json]:
     """How the filters and the judge agree with the reviewer, as JSON, disagreements included."""
     judged = {row["pair_id"]: row for row in judgements}
     counts = Counter(one["label"] for one in review.labels.values())
     seen = [(row, review.labels[row["pair_id"]]) for row in review.rows
             if review.labels.get(row["pair_id"], {}).get("label") in ("good", "bad")]  # fmt: skip
-    verdicts = [(row, one, _verdict(row, judged.get(row["pair_id"]))) for row, one in seen]
+    verdicts = [(row, one, _find_verdict(row, judged.get(row["pair_id"]))) for row, one in seen]
     decided = [(row, one, said) for row, one, said in verdicts if said is not None]
     by_judge = [(row, one, said) for row, one, said in decided if row["pair_id"] in judged]
     good = counts["good"]
@@ -178,33 +178,33 @@ def report(review: Review, judgements: Iterable[Row]) -> dict[str, Json]:
         "rows": len(review.rows),
         "gone": review.gone,
         "labelled": {name: counts[name] for name in LABELS},
-        "good_share": asdict(share(good, good + counts["bad"])),
+        "good_share": asdict(make_share(good, good + counts["bad"])),
         "judges": sorted({str(judged[r["pair_id"]]["judge"]) for r, _, _ in by_judge}),
-        "filters_and_judge": _agreed(decided),
-        "judge": _agreed(by_judge),
+        "filters_and_judge": _measure_agreement(decided),
+        "judge": _measure_agreement(by_judge),
         "undecided": len(verdicts) - len(decided),
         "disagreements": [
-            _difference(row, one, said, judged.get(row["pair_id"]))
+            _describe_difference(row, one, said, judged.get(row["pair_id"]))
             for row, one, said in decided if said != (one["label"] == "good")
         ],
     }  # fmt: skip
 
 
-def _agreed(decided: Sequence[tuple[Row, Row, bool]]) -> dict[str, Json]:
-    return agreement((one["label"] == "good", said) for _, one, said in decided).as_json()
+def _measure_agreement(decided: Sequence[tuple[Row, Row, bool]]) -> dict[str, Json]:
+    return measure_agreement((one["label"] == "good", said) for _, one, said in decided).as_json()
 
 
-def _verdict(row: Row, judged: Row | None) -> bool | None:
+def _find_verdict(row: Row, judged: Row | None) -> bool | None:
     """Whether a row was accepted; None where nobody decided on its quality: a repetition, or a
     judge without an answer."""
     if row["verdict"] == "reject":
         return False
-    if not passes(row) or judged is None or judged["status"] != "ok":
+    if not reaches_judge(row) or judged is None or judged["status"] != "ok":
         return None
     return judged["verdict"] == "accept"
 
 
-def _difference(row: Row, one: Row, said: bool, judged: Row | None) -> dict[str, Json]:
+def _describe_difference(row: Row, one: Row, said: bool, judged: Row | None) -> dict[str, Json]:
     flaws = sorted({flaw["kind"] for flaw in json.loads(row.get("flaws") or "[]")})
     return {
         "pair_id": row["pair_id"],

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from assets.synthesis.review.review import Review, ReviewError, shown
+from assets.synthesis.review.review import Review, ReviewError, show_row
 
 Json = Any
 BODY_CAP = 16_384  # bytes of a label with its note
@@ -43,30 +43,30 @@ class Site:
     def url(self) -> str:
         return f"{self.origin}/?token={self.token}"
 
-    def app(self) -> Starlette:
+    def make_app(self) -> Starlette:
         return Starlette(
             routes=[
-                Route("/", self._guarded(self._page)),
-                Route("/api/state", self._guarded(self._state)),
-                Route("/api/rows/{place:int}", self._guarded(self._row)),
-                Route("/api/labels", self._guarded(self._label), methods=["POST"]),
-                Route("/api/finish", self._guarded(self._finish), methods=["POST"]),
+                Route("/", self._guard(self._serve_page)),
+                Route("/api/state", self._guard(self._serve_state)),
+                Route("/api/rows/{place:int}", self._guard(self._serve_row)),
+                Route("/api/labels", self._guard(self._save_label), methods=["POST"]),
+                Route("/api/finish", self._guard(self._finish), methods=["POST"]),
             ]
         )
 
-    def _guarded(
+    def _guard(
         self, answer: Callable[[Request], Awaitable[Response]]
     ) -> Callable[[Request], Awaitable[Response]]:
         async def guarded(request: Request) -> Response:
-            refused = self._refused(request)
-            response = _told(403, refused) if refused else await answer(request)
+            refused = self._find_refusal(request)
+            response = _make_error(403, refused) if refused else await answer(request)
             response.headers.setdefault("Content-Security-Policy", "default-src 'none'")
             response.headers.update(_HEADERS)
             return response
 
         return guarded
 
-    def _refused(self, request: Request) -> str | None:
+    def _find_refusal(self, request: Request) -> str | None:
         if request.headers.get("host") != f"127.0.0.1:{self.port}":
             return "another host was asked for"
         given = request.headers.get("x-review-token") or request.query_params.get("token") or ""
@@ -76,7 +76,7 @@ class Site:
             return "sent by another page"
         return None
 
-    async def _page(self, _: Request) -> Response:
+    async def _serve_page(self, _: Request) -> Response:
         nonce = secrets.token_urlsafe(16)
         text = (_PAGE / "review.html").read_text(encoding="utf-8")
         script = (_PAGE / "review.js").read_text(encoding="utf-8")
@@ -89,36 +89,40 @@ class Site:
         headers = {"Content-Security-Policy": policy}
         return Response(text, media_type="text/html; charset=utf-8", headers=headers)
 
-    async def _state(self, _: Request) -> Response:
+    async def _serve_state(self, _: Request) -> Response:
         rows, labels = self.review.rows, self.review.labels
         places = [labels.get(row["pair_id"], {}).get("label") for row in rows]
-        told = {"labels": places, "next": self.review.first_open(), "stage": self.review.of.stage}
-        return _json({**told, "marketplace": self.review.of.marketplace})
+        told = {
+            "labels": places,
+            "next": self.review.find_first_open(),
+            "stage": self.review.of.stage,
+        }
+        return _make_json({**told, "marketplace": self.review.of.marketplace})
 
-    async def _row(self, request: Request) -> Response:
+    async def _serve_row(self, request: Request) -> Response:
         place = int(request.path_params["place"])
         if place >= len(self.review.rows):
-            return _told(404, f"row {place}, there are {len(self.review.rows)}")
+            return _make_error(404, f"row {place}, there are {len(self.review.rows)}")
         row = self.review.rows[place]
         kept = self.review.labels.get(row["pair_id"], {})
         label = {"label": kept.get("label"), "note": kept.get("note", "")}
-        return _json({"place": place, **shown(row, self.contracts), "given": label})
+        return _make_json({"place": place, **show_row(row, self.contracts), "given": label})
 
-    async def _label(self, request: Request) -> Response:
+    async def _save_label(self, request: Request) -> Response:
         try:
-            said = await _body(request)
+            said = await _read_body(request)
             place, label, note = said["place"], said["label"], said.get("note", "")
             if not (type(place) is int and isinstance(label, str) and isinstance(note, str)):
                 raise ReviewError("expected place (number), label and note (texts)")
-            self.review.label(place, label, note)
+            self.review.add_label(place, label, note)
         except (ReviewError, KeyError) as error:
-            return _told(400, f"no label: {error}")
-        return await self._state(request)
+            return _make_error(400, f"no label: {error}")
+        return await self._serve_state(request)
 
     async def _finish(self, _: Request) -> Response:
         found = self.report()
         self.on_finish()
-        return _json(found)
+        return _make_json(found)
 
 
 _HEADERS = {
@@ -130,7 +134,7 @@ _HEADERS = {
 }
 
 
-async def _body(request: Request) -> dict[str, Json]:
+async def _read_body(request: Request) -> dict[str, Json]:
     """The JSON object of a request. Raises ReviewError."""
     data = b""
     async for chunk in request.stream():
@@ -146,20 +150,22 @@ async def _body(request: Request) -> dict[str, Json]:
     return found
 
 
-def _json(value: Json) -> Response:
+def _make_json(value: Json) -> Response:
     """JSON that is ASCII, so that no half of a surrogate pair stops it."""
     return Response(json.dumps(value), media_type="application/json")
 
 
-def _told(status: int, why: str) -> Response:
+def _make_error(status: int, why: str) -> Response:
     return JSONResponse({"error": why}, status)
 
 
-def serve(site: Site, listening: Any) -> None:
+def serve_review(site: Site, listening: Any) -> None:
     """Serves until the reviewer finishes, or Ctrl-C. `listening`: a bound socket of `site.port`."""
     import uvicorn
 
-    config = uvicorn.Config(site.app(), log_level="error", server_header=False, date_header=False)
+    config = uvicorn.Config(
+        site.make_app(), log_level="error", server_header=False, date_header=False
+    )
     server = uvicorn.Server(config)
 
     def finish() -> None:

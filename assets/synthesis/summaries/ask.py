@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from assets.contracts.canonical import parameters
-from assets.synthesis.prompts import prompt
-from assets.synthesis.summaries.offline import readable
-from assets.synthesis.verify.checks.injected_orders import given_order
-from assets.synthesis.writing.row_builder import marker
+from assets.contracts.canonical import iterate_parameters
+from assets.synthesis.prompts import read_prompt
+from assets.synthesis.summaries.offline import make_readable
+from assets.synthesis.verify.checks.injected_orders import find_order
+from assets.synthesis.writing.row_builder import make_marker
 from warehouse.ledger.ledger import BudgetExceeded
 from warehouse.llm.client import LLM, LLMError
 from warehouse.progress import Progress
@@ -42,7 +42,7 @@ class Server:
 
     @property
     def plan(self) -> str:
-        return planned(self.contracts, self.made_by)
+        return digest_plan(self.contracts, self.made_by)
 
     @property
     def shown(self) -> list[Mapping[str, Json]]:
@@ -55,22 +55,24 @@ class Server:
         ]
 
 
-def planned(names: Iterable[str], made_by: str) -> str:
+def digest_plan(names: Iterable[str], made_by: str) -> str:
     return digest([sorted(names), made_by])
 
 
-def asked_for(servers: Sequence[Server], llm: LLM, progress: Progress) -> list[dict[str, Any]]:
+def ask_all(servers: Sequence[Server], llm: LLM, progress: Progress) -> list[dict[str, Any]]:
     """The rows of all servers, in their order; run to the end in an event loop of its own."""
-    return asyncio.run(_ask_all(servers, llm, progress))
+    return asyncio.run(_ask_all_async(servers, llm, progress))
 
 
-async def _ask_all(servers: Sequence[Server], llm: LLM, progress: Progress) -> list[dict[str, Any]]:
+async def _ask_all_async(
+    servers: Sequence[Server], llm: LLM, progress: Progress
+) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = [{} for _ in servers]
     queue = iter(enumerate(servers))
 
     async def work() -> None:
         for place, server in queue:  # all workers share one iterator: no task waits in memory
-            rows[place] = await _ask(server, llm)
+            rows[place] = await _ask_one(server, llm)
             done = sum(map(bool, rows))
             if done % 25 == 0 or done == len(servers):
                 progress.update("summaries", done, len(servers), **llm.figures())
@@ -86,19 +88,19 @@ async def _ask_all(servers: Sequence[Server], llm: LLM, progress: Progress) -> l
     return rows
 
 
-async def _ask(server: Server, llm: LLM) -> dict[str, Any]:
+async def _ask_one(server: Server, llm: LLM) -> dict[str, Any]:
     """One row, whatever becomes of it. Raises LLMError for faults of the settings only."""
-    role, asked, shown = llm.role(ROLE), prompt(PROMPT), server.shown
-    row = row_of(server, provider=role.provider, model=role.model)
+    role, asked, shown = llm.role(ROLE), read_prompt(PROMPT), server.shown
+    row = make_row(server, provider=role.provider, model=role.model)
     row |= {"prompt": asked.digest, "tools_shown": len(shown)}
     values = {
-        "server": readable(server.server_id),
+        "server": make_readable(server.server_id),
         "description": server.description or "none",
-        "tools": "\n".join(map(_line, shown)),
+        "tools": "\n".join(map(_describe_tool, shown)),
         "shown": f"{len(shown)} of the server's {len(server.contracts)} tools are shown.",
     }
     try:
-        messages = asked.messages(mark=marker(values), **values)
+        messages = asked.make_messages(mark=make_marker(values), **values)
         reply = await llm.complete(ROLE, messages, schema=Summary, seed=_SEED)
     except (LLMError, BudgetExceeded) as error:
         if isinstance(error, LLMError) and error.kind in ("unknown_role", "no_provider"):
@@ -111,14 +113,14 @@ async def _ask(server: Server, llm: LLM) -> dict[str, Any]:
         "completion_tokens": reply.completion_tokens,
         "usd": reply.usd,
     }
-    text = _plain(reply.value.summary)
-    if (order := given_order(text)) is not None:
+    text = _make_plain(reply.value.summary)
+    if (order := find_order(text)) is not None:
         hint = f"{order}; the answer is kept in the ledger; look at the tools' texts"
         return {**row, "status": "failed", "error_kind": "suspicious", "hint": hint[:300]}
     return {**row, "status": "ok", "summary": text}
 
 
-def row_of(server: Server, **by: str) -> dict[str, Any]:
+def make_row(server: Server, **by: str) -> dict[str, Any]:
     names = sorted(server.contracts)
     return {
         "server_id": server.server_id,
@@ -135,15 +137,15 @@ def row_of(server: Server, **by: str) -> dict[str, Any]:
     }
 
 
-def _line(contract: Mapping[str, Json]) -> str:
+def _describe_tool(contract: Mapping[str, Json]) -> str:
     """One tool as a prompt shows it."""
     about = " ".join(str(contract.get("description") or contract.get("title") or "").split())
-    takes = ", ".join(name for name, _ in parameters(contract))
+    takes = ", ".join(name for name, _ in iterate_parameters(contract))
     line = f"- {contract['name']}({takes[:120]}): {about}"
     return " ".join(line.split())[:_LONGEST_TOOL]
 
 
-def _plain(text: str) -> str:
+def _make_plain(text: str) -> str:
     """A model's answer as one paragraph of visible characters."""
     text = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     return text[:_LONGEST_SUMMARY]

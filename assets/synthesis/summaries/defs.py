@@ -8,16 +8,16 @@ import polars as pl
 from assets.catalogue.catalogue import CATALOGUE, PRIVATE, descriptions
 from assets.contracts.quarantine.clear import read_clear
 from assets.marketplaces.adapters.private import NotApproved
-from assets.synthesis.summaries.summaries import SUMMARIES, make_summaries, summary_flaws
+from assets.synthesis.summaries.summaries import SUMMARIES, find_summary_flaws, make_summaries
 from assets.synthesis.writing.endpoints import Writer
 from warehouse.audit import Verdict, expect_one_of, expect_unique
 from warehouse.llm.client import LLM
 from warehouse.progress import Lines
-from warehouse.publish import Published, audited, publish, table_audit
-from warehouse.storage.tables import plan
+from warehouse.publish import Published, audit_table, describe_asset, publish
+from warehouse.storage.tables import plan_keys
 from warehouse.store import Warehouse
 
-SUMMARIES_AUDIT = table_audit(
+SUMMARIES_AUDIT = audit_table(
     SUMMARIES,
     [expect_unique("server_id"), expect_one_of("status", ["ok", "failed"])],
     rules=["summaries"],
@@ -25,7 +25,7 @@ SUMMARIES_AUDIT = table_audit(
 
 
 @dg.asset(
-    **audited(SUMMARIES_AUDIT, "assets/synthesis/summaries"),
+    **describe_asset(SUMMARIES_AUDIT, "assets/synthesis/summaries"),
     deps=["clear_contracts", "catalogue"],
     group_name="vectors",
     pool="llm",
@@ -43,7 +43,7 @@ def server_summaries(
     rows: list[dict[str, Any]] = []
     spent = 0.0
     for name, own in (("_", public), (PRIVATE, {row["server_id"] for row in clear} - public)):
-        llm = _llm(writer, warehouse, name)
+        llm = _open_llm(writer, warehouse, name)
         made, _ = make_summaries(
             [row for row in clear if row["server_id"] in own],
             about,
@@ -53,7 +53,7 @@ def server_summaries(
         )
         rows += made
         spent += llm.usd if llm else 0.0
-    flaws = summary_flaws(rows)
+    flaws = find_summary_flaws(rows)
     frame = SUMMARIES.frame(rows)
     yield from publish(
         context,
@@ -61,7 +61,7 @@ def server_summaries(
         SUMMARIES_AUDIT,
         frame,
         rules=[Verdict("summaries", not flaws, "; ".join(flaws[:3]) or f"{len(rows)} servers")],
-        plan=plan(_made(previous), _made(frame)),
+        plan=plan_keys(_map_made(previous), _map_made(frame)),
         metadata={
             "failed": sum(row["status"] != "ok" for row in rows),
             "providers": ", ".join(sorted({row["provider"] for row in rows})),
@@ -70,14 +70,14 @@ def server_summaries(
     )
 
 
-def _llm(writer: Writer, warehouse: Warehouse, partition: str) -> LLM | None:
+def _open_llm(writer: Writer, warehouse: Warehouse, partition: str) -> LLM | None:
     """The client; None where private tools may not leave for it: they are summed up offline."""
     try:
-        return writer.llm(warehouse, partition)
+        return writer.make_llm(warehouse, partition)
     except NotApproved:
         return None
 
 
-def _made(frame: pl.DataFrame) -> dict[str, str]:
+def _map_made(frame: pl.DataFrame) -> dict[str, str]:
     columns = frame.select("server_id", "contracts_digest", "made_by", "status")
     return {server: "/".join(by) for server, *by in columns.iter_rows()}

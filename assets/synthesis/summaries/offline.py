@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from assets.contracts.canonical import parameters
-from assets.synthesis.common.contract_reading import purpose
-from assets.vectors.lexicon import family_of, words_of
+from assets.contracts.canonical import iterate_parameters
+from assets.synthesis.common.contract_reading import read_purpose
+from assets.vectors.lexicon import find_family, split_identifier
 from warehouse.storage.digest import digest_sources
 
 Json = Any
@@ -41,7 +41,7 @@ _CUT = re.compile(
 
 
 @cache
-def offline_version() -> str:
+def get_offline_version() -> str:
     """Changes with whatever decides the text: this file, and how a contract is read."""
     names = (
         "synthesis/summaries/offline.py",
@@ -52,7 +52,7 @@ def offline_version() -> str:
     return f"offline-{digest_sources(Path(__file__).parents[2], *names)}"
 
 
-def summary_of(server: str, contracts: Sequence[Mapping[str, Json]]) -> str:
+def write_summary(server: str, contracts: Sequence[Mapping[str, Json]]) -> str:
     """Two or three sentences. `contracts` in any order; `server`: its readable name.
 
     A server without tools has the sentence that says so.
@@ -60,41 +60,43 @@ def summary_of(server: str, contracts: Sequence[Mapping[str, Json]]) -> str:
     contracts = sorted(contracts, key=lambda contract: contract["name"])
     if not contracts:
         return f"{server} offers no tools."
-    groups = _groups(contracts)
-    clauses = [_clause(family, groups[family]) for family in _ORDER if family in groups]
+    groups = _group_objects(contracts)
+    clauses = [_make_clause(family, groups[family]) for family in _ORDER if family in groups]
     sentences = [f"{server} can {'; '.join(clauses)}."]
-    words = _domain(contracts, sentences[0])
+    words = _find_domain_words(contracts, sentences[0])
     if words:
-        sentences.append(f"Its tools speak of {_listed(words)}.")
-    sentences.append(_effects(groups))
+        sentences.append(f"Its tools speak of {_join_list(words)}.")
+    sentences.append(_describe_effects(groups))
     return " ".join(sentence for sentence in sentences if sentence)[:_MOST]
 
 
-def readable(server_id: str) -> str:
+def make_readable(server_id: str) -> str:
     """A server's id as a name: `npm:@acme/jira-mcp` -> jira."""
     _, _, name = server_id.rpartition(":")
-    parts = [_named(part) for part in re.split(r"[/:]+", name or server_id)]
+    parts = [_split_name(part) for part in re.split(r"[/:]+", name or server_id)]
     # A publisher's name is no field; where nothing else is left, it is all there is.
-    words = next((part for part in reversed(parts) if part), []) or words_of(server_id)
+    words = next((part for part in reversed(parts) if part), []) or split_identifier(server_id)
     return " ".join(words)[:80] or server_id[:80]
 
 
-def _named(part: str) -> list[str]:
-    return [word for word in words_of(part) if word not in ("mcp", "server", "servers", "https")]
+def _split_name(part: str) -> list[str]:
+    return [
+        word for word in split_identifier(part) if word not in ("mcp", "server", "servers", "https")
+    ]
 
 
-def _groups(contracts: Sequence[Mapping[str, Json]]) -> dict[str, dict[str, Counter[str]]]:
+def _group_objects(contracts: Sequence[Mapping[str, Json]]) -> dict[str, dict[str, Counter[str]]]:
     """family -> object -> the verbs that it is done with."""
     found: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
     for contract in contracts:
-        does = purpose(contract)
+        does = read_purpose(contract)
         family = does.family if does.family in _ORDER else "run"
-        verb, rest = _verb(does.verb, does.rest)
-        found[family][_object(rest)][verb] += 1
+        verb, rest = _split_verb(does.verb, does.rest)
+        found[family][_find_object(rest)][verb] += 1
     return found
 
 
-def _verb(verb: str, rest: str) -> tuple[str, str]:
+def _split_verb(verb: str, rest: str) -> tuple[str, str]:
     """`get` + "tell the time" -> `tell` + "the time": a verb that the lexicon lacks stands at the
     head of what it is done to, before an article."""
     head, _, tail = rest.partition(" ")
@@ -103,7 +105,7 @@ def _verb(verb: str, rest: str) -> tuple[str, str]:
     return verb, rest
 
 
-def _object(rest: str) -> str:
+def _find_object(rest: str) -> str:
     """The things that a tool is about, without articles and what follows them."""
     plain = _HEAD.sub("", " ".join(re.sub(r"[^\w\s'/-]+", " ", rest).split()))
     words = _CUT.split(plain, maxsplit=1)[0].split()[:_LONGEST]
@@ -112,57 +114,59 @@ def _object(rest: str) -> str:
     return " ".join(words) or "its data"
 
 
-def _clause(family: str, objects: Mapping[str, Counter[str]]) -> str:
+def _make_clause(family: str, objects: Mapping[str, Counter[str]]) -> str:
     verbs: Counter[str] = Counter()
     for counted in objects.values():
         verbs.update(counted)
     named = [verb for verb, _ in sorted(verbs.items(), key=lambda one: (-one[1], one[0]))[:_VERBS]]
-    things = _spread(sorted(objects, key=lambda one: (len(one.split()), one.lower())), _OBJECTS)
+    things = _choose_spread(
+        sorted(objects, key=lambda one: (len(one.split()), one.lower())), _OBJECTS
+    )
     more = " and more" if len(objects) > len(things) else ""
-    return f"{' or '.join(named)} {_listed(things)}{more}"
+    return f"{' or '.join(named)} {_join_list(things)}{more}"
 
 
-def _spread(things: Sequence[str], most: int) -> list[str]:
+def _choose_spread(things: Sequence[str], most: int) -> list[str]:
     """Some of many, none of which only repeats the words of another."""
     kept: list[str] = []
     for thing in things:
-        words = {_stem(word) for word in words_of(thing)}
-        if not any({_stem(word) for word in words_of(one)} >= words for one in kept):
+        words = {_stem_plural(word) for word in split_identifier(thing)}
+        if not any({_stem_plural(word) for word in split_identifier(one)} >= words for one in kept):
             kept.append(thing)
     if len(kept) <= most:
         return kept
     return [kept[place * (len(kept) - 1) // (most - 1)] for place in range(most)]
 
 
-def _domain(contracts: Sequence[Mapping[str, Json]], said: str) -> list[str]:
+def _find_domain_words(contracts: Sequence[Mapping[str, Json]], said: str) -> list[str]:
     """Words that several tools use and that were not said yet."""
-    known = {_stem(word) for word in words_of(said)}
+    known = {_stem_plural(word) for word in split_identifier(said)}
     counted: Counter[str] = Counter()
     for contract in contracts:
-        counted.update({_stem(word): word for word in _told(contract)}.values())
+        counted.update({_stem_plural(word): word for word in _walk_words(contract)}.values())
     ranked = sorted(counted.items(), key=lambda one: (-one[1], one[0]))
     least = 2 if len(contracts) > 2 else 1
-    fits = [word for word, count in ranked if count >= least and _stem(word) not in known]
+    fits = [word for word, count in ranked if count >= least and _stem_plural(word) not in known]
     return fits[:_WORDS]
 
 
-def _told(contract: Mapping[str, Json]) -> Iterator[str]:
+def _walk_words(contract: Mapping[str, Json]) -> Iterator[str]:
     """Words of the name, the parameters and the first sentence."""
     first = re.split(r"[.!?\n]", str(contract.get("description") or ""), maxsplit=1)[0][:300]
-    texts = [contract["name"], first, *(name for name, _ in parameters(contract))]
+    texts = [contract["name"], first, *(name for name, _ in iterate_parameters(contract))]
     for text in texts:
-        for word in words_of(text):
-            if len(word) > 2 and word not in _STOP and not word.isdigit() and not family_of(word):
+        for word in split_identifier(text):
+            if len(word) > 2 and word not in _STOP and not word.isdigit() and not find_family(word):
                 yield word
 
 
-def _effects(groups: Mapping[str, Any]) -> str:
+def _describe_effects(groups: Mapping[str, Any]) -> str:
     return "It only reads." if groups.keys() <= {"read", "search"} else ""
 
 
-def _stem(word: str) -> str:
+def _stem_plural(word: str) -> str:
     return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
 
 
-def _listed(parts: Sequence[str]) -> str:
+def _join_list(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

@@ -15,23 +15,23 @@ from typing import Any
 
 import polars as pl
 
-from assets.synthesis.prompts import prompt
+from assets.synthesis.prompts import read_prompt
 from assets.synthesis.summaries.ask import (
     MOST_TOOLS,
     PROMPT,
     ROLE,
     Server,
-    asked_for,
-    planned,
-    row_of,
+    ask_all,
+    digest_plan,
+    make_row,
 )
-from assets.synthesis.summaries.offline import offline_version, readable, summary_of
-from assets.synthesis.verify.checks.injected_orders import given_order
-from assets.vectors.index import contract_of
+from assets.synthesis.summaries.offline import get_offline_version, make_readable, write_summary
+from assets.synthesis.verify.checks.injected_orders import find_order
+from assets.vectors.index import read_contract
 from warehouse.llm.client import LLM, OFFLINE
 from warehouse.progress import Progress, Silent
 from warehouse.storage.digest import digest
-from warehouse.storage.tables import Plan, TableSpec, plan
+from warehouse.storage.tables import Plan, TableSpec, plan_keys
 
 Json = Any
 Row = Mapping[str, Any]
@@ -79,22 +79,25 @@ def make_summaries(
     """
     llm = llm if llm is not None and llm.role(ROLE).model != OFFLINE else None
     held = {row["server_id"]: dict(row) for row in previous}
-    servers = _servers(rows, descriptions, llm)
+    servers = _make_servers(rows, descriptions, llm)
     made_of = {
-        name: planned(json.loads(row["contracts"]), row["made_by"]) for name, row in held.items()
+        name: digest_plan(json.loads(row["contracts"]), row["made_by"])
+        for name, row in held.items()
     }
     failed = {name for name, row in held.items() if row["status"] != "ok"}
-    due = plan(made_of, {name: server.plan for name, server in servers.items()}, retry=failed)
+    due = plan_keys(made_of, {name: server.plan for name, server in servers.items()}, retry=failed)
     wanted = [servers[name] for name in due.due]
     made = (
-        asked_for(wanted, llm, progress or Silent()) if llm else [_offline(one) for one in wanted]
+        ask_all(wanted, llm, progress or Silent())
+        if llm
+        else [_summarise_offline(one) for one in wanted]
     )
     kept = [held[name] for name in due.unchanged]
-    fresh = [_kept_text(row, held.get(row["server_id"])) for row in made]
+    fresh = [_keep_text(row, held.get(row["server_id"])) for row in made]
     return SUMMARIES.frame([*kept, *fresh]).to_dicts(), due
 
 
-def summary_flaws(rows: Sequence[Row], floor: float = 0.5) -> list[str]:
+def find_summary_flaws(rows: Sequence[Row], floor: float = 0.5) -> list[str]:
     """The audit's question: are too many servers without any summary?"""
     empty = [row for row in rows if not row["summary"]]
     if len(empty) <= floor * len(rows):
@@ -103,35 +106,40 @@ def summary_flaws(rows: Sequence[Row], floor: float = 0.5) -> list[str]:
     return [f"{len(empty)} of {len(rows)} servers have no summary, e.g. {first}"]
 
 
-def _servers(
+def _make_servers(
     rows: Iterable[Row], descriptions: Mapping[str, str], llm: LLM | None
 ) -> dict[str, Server]:
     found: dict[str, dict[str, Mapping[str, Json]]] = defaultdict(dict)
     for row in rows:
-        found[row["server_id"]][row["contract_digest"]] = contract_of(row)
+        found[row["server_id"]][row["contract_digest"]] = read_contract(row)
     made = {}
     for name in sorted(found):
         told = " ".join((descriptions.get(name) or "").split())[:_LONGEST_DESCRIPTION]
         # A description stands in no contract, so no scan of tools has read it.
-        told = "" if given_order(told) else told
-        made[name] = Server(name, found[name], told, digest(_how(llm, told)))
+        told = "" if find_order(told) else told
+        made[name] = Server(name, found[name], told, digest(_describe_maker(llm, told)))
     return made
 
 
-def _how(llm: LLM | None, description: str) -> list[Json]:
+def _describe_maker(llm: LLM | None, description: str) -> list[Json]:
     """Whatever decides a summary beside the contracts. Offline reads no description."""
     if llm is None:
-        return [offline_version()]
-    return [digest({"text": description}), prompt(PROMPT).digest, MOST_TOOLS, llm.identity(ROLE)]
+        return [get_offline_version()]
+    return [
+        digest({"text": description}),
+        read_prompt(PROMPT).digest,
+        MOST_TOOLS,
+        llm.identity(ROLE),
+    ]
 
 
-def _offline(server: Server) -> dict[str, Any]:
-    text = summary_of(readable(server.server_id), list(server.contracts.values()))
-    row = row_of(server, provider=OFFLINE, model=offline_version())
+def _summarise_offline(server: Server) -> dict[str, Any]:
+    text = write_summary(make_readable(server.server_id), list(server.contracts.values()))
+    row = make_row(server, provider=OFFLINE, model=get_offline_version())
     return {**row, "summary": text, "status": "ok"}
 
 
-def _kept_text(row: dict[str, Any], before: Row | None) -> dict[str, Any]:
+def _keep_text(row: dict[str, Any], before: Row | None) -> dict[str, Any]:
     """A failed summary keeps the last one: an old text finds its server, an empty one does not."""
     if row["status"] == "ok" or before is None:
         return row

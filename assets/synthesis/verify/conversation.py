@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from assets.synthesis.common.tables import Golden, goldens
+from assets.synthesis.common.tables import Golden, read_goldens
 
 Json = Any
 
@@ -42,12 +42,12 @@ class Conversation:
         return [text for role, text in self.messages if role == "user"]
 
 
-def conversation(row: Mapping[str, Json]) -> Conversation:
+def read_conversation(row: Mapping[str, Json]) -> Conversation:
     """Reads a row. Raises Unreadable naming the column."""
     messages: list[tuple[str, str]] = []
     made: list[Made] = []
     results: list[str] = []
-    for message in _list(row, "messages"):
+    for message in _read_list(row, "messages"):
         if not isinstance(message, Mapping):
             raise Unreadable("messages", "a message is no object")
         role, content = str(message.get("role")), message.get("content")
@@ -56,14 +56,14 @@ def conversation(row: Mapping[str, Json]) -> Conversation:
             results.append(text)
         elif text:
             messages.append((role, text))
-        made += [_made(call) for call in message.get("tool_calls") or []]
+        made += [_read_made_call(call) for call in message.get("tool_calls") or []]
     spoken = [text for role, text in messages if role == "user"]
     text = "\n".join(spoken) or str(row.get("instruction") or "")
-    offered = [str(digest) for digest in _list(row, "offered")]
-    return Conversation(messages, made, results, _calls(row), offered, text)
+    offered = [str(digest) for digest in _read_list(row, "offered")]
+    return Conversation(messages, made, results, _read_calls(row), offered, text)
 
 
-def _list(row: Mapping[str, Json], column: str) -> list[Json]:
+def _read_list(row: Mapping[str, Json], column: str) -> list[Json]:
     value = row.get(column)
     try:
         found = json.loads(value) if isinstance(value, str) and value else value or []
@@ -74,10 +74,10 @@ def _list(row: Mapping[str, Json], column: str) -> list[Json]:
     return found
 
 
-def _calls(row: Mapping[str, Json]) -> list[Golden]:
-    found = _list(row, "calls")
+def _read_calls(row: Mapping[str, Json]) -> list[Golden]:
+    found = _read_list(row, "calls")
     try:
-        calls = goldens({"calls": json.dumps(found)})
+        calls = read_goldens({"calls": json.dumps(found)})
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise Unreadable("calls", f"not a list of calls ({str(error)[:60]})") from error
     for golden in calls:
@@ -86,7 +86,7 @@ def _calls(row: Mapping[str, Json]) -> list[Golden]:
     return calls
 
 
-def _made(call: Json) -> Made:
+def _read_made_call(call: Json) -> Made:
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping):
         raise Unreadable("messages", "a tool call without a function")

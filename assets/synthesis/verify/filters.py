@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from assets.synthesis.common.policy import SynthesisPolicy
-from assets.synthesis.common.tables import ONE_CALL, PARALLEL, SEQUENTIAL, text_of
-from assets.synthesis.verify.checks.near_duplicates import twins
-from assets.synthesis.verify.conversation import Unreadable, conversation
+from assets.synthesis.common.tables import ONE_CALL, PARALLEL, SEQUENTIAL, dump_text
+from assets.synthesis.verify.checks.near_duplicates import find_twins
+from assets.synthesis.verify.conversation import Unreadable, read_conversation
 from assets.synthesis.verify.finding import Finding
-from assets.synthesis.verify.verify import decided
+from assets.synthesis.verify.verify import decide
 
 Json = Any
 Row = Mapping[str, Json]
@@ -23,7 +23,7 @@ Embed = Callable[[Sequence[str]], np.ndarray]
 _ECHO = "cosine"  # the `path` of the flaw that this filter adds and removes
 
 
-def filtered(
+def filter_rows(
     rows: Sequence[Row], contracts: Mapping[str, Row], embed: Embed, policy: SynthesisPolicy
 ) -> list[dict[str, Json]]:
     """The rows of PAIRS, in the order given, with `cosine`, `flaws`, `verdict` and `twin_of` set.
@@ -34,33 +34,35 @@ def filtered(
     """
     made = [dict(row) for row in rows]
     whole = [row for row in made if row["status"] == "ok"]
-    said = [_said(row) for row in whole]
-    vectors = _vectors([*said, *(d for row in whole for d in _described(row, contracts))], embed)
+    said = [_join_user_text(row) for row in whole]
+    vectors = _embed_distinct(
+        [*said, *(d for row in whole for d in _list_descriptions(row, contracts))], embed
+    )
     for row, text in zip(whole, said, strict=True):
-        row["cosine"] = _cosine(text, _described(row, contracts), vectors)
+        row["cosine"] = _compute_cosine(text, _list_descriptions(row, contracts), vectors)
         _judge_echo(row, policy.copies_above)
         row["twin_of"] = None
     left = [
         (row, text) for row, text in zip(whole, said, strict=True) if row["verdict"] != "reject"
     ]
-    for alike in _groups(left):
+    for alike in _group_alike(left):
         _mark_twins(alike, vectors, policy.twins_above)
     return made
 
 
-def cosines(
+def compute_cosines(
     pairs: Sequence[tuple[str, str]], embed: Embed, *, batch: int = 4096
 ) -> list[float | None]:
     """For each (request, description) their cosine, or None where either is empty."""
     found: list[float | None] = []
     for start in range(0, len(pairs), batch):
         part = pairs[start : start + batch]
-        vectors = _vectors([text for pair in part for text in pair], embed)
-        found += [_cosine(text, [described], vectors) for text, described in part]
+        vectors = _embed_distinct([text for pair in part for text in pair], embed)
+        found += [_compute_cosine(text, [described], vectors) for text, described in part]
     return found
 
 
-def echo_finding(cosine: float | None, above: float) -> Finding | None:
+def make_echo_finding(cosine: float | None, above: float) -> Finding | None:
     """The flaw of a request that repeats the tool's description."""
     if cosine is None or cosine <= above:
         return None
@@ -71,35 +73,35 @@ def echo_finding(cosine: float | None, above: float) -> Finding | None:
 def _judge_echo(row: dict[str, Json], above: float) -> None:
     flaws = json.loads(row.get("flaws") or "[]")
     kept = [f for f in flaws if (f["kind"], f["path"]) != ("copies_description", _ECHO)]
-    found = echo_finding(row["cosine"], above)
+    found = make_echo_finding(row["cosine"], above)
     kept += [asdict(found)] if found else []
-    row["flaws"] = text_of(kept)
-    row["verdict"] = decided(Finding(**flaw) for flaw in kept).verdict
+    row["flaws"] = dump_text(kept)
+    row["verdict"] = decide(Finding(**flaw) for flaw in kept).verdict
 
 
-def _said(row: Row) -> str:
+def _join_user_text(row: Row) -> str:
     """All that the user says in a row; the first message alone when the rest cannot be read."""
     try:
-        return conversation(row).text
+        return read_conversation(row).text
     except Unreadable:
         return str(row.get("instruction") or "")
 
 
-def _described(row: Row, contracts: Mapping[str, Row]) -> list[str]:
+def _list_descriptions(row: Row, contracts: Mapping[str, Row]) -> list[str]:
     try:
-        digests = {golden.contract_digest for golden in conversation(row).calls}
+        digests = {golden.contract_digest for golden in read_conversation(row).calls}
     except Unreadable:
         digests = set[str]()
     known = sorted((digests or {row["contract_digest"]}) & contracts.keys())
     return [str(contracts[digest].get("description") or "") for digest in known]
 
 
-def _vectors(texts: Iterable[str], embed: Embed) -> dict[str, np.ndarray]:
+def _embed_distinct(texts: Iterable[str], embed: Embed) -> dict[str, np.ndarray]:
     distinct = sorted({text for text in texts if text.strip()})
     return dict(zip(distinct, embed(distinct), strict=True)) if distinct else {}
 
 
-def _cosine(
+def _compute_cosine(
     text: str, descriptions: Iterable[str], vectors: Mapping[str, np.ndarray]
 ) -> float | None:
     if text not in vectors:
@@ -108,7 +110,9 @@ def _cosine(
     return round(max(found), 4) if found else None  # the last bits change with the batch
 
 
-def _groups(rows: Iterable[tuple[dict[str, Json], str]]) -> list[list[tuple[dict[str, Json], str]]]:
+def _group_alike(
+    rows: Iterable[tuple[dict[str, Json], str]],
+) -> list[list[tuple[dict[str, Json], str]]]:
     """Rows that could stand for each other: one call, several calls, or the same other task. A
     request that lacks a value is meant to resemble the one that has it."""
     groups: dict[str, list[tuple[dict[str, Json], str]]] = {}
@@ -124,13 +128,13 @@ _LIKE = {**dict.fromkeys(ONE_CALL, "one"), **dict.fromkeys((PARALLEL, SEQUENTIAL
 def _mark_twins(
     alike: list[tuple[dict[str, Json], str]], vectors: Mapping[str, np.ndarray], above: float
 ) -> None:
-    alike.sort(key=lambda item: _place(item[0]))
+    alike.sort(key=lambda item: _make_sort_key(item[0]))
     texts = [text for _, text in alike]
-    found = twins(texts, np.stack([vectors[text] for text in texts]), above)
+    found = find_twins(texts, np.stack([vectors[text] for text in texts]), above)
     for (row, _), first in zip(alike, found, strict=True):
         row["twin_of"] = None if first is None else alike[first][0]["pair_id"]
 
 
-def _place(row: Row) -> tuple[str, str, str, int, str]:
+def _make_sort_key(row: Row) -> tuple[str, str, str, int, str]:
     """Where a row stands among all: the first of its kind in this order stays."""
     return row["server_id"], row["tool"], row["task"], int(row["index"]), row["pair_id"]

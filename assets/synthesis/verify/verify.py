@@ -11,24 +11,24 @@ from typing import Any
 
 from assets.contracts.validate import validate_call
 from assets.synthesis.common.contract_reading import (
-    input_schema,
-    properties_of,
-    required_of,
-    resolve,
+    get_input_schema,
+    get_properties,
+    get_required,
+    resolve_schema,
 )
-from assets.synthesis.verify.checks.description_echo import echo_findings, shown
-from assets.synthesis.verify.checks.request_form import form_findings
+from assets.synthesis.verify.checks.description_echo import find_echo, show_scalar
+from assets.synthesis.verify.checks.request_form import find_form_flaws
 from assets.synthesis.verify.finding import Finding
 from assets.synthesis.verify.grounding.grounding import (
     ABSENT,
     LIKELY,
     STATED,
     Text,
-    fold,
-    grade,
-    leaves,
+    fold_text,
+    grade_value,
+    walk_leaves,
 )
-from assets.vectors.lexicon import words_of
+from assets.vectors.lexicon import split_identifier
 
 Json = Any
 
@@ -60,14 +60,17 @@ def verify(
 
     `server` is the server's id or name; a request that names it is a flaw.
     """
-    findings = [*call_findings(contract, arguments), *form_findings(contract, instruction, server)]
+    findings = [
+        *find_call_flaws(contract, arguments),
+        *find_form_flaws(contract, instruction, server),
+    ]
     if isinstance(arguments, Mapping):
-        findings += grounding_findings(contract, Text(instruction), arguments)
-        findings += echo_findings(contract, instruction, arguments)
-    return decided(findings)
+        findings += find_ungrounded(contract, Text(instruction), arguments)
+        findings += find_echo(contract, instruction, arguments)
+    return decide(findings)
 
 
-def decided(findings: Iterable[Finding]) -> Verification:
+def decide(findings: Iterable[Finding]) -> Verification:
     """The verdict that follows from findings: a certain one rejects, any other leaves it open."""
     found = tuple(findings)
     if any(finding.certain for finding in found):
@@ -75,42 +78,46 @@ def decided(findings: Iterable[Finding]) -> Verification:
     return Verification("unsure" if found else "accept", found)
 
 
-def call_findings(contract: Mapping[str, Json], arguments: Json) -> Iterable[Finding]:
+def find_call_flaws(contract: Mapping[str, Json], arguments: Json) -> Iterable[Finding]:
     """What is wrong with the call by its contract alone."""
     for flaw in validate_call(contract, arguments):
         yield Finding(_SCHEMA_KINDS.get(flaw.kind, "bad_value"), flaw.path, flaw.message)
 
 
-def grounding_findings(
+def find_ungrounded(
     contract: Mapping[str, Json], text: Text, arguments: Mapping[str, Json]
 ) -> Iterable[Finding]:
     """Values of the call that the text does not hold."""
-    root, properties = input_schema(contract), properties_of(contract)
-    required = required_of(contract)
+    root, properties = get_input_schema(contract), get_properties(contract)
+    required = get_required(contract)
     for name, value in arguments.items():
-        of = resolve(properties.get(name) or {}, root)
+        of = resolve_schema(properties.get(name) or {}, root)
         if "default" in of and of["default"] == value:
             continue
-        grades = _grades(str(name), value, of, text)
-        worst = [g for g in grades if g[1] != STATED and not _excused(g, str(name), required, of)]
-        if not worst or _mostly_stated(grades):
+        grades = _grade_leaves(str(name), value, of, text)
+        worst = [
+            g for g in grades if g[1] != STATED and not _is_excused(g, str(name), required, of)
+        ]
+        if not worst or _is_mostly_stated(grades):
             continue
         path, how, leaf = worst[0]
         kind = "missing_required_value" if name in required else "ungrounded_value"
         if how == ABSENT and text.numbers and isinstance(leaf, (int, float)):
             kind = "ungrounded_value"
-        reason = f"{shown(leaf)[:60]!r} is not in the text ({how})"
+        reason = f"{show_scalar(leaf)[:60]!r} is not in the text ({how})"
         yield Finding(kind, path[:200], reason, certain=False)
-    yield from _reversed(arguments, text)
+    yield from _find_reversed(arguments, text)
 
 
-def worst_grade(
+def find_worst_grade(
     name: str, value: Json, text: Text, contract: Mapping[str, Json] | None = None
 ) -> str:
     """How well a text holds one argument: the worst grade of its leaves."""
-    of = resolve(properties_of(contract or {}).get(name) or {}, input_schema(contract or {}))
-    grades = _grades(name, value, of, text)
-    if _mostly_stated(grades):
+    of = resolve_schema(
+        get_properties(contract or {}).get(name) or {}, get_input_schema(contract or {})
+    )
+    grades = _grade_leaves(name, value, of, text)
+    if _is_mostly_stated(grades):
         return STATED
     return min((how for _, how, _ in grades), key=(ABSENT, LIKELY, STATED).index, default=STATED)
 
@@ -125,7 +132,7 @@ _CHOSEN = {"action", "command", "operation", "subtool", "subcommand", "mode", "m
 _COUNTS = {"limit", "count", "size", "max", "top", "n", "num", "number", "results", "amount"}
 
 
-def _excused(
+def _is_excused(
     graded: tuple[str, str, Json], name: str, required: list[str], schema: Mapping[str, Json]
 ) -> bool:
     """Whether a value that is not stated may stand: what an option says is often only implied."""
@@ -134,28 +141,28 @@ def _excused(
         return True
     if how != LIKELY:
         return False
-    if schema.get("enum") and _CHOSEN & set(words_of(name)):
+    if schema.get("enum") and _CHOSEN & set(split_identifier(name)):
         return True
     if name in required:
         return False
     if leaf in (0, 1) and not isinstance(leaf, bool):
-        return not _COUNTS & set(words_of(name))
+        return not _COUNTS & set(split_identifier(name))
     return isinstance(leaf, bool) or bool(schema.get("enum"))
 
 
-def _grades(
+def _grade_leaves(
     name: str, value: Json, schema: Mapping[str, Json], text: Text
 ) -> list[tuple[str, str, Json]]:
     found: list[tuple[str, str, Json]] = []
-    for path, leaf in leaves(value, schema, name):
-        of = schema if path == name else _member_schema(schema, path)
+    for path, leaf in walk_leaves(value, schema, name):
+        of = schema if path == name else _get_member_schema(schema, path)
         last = re.split(r"[.\[]", path)
         own = next((part for part in reversed(last) if not part.rstrip("]").isdigit()), name)
-        found.append((path, grade(leaf, of, own, text, listed=path.endswith("]")), leaf))
+        found.append((path, grade_value(leaf, of, own, text, listed=path.endswith("]")), leaf))
     return found
 
 
-def _member_schema(schema: Mapping[str, Json], path: str) -> Mapping[str, Json]:
+def _get_member_schema(schema: Mapping[str, Json], path: str) -> Mapping[str, Json]:
     """The schema of a leaf, as far as plain `items` and `properties` lead to it."""
     here: Json = schema
     for part in re.findall(r"\[\d+\]|\.[^.\[]+", path):
@@ -167,7 +174,7 @@ def _member_schema(schema: Mapping[str, Json], path: str) -> Mapping[str, Json]:
     return here
 
 
-def _mostly_stated(grades: list[tuple[str, str, Json]]) -> bool:
+def _is_mostly_stated(grades: list[tuple[str, str, Json]]) -> bool:
     """Whether a nested value is stated but for its bookkeeping (a `type`, an index, a flag)."""
     stated = sum(how == STATED for _, how, _ in grades)
     return len(grades) >= 4 and stated / len(grades) >= 0.75
@@ -177,11 +184,11 @@ _OUT = {"from", "source", "origin", "departure", "start", "src", "base", "depart
 _IN = {"to", "target", "destination", "dest", "arrival", "end", "dst", "quote", "arrive"}
 
 
-def _reversed(arguments: Mapping[str, Json], text: Text) -> Iterable[Finding]:
+def _find_reversed(arguments: Mapping[str, Json], text: Text) -> Iterable[Finding]:
     """Ends swapped: the text goes from A to B, the call from B to A."""
     ends: dict[str, list[str | None]] = {}
     for name, value in list(arguments.items())[:60]:
-        words = list(words_of(str(name)))
+        words = list(split_identifier(str(name)))
         for side, marks in enumerate((_OUT, _IN)):
             if marks & set(words) and isinstance(value, str) and 2 <= len(value) <= 60:
                 rest = "_".join(word for word in words if word not in marks)
@@ -194,10 +201,10 @@ def _reversed(arguments: Mapping[str, Json], text: Text) -> Iterable[Finding]:
 
 def _goes(start: str, end: str, text: Text) -> bool:
     """Whether the text says from `start` to `end`."""
-    if fold(start) not in text.folded or fold(end) not in text.folded:
+    if fold_text(start) not in text.folded or fold_text(end) not in text.folded:
         return False
-    words = r"\b(?:from|de|desde|da|von|aus|od|dari)\b[^.;?!]{0,30}?" + re.escape(fold(start))
+    words = r"\b(?:from|de|desde|da|von|aus|od|dari)\b[^.;?!]{0,30}?" + re.escape(fold_text(start))
     rest = r"\b[^.;?!]{0,30}?\b(?:to|into|a|para|nach|ke|vers)\b[^.;?!]{0,30}?" + re.escape(
-        fold(end)
+        fold_text(end)
     )
     return re.search(rf"{words}{rest}\b", text.folded) is not None

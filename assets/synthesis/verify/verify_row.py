@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from assets.contracts.validate import validate_call
-from assets.synthesis.common.contract_reading import purpose, required_of
+from assets.synthesis.common.contract_reading import get_required, read_purpose
 from assets.synthesis.common.tables import (
     CLARIFY,
     LOOKALIKE,
@@ -21,19 +21,19 @@ from assets.synthesis.common.tables import (
     SINGLE,
     Golden,
 )
-from assets.synthesis.verify.checks.description_echo import echo_findings
-from assets.synthesis.verify.checks.request_form import form_findings
-from assets.synthesis.verify.conversation import Conversation, Unreadable, conversation
+from assets.synthesis.verify.checks.description_echo import find_echo
+from assets.synthesis.verify.checks.request_form import find_form_flaws
+from assets.synthesis.verify.conversation import Conversation, Unreadable, read_conversation
 from assets.synthesis.verify.finding import Finding
-from assets.synthesis.verify.grounding.grounding import ABSENT, STATED, Text, stem
+from assets.synthesis.verify.grounding.grounding import ABSENT, STATED, Text, stem_word
 from assets.synthesis.verify.verify import (
     Verification,
-    call_findings,
-    decided,
-    grounding_findings,
-    worst_grade,
+    decide,
+    find_call_flaws,
+    find_ungrounded,
+    find_worst_grade,
 )
-from assets.vectors.lexicon import words_of
+from assets.vectors.lexicon import split_identifier
 
 Json = Any
 Contracts = Mapping[str, Mapping[str, Json]]
@@ -44,40 +44,38 @@ def verify_row(row: Mapping[str, Json], contracts: Contracts) -> Verification:
     """The rules' verdict on one row of PAIRS. `contracts` (by digest) holds all that it names."""
     check = _CHECKS.get(str(row.get("task")))
     if check is None:
-        return decided(
-            [Finding("unreadable_row", "task", f"no such task: {row.get('task')!r:.60}")]
-        )
+        return decide([Finding("unreadable_row", "task", f"no such task: {row.get('task')!r:.60}")])
     try:
-        said = conversation(row)
+        said = read_conversation(row)
     except Unreadable as error:
-        return decided([Finding("unreadable_row", error.column, str(error))])
+        return decide([Finding("unreadable_row", error.column, str(error))])
     own = str(row.get("contract_digest"))
     needed = {own, *said.offered, *(golden.contract_digest for golden in said.calls)}
     if absent := sorted(needed - contracts.keys()):
-        return decided([Finding("unknown_contract", "", f"{absent[0][:12]} is not at hand")])
-    return decided(check(said, own, contracts))
+        return decide([Finding("unknown_contract", "", f"{absent[0][:12]} is not at hand")])
+    return decide(check(said, own, contracts))
 
 
-def _several(said: Conversation, own: str, contracts: Contracts) -> Findings:
+def _check_several(said: Conversation, own: str, contracts: Contracts) -> Findings:
     """Each call against its own contract, over one text."""
     if not said.calls:
         yield Finding("missing_call", "calls", "the row has no call")
     for number, golden in enumerate(said.calls):
-        yield from _one(said.text, golden, contracts[golden.contract_digest])
+        yield from _check_one(said.text, golden, contracts[golden.contract_digest])
         if golden.borrowed:
-            yield from _borrowed(said, number, golden)
-    yield from _agrees(said)
+            yield from _check_borrowed(said, number, golden)
+    yield from _check_agreement(said)
 
 
-def _one(text: str, golden: Golden, contract: Mapping[str, Json]) -> Findings:
-    yield from call_findings(contract, golden.arguments)
-    yield from form_findings(contract, text, golden.server_id)
+def _check_one(text: str, golden: Golden, contract: Mapping[str, Json]) -> Findings:
+    yield from find_call_flaws(contract, golden.arguments)
+    yield from find_form_flaws(contract, text, golden.server_id)
     own = {n: v for n, v in golden.arguments.items() if n not in golden.borrowed}
-    yield from grounding_findings(contract, Text(text), own)
-    yield from echo_findings(contract, text, golden.arguments)
+    yield from find_ungrounded(contract, Text(text), own)
+    yield from find_echo(contract, text, golden.arguments)
 
 
-def _borrowed(said: Conversation, number: int, golden: Golden) -> Findings:
+def _check_borrowed(said: Conversation, number: int, golden: Golden) -> Findings:
     """What a call takes from earlier results must stand in them."""
     results = Text("\n".join(said.results[:number]))
     for name in golden.borrowed:
@@ -85,22 +83,22 @@ def _borrowed(said: Conversation, number: int, golden: Golden) -> Findings:
             yield Finding("not_borrowed", name, "borrowed, but not among the arguments")
         elif number == 0:
             yield Finding("not_borrowed", name, "the first call has nothing to borrow from")
-        elif (how := worst_grade(name, golden.arguments[name], results)) != STATED:
+        elif (how := find_worst_grade(name, golden.arguments[name], results)) != STATED:
             reason = f"not in an earlier result ({how})"
             yield Finding("not_borrowed", name, reason, certain=how == ABSENT)
 
 
-def _several_shaped(least: int) -> Callable[[Conversation, str, Contracts], Findings]:
+def _make_several_check(least: int) -> Callable[[Conversation, str, Contracts], Findings]:
     def check(said: Conversation, own: str, contracts: Contracts) -> Findings:
         if len(said.calls) < least:
             found = f"{len(said.calls)} calls, expected at least {least}"
             yield Finding("missing_call", "calls", found)
-        yield from _several(said, own, contracts)
+        yield from _check_several(said, own, contracts)
 
     return check
 
 
-def _agrees(said: Conversation) -> Findings:
+def _check_agreement(said: Conversation) -> Findings:
     """The conversation must hold the calls of `calls`, these last and in this order."""
     made = [(call.tool, call.arguments) for call in said.made]
     right = [(golden.tool, golden.arguments) for golden in said.calls]
@@ -108,70 +106,74 @@ def _agrees(said: Conversation) -> Findings:
         yield Finding("messages_differ", "messages", "its calls are not those of `calls`")
 
 
-def _none(said: Conversation, own: str, contracts: Contracts) -> Findings:
+def _check_no_tool(said: Conversation, own: str, contracts: Contracts) -> Findings:
     """No offered tool is right. Rules see a tool that is named, or one whose work is spoken of."""
-    yield from _no_call(said)
+    yield from _check_no_call(said)
     if not said.messages or said.messages[-1][0] != "assistant":
         yield Finding("no_reply", "messages", "the conversation does not end with an answer")
     held = Text(said.text)
     for digest in said.offered or [own]:
         contract = contracts[digest]
-        yield from form_findings(contract, said.text, "")
-        work = _work(contract)
+        yield from find_form_flaws(contract, said.text, "")
+        work = _find_work_words(contract)
         if work and sum(word in held.tokens for word in work) / len(work) >= 0.67:
             spoken = " ".join(sorted(work))
             yield Finding("may_need_a_tool", "", f"speaks of {spoken}", certain=False)
 
 
-def _work(contract: Mapping[str, Json]) -> set[str]:
+def _find_work_words(contract: Mapping[str, Json]) -> set[str]:
     """The stems of the words that say what a tool does, out of its name and its purpose."""
-    name = [word for word in words_of(str(contract.get("name") or "")) if len(word) > 2]
-    told = name if len(name) > 1 else [purpose(contract).verb, *purpose(contract).rest.split()]
-    return {stem(word.lower()) for word in told if word.isalpha() and len(word) > 2}
+    name = [word for word in split_identifier(str(contract.get("name") or "")) if len(word) > 2]
+    told = (
+        name
+        if len(name) > 1
+        else [read_purpose(contract).verb, *read_purpose(contract).rest.split()]
+    )
+    return {stem_word(word.lower()) for word in told if word.isalpha() and len(word) > 2}
 
 
-def _no_call(said: Conversation) -> Findings:
+def _check_no_call(said: Conversation) -> Findings:
     if said.calls or said.made:
         yield Finding("unexpected_call", "calls", "no call is right here, but there is one")
 
 
-def _question(message: tuple[str, str] | None) -> Findings:
-    asks = message is not None and message[0] == "assistant" and _asks(message[1])
+def _check_question(message: tuple[str, str] | None) -> Findings:
+    asks = message is not None and message[0] == "assistant" and _is_question(message[1])
     if not asks:
         yield Finding("no_question", "messages", "the assistant asks nothing")
 
 
-def _asks(text: str) -> bool:
+def _is_question(text: str) -> bool:
     return any(mark in text for mark in "?？؟")
 
 
-def _missing(said: Conversation, own: str, contracts: Contracts) -> Findings:
+def _check_missing(said: Conversation, own: str, contracts: Contracts) -> Findings:
     """A required value is absent, and the assistant asks instead of calling."""
-    yield from _no_call(said)
-    yield from _question(said.messages[-1] if said.messages else None)
-    yield from form_findings(contracts[own], said.text, "")
-    required = required_of(contracts[own])
+    yield from _check_no_call(said)
+    yield from _check_question(said.messages[-1] if said.messages else None)
+    yield from find_form_flaws(contracts[own], said.text, "")
+    required = get_required(contracts[own])
     if not required:
         yield Finding("nothing_missing", "", "the tool requires no value")
 
 
-def _clarify(said: Conversation, own: str, contracts: Contracts) -> Findings:
+def _check_clarification(said: Conversation, own: str, contracts: Contracts) -> Findings:
     """As a missing parameter first; after the answer, the call over all that the user said."""
     asked = next((m for m in said.messages if m[0] == "assistant"), None)
-    yield from _question(asked)
+    yield from _check_question(asked)
     if len(said.user) < 2:
         yield Finding("no_answer", "messages", "the user never answers the question")
     if said.calls:
         golden, first = said.calls[-1], Text(said.user[0] if said.user else said.text)
         contract = contracts[golden.contract_digest]
-        required = [n for n in required_of(contract) if n in golden.arguments]
-        grades = {worst_grade(n, golden.arguments[n], first, contract) for n in required}
+        required = [n for n in get_required(contract) if n in golden.arguments]
+        grades = {find_worst_grade(n, golden.arguments[n], first, contract) for n in required}
         if not grades - {STATED}:
             yield Finding("nothing_missing", "", "the first message states every required value")
-    yield from _several(said, own, contracts)
+    yield from _check_several(said, own, contracts)
 
 
-def _recovery(said: Conversation, own: str, contracts: Contracts) -> Findings:
+def _check_recovery(said: Conversation, own: str, contracts: Contracts) -> Findings:
     """The first call really fails, the tool says so, and the last call is the right one."""
     if len(said.made) < 2:
         yield Finding("missing_call", "messages", "expected a wrong call and a repaired one")
@@ -182,23 +184,25 @@ def _recovery(said: Conversation, own: str, contracts: Contracts) -> Findings:
         told = Text(error).squeezed
         if not flaws:
             yield Finding("no_error", "messages", "the first call fits the contract")
-        elif not any(_told(flaw.message, flaw.path, told) for flaw in flaws):
+        elif not any(_holds_error(flaw.message, flaw.path, told) for flaw in flaws):
             yield Finding("no_error", "messages", "the tool's message does not hold the error")
-    yield from _several(said, own, contracts)
+    yield from _check_several(said, own, contracts)
 
 
-def _told(message: str, path: str, squeezed: str) -> bool:
+def _holds_error(message: str, path: str, squeezed: str) -> bool:
     said = "".join(char for char in message.casefold() if char.isalnum())
-    return said[:120] in squeezed or (path != "" and stem(path.split(".")[-1].lower()) in squeezed)
+    return said[:120] in squeezed or (
+        path != "" and stem_word(path.split(".")[-1].lower()) in squeezed
+    )
 
 
 _CHECKS: dict[str, Callable[[Conversation, str, Contracts], Findings]] = {
-    SINGLE: _several_shaped(1),
-    LOOKALIKE: _several_shaped(1),
-    PARALLEL: _several_shaped(2),
-    SEQUENTIAL: _several_shaped(2),
-    NO_TOOL: _none,
-    MISSING: _missing,
-    CLARIFY: _clarify,
-    RECOVERY: _recovery,
+    SINGLE: _make_several_check(1),
+    LOOKALIKE: _make_several_check(1),
+    PARALLEL: _make_several_check(2),
+    SEQUENTIAL: _make_several_check(2),
+    NO_TOOL: _check_no_tool,
+    MISSING: _check_missing,
+    CLARIFY: _check_clarification,
+    RECOVERY: _check_recovery,
 }

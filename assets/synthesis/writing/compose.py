@@ -18,10 +18,10 @@ from assets.synthesis.common.tables import (
     SEQUENTIAL,
     SINGLE,
 )
-from assets.synthesis.writing.tasks.dialogue import no_tool, recovery, vague
-from assets.synthesis.writing.tasks.several import several
-from assets.synthesis.writing.tasks.single import single
-from assets.synthesis.writing.units import Unit, wanted
+from assets.synthesis.writing.tasks.dialogue import write_no_tool, write_recovery, write_vague
+from assets.synthesis.writing.tasks.several import write_several
+from assets.synthesis.writing.tasks.single import write_single
+from assets.synthesis.writing.units import Unit, plan_units
 from warehouse.llm.client import LLM
 from warehouse.progress import Progress
 
@@ -31,18 +31,18 @@ Task = Callable[[Unit, str, LLM, SynthesisPolicy], Awaitable[Rows]]
 # A unit waits for one role at a time, so that as many units as requests keep every role busy.
 _LEAST_AT_ONCE = 48
 _TASKS: dict[str, Task] = {
-    SINGLE: single,
-    LOOKALIKE: single,
-    PARALLEL: several,
-    SEQUENTIAL: several,
-    NO_TOOL: no_tool,
-    MISSING: vague,
-    CLARIFY: vague,
-    RECOVERY: recovery,
+    SINGLE: write_single,
+    LOOKALIKE: write_single,
+    PARALLEL: write_several,
+    SEQUENTIAL: write_several,
+    NO_TOOL: write_no_tool,
+    MISSING: write_vague,
+    CLARIFY: write_vague,
+    RECOVERY: write_recovery,
 }
 
 
-def compose(
+def compose_rows(
     made: Sequence[Unit],
     llm: LLM,
     policy: SynthesisPolicy,
@@ -50,10 +50,10 @@ def compose(
     progress: Progress | None = None,
 ) -> Rows:
     """`compose_async`, run to its end in an event loop of its own."""
-    return asyncio.run(compose_async(made, llm, policy, progress=progress))
+    return asyncio.run(compose_rows_async(made, llm, policy, progress=progress))
 
 
-async def compose_async(
+async def compose_rows_async(
     made: Sequence[Unit],
     llm: LLM,
     policy: SynthesisPolicy,
@@ -66,7 +66,7 @@ async def compose_async(
     error_kind and a hint; nothing is dropped and nothing raised but settings (LLMError
     unknown_role, no_provider) and a broken ledger.
     """
-    plans = wanted(made, llm, policy)
+    plans = plan_units(made, llm, policy)
     rows: list[Rows] = [[] for _ in made]
     told = _Told(len(made), llm, progress)
     queue = iter(enumerate(made))
@@ -78,20 +78,20 @@ async def compose_async(
 
     try:
         async with asyncio.TaskGroup() as group:
-            for _ in range(min(len(made), _at_once(llm))):
+            for _ in range(min(len(made), _count_workers(llm))):
                 group.create_task(work(queue))
     except BaseExceptionGroup as errors:
-        raise _first(errors) from errors
+        raise _find_first_error(errors) from errors
     finally:
         await llm.aclose()
     return [row for of_unit in rows for row in of_unit]
 
 
-def _at_once(llm: LLM) -> int:
+def _count_workers(llm: LLM) -> int:
     return max(_LEAST_AT_ONCE, sum(role.concurrency for role in llm.roles.values()))
 
 
-def _first(errors: BaseExceptionGroup) -> BaseException:
+def _find_first_error(errors: BaseExceptionGroup) -> BaseException:
     """The first error itself: a run that stops has one reason."""
     error: BaseException = errors
     while isinstance(error, BaseExceptionGroup):

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from assets.marketplaces.adapters.private import NotApproved, may_leave
+from assets.marketplaces.adapters.private import NotApproved, is_endpoint_approved
 from assets.synthesis.common.policy import SynthesisPolicy
-from assets.synthesis.judging.judge import offline_provider
+from assets.synthesis.judging.judge import make_offline_provider
 from warehouse.llm.client import LLM, OFFLINE, Role
 from warehouse.network.egress import is_loopback
 from warehouse.store import Warehouse
@@ -19,19 +19,21 @@ class Writer:
     policy: SynthesisPolicy = field(default_factory=SynthesisPolicy)
     approved: tuple[str, ...] = ()  # endpoints to which private rows may go
 
-    def llm(self, warehouse: Warehouse, partition: str) -> LLM:
+    def make_llm(self, warehouse: Warehouse, partition: str) -> LLM:
         """The client for one marketplace. Raises NotApproved before a private row could leave."""
         for role in self.roles:
-            endpoint = _leaves_for(role)
-            if not may_leave(partition, endpoint, self.approved):
+            endpoint = _find_endpoint(role)
+            if not is_endpoint_approved(partition, endpoint, self.approved):
                 raise NotApproved(
                     f"role {role.name!r} would send private tools to {endpoint}; approve it with"
                     " TOOLMILL_MARKETPLACES__PRIVATE__APPROVED, or let the role be offline"
                 )
-        return LLM(self.roles, warehouse.ledger, offline=offline_provider(), partition=partition)
+        return LLM(
+            self.roles, warehouse.ledger, offline=make_offline_provider(), partition=partition
+        )
 
 
-def _leaves_for(role: Role) -> str | None:
+def _find_endpoint(role: Role) -> str | None:
     """Where a role's requests go; None where they stay on this machine."""
     if role.model == OFFLINE:
         return None

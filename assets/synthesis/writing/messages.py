@@ -9,21 +9,23 @@ from assets.synthesis.common.tables import Golden
 Json = Any
 
 
-def golden(
+def make_golden(
     row: Mapping[str, Json], arguments: dict[str, Json], borrowed: Sequence[str] = ()
 ) -> Golden:
     return Golden(row["server_id"], row["tool"], row["contract_digest"], arguments, tuple(borrowed))
 
 
-def user(text: str) -> dict[str, Json]:
+def make_user_message(text: str) -> dict[str, Json]:
     return {"role": "user", "content": text}
 
 
-def assistant(text: str) -> dict[str, Json]:
+def make_assistant_message(text: str) -> dict[str, Json]:
     return {"role": "assistant", "content": text}
 
 
-def calling(first: int, calls: Sequence[tuple[str, Mapping[str, Json]]]) -> dict[str, Json]:
+def make_call_message(
+    first: int, calls: Sequence[tuple[str, Mapping[str, Json]]]
+) -> dict[str, Json]:
     """The assistant's message with calls as chat endpoints write them, numbered from `first`."""
     made = [
         {
@@ -36,5 +38,5 @@ def calling(first: int, calls: Sequence[tuple[str, Mapping[str, Json]]]) -> dict
     return {"role": "assistant", "content": None, "tool_calls": made}
 
 
-def result(number: int, text: str) -> dict[str, Json]:
+def make_result_message(number: int, text: str) -> dict[str, Json]:
     return {"role": "tool", "tool_call_id": f"call_{number}", "content": text}

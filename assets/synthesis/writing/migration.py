@@ -12,28 +12,28 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from assets.contracts.schema.reading import property_schemas, resolve
-from assets.contracts.schema.shapes import kinds_of
-from assets.contracts.schema.tool_renames import renames
+from assets.contracts.schema.reading import collect_properties, resolve
+from assets.contracts.schema.shapes import list_kinds
+from assets.contracts.schema.tool_renames import find_renames
 from assets.contracts.validate import validate_call
 from assets.synthesis.common.tables import (
     CLARIFY,
     MISSING,
     RECOVERY,
-    contract_of,
-    goldens,
-    pair_id,
-    text_of,
+    dump_text,
+    make_pair_id,
+    read_contract,
+    read_goldens,
 )
 from assets.synthesis.verify.verify_row import verify_row
-from assets.vectors.lexicon import words_in, words_of
+from assets.vectors.lexicon import split_identifier, split_list
 
 Json = Any
 Row = Mapping[str, Any]
 _FILTERS = {"copies_description", "near_duplicate"}  # found again by filters over many rows
 _SHOWING = ("contracts", "offered", "checks")  # columns of JSON that name contracts by digest
 # Parameters that one description may fit and that are two all the same.
-_OPPOSITES = frozenset(words_in("""
+_OPPOSITES = frozenset(split_list("""
 min max minimum maximum start end begin from to before after since until source target src dst
 origin destination first last old new exclude include not left right top bottom"""))  # fmt: skip
 
@@ -60,7 +60,7 @@ class Contracts:
     def __init__(self, old: Mapping[str, Row], now: Mapping[str, Row]) -> None:
         current = {row["contract_digest"]: row for row in now.values()}
         self.rows = {**current, **old}
-        self.bodies = {digest: contract_of(row) for digest, row in self.rows.items()}
+        self.bodies = {digest: read_contract(row) for digest, row in self.rows.items()}
         self._then, self._now = _group_by_server(old.values()), _group_by_server(now.values())
         self._renamed: dict[str, dict[str, Row]] = {}
 
@@ -68,17 +68,17 @@ class Contracts:
         """The row that stands now where a tool stood: by its name, else by a rename."""
         if digest not in self.rows:
             raise Unmovable(f"the contract {digest[:15]} was never published")
-        here = self._now[server].get(tool) or self._renamed_tools(server).get(tool)
+        here = self._now[server].get(tool) or self._find_renamed_tools(server).get(tool)
         if here is None:
             raise Unmovable(f"{tool}, which it shows or calls, is gone or held")
         return here
 
-    def _renamed_tools(self, server: str) -> dict[str, Row]:
+    def _find_renamed_tools(self, server: str) -> dict[str, Row]:
         if server not in self._renamed:
             had, has = self._then[server], self._now[server]
-            gone = {name: contract_of(row) for name, row in had.items() if name not in has}
-            come = {name: contract_of(row) for name, row in has.items() if name not in had}
-            self._renamed[server] = {old: has[new] for new, old in renames(gone, come).items()}
+            gone = {name: read_contract(row) for name, row in had.items() if name not in has}
+            come = {name: read_contract(row) for name, row in has.items() if name not in had}
+            self._renamed[server] = {old: has[new] for new, old in find_renames(gone, come).items()}
         return self._renamed[server]
 
 
@@ -124,15 +124,15 @@ def _migrate_row(row: Row, contracts: Contracts, barred: set[str]) -> dict[str, 
         **shown,
         **{name: here[name] for name in ("tool", "contract_digest", "recipe_digest")},
         "license": here.get("license") or row.get("license"),
-        "arguments": text_of(own["arguments"]) if own and row["arguments"] is not None else None,
-        "calls": text_of(calls),
+        "arguments": dump_text(own["arguments"]) if own and row["arguments"] is not None else None,
+        "calls": dump_text(calls),
         "messages": _rewrite_messages(row, calls),
-        "steps": text_of([*_read_list(row, "steps"), _receipt(row)]),
+        "steps": dump_text([*_read_list(row, "steps"), _make_receipt(row)]),
         "migrated_from": row.get("migrated_from") or row["pair_id"],
         "cosine": None,
         "twin_of": None,
     }
-    return _verify_again(row, {**made, "pair_id": pair_id(made)}, contracts)
+    return _verify_again(row, {**made, "pair_id": make_pair_id(made)}, contracts)
 
 
 def _check_worth(row: Row, barred: set[str]) -> None:
@@ -150,7 +150,7 @@ def _check_worth(row: Row, barred: set[str]) -> None:
 def _find_successors(row: Row, contracts: Contracts) -> dict[str, Row]:
     """Digest of then -> snapshot row of now, of every contract that the row calls or showed. Twins
     of two servers share a digest: the row's own server knows where its own went."""
-    owners = [(one.server_id, one.tool, one.contract_digest) for one in goldens(row)]
+    owners = [(one.server_id, one.tool, one.contract_digest) for one in read_goldens(row)]
     owners.append((row["server_id"], row["tool"], row["contract_digest"]))
     went = {digest: contracts.find_successor(digest, server, tool)
             for server, tool, digest in owners}  # fmt: skip
@@ -168,7 +168,7 @@ def _rewrite_calls(row: Row, contracts: Contracts, went: Mapping[str, Row]) -> l
         new = contracts.bodies[here["contract_digest"]]
         if '"tool"' in (row["messages"] or "") and _results_differ(old, new):
             raise Unmovable(f"the results of {call['tool']} changed")
-        names = renamed_parameters(old["inputSchema"], new["inputSchema"])
+        names = find_renamed_parameters(old["inputSchema"], new["inputSchema"])
         moved = {"arguments": rewrite_arguments(old, new, call["arguments"])}
         moved |= {name: here[name] for name in ("tool", "contract_digest")}
         if "borrowed" in call:
@@ -189,8 +189,8 @@ def rewrite_arguments(
     before, after = old["inputSchema"], new["inputSchema"]
     if old is new:
         return dict(arguments)
-    names = renamed_parameters(before, after)
-    declared, now = property_schemas(before, before), property_schemas(after, after)
+    names = find_renamed_parameters(before, after)
+    declared, now = collect_properties(before, before), collect_properties(after, after)
     for name in arguments:
         target = names.get(name, name)
         if name not in declared and target in now:
@@ -210,17 +210,17 @@ def rewrite_arguments(
 
 def _means_another_amount(old: Json, new: Json) -> bool:
     """A number whose description changed may count seconds where it counted minutes."""
-    numeric = kinds_of(resolve(new, {})) & {"integer", "number"}
+    numeric = list_kinds(resolve(new, {})) & {"integer", "number"}
     return bool(numeric) and _describe(old) != _describe(new)
 
 
-def renamed_parameters(old: Mapping[str, Json], new: Mapping[str, Json]) -> dict[str, str]:
+def find_renamed_parameters(old: Mapping[str, Json], new: Mapping[str, Json]) -> dict[str, str]:
     """Old name -> new name of each parameter that plainly has another name now, one to one.
 
     Plain is: the same words (`userId`, `user_id`), or the very same description, unless it is a
     number (`seconds`, `ms`), an opposite, or one of several that are described alike.
     """
-    before, after = property_schemas(old, old), property_schemas(new, new)
+    before, after = collect_properties(old, old), collect_properties(new, new)
     gone = {name: before[name] for name in before if name not in after}
     come = {name: after[name] for name in after if name not in before}
     pairs = [(a, b) for a in gone for b in come if _is_renamed(a, gone[a], b, come[b])]
@@ -232,10 +232,10 @@ def renamed_parameters(old: Mapping[str, Json], new: Mapping[str, Json]) -> dict
 
 
 def _is_renamed(old_name: str, old: Json, new_name: str, new: Json) -> bool:
-    kinds = kinds_of(resolve(old, {})), kinds_of(resolve(new, {}))
+    kinds = list_kinds(resolve(old, {})), list_kinds(resolve(new, {}))
     if not kinds[0] <= kinds[1]:
         return False
-    ours, theirs = words_of(old_name), words_of(new_name)
+    ours, theirs = split_identifier(old_name), split_identifier(new_name)
     if "".join(ours) == "".join(theirs):
         return True
     if kinds[1] & {"integer", "number"} or {*ours, *theirs} & _OPPOSITES:
@@ -253,20 +253,20 @@ def _rewrite_messages(row: Row, calls: Sequence[Mapping[str, Json]]) -> str | No
     if not row["messages"]:
         return row["messages"]
     messages = json.loads(row["messages"])
-    pairs = list(zip(goldens(row), calls, strict=True))
+    pairs = list(zip(read_goldens(row), calls, strict=True))
     for call in (one for message in messages for one in message.get("tool_calls") or ()):
         function = call["function"]
         written = function["arguments"]
         said = json.loads(written) if isinstance(written, str) else written
         right = [new for old, new in pairs if (old.tool, old.arguments) == (function["name"], said)]
-        if len({text_of([new["tool"], new["arguments"]]) for new in right}) != 1:
+        if len({dump_text([new["tool"], new["arguments"]]) for new in right}) != 1:
             raise Unmovable(f"which of its calls that of {function['name']} is, is not plain")
         if (right[0]["tool"], right[0]["arguments"]) == (function["name"], said):
             continue
         function["name"], now = right[0]["tool"], right[0]["arguments"]
         textual = isinstance(written, str)
         function["arguments"] = json.dumps(now, ensure_ascii=False) if textual else now
-    return text_of(messages)
+    return dump_text(messages)
 
 
 def _check_same_question(row: Row, contracts: Contracts, here: Row) -> None:
@@ -275,7 +275,7 @@ def _check_same_question(row: Row, contracts: Contracts, here: Row) -> None:
         return
     old = contracts.bodies[row["contract_digest"]]["inputSchema"]
     new = contracts.bodies[here["contract_digest"]]["inputSchema"]
-    names = renamed_parameters(old, new)
+    names = find_renamed_parameters(old, new)
     if {names.get(one, one) for one in old.get("required") or ()} != set(new.get("required") or ()):
         raise Unmovable("other values are required now than the one it asks for")
 
@@ -286,7 +286,7 @@ def _replace_digests(text: str | None, went: Mapping[str, Row]) -> str | None:
     return text
 
 
-def _receipt(row: Row) -> dict[str, Any]:
+def _make_receipt(row: Row) -> dict[str, Any]:
     said = {"step": "migrate", "role": "", "model": "rules", "seed": row["seed"], "usd": 0.0}
     return {**said, "prompt_tokens": 0, "completion_tokens": 0, "from": row["pair_id"]}
 
@@ -300,7 +300,7 @@ def _verify_again(row: Row, made: dict[str, Any], contracts: Contracts) -> dict[
     certain = sorted({flaw["kind"] for flaw in flaws if flaw["certain"]})
     if certain:
         raise Unmovable(f"the rules refuse it now: {', '.join(certain)}")
-    return {**made, "verdict": "unsure" if flaws else "accept", "flaws": text_of(flaws)}
+    return {**made, "verdict": "unsure" if flaws else "accept", "flaws": dump_text(flaws)}
 
 
 def _read_list(row: Row, column: str) -> list[Any]:

@@ -9,7 +9,7 @@ from assets.contracts.history.snapshot import SNAPSHOTS
 from warehouse.storage.tables import Tables
 
 
-def old_contracts(
+def read_old_contracts(
     tables: Tables,
     digests: Collection[str],
     marketplace: str | None = None,

@@ -8,8 +8,8 @@ chosen can come or go and change nothing.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from assets.synthesis.common.contract_reading import properties_of, required_of
-from assets.synthesis.common.tables import contract_of
+from assets.synthesis.common.contract_reading import get_properties, get_required
+from assets.synthesis.common.tables import read_contract
 from assets.synthesis.writing.tool_chains import JOINED, Link, chained, link
 from warehouse.storage.digest import sha256
 
@@ -61,7 +61,7 @@ class Partners:
         return bool(required(self.contract(row)))
 
     def takes(self, row: Row) -> bool:
-        return bool(properties_of(self.contract(row)))
+        return bool(get_properties(self.contract(row)))
 
     def beside(self, row: Row) -> list[Row]:
         """Partners of parallel calls: none (the same tool again), of its server, or of another."""
@@ -123,16 +123,16 @@ def _key(row: Row) -> Key:
 
 def _read(row: Row) -> Mapping[str, Any] | None:
     try:
-        return contract_of(row)
+        return read_contract(row)
     except (ValueError, TypeError):
         return None
 
 
 def required(contract: Mapping[str, Any]) -> list[str]:
     """The required parameters that neither a default nor a constant fills in."""
-    properties = properties_of(contract)
+    properties = get_properties(contract)
     filled = {name for name, of in properties.items() if isinstance(of, Mapping) and _is_filled(of)}
-    return [name for name in required_of(contract) if name in properties and name not in filled]
+    return [name for name in get_required(contract) if name in properties and name not in filled]
 
 
 def _is_filled(schema: Mapping[str, Any]) -> bool:

@@ -8,22 +8,28 @@ from typing import Any
 
 import numpy as np
 
-from assets.synthesis.common.eligible import Offer, offered
+from assets.synthesis.common.eligible import Offer, read_offer
 from assets.synthesis.common.policy import SynthesisPolicy
-from assets.synthesis.common.tables import PAIRS, PASSING, goldens, tool_key, unit_key
-from assets.synthesis.verify.filters import filtered
-from assets.synthesis.writing.compose import compose
+from assets.synthesis.common.tables import (
+    PAIRS,
+    PASSING,
+    make_tool_key,
+    make_unit_key,
+    read_goldens,
+)
+from assets.synthesis.verify.filters import filter_rows
+from assets.synthesis.writing.compose import compose_rows
 from assets.synthesis.writing.migration import migrate
-from assets.synthesis.writing.old_contracts import old_contracts
-from assets.synthesis.writing.units import Unit, count, units, wanted
+from assets.synthesis.writing.old_contracts import read_old_contracts
+from assets.synthesis.writing.units import Unit, count_rows, make_units, plan_units
 from assets.vectors.embed import Embedder
 from assets.vectors.index import INSTRUCTIONS, embed_texts
-from assets.vectors.near import near_rows
+from assets.vectors.near import find_near_rows
 from warehouse.llm.client import LLM, OFFLINE
 from warehouse.progress import Progress
 from warehouse.storage.digest import digest
 from warehouse.storage.lance import LanceStore
-from warehouse.storage.tables import Plan, plan
+from warehouse.storage.tables import Plan, plan_keys
 from warehouse.store import Warehouse
 
 Row = dict[str, Any]
@@ -53,41 +59,43 @@ def write_pairs(
     if llm.role("generator").model == OFFLINE:
         policy = replace(policy, languages=("en",))  # its grammar knows no other; no row says so
     previous = warehouse.tables.read(PAIRS, name).to_dicts()
-    offer = offered(warehouse, name)
+    offer = read_offer(warehouse, name)
     store = LanceStore(warehouse.home / "lance")
-    asked = units(offer.usable, near_rows(offer.usable, embedder, store), policy)
-    want = _wanted(asked, llm, policy, embedder)
-    due = plan(
-        {unit_key(row): row["plan_digest"] for row in previous},
+    asked = make_units(offer.usable, find_near_rows(offer.usable, embedder, store), policy)
+    want = _plan_units(asked, llm, policy, embedder)
+    due = plan_keys(
+        {make_unit_key(row): row["plan_digest"] for row in previous},
         want,
-        retry={unit_key(row) for row in previous if row["error_kind"] in PASSING},
+        retry={make_unit_key(row) for row in previous if row["error_kind"] in PASSING},
     )
     if not due.due and not due.gone:
         return Written(previous, due, offer)
     unchanged = set(due.unchanged)
-    kept = [row for row in previous if unit_key(row) in unchanged]
-    left = [row for row in previous if unit_key(row) not in unchanged]
-    moved, retired = _migrated(warehouse, name, left, offer, want, due)
-    made = _made([unit for unit in asked if unit.key in set(due.due)], moved, llm, policy, progress)
-    rows = [*kept, *moved, *({**row, "plan_digest": want[unit_key(row)]} for row in made)]
+    kept = [row for row in previous if make_unit_key(row) in unchanged]
+    left = [row for row in previous if make_unit_key(row) not in unchanged]
+    moved, retired = _migrate_stale(warehouse, name, left, offer, want, due)
+    made = _compose_lacking(
+        [unit for unit in asked if unit.key in set(due.due)], moved, llm, policy, progress
+    )
+    rows = [*kept, *moved, *({**row, "plan_digest": want[make_unit_key(row)]} for row in made)]
 
     def embed(texts: Sequence[str]) -> np.ndarray:
         return embed_texts(texts, embedder, store, table=INSTRUCTIONS)
 
     whole = PAIRS.frame(rows).to_dicts()  # a failed row has all columns only here
-    rows = filtered(whole, offer.contracts, embed, policy)
+    rows = filter_rows(whole, offer.contracts, embed, policy)
     return Written(rows, due, offer, len(moved), retired)
 
 
-def _wanted(
+def _plan_units(
     asked: Sequence[Unit], llm: LLM, policy: SynthesisPolicy, embedder: Embedder
 ) -> dict[str, str]:
     """Unit -> digest of all that decides its rows, the filters over the whole set included."""
     filters = [embedder.id, policy.copies_above, policy.twins_above]
-    return {key: digest([how, filters]) for key, how in wanted(asked, llm, policy).items()}
+    return {key: digest([how, filters]) for key, how in plan_units(asked, llm, policy).items()}
 
 
-def _migrated(
+def _migrate_stale(
     warehouse: Warehouse,
     name: str,
     left: Sequence[Row],
@@ -96,16 +104,18 @@ def _migrated(
     due: Plan,
 ) -> tuple[list[Row], list[tuple[str, str]]]:
     """Pairs of changed contracts, rewritten for the new ones, and those that cannot be."""
-    stale = [row for row in left if row["status"] == "ok" and not _calls_stand(row, offer)]
+    stale = [row for row in left if row["status"] == "ok" and not _offers_calls(row, offer)]
     if not stale:
         return [], []
     shown = {one for row in stale for one in json.loads(row["contracts"] or "[]")}
-    old = old_contracts(warehouse.tables, shown, name)
-    found = migrate(stale, old, {tool_key(row): row for row in offer.usable}, barred=offer.held)
+    old = read_old_contracts(warehouse.tables, shown, name)
+    found = migrate(
+        stale, old, {make_tool_key(row): row for row in offer.usable}, barred=offer.held
+    )
     wanted_now = set(due.due)
     moved, retired = [], list(found.retired)
     for row in found.moved:
-        unit = unit_key(row)
+        unit = make_unit_key(row)
         if unit in wanted_now:
             moved.append({**row, "plan_digest": want[unit]})
         else:
@@ -113,14 +123,14 @@ def _migrated(
     return moved, retired
 
 
-def _calls_stand(row: Row, offer: Offer) -> bool:
+def _offers_calls(row: Row, offer: Offer) -> bool:
     """Whether every contract that the row calls is still offered. Another look-alike beside it
     needs no rewriting: the words come from the ledger, and only the checkers are asked again."""
-    called = {golden.contract_digest for golden in goldens(row)}
-    return offer.serves(row) and called <= offer.contracts.keys()
+    called = {golden.contract_digest for golden in read_goldens(row)}
+    return offer.offers_contract_of(row) and called <= offer.contracts.keys()
 
 
-def _made(
+def _compose_lacking(
     asked: Sequence[Unit],
     moved: Sequence[Row],
     llm: LLM,
@@ -130,7 +140,7 @@ def _made(
     """The rows that migration left to be written."""
     held: dict[str, set[int]] = defaultdict(set)
     for row in moved:
-        held[unit_key(row)].add(row["index"])
-    lacking = [unit for unit in asked if len(held[unit.key]) < count(unit, policy)]
-    made = compose(lacking, llm, policy, progress=progress)
-    return [row for row in made if row["index"] not in held[unit_key(row)]]
+        held[make_unit_key(row)].add(row["index"])
+    lacking = [unit for unit in asked if len(held[unit.key]) < count_rows(unit, policy)]
+    made = compose_rows(lacking, llm, policy, progress=progress)
+    return [row for row in made if row["index"] not in held[make_unit_key(row)]]

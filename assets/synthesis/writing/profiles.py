@@ -50,14 +50,14 @@ DIRECTIONS: dict[str, str] = {
 }
 
 
-def rng_of(row: Row, task: str, index: int, policy: SynthesisPolicy, use: str) -> random.Random:
+def make_rng(row: Row, task: str, index: int, policy: SynthesisPolicy, use: str) -> random.Random:
     """A generator for one `use` of one row's draws, apart from all others."""
     return random.Random(digest([row["contract_digest"], task, index, policy.seed, use]))
 
 
-def profile(row: Row, task: str, index: int, policy: SynthesisPolicy) -> dict[str, str]:
+def draw_profile(row: Row, task: str, index: int, policy: SynthesisPolicy) -> dict[str, str]:
     """{persona, tone, language, difficulty} of one row."""
-    rng = rng_of(row, task, index, policy, "profile")
+    rng = make_rng(row, task, index, policy, "profile")
     return {
         "persona": f"{rng.choice(_WHO)}, {rng.choice(_WHEN)}",
         "tone": rng.choice(_TONES),
@@ -67,22 +67,22 @@ def profile(row: Row, task: str, index: int, policy: SynthesisPolicy) -> dict[st
     }
 
 
-def kind(row: Row, task: str, index: int, rows: int, policy: SynthesisPolicy) -> str:
+def choose_kind(row: Row, task: str, index: int, rows: int, policy: SynthesisPolicy) -> str:
     """The kind of request: all in turn where a tool gets several, else drawn."""
     if rows > 1:
         return KINDS[index % len(KINDS)]
-    return rng_of(row, task, index, policy, "kind").choice(KINDS)
+    return make_rng(row, task, index, policy, "kind").choice(KINDS)
 
 
-def evolves(row: Row, task: str, index: int, policy: SynthesisPolicy) -> bool:
+def is_evolved(row: Row, task: str, index: int, policy: SynthesisPolicy) -> bool:
     """Whether a row's request is made harder after it was written."""
-    drawn = rng_of(row, task, index, policy, "evolves").random()
+    drawn = make_rng(row, task, index, policy, "evolves").random()
     return policy.evolve_depth > 0 and drawn < policy.evolve_share
 
 
-def directions(row: Row, task: str, index: int, policy: SynthesisPolicy) -> list[str]:
+def draw_directions(row: Row, task: str, index: int, policy: SynthesisPolicy) -> list[str]:
     """The directions of a row's evolution, a step each; none twice before all were used."""
-    rng = rng_of(row, task, index, policy, "directions")
+    rng = make_rng(row, task, index, policy, "directions")
     order: list[str] = []
     while len(order) < policy.evolve_depth:
         more = list(DIRECTIONS)

@@ -8,7 +8,7 @@ from warehouse.llm.client import Reply
 Json = Any
 
 
-def receipt(step: str, role: str, reply: Reply[Any], seed: int) -> dict[str, Json]:
+def make_receipt(step: str, role: str, reply: Reply[Any], seed: int) -> dict[str, Json]:
     return {
         "step": step,
         "role": role,
@@ -20,7 +20,7 @@ def receipt(step: str, role: str, reply: Reply[Any], seed: int) -> dict[str, Jso
     }
 
 
-def share(step: Mapping[str, Json], shares: int, place: int) -> dict[str, Json]:
+def share_receipt(step: Mapping[str, Json], shares: int, place: int) -> dict[str, Json]:
     """One part of a receipt; what does not divide goes to the first parts, so that all add up."""
     parts = {
         name: step[name] // shares + (place < step[name] % shares)
@@ -29,7 +29,7 @@ def share(step: Mapping[str, Json], shares: int, place: int) -> dict[str, Json]:
     return {**step, **parts, "usd": step["usd"] / shares}
 
 
-def license_of(rows: Sequence[Mapping[str, Json]]) -> str | None:
+def join_licences(rows: Sequence[Mapping[str, Json]]) -> str | None:
     """The licences of all sources as one SPDX expression; None where one is not known."""
     known = [row.get("license") for row in rows]
     if not all(known):

@@ -10,8 +10,12 @@ from datetime import date, timedelta
 from functools import cache
 from typing import Any
 
-from assets.synthesis.common.contract_reading import input_schema, properties_of, resolve
-from assets.vectors.lexicon import words_of
+from assets.synthesis.common.contract_reading import (
+    get_input_schema,
+    get_properties,
+    resolve_schema,
+)
+from assets.vectors.lexicon import split_identifier
 
 Json = Any
 World = dict[str, list[str]]
@@ -42,31 +46,31 @@ _KIND_OF = {
 }
 
 
-def environment(contract: Mapping[str, Json], language: str, rng: random.Random) -> World:
+def make_environment(contract: Mapping[str, Json], language: str, rng: random.Random) -> World:
     """{files, ids, places, people, dates}: what the contract gives as examples, then what Faker
     draws in the language's own names."""
-    world = _drawn(language, rng)
-    for kind, value in _examples(contract):
+    world = _draw_world(language, rng)
+    for kind, value in _read_examples(contract):
         if value not in world[kind]:
             world[kind].insert(0, value)
     return {kind: things[: 2 * _EACH] for kind, things in world.items()}
 
 
-def _drawn(language: str, rng: random.Random) -> World:
-    faker = _faker(_LOCALES.get(language.lower()[:2], "en_US"))
+def _draw_world(language: str, rng: random.Random) -> World:
+    faker = _get_faker(_LOCALES.get(language.lower()[:2], "en_US"))
     faker.seed_instance(rng.getrandbits(64))
-    plain = _faker("en_US")
+    plain = _get_faker("en_US")
     plain.seed_instance(rng.getrandbits(64))
     people = [f"{faker.name()} <{plain.ascii_safe_email()}>" for _ in range(2)]
     return {
-        "files": [_file(plain, rng) for _ in range(_EACH)],
+        "files": [_draw_file(plain, rng) for _ in range(_EACH)],
         "ids": [
             str(plain.uuid4()),
             f"{plain.word()[:4].upper()}-{rng.randint(100, 9999)}",
             str(rng.randint(1000, 999_999)),
             f"{plain.word()}_{plain.hexify('^^^^^^')}",
         ],
-        "places": [_city(faker, rng) for _ in range(_EACH)],
+        "places": [_draw_city(faker, rng) for _ in range(_EACH)],
         "people": [*people, *(faker.name() for _ in range(_EACH - len(people)))],
         "dates": [
             (_FIRST_DAY + timedelta(days=rng.randrange(_DAYS))).isoformat() for _ in range(_EACH)
@@ -74,7 +78,7 @@ def _drawn(language: str, rng: random.Random) -> World:
     }
 
 
-def _city(faker: Any, rng: random.Random) -> str:
+def _draw_city(faker: Any, rng: random.Random) -> str:
     """Faker's Italian cities were a set before they were a list: their order changes from process
     to process."""
     held = (getattr(provider, "cities", None) for provider in faker.get_providers())
@@ -82,7 +86,7 @@ def _city(faker: Any, rng: random.Random) -> str:
     return rng.choice(sorted(cities)) if cities else str(faker.city())
 
 
-def _file(faker: Any, rng: random.Random) -> str:
+def _draw_file(faker: Any, rng: random.Random) -> str:
     folder, name = rng.choice(_FOLDERS), rng.choice(_NAMES)
     mark = "\\" if folder.startswith("C:") else "/"
     told = {"user": faker.first_name().lower(), "word": faker.word(), "number": rng.randint(1, 99)}
@@ -90,36 +94,36 @@ def _file(faker: Any, rng: random.Random) -> str:
 
 
 @cache
-def _faker(locale: str) -> Any:
+def _get_faker(locale: str) -> Any:
     """One generator a locale: making one costs 30 ms, seeding it nothing."""
     from faker import Faker
 
     return Faker(locale)
 
 
-def _examples(contract: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
+def _read_examples(contract: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
     """(kind, value) of what the schema itself says exists: examples, defaults and choices."""
-    for name, raw in list(properties_of(contract).items())[:40]:
-        of = resolve(raw, input_schema(contract))
-        kind = _kind_of(str(name), of)
+    for name, raw in list(get_properties(contract).items())[:40]:
+        of = resolve_schema(raw, get_input_schema(contract))
+        kind = _find_kind(str(name), of)
         if kind is None:
             continue
-        for value in _listed(of):
+        for value in _list_values(of):
             plain = isinstance(value, (str, int)) and not isinstance(value, bool)
             if plain and 0 < len(str(value)) <= _LONGEST:
                 yield kind, str(value)
 
 
-def _kind_of(name: str, schema: Mapping[str, Json]) -> str | None:
+def _find_kind(name: str, schema: Mapping[str, Json]) -> str | None:
     if schema.get("format") in ("date", "date-time"):
         return "dates"
     if schema.get("format") == "uuid":
         return "ids"
-    told = set(words_of(name))
+    told = set(split_identifier(name))
     return next((kind for kind, words in _KIND_OF.items() if told & words), None)
 
 
-def _listed(schema: Mapping[str, Json]) -> list[Json]:
+def _list_values(schema: Mapping[str, Json]) -> list[Json]:
     found: list[Json] = []
     for key in ("examples", "enum"):
         more = schema.get(key)

@@ -5,20 +5,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from assets.synthesis.common.contract_reading import (
-    input_schema,
-    json_type,
-    properties_of,
-    required_of,
-    resolve,
+    get_input_schema,
+    get_properties,
+    get_required,
+    guess_json_type,
+    resolve_schema,
 )
-from assets.vectors.lexicon import words_in, words_of
+from assets.vectors.lexicon import split_identifier, split_list
 
 Json = Any
 Contract = Mapping[str, Json]
 # Every tool's parameters hold the first; they join nothing. The second join a little.
-_EMPTY = frozenset(words_in("the and for with from get set of to in a an"))
-_LOOSE = frozenset(words_in("query text name content message input value data body"))
-_FINDS = frozenset(words_in("search find list get lookup create add resolve fetch query read"))
+_EMPTY = frozenset(split_list("the and for with from get set of to in a an"))
+_LOOSE = frozenset(split_list("query text name content message input value data body"))
+_FINDS = frozenset(split_list("search find list get lookup create add resolve fetch query read"))
 # Half of a parameter's words, or all of them where they are loose. Below it one tool has nothing to
 # say to the other, and only nonsense joins them.
 JOINED = 0.5
@@ -38,8 +38,10 @@ class Link:
 
 def link(contract: Contract) -> Link:
     name = str(contract.get("name") or "")
-    takes = tuple(frozenset(words_of(one)) - _EMPTY for one in takers(contract)[:_MOST])
-    return Link(name, takes, frozenset(_makes(contract)), bool(_FINDS & set(words_of(name)[:2])))
+    takes = tuple(frozenset(split_identifier(one)) - _EMPTY for one in takers(contract)[:_MOST])
+    return Link(
+        name, takes, frozenset(_makes(contract)), bool(_FINDS & set(split_identifier(name)[:2]))
+    )
 
 
 def chained(one: Link, other: Link) -> tuple[bool, float]:
@@ -53,16 +55,16 @@ def chained(one: Link, other: Link) -> tuple[bool, float]:
 
 def takers(contract: Contract) -> list[str]:
     """Parameters that one plain value fills and that offer no choice, required ones first."""
-    schema, needed = input_schema(contract), required_of(contract)
-    properties = properties_of(contract)
-    plain = [name for name, of in properties.items() if _is_plain(resolve(of, schema))]
+    schema, needed = get_input_schema(contract), get_required(contract)
+    properties = get_properties(contract)
+    plain = [name for name, of in properties.items() if _is_plain(resolve_schema(of, schema))]
     return sorted(plain, key=lambda name: name not in needed)
 
 
 def _is_plain(schema: Contract) -> bool:
     if schema.get("enum") or "const" in schema:
         return False
-    return json_type(schema) in ("string", "integer", "number")
+    return guess_json_type(schema) in ("string", "integer", "number")
 
 
 def _joint(first: Link, second: Link) -> float:
@@ -84,5 +86,5 @@ def _makes(contract: Contract) -> set[str]:
     output = contract.get("outputSchema")
     fields = output.get("properties") if isinstance(output, Mapping) else None
     told = " ".join(str(name) for name in list(fields)[:60]) if isinstance(fields, Mapping) else ""
-    words = {word for part in f"{said} {told}".split() for word in words_of(part)}
+    words = {word for part in f"{said} {told}".split() for word in split_identifier(part)}
     return (words | {word.removesuffix("s") for word in words}) - _EMPTY

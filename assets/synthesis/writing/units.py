@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assets.synthesis.common.code_version import rules_edition, scripts_edition
+from assets.synthesis.common.code_version import get_rules_version, get_scripts_version
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.common.tables import (
     CLARIFY,
@@ -20,12 +20,12 @@ from assets.synthesis.common.tables import (
     SEQUENTIAL,
     SINGLE,
     TASKS,
-    tool_key,
-    unit_key,
+    make_tool_key,
+    make_unit_key,
 )
-from assets.synthesis.prompts import prompt
+from assets.synthesis.prompts import read_prompt
 from assets.synthesis.writing.partners import Partners, distinct, fraction
-from assets.synthesis.writing.profiles import evolves
+from assets.synthesis.writing.profiles import is_evolved
 from warehouse.llm.client import LLM
 from warehouse.storage.digest import digest
 
@@ -66,7 +66,7 @@ class Unit:
     @property
     def key(self) -> str:
         """`server_id/tool#task`."""
-        return unit_key({**self.own, "task": self.task})
+        return make_unit_key({**self.own, "task": self.task})
 
     @property
     def shown(self) -> tuple[Row, ...]:
@@ -74,24 +74,26 @@ class Unit:
         return (*self.rows, *self.rivals)
 
 
-def units(rows: Sequence[Row], near: Near, policy: SynthesisPolicy) -> list[Unit]:
+def make_units(rows: Sequence[Row], near: Near, policy: SynthesisPolicy) -> list[Unit]:
     """All units of one marketplace's clear, usable snapshot rows, in the rows' order.
 
     `near` names the tools most like one; what it names outside `rows` is left out, so that no
     quarantined text comes back through it.
     """
     book = Partners(rows)
-    made = (_unit(task, row, book, near, policy) for row in rows for task in TASKS)
+    made = (_make_unit(task, row, book, near, policy) for row in rows for task in TASKS)
     return [unit for unit in made if unit is not None]
 
 
-def draws(row: Row, task: str, share: float) -> bool:
+def draws_task(row: Row, task: str, share: float) -> bool:
     """Whether a tool gets a task: a frozen hash, so that a new tool moves no other's tasks."""
     return fraction("task", row["server_id"], row["tool"], task) < share
 
 
-def _unit(task: str, row: Row, book: Partners, near: Near, policy: SynthesisPolicy) -> Unit | None:
-    if task != SINGLE and not draws(row, task, getattr(policy.tasks, task)):
+def _make_unit(
+    task: str, row: Row, book: Partners, near: Near, policy: SynthesisPolicy
+) -> Unit | None:
+    if task != SINGLE and not draws_task(row, task, getattr(policy.tasks, task)):
         return None
     if not book.readable(row):
         # One unit stands for it, whose rows say that its contract cannot be read.
@@ -115,51 +117,54 @@ def _unit(task: str, row: Row, book: Partners, near: Near, policy: SynthesisPoli
             return Unit(task, (row,)) if book.takes(row) else None
 
 
-def wanted(made: Sequence[Unit], llm: LLM, policy: SynthesisPolicy) -> dict[str, str]:
+def plan_units(made: Sequence[Unit], llm: LLM, policy: SynthesisPolicy) -> dict[str, str]:
     """Unit key -> digest of all that decides its rows: what `warehouse.plan` wants.
 
     In it: the contracts shown, the prompts and roles of the unit's own steps, the rules, what this
     folder does around them, and the policy values it reads. Nothing of other units.
     """
-    identities = {name: llm.identity(name) for name in _roles(made, policy)}
-    return {unit.key: _plan_of(unit, identities, policy) for unit in made}
+    identities = {name: llm.identity(name) for name in _list_roles(made, policy)}
+    return {unit.key: _digest_plan(unit, identities, policy) for unit in made}
 
 
-def steps_of(unit: Unit, policy: SynthesisPolicy) -> list[tuple[str, str]]:
+def list_steps(unit: Unit, policy: SynthesisPolicy) -> list[tuple[str, str]]:
     """(role, prompt) of every request that a row of the unit may make."""
     steps = list(_STEPS[unit.task])
     if unit.task in (SINGLE, LOOKALIKE):
-        if any(evolves(unit.own, unit.task, index, policy) for index in range(count(unit, policy))):
+        if any(
+            is_evolved(unit.own, unit.task, index, policy)
+            for index in range(count_rows(unit, policy))
+        ):
             steps += _EVOLVE
         if policy.checks and unit.rivals:
             steps += _CHECKS
     return steps
 
 
-def count(unit: Unit, policy: SynthesisPolicy) -> int:
+def count_rows(unit: Unit, policy: SynthesisPolicy) -> int:
     """How many rows the unit has."""
     return policy.pairs_per_tool if unit.task == SINGLE else 1
 
 
-def _roles(made: Sequence[Unit], policy: SynthesisPolicy) -> list[str]:
-    return sorted({role for unit in made for role, _ in steps_of(unit, policy)})
+def _list_roles(made: Sequence[Unit], policy: SynthesisPolicy) -> list[str]:
+    return sorted({role for unit in made for role, _ in list_steps(unit, policy)})
 
 
-def _plan_of(unit: Unit, identities: Mapping[str, Any], policy: SynthesisPolicy) -> str:
-    steps = steps_of(unit, policy)
+def _digest_plan(unit: Unit, identities: Mapping[str, Any], policy: SynthesisPolicy) -> str:
+    steps = list_steps(unit, policy)
     evolved = [policy.evolve_depth, policy.evolve_share] if _EVOLVE[0] in steps else None
     return digest(
         {
             "task": unit.task,
             # A partner or rival is named by its server too: a call goes there.
             "own": unit.own["contract_digest"],
-            "beside": [[tool_key(row), row["contract_digest"]] for row in unit.rows[1:]],
-            "rivals": [[tool_key(row), row["contract_digest"]] for row in unit.rivals],
-            "prompts": {name: prompt(name).digest for _, name in steps},
+            "beside": [[make_tool_key(row), row["contract_digest"]] for row in unit.rows[1:]],
+            "rivals": [[make_tool_key(row), row["contract_digest"]] for row in unit.rivals],
+            "prompts": {name: read_prompt(name).digest for _, name in steps},
             "roles": {role: identities[role] for role, _ in steps},
-            "rules": rules_edition(),
-            "scripts": scripts_edition(),
-            "count": count(unit, policy),
+            "rules": get_rules_version(),
+            "scripts": get_scripts_version(),
+            "count": count_rows(unit, policy),
             "seed": policy.seed,
             "languages": list(policy.languages),
             "evolved": evolved,

@@ -22,7 +22,7 @@ _ROUNDING = 1e-4
 _ROWS, _COLUMNS = 1024, 8192  # of one product: 32 MB, whatever the number of texts
 
 
-def clusters(
+def build_clusters(
     matrix: np.ndarray, names: Sequence[str], silent: Sequence[bool] | None = None
 ) -> list[list[int]]:
     """Places of look-alike texts, two or more together, the largest likeness first joined.
@@ -34,7 +34,7 @@ def clusters(
     """
     mute = np.asarray(silent if silent is not None else [False] * len(names), bool)
     link = _Linkage(matrix, names, mute)
-    edges = dict(_near(matrix, mute)) | dict(_named(matrix, names))
+    edges = dict(_find_near(matrix, mute)) | dict(_name_clusters(matrix, names))
     for (one, other), _ in sorted(edges.items(), key=lambda edge: (-edge[1], edge[0])):
         link.join(one, other)
     found = (sorted(members) for members in link.members.values() if len(members) > 1)
@@ -54,24 +54,24 @@ class _Linkage:
         a, b = sorted((self._of[one], self._of[other]))
         if a == b or len(self.members[a]) + len(self.members[b]) > CAP:
             return
-        if not self._all_alike(self.members[a], self.members[b]):
+        if not self._are_all_alike(self.members[a], self.members[b]):
             return
         for place in self.members.pop(b):
             self._of[place] = a
             self.members[a].append(place)
 
-    def _all_alike(self, a: list[int], b: list[int]) -> bool:
+    def _are_all_alike(self, a: list[int], b: list[int]) -> bool:
         same = self._names[a][:, None] == self._names[b][None, :]
         least = np.where(self._mute[a][:, None] | self._mute[b][None, :], TWIN, ALIKE)
-        return bool(np.all(same | (cosines(self._matrix[a], self._matrix[b]) >= least)))
+        return bool(np.all(same | (compute_cosines(self._matrix[a], self._matrix[b]) >= least)))
 
 
-def cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def compute_cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Rounded, because the last bits of a product depend on the machine and on its neighbours."""
     return np.round(one @ other.T, 4)
 
 
-def _near(matrix: np.ndarray, mute: np.ndarray) -> Iterator[tuple[tuple[int, int], float]]:
+def _find_near(matrix: np.ndarray, mute: np.ndarray) -> Iterator[tuple[tuple[int, int], float]]:
     """((one, other), cosine) of alike texts, one < other, the nearest of each text."""
     n = len(matrix)
     least = np.where(mute, TWIN, ALIKE).astype(np.float32)
@@ -86,10 +86,10 @@ def _near(matrix: np.ndarray, mute: np.ndarray) -> Iterator[tuple[tuple[int, int
             rows.append(i[fits])
             columns.append(j[fits])
             values.append(value[fits])
-        yield from _nearest(*(np.concatenate(part) for part in (rows, columns, values)))
+        yield from _find_nearest(*(np.concatenate(part) for part in (rows, columns, values)))
 
 
-def _nearest(
+def _find_nearest(
     rows: np.ndarray, columns: np.ndarray, values: np.ndarray
 ) -> Iterator[tuple[tuple[int, int], float]]:
     """The most alike few of each row."""
@@ -102,7 +102,9 @@ def _nearest(
         yield (int(row), int(column)), float(value)
 
 
-def _named(matrix: np.ndarray, names: Sequence[str]) -> Iterator[tuple[tuple[int, int], float]]:
+def _name_clusters(
+    matrix: np.ndarray, names: Sequence[str]
+) -> Iterator[tuple[tuple[int, int], float]]:
     """((one, other), cosine) of texts of one name, the nearest of each text."""
     groups: dict[str, list[int]] = defaultdict(list)
     for place, name in enumerate(names):
@@ -110,6 +112,6 @@ def _named(matrix: np.ndarray, names: Sequence[str]) -> Iterator[tuple[tuple[int
     for places in groups.values():
         at = np.array(places)
         for top in range(0, len(at), _ROWS):
-            alike = cosines(matrix[at[top : top + _ROWS]], matrix[at])
+            alike = compute_cosines(matrix[at[top : top + _ROWS]], matrix[at])
             i, j = np.nonzero(np.arange(top, top + len(alike))[:, None] < np.arange(len(at)))
-            yield from _nearest(at[i + top], at[j], alike[i, j])
+            yield from _find_nearest(at[i + top], at[j], alike[i, j])

@@ -10,7 +10,15 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from assets.vectors.confusables.sides import STOP, Rarity, Side, flat, one_line, stem, words_of
+from assets.vectors.confusables.sides import (
+    STOP,
+    Rarity,
+    Side,
+    flatten_name,
+    join_lines,
+    split_words,
+    stem_word,
+)
 
 Json = Any
 SERVER, NAME, EFFECT, REQUIRED, LIMITS, CLAUSE, WORDS, TAKES = (
@@ -20,7 +28,7 @@ _MOST = 3  # words or parameters named of one kind
 _LONGEST = 110  # characters of a quoted clause
 
 
-def tells_apart(a: Side, b: Side, rarity: Rarity) -> tuple[str, list[str]]:
+def tell_apart(a: Side, b: Side, rarity: Rarity) -> tuple[str, list[str]]:
     """The sentence, and the kinds of differences that it names ([] where there is none)."""
     facts: tuple[list[str], list[str]] = ([], [])
     kinds: list[str] = []
@@ -33,80 +41,82 @@ def tells_apart(a: Side, b: Side, rarity: Rarity) -> tuple[str, list[str]]:
         if len(kinds) == (_MOST - 1 if kinds[:1] == [SERVER] else _MOST):
             break
     if not kinds:
-        return _nothing(a, b), []
+        return _tell_nothing(a, b), []
     lead = "Nothing but their servers tells them apart: " if kinds == [SERVER] else ""
     sides = [
-        f"{side.label} {_joined(own) if own else 'has nothing of its own'}"
+        f"{side.label} {_join_facts(own) if own else 'has nothing of its own'}"
         for side, own in zip((a, b), facts, strict=True)
     ]
     return f"{lead}{'; '.join(sides)}.", kinds
 
 
-def _only(words: Iterable[str], other: Side) -> list[str]:
-    return [word for word in dict.fromkeys(words) if stem(word) not in other.all_words]
+def _find_only(words: Iterable[str], other: Side) -> list[str]:
+    return [word for word in dict.fromkeys(words) if stem_word(word) not in other.all_words]
 
 
-def _of_servers(a: Side, b: Side, _: Rarity) -> tuple[str, str]:
+def _tell_by_servers(a: Side, b: Side, _: Rarity) -> tuple[str, str]:
     def own(side: Side, other: Side) -> str:
-        held = _only(side.server_words, other)
-        return f"is for {_listed(held[:_MOST])}" if held else ""
+        held = _find_only(side.server_words, other)
+        return f"is for {_format_list(held[:_MOST])}" if held else ""
 
     return own(a, b), own(b, a)
 
 
-def _of_names(a: Side, b: Side, _: Rarity) -> tuple[str, str]:
+def _tell_by_names(a: Side, b: Side, _: Rarity) -> tuple[str, str]:
     def own(side: Side, other: Side) -> str:
-        held = [word for word in _only(side.name_words, other) if word not in side.server_words]
-        return f"has {_listed(held[:_MOST])} in its name" if held else ""
+        held = [
+            word for word in _find_only(side.name_words, other) if word not in side.server_words
+        ]
+        return f"has {_format_list(held[:_MOST])} in its name" if held else ""
 
     return own(a, b), own(b, a)
 
 
-def _of_words(a: Side, b: Side, rarity: Rarity) -> tuple[str, str]:
+def _tell_by_words(a: Side, b: Side, rarity: Rarity) -> tuple[str, str]:
     def own(side: Side, other: Side) -> str:
-        field = {*side.name_words, *words_of(side.about)}
-        only = [word for word in _only(side.told, other) if word not in side.name_words]
-        held = rarity.telling(only, _MOST, field)
-        return f"speaks of {_listed(held)}" if held else ""
+        field = {*side.name_words, *split_words(side.about)}
+        only = [word for word in _find_only(side.told, other) if word not in side.name_words]
+        held = rarity.pick_telling(only, _MOST, field)
+        return f"speaks of {_format_list(held)}" if held else ""
 
     return own(a, b), own(b, a)
 
 
-def _of_required(a: Side, b: Side, _: Rarity) -> tuple[str, str]:
+def _tell_by_required(a: Side, b: Side, _: Rarity) -> tuple[str, str]:
     def own(side: Side, other: Side) -> str:
         only = [side.taken[name][0] for name in sorted(side.needed - other.needed)]
-        return f"requires {_listed(only[:_MOST])}" if only else ""
+        return f"requires {_format_list(only[:_MOST])}" if only else ""
 
     return (own(a, b), own(b, a)) if a.taken and b.taken else ("", "")
 
 
-def _of_taken(a: Side, b: Side, _: Rarity) -> tuple[str, str]:
+def _tell_by_parameters(a: Side, b: Side, _: Rarity) -> tuple[str, str]:
     def own(side: Side, other: Side) -> str:
         only = [side.taken[name][0] for name in sorted(side.taken.keys() - other.taken.keys())
                 if name not in side.needed]  # fmt: skip
-        return f"takes {_listed(only[:_MOST])}" if only else ""
+        return f"takes {_format_list(only[:_MOST])}" if only else ""
 
     return (own(a, b), own(b, a)) if a.taken and b.taken else ("", "")
 
 
-def _of_effect(a: Side, b: Side, _: Rarity) -> tuple[str, str]:
+def _tell_by_effect(a: Side, b: Side, _: Rarity) -> tuple[str, str]:
     if not a.effect or not b.effect or a.effect == b.effect:
         return "", ""
     return a.effect, b.effect
 
 
-def _of_limits(a: Side, b: Side, _: Rarity) -> tuple[str, str]:
+def _tell_by_limits(a: Side, b: Side, _: Rarity) -> tuple[str, str]:
     """The first shared parameter that may hold other values."""
     for name in sorted(a.taken.keys() & b.taken.keys()):
         (own, one), (its, other) = a.taken[name], b.taken[name]
-        enums = [_values(schema.get("enum")) for schema in (one, other)]
+        enums = [_list_values(schema.get("enum")) for schema in (one, other)]
         if all(enums):
             only = (
                 [v for v in enums[0] if v not in enums[1]],
                 [v for v in enums[1] if v not in enums[0]],
             )
             if any(only):
-                said = [f"lets {n} be {_listed(v[:_MOST])}" if v else ""
+                said = [f"lets {n} be {_format_list(v[:_MOST])}" if v else ""
                         for n, v in zip((own, its), only, strict=True)]  # fmt: skip
                 return said[0], said[1]
         for limit, word in (("maximum", "up to"), ("minimum", "from"), ("maxLength", "up to"),
@@ -117,14 +127,14 @@ def _of_limits(a: Side, b: Side, _: Rarity) -> tuple[str, str]:
     return "", ""
 
 
-def _of_clauses(a: Side, b: Side, _: Rarity) -> tuple[str, str]:
+def _tell_by_clauses(a: Side, b: Side, _: Rarity) -> tuple[str, str]:
     def own(side: Side, other: Side) -> str:
         clauses = re.split(r"[.;!?\n•✓×]+\s|\n", str(side.contract.get("description") or "")[:2000])
         for clause in clauses:
-            held = [word for word in words_of(clause) if word not in STOP]
-            new = [word for word in held if stem(word) not in other.all_words]
+            held = [word for word in split_words(clause) if word not in STOP]
+            new = [word for word in held if stem_word(word) not in other.all_words]
             if len(held) >= 3 and 2 * len(new) >= len(held):
-                return f'says "{one_line(clause.rstrip(" .:,"), _LONGEST)}"'
+                return f'says "{join_lines(clause.rstrip(" .:,"), _LONGEST)}"'
         return ""
 
     return own(a, b), own(b, a)
@@ -132,28 +142,38 @@ def _of_clauses(a: Side, b: Side, _: Rarity) -> tuple[str, str]:
 
 # By how much they help somebody choose: a product or field first, an optional parameter last.
 _FINDERS = (
-    (SERVER, _of_servers), (NAME, _of_names), (EFFECT, _of_effect), (REQUIRED, _of_required),
-    (LIMITS, _of_limits), (CLAUSE, _of_clauses), (WORDS, _of_words), (TAKES, _of_taken),
-)  # fmt: skip
+    (SERVER, _tell_by_servers),
+    (NAME, _tell_by_names),
+    (EFFECT, _tell_by_effect),
+    (REQUIRED, _tell_by_required),
+    (LIMITS, _tell_by_limits),
+    (CLAUSE, _tell_by_clauses),
+    (WORDS, _tell_by_words),
+    (TAKES, _tell_by_parameters),
+)
 
 
-def _nothing(a: Side, b: Side) -> str:
-    shared = ["same name"] if flat(a.contract["name"]) == flat(b.contract["name"]) else []
-    told = ({stem(word) for word in side.told} for side in (a, b))
+def _tell_nothing(a: Side, b: Side) -> str:
+    shared = (
+        ["same name"]
+        if flatten_name(a.contract["name"]) == flatten_name(b.contract["name"])
+        else []
+    )
+    told = ({stem_word(word) for word in side.told} for side in (a, b))
     shared += ["same words"] if next(told) == next(told) else ["nearly the same words"]
     same = a.taken.keys() == b.taken.keys()
     shared += (["same parameters"] if a.taken else ["no parameters"]) if same else []
     return f"Nothing in their contracts tells them apart: {', '.join(shared)}."
 
 
-def _values(enum: Json) -> list[str]:
-    return [one_line(str(value), 30) for value in enum[:50]] if isinstance(enum, list) else []
+def _list_values(enum: Json) -> list[str]:
+    return [join_lines(str(value), 30) for value in enum[:50]] if isinstance(enum, list) else []
 
 
-def _listed(names: Sequence[str]) -> str:
-    names = [one_line(name, 40) for name in names]
+def _format_list(names: Sequence[str]) -> str:
+    names = [join_lines(name, 40) for name in names]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _joined(facts: Sequence[str]) -> str:
+def _join_facts(facts: Sequence[str]) -> str:
     return facts[0] if len(facts) == 1 else f"{', '.join(facts[:-1])} and {facts[-1]}"

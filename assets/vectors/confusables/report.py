@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from assets.vectors.confusables.table import CONFUSABLE, TWINS
-from warehouse.sanitize.escape import escape_cell, markdown_table
+from warehouse.sanitize.escape import escape_cell, make_markdown_table
 
 _INK, _QUIET, _TWIN, _LOOK, _EVEN = "#1f2937", "#e5e7eb", "#2563eb", "#d97706", "#4b5563"
 _SIZES = ((2, 2), (3, 3), (4, 4), (5, 9), (10, 19), (20, 49), (50, 10**9))
@@ -27,10 +27,10 @@ Row = Mapping[str, Any]
 Tool = tuple[str, str]
 
 
-def figures(rows: Sequence[Row], tools: Iterable[Row]) -> dict[str, float]:
+def compute_figures(rows: Sequence[Row], tools: Iterable[Row]) -> dict[str, float]:
     """Counts over all marketplaces. `tools`: snapshot rows, all of them."""
     known = {(row["server_id"], row["tool"]) for row in tools}
-    twins, look = _of_kind(rows, TWINS), _of_kind(rows, CONFUSABLE)
+    twins, look = _select_kind(rows, TWINS), _select_kind(rows, CONFUSABLE)
     named = [row for row in rows if row["kind"] == CONFUSABLE]
     return {
         "tools": len(known),
@@ -39,16 +39,16 @@ def figures(rows: Sequence[Row], tools: Iterable[Row]) -> dict[str, float]:
         "pairs": len(rows),
         "with_a_twin": len(twins & known),
         "with_a_confusable": len(look & known),
-        "names_shared_across_servers": _sharing(known),
+        "names_shared_across_servers": _count_sharing(known),
         "confusable_pairs_told_apart": sum(row["apart_by"] != "[]" for row in named),
         "confusable_pairs_not_told_apart": sum(row["apart_by"] == "[]" for row in named),
     }
 
 
-def shares(rows: Sequence[Row], tools: Iterable[Row]) -> list[dict[str, Any]]:
+def compute_shares(rows: Sequence[Row], tools: Iterable[Row]) -> list[dict[str, Any]]:
     """Per marketplace: its tools, and how many have a twin, or else a confusable, on any server of
     any marketplace."""
-    twins, look = _of_kind(rows, TWINS), _of_kind(rows, CONFUSABLE)
+    twins, look = _select_kind(rows, TWINS), _select_kind(rows, CONFUSABLE)
     held: dict[str, set[Tool]] = defaultdict(set)
     for row in tools:
         held[row["marketplace"]].add((row["server_id"], row["tool"]))
@@ -64,9 +64,9 @@ def shares(rows: Sequence[Row], tools: Iterable[Row]) -> list[dict[str, Any]]:
     return sorted(made, key=lambda one: (-one["tools"], one["marketplace"]))
 
 
-def markdown(rows: Sequence[Row], tools: Sequence[Row]) -> str:
+def render_markdown(rows: Sequence[Row], tools: Sequence[Row]) -> str:
     """The report: what was found, per marketplace, by which differences, and the worst clusters."""
-    told = figures(rows, tools)
+    told = compute_figures(rows, tools)
     total = told["tools"] or 1
     lead = (
         f"{told['clusters']:,} clusters of look-alike tools across servers;"
@@ -79,22 +79,22 @@ def markdown(rows: Sequence[Row], tools: Sequence[Row]) -> str:
     )
     if not rows:
         return f"No tool of one server looks like a tool of another, of {told['tools']:,}."
-    by_market = markdown_table(
+    by_market = make_markdown_table(
         ["marketplace", "tools", "with a twin", "else with a confusable"],
-        ([one["marketplace"], f"{one['tools']:,}", _share(one["twin"], one["tools"]),
-          _share(one["confusable"], one["tools"])] for one in shares(rows, tools)),
+        ([one["marketplace"], f"{one['tools']:,}", _compute_share(one["twin"], one["tools"]),
+          _compute_share(one["confusable"], one["tools"])] for one in compute_shares(rows, tools)),
     )  # fmt: skip
     kinds = Counter(
         kind for row in rows if row["kind"] == CONFUSABLE
         for kind in json.loads(row["apart_by"]) or ["nothing"]
     )  # fmt: skip
     pairs = sum(row["kind"] == CONFUSABLE for row in rows)
-    by_kind = markdown_table(
+    by_kind = make_markdown_table(
         ["told apart by", "confusable pairs"],
-        ([kind, _share(count, pairs)] for kind, count in kinds.most_common()),
+        ([kind, _compute_share(count, pairs)] for kind, count in kinds.most_common()),
     )
-    worst = markdown_table(
-        _HEAD, map(_worst, _largest(rows)), lambda text: escape_cell(text, _SENTENCE)
+    worst = make_markdown_table(
+        _HEAD, map(_describe_worst, _list_largest(rows)), lambda text: escape_cell(text, _SENTENCE)
     )
     return "\n\n".join(
         [
@@ -107,13 +107,13 @@ def markdown(rows: Sequence[Row], tools: Sequence[Row]) -> str:
     )
 
 
-def plot(rows: Sequence[Row], tools: Sequence[Row]) -> bytes:
+def draw_plot(rows: Sequence[Row], tools: Sequence[Row]) -> bytes:
     """A PNG: how many clusters of which size, and per marketplace the share of tools with a twin
     or a confusable."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    markets = shares(rows, tools)[:_MARKETS]
+    markets = compute_shares(rows, tools)[:_MARKETS]
     height = max(3.2, 1.6 + 0.34 * len(markets))
     figure = Figure(figsize=(10, height), layout="constrained", dpi=110)
     FigureCanvasAgg(figure)
@@ -129,7 +129,7 @@ def plot(rows: Sequence[Row], tools: Sequence[Row]) -> bytes:
     return buffer.getvalue()
 
 
-def inlined(png: bytes) -> str:
+def inline_images(png: bytes) -> str:
     """The plot as Markdown that holds it."""
     return f"![look-alike tools](data:image/png;base64,{base64.b64encode(png).decode()})"
 
@@ -172,13 +172,13 @@ def _draw_shares(axis: Any, markets: Sequence[Mapping[str, Any]]) -> None:
                 bbox_to_anchor=(0, -0.08))  # fmt: skip
 
 
-def _of_kind(rows: Sequence[Row], kind: str) -> set[Tool]:
+def _select_kind(rows: Sequence[Row], kind: str) -> set[Tool]:
     mine = [row for row in rows if row["kind"] == kind]
     own = {(row["server_id"], row["tool"]) for row in mine}
     return own | {(row["other_server_id"], row["other_tool"]) for row in mine}
 
 
-def _sharing(tools: Iterable[Tool]) -> int:
+def _count_sharing(tools: Iterable[Tool]) -> int:
     """How many tools have a name, modulo case and separators, that another server uses too."""
     listed = [(server, "".join(filter(str.isalnum, tool.casefold()))) for server, tool in tools]
     servers: dict[str, set[str]] = defaultdict(set)
@@ -187,7 +187,7 @@ def _sharing(tools: Iterable[Tool]) -> int:
     return sum(len(servers[name]) > 1 for _, name in listed)
 
 
-def _largest(rows: Sequence[Row]) -> list[list[Row]]:
+def _list_largest(rows: Sequence[Row]) -> list[list[Row]]:
     grouped: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         grouped[row["cluster"]].append(row)
@@ -195,7 +195,7 @@ def _largest(rows: Sequence[Row]) -> list[list[Row]]:
     return [members for _, members in ranked[:_WORST]]
 
 
-def _worst(members: Sequence[Row]) -> list[str]:
+def _describe_worst(members: Sequence[Row]) -> list[str]:
     """One line of the table: the nearest pair that is not one tool twice, and its sentence."""
     names = Counter(row["tool"] for row in members) + Counter(row["other_tool"] for row in members)
     servers = {row["server_id"] for row in members} | {row["other_server_id"] for row in members}
@@ -211,5 +211,5 @@ def _worst(members: Sequence[Row]) -> list[str]:
     ]
 
 
-def _share(part: int, whole: int) -> str:
+def _compute_share(part: int, whole: int) -> str:
     return f"{part:,} ({part / whole:.0%})" if whole else "0"

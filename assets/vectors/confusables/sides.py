@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from assets.contracts.canonical import parameters, tool_text
+from assets.contracts.canonical import iterate_parameters, tool_text
 from assets.contracts.tool_id import ToolId
-from assets.vectors.lexicon import base_form, family_of
+from assets.vectors.lexicon import find_base_form, find_family
 
 Json = Any
 _COMMON = 0.01  # share of tools above which a word says nothing of one of them
@@ -44,7 +44,7 @@ class Side:
 
     @cached_property
     def label(self) -> str:
-        return one_line(str(ToolId(self.server_id, self.contract["name"])), 90)
+        return join_lines(str(ToolId(self.server_id, self.contract["name"])), 90)
 
     @cached_property
     def text(self) -> str:
@@ -54,33 +54,33 @@ class Side:
     def server_words(self) -> list[str]:
         """The words of the server's own name, its owner left out: a fork's owner says nothing."""
         last = re.split(r"[/:]", self.server_id.rstrip("/"))[-1]
-        parted = re.sub(r"mcp|\d+", " ", " ".join(names_in(last)))  # geminimcptest, atlassian12
-        return [word for word in words_of(parted) if len(word) > 1 and word not in STOP]
+        parted = re.sub(r"mcp|\d+", " ", " ".join(find_names(last)))  # geminimcptest, atlassian12
+        return [word for word in split_words(parted) if len(word) > 1 and word not in STOP]
 
     @cached_property
     def name_words(self) -> list[str]:
-        return [word for word in names_in(self.contract["name"]) if word not in STOP]
+        return [word for word in find_names(self.contract["name"]) if word not in STOP]
 
     @cached_property
     def told(self) -> list[str]:
         """The words of the contract, in order, but for those of its server's id."""
-        ids = {*names_in(self.server_id), *words_of(self.server_id)}
-        words = words_of(self.text)
+        ids = {*find_names(self.server_id), *split_words(self.server_id)}
+        words = split_words(self.text)
         return [word for word in words if word not in STOP and word not in ids]
 
     @cached_property
     def all_words(self) -> frozenset[str]:
         """All that it may be said to have; of the whole text, so that nothing is denied it."""
         texts = (tool_text(self.contract), self.server_id)
-        held = [word for text in texts for word in (*words_of(text), *names_in(text))]
-        return frozenset(map(stem, [*held, *self.server_words, *words_of(self.about)]))
+        held = [word for text in texts for word in (*split_words(text), *find_names(text))]
+        return frozenset(map(stem_word, [*held, *self.server_words, *split_words(self.about)]))
 
     @cached_property
     def taken(self) -> dict[str, tuple[str, Mapping[str, Json]]]:
         """Parameter as it reads -> (as it is written, its schema)."""
-        found = parameters(self.contract)
+        found = iterate_parameters(self.contract)
         return {
-            flat(name): (name, schema if isinstance(schema, Mapping) else {})
+            flatten_name(name): (name, schema if isinstance(schema, Mapping) else {})
             for name, schema in found
         }
 
@@ -88,7 +88,7 @@ class Side:
     def needed(self) -> set[str]:
         required = (self.contract.get("inputSchema") or {}).get("required")
         listed = required if isinstance(required, list) else []
-        return {flat(name) for name in listed if isinstance(name, str)} & self.taken.keys()
+        return {flatten_name(name) for name in listed if isinstance(name, str)} & self.taken.keys()
 
     @cached_property
     def effect(self) -> str | None:
@@ -96,9 +96,9 @@ class Side:
         hint = (self.contract.get("annotations") or {}).get("readOnlyHint")
         if isinstance(hint, bool):
             return "only reads" if hint else "changes data"
-        bases = (base_form(word) for word in names_in(self.contract["name"]))
+        bases = (find_base_form(word) for word in find_names(self.contract["name"]))
         verb = next((base for base in bases if base), None)
-        family = family_of(verb) if verb else None
+        family = find_family(verb) if verb else None
         if family in _READS:
             return "only reads"
         return "changes data" if family in _WRITES else None
@@ -109,44 +109,46 @@ class Rarity:
 
     def __init__(self, texts: Iterable[str]) -> None:
         listed = list(texts)
-        self._held = Counter(word for text in listed for word in {*map(stem, words_of(text))})
+        self._held = Counter(
+            word for text in listed for word in {*map(stem_word, split_words(text))}
+        )
         self._total = max(len(listed), 1)
 
-    def share(self, word: str) -> float:
-        return self._held[stem(word)] / self._total
+    def compute_share(self, word: str) -> float:
+        return self._held[stem_word(word)] / self._total
 
-    def telling(self, words: Iterable[str], most: int, field: Collection[str]) -> list[str]:
+    def pick_telling(self, words: Iterable[str], most: int, field: Collection[str]) -> list[str]:
         """The words that say most of a tool, in their own order: rare enough, words of its `field`
         before others, and of those the better known. The rarest are slips and adverbs."""
         rare = [
             word for word in dict.fromkeys(words)
-            if len(word) > 2 and not word.isdigit() and self.share(word) <= _COMMON
+            if len(word) > 2 and not word.isdigit() and self.compute_share(word) <= _COMMON
         ]  # fmt: skip
-        ranked = sorted(rare, key=lambda word: (word not in field, -self.share(word), word))
+        ranked = sorted(rare, key=lambda word: (word not in field, -self.compute_share(word), word))
         chosen = set(ranked[:most])
         return [word for word in rare if word in chosen]
 
 
-def words_of(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Lower-case words of prose."""
     return [word for word in re.findall(r"[^\W_]+", text.casefold()) if len(word) < 30]
 
 
-def names_in(text: str) -> list[str]:
+def find_names(text: str) -> list[str]:
     """Lower-case words of identifiers, parted at their joints."""
-    return words_of(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text))
+    return split_words(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text))
 
 
-def stem(word: str) -> str:
+def stem_word(word: str) -> str:
     """Singular and plural as one."""
     return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
 
 
-def flat(name: str) -> str:
+def flatten_name(name: str) -> str:
     """A name modulo case and separators."""
     return "".join(char for char in str(name).casefold() if char.isalnum())
 
 
-def one_line(text: str, most: int) -> str:
+def join_lines(text: str, most: int) -> str:
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"

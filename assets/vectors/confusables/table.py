@@ -19,10 +19,10 @@ import numpy as np
 import polars as pl
 
 from assets.contracts.canonical import tool_text
-from assets.vectors.confusables.clusters import TWIN, clusters, cosines
-from assets.vectors.confusables.distinguish import tells_apart
-from assets.vectors.confusables.sides import Rarity, Side, flat, names_in
-from assets.vectors.index import contract_of
+from assets.vectors.confusables.clusters import TWIN, build_clusters, compute_cosines
+from assets.vectors.confusables.distinguish import tell_apart
+from assets.vectors.confusables.sides import Rarity, Side, find_names, flatten_name
+from assets.vectors.index import read_contract
 from warehouse.storage.digest import digest
 from warehouse.storage.tables import TableSpec
 
@@ -63,7 +63,7 @@ class _Text:
     description: str
 
 
-def confusables(
+def find_confusables(
     rows: Sequence[Row], matrix: np.ndarray, about: Mapping[str, str] | None = None
 ) -> list[dict[str, Any]]:
     """Rows of CONFUSABLES for clear snapshot rows of all marketplaces.
@@ -73,29 +73,29 @@ def confusables(
     """
     if len(matrix) != len(rows):
         raise ValueError(f"confusables: {len(rows)} rows but {len(matrix)} vectors")
-    texts, vectors = _texts(rows, matrix)
-    found = clusters(vectors, [text.name for text in texts], [text.silent for text in texts])
+    texts, vectors = _build_texts(rows, matrix)
+    found = build_clusters(vectors, [text.name for text in texts], [text.silent for text in texts])
     grouped = {place for places in found for place in places}
     found += [[at] for at, text in enumerate(texts) if len(text.tools) > 1 and at not in grouped]
     rarity = Rarity(tool_text(text.contract) for text in texts)
     about = about or {}
     out = []
     for places in found:
-        pairs = list(_pairs(places, texts, vectors))
+        pairs = list(_find_pairs(places, texts, vectors))
         tools = sorted({(r["server_id"], r["tool"]) for pair in pairs for r in pair[:2]})
         if not pairs:
             continue
         name = digest(tools[0])[:16]
         sides = {  # read once: a tool stands in as many pairs as its cluster has others
             (row["server_id"], row["tool"]): Side(
-                row["server_id"], contract_of(row), about.get(row["server_id"], "")
+                row["server_id"], read_contract(row), about.get(row["server_id"], "")
             )
             for pair in pairs
             for row in pair[:2]
         }
         for one, other, cosine, kind in pairs:
             first, second = (sides[row["server_id"], row["tool"]] for row in (one, other))
-            sentence, kinds = tells_apart(first, second, rarity)
+            sentence, kinds = tell_apart(first, second, rarity)
             out.append(
                 {
                     **{key: one[key] for key in ("server_id", "tool", "contract_digest")},
@@ -103,7 +103,7 @@ def confusables(
                     "other_tool": other["tool"],
                     "other_digest": other["contract_digest"],
                     "cosine": cosine,
-                    "same_name": _name(one["tool"]) == _name(other["tool"]),
+                    "same_name": _fold_name(one["tool"]) == _fold_name(other["tool"]),
                     "cluster": name,
                     "cluster_tools": len(tools),
                     "kind": kind,
@@ -114,7 +114,7 @@ def confusables(
     return sorted(out, key=lambda row: tuple(row[name] for name in CONFUSABLES.key))
 
 
-def hard_negatives(rows: Sequence[Row], most: int = 8) -> dict[str, list[str]]:
+def list_hard_negatives(rows: Sequence[Row], most: int = 8) -> dict[str, list[str]]:
     """Contract digest -> digests of contracts that look like it and are another tool, the most
     alike first; never a twin, nor a twin of a twin. A twin has the negatives of its twins."""
     group = _Groups()
@@ -138,7 +138,7 @@ def hard_negatives(rows: Sequence[Row], most: int = 8) -> dict[str, list[str]]:
     return dict(sorted(out.items()))
 
 
-def _texts(rows: Sequence[Row], matrix: np.ndarray) -> tuple[list[_Text], np.ndarray]:
+def _build_texts(rows: Sequence[Row], matrix: np.ndarray) -> tuple[list[_Text], np.ndarray]:
     """Distinct texts in an order of their own, and their vectors. A tool that several marketplaces
     list counts once, with the contract of the first of them."""
     order = sorted(
@@ -152,17 +152,18 @@ def _texts(rows: Sequence[Row], matrix: np.ndarray) -> tuple[list[_Text], np.nda
         key = (rows[at]["server_id"], rows[at]["tool"])
         if key not in seen:
             seen.add(key)
-            contracts[at] = contract_of(rows[at])
+            contracts[at] = read_contract(rows[at])
             tools[tool_text(contracts[at])].append(at)
     told: dict[str, set[str]] = defaultdict(set)
     for at, contract in contracts.items():
-        told[_plain(contract)].add(rows[at]["server_id"])
+        told[_render_plain(contract)].add(rows[at]["server_id"])
     made = [
         _Text(
             tools=tuple(rows[at] for at in places),
             contract=contracts[places[0]],
-            name=_name(contracts[places[0]]["name"]),
-            silent=(said := _plain(contracts[places[0]])) == "" or len(told[said]) >= _SILENT_FROM,
+            name=_fold_name(contracts[places[0]]["name"]),
+            silent=(said := _render_plain(contracts[places[0]])) == ""
+            or len(told[said]) >= _SILENT_FROM,
             description=said,
         )
         for places in tools.values()
@@ -170,7 +171,7 @@ def _texts(rows: Sequence[Row], matrix: np.ndarray) -> tuple[list[_Text], np.nda
     return made, np.asarray(matrix)[[places[0] for places in tools.values()]]
 
 
-def _pairs(
+def _find_pairs(
     places: Sequence[int], texts: Sequence[_Text], vectors: np.ndarray
 ) -> Iterator[tuple[Row, Row, float, str]]:
     """(one, other, cosine, kind) of a cluster; tools of one server are no pair."""
@@ -178,39 +179,43 @@ def _pairs(
         first, *rest = texts[at].tools
         for other in rest:
             if first["server_id"] != other["server_id"]:
-                yield (*_ordered(first, other), 1.0, TWINS)
-    alike = cosines(vectors[list(places)], vectors[list(places)])
+                yield (*_order_pair(first, other), 1.0, TWINS)
+    alike = compute_cosines(vectors[list(places)], vectors[list(places)])
     for (i, a), (j, b) in combinations(enumerate(places), 2):
         one, other = texts[a], texts[b]
         pair = next(((x, y) for x in one.tools for y in other.tools
                      if x["server_id"] != y["server_id"]), None)  # fmt: skip
         if pair is not None:
             cosine = round(float(alike[i, j]), 4)
-            yield (*_ordered(*pair), cosine, TWINS if _twins(one, other, cosine) else CONFUSABLE)
+            yield (
+                *_order_pair(*pair),
+                cosine,
+                TWINS if _are_twins(one, other, cosine) else CONFUSABLE,
+            )
 
 
-def _twins(one: _Text, other: _Text, cosine: float) -> bool:
+def _are_twins(one: _Text, other: _Text, cosine: float) -> bool:
     """One tool under two names. The vectors of long texts that share a preamble are equal although
     `service_restart` is not `service_update`: the names, or all that is said, must agree too."""
     said = one.description == other.description and not one.silent
     if one.name == other.name and said:
         return True
-    a, b = (set(names_in(text.contract["name"])) for text in (one, other))
+    a, b = (set(find_names(text.contract["name"])) for text in (one, other))
     a, b = ({word.rstrip("s") for word in words} for words in (a, b))
     return cosine >= TWIN and (said or 2 * len(a & b) >= len(a | b))
 
 
-def _ordered(one: Row, other: Row) -> tuple[Row, Row]:
+def _order_pair(one: Row, other: Row) -> tuple[Row, Row]:
     first, second = sorted((one, other), key=lambda row: (row["server_id"], row["tool"]))
     return first, second
 
 
-def _plain(contract: Mapping[str, Any]) -> str:
+def _render_plain(contract: Mapping[str, Any]) -> str:
     return " ".join(str(contract.get("description") or "").casefold().split())
 
 
-def _name(name: str) -> str:
-    return flat(name) or name
+def _fold_name(name: str) -> str:
+    return flatten_name(name) or name
 
 
 class _Groups:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from assets.vectors.encoders.embedder import BadEmbedder
-from assets.vectors.encoders.weights import BASE, base_path
+from assets.vectors.encoders.weights import BASE, find_base_path
 from warehouse.storage.digest import sha256
 
 DEFAULT = ("minilm", BASE)
@@ -21,15 +21,15 @@ _NEEDED = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type"
 _HINT = "expected a BERT with mean pooling, such as all-MiniLM-L12-v2, or minilm for the default"
 
 
-def base_name(base: str) -> str:
+def name_base(base: str) -> str:
     """What names a base in jobs and cards: BASE, or `<folder or hub id>@<16 hex of its files>`.
 
     Raises BadEmbedder when it is not there or cannot be served.
     """
     if base.strip() in ("", *DEFAULT):
         return BASE
-    where, _, known = _parted(base)
-    found = base_digest(where)[:16]
+    where, _, known = _split_reference(base)
+    found = digest_base(where)[:16]
     if known and known != found:
         raise BadEmbedder(
             f"base {where}: its files are {found}, expected {known}: the model changed since it was"
@@ -38,29 +38,29 @@ def base_name(base: str) -> str:
     return f"{where}@{found}"
 
 
-def base_folder(base: str) -> Path:
+def find_base_folder(base: str) -> Path:
     """The folder of a base, its architecture checked. Raises BadEmbedder."""
-    where = BASE if base.strip() in ("", *DEFAULT) else _parted(base)[0]
+    where = BASE if base.strip() in ("", *DEFAULT) else _split_reference(base)[0]
     if where == BASE:
-        return base_path()
+        return find_base_path()
     folder = Path(where).expanduser()
     if not folder.is_dir():
         if where[0] in "/.~\\" or where.count("/") > 1:  # a hub id is `name` or `owner/name`
             raise BadEmbedder(f"base {where}: no such folder; {_HINT}")
-        folder = _from_hub(where)
+        folder = _download_base(where)
     check_base(folder)
     return folder
 
 
-def base_digest(base: str) -> str:
+def digest_base(base: str) -> str:
     """SHA-256 over the files that make an encoder of it."""
-    folder = base_folder(base)
+    folder = find_base_folder(base)
     stamps = tuple((folder / name).stat().st_mtime_ns for name in (CONFIG, TOKENIZER, WEIGHTS))
-    return _digest(folder, stamps)
+    return _digest_folder(folder, stamps)
 
 
 @lru_cache(maxsize=8)
-def _digest(folder: Path, _: tuple[int, ...]) -> str:
+def _digest_folder(folder: Path, _: tuple[int, ...]) -> str:
     each = [sha256((folder / name).read_bytes()) for name in (CONFIG, TOKENIZER, WEIGHTS)]
     return sha256("".join(each).encode())
 
@@ -70,31 +70,31 @@ def check_base(folder: Path) -> dict[str, Any]:
     lost = [name for name in (CONFIG, TOKENIZER, WEIGHTS) if not (folder / name).is_file()]
     if lost:
         raise BadEmbedder(f"base {folder}: has no {', '.join(lost)}; {_HINT}")
-    config = _json(folder / CONFIG)
+    config = _read_json(folder / CONFIG)
     for name, needed in _NEEDED.items():
         found = config.get(name, "absolute" if name == "position_embedding_type" else None)
         if found != needed:
             raise BadEmbedder(f"base {folder}: {name} is {found!r}, not {needed!r}; {_HINT}")
     modules = folder / "modules.json"
-    kinds = [str(one.get("type")).rpartition(".")[2] for one in _json(modules)]
+    kinds = [str(one.get("type")).rpartition(".")[2] for one in _read_json(modules)]
     strange = [kind for kind in kinds if kind not in _MODULES]
     if strange:
         raise BadEmbedder(f"base {folder}: ends in a {strange[0]} layer; {_HINT}")
     for path in sorted(folder.glob("*_Pooling/config.json")):
-        pooling = _json(path)
+        pooling = _read_json(path)
         others = [k for k, v in pooling.items() if k.startswith("pooling_mode_") and v is True]
         if others != ["pooling_mode_mean_tokens"] and pooling.get("pooling_mode") != "mean":
             raise BadEmbedder(f"base {folder}: pools by {others or 'nothing'}; {_HINT}")
     return config
 
 
-def _parted(base: str) -> tuple[str, str, str]:
+def _split_reference(base: str) -> tuple[str, str, str]:
     head, at, tail = base.rpartition("@")
     known = len(tail) == 16 and all(char in "0123456789abcdef" for char in tail)
     return (head, at, tail) if known else (base, "", "")
 
 
-def _from_hub(name: str) -> Path:
+def _download_base(name: str) -> Path:
     try:
         from huggingface_hub import snapshot_download
 
@@ -109,7 +109,7 @@ def _from_hub(name: str) -> Path:
         ) from error
 
 
-def _json(path: Path) -> Any:
+def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError) as error:

@@ -39,7 +39,7 @@ def open_embedder(
     if kind == "openai" and name:
         from assets.vectors.encoders.endpoint import EndpointEncoder
 
-        model, where = _model_and_place(name)
+        model, where = _split_model(name)
         return EndpointEncoder(
             model,
             base_url=base_url or where,
@@ -50,7 +50,7 @@ def open_embedder(
     raise BadEmbedder(f"embedder {spec[:80]!r}: expected one of {', '.join(SPECS)}")
 
 
-def _model_and_place(name: str) -> tuple[str, str | None]:
+def _split_model(name: str) -> tuple[str, str | None]:
     """`model` or `model@http://host/v1`; a model's name may hold an @ of its own."""
     found = re.fullmatch(r"(.+?)@(https?://.+)", name)
     return (found[1], found[2]) if found else (name, None)

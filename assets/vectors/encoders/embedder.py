@@ -48,12 +48,12 @@ class Savable(Protocol):
     def saved(self) -> Saved: ...
 
 
-def sound(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """The text without halves of surrogate pairs, which no tokenizer and no request can hold."""
     return drop_surrogates(text)
 
 
-def unit(vectors: np.ndarray, who: str) -> np.ndarray:
+def normalise_rows(vectors: np.ndarray, who: str) -> np.ndarray:
     """Rows of norm 1. Raises EmbeddingFailed naming the first row that has no direction."""
     rows = np.asarray(vectors, np.float32)
     norms = np.linalg.norm(rows, axis=1, keepdims=True)

@@ -19,8 +19,8 @@ from assets.vectors.encoders.embedder import (
     EmbeddingFailed,
     Progress,
     Saved,
-    sound,
-    unit,
+    normalise_rows,
+    replace_surrogates,
 )
 from assets.vectors.encoders.http import BACKOFF_S, Wire
 
@@ -51,15 +51,15 @@ class EndpointEncoder:
         backoff_s: float = BACKOFF_S,
     ) -> None:
         self.model = model
-        self.base_url = _checked(base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI)
-        self.api_key_env = api_key_env or _usual_variable(self.base_url)
+        self.base_url = _check_url(base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI)
+        self.api_key_env = api_key_env or _choose_variable(self.base_url)
         key = (api_key or os.environ.get(self.api_key_env, "")).strip()
         if not key and self.base_url == OPENAI:
             raise BadEmbedder(f"openai:{model}: no key; set {self.api_key_env}")
         if not re.fullmatch("[!-~]*", key):  # said here, because the client's own error shows it
             raise BadEmbedder(f"openai:{model}: the key in {self.api_key_env} is no line of ASCII")
         self._wire = Wire(self.base_url, key, timeout_s=timeout_s, backoff_s=backoff_s)
-        self.dim = dim or len(self._vectors(["dimension"])[0])
+        self.dim = dim or len(self._read_vectors(["dimension"])[0])
         host = urlsplit(self.base_url).netloc
         elsewhere = "" if host == urlsplit(OPENAI).netloc else f"@{host}"
         self.id = f"openai:{model}/{self.dim}{elsewhere}"
@@ -82,14 +82,14 @@ class EndpointEncoder:
         batches = [due[start : start + _BATCH] for start in range(0, len(due), _BATCH)]
         out = np.empty((len(due), self.dim), np.float32)
         done = 0
-        for vectors in self._side_by_side(self._checked_batch, batches):
+        for vectors in self._embed_parallel(self._embed_batch, batches):
             out[done : done + len(vectors)] = vectors
             done += len(vectors)
             if on_done:
                 on_done(done, len(due))
         return out[[places[text] for text in texts]]
 
-    def _side_by_side(
+    def _embed_parallel(
         self, ask: Callable[[list[str]], np.ndarray], batches: list[list[str]]
     ) -> Any:
         if len(batches) < 2:
@@ -101,40 +101,42 @@ class EndpointEncoder:
         finally:  # after a failure nothing more is asked for
             pool.shutdown(cancel_futures=True)
 
-    def _checked_batch(self, texts: list[str]) -> np.ndarray:
-        vectors = self._vectors(texts)
+    def _embed_batch(self, texts: list[str]) -> np.ndarray:
+        vectors = self._read_vectors(texts)
         if vectors.shape[1] != self.dim:
             raise EmbeddingFailed(
                 f"{self.base_url}: {self.model!r} gave vectors of {vectors.shape[1]} numbers,"
                 f" expected {self.dim} as before: another model answers under this name; make"
                 " the index again"
             )
-        return unit(vectors, f"{self.base_url}: {self.model!r}")
+        return normalise_rows(vectors, f"{self.base_url}: {self.model!r}")
 
-    def _vectors(self, texts: list[str]) -> np.ndarray:
+    def _read_vectors(self, texts: list[str]) -> np.ndarray:
         """What is answered for the texts, in their order. Raises EmbeddingFailed."""
-        sent = [sound(text)[:_CUT] for text in texts]
+        sent = [replace_surrogates(text)[:_CUT] for text in texts]
         said = self._wire.ask(self.model, [text if text.strip() else _BLANK for text in sent])
         try:
             given = list(said["data"])
             by_place = {item.get("index", at): item["embedding"] for at, item in enumerate(given)}
             rows = np.array([by_place[at] for at in range(len(texts))], np.float32)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise self._unusable(f"no list of vectors ({type(error).__name__}: {error})") from None
+            raise self._describe_unusable(
+                f"no list of vectors ({type(error).__name__}: {error})"
+            ) from None
         if rows.ndim != 2 or rows.shape[1] < 1 or len(given) != len(texts):
-            raise self._unusable(f"{len(given)} vectors, of shape {rows.shape}")
+            raise self._describe_unusable(f"{len(given)} vectors, of shape {rows.shape}")
         return rows
 
-    def _unusable(self, found: str) -> EmbeddingFailed:
+    def _describe_unusable(self, found: str) -> EmbeddingFailed:
         return EmbeddingFailed(
             f"{self.base_url}/embeddings: {' '.join(found.split())[:200]}, expected one list of"
             f" numbers for each text; check that {self.model!r} embeds texts"
         )
 
 
-def reopened(card: dict[str, Any]) -> EndpointEncoder:
+def reopen_endpoint(card: dict[str, Any]) -> EndpointEncoder:
     """The endpoint that a saved encoder names. Raises BadEmbedder."""
-    base_url, variable = _checked(card["base_url"]), card["api_key_env"]
+    base_url, variable = _check_url(card["base_url"]), card["api_key_env"]
     ours = base_url in (OPENAI, (os.environ.get("OPENAI_BASE_URL") or "").rstrip("/"))
     if not re.fullmatch(r"[A-Z][A-Z0-9_]*_API_KEY", variable) or (
         variable == OPENAI_KEY and not ours
@@ -147,12 +149,12 @@ def reopened(card: dict[str, Any]) -> EndpointEncoder:
     return EndpointEncoder(card["model"], base_url=base_url, api_key_env=variable, dim=card["dim"])
 
 
-def _usual_variable(base_url: str) -> str:
+def _choose_variable(base_url: str) -> str:
     own = (os.environ.get("OPENAI_BASE_URL") or OPENAI).rstrip("/")
     return OPENAI_KEY if base_url in (OPENAI, own) else OTHER_KEY
 
 
-def _checked(base_url: str) -> str:
+def _check_url(base_url: str) -> str:
     """The address without its last slash. Raises BadEmbedder for one that carries a secret."""
     try:
         parts = urlsplit(base_url)

@@ -21,24 +21,30 @@ _OPSET, _IR = 20, 10  # Gelu and LayerNormalization; ONNX Runtime 1.18 and later
 _FAR = np.float32(1e9)  # taken off the score of a padded place: its weight is 0.0 after the softmax
 
 
-def onnx_graph(weights: Weights) -> bytes:
+def build_onnx_graph(weights: Weights) -> bytes:
     """The serialised model: int64 `ids` and `mask` [texts, tokens] -> float32 `vectors`."""
     graph = _Graph()
-    mask = graph.op("Cast", MASK, to=1)
-    hidden = _embeddings(graph, weights)
-    unseen = graph.op("Mul", graph.op("Sub", mask, graph.const(np.float32(1))), graph.const(_FAR))
-    unseen = graph.op("Unsqueeze", unseen, graph.const(np.array([1, 2])))
+    mask = graph.add_operation("Cast", MASK, to=1)
+    hidden = _add_embeddings(graph, weights)
+    unseen = graph.add_operation(
+        "Mul",
+        graph.add_operation("Sub", mask, graph.add_constant(np.float32(1))),
+        graph.add_constant(_FAR),
+    )
+    unseen = graph.add_operation("Unsqueeze", unseen, graph.add_constant(np.array([1, 2])))
     for layer in range(weights.config["num_hidden_layers"]):
-        hidden = _layer(graph, weights, hidden, unseen, f"encoder.layer.{layer}")
-    seen = graph.op("Mul", hidden, graph.op("Unsqueeze", mask, graph.const(np.array([2]))))
+        hidden = _add_layer(graph, weights, hidden, unseen, f"encoder.layer.{layer}")
+    seen = graph.add_operation(
+        "Mul", hidden, graph.add_operation("Unsqueeze", mask, graph.add_constant(np.array([2])))
+    )
     # The mean's divisor would be taken out again by the norm.
-    total = graph.op("ReduceSum", seen, graph.const(np.array([1])), keepdims=0)
-    norm = graph.op("ReduceL2", total, graph.const(np.array([1])), keepdims=1)
-    graph.op("Div", total, norm, name=VECTORS)
-    return graph.serialised(weights.config["hidden_size"])
+    total = graph.add_operation("ReduceSum", seen, graph.add_constant(np.array([1])), keepdims=0)
+    norm = graph.add_operation("ReduceL2", total, graph.add_constant(np.array([1])), keepdims=1)
+    graph.add_operation("Div", total, norm, name=VECTORS)
+    return graph.serialise(weights.config["hidden_size"])
 
 
-def int8(model: bytes) -> bytes:
+def quantise_graph(model: bytes) -> bytes:
     """The model with its matrices in 8 bits, one scale a column; activations are scaled as they
     come. A batch shares that scale, so texts must be run one by one (`session.py` does).
 
@@ -48,7 +54,7 @@ def int8(model: bytes) -> bytes:
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    with tempfile.TemporaryDirectory() as folder, _logging_left_alone():
+    with tempfile.TemporaryDirectory() as folder, _keep_logging():
         made = Path(folder) / "int8.onnx"
         quantize_dynamic(
             onnx.load_from_string(model),
@@ -61,7 +67,7 @@ def int8(model: bytes) -> bytes:
 
 
 @contextmanager
-def _logging_left_alone() -> Iterator[None]:
+def _keep_logging() -> Iterator[None]:
     """The quantiser logs through the module's functions, which set up logging for the program
     unless the root has a handler."""
     handler = logging.NullHandler()
@@ -79,7 +85,7 @@ class _Graph:
         self._nodes: list[Any] = []
         self._constants: list[Any] = []
 
-    def const(self, value: Any) -> str:
+    def add_constant(self, value: Any) -> str:
         from onnx import numpy_helper
 
         name = f"c{len(self._constants)}"
@@ -87,14 +93,14 @@ class _Graph:
         self._constants.append(numpy_helper.from_array(array, name))
         return name
 
-    def op(self, kind: str, *inputs: str, name: str = "", **settings: Any) -> str:
+    def add_operation(self, kind: str, *inputs: str, name: str = "", **settings: Any) -> str:
         from onnx import helper
 
         name = name or f"n{len(self._nodes)}"
         self._nodes.append(helper.make_node(kind, inputs, [name], name=name, **settings))
         return name
 
-    def serialised(self, dim: int) -> bytes:
+    def serialise(self, dim: int) -> bytes:
         from onnx import TensorProto, helper
 
         given = [
@@ -110,53 +116,68 @@ class _Graph:
         return model.SerializeToString()
 
 
-def _embeddings(graph: _Graph, weights: Weights) -> str:
+def _add_embeddings(graph: _Graph, weights: Weights) -> str:
     matrices = weights.matrices
-    words = graph.const(matrices["embeddings.word_embeddings.weight"])
+    words = graph.add_constant(matrices["embeddings.word_embeddings.weight"])
     kind = matrices["embeddings.token_type_embeddings.weight"][0]
-    places = graph.const(matrices["embeddings.position_embeddings.weight"] + kind)
-    tokens = graph.op("Shape", IDS, start=1, end=2)
-    first = graph.const(np.array([0]))
-    here = graph.op("Slice", places, first, tokens, first)
-    return _norm(
-        graph, weights, graph.op("Add", graph.op("Gather", words, IDS), here), "embeddings"
+    places = graph.add_constant(matrices["embeddings.position_embeddings.weight"] + kind)
+    tokens = graph.add_operation("Shape", IDS, start=1, end=2)
+    first = graph.add_constant(np.array([0]))
+    here = graph.add_operation("Slice", places, first, tokens, first)
+    return _add_norm(
+        graph,
+        weights,
+        graph.add_operation("Add", graph.add_operation("Gather", words, IDS), here),
+        "embeddings",
     )
 
 
-def _layer(graph: _Graph, weights: Weights, x: str, unseen: str, name: str) -> str:
-    attended = _attention(graph, weights, x, unseen, f"{name}.attention.self")
-    attended = _linear(graph, weights, attended, f"{name}.attention.output.dense")
-    x = _norm(graph, weights, graph.op("Add", attended, x), f"{name}.attention.output")
-    inner = graph.op("Gelu", _linear(graph, weights, x, f"{name}.intermediate.dense"))
-    outer = _linear(graph, weights, inner, f"{name}.output.dense")
-    return _norm(graph, weights, graph.op("Add", outer, x), f"{name}.output")
+def _add_layer(graph: _Graph, weights: Weights, x: str, unseen: str, name: str) -> str:
+    attended = _add_attention(graph, weights, x, unseen, f"{name}.attention.self")
+    attended = _add_linear(graph, weights, attended, f"{name}.attention.output.dense")
+    x = _add_norm(
+        graph, weights, graph.add_operation("Add", attended, x), f"{name}.attention.output"
+    )
+    inner = graph.add_operation(
+        "Gelu", _add_linear(graph, weights, x, f"{name}.intermediate.dense")
+    )
+    outer = _add_linear(graph, weights, inner, f"{name}.output.dense")
+    return _add_norm(graph, weights, graph.add_operation("Add", outer, x), f"{name}.output")
 
 
-def _attention(graph: _Graph, weights: Weights, x: str, unseen: str, name: str) -> str:
+def _add_attention(graph: _Graph, weights: Weights, x: str, unseen: str, name: str) -> str:
     dim, heads = weights.config["hidden_size"], weights.config["num_attention_heads"]
     size = dim // heads
-    apart = graph.const(np.array([0, 0, heads, size]))
+    apart = graph.add_constant(np.array([0, 0, heads, size]))
 
     def part(which: str, order: Sequence[int]) -> str:
-        split = graph.op("Reshape", _linear(graph, weights, x, f"{name}.{which}"), apart)
-        return graph.op("Transpose", split, perm=list(order))
+        split = graph.add_operation(
+            "Reshape", _add_linear(graph, weights, x, f"{name}.{which}"), apart
+        )
+        return graph.add_operation("Transpose", split, perm=list(order))
 
     q, k, v = part("query", (0, 2, 1, 3)), part("key", (0, 2, 3, 1)), part("value", (0, 2, 1, 3))
-    scores = graph.op("Mul", graph.op("MatMul", q, k), graph.const(np.float32(size**-0.5)))
-    shares = graph.op("Softmax", graph.op("Add", scores, unseen), axis=-1)
-    joined = graph.op("Transpose", graph.op("MatMul", shares, v), perm=[0, 2, 1, 3])
-    return graph.op("Reshape", joined, graph.const(np.array([0, 0, dim])))
+    scores = graph.add_operation(
+        "Mul", graph.add_operation("MatMul", q, k), graph.add_constant(np.float32(size**-0.5))
+    )
+    shares = graph.add_operation("Softmax", graph.add_operation("Add", scores, unseen), axis=-1)
+    joined = graph.add_operation(
+        "Transpose", graph.add_operation("MatMul", shares, v), perm=[0, 2, 1, 3]
+    )
+    return graph.add_operation("Reshape", joined, graph.add_constant(np.array([0, 0, dim])))
 
 
-def _linear(graph: _Graph, weights: Weights, x: str, name: str) -> str:
-    matrix = graph.const(weights.matrices[f"{name}.weight"].T)
-    return graph.op(
-        "Add", graph.op("MatMul", x, matrix), graph.const(weights.matrices[f"{name}.bias"])
+def _add_linear(graph: _Graph, weights: Weights, x: str, name: str) -> str:
+    matrix = graph.add_constant(weights.matrices[f"{name}.weight"].T)
+    return graph.add_operation(
+        "Add",
+        graph.add_operation("MatMul", x, matrix),
+        graph.add_constant(weights.matrices[f"{name}.bias"]),
     )
 
 
-def _norm(graph: _Graph, weights: Weights, x: str, name: str) -> str:
+def _add_norm(graph: _Graph, weights: Weights, x: str, name: str) -> str:
     parts = [weights.matrices[f"{name}.LayerNorm.{part}"] for part in ("weight", "bias")]
-    scale, shift = (graph.const(part) for part in parts)
+    scale, shift = (graph.add_constant(part) for part in parts)
     near_zero = weights.config["layer_norm_eps"]
-    return graph.op("LayerNormalization", x, scale, shift, axis=-1, epsilon=near_zero)
+    return graph.add_operation("LayerNormalization", x, scale, shift, axis=-1, epsilon=near_zero)

@@ -43,7 +43,7 @@ class Wire:
         body = {"model": model, "input": list(texts), "encoding_format": "float"}
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                return self._try(body)
+                return self._send_once(body)
             except _Refused as refused:
                 wait_s = max(refused.told_s, self._backoff_s * 2 ** (attempt - 1))
                 told = ""
@@ -52,26 +52,27 @@ class Wire:
                 if not refused.passing or told or attempt == ATTEMPTS:
                     tries = f" ({attempt} tries)" if attempt > 1 else ""
                     raise EmbeddingFailed(
-                        f"{self._url}: {self._clean(refused.found)}{told}{tries}, expected vectors"
+                        f"{self._url}: {self._scrub_text(refused.found)}{told}{tries}, expected"
+                        f" vectors"
                         f" of {model!r} for {len(texts)} texts; {refused.hint}"
                     ) from None
                 time.sleep(wait_s)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def _try(self, body: dict[str, Any]) -> Any:
+    def _send_once(self, body: dict[str, Any]) -> Any:
         import httpx2
 
         try:
             with self._client.stream("POST", self._url, json=body) as answer:
-                said = self._read(answer)
+                said = self._read_answer(answer)
         except httpx2.TimeoutException:
-            raise self._late() from None
+            raise self._is_late() from None
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             hint = "start the endpoint, or correct base_url"
             raise _Refused(f"{type(error).__name__} ({error})", hint, True) from None
         if answer.status_code != 200:
             told = answer.headers.get("retry-after", "")
-            raise _refusal(answer.status_code, said[:400].decode(errors="replace"), told)
+            raise _build_refusal(answer.status_code, said[:400].decode(errors="replace"), told)
         try:
             return json.loads(said)
         except ValueError:
@@ -79,7 +80,7 @@ class Wire:
             hint = "check that base_url ends where /embeddings begins"
             raise _Refused(found, hint, True) from None
 
-    def _read(self, answer: Any) -> bytes:
+    def _read_answer(self, answer: Any) -> bytes:
         """The body; the client's own limit begins anew with every byte, this one does not."""
         began, body = time.monotonic(), bytearray()
         for part in answer.iter_bytes():
@@ -87,20 +88,20 @@ class Wire:
             if len(body) > _MOST_BYTES:
                 raise _Refused(f"more than {_MOST_BYTES} bytes", "ask another endpoint")
             if time.monotonic() - began > self._timeout_s:
-                raise self._late()
+                raise self._is_late()
         return bytes(body)
 
-    def _late(self) -> _Refused:
+    def _is_late(self) -> _Refused:
         hint = "raise timeout_s, or ask a faster endpoint"
         return _Refused(f"no whole answer within {self._timeout_s:g} s", hint, True)
 
-    def _clean(self, text: str) -> str:
+    def _scrub_text(self, text: str) -> str:
         """One line of what was said, without the key that some endpoints repeat."""
         said = " ".join(text.split())
         return (said.replace(self._key, "***") if self._key else said)[:300]
 
 
-def _refusal(status: int, said: str, told: str) -> _Refused:
+def _build_refusal(status: int, said: str, told: str) -> _Refused:
     found = f"status {status} ({said})"
     if status in (401, 403):
         return _Refused(f"status {status}", "correct the key: it is missing there, or refused")
@@ -109,11 +110,11 @@ def _refusal(status: int, said: str, told: str) -> _Refused:
     if status in _PASSING or status >= 500:
         spent = status == 429 and "insufficient_quota" in said
         hint = "pay for more there" if spent else "run again later: vectors already stored are kept"
-        return _Refused(found, hint, not spent, _told(told))
+        return _Refused(found, hint, not spent, _read_retry_after(told))
     return _Refused(found, "check that this model embeds texts, and the length that it takes")
 
 
-def _told(header: str) -> float:
+def _read_retry_after(header: str) -> float:
     if not header:
         return 0.0
     from warehouse.network.retry_after import parse_retry_after

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from assets.vectors.encoders.bases import base_folder, base_name
+from assets.vectors.encoders.bases import find_base_folder, name_base
 from assets.vectors.encoders.embedder import BadEmbedder
-from assets.vectors.encoders.graph import int8, onnx_graph
+from assets.vectors.encoders.graph import build_onnx_graph, quantise_graph
 from assets.vectors.encoders.session import FP32, INT8, PRECISIONS, OnnxEncoder
 from assets.vectors.encoders.weights import BASE, read_weights
 
@@ -30,11 +30,11 @@ class MiniLM(OnnxEncoder):
     ) -> None:
         if precision not in PRECISIONS:
             raise BadEmbedder(f"precision {precision!r}: expected one of {', '.join(PRECISIONS)}")
-        self._adapter, self._base = adapter, base_name(base)
-        name, model = _made(adapter, max_tokens, precision, self._base)
+        self._adapter, self._base = adapter, name_base(base)
+        name, model = _build_session(adapter, max_tokens, precision, self._base)
         super().__init__(
             model,
-            (base_folder(self._base) / "tokenizer.json").read_bytes(),
+            (find_base_folder(self._base) / "tokenizer.json").read_bytes(),
             name=name,
             max_tokens=max_tokens,
             precision=precision,
@@ -43,7 +43,7 @@ class MiniLM(OnnxEncoder):
 
     def model(self) -> bytes:
         """The ONNX file, made again. Raises BadEmbedder where the adapter is another by now."""
-        name, model = _made(self._adapter, self.max_tokens, self.precision, self._base)
+        name, model = _build_session(self._adapter, self.max_tokens, self.precision, self._base)
         if name != self.id:
             raise BadEmbedder(
                 f"{self._adapter}: changed since {self.id} was opened (now {name}); open it again"
@@ -51,14 +51,16 @@ class MiniLM(OnnxEncoder):
         return model
 
 
-def _made(adapter: Path | None, max_tokens: int, precision: str, base: str) -> tuple[str, bytes]:
+def _build_session(
+    adapter: Path | None, max_tokens: int, precision: str, base: str
+) -> tuple[str, bytes]:
     """(id, ONNX file)"""
-    weights = read_weights(adapter, base_folder(base))
+    weights = read_weights(adapter, find_base_folder(base))
     most = weights.config["max_position_embeddings"]
     if not 3 <= max_tokens <= most:
         raise BadEmbedder(f"max_tokens {max_tokens}: {base} takes 3 to {most}")
     name = f"{base.rpartition('/')[2]}/{max_tokens}"  # a folder's place is not its identity
     if weights.adapter:
         name += f"+{weights.adapter[:16]}"
-    model = onnx_graph(weights)
-    return (f"{name}/{INT8}", int8(model)) if precision == INT8 else (name, model)
+    model = build_onnx_graph(weights)
+    return (f"{name}/{INT8}", quantise_graph(model)) if precision == INT8 else (name, model)

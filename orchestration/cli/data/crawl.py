@@ -30,16 +30,16 @@ def crawl(
     from dataclasses import replace
 
     from assets.marketplaces.crawl import adhoc
-    from assets.marketplaces.crawl.crawl import CrawlError, adapter
+    from assets.marketplaces.crawl.crawl import CrawlError, load_adapter
     from assets.marketplaces.crawl.crawl import crawl as crawl_once
     from assets.marketplaces.crawl.recorder import Recorder
-    from orchestration.resources import crawl_policy, open_warehouse
+    from orchestration.resources import make_crawl_policy, open_warehouse
 
     chosen = load_settings()
-    _known(marketplace)
+    _require_known(marketplace)
     caps = {"page_cap": page_cap, "detail_cap": detail_cap}
     policy = replace(
-        crawl_policy(chosen, marketplace, at=base_url),
+        make_crawl_policy(chosen, marketplace, at=base_url),
         **{name: value for name, value in caps.items() if value is not None},
     )
     if record is not None and record.exists() and any(record.iterdir()):
@@ -47,20 +47,20 @@ def crawl(
     recorder = Recorder(record, marketplace, time.strftime("%Y-%m-%d")) if record else None
     warehouse = open_warehouse(chosen)
     scope = f"{marketplace} ad hoc"
-    reader = adapter(marketplace, policy)
+    reader = load_adapter(marketplace, policy)
     try:
-        with replicas_for(chosen, base_url, marketplace):
+        with open_replicas_for(chosen, base_url, marketplace):
             result = crawl_once(
                 reader,
                 ledger=warehouse.ledger,
                 memo=warehouse.memo,
-                night=f"ad hoc {warehouse.ledger.night(scope)}",
-                progress=terminal_lines(),
+                night=f"ad hoc {warehouse.ledger.open_run(scope)}",
+                progress=report_lines(),
                 recorder=recorder,
             )
-        told = adhoc.told(reader, result)
+        told = adhoc.summarise_crawl(reader, result)
     except CrawlError as error:
-        told = adhoc.failed(reader, error)
+        told = adhoc.summarise_failure(reader, error)
     finally:
         warehouse.ledger.close_night(scope)
         if recorder:
@@ -80,7 +80,7 @@ def parse(
     from assets.marketplaces.crawl.adhoc import parse_file
     from assets.marketplaces.crawl.crawl import CrawlError
 
-    _known(marketplace)
+    _require_known(marketplace)
     try:
         print_json(parse_file(marketplace, file))
     except CrawlError as error:
@@ -104,7 +104,7 @@ def demo_marketplaces(
     from demo.server import serve
 
     full = scale == "full" or data is not None or servers is not None
-    chosen = with_demo(load_settings(), day, None if full else scale)
+    chosen = change_demo(load_settings(), day, None if full else scale)
     try:
         faults = parse_faults(fault)
         serve(
@@ -121,7 +121,7 @@ def demo_marketplaces(
         fail(str(error), 2)
 
 
-def with_demo(chosen: Settings, day: int | None, scale: str | None) -> Settings:
+def change_demo(chosen: Settings, day: int | None, scale: str | None) -> Settings:
     """The settings with another day or scale of the demo. Raises SettingsError."""
     given = {name: value for name, value in (("day", day), ("scale", scale)) if value is not None}
     if not given:
@@ -133,44 +133,44 @@ def with_demo(chosen: Settings, day: int | None, scale: str | None) -> Settings:
     return chosen.model_copy(update={"demo": demo})
 
 
-def replicas_of(chosen: Settings) -> Any:
+def open_replicas(chosen: Settings) -> Any:
     """The demo marketplaces for the time of a block: those that are up already (started by
     `toolmill demo-marketplaces` or `toolmill dev`), else our own. None for live marketplaces."""
     from contextlib import nullcontext
 
     if chosen.source == "live":
         return nullcontext()
-    from demo.server import already_up, replicas
+    from demo.server import find_running, replicas
 
     ports = chosen.demo.ports()
-    up = already_up(ports)
+    up = find_running(ports)
     if up:
         typer.echo(f"demo marketplaces are up already ({', '.join(sorted(up))})", err=True)
         return nullcontext()
     return replicas(day=chosen.demo.day, scale=chosen.demo.scale, ports=ports)
 
 
-def replicas_for(chosen: Settings, base_url: str | None, marketplace: str) -> Any:
+def open_replicas_for(chosen: Settings, base_url: str | None, marketplace: str) -> Any:
     """The replicas an ad hoc crawl needs: none where it is told where to read."""
     from contextlib import nullcontext
 
     if base_url or marketplace == "private":
         return nullcontext()
-    return replicas_of(chosen)
+    return open_replicas(chosen)
 
 
-def terminal_lines() -> Any:
+def report_lines() -> Any:
     """Progress as lines on stderr."""
     from warehouse.progress import Lines
 
     return Lines(lambda line: typer.echo(line, err=True))
 
 
-def _known(marketplace: str) -> None:
-    from assets.marketplaces.installed import installed
+def _require_known(marketplace: str) -> None:
+    from assets.marketplaces.installed import list_installed
 
-    if marketplace not in installed():
-        fail(f"unknown marketplace {marketplace!r}; known: {', '.join(installed())}", 2)
+    if marketplace not in list_installed():
+        fail(f"unknown marketplace {marketplace!r}; known: {', '.join(list_installed())}", 2)
 
 
 def _print_table(told: dict[str, Any]) -> None:

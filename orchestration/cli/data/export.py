@@ -27,35 +27,37 @@ def export(
 ) -> None:
     """Write accepted pairs with their tools, split by server, and a dataset card."""
     from assets.contracts.quarantine.decisions import DecisionError
-    from assets.contracts.quarantine.firewall import firewall
+    from assets.contracts.quarantine.firewall import open_firewall
     from assets.synthesis.common.tables import TASKS
     from assets.synthesis.export.formats import FORMATS
-    from assets.synthesis.export.select import ALL, Choice, ExportError, held_by, moment
+    from assets.synthesis.export.select import ALL, Choice, ExportError, ask_firewall, parse_moment
     from assets.synthesis.export.write import export as write_export
     from orchestration.resources import open_warehouse
     from training.sets.split import TEST, TRAIN, split_of
 
     day = as_of or time.strftime("%Y-%m-%d", time.gmtime())
     wanted = tuple(part.strip() for part in tasks.split(",")) if tasks else TASKS
-    _known("--format", [name], tuple(FORMATS))
-    _known("--split", [split], (TRAIN, TEST, ALL))
-    _known("--tasks", wanted, TASKS)
+    _require_known("--format", [name], tuple(FORMATS))
+    _require_known("--split", [split], (TRAIN, TEST, ALL))
+    _require_known("--tasks", wanted, TASKS)
     try:
-        at = moment(day)
+        at = parse_moment(day)
     except ExportError as error:
         fail(str(error), 2)
     settings = load_settings()
     warehouse = open_warehouse(settings)
     folder = out or settings.home_path() / "exports" / f"{name}-{day.replace(':', '')}"
     try:
-        choice = Choice(at, split_of, held_by(firewall(warehouse)), split, wanted, commercial_only)
+        choice = Choice(
+            at, split_of, ask_firewall(open_firewall(warehouse)), split, wanted, commercial_only
+        )
         figures = write_export(warehouse.tables, folder, name, choice, day)
     except (ExportError, DecisionError) as error:
         fail(str(error), 1)
-    print_json({"folder": str(folder), "format": name, "as_of": day, **figures.public()})
+    print_json({"folder": str(folder), "format": name, "as_of": day, **figures.as_json()})
 
 
-def _known(option: str, given: tuple[str, ...] | list[str], known: tuple[str, ...]) -> None:
+def _require_known(option: str, given: tuple[str, ...] | list[str], known: tuple[str, ...]) -> None:
     for one in given:
         if one not in known:
             fail(f"{option} {one[:40]!r} does not exist; known: {', '.join(known)}", 2)

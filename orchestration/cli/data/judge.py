@@ -26,14 +26,16 @@ def verify(pairs: Pairs, tools: ToolsFile, as_json: AsJson = True) -> None:
     """Hold pairs against contracts by rules alone: accept, reject or unsure, in order."""
     from assets.synthesis.judging.adhoc.commands import verify_rows
     from assets.synthesis.judging.adhoc.files import UnreadableInput, read_rows, read_tools
-    from orchestration.resources import embedder, writer
+    from orchestration.resources import make_embedder, make_writer
 
     settings = load_settings()
     try:
         rows, known = read_rows(pairs), read_tools(tools)
     except UnreadableInput as error:
         fail(str(error), 2)
-    for told in verify_rows(rows, known, embedder(settings).embed, writer(settings).policy):
+    for told in verify_rows(
+        rows, known, make_embedder(settings).embed, make_writer(settings).policy
+    ):
         print_json(told)
 
 
@@ -43,15 +45,17 @@ def judge(pairs: Pairs, tools: ToolsFile, as_json: AsJson = True) -> None:
     verdict per pair. Without a model the judge is rules, and each line says so."""
     from assets.synthesis.judging.adhoc.commands import judge_rows
     from assets.synthesis.judging.adhoc.files import UnreadableInput, read_rows, read_tools
-    from orchestration.resources import embedder, writer
+    from orchestration.resources import make_embedder, make_writer
 
     settings = load_settings()
     try:
         rows, known = read_rows(pairs), read_tools(tools)
     except UnreadableInput as error:
         fail(str(error), 2)
-    with _judge(settings) as llm:
-        found = judge_rows(rows, known, embedder(settings).embed, llm, writer(settings).policy)
+    with _open_judge(settings) as llm:
+        found = judge_rows(
+            rows, known, make_embedder(settings).embed, llm, make_writer(settings).policy
+        )
     for told in found:
         print_json(told)
     unjudged = [told for told in found if told["verdict"] == "unsure"]
@@ -62,14 +66,14 @@ def judge(pairs: Pairs, tools: ToolsFile, as_json: AsJson = True) -> None:
 
 
 @contextmanager
-def _judge(settings: Settings) -> Iterator["LLM"]:
+def _open_judge(settings: Settings) -> Iterator["LLM"]:
     """The judge's client: over the ledger when a model is paid, else over one that is thrown away,
     for rules cost nothing and need no home."""
-    from orchestration.resources import open_warehouse, writer
+    from orchestration.resources import make_writer, open_warehouse
     from warehouse.store import Warehouse
 
     if settings.roles.judge.model != "offline":
-        yield writer(settings).llm(open_warehouse(settings), "_")
+        yield make_writer(settings).make_llm(open_warehouse(settings), "_")
         return
     with TemporaryDirectory(prefix="toolmill-judge-") as folder:
-        yield writer(settings).llm(Warehouse(Path(folder), Path(folder) / "state"), "_")
+        yield make_writer(settings).make_llm(Warehouse(Path(folder), Path(folder) / "state"), "_")

@@ -46,7 +46,7 @@ def login(
         if not no_browser:
             webbrowser.open(address)
 
-    server_id = _server_id(url)
+    server_id = _parse_server_id(url)
     choice = OAuthChoice(
         client_id=client_id, client_secret=client_secret_from, scope=scope, issuer=issuer
     )
@@ -67,13 +67,13 @@ def logout(url: Url) -> None:
     """Forget the login of a remote server. The server is not told: revoke it there if need be."""
     from assets.servers.credentials.oauth import TokenStore
 
-    server_id = _server_id(url)
+    server_id = _parse_server_id(url)
     forgotten = TokenStore(load_settings().state_path(), server_id).forget()
     print_json({"server_id": server_id, "forgotten": forgotten})
 
 
-def _server_id(url: str) -> str:
-    from assets.servers.recipes.names import address
+def _parse_server_id(url: str) -> str:
+    from assets.servers.recipes.names import normalise_address
 
     try:
         parts = urlsplit(url)
@@ -82,4 +82,4 @@ def _server_id(url: str) -> str:
         usable = False
     if not usable:
         fail(f"{url!r}: expected the http(s) address of a remote server", 2)
-    return f"remote:{address(url)}"
+    return f"remote:{normalise_address(url)}"

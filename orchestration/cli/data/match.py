@@ -57,14 +57,14 @@ def match(
             _print_rows(*match_rows(data, calls), as_json)  # type: ignore[arg-type]
             return
         else:
-            fail(f"{_wrong(files, over, bfcl)}; usage: {_USAGE}", 2)
+            fail(f"{_find_wrong(files, over, bfcl)}; usage: {_USAGE}", 2)
     except UnreadableInput as error:
         fail(" ".join(str(error).split()), 2)
     _print_one(told, as_json)
     sys.exit(0 if told.match else 1)
 
 
-def _wrong(files: tuple[Any, ...], over: tuple[Any, ...], bfcl: bool) -> str:
+def _find_wrong(files: tuple[Any, ...], over: tuple[Any, ...], bfcl: bool) -> str:
     """What is wrong with the options, in a few words."""
     given = dict(zip(("--schema", "--expected", "--called"), files, strict=True))
     rows = dict(zip(("--data", "--calls"), over, strict=True))
@@ -78,10 +78,10 @@ def _wrong(files: tuple[Any, ...], over: tuple[Any, ...], bfcl: bool) -> str:
 
 
 def _print_one(told: "MatchResult | ParallelResult", as_json: bool) -> None:
-    from assets.contracts.match.result import MatchResult, as_dict
+    from assets.contracts.match.result import MatchResult, render_result
 
     if as_json:
-        print_json(as_dict(told))
+        print_json(render_result(told))
         return
     if isinstance(told, MatchResult):
         _print_parameters(told.per_parameter, "")
@@ -89,16 +89,16 @@ def _print_one(told: "MatchResult | ParallelResult", as_json: bool) -> None:
         for one in told.calls:
             where = "called too much" if one.expected is None else f"expected {one.expected}"
             by = "nobody" if one.called is None else f"call {one.called}"
-            typer.echo(f"{_shown(one.name)} ({where}, by {by}): {one.error_kind or 'match'}")
+            typer.echo(f"{_escape_line(one.name)} ({where}, by {by}): {one.error_kind or 'match'}")
             _print_parameters(one.per_parameter, "  ")
     word = "match" if told.match else f"no match: {told.error_kind}"
     typer.echo(f"{word} (names F1 {told.name_f1:.2f}, values F1 {told.value_f1:.2f})")
 
 
 def _print_parameters(verdicts: dict[str, str], indent: str) -> None:
-    width = min(40, max((len(_shown(name)) for name in verdicts), default=0))
+    width = min(40, max((len(_escape_line(name)) for name in verdicts), default=0))
     for name, verdict in verdicts.items():
-        typer.echo(f"{indent}{_shown(name):<{width}}  {verdict}")
+        typer.echo(f"{indent}{_escape_line(name):<{width}}  {verdict}")
 
 
 def _print_rows(rows: list[dict[str, Any]], skipped: list[str], as_json: bool) -> None:
@@ -108,12 +108,12 @@ def _print_rows(rows: list[dict[str, Any]], skipped: list[str], as_json: bool) -
         if as_json:
             print_json(row)
         else:
-            typer.echo(f"{_shown(row['id'])}  {row['error_kind'] or 'match'}")
+            typer.echo(f"{_escape_line(row['id'])}  {row['error_kind'] or 'match'}")
     matching = sum(row["match"] for row in rows)
     typer.echo(f"{matching} of {len(rows)} rows match", err=True)
 
 
-def _shown(text: str) -> str:
+def _escape_line(text: str) -> str:
     """Untrusted text on one line of a terminal, without its control signs."""
     plain = "".join(c if c.isprintable() else "?" for c in text[:80])
     return plain.encode("utf-8", "replace").decode()

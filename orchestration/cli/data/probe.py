@@ -31,10 +31,10 @@ def probe(
     to a table. Exit 0 when the outcome has a kind, whatever it is."""
     from dataclasses import replace
 
-    from assets.servers.adhoc import TargetError, probe_target, refused
+    from assets.servers.adhoc import TargetError, describe_refusal, probe_target
     from assets.servers.deploy.policy import with_network
     from assets.servers.sandbox.process import SandboxUnavailable
-    from orchestration.resources import launcher, open_warehouse
+    from orchestration.resources import make_launcher, open_warehouse
 
     given = list(target or [])
     if directory and not as_json and given[-1:] == ["--json"]:
@@ -42,13 +42,13 @@ def probe(
     chosen = load_settings()
     warehouse = open_warehouse(chosen)
     try:
-        policy = with_network(launcher(chosen).policy, network)
+        policy = with_network(make_launcher(chosen).policy, network)
         found = probe_target(
             None if directory else given[0] if given else "",
             replace(policy, twice=policy.twice and not once),
             ledger=warehouse.ledger,
-            night=warehouse.ledger.night("ad hoc"),
-            env=dict(_pair(text) for text in env or []),
+            night=warehouse.ledger.open_run("ad hoc"),
+            env=dict(_parse_pair(text) for text in env or []),
             args=() if directory else given[1:],
             directory=directory,
             command=given if directory else (),
@@ -56,13 +56,13 @@ def probe(
     except (TargetError, ValueError) as error:
         fail(str(error), 2)
     except SandboxUnavailable as error:
-        found = refused(error)
+        found = describe_refusal(error)
     finally:
         warehouse.ledger.close_night("ad hoc")
-    print_json(found) if as_json else _print(found)
+    print_json(found) if as_json else _print_probe(found)
 
 
-def _print(found: dict[str, Any]) -> None:
+def _print_probe(found: dict[str, Any]) -> None:
     from warehouse.sanitize.escape import escape_text
 
     typer.echo(
@@ -83,7 +83,7 @@ def _print(found: dict[str, Any]) -> None:
         typer.echo(f"  sandbox {certificate['backend']}: {certificate['n']} escapes tried, {told}")
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _parse_pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise ValueError(f"--env {text!r}: expected NAME=VALUE")

@@ -26,14 +26,14 @@ def quarantine() -> None:
 
 
 @app.command("list")
-def listed(as_json: Annotated[bool, JSON] = False) -> None:
+def list_held(as_json: Annotated[bool, JSON] = False) -> None:
     """Held tools and what holds them; excerpts are escaped."""
     from assets.contracts.quarantine.decisions import DecisionError
-    from assets.contracts.quarantine.held_tools import held_tools
+    from assets.contracts.quarantine.held_tools import list_held_tools
     from orchestration.resources import open_warehouse
 
     try:
-        rows = held_tools(open_warehouse(load_settings()))
+        rows = list_held_tools(open_warehouse(load_settings()))
     except DecisionError as error:
         fail(str(error), 1)
     tools = len({(row["server_id"], row["tool"], row["contract_digest"]) for row in rows})
@@ -57,7 +57,7 @@ def release(
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Let one contract in although this rule fired; each rule that fired is released by itself."""
-    _decided(contract_digest, rule, "released", by, why, as_json)
+    _decide(contract_digest, rule, "released", by, why, as_json)
 
 
 @app.command()
@@ -69,41 +69,41 @@ def hold(
     as_json: Annotated[bool, JSON] = False,
 ) -> None:
     """Keep one contract out, whatever was found."""
-    _decided(contract_digest, rule, "held", by, why, as_json)
+    _decide(contract_digest, rule, "held", by, why, as_json)
 
 
-def _decided(digest: str, rule: str, verdict: str, by: str, why: str, as_json: bool) -> None:
+def _decide(digest: str, rule: str, verdict: str, by: str, why: str, as_json: bool) -> None:
     from assets.contracts.quarantine.decisions import DecisionError
-    from assets.contracts.quarantine.held_tools import BadDecision, UnknownContract, decide_by_hand
+    from assets.contracts.quarantine.held_tools import BadDecision, UnknownContract, decide_on_tool
     from orchestration.resources import open_warehouse
 
-    _usage(digest, by, why)
+    _fail_usage(digest, by, why)
     warehouse = open_warehouse(load_settings())
     try:
-        told = decide_by_hand(warehouse, digest, rule=rule, verdict=verdict, by=by, why=why)
-        _block(warehouse)
+        told = decide_on_tool(warehouse, digest, rule=rule, verdict=verdict, by=by, why=why)
+        _block_tools(warehouse)
     except BadDecision as error:
         fail(str(error), 2)
     except (UnknownContract, DecisionError) as error:
         fail(str(error), 1)
-    print_json(told) if as_json else _print(told)
+    print_json(told) if as_json else _print_held(told)
 
 
-def _block(warehouse: "Warehouse") -> None:
+def _block_tools(warehouse: "Warehouse") -> None:
     """Keeps what is held now out of the answers of the index that is served now."""
     from assets.contracts.quarantine.decisions import DecisionError
-    from assets.contracts.quarantine.held_tools import held_rows
-    from serving.index.blocklist import block
+    from assets.contracts.quarantine.held_tools import find_held_rows
+    from serving.index.blocklist import write_blocklist
 
     try:
-        held = held_rows(warehouse)
+        held = find_held_rows(warehouse)
     except DecisionError as error:  # the decision itself is kept
         typer.echo(f"searches go on as before: {error}", err=True)
         return
-    block(warehouse.home, (row["contract_digest"] for row in held))
+    write_blocklist(warehouse.home, (row["contract_digest"] for row in held))
 
 
-def _usage(digest: str, by: str, why: str) -> None:
+def _fail_usage(digest: str, by: str, why: str) -> None:
     """Ends the command where an argument says nothing."""
     if not digest.startswith("c1:"):
         fail(f"{digest[:80]!r} is no contract digest: expected c1:…", 2)
@@ -112,7 +112,7 @@ def _usage(digest: str, by: str, why: str) -> None:
             fail(f"{name} is empty, expected a text", 2)
 
 
-def _print(told: dict[str, Any]) -> None:
+def _print_held(told: dict[str, Any]) -> None:
     for tool in told["tools"]:
         typer.echo(f"{told['verdict']}  {tool['server_id']}  {tool['tool']}  {told['rule']}")
     typer.echo("searches leave held tools out from now on; all else follows with the next run")

@@ -32,9 +32,9 @@ def review(
     """
     from assets.contracts.quarantine.clear import read_clear
     from assets.partitions import MARKETPLACES
-    from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, contract_of
-    from assets.synthesis.review.review import ReviewError, Sampled, open_review, report
-    from assets.synthesis.review.server import Site, serve
+    from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, read_contract
+    from assets.synthesis.review.review import ReviewError, Sampled, open_review, report_review
+    from assets.synthesis.review.server import Site, serve_review
     from orchestration.resources import open_warehouse
 
     if marketplace is not None and marketplace not in MARKETPLACES:
@@ -45,7 +45,7 @@ def review(
     pairs = tables.read(PAIRS, marketplace).to_dicts()
     judgements = tables.read(JUDGEMENTS, marketplace).to_dicts()
     clear = read_clear(warehouse, marketplace)
-    contracts = {row["contract_digest"]: contract_of(row) for row in clear}
+    contracts = {row["contract_digest"]: read_contract(row) for row in clear}
     try:
         of = Sampled(stage, marketplace, sample, seed)
         found = open_review(settings.home_path(), pairs, judgements, of)
@@ -57,9 +57,11 @@ def review(
             listening.bind(("127.0.0.1", port))
         except OSError as error:
             fail(f"port {port}: {error.strerror}; choose another with --port, or 0 for any", 1)
-        site = Site(found, contracts, lambda: report(found, judgements), listening.getsockname()[1])
+        site = Site(
+            found, contracts, lambda: report_review(found, judgements), listening.getsockname()[1]
+        )
         typer.echo(f"open {site.url}", err=True)
         if browser:
             typer.launch(site.url)
-        serve(site, listening)
-    print_json(report(found, judgements))
+        serve_review(site, listening)
+    print_json(report_review(found, judgements))

@@ -24,12 +24,12 @@ def scan(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """Look for prompt injection and poisoning in tools; exit 1 where a finding is high."""
-    from assets.contracts.scan import HIGH, rug_pull, scan_list
+    from assets.contracts.scan import HIGH, find_rug_pulls, scan_list
 
-    listed = _tools(tools)
+    listed = _read_tools(tools)
     findings = scan_list(listed)
     if before is not None:
-        findings += rug_pull(_tools(before), listed)
+        findings += find_rug_pulls(_read_tools(before), listed)
     high = sum(found.severity == HIGH for found in findings)
     if as_json:
         rows = [found.as_row() for found in findings]
@@ -43,7 +43,7 @@ def scan(
         raise typer.Exit(1)
 
 
-def _tools(path: Path) -> list[Any]:
+def _read_tools(path: Path) -> list[Any]:
     """The tools of a file; ends the command in one line where it holds none."""
     try:
         if path.stat().st_size > FILE_CAP:
@@ -53,7 +53,7 @@ def _tools(path: Path) -> list[Any]:
         fail(f"{path}: {error.strerror or error}", 2)
     except (ValueError, RecursionError) as error:
         fail(f"{path}: not JSON ({' '.join(str(error).split())[:120]})", 2)
-    listed = _listed(found)
+    listed = _list_findings(found)
     if listed is None:
         fail(f"{path}: no tools found; expected a tools/list result, a list of tools or a tool", 2)
     if len(listed) > TOOLS_CAP:
@@ -61,18 +61,20 @@ def _tools(path: Path) -> list[Any]:
     return listed
 
 
-def _listed(found: Any) -> list[Any] | None:
+def _list_findings(found: Any) -> list[Any] | None:
     """The tools of any of the accepted shapes, a JSON-RPC answer and pages of answers included."""
     if isinstance(found, dict):
         for key in ("result", "tools"):
             if isinstance(found.get(key), dict | list):
-                return _listed(found[key]) if key == "result" else _tool_list(found[key])
+                return (
+                    _list_findings(found[key]) if key == "result" else _find_tool_list(found[key])
+                )
         is_tool = isinstance(found.get("name"), str) and not _OF_A_TOOL.isdisjoint(found)
         return [found] if is_tool else None
-    return _tool_list(found)
+    return _find_tool_list(found)
 
 
-def _tool_list(found: Any) -> list[Any] | None:
+def _find_tool_list(found: Any) -> list[Any] | None:
     if not isinstance(found, list):
         return None
     if found and all(isinstance(one, dict) and isinstance(one.get("tools"), list) for one in found):

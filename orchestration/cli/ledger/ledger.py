@@ -18,7 +18,7 @@ def check() -> None:
     from warehouse.ledger import recovery
 
     warehouse = open_warehouse(load_settings())
-    path = _path(warehouse.state)
+    path = _ledger_path(warehouse.state)
     found = recovery.check(path, warehouse.blobs)
     print_json(found.row())
     if not found.healthy:
@@ -33,13 +33,13 @@ def rebuild() -> None:
 
     warehouse = open_warehouse(load_settings())
     path = warehouse.state / "ledger.db"
-    found = recovery.rebuild(path, warehouse.blobs)
+    found = recovery.rebuild_ledger(path, warehouse.blobs)
     print_json(found.row())
     if not found.healthy:
         fail(f"ledger {path}: still not whole after the rebuild: {found.database}", 1)
 
 
-def _path(state: Path) -> Path:
+def _ledger_path(state: Path) -> Path:
     """The ledger's file. Ends the command where there is none."""
     path = state / "ledger.db"
     if not path.exists() and not path.with_suffix(".journal").exists():

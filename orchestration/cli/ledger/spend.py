@@ -13,18 +13,18 @@ def spend() -> None:
     """Print what every stage has cost: calls, tokens and US dollars, also per accepted pair and
     marketplace, and unknown attempts."""
     from assets.synthesis.common.tables import JUDGEMENTS
-    from assets.synthesis.reporting.spend import accepted_pairs, spend_rows
+    from assets.synthesis.reporting.spend import count_accepted_pairs, make_spend_rows
     from orchestration.resources import open_warehouse
 
     warehouse = open_warehouse(load_settings())
     ledger = warehouse.ledger
-    accepted, distinct = accepted_pairs(warehouse.tables.read(JUDGEMENTS))
+    accepted, distinct = count_accepted_pairs(warehouse.tables.read(JUDGEMENTS))
     costs = ledger.costs()
     print_json(
         {
             "spent_usd": ledger.spent(),
-            "stages": spend_rows(costs, accepted, distinct),
+            "stages": make_spend_rows(costs, accepted, distinct),
             "costs": costs,
-            "unknown": [attempt.__dict__ for attempt in ledger.unknown()],
+            "unknown": [attempt.__dict__ for attempt in ledger.list_unknown()],
         }
     )

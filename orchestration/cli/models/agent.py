@@ -31,18 +31,22 @@ def agent_eval(
     """A small model's first call, a larger one goes on: success and tokens against the larger one
     alone, on tasks whose tools run in the sandbox here."""
     from orchestration.resources import open_warehouse
-    from orchestration.settings.deploy_policy import deploy_policy
+    from orchestration.settings.deploy_policy import make_deploy_policy
     from training.evaluation.agent.agent import Limits
-    from training.evaluation.agent.run import AgentPlan, agent_evaluation
+    from training.evaluation.agent.run import AgentPlan, evaluate_agents
     from warehouse.progress import Lines
 
     settings = load_settings()
-    who = _larger(settings, role)
+    who = _choose_larger(settings, role)
     plan = AgentPlan(limit, tools, tuple(split) if split else None, Limits(turns=turns))
-    work = agent_evaluation(
-        open_warehouse(settings), deploy_policy(settings), _small(settings, small), who, plan,
+    work = evaluate_agents(
+        open_warehouse(settings),
+        make_deploy_policy(settings),
+        _load_small(settings, small),
+        who,
+        plan,
         Lines(lambda line: typer.echo(line, err=True)),
-    )  # fmt: skip
+    )
     print_json(asyncio.run(work))
 
 
@@ -57,9 +61,9 @@ def contamination(
     as_json: AsJson = True,
 ) -> None:
     """How much of an outside set repeats the training pairs: copies, n-grams, near-duplicates."""
-    from orchestration.resources import embedder, open_warehouse
+    from orchestration.resources import make_embedder, open_warehouse
     from training.evaluation.outside.contamination import Bounds
-    from training.evaluation.outside.contamination_kept import against_training
+    from training.evaluation.outside.contamination_kept import check_against_training
     from training.evaluation.outside.texts import UnreadableSet, read_texts
 
     settings = load_settings()
@@ -68,8 +72,8 @@ def contamination(
     except UnreadableSet as error:
         fail(str(error), 2)
     bounds = Bounds(n=ngram, share=share, cosine=cosine or None)
-    found = against_training(
-        open_warehouse(settings), texts, file.name, bounds, embedder(settings).embed
+    found = check_against_training(
+        open_warehouse(settings), texts, file.name, bounds, make_embedder(settings).embed
     )
     if items:
         for told in found.flagged:
@@ -77,12 +81,12 @@ def contamination(
     print_json(found.summary)
 
 
-def _larger(settings: Settings, name: str) -> "Role":
+def _choose_larger(settings: Settings, name: str) -> "Role":
     """The role's model; ends the command where it has none, for rules do not converse."""
-    from orchestration.resources import writer
+    from orchestration.resources import make_writer
     from warehouse.llm.roles import OFFLINE
 
-    roles: dict[str, Any] = {role.name: role for role in writer(settings).roles}
+    roles: dict[str, Any] = {role.name: role for role in make_writer(settings).roles}
     if name not in roles:
         fail(f"unknown role {name!r}; known: {', '.join(sorted(roles))}", 2)
     if roles[name].model == OFFLINE:
@@ -94,13 +98,13 @@ def _larger(settings: Settings, name: str) -> "Role":
     return roles[name]
 
 
-def _small(settings: Settings, name: str) -> "Predictor":
-    from training.evaluation.predictors.adapter import AdapterPredictor, resolve
+def _load_small(settings: Settings, name: str) -> "Predictor":
+    from training.evaluation.predictors.adapter import AdapterPredictor, resolve_model
     from training.evaluation.predictors.baseline import BaselinePredictor
 
     if name in ("baseline", BaselinePredictor.label):
         return BaselinePredictor()
     home = settings.home_path()
-    made = AdapterPredictor(home, resolve(home, name), device=settings.training.device)
+    made = AdapterPredictor(home, resolve_model(home, name), device=settings.training.device)
     made.load()  # a name that is none is told now, not after the tools were tried
     return made

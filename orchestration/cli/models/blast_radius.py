@@ -25,30 +25,35 @@ def blast(
 ) -> None:
     """What was made of a tool: pairs, judgements, vectors, eval items, training sets, adapters,
     champions, the release. Exit 1 for an unknown tool, 2 where it is not plain which."""
-    from assets.contracts.history.history import contracts_seen
+    from assets.contracts.history.history import iterate_contracts
     from orchestration.resources import open_warehouse
-    from training.reporting.blast_radius import AmbiguousTool, UnknownTool, blast_radius, find_tool
+    from training.reporting.blast_radius import (
+        AmbiguousTool,
+        UnknownTool,
+        find_blast_radius,
+        find_tool,
+    )
 
     warehouse = open_warehouse(load_settings())
     try:
-        target = find_tool(tool, contracts_seen(warehouse.tables))
+        target = find_tool(tool, iterate_contracts(warehouse.tables))
     except AmbiguousTool as error:
         fail(str(error), 2)
     except UnknownTool as error:
         fail(str(error), 1)
-    told = blast_radius(target, made_of(warehouse))
-    print_json(told) if as_json else _print(told)
+    told = find_blast_radius(target, collect_made(warehouse))
+    print_json(told) if as_json else _print_radius(told)
 
 
-def made_of(warehouse: "Warehouse") -> "Made":
+def collect_made(warehouse: "Warehouse") -> "Made":
     """What all packages keep, as plain rows."""
     from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
     from assets.vectors.index import VECTORS
     from training.evaluation.caller_table import CALLER_EVALUATION
     from training.evaluation.retriever import RETRIEVER_EVALUATION
     from training.last_run import set_name
-    from training.releases.champion import UNTRAINED, champion
-    from training.releases.release import current_release
+    from training.releases.champion import UNTRAINED, read_champion
+    from training.releases.release import read_current_release
     from training.reporting.blast_radius import Made
     from warehouse.storage.lance import LanceStore, vector_key
 
@@ -58,19 +63,19 @@ def made_of(warehouse: "Warehouse") -> "Made":
         pairs=tables.read(PAIRS).iter_rows(named=True),
         judgements=tables.read(JUDGEMENTS).iter_rows(named=True),
         vectors=tables.read(VECTORS).to_dicts(),
-        missing=LanceStore(home / "lance").missing,
+        missing=LanceStore(home / "lance").find_missing,
         vector_key=vector_key,
-        sets=_sets(tables),
+        sets=_read_sets(tables),
         current_set=set_name(warehouse),
         evaluations={role: tables.read(spec).to_dicts() for role, spec in evaluations.items()},
-        models=_cards(home),
-        champions=[{"role": role, "model": champion(home, role).model} for role in UNTRAINED],
-        release=current_release(home),
-        index=_entries(home),
+        models=_read_cards(home),
+        champions=[{"role": role, "model": read_champion(home, role).model} for role in UNTRAINED],
+        release=read_current_release(home),
+        index=_read_entries(home),
     )
 
 
-def _sets(tables: "Tables") -> dict[str, list[dict[str, Any]]]:
+def _read_sets(tables: "Tables") -> dict[str, list[dict[str, Any]]]:
     """Every training set that was published, by its name."""
     from training.sets.training_set import TRAINING_SET
 
@@ -82,24 +87,24 @@ def _sets(tables: "Tables") -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def _cards(home: Path) -> Iterator[dict[str, Any]]:
+def _read_cards(home: Path) -> Iterator[dict[str, Any]]:
     for path in sorted((home / "models").glob("*/model.json")):
         yield json.loads(path.read_bytes())
 
 
-def _entries(home: Path) -> Iterator[dict[str, Any]]:
+def _read_entries(home: Path) -> Iterator[dict[str, Any]]:
     """The tools of the served index, as its file lists them."""
-    from serving.index.folder import IndexMissing, served_version
+    from serving.index.folder import IndexMissing, read_served_version
 
     try:
-        path = home / "router" / served_version(home) / "tools.jsonl"
+        path = home / "router" / read_served_version(home) / "tools.jsonl"
     except IndexMissing:
         return
     with path.open() as lines:
         yield from map(json.loads, lines)
 
 
-def _print(told: dict[str, Any]) -> None:
+def _print_radius(told: dict[str, Any]) -> None:
     from warehouse.sanitize.escape import escape_text
 
     name = escape_text(f"{told['server_id']}/{told['tool']}  ") if told["tool"] else ""

@@ -14,14 +14,16 @@ ROLE = typer.Argument(help="retriever or caller")
 
 
 @app.command("list")
-def listed(
+def list_champions(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """Each role's champion, the gates it passed, and what became of the last candidate."""
-    from training.releases.champion import UNTRAINED, champion, in_service
+    from training.releases.champion import UNTRAINED, find_model_in_service, read_champion
 
     home = load_settings().home_path()
-    found = {role: (champion(home, role), in_service(home, role)) for role in UNTRAINED}
+    found = {
+        role: (read_champion(home, role), find_model_in_service(home, role)) for role in UNTRAINED
+    }
     if as_json:
         print_json(
             {role: {**asdict(now), "serves": asdict(used)} for role, (now, used) in found.items()}
@@ -43,7 +45,7 @@ def listed(
 def restore(role: Annotated[str, ROLE]) -> None:
     """Write a lost or broken champion file again from the history; a whole one stays."""
     from training.releases.champion import UNTRAINED
-    from training.releases.champion import restore as put_back
+    from training.releases.champion import restore_pointer as put_back
 
     if role not in UNTRAINED:
         fail(f"unknown role {role!r:.40}; known: {', '.join(UNTRAINED)}", 2)

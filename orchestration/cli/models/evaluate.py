@@ -55,31 +55,33 @@ def evaluate(
 ) -> None:
     """Measure callers on the training set's test splits: the right tool, the right call, no call
     where none is right, calls of tools that are gone, changed schemas, tokens, seconds, dollars."""
-    from orchestration.resources import embedder, open_warehouse
-    from training.evaluation.caller.adhoc import compare, write_out
+    from orchestration.resources import make_embedder, open_warehouse
+    from training.evaluation.caller.adhoc import compare_callers, write_out
     from training.evaluation.caller.markdown import as_markdown
-    from training.evaluation.caller.nightly import bench
+    from training.evaluation.caller.nightly import load_bench
     from warehouse.progress import Lines
 
     settings = load_settings()
-    plan = _plan(split, candidates, distractors, limit, seed, perturb)
+    plan = _make_plan(split, candidates, distractors, limit, seed, perturb)
     warehouse = open_warehouse(settings)
-    asked = _predictors(settings, warehouse, model, plan, max_new)
+    asked = _load_predictors(settings, warehouse, model, plan, max_new)
     progress = Lines(lambda line: typer.echo(line, err=True))
     if bfcl_data is not None:
-        _outside(warehouse, bfcl_data, asked, limit, settings, out)
+        _evaluate_outside(warehouse, bfcl_data, asked, limit, settings, out)
         return
     n = settings.training.examples if examples is None else examples
-    embed = embedder(settings).embed if n else None
-    made = compare(bench(warehouse), asked, plan, examples=n, embed=embed, progress=progress)
+    embed = make_embedder(settings).embed if n else None
+    made = compare_callers(
+        load_bench(warehouse), asked, plan, examples=n, embed=embed, progress=progress
+    )
     if out is not None:
         for path in write_out(out, made):
             typer.echo(f"wrote {path}", err=True)
     print_json(made.as_dict()) if as_json else typer.echo(as_markdown(made.summaries))
-    _tell_unanswered(made.rows)
+    _fail_unanswered(made.rows)
 
 
-def _plan(
+def _make_plan(
     split: list[str] | None,
     candidates: list[int] | None,
     distractors: list[str] | None,
@@ -91,8 +93,8 @@ def _plan(
     from training.sets.candidates import HARD, RANDOM
     from training.sets.split import TEST_SPLITS
 
-    _known("--split", split, TEST_SPLITS)
-    _known("--distractors", distractors, (RANDOM, HARD))
+    _require_known("--split", split, TEST_SPLITS)
+    _require_known("--distractors", distractors, (RANDOM, HARD))
     small = next((n for n in candidates or () if n < 2), None)
     if small is not None:
         fail(f"--candidates {small}: expected 2 or more tools to choose from", 2)
@@ -105,16 +107,16 @@ def _plan(
     plan = replace(LARGE, **{n: tuple(dict.fromkeys(held)) for n, held in changed.items() if held})
     if not perturb:
         plan = replace(plan, perturbations=0)
-    return plan if limit is None else plan.limited(limit)
+    return plan if limit is None else plan.limit_items(limit)
 
 
-def _known(option: str, given: list[str] | None, known: tuple[str, ...]) -> None:
+def _require_known(option: str, given: list[str] | None, known: tuple[str, ...]) -> None:
     for word in given or ():
         if word not in known:
             fail(f"{option} {word[:40]!r} does not exist; known: {', '.join(known)}", 2)
 
 
-def _predictors(
+def _load_predictors(
     settings: Settings,
     warehouse: "Warehouse",
     models: list[str],
@@ -124,7 +126,9 @@ def _predictors(
     """Who is asked, each loaded now: a name that is none is told before anything is paid."""
     from training.evaluation.predictors.baseline import BaselinePredictor
 
-    made = [_predictor(settings, warehouse, name, plan, max_new) for name in dict.fromkeys(models)]
+    made = [
+        _load_predictor(settings, warehouse, name, plan, max_new) for name in dict.fromkeys(models)
+    ]
     labels = [one.label for one in made]
     twice = next((label for label in labels if labels.count(label) > 1), None)
     if twice is not None:
@@ -136,10 +140,10 @@ def _predictors(
     return made
 
 
-def _predictor(
+def _load_predictor(
     settings: Settings, warehouse: "Warehouse", name: str, plan: "TestPlan", max_new: int | None
 ) -> "Predictor":
-    from training.evaluation.predictors.adapter import AdapterPredictor, resolve
+    from training.evaluation.predictors.adapter import AdapterPredictor, resolve_model
     from training.evaluation.predictors.baseline import BaselinePredictor
     from training.evaluation.predictors.endpoint import EndpointPredictor
     from training.evaluation.predictors.router import RouterPredictor
@@ -149,23 +153,23 @@ def _predictor(
     if name == "router":
         return RouterPredictor(warehouse.home)
     if name.startswith(_ENDPOINT):
-        role = _role(settings, name.removeprefix(_ENDPOINT))
+        role = _choose_role(settings, name.removeprefix(_ENDPOINT))
         return EndpointPredictor(role, warehouse.ledger, seed=plan.seeds[0])
     home = warehouse.home
     device = settings.training.device
-    made = AdapterPredictor(home, resolve(home, name), device=device, max_new=max_new)
+    made = AdapterPredictor(home, resolve_model(home, name), device=device, max_new=max_new)
     made.load()
     return made
 
 
-def _role(settings: Settings, name: str) -> "Role":
+def _choose_role(settings: Settings, name: str) -> "Role":
     """A role of the settings, or any model's name at the settings' endpoint."""
-    from orchestration.resources import writer
+    from orchestration.resources import make_writer
     from warehouse.llm.roles import OFFLINE, Role
 
     if not name:
         fail("--model endpoint: has no model; expected endpoint:ROLE or endpoint:MODEL", 2)
-    roles = {role.name: role for role in writer(settings).roles}
+    roles = {role.name: role for role in make_writer(settings).roles}
     if name in roles:
         if roles[name].model == OFFLINE:
             fail(
@@ -190,7 +194,7 @@ def _role(settings: Settings, name: str) -> "Role":
     )
 
 
-def _outside(
+def _evaluate_outside(
     warehouse: "Warehouse",
     folder: Path,
     asked: list["Predictor"],
@@ -200,14 +204,16 @@ def _outside(
 ) -> None:
     import json
 
-    from orchestration.resources import embedder
-    from training.evaluation.outside.bfcl import OutsidePlan, outside_evaluation
+    from orchestration.resources import make_embedder
+    from training.evaluation.outside.bfcl import OutsidePlan, evaluate_outside_set
     from warehouse.progress import Lines
     from warehouse.storage.files import write_atomically
 
     progress = Lines(lambda line: typer.echo(line, err=True))
     plan = OutsidePlan(per_category=limit)
-    told = outside_evaluation(warehouse, folder, asked, embedder(settings).embed, plan, progress)
+    told = evaluate_outside_set(
+        warehouse, folder, asked, make_embedder(settings).embed, plan, progress
+    )
     rows = told.pop("rows")
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
@@ -219,11 +225,11 @@ def _outside(
         fail(f"{failed} of {len(rows)} questions got no answer; run again: what is done is kept", 1)
 
 
-def _tell_unanswered(rows: list[dict[str, Any]]) -> None:
+def _fail_unanswered(rows: list[dict[str, Any]]) -> None:
     """Exit 1 where an endpoint owed answers; a question that a model cannot be asked is counted."""
-    from training.evaluation.caller.adhoc import ENDPOINT_FAILURES, unanswered
+    from training.evaluation.caller.adhoc import ENDPOINT_FAILURES, count_unanswered
 
-    for model, kinds in unanswered(rows).items():
+    for model, kinds in count_unanswered(rows).items():
         owed = {kind: n for kind, n in kinds.items() if kind in ENDPOINT_FAILURES}
         if owed:
             told = ", ".join(f"{kind} {count}" for kind, count in owed.items())

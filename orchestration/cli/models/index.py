@@ -34,7 +34,7 @@ def index(
     from serving.adhoc import index_command
     from warehouse.progress import Lines
 
-    encoder = _encoder(retriever, embedder)
+    encoder = _open_encoder(retriever, embedder)
     print_json(index_command(servers, out, encoder, Lines(lambda line: typer.echo(line, err=True))))
 
 
@@ -61,14 +61,14 @@ def search(
         fail(f"--strategy {strategy[:40]!r} does not exist; known: {', '.join(STRATEGIES)}", 2)
     if (query is None) + (server is None and tool is None) + (queries is None) != 2:
         fail('give one of "QUERY", --server / --tool, or --queries FILE', 2)
-    from serving.adhoc import routed, search_command, search_many
+    from serving.adhoc import open_routed, search_command, search_many
     from serving.router import Ask
     from warehouse.progress import Lines
 
-    encoder = _encoder(retriever, "minilm") if retriever else None
+    encoder = _open_encoder(retriever, "minilm") if retriever else None
     where = place or load_settings().home_path()
-    asked = None if queries is None else list(_instructions(queries))
-    router = routed(where, encoder, Lines(lambda line: typer.echo(line, err=True)))
+    asked = None if queries is None else list(_read_instructions(queries))
+    router = open_routed(where, encoder, Lines(lambda line: typer.echo(line, err=True)))
     ask = Ask(query=query, server=server, tool=tool, k=k, strategy=strategy)
     if asked is not None:
         wrong = 0
@@ -79,10 +79,10 @@ def search(
             fail(f"{wrong} of {len(asked)} queries were not answered: `error` says why", 1)
         return
     found = search_command(router, ask)
-    print_json(found) if as_json else _print(found)
+    print_json(found) if as_json else _print_hits(found)
 
 
-def _encoder(retriever: Path | None, spec: str) -> "Embedder":
+def _open_encoder(retriever: Path | None, spec: str) -> "Embedder":
     from assets.vectors.embed import MiniLM, open_embedder
 
     if retriever is None:
@@ -92,19 +92,19 @@ def _encoder(retriever: Path | None, spec: str) -> "Embedder":
     return MiniLM(retriever)
 
 
-def _instructions(path: Path) -> list[str]:
+def _read_instructions(path: Path) -> list[str]:
     """The queries of a file, read whole before anything is answered."""
-    from assets.synthesis.judging.adhoc.files import UnreadableInput, lines
+    from assets.synthesis.judging.adhoc.files import UnreadableInput, read_lines
 
     found = []
-    for number, row in lines(path):
+    for number, row in read_lines(path):
         if not isinstance(row.get("instruction"), str):
             raise UnreadableInput(f"{path}, line {number}: no `instruction`, expected a text")
         found.append(row["instruction"])
     return found
 
 
-def _print(found: dict[str, Any]) -> None:
+def _print_hits(found: dict[str, Any]) -> None:
     if found["no_tool"]:
         typer.echo(f"no suitable tool (probability of one: {found['suitable']:.2f}); nearest:")
     for hit in found["hits"]:

@@ -20,20 +20,20 @@ JSON = typer.Option("--json", help="one JSON object")
 
 
 @app.command("list")
-def listed(as_json: Annotated[bool, JSON] = False) -> None:
+def list_releases(as_json: Annotated[bool, JSON] = False) -> None:
     """Releases, the newest first: their models, whether each is served, or could be."""
-    from training.releases.release import releases
+    from training.releases.release import list_releases
 
-    made = releases(load_settings().home_path())
+    made = list_releases(load_settings().home_path())
     if as_json:
         print_json({"releases": made})
         return
     for told in made:
         day = time.strftime("%Y-%m-%d %H:%M", time.gmtime(told["at"]))
         models = ", ".join(
-            f"{role} {_short(name)}" for role, name in sorted(told["models"].items())
+            f"{role} {_shorten(name)}" for role, name in sorted(told["models"].items())
         )
-        typer.echo(f"{told['release'][:12]}  {day}  {_state(told):<12}  {models}")
+        typer.echo(f"{told['release'][:12]}  {day}  {_name_state(told):<12}  {models}")
         for flaw in told["missing"]:
             typer.echo(f"{'':<14}{flaw}")
     typer.echo(f"{len(made)} releases")
@@ -48,15 +48,15 @@ def show(
 ) -> None:
     """One release: models with their cards, contracts, training set, index versions on disk."""
     from training.releases.cards.model_card import README
-    from training.releases.release import find_release, served
-    from training.runtime.model_store import model_folder
+    from training.releases.release import find_release, read_served
+    from training.runtime.model_store import get_model_folder
 
     home = load_settings().home_path()
-    name = release or served(home).get("release")
+    name = release or read_served(home).get("release")
     if name is None:
         fail("nothing is served yet: `make run` makes the first release", 1)
     told = find_release(home, name)
-    cards = {role: model_folder(home, held) / README for role, held in told["models"].items()}
+    cards = {role: get_model_folder(home, held) / README for role, held in told["models"].items()}
     print_json({**told, "cards": {role: str(at) for role, at in cards.items() if at.exists()}})
 
 
@@ -72,8 +72,8 @@ def rollback(
 ) -> None:
     """Serve an earlier release: champions, release and router move together, or nothing does.
     Models that are left stay out until the rollback is lifted."""
-    from training.releases.rollback import rollback as back
-    from training.releases.rollback import undo as lift
+    from training.releases.rollback import roll_back_release as back
+    from training.releases.rollback import undo_rollback as lift
     from warehouse.store import Warehouse
 
     if to is not None and undo:
@@ -81,7 +81,7 @@ def rollback(
     settings = load_settings()
     # Not by way of the resources: Dagster's import would take longer than going back.
     home = settings.home_path()
-    before = _hold(Warehouse(home=home, state=settings.state_path()))
+    before = _make_hold(Warehouse(home=home, state=settings.state_path()))
     print_json(asdict(lift(home, before) if undo else back(home, to, before)))
 
 
@@ -92,7 +92,7 @@ def export(
     """Copy the served index with its encoder: `toolmill serve --place OUT` needs nothing else."""
     from serving.export import export_release
 
-    print_json(_shown(out, export_release(load_settings().home_path(), out)))
+    print_json(_describe_folder(out, export_release(load_settings().home_path(), out)))
 
 
 @app.command()
@@ -100,14 +100,14 @@ def check(folder: Annotated[Path, typer.Argument(help="an exported release")]) -
     """Hold every file of an exported release against its manifest."""
     from serving.export import check_export
 
-    print_json(_shown(folder, check_export(folder)))
+    print_json(_describe_folder(folder, check_export(folder)))
 
 
-def _shown(folder: Path, told: dict[str, Any]) -> dict[str, Any]:
+def _describe_folder(folder: Path, told: dict[str, Any]) -> dict[str, Any]:
     return {**told, "folder": str(folder), "files": len(told["files"])}
 
 
-def _state(told: dict[str, Any]) -> str:
+def _name_state(told: dict[str, Any]) -> str:
     if told["served"]:
         return "served"
     if told["rolled_back"]:
@@ -115,20 +115,22 @@ def _state(told: dict[str, Any]) -> str:
     return "incomplete" if told["missing"] else "possible"
 
 
-def _hold(warehouse: "Warehouse") -> Callable[[str], None]:
+def _make_hold(warehouse: "Warehouse") -> Callable[[str], None]:
     """Blocks what is held today in an index of another day, before that index is served."""
-    from serving.index.blocklist import block
+    from serving.index.blocklist import write_blocklist
     from serving.router import read_blocked
-    from training.releases.index_source import held_in_index
+    from training.releases.index_source import list_held_contracts
 
     def before(version: str) -> None:
         known = read_blocked(warehouse.home)
-        block(
-            warehouse.home, {*known.digests, *held_in_index(warehouse, version)}, set(known.tools)
+        write_blocklist(
+            warehouse.home,
+            {*known.digests, *list_held_contracts(warehouse, version)},
+            set(known.tools),
         )
 
     return before
 
 
-def _short(name: str) -> str:
+def _shorten(name: str) -> str:
     return name[:12] if len(name) == 64 else name

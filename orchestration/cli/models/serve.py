@@ -52,15 +52,15 @@ def serve(
     settings.serve = settings.serve.model_copy(update=chosen)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
     try:
-        policy = _policy(settings)
-        listening = _http(settings) if http else None
+        policy = _make_policy(settings)
+        listening = _make_http(settings) if http else None
     except TokenError as error:
         fail(str(error), 2)
     where = place or settings.home_path()
     logging.info("home: %s", where)
     router, outcomes = ServedRouter(where), Outcomes(where)
     router.current()  # a place without an index is told now, not to the first client
-    caller = _caller(settings, router)
+    caller = _make_caller(settings, router)
     if listening is None:
         run_stdio(router, caller, policy, outcomes)
     else:
@@ -78,7 +78,7 @@ def serve_token(
     print_json({"secret": secret, "entry": {"name": name, "sha256": digest}})
 
 
-def _policy(settings: Settings) -> "MetaPolicy":
+def _make_policy(settings: Settings) -> "MetaPolicy":
     from serving.meta.access.policy import MetaPolicy
 
     chosen = settings.serve
@@ -89,7 +89,7 @@ def _policy(settings: Settings) -> "MetaPolicy":
     )
 
 
-def _http(settings: Settings) -> "HttpSettings":
+def _make_http(settings: Settings) -> "HttpSettings":
     from serving.meta.access.policy import HttpSettings
     from serving.meta.access.tokens import read_tokens, token_of
 
@@ -106,14 +106,16 @@ def _http(settings: Settings) -> "HttpSettings":
     )
 
 
-def _caller(settings: Settings, router: "ServedRouter") -> "Caller | None":
+def _make_caller(settings: Settings, router: "ServedRouter") -> "Caller | None":
     """Who runs tools, by the recipes of whatever index is served at that moment."""
     if not settings.serve.calls:
         return None
     from assets.servers.calls.caller import Caller, CallLimits
-    from orchestration.settings.deploy_policy import deploy_policy
+    from orchestration.settings.deploy_policy import make_deploy_policy
 
     limits = CallLimits(sessions=settings.serve.warm_servers, idle_s=settings.serve.warm_s)
     return Caller(
-        lambda server_id: router.current().index.recipe(server_id), deploy_policy(settings), limits
+        lambda server_id: router.current().index.recipe(server_id),
+        make_deploy_policy(settings),
+        limits,
     )

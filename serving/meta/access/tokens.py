@@ -39,7 +39,7 @@ _SHAPE = 'expected TOML with [[tokens]], or JSON like {"tokens": [{"name": …, 
 def new_token() -> tuple[str, str]:
     """(secret, sha256): the secret goes to its owner, the digest into the file."""
     secret = secrets.token_urlsafe(32)
-    return secret, _digest(secret)
+    return secret, _digest_secret(secret)
 
 
 def read_tokens(path: Path) -> tuple[Token, ...]:
@@ -53,7 +53,9 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
     listed = data.get("tokens") if isinstance(data, dict) else None
     if not isinstance(listed, list) or not listed:
         raise TokenError(f"tokens file {path}: found no tokens; {_SHAPE}")
-    return tuple(_token(row, f"tokens file {path}, entry {at}") for at, row in enumerate(listed, 1))
+    return tuple(
+        _parse_token(row, f"tokens file {path}, entry {at}") for at, row in enumerate(listed, 1)
+    )
 
 
 def token_of(secret: str, name: str = "env", **facts: Any) -> Token:
@@ -63,12 +65,12 @@ def token_of(secret: str, name: str = "env", **facts: Any) -> Token:
             f"token {name!r}: the secret has {len(secret)} characters, expected at least"
             f" {_SHORTEST}; make one with `openssl rand -base64 32`"
         )
-    return Token(name, _digest(secret), **facts)
+    return Token(name, _digest_secret(secret), **facts)
 
 
 def owner_of(sent: str, tokens: Sequence[Token]) -> Token | None:
     """Whose secret was sent, None when nobody's. Every token is compared, whichever fits."""
-    digest = _digest(sent)
+    digest = _digest_secret(sent)
     owner = None
     for token in tokens:
         if hmac.compare_digest(digest, token.sha256):
@@ -76,16 +78,16 @@ def owner_of(sent: str, tokens: Sequence[Token]) -> Token | None:
     return owner
 
 
-def named(name: str, tokens: Iterable[Token]) -> Token | None:
+def find_token(name: str, tokens: Iterable[Token]) -> Token | None:
     """The token of that name."""
     return next((token for token in tokens if token.name == name), None)
 
 
-def _digest(secret: str) -> str:
+def _digest_secret(secret: str) -> str:
     return sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _token(row: Any, where: str) -> Token:
+def _parse_token(row: Any, where: str) -> Token:
     if not isinstance(row, dict):
         raise TokenError(f"{where}: found {type(row).__name__}, expected a table")
     for key, value in row.items():

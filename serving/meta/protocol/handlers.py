@@ -6,7 +6,7 @@ from typing import Any
 
 from serving.meta.access.limits import TooMany
 from serving.meta.access.policy import Token
-from serving.meta.access.tokens import named
+from serving.meta.access.tokens import find_token
 from serving.meta.context import Desk, Reply
 from serving.meta.protocol import resources
 from serving.meta.tools.arguments import BadField
@@ -29,7 +29,7 @@ class RequestHandlers:
     def __init__(self, desk: Desk, tokens: Sequence[Token]) -> None:
         self._desk, self._tokens = desk, tokens
 
-    async def limited(self, ctx: Any, call_next: Any) -> Any:
+    async def limit_requests(self, ctx: Any, call_next: Any) -> Any:
         """Counts requests; calls of tools are counted where the model can read the answer."""
         from mcp.shared.exceptions import MCPError
         from mcp_types import INTERNAL_ERROR
@@ -37,7 +37,7 @@ class RequestHandlers:
 
         if ctx.request_id is not None and ctx.method not in _FREE:
             try:
-                self._desk.limits.count(self._token(ctx))
+                self._desk.limits.count(self._find_token(ctx))
             except TooMany as error:
                 after = {"retryAfter": round(error.retry_s, 1)}
                 raise MCPError(code=_LIMITED, message=str(error), data=after) from None
@@ -55,7 +55,7 @@ class RequestHandlers:
 
         from serving.index.folder import IndexBroken, IndexMissing
 
-        token, tools, servers = self._token(ctx), None, 0
+        token, tools, servers = self._find_token(ctx), None, 0
         try:
             seen = await self._desk.seen(await self._desk.router(), token)
             tools, servers = len(seen.places), len(seen.servers)
@@ -68,17 +68,17 @@ class RequestHandlers:
         """tools/call. What went wrong is told in the result, where the model reads it."""
         from mcp_types import CallToolResult, InputRequiredResult
 
-        token = self._token(ctx)
+        token = self._find_token(ctx)
         try:
             self._desk.limits.count(token)
-            reply = await self._answered(ctx, params, token)
+            reply = await self._answer_call(ctx, params, token)
         except Pending as pending:
             return InputRequiredResult.model_validate(pending.result)
         except Exception as error:
-            reply = _failure(error)
+            reply = _describe_failure(error)
         return CallToolResult.model_validate(reply.as_result())
 
-    async def _answered(self, ctx: Any, params: Any, token: Token) -> Reply:
+    async def _answer_call(self, ctx: Any, params: Any, token: Token) -> Reply:
         given: Mapping[str, Any] = params.arguments or {}
         if params.name == FIND:
             return await find_tools(self._desk, token, given)
@@ -96,13 +96,13 @@ class RequestHandlers:
         """resources/list."""
         from mcp_types import ListResourcesResult
 
-        return ListResourcesResult.model_validate({"resources": resources.listed()})
+        return ListResourcesResult.model_validate({"resources": resources.list_resources()})
 
     async def list_templates(self, _: Any, __: Any) -> Any:
         """resources/templates/list."""
         from mcp_types import ListResourceTemplatesResult
 
-        rows = {"resourceTemplates": resources.templates()}
+        rows = {"resourceTemplates": resources.list_templates()}
         return ListResourceTemplatesResult.model_validate(rows)
 
     async def read_resource(self, ctx: Any, params: Any) -> Any:
@@ -113,7 +113,7 @@ class RequestHandlers:
         from serving.index.folder import IndexBroken, IndexMissing
 
         try:
-            content = await resources.read(self._desk, self._token(ctx), str(params.uri))
+            content = await resources.read(self._desk, self._find_token(ctx), str(params.uri))
         except (resources.NoResource, BadField) as error:
             raise MCPError(code=INVALID_PARAMS, message=str(error)) from None
         except (IndexMissing, IndexBroken) as error:
@@ -144,19 +144,19 @@ class RequestHandlers:
         message = {"role": "user", "content": {"type": "text", "text": text}}
         return GetPromptResult.model_validate({"messages": [message]})
 
-    def _token(self, ctx: Any) -> Token:
+    def _find_token(self, ctx: Any) -> Token:
         """On whose behalf a request is. Over HTTP with tokens it is the one that was verified."""
         if ctx.request is None or not self._tokens:
             return self._desk.policy.local
         user = ctx.request.scope.get("user")
         access = getattr(user, "access_token", None)
-        token = named(access.client_id, self._tokens) if access is not None else None
+        token = find_token(access.client_id, self._tokens) if access is not None else None
         if token is None:
             raise PermissionError("a request without a verified token reached a handler")
         return token
 
 
-def _failure(error: Exception) -> Reply:
+def _describe_failure(error: Exception) -> Reply:
     """What a model is told of a failure. One that nobody foresaw is for the log alone: the SDK
     would send its text, which may hold anything, to sessions before 2026-07-28."""
     from serving.index.folder import IndexBroken, IndexMissing

@@ -15,7 +15,7 @@ from serving.meta.access.policy import HttpSettings, MetaPolicy, Token, is_loopb
 from serving.meta.access.tokens import owner_of
 from serving.meta.context import Caller
 from serving.meta.protocol.server import NAME, make_server
-from serving.meta.protocol.stdio import closed
+from serving.meta.protocol.stdio import close_after
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel.server import Server
@@ -61,7 +61,7 @@ def http_app(server: "Server[Any]", settings: HttpSettings) -> "Starlette":
         max_request_body_size=settings.max_body,
         max_sessions=settings.max_sessions,
         session_idle_timeout=settings.idle_s,
-        transport_security=_security(settings),
+        transport_security=_make_security(settings),
         host=settings.host,
         **auth,
     )
@@ -95,8 +95,8 @@ async def serve_http(
     import uvicorn
 
     server = make_server(router, caller, policy, outcomes, tokens=settings.tokens)
-    listening = _bound(settings)
-    address = f"http://{_shown(settings.host)}:{listening.getsockname()[1]}{settings.path}"
+    listening = _bind_socket(settings)
+    address = f"http://{_show_host(settings.host)}:{listening.getsockname()[1]}{settings.path}"
     config = uvicorn.Config(
         http_app(server, settings),
         log_config=None,
@@ -111,13 +111,13 @@ async def serve_http(
     if ready is not None:
         ready(address)
     try:
-        await _until_told(config, listening)
+        await _wait_for_signal(config, listening)
     finally:
         listening.close()
-        await closed(caller)
+        await close_after(caller)
 
 
-async def _until_told(config: Any, listening: socket.socket) -> None:
+async def _wait_for_signal(config: Any, listening: socket.socket) -> None:
     """Serves until SIGINT or SIGTERM. uvicorn would catch them too, but raise them again when it
     has ended: the process would die before the servers that it started are stopped."""
     from uvicorn import Server
@@ -142,7 +142,7 @@ async def _until_told(config: Any, listening: socket.socket) -> None:
         group.cancel_scope.cancel()
 
 
-def _bound(settings: HttpSettings) -> socket.socket:
+def _bind_socket(settings: HttpSettings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         return socket.create_server((settings.host, settings.port), family=family, backlog=128)
@@ -153,11 +153,11 @@ def _bound(settings: HttpSettings) -> socket.socket:
         ) from None
 
 
-def _shown(host: str) -> str:
+def _show_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _security(settings: HttpSettings) -> Any:
+def _make_security(settings: HttpSettings) -> Any:
     """Which `Host` and `Origin` headers are accepted: a page in a browser must not reach us by a
     name that it made point here. Beyond loopback without named hosts the tokens are the guard: such
     a page has none."""

@@ -25,7 +25,7 @@ class Changes:
         self.bus = InMemorySubscriptionBus()
         self.sessions: dict[int, Any] = {}
 
-    async def joined(self, ctx: Any, _: Any) -> None:
+    async def note_session(self, ctx: Any, _: Any) -> None:
         """A session is ready (`notifications/initialized`); it is forgotten when it closes."""
         connection = ctx.session._connection
         self.sessions[id(connection)] = ctx.session
@@ -39,10 +39,10 @@ class Changes:
         await self.bus.publish(ResourcesListChanged())
         async with anyio.create_task_group() as group:
             for session in list(self.sessions.values()):
-                group.start_soon(_tell, session)
+                group.start_soon(_notify_session, session)
 
 
-async def watch(desk: Desk, changes: Changes) -> None:
+async def watch_versions(desk: Desk, changes: Changes) -> None:
     """Announces each new version until it is cancelled. It also makes the router look: without a
     query nobody else would."""
     loop, wake = asyncio.get_running_loop(), asyncio.Event()
@@ -56,7 +56,7 @@ async def watch(desk: Desk, changes: Changes) -> None:
     desk.served.on_change(swapped)
     known, first = None, True
     while True:
-        version = await _version(desk)
+        version = await _read_version(desk)
         if version != known and not first:
             logger.info("index %s is served now", version)
             await changes.announce()
@@ -66,7 +66,7 @@ async def watch(desk: Desk, changes: Changes) -> None:
         wake.clear()
 
 
-async def _version(desk: Desk) -> str | None:
+async def _read_version(desk: Desk) -> str | None:
     from serving.index.folder import IndexBroken, IndexMissing
 
     try:
@@ -75,7 +75,7 @@ async def _version(desk: Desk) -> str | None:
         return None  # told to whoever asks for something
 
 
-async def _tell(session: Any) -> None:
+async def _notify_session(session: Any) -> None:
     with anyio.move_on_after(_PATIENCE_S):
         try:
             await session.send_tool_list_changed()

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from serving.meta.access.policy import Token
-from serving.meta.context import Desk, Seen, short
+from serving.meta.context import Desk, Seen, shorten_version
 from serving.meta.tools.arguments import BadField
-from serving.meta.untrusted_text import NOTE, as_json, exact, line
+from serving.meta.untrusted_text import NOTE, dump_json, escape_exact, show_line
 
 if TYPE_CHECKING:
     from serving.router import Router
@@ -30,17 +30,19 @@ class NoResource(LookupError):
     """An address that names nothing here, or nothing this token may read."""
 
 
-def listed() -> list[dict[str, Any]]:
+def list_resources() -> list[dict[str, Any]]:
     """The fixed resources."""
     return [
-        _named(PROMPT, "prompt", "How to ask for tools, for a system prompt", _TEXT),
-        _named(EXAMPLE, "prompt-example", "The same with one worked example", _TEXT),
-        _named(CATALOGUE, "catalogue", f"Servers with their tool counts, {PAGE} a page", _JSON),
-        _named(INDEX, "index", "Version and size of the index that is served", _JSON),
+        _describe_resource(PROMPT, "prompt", "How to ask for tools, for a system prompt", _TEXT),
+        _describe_resource(EXAMPLE, "prompt-example", "The same with one worked example", _TEXT),
+        _describe_resource(
+            CATALOGUE, "catalogue", f"Servers with their tool counts, {PAGE} a page", _JSON
+        ),
+        _describe_resource(INDEX, "index", "Version and size of the index that is served", _JSON),
     ]
 
 
-def templates() -> list[dict[str, Any]]:
+def list_templates() -> list[dict[str, Any]]:
     """The resources with a place to fill in."""
     rows = [
         ("toolmill://servers/{server_id}", "server", "The tools of one server; id URL-encoded"),
@@ -56,34 +58,34 @@ async def read(desk: Desk, token: Token, uri: str) -> dict[str, Any]:
     """The content of one resource. Raises NoResource, BadField, IndexMissing or IndexBroken."""
     if uri in (PROMPT, EXAMPLE):
         return {"uri": uri, "mimeType": _TEXT, "text": prompt(uri == EXAMPLE)}
-    page = _page(uri)
+    page = _parse_page(uri)
     if page is None and uri != INDEX and not uri.startswith(SERVERS):
         raise NoResource(
-            f"{exact(uri, 120)!r} names no resource; resources/list has those there are"
+            f"{escape_exact(uri, 120)!r} names no resource; resources/list has those there are"
         )
     router = await desk.router()
     seen = await desk.seen(router, token)
     if page is not None:
-        content = _catalogue(router, seen, page)
+        content = _describe_catalogue(router, seen, page)
     elif uri == INDEX:
-        content = _index(router, seen)
+        content = _describe_index(router, seen)
     else:
-        content = _server(router, seen, unquote(uri.removeprefix(SERVERS)))
-    return {"uri": uri, "mimeType": _JSON, "text": as_json(content)}
+        content = _describe_server(router, seen, unquote(uri.removeprefix(SERVERS)))
+    return {"uri": uri, "mimeType": _JSON, "text": dump_json(content)}
 
 
 def prompt(example: bool) -> str:
     """What a model is told, by the one module that knows."""
-    from serving.discovery.request import system_prompt
+    from serving.discovery.request import write_system_prompt
 
-    return system_prompt(example=example)
+    return write_system_prompt(example=example)
 
 
-def _named(uri: str, name: str, about: str, mime: str) -> dict[str, Any]:
+def _describe_resource(uri: str, name: str, about: str, mime: str) -> dict[str, Any]:
     return {"uri": uri, "name": name, "description": about, "mimeType": mime}
 
 
-def _page(uri: str) -> int | None:
+def _parse_page(uri: str) -> int | None:
     """The number of a page of the catalogue, None for another address."""
     if uri == CATALOGUE:
         return 1
@@ -91,11 +93,11 @@ def _page(uri: str) -> int | None:
     if number == uri:
         return None
     if not number.isascii() or not number.isdecimal() or len(number) > 6:
-        raise BadField("page", repr(exact(number, 20)), "a number from 1")
+        raise BadField("page", repr(escape_exact(number, 20)), "a number from 1")
     return int(number)
 
 
-def _index(router: "Router", seen: Seen) -> dict[str, Any]:
+def _describe_index(router: "Router", seen: Seen) -> dict[str, Any]:
     index = router.index
     return {
         "index": index.version,
@@ -106,7 +108,7 @@ def _index(router: "Router", seen: Seen) -> dict[str, Any]:
     }
 
 
-def _catalogue(router: "Router", seen: Seen, page: int) -> dict[str, Any]:
+def _describe_catalogue(router: "Router", seen: Seen, page: int) -> dict[str, Any]:
     order = sorted(seen.servers, key=lambda at: router.index.servers[at].server_id)
     pages = max(1, -(-len(order) // PAGE))
     if not 1 <= page <= pages:
@@ -114,33 +116,41 @@ def _catalogue(router: "Router", seen: Seen, page: int) -> dict[str, Any]:
     items = []
     for at in order[(page - 1) * PAGE : page * PAGE]:
         server = router.index.servers[at]
-        says = line(server.summary or server.description, 120)
-        counted = {"server_id": exact(server.server_id, 300), "tools": len(seen.servers[at])}
+        says = show_line(server.summary or server.description, 120)
+        counted = {"server_id": escape_exact(server.server_id, 300), "tools": len(seen.servers[at])}
         items.append({**counted, **({"says": says} if says else {})})
     following = {"next": f"{CATALOGUE}/{page + 1}"} if page < pages else {}
-    head = {**_index(router, seen), "note": NOTE, "page": page, "pages": pages, **following}
+    head = {
+        **_describe_index(router, seen),
+        "note": NOTE,
+        "page": page,
+        "pages": pages,
+        **following,
+    }
     return {**head, "items": items}
 
 
-def _server(router: "Router", seen: Seen, server_id: str) -> dict[str, Any]:
+def _describe_server(router: "Router", seen: Seen, server_id: str) -> dict[str, Any]:
     index = router.index
     places: Sequence[int] = next(
         (of for at, of in seen.servers.items() if index.servers[at].server_id == server_id), ()
     )
     if not places:
-        held = f"index {short(index.version)} has no server {exact(server_id, 120)!r}"
+        held = (
+            f"index {shorten_version(index.version)} has no server {escape_exact(server_id, 120)!r}"
+        )
         raise NoResource(f"{held} for this token; the catalogue has those there are")
     server = index.servers[index.tools[places[0]].server]
     tools = [
-        {"tool_id": exact(tool.tool_id, 400), "says": line(tool.description, 120)}
+        {"tool_id": escape_exact(tool.tool_id, 400), "says": show_line(tool.description, 120)}
         for tool in (index.tools[at] for at in places[:_TOOLS])
     ]
     return {
         "index": index.version,
         "note": NOTE,
-        "server_id": exact(server.server_id, 300),
-        "name": line(server.name, 120),
-        "says": line(server.summary or server.description, 600),
+        "server_id": escape_exact(server.server_id, 300),
+        "name": show_line(server.name, 120),
+        "says": show_line(server.summary or server.description, 600),
         "count": len(places),
         "tools": tools,
         "address": SERVERS + quote(server.server_id, safe=""),

@@ -15,7 +15,7 @@ from assets.servers.calls.log import Outcomes
 from serving.meta.access.policy import MetaPolicy, Token
 from serving.meta.context import Caller, Desk
 from serving.meta.protocol.handlers import RequestHandlers
-from serving.meta.protocol.notifications import Changes, watch
+from serving.meta.protocol.notifications import Changes, watch_versions
 from serving.meta.tools.schemas import INPUTS
 
 if TYPE_CHECKING:
@@ -52,13 +52,13 @@ def make_server(
     @asynccontextmanager
     async def lifespan(_: Any) -> AsyncIterator[dict[str, Any]]:
         async with anyio.create_task_group() as group:
-            group.start_soon(watch, desk, changes)
+            group.start_soon(watch_versions, desk, changes)
             yield {}
             group.cancel_scope.cancel()
 
     server: Server[Any] = Server(
         NAME,
-        version=_version(),
+        version=_read_version(),
         title="Toolmill",
         instructions=INSTRUCTIONS,
         lifespan=lifespan,
@@ -72,17 +72,19 @@ def make_server(
         on_get_prompt=handlers.get_prompt,
         on_subscriptions_listen=ListenHandler(changes.bus, max_subscriptions=1_000),
     )
-    server.add_notification_handler("notifications/initialized", NotificationParams, changes.joined)
+    server.add_notification_handler(
+        "notifications/initialized", NotificationParams, changes.note_session
+    )
     # HTTP sessions take the defaults of this method, and those say that lists never change.
     told = NotificationOptions(tools_changed=True, resources_changed=True)
     server.create_initialization_options = partial(server.create_initialization_options, told)  # type: ignore[method-assign]
     security = RequestStateSecurity.ephemeral(ttl=policy.consent_timeout_s)
     server.middleware.append(RequestStateBoundary(security, default_audience=NAME))
-    server.middleware.append(handlers.limited)
+    server.middleware.append(handlers.limit_requests)
     return server
 
 
-def _version() -> str:
+def _read_version() -> str:
     from importlib.metadata import PackageNotFoundError, version
 
     try:

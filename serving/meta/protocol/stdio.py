@@ -17,10 +17,10 @@ def run_stdio(
     router: "ServedRouter", caller: Caller | None, policy: MetaPolicy, outcomes: Outcomes
 ) -> None:
     """Serves until the client closes our standard input."""
-    anyio.run(_serve, router, caller, policy, outcomes)
+    anyio.run(_serve_streams, router, caller, policy, outcomes)
 
 
-async def _serve(
+async def _serve_streams(
     router: "ServedRouter", caller: Caller | None, policy: MetaPolicy, outcomes: Outcomes
 ) -> None:
     from mcp.server.stdio import stdio_server
@@ -30,10 +30,10 @@ async def _serve(
         async with stdio_server() as (incoming, outgoing):
             await server.run(incoming, outgoing, server.create_initialization_options())
     finally:
-        await closed(caller)
+        await close_after(caller)
 
 
-async def closed(caller: Any) -> None:
+async def close_after(caller: Any) -> None:
     """Ends whatever the caller keeps running."""
     close = getattr(caller, "close", None)
     if close is not None:

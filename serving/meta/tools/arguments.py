@@ -32,7 +32,7 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, str):
-            raise BadField(name, _kind(value), "a text")
+            raise BadField(name, _name_kind(value), "a text")
         if len(value) > most:
             raise BadField(name, f"{len(value):,} characters long", f"at most {most:,}")
         return value.strip() or None
@@ -52,7 +52,7 @@ class Fields:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise BadField(name, _kind(value), f"a whole number from {least} to {most}")
+            raise BadField(name, _name_kind(value), f"a whole number from {least} to {most}")
         if not least <= value <= most:
             shown = str(value) if abs(value) < 10**12 else "huge"
             raise BadField(name, shown, f"{least} to {most}")
@@ -62,7 +62,7 @@ class Fields:
         """Yes or no; no where it is left out."""
         value = self._given.get(name)
         if value is not None and not isinstance(value, bool):
-            raise BadField(name, _kind(value), "true or false")
+            raise BadField(name, _name_kind(value), "true or false")
         return bool(value)
 
     def texts(self, name: str, most: int, longest: int = _ID) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ class Fields:
         if value is None:
             return ()
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-            raise BadField(name, _kind(value), "a list of texts")
+            raise BadField(name, _name_kind(value), "a list of texts")
         if len(value) > most:
             raise BadField(name, f"{len(value):,} entries long", f"at most {most:,}")
         if any(len(one) > longest for one in value):
@@ -82,7 +82,7 @@ class Fields:
         """One of some words."""
         value = self._given.get(name)
         if not isinstance(value, str) or value not in known:
-            found = repr(value[:60]) if isinstance(value, str) else _kind(value)
+            found = repr(value[:60]) if isinstance(value, str) else _name_kind(value)
             raise BadField(name, found, f"one of {', '.join(known)}")
         return value
 
@@ -93,7 +93,7 @@ class Fields:
         if value is None:
             return {}
         if not anything and not isinstance(value, dict):
-            raise BadField(name, _kind(value), "an object")
+            raise BadField(name, _name_kind(value), "an object")
         if deeper_than(value, MAX_DEPTH):
             raise BadField(name, "nested too deep", f"at most {MAX_DEPTH} levels")
         size = len(json.dumps(value, ensure_ascii=False))
@@ -117,6 +117,6 @@ def deeper_than(value: Any, most: int) -> bool:
     return True
 
 
-def _kind(value: Any) -> str:
+def _name_kind(value: Any) -> str:
     names = {type(None): "null", bool: "true or false", int: "a number", float: "a number"}
     return {**names, str: "a text", list: "a list", dict: "an object"}.get(type(value), "unknown")

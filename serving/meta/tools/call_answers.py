@@ -4,9 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from serving.meta.context import Reply, short
+from serving.meta.context import Reply, shorten_version
 from serving.meta.tools.tool_results import passed_on
-from serving.meta.untrusted_text import Bounded, as_json, exact, guillemets, line, marked
+from serving.meta.untrusted_text import (
+    Bounded,
+    dump_json,
+    escape_exact,
+    mark_text,
+    quote_text,
+    show_line,
+)
 
 _PROBLEMS = 20
 
@@ -21,38 +28,40 @@ class Attempt:
     index: str | None = None
     facts: dict[str, Any] = field(default_factory=lambda: {"status": "cancelled"})
 
-    def ended(self, status: str, **facts: Any) -> None:
+    def note_end(self, status: str, **facts: Any) -> None:
         """How it ended; the last word counts."""
         self.facts.update({"status": status, **facts})
 
-    def outcome(self) -> dict[str, Any]:
+    def make_outcome(self) -> dict[str, Any]:
         """As it is recorded."""
         named = {"call_id": self.call_id, "tool_id": self.tool_id, "token": self.token}
         return {**named, "index": self.index, **self.facts}
 
 
-def returned(attempt: Attempt, result: Any, steps: tuple[str, ...], most: int) -> Reply:
+def answer_returned(attempt: Attempt, result: Any, steps: tuple[str, ...], most: int) -> Reply:
     """What the tool returned, its own error included; `most` characters of it."""
-    of = exact(attempt.tool_id, 200)
+    of = escape_exact(attempt.tool_id, 200)
     blocks, text, data, cut = passed_on(result.content, result.structured, of, most)
     told: dict[str, Any] = {"text": text} if text or data is None else {}
     if data is not None:
         told["structured"] = data
         if text == "":
-            blocks[0] = {"type": "text", "text": marked(as_json(data), of)}
+            blocks[0] = {"type": "text", "text": mark_text(dump_json(data), of)}
     if cut:
         told["cut"] = True
     if result.problems:  # of structured content against its own schema
-        told["problems"] = _listed(result.problems)
-    reply = answer(attempt, {**told, **_steps(steps)}, _head(attempt, steps, cut))
+        told["problems"] = _list_problems(result.problems)
+    reply = make_answer(
+        attempt, {**told, **_describe_steps(steps)}, _write_head(attempt, steps, cut)
+    )
     reply.blocks, reply.is_error = blocks, result.status == "tool_error"
     return reply
 
 
-def invalid(attempt: Attempt, problems: Any, steps: tuple[str, ...], repair: bool) -> Reply:
+def answer_invalid(attempt: Attempt, problems: Any, steps: tuple[str, ...], repair: bool) -> Reply:
     """Arguments that do not fit the contract, field by field. repair: whether it was tried."""
-    listed = _listed(problems)
-    attempt.ended("invalid_arguments", error_kind="invalid_arguments", blame="caller")
+    listed = _list_problems(problems)
+    attempt.note_end("invalid_arguments", error_kind="invalid_arguments", blame="caller")
     # Names and allowed values in a problem are the contract's: third-party words again.
     lines = [
         f"- {one.get('path') or 'arguments'}: found {one.get('found')}; expected"
@@ -62,38 +71,40 @@ def invalid(attempt: Attempt, problems: Any, steps: tuple[str, ...], repair: boo
     fix = "fix them" if repair else "fix them, or send repair=true"
     message = f"{len(problems)} problem(s) in the arguments; nothing was run; {fix}"
     error = {"kind": "invalid_arguments", "field": "arguments", "message": message}
-    told = {"problems": listed, "error": error, **_steps(steps)}
-    reply = answer(attempt, told, "\n".join([_head(attempt, steps), message]))
-    reply.blocks = [{"type": "text", "text": marked("\n".join(lines), "the contract")}]
+    told = {"problems": listed, "error": error, **_describe_steps(steps)}
+    reply = make_answer(attempt, told, "\n".join([_write_head(attempt, steps), message]))
+    reply.blocks = [{"type": "text", "text": mark_text("\n".join(lines), "the contract")}]
     reply.is_error = True
     return reply
 
 
-def refused(attempt: Attempt, kind: str, why: str, fix: str) -> Reply:
+def answer_refused(attempt: Attempt, kind: str, why: str, fix: str) -> Reply:
     """A call that the policy does not let run."""
-    attempt.ended("refused", error_kind=kind, blame="us")
+    attempt.note_end("refused", error_kind=kind, blame="us")
     told = f"not run: {why}; to allow it: {fix}" if kind == "no_consent" else f"{why}; {fix}"
-    reply = answer(attempt, {"reason": told, "error": {"kind": kind, "message": told}}, told)
+    reply = make_answer(attempt, {"reason": told, "error": {"kind": kind, "message": told}}, told)
     reply.is_error = True
     return reply
 
 
-def failed(attempt: Attempt, kind: str, hint: str, blame: str | None) -> Reply:
+def answer_failed(attempt: Attempt, kind: str, hint: str, blame: str | None) -> Reply:
     """A call without an answer. The hint may hold a server's last words."""
-    told = line(hint, 600)
+    told = show_line(hint, 600)
     error = {"kind": kind, "message": told, **({"blame": blame} if blame else {})}
-    reply = answer(attempt, {"error": error}, f"{_head(attempt, ())}\n{guillemets(told)}")
+    reply = make_answer(
+        attempt, {"error": error}, f"{_write_head(attempt, ())}\n{quote_text(told)}"
+    )
     reply.is_error = True
     return reply
 
 
-def answer(attempt: Attempt, told: Mapping[str, Any], text: str) -> Reply:
+def make_answer(attempt: Attempt, told: Mapping[str, Any], text: str) -> Reply:
     """What every answer says, and `told`."""
     facts = attempt.facts
     shared: dict[str, Any] = {
         "index": attempt.index,
         "call_id": attempt.call_id,
-        "tool_id": exact(attempt.tool_id, 400),
+        "tool_id": escape_exact(attempt.tool_id, 400),
         "status": facts["status"],
     }
     if "seconds" in facts:
@@ -101,21 +112,22 @@ def answer(attempt: Attempt, told: Mapping[str, Any], text: str) -> Reply:
     return Reply({**shared, **told}, text=text)
 
 
-def _listed(problems: Any) -> list[dict[str, Any]]:
+def _list_problems(problems: Any) -> list[dict[str, Any]]:
     copy = Bounded(8_000, longest=300)
     return [copy(dict(problem)) for problem in list(problems)[:_PROBLEMS]]
 
 
-def _head(attempt: Attempt, steps: tuple[str, ...], cut: bool = False) -> str:
+def _write_head(attempt: Attempt, steps: tuple[str, ...], cut: bool = False) -> str:
     seconds = attempt.facts.get("seconds")
     took = f" in {seconds:.1f} s" if seconds is not None else ""
     lines = [
-        f"call {attempt.call_id} in index {short(attempt.index)}: {attempt.facts['status']}{took}",
-        *(f"repaired: {line(step, 300)}" for step in steps),
+        f"call {attempt.call_id} in index {shorten_version(attempt.index)}:"
+        f" {attempt.facts['status']}{took}",
+        *(f"repaired: {show_line(step, 300)}" for step in steps),
         *(["parts of the result were left out: it is too large"] if cut else []),
     ]
     return "\n".join(lines)
 
 
-def _steps(steps: tuple[str, ...]) -> dict[str, Any]:
-    return {"repaired": [line(step, 300) for step in steps]} if steps else {}
+def _describe_steps(steps: tuple[str, ...]) -> dict[str, Any]:
+    return {"repaired": [show_line(step, 300) for step in steps]} if steps else {}

@@ -17,7 +17,7 @@ from serving.meta.context import Desk, Reply
 from serving.meta.tools import call_answers
 from serving.meta.tools.arguments import Fields
 from serving.meta.tools.call_answers import Attempt
-from serving.meta.tools.consent import ACCEPT, DECLINE, Client, Pending, question, why_ask
+from serving.meta.tools.consent import ACCEPT, DECLINE, Client, Pending, why_ask, write_question
 from serving.meta.tools.describe_tool import NotHere, how_run
 from serving.meta.tools.schemas import CALL, INPUTS
 from warehouse.storage.digest import digest
@@ -51,24 +51,24 @@ async def call_tool(desk: Desk, token: Token, given: Mapping[str, Any], client: 
     attempt = Attempt(uuid.uuid4().hex, tool_id, token.name)
     asked_again = False
     try:
-        return await _checked(desk, token, attempt, arguments, repair, client)
+        return await _check_call(desk, token, attempt, arguments, repair, client)
     except NotHere:
-        attempt.ended("refused", error_kind="not_here", blame="caller")
+        attempt.note_end("refused", error_kind="not_here", blame="caller")
         raise
     except (IndexMissing, IndexBroken):
-        attempt.ended("failed", error_kind="no_index", blame="us")
+        attempt.note_end("failed", error_kind="no_index", blame="us")
         raise
     except Pending:
         asked_again = True
         raise
     finally:
         if not asked_again:
-            facts = attempt.outcome()
+            facts = attempt.make_outcome()
             desk.calls[attempt.call_id] = (token.name, facts)
             await desk.record(facts)
 
 
-async def _checked(
+async def _check_call(
     desk: Desk,
     token: Token,
     attempt: Attempt,
@@ -86,25 +86,29 @@ async def _checked(
     attempt.facts["query"] = desk.queries.get((token.name, tool.tool_id))
     if desk.caller is None or not token.calls:
         why = "calls are switched off here" if token.calls else "this token may not call tools"
-        return call_answers.refused(attempt, "calls_off", why, "find and describe go on working")
+        return call_answers.answer_refused(
+            attempt, "calls_off", why, "find and describe go on working"
+        )
     recipe = router.index.recipe(tool.server_id)
     if recipe is None:
         why = "not run: the index was built without a way to run this server"
-        return call_answers.refused(attempt, "no_recipe", why, "find_tools may know another tool")
+        return call_answers.answer_refused(
+            attempt, "no_recipe", why, "find_tools may know another tool"
+        )
     contract = await desk.work(router.index.contract, place)
-    steps, problems = (), await desk.work(_problems, contract, arguments)
+    steps, problems = (), await desk.work(_find_problems, contract, arguments)
     if problems and repair:
-        arguments, steps = await desk.work(_repaired, contract, arguments)
-        problems = await desk.work(_problems, contract, arguments)
+        arguments, steps = await desk.work(_repair_arguments, contract, arguments)
+        problems = await desk.work(_find_problems, contract, arguments)
     attempt.facts["repaired"] = len(steps)
     if problems:
-        return call_answers.invalid(attempt, problems, steps, repair)
+        return call_answers.answer_invalid(attempt, problems, steps, repair)
     ready = Ready(tool, contract, arguments, steps, how_run(recipe, tool.server_id))
-    refusal = await _consented(desk, token, attempt, ready, client)
+    refusal = await _ask_consent(desk, token, attempt, ready, client)
     return refusal or await _run(desk, attempt, ready)
 
 
-async def _consented(
+async def _ask_consent(
     desk: Desk, token: Token, attempt: Attempt, ready: Ready, client: Client
 ) -> Reply | None:
     """None when the call may run."""
@@ -117,15 +121,17 @@ async def _consented(
         if policy == "always":
             return None
         fix = _ALLOW if policy == "ask" else "consent is set to never for this token"
-        return call_answers.refused(attempt, "no_consent", f"a person must agree, since {why}", fix)
+        return call_answers.answer_refused(
+            attempt, "no_consent", f"a person must agree, since {why}", fix
+        )
     of = digest([tool.tool_id, tool.contract_digest, ready.arguments])
-    message = question(tool, ready.arguments, ready.runs, why)
+    message = write_question(tool, ready.arguments, ready.runs, why)
     answer = await client.ask(message, of, desk.policy.consent_timeout_s)
     if answer != ACCEPT:
         status = "declined" if answer == DECLINE else "cancelled"
-        attempt.ended(status)
+        attempt.note_end(status)
         told = f"the person who was asked {status} this call; it was not run"
-        return call_answers.answer(attempt, {"reason": told}, told)
+        return call_answers.make_answer(attempt, {"reason": told}, told)
     # An answer takes minutes, in which the tool can be held back or replaced by another.
     router = await desk.router()
     now = await desk.tool(router, token, tool.tool_id)
@@ -145,32 +151,32 @@ async def _run(desk: Desk, attempt: Attempt, ready: Ready) -> Reply:
                 server, tool, ready.contract, ready.arguments, timeout_s=limit
             )
     except Exception:
-        attempt.ended("failed", error_kind="internal", blame="us")
+        attempt.note_end("failed", error_kind="internal", blame="us")
         raise
     finally:
         attempt.facts["seconds"] = anyio.current_time() - began
     if result is None:
-        attempt.ended("failed", error_kind="timeout_call", blame="server")
-        return call_answers.failed(
+        attempt.note_end("failed", error_kind="timeout_call", blame="server")
+        return call_answers.answer_failed(
             attempt, "timeout_call", f"no result within {limit:g} s", "server"
         )
-    attempt.ended(result.status, error_kind=result.error_kind, blame=result.blame)
+    attempt.note_end(result.status, error_kind=result.error_kind, blame=result.blame)
     if result.status == "invalid_arguments":
-        return call_answers.invalid(attempt, result.problems, ready.steps, repair=True)
+        return call_answers.answer_invalid(attempt, result.problems, ready.steps, repair=True)
     if result.status in ("ok", "tool_error"):
-        return call_answers.returned(attempt, result, ready.steps, desk.policy.max_result)
+        return call_answers.answer_returned(attempt, result, ready.steps, desk.policy.max_result)
     kind, hint = result.error_kind or "failed", str(result.hint or "the call failed")
-    return call_answers.failed(attempt, kind, hint, result.blame)
+    return call_answers.answer_failed(attempt, kind, hint, result.blame)
 
 
-def _problems(contract: Mapping[str, Any], arguments: Any) -> list[Any]:
-    from assets.contracts.repair.problems import problems_of
+def _find_problems(contract: Mapping[str, Any], arguments: Any) -> list[Any]:
+    from assets.contracts.repair.problems import find_problems
 
-    return problems_of(contract, arguments)
+    return find_problems(contract, arguments)
 
 
-def _repaired(contract: Mapping[str, Any], arguments: Any) -> tuple[Any, tuple[str, ...]]:
-    from assets.contracts.repair.repair import repair
+def _repair_arguments(contract: Mapping[str, Any], arguments: Any) -> tuple[Any, tuple[str, ...]]:
+    from assets.contracts.repair.repair import repair_call
 
-    made = repair(contract, arguments)
+    made = repair_call(contract, arguments)
     return made.arguments, tuple(made.steps)

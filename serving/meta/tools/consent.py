@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from serving.meta.access.policy import MetaPolicy
-from serving.meta.untrusted_text import as_json, bounded, exact, guillemets, line
+from serving.meta.untrusted_text import bound_value, dump_json, escape_exact, quote_text, show_line
 
 if TYPE_CHECKING:
     from serving.index.model import Tool
@@ -41,23 +41,26 @@ class Pending(Exception):
 def why_ask(tool: "Tool", policy: MetaPolicy) -> str | None:
     """Why somebody must agree before this tool runs; None when nobody must."""
     if tool.flags:
-        return f"its text is flagged: {', '.join(exact(flag, 40) for flag in tool.flags[:4])}"
+        return (
+            f"its text is flagged: {', '.join(escape_exact(flag, 40) for flag in tool.flags[:4])}"
+        )
     if tool.read_only is not True:
         return "it does not say that it only reads"
     return None if policy.trust_read_only else "everything is asked for here"
 
 
-def question(tool: "Tool", arguments: Mapping[str, Any], runs: str, why: str) -> str:
+def write_question(tool: "Tool", arguments: Mapping[str, Any], runs: str, why: str) -> str:
     """What the person reads: server, tool, arguments, and that some of the text is third-party."""
-    shown, cut = bounded(arguments, _ARGUMENTS)
+    shown, cut = bound_value(arguments, _ARGUMENTS)
     more = " (not all of them fit here)" if cut else ""
     return "\n".join(
         [
-            f"A model asks to call {exact(tool.tool, 200)} of {exact(tool.server_id, 200)}.",
+            f"A model asks to call {escape_exact(tool.tool, 200)} of"
+            f" {escape_exact(tool.server_id, 200)}.",
             f"Runs: {runs}",
-            f"Arguments{more}: {as_json(shown)}",
+            f"Arguments{more}: {dump_json(shown)}",
             f"You are asked because {why}.",
-            f"The tool's own words (third-party): {guillemets(line(tool.description, 300))}",
+            f"The tool's own words (third-party): {quote_text(show_line(tool.description, 300))}",
         ]
     )
 
@@ -83,7 +86,7 @@ class Client:
         Raises Pending where the answer comes with the next request.
         """
         if self._modern:
-            return self._answered(message, of)
+            return self._read_answer(message, of)
         try:
             with anyio.fail_after(timeout_s):
                 answer = await self._ctx.session.elicit_form(
@@ -95,7 +98,7 @@ class Client:
             if _is_protocol_error(error):
                 return CANCEL  # the client cannot after all
             raise
-        return _verdict(answer)
+        return _read_verdict(answer)
 
     @property
     def _modern(self) -> bool:
@@ -103,11 +106,11 @@ class Client:
 
         return self._ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
 
-    def _answered(self, message: str, of: str) -> str:
+    def _read_answer(self, message: str, of: str) -> str:
         answer = (self._params.input_responses or {}).get(_KEY)
-        number = self._number()
+        number = self._read_number()
         if answer is not None and number and self._questions.pop(number, None) == of:
-            return _verdict(answer)
+            return _read_verdict(answer)
         number = secrets.token_hex(8)
         self._questions[number] = of
         ask = {"mode": "form", "message": message, "requestedSchema": FORM}
@@ -119,7 +122,7 @@ class Client:
             }
         )
 
-    def _number(self) -> str | None:
+    def _read_number(self) -> str | None:
         """Of the question that the sealed state belongs to (unsealed before it gets here)."""
         try:
             return str(json.loads(self._params.request_state or "")["question"])
@@ -127,7 +130,7 @@ class Client:
             return None
 
 
-def _verdict(answer: Any) -> str:
+def _read_verdict(answer: Any) -> str:
     action = getattr(answer, "action", None)
     if action != ACCEPT:
         return DECLINE if action == DECLINE else CANCEL

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from serving.meta.access.policy import Token
-from serving.meta.context import Desk, Reply, short
+from serving.meta.context import Desk, Reply, shorten_version
 from serving.meta.tools.arguments import Fields
 from serving.meta.tools.consent import why_ask
 from serving.meta.tools.schemas import DESCRIBE, INPUTS
-from serving.meta.untrusted_text import Bounded, as_json, exact, marked
+from serving.meta.untrusted_text import Bounded, dump_json, escape_exact, mark_text
 
 if TYPE_CHECKING:
     from serving.index.model import Tool
@@ -24,8 +24,10 @@ class NotHere(LookupError):
     """
 
     def __init__(self, tool_id: str, token: Token, version: str) -> None:
-        known = f"index {short(version)} has none that token {token.name!r} may use"
-        super().__init__(f"tool_id is {exact(tool_id, 120)!r}; {known}; ask find_tools for ids")
+        known = f"index {shorten_version(version)} has none that token {token.name!r} may use"
+        super().__init__(
+            f"tool_id is {escape_exact(tool_id, 120)!r}; {known}; ask find_tools for ids"
+        )
         self.version = version
 
 
@@ -42,18 +44,18 @@ async def describe_tool(desk: Desk, token: Token, given: Mapping[str, Any]) -> R
     recipe = router.index.recipe(tool.server_id)
     told = {
         "index": router.index.version,
-        "tool_id": exact(tool.tool_id, 400),
+        "tool_id": escape_exact(tool.tool_id, 400),
         "contract": contract,
         "contract_digest": tool.contract_digest,
-        "flags": [exact(flag, 60) for flag in tool.flags],
+        "flags": [escape_exact(flag, 60) for flag in tool.flags],
         "marketplaces": list(tool.marketplaces),
         "reliability": tool.reliability,
         "runs": how_run(recipe, tool.server_id),
         "callable": desk.caller is not None and token.calls and recipe is not None,
-        "consent": _consent(desk, token, tool),
+        "consent": _describe_consent(desk, token, tool),
         **({"cut": True} if copy.cut else {}),
     }
-    return Reply(told, text=_text(told))
+    return Reply(told, text=_write_text(told))
 
 
 def how_run(recipe: Mapping[str, Any] | None, server_id: str) -> str:
@@ -61,29 +63,29 @@ def how_run(recipe: Mapping[str, Any] | None, server_id: str) -> str:
     if not recipe:
         return "unknown: the index was built without a way to run this server"
     kind, version = str(recipe.get("ecosystem", "")), recipe.get("version")
-    name = exact(str(recipe.get("name") or server_id).split("?")[0], 200)
+    name = escape_exact(str(recipe.get("name") or server_id).split("?")[0], 200)
     if kind == "remote":
         return f"remote server {name}, asked over HTTP"
-    pinned = f" {exact(str(version), 60)}" if version else ""
-    return f"{exact(kind, 20)} package {name}{pinned}, run here in the sandbox"
+    pinned = f" {escape_exact(str(version), 60)}" if version else ""
+    return f"{escape_exact(kind, 20)} package {name}{pinned}, run here in the sandbox"
 
 
-def _consent(desk: Desk, token: Token, tool: "Tool") -> dict[str, Any]:
+def _describe_consent(desk: Desk, token: Token, tool: "Tool") -> dict[str, Any]:
     why = why_ask(tool, desk.policy)
     if why is None:
         return {"needed": False, "why": "it says that it only reads"}
     return {"needed": True, "why": why, "without_elicitation": desk.policy.consent_of(token)}
 
 
-def _text(told: Mapping[str, Any]) -> str:
+def _write_text(told: Mapping[str, Any]) -> str:
     consent = told["consent"]
     needed = f"needed ({consent['why']})" if consent["needed"] else f"not needed ({consent['why']})"
     lines = [
-        f"{told['tool_id']} in index {short(told['index'])}",
+        f"{told['tool_id']} in index {shorten_version(told['index'])}",
         f"runs: {told['runs']}",
         f"consent: {needed}" if told["callable"] else "calls: not possible here",
         *([f"flagged: {', '.join(told['flags'])}"] if told["flags"] else []),
         *(["parts of the contract were left out: it is too large"] if told.get("cut") else []),
-        marked(as_json(told["contract"]), told["tool_id"]),
+        mark_text(dump_json(told["contract"]), told["tool_id"]),
     ]
     return "\n".join(lines)

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 from assets.servers.calls.log import REPORTS
 from serving.meta.access.policy import Token
-from serving.meta.context import Desk, Reply, short
+from serving.meta.context import Desk, Reply, shorten_version
 from serving.meta.tools.arguments import BadField, Fields
 from serving.meta.tools.describe_tool import NotHere
 from serving.meta.tools.schemas import INPUTS, MAX_NOTE, REPORT
-from serving.meta.untrusted_text import line
+from serving.meta.untrusted_text import show_line
 
 if TYPE_CHECKING:
     from serving.router import Router
@@ -30,12 +30,13 @@ async def report_outcome(desk: Desk, token: Token, given: Mapping[str, Any]) -> 
         facts = _of_call(desk, token, call_id)
     else:
         facts = await _of_tool(desk, token, router, tool_id or "")
-    line_note = line(note, MAX_NOTE) if note else None
+    line_note = show_line(note, MAX_NOTE) if note else None
     kept = {"token": token.name, "status": "reported", "reported": said, "note": line_note}
     await desk.record({**facts, **kept})
     version = router.index.version
     return Reply(
-        {"index": version, "recorded": True}, f"recorded in index {short(version)}: {said}"
+        {"index": version, "recorded": True},
+        f"recorded in index {shorten_version(version)}: {said}",
     )
 
 
@@ -43,7 +44,7 @@ def _of_call(desk: Desk, token: Token, call_id: str) -> dict[str, Any]:
     owner, facts = desk.calls.get(call_id, (None, {}))
     if owner != token.name:
         expected = "the id of a call of yours since this server started; or give tool_id"
-        raise BadField("call_id", f"unknown ({line(call_id, 40)!r})", expected)
+        raise BadField("call_id", f"unknown ({show_line(call_id, 40)!r})", expected)
     return {name: facts[name] for name in _KEPT if facts.get(name)}
 
 

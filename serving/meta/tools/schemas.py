@@ -34,12 +34,12 @@ _PROBLEMS = {
 }
 
 
-def _output(**properties: Any) -> dict[str, Any]:
+def _make_output(**properties: Any) -> dict[str, Any]:
     shared = {"index": _INDEX, "error": _ERROR}
     return {"type": "object", "properties": {**shared, **properties}, "required": ["index"]}
 
 
-def _input(*required: str, **properties: Any) -> dict[str, Any]:
+def _make_input(*required: str, **properties: Any) -> dict[str, Any]:
     shape = {"type": "object", "properties": properties, "additionalProperties": False}
     return {**shape, "required": list(required)} if required else shape
 
@@ -68,7 +68,7 @@ _ANSWER = {
 }
 
 INPUTS: dict[str, dict[str, Any]] = {
-    FIND: _input(
+    FIND: _make_input(
         query={"type": "string", "description": "what a tool should do, in words"},
         server={"type": "string", "description": "or: the platform or kind of server"},
         tool={"type": "string", "description": "with or without server: the operation"},
@@ -78,8 +78,8 @@ INPUTS: dict[str, dict[str, Any]] = {
         context={"type": "string", "description": "what the conversation is about"},
         parameters={"type": "boolean", "description": "show parameters too", "default": False},
     ),
-    DESCRIBE: _input("tool_id", tool_id=_TOOL_ID),
-    CALL: _input(
+    DESCRIBE: _make_input("tool_id", tool_id=_TOOL_ID),
+    CALL: _make_input(
         "tool_id",
         tool_id=_TOOL_ID,
         arguments={"type": "object", "description": "as its contract asks"},
@@ -89,7 +89,7 @@ INPUTS: dict[str, dict[str, Any]] = {
             "description": "fix arguments that do not validate, and say what was changed",
         },
     ),
-    REPORT: _input(
+    REPORT: _make_input(
         "outcome",
         call_id={"type": "string", "description": "as call_tool gave it"},
         tool_id={**_TOOL_ID, "description": "or the tool, when it was not called"},
@@ -98,8 +98,8 @@ INPUTS: dict[str, dict[str, Any]] = {
     ),
 }
 OUTPUTS: dict[str, dict[str, Any]] = {
-    FIND: _output(answers={"type": "array", "items": _ANSWER}),
-    DESCRIBE: _output(
+    FIND: _make_output(answers={"type": "array", "items": _ANSWER}),
+    DESCRIBE: _make_output(
         tool_id={"type": "string"},
         contract={"type": "object"},
         contract_digest={"type": "string"},
@@ -111,7 +111,7 @@ OUTPUTS: dict[str, dict[str, Any]] = {
         callable={"type": "boolean"},
         consent={"type": "object", "properties": {"needed": {"type": "boolean"}}},
     ),
-    CALL: _output(
+    CALL: _make_output(
         call_id={"type": "string"},
         tool_id={"type": "string"},
         status={"type": "string"},
@@ -123,7 +123,7 @@ OUTPUTS: dict[str, dict[str, Any]] = {
         cut={"type": "boolean"},
         reason={"type": "string"},
     ),
-    REPORT: _output(recorded={"type": "boolean"}),
+    REPORT: _make_output(recorded={"type": "boolean"}),
 }
 _ABOUT = {
     FIND: (
@@ -147,8 +147,8 @@ _HINTS = {
 
 def tool_list(tools: int | None, servers: int, calls: bool) -> list[dict[str, Any]]:
     """The tools as `tools/list` has them. tools: how many can be found, None without an index."""
-    known = "no tools yet (no index)" if tools is None else _counted(tools, "tool")
-    counts = {"tools": known, "servers": _counted(servers, "server")}
+    known = "no tools yet (no index)" if tools is None else _describe_count(tools, "tool")
+    counts = {"tools": known, "servers": _describe_count(servers, "server")}
     return [
         {
             "name": name,
@@ -162,5 +162,5 @@ def tool_list(tools: int | None, servers: int, calls: bool) -> list[dict[str, An
     ]
 
 
-def _counted(number: int, what: str) -> str:
+def _describe_count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"

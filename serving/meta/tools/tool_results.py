@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from serving.meta.untrusted_text import Bounded, marked, shown
+from serving.meta.untrusted_text import Bounded, mark_text, show_text
 
 _MEDIA = re.compile(r"(?:image|audio)/[a-z0-9.+-]{1,40}")
 _BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
@@ -24,15 +24,17 @@ def passed_on(
 
     All text together has at most `most` characters, and structured content as many.
     """
-    texts, media, cut = _parts(content, most)
+    texts, media, cut = _split_content(content, most)
     copy = Bounded(most, longest=most, literal=False)
     data = copy(structured) if structured is not None else None
     text = "\n\n".join(texts)
-    blocks = [{"type": "text", "text": marked(text or "(no text)", of)}, *media]
+    blocks = [{"type": "text", "text": mark_text(text or "(no text)", of)}, *media]
     return blocks, text, data, cut or copy.cut
 
 
-def _parts(content: Iterable[Any], most: int) -> tuple[list[str], list[dict[str, Any]], bool]:
+def _split_content(
+    content: Iterable[Any], most: int
+) -> tuple[list[str], list[dict[str, Any]], bool]:
     texts: list[str] = []
     media: list[dict[str, Any]] = []
     left, room, cut = most, most * _MEDIA_TIMES, False
@@ -41,19 +43,19 @@ def _parts(content: Iterable[Any], most: int) -> tuple[list[str], list[dict[str,
             cut = True
             break
         found = block if isinstance(block, Mapping) else {"type": type(block).__name__}
-        if (one := _media(found, room)) is not None:
+        if (one := _read_media(found, room)) is not None:
             media.append(one)
             room -= len(one["data"])
             continue
-        text = _text(found)
+        text = _read_text(found)
         cut = cut or len(text) > left
         if left > 0:
-            texts.append(shown(text, left))
+            texts.append(show_text(text, left))
             left -= len(texts[-1])
     return texts, media, cut
 
 
-def _media(block: Mapping[str, Any], most: int) -> dict[str, Any] | None:
+def _read_media(block: Mapping[str, Any], most: int) -> dict[str, Any] | None:
     kind, data, mime = block.get("type"), block.get("data"), block.get("mimeType")
     if kind not in ("image", "audio") or not isinstance(data, str) or not isinstance(mime, str):
         return None
@@ -62,7 +64,7 @@ def _media(block: Mapping[str, Any], most: int) -> dict[str, Any] | None:
     return {"type": kind, "data": data, "mimeType": mime} if _BASE64.fullmatch(data) else None
 
 
-def _text(block: Mapping[str, Any]) -> str:
+def _read_text(block: Mapping[str, Any]) -> str:
     kind = block.get("type")
     if kind == "text" and isinstance(block.get("text"), str):
         return block["text"]

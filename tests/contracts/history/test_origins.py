@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from assets.contracts.history.origins import origins, step
+from assets.contracts.history.origins import advance_state, fold_origins
 from assets.contracts.history.snapshot import SNAPSHOTS
 from warehouse.store import Warehouse
 
@@ -21,7 +21,7 @@ def told(nights: list[list[dict[str, Any]]]) -> dict[str, tuple[str, str | None]
     """tool -> (first digest, last other digest) after the nights."""
     state: Any = {}
     for rows in nights:
-        state = step(state, rows)
+        state = advance_state(state, rows)
     return {key[1]: (one["first_digest"], one["before_digest"]) for key, one in state.items()}
 
 
@@ -53,14 +53,14 @@ def test_a_fold_goes_on_where_the_last_one_was_kept(warehouse: Warehouse) -> Non
         tables.promote(tables.stage(SNAPSHOTS, frame, MARKET), "-", [])
 
     publish("A")
-    first = origins(tables, MARKET)
+    first = fold_origins(tables, MARKET)
     first.keep(tables, "-")
     publish("B")
     publish("C")
-    lost = origins(tables, MARKET)  # killed before it was kept
-    again = origins(tables, MARKET)
+    lost = fold_origins(tables, MARKET)  # killed before it was kept
+    again = fold_origins(tables, MARKET)
     assert lost.state == again.state
     [one] = again.state.values()
     assert (one["first_digest"], one["before_digest"]) == ("c1:A", "c1:B")
     again.keep(tables, "-")
-    assert origins(tables, MARKET).state == again.state
+    assert fold_origins(tables, MARKET).state == again.state

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.contracts.match.assignment import assign
+from assets.contracts.match.assignment import assign_rows
 from assets.contracts.match.match import match_call, match_calls, match_parallel
 from assets.contracts.match.result import ERROR_KINDS
 from tests.contracts.strategies import values
@@ -41,7 +41,7 @@ some_calls = st.lists(
 
 @given(tables)
 def test_no_other_assignment_gains_more(gains):
-    found = assign(gains)
+    found = assign_rows(gains)
     taken = [column for column in found if column is not None]
     assert len(taken) == len(set(taken)) == min(len(gains), len(gains[0]))
     wide = max(len(gains), len(gains[0]))
@@ -54,8 +54,8 @@ def test_no_other_assignment_gains_more(gains):
 
 
 def test_nothing_is_assigned_without_columns():
-    assert assign([]) == []
-    assert assign([[], []]) == [None, None]
+    assert assign_rows([]) == []
+    assert assign_rows([[], []]) == [None, None]
 
 
 def test_parallel_calls_match_in_any_order_where_a_greedy_match_would_fail():

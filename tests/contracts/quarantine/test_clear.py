@@ -8,10 +8,10 @@ import pytest
 from assets.contracts.defs import findings, snapshots
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.clear import CLEAR, HELD, read_clear, read_contracts
-from assets.contracts.quarantine.decisions import Decision, DecisionError, decide
+from assets.contracts.quarantine.decisions import Decision, DecisionError, record_decision
 from assets.contracts.quarantine.defs import clear_contracts
 from assets.contracts.quarantine.findings import FINDINGS
-from tests.contracts.world import MARKET, World, honest, poisoned
+from tests.contracts.world import MARKET, World, honest_servers, poison_tool
 from warehouse.storage.tables import TableSpec
 from warehouse.store import Warehouse
 
@@ -22,8 +22,8 @@ OTHER = "mcpso"
 @pytest.fixture
 def world(warehouse: Warehouse) -> Iterator[World]:
     made = World(warehouse)
-    servers = honest()
-    servers["npm:photo"][0] = poisoned(servers["npm:photo"][0])
+    servers = honest_servers()
+    servers["npm:photo"][0] = poison_tool(servers["npm:photo"][0])
     made.deploy(servers)
     made.run([snapshots, findings, clear_contracts], MARKET)
     yield made
@@ -35,8 +35,8 @@ def keys(rows: list[dict]) -> set[tuple[str, str]]:
 
 
 def say(world: World, verdict: str, tool: tuple[str, str], rule: str = "*") -> None:
-    name = world.digest(*tool)
-    decide(world.warehouse.home,
+    name = world.read_digest(*tool)
+    record_decision(world.warehouse.home,
            Decision(name, rule, verdict, "ann", "2026-01-02T03:04:05Z", "read it"))  # fmt: skip
 
 
@@ -48,9 +48,9 @@ def put(world: World, spec: TableSpec, rows: list[dict], partition: str) -> None
 def test_what_is_held_is_named_beside_the_table_and_its_text_is_in_neither(world: World) -> None:
     clear, held = read_contracts(world.warehouse, MARKET)
     assert keys(held) == {BAD}
-    assert keys(clear) == keys(world.rows(SNAPSHOTS)) - {BAD}
+    assert keys(clear) == keys(world.read_rows(SNAPSHOTS)) - {BAD}
     assert "contract" not in HELD.columns
-    assert not any("id_rsa" in row["contract"] for row in world.rows(CLEAR))
+    assert not any("id_rsa" in row["contract"] for row in world.read_rows(CLEAR))
 
 
 def test_the_same_contracts_again_are_no_new_version(world: World) -> None:
@@ -68,7 +68,7 @@ def test_a_hold_counts_at_once_and_a_release_with_the_next_publication(world: Wo
         clear, held = read_contracts(world.warehouse, market)
         assert (keys(held), GOOD in keys(clear)) == ({BAD, GOOD}, False)
     world.run([clear_contracts], MARKET)
-    assert keys(world.rows(HELD)) == {BAD, GOOD}
+    assert keys(world.read_rows(HELD)) == {BAD, GOOD}
     say(world, "released", GOOD)
     assert GOOD not in keys(read_clear(world.warehouse))
     world.run([clear_contracts], MARKET)
@@ -80,8 +80,8 @@ def test_a_hold_counts_at_once_and_a_release_with_the_next_publication(world: Wo
 def test_a_finding_of_another_marketplace_about_the_same_contract_holds_it_here(
     world: World,
 ) -> None:
-    [row] = [row for row in world.rows(FINDINGS) if row["severity"] == "high"][:1]
-    about = {"tool": GOOD[1], "contract_digest": world.digest(*GOOD), "marketplace": OTHER}
+    [row] = [row for row in world.read_rows(FINDINGS) if row["severity"] == "high"][:1]
+    about = {"tool": GOOD[1], "contract_digest": world.read_digest(*GOOD), "marketplace": OTHER}
     put(world, FINDINGS, [{**row, **about}], OTHER)
     world.run([clear_contracts], MARKET)
     assert keys(read_contracts(world.warehouse, MARKET)[1]) == {BAD, GOOD}
@@ -90,7 +90,7 @@ def test_a_finding_of_another_marketplace_about_the_same_contract_holds_it_here(
 def test_what_one_marketplace_holds_since_is_in_nothing_that_joins_all_of_them(
     world: World,
 ) -> None:
-    [row] = [row for row in world.rows(CLEAR) if (row["server_id"], row["tool"]) == GOOD]
+    [row] = [row for row in world.read_rows(CLEAR) if (row["server_id"], row["tool"]) == GOOD]
     names = {name: row[name] for name in HELD.columns}
     put(world, HELD, [{**names, "marketplace": OTHER}], OTHER)
     assert GOOD in keys(read_clear(world.warehouse, MARKET))  # until its own next run
@@ -110,7 +110,7 @@ def test_a_record_of_decisions_that_cannot_be_read_stops_every_reader(world: Wor
 
 def test_a_digest_of_another_contract_keeps_the_table_that_is_published(world: World) -> None:
     before = world.warehouse.tables.head(CLEAR.name, MARKET)
-    rows = world.rows(SNAPSHOTS)
+    rows = world.read_rows(SNAPSHOTS)
     put(world, SNAPSHOTS, [{**rows[0], "contract_digest": f"c1:{'0' * 64}"}, *rows[1:]], MARKET)
     with pytest.raises(dg.Failure, match="resolvable"):
         world.run([clear_contracts], MARKET)

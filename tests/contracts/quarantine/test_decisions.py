@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from assets.contracts.quarantine.decisions import (
     Decision,
     DecisionError,
-    decide,
-    decisions,
     is_clear,
+    read_decisions,
+    record_decision,
 )
 from assets.contracts.scan import Finding
 
@@ -46,11 +46,11 @@ def test_a_contract_is_clear_when_each_high_rule_was_released_and_none_is_held(
 
 
 def test_decisions_are_only_ever_added(tmp_path):
-    assert decisions(tmp_path) == []
+    assert read_decisions(tmp_path) == []
     said = [_said("held"), _said("released"), _said("held", rule="*", digest=OTHER)]
     for one in said:
-        decide(tmp_path, one)
-    assert decisions(tmp_path) == said
+        record_decision(tmp_path, one)
+    assert read_decisions(tmp_path) == said
 
 
 @pytest.mark.parametrize(
@@ -65,21 +65,21 @@ def test_decisions_are_only_ever_added(tmp_path):
 )
 def test_a_decision_without_who_why_and_what_is_refused(bad, tmp_path):
     with pytest.raises(DecisionError, match="no decision: "):
-        decide(tmp_path, bad)
-    assert decisions(tmp_path) == []
+        record_decision(tmp_path, bad)
+    assert read_decisions(tmp_path) == []
 
 
 def test_a_record_that_was_tampered_with_clears_nothing(tmp_path):
-    decide(tmp_path, _said("released"))
+    record_decision(tmp_path, _said("released"))
     (path,) = tmp_path.rglob("*.jsonl")
     path.write_text(path.read_text() + '{"verdict": "released"}\n')
     with pytest.raises(DecisionError, match=r"decisions\.jsonl:2"):
-        decisions(tmp_path)
+        read_decisions(tmp_path)
 
 
 @given(st.text(max_size=40))
 def test_no_text_of_a_decision_can_make_another_line(tmp_path_factory, why):
     home = tmp_path_factory.mktemp("home")
     one = Decision(DIGEST, "concealment", "held", "ann", "2026-01-02", f"because {why}")
-    decide(home, one)
-    assert decisions(home) == [one]
+    record_decision(home, one)
+    assert read_decisions(home) == [one]

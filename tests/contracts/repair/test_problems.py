@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.contracts.repair.problems import output_problems, problems_of
+from assets.contracts.repair.problems import find_output_problems, find_problems
 from tests.contracts.repair.test_repair import TOOL
 from tests.contracts.strategies import calls, values
 
 
 def one(arguments):
-    (problem,) = problems_of(TOOL, arguments)
+    (problem,) = find_problems(TOOL, arguments)
     return problem
 
 
@@ -48,7 +48,7 @@ def test_each_problem_has_its_place_what_was_expected_and_the_mend(arguments, pa
 
 
 def test_a_missing_name_and_the_one_that_was_meant_are_told_together():
-    missing, unknown = problems_of(TOOL, {"user_id": 5})
+    missing, unknown = find_problems(TOOL, {"user_id": 5})
     assert missing["fix"] == "give 'userId'; 'user_id' may have been meant for it"
     assert unknown["fix"] == "call it 'userId'"
 
@@ -56,7 +56,7 @@ def test_a_missing_name_and_the_one_that_was_meant_are_told_together():
 def test_a_name_with_a_dot_is_one_name():
     schema = {"type": "object", "properties": {"a.b": {"type": "object", "properties": {"c d": {
         "type": "integer", "minimum": 3}}}}}  # fmt: skip
-    (problem,) = problems_of({"inputSchema": schema}, {"a.b": {"c d": 1}})
+    (problem,) = find_problems({"inputSchema": schema}, {"a.b": {"c d": 1}})
     assert problem["path"] == '$["a.b"]["c d"]'
     assert problem["expected"] == "integer, at least 3"
 
@@ -69,21 +69,21 @@ def test_long_values_are_cut():
 def test_what_an_output_adds_is_no_problem():
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     tool = {"outputSchema": schema}
-    assert output_problems(tool, {"n": 1, "m": 2}) == []
-    assert output_problems({}, None) == []
-    assert output_problems(tool, {"n": "1"})[0]["path"] == "structuredContent.n"
-    assert output_problems(tool, None)[0]["found"] == "nothing"
+    assert find_output_problems(tool, {"n": 1, "m": 2}) == []
+    assert find_output_problems({}, None) == []
+    assert find_output_problems(tool, {"n": "1"})[0]["path"] == "structuredContent.n"
+    assert find_output_problems(tool, None)[0]["found"] == "nothing"
 
 
 @given(calls())
 def test_a_call_that_fits_has_no_problem(call):
     schema, arguments = call
-    assert problems_of({"inputSchema": schema}, arguments) == []
+    assert find_problems({"inputSchema": schema}, arguments) == []
 
 
 @given(st.one_of(calls().map(lambda call: call[0]), values), values)
 def test_problems_are_json_whatever_was_sent(schema, arguments):
-    for problem in problems_of({"inputSchema": schema}, arguments):
+    for problem in find_problems({"inputSchema": schema}, arguments):
         assert set(problem) == {"path", "kind", "found", "expected", "fix"}
         json.dumps(problem)
         assert problem["path"].startswith("$")

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.contracts.repair.names import nearest, plain, same, slips
-from assets.contracts.repair.problems import problems_of
-from assets.contracts.repair.repair import repair
+from assets.contracts.repair.names import count_slips, find_nearest, find_same_name, fold_name
+from assets.contracts.repair.problems import find_problems
+from assets.contracts.repair.repair import repair_call
 from assets.contracts.validate import validate_call
 from tests.contracts.strategies import calls, values
 
@@ -104,7 +104,7 @@ LEFT = {
 @pytest.mark.parametrize("name", REPAIRED)
 def test_what_takes_no_guessing_is_repaired_and_told(name):
     given_, wanted = REPAIRED[name]
-    found = repair(TOOL, given_)
+    found = repair_call(TOOL, given_)
     assert found.arguments == wanted
     assert [type(one) for one in found.arguments.values()] == [type(o) for o in wanted.values()]
     assert found.steps
@@ -113,15 +113,15 @@ def test_what_takes_no_guessing_is_repaired_and_told(name):
 
 @pytest.mark.parametrize("name", LEFT)
 def test_what_would_be_a_guess_is_left_and_told(name):
-    found = repair(TOOL, LEFT[name])
+    found = repair_call(TOOL, LEFT[name])
     assert (found.arguments, found.steps) == (LEFT[name], [])
     assert found.problems_left
 
 
 def test_what_nobody_declared_is_dropped_only_where_the_contract_forbids_it():
     extra = {"userId": 5, "colour": "red"}
-    assert repair(TOOL, extra).arguments == extra
-    found = repair(CLOSED, extra)
+    assert repair_call(TOOL, extra).arguments == extra
+    found = repair_call(CLOSED, extra)
     assert found.arguments == {"userId": 5}
     assert found.steps == ["dropped $.colour, which the contract forbids"]
 
@@ -129,30 +129,30 @@ def test_what_nobody_declared_is_dropped_only_where_the_contract_forbids_it():
 def test_a_wrapper_is_taken_off_where_the_tool_has_an_argument_of_its_name():
     named = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
     wrapped = {"name": "look", "arguments": {"name": "x"}}
-    assert repair({"name": "look", "inputSchema": named}, wrapped).arguments == {"name": "x"}
-    assert repair({"name": "find", "inputSchema": named}, wrapped).arguments == wrapped
+    assert repair_call({"name": "look", "inputSchema": named}, wrapped).arguments == {"name": "x"}
+    assert repair_call({"name": "find", "inputSchema": named}, wrapped).arguments == wrapped
 
 
 def test_nothing_is_dropped_while_something_required_is_missing():
     given_ = {"colour": "red"}
-    assert repair(CLOSED, given_).arguments == given_
+    assert repair_call(CLOSED, given_).arguments == given_
 
 
 @pytest.mark.parametrize("name", ["uni", "userIds", "unit_s", "tag", "whre"])
 def test_what_may_have_been_meant_is_not_dropped(name):
     given_ = {"userId": 5, "units": "metric", "tags": [], "where": {"lat": 1}, name: 1}
-    assert repair(CLOSED, given_).arguments == given_
+    assert repair_call(CLOSED, given_).arguments == given_
 
 
 def test_what_is_near_to_a_name_is_never_dropped():
     twice = {"userId": 5, "user_id": 6}
-    assert repair(CLOSED, twice).arguments == twice
+    assert repair_call(CLOSED, twice).arguments == twice
     both = {"user_id": 5, "USERID": 6}
-    assert repair(CLOSED, both).arguments == both
+    assert repair_call(CLOSED, both).arguments == both
 
 
 def test_one_part_that_cannot_be_repaired_keeps_no_other_from_it():
-    found = repair(TOOL, {"userId": "five", "live": "true"})
+    found = repair_call(TOOL, {"userId": "five", "live": "true"})
     assert found.arguments == {"userId": "five", "live": True}
     assert [one["path"] for one in found.problems_left] == ["$.userId"]
 
@@ -160,14 +160,14 @@ def test_one_part_that_cannot_be_repaired_keeps_no_other_from_it():
 def test_what_was_given_is_not_changed_in_place():
     given_ = {"userId": "5", "where": {"LAT": "1"}}
     before = deepcopy(given_)
-    repair(TOOL, given_)
+    repair_call(TOOL, given_)
     assert given_ == before
 
 
 @given(calls())
 def test_a_call_that_fits_is_given_back_as_it_is(call):
     schema, arguments = call
-    found = repair({"name": "t", "inputSchema": schema}, arguments)
+    found = repair_call({"name": "t", "inputSchema": schema}, arguments)
     assert found.arguments is arguments
     assert (found.steps, found.problems_left) == ([], [])
 
@@ -202,32 +202,32 @@ def broken_calls(draw):
 def test_repair_is_idempotent_never_adds_a_flaw_and_tells_each_step(call):
     schema, arguments = call
     tool = {"name": "t", "inputSchema": schema}
-    first = repair(tool, arguments)
-    again = repair(tool, first.arguments)
+    first = repair_call(tool, arguments)
+    again = repair_call(tool, first.arguments)
     assert (again.arguments, again.steps) == (first.arguments, [])
     if isinstance(arguments, dict):
         before, after = validate_call(tool, arguments), validate_call(tool, first.arguments)
         assert len(after) < len(before) if first.steps else after == before
     assert bool(first.steps) == (first.arguments != arguments)
-    assert first.problems_left == problems_of(tool, first.arguments)
+    assert first.problems_left == find_problems(tool, first.arguments)
 
 
 @given(calls())
 def test_a_call_as_text_or_wrapped_comes_back_exactly(call):
     schema, arguments = call
     tool = {"name": "t", "inputSchema": schema}
-    assert repair(tool, json.dumps(arguments)).arguments == arguments
+    assert repair_call(tool, json.dumps(arguments)).arguments == arguments
     if arguments and "arguments" not in schema["properties"]:
-        assert repair(tool, {"arguments": arguments}).arguments == arguments
+        assert repair_call(tool, {"arguments": arguments}).arguments == arguments
 
 
 @settings(max_examples=25)
 @given(values, values)
 def test_nothing_raises_whatever_schema_and_arguments_are(schema, arguments):
     tool = {"name": "t", "inputSchema": schema}
-    done = repair(tool, arguments)
+    done = repair_call(tool, arguments)
     assert bool(done.problems_left) == bool(validate_call(tool, done.arguments))
-    assert repair({}, arguments).arguments == arguments
+    assert repair_call({}, arguments).arguments == arguments
 
 
 def _doubling(levels):
@@ -256,7 +256,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("schema", HOSTILE)
 def test_hostile_schemas_are_given_up_on_within_bounds(schema):
-    found = repair(
+    found = repair_call(
         {"name": "t", "inputSchema": schema},
         {"a": "a" * 40 + "!", "b" * 30: ["x"] * 50, "b": [[1], [1]], "c": {}},
     )
@@ -266,7 +266,7 @@ def test_hostile_schemas_are_given_up_on_within_bounds(schema):
 def test_thousands_of_names_and_wrong_arguments_end():
     many = {"type": "object", "properties": {f"name_{n}": {"type": "integer"} for n in range(800)}}
     wrong = {f"nome_{n}": "x" for n in range(100)}
-    found = repair({"name": "t", "inputSchema": many}, wrong)
+    found = repair_call({"name": "t", "inputSchema": many}, wrong)
     assert found.problems_left
 
 
@@ -282,7 +282,7 @@ def test_thousands_of_names_and_wrong_arguments_end():
     ],
 )
 def test_the_same_but_for_case_and_separators(name, among, meant):
-    assert same(name, among) == meant
+    assert find_same_name(name, among) == meant
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def test_the_same_but_for_case_and_separators(name, among, meant):
     ],
 )
 def test_the_nearest_name_is_close_and_alone(name, among, meant):
-    assert nearest(name, among) == meant
+    assert find_nearest(name, among) == meant
 
 
 short = st.text("abc", max_size=6)
@@ -306,8 +306,8 @@ short = st.text("abc", max_size=6)
 
 @given(short, short)
 def test_slips_are_a_distance(a, b):
-    assert slips(a, b, 9) == slips(b, a, 9)
-    assert (slips(a, b, 9) == 0) == (a == b)
-    assert abs(len(a) - len(b)) <= slips(a, b, 9) <= max(len(a), len(b))
-    assert slips(a, b, 1) == min(slips(a, b, 9), 2)
-    assert plain(a) == a
+    assert count_slips(a, b, 9) == count_slips(b, a, 9)
+    assert (count_slips(a, b, 9) == 0) == (a == b)
+    assert abs(len(a) - len(b)) <= count_slips(a, b, 9) <= max(len(a), len(b))
+    assert count_slips(a, b, 1) == min(count_slips(a, b, 9), 2)
+    assert fold_name(a) == a

@@ -11,10 +11,10 @@ from collections import Counter
 
 import pytest
 
-from assets.contracts.canonical import ContractError, contract
-from assets.contracts.repair.json_paths import choices_at, required_at
-from assets.contracts.repair.repair import repair
-from assets.contracts.schema.reading import property_schemas
+from assets.contracts.canonical import ContractError, canonicalize_contract
+from assets.contracts.repair.json_paths import find_choices, is_required
+from assets.contracts.repair.repair import repair_call
+from assets.contracts.schema.reading import collect_properties
 from assets.contracts.validate import validate_call
 from tests.support.paths import SHARED
 from training.sets.split import split_of
@@ -42,7 +42,7 @@ def golden():
             tool_id = f"{server['qualified_name']}::{tool['name']}"
             if tool_id in ids:
                 try:
-                    tools[tool_id] = contract(tool)
+                    tools[tool_id] = canonicalize_contract(tool)
                 except ContractError:
                     continue
     return [(tools[row["tool_id"]], row["arguments"]) for row in wanted if row["tool_id"] in tools]
@@ -72,7 +72,7 @@ def _renamed(make):
         if not arguments:
             return None
         name = draw.choice(list(arguments))
-        known = property_schemas(tool["inputSchema"], tool["inputSchema"])
+        known = collect_properties(tool["inputSchema"], tool["inputSchema"])
         if make(name) in known:
             return None
         return {make(name) if key == name else key: one for key, one in arguments.items()}
@@ -82,11 +82,11 @@ def _renamed(make):
 
 def _shouted(draw, tool, arguments):
     root = tool["inputSchema"]
-    known = property_schemas(root, root)
+    known = collect_properties(root, root)
     names = [
         name
         for name, one in arguments.items()
-        if isinstance(one, str) and choices_at(known.get(name, {}), root)
+        if isinstance(one, str) and find_choices(known.get(name, {}), root)
     ]
     return {**arguments, (name := draw.choice(names)): arguments[name].upper()} if names else None
 
@@ -95,8 +95,8 @@ def _nulled(draw, tool, arguments):
     root = tool["inputSchema"]
     names = [
         name
-        for name in property_schemas(root, root)
-        if name not in arguments and not required_at(root, (name,))
+        for name in collect_properties(root, root)
+        if name not in arguments and not is_required(root, (name,))
     ]
     return {**arguments, draw.choice(names): None} if names else None
 
@@ -122,7 +122,7 @@ def test_a_call_that_was_broken_in_one_way_comes_back(golden, way):
         broken = BROKEN[way](draw, tool, arguments)
         if broken is None or not validate_call(tool, broken):
             continue
-        result = repair(tool, broken)
+        result = repair_call(tool, broken)
         exact = json.dumps(result.arguments, sort_keys=True) == json.dumps(
             arguments, sort_keys=True
         )

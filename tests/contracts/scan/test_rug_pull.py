@@ -2,7 +2,7 @@
 
 import pytest
 
-from assets.contracts.scan import rug_pull
+from assets.contracts.scan import find_rug_pulls
 
 BASE = {
     "name": "rate",
@@ -13,7 +13,7 @@ BASE = {
 
 
 def _became(new, old=BASE):
-    return {(one.rule, one.severity) for one in rug_pull([old], [new])}
+    return {(one.rule, one.severity) for one in find_rug_pulls([old], [new])}
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,6 @@ def test_a_new_name_hides_no_rug_pull():
 
 
 def test_a_new_tool_is_scanned_but_is_no_rug_pull():
-    assert rug_pull([], [BASE]) == []
-    assert rug_pull([BASE], []) == []
-    assert rug_pull([7, None], ["x", BASE]) == []
+    assert find_rug_pulls([], [BASE]) == []
+    assert find_rug_pulls([BASE], []) == []
+    assert find_rug_pulls([7, None], ["x", BASE]) == []

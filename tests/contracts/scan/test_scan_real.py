@@ -3,7 +3,7 @@
 import pytest
 
 from assets.contracts.scan import HIGH, scan_list
-from benchmarks.bench_scan import lists, measured
+from benchmarks.bench_scan import measure_rules, read_lists
 from tests.support.paths import ROOT, SHARED
 
 DATA = SHARED
@@ -14,7 +14,7 @@ READ = {"smithery neon prepare_database_migration several_signs"}  # false: see 
 @pytest.mark.slow
 @pytest.mark.skipif(not DATA.exists(), reason="no development data beside the checkout")
 def test_high_findings_on_real_tools_are_rare_and_known():
-    told = measured(DATA)
+    told = measure_rules(DATA)
     assert told["total"] == 16_473
     assert told["high_rate"] < 0.005
     assert set(told["high"]) <= READ
@@ -25,7 +25,7 @@ def test_high_findings_on_real_tools_are_rare_and_known():
 @pytest.mark.parametrize("source", ["smithery", "real-servers"])
 def test_less_than_one_tool_in_two_hundred_of_each_source_is_high(source):
     total, high = 0, set()
-    for place, (of, server, listed) in enumerate(lists(DATA)):
+    for place, (of, server, listed) in enumerate(read_lists(DATA)):
         if of == source and (source == "real-servers" or place % 4 == 0):
             total += len(listed)
             found = (one for one in scan_list(listed) if one.severity == HIGH)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from assets.contracts.history.tool_diff import diff
+from assets.contracts.history.tool_diff import compare_tools
 from assets.contracts.schema.diff import compare
-from assets.contracts.schema.safe_validation import dialect_of
-from assets.contracts.schema.shapes import alike
+from assets.contracts.schema.safe_validation import find_dialect
+from assets.contracts.schema.shapes import equals_json
 from assets.contracts.validate import validate_call
 from tests.contracts.schema_worlds import next_version, value_for, whole
 from tests.support.examples import examples
@@ -39,7 +39,7 @@ def fits(validator: Any, value: Any) -> bool:
 
 def check_calls(old: Schema, new: Schema, rng: Random, tries: int) -> str:
     """The class, after asking the oracle; fails on a call that was right and is wrong."""
-    if dialect_of(old)[1] or dialect_of(new)[1]:
+    if find_dialect(old)[1] or find_dialect(new)[1]:
         return "no schema"
     found = compare(old, new, "s")
     if any(one.cls == "breaking" for one in found):
@@ -55,7 +55,7 @@ def check_calls(old: Schema, new: Schema, rng: Random, tries: int) -> str:
 
 def check_results(old: Schema, new: Schema, rng: Random, tries: int) -> None:
     """Whatever the new tool may return, a reader of the old schema accepts."""
-    before, after = dialect_of(old), dialect_of(new)
+    before, after = find_dialect(old), find_dialect(new)
     if before[1] or after[1] or worst(old, new, results=True) == "breaking":
         return
     for _ in range(tries):
@@ -239,9 +239,11 @@ def test_schemas_with_anything_anywhere_are_compared_without_a_crash(seed: int) 
 
     old, new = ({"type": "object", "properties": spoiled(whole(rng))} for _ in range(2))
     for results in (False, True):
-        assert compare(old, new, "s", results=results) or alike(old, new)
-        told = diff([{"name": "t", "inputSchema": old}], [{"name": "t", "inputSchema": new}])
-        assert told or alike(old, new)  # both may be spoiled into the same
+        assert compare(old, new, "s", results=results) or equals_json(old, new)
+        told = compare_tools(
+            [{"name": "t", "inputSchema": old}], [{"name": "t", "inputSchema": new}]
+        )
+        assert told or equals_json(old, new)  # both may be spoiled into the same
 
 
 @pytest.mark.shared
@@ -250,7 +252,7 @@ def test_real_schemas_set_against_each_other() -> None:
         pytest.skip(f"{SHARED.parent} is not here")
     listed = [tool["inputSchema"] for line in SHARED.open() for tool in json.loads(line)["tools"]
               if tool.get("inputSchema")]  # fmt: skip
-    schemas = [s for s in listed if s.get("properties") and not dialect_of(s)[1]]
+    schemas = [s for s in listed if s.get("properties") and not find_dialect(s)[1]]
     seen: dict[str, int] = {}
     for seed in range(1500):
         rng = Random(seed)

@@ -5,11 +5,17 @@ from typing import Any
 import pytest
 import regex
 
-from assets.contracts.history.tool_diff import NOT_WHOLE, diff
+from assets.contracts.history.tool_diff import NOT_WHOLE, compare_tools
 from assets.contracts.schema import tool_renames as renaming
 from assets.contracts.schema.diff import compare
-from assets.contracts.schema.step_budget import Limit, TooMuchWork, limited, spend, spend_seconds
-from assets.contracts.schema.tool_renames import renames
+from assets.contracts.schema.step_budget import (
+    Limit,
+    TooMuchWork,
+    limit_steps,
+    spend_seconds,
+    spend_steps,
+)
+from assets.contracts.schema.tool_renames import find_renames
 from assets.contracts.validate import validate_call
 from tests.contracts.history.test_diff import BASE
 
@@ -31,17 +37,17 @@ def tool(schema: Schema, name: str = "t") -> dict[str, Any]:
 
 
 def test_a_limit_counts_and_holds_inner_ones_too() -> None:
-    with limited(3) as outer:
-        with limited(2), pytest.raises(TooMuchWork):
-            spend(3)
+    with limit_steps(3) as outer:
+        with limit_steps(2), pytest.raises(TooMuchWork):
+            spend_steps(3)
         assert outer.left == 0
         with pytest.raises(TooMuchWork):
-            spend()
-    spend(10**9)  # no limit holds here
+            spend_steps()
+    spend_steps(10**9)  # no limit holds here
 
 
 def test_only_slow_searches_are_charged_by_the_clock() -> None:
-    with limited(100) as limit:
+    with limit_steps(100) as limit:
         spend_seconds(0.001)
         assert limit.left == 100
         with pytest.raises(TooMuchWork):
@@ -86,7 +92,7 @@ def test_items_that_are_compared_each_with_each_are_counted_so() -> None:
 def test_a_tool_that_cannot_be_compared_whole_is_breaking_and_says_so() -> None:
     old, new = (tool(doubling(40, {"maximum": most})) for most in (3, 2))
     new["inputSchema"]["properties"]["b"] = {"type": "string"}
-    [change] = diff([old], [new])
+    [change] = compare_tools([old], [new])
     assert (change.cls, change.fields) == ("breaking", ("inputSchema",))
     assert NOT_WHOLE in change.why
 
@@ -94,7 +100,7 @@ def test_a_tool_that_cannot_be_compared_whole_is_breaking_and_says_so() -> None:
 def test_one_entangled_tool_leaves_the_others_their_comparison() -> None:
     bad = [tool(doubling(40, {"maximum": most}), "a") for most in (3, 2)]
     good = [{**BASE, "description": text} for text in ("Old words.", "New words.")]
-    found = {c.tool: c.cls for c in diff([bad[0], good[0]], [bad[1], good[1]])}
+    found = {c.tool: c.cls for c in compare_tools([bad[0], good[0]], [bad[1], good[1]])}
     assert found == {"a": "breaking", "search": "wording"}
 
 
@@ -107,7 +113,7 @@ def test_a_list_of_entangled_tools_shares_one_budget(monkeypatch: pytest.MonkeyP
     old, new = (
         [tool(doubling(40, {"maximum": most}), f"t{i}") for i in range(30)] for most in (3, 2)
     )
-    assert {change.cls for change in diff(old, new)} == {"breaking"}
+    assert {change.cls for change in compare_tools(old, new)} == {"breaking"}
     [limit] = taken
     assert -1_000 < limit.left < 0  # spent once, not thirty times
 
@@ -116,15 +122,15 @@ def test_renames_are_looked_for_within_a_budget(monkeypatch: pytest.MonkeyPatch)
     gone = {f"o{i}": {"description": f"word {'x ' * 40}{i}", "inputSchema": {}} for i in range(60)}
     come = {f"n{i}": {"description": f"{'x ' * 40}{i} word", "inputSchema": {}} for i in range(60)}
     twin = {"description": "The very same text as before.", "inputSchema": {}}
-    assert len(renames(gone, come)) == 60
+    assert len(find_renames(gone, come)) == 60
     monkeypatch.setattr(renaming, "_MAX_STEPS", 100)
-    found = renames({**gone, "old": twin}, {**come, "new": twin})
+    found = find_renames({**gone, "old": twin}, {**come, "new": twin})
     assert found["new"] == "old"
     assert len(found) < 20
 
 
 def test_the_class_does_not_depend_on_the_limit_where_it_suffices() -> None:
     old, new = (doubling(3, {"maximum": most}) for most in (3, 2))
-    with limited(10**9):
+    with limit_steps(10**9):
         whole = compare(old, new, "s")
     assert compare(old, new, "s") == whole

@@ -12,7 +12,7 @@ import pytest
 
 from demo import Replicas, parse_faults
 from demo.replicas.faults import KINDS, SITES
-from demo.replicas.response_faults import bomb
+from demo.replicas.response_faults import make_bomb
 from demo.world.catalogue import MARKETPLACES
 from tests.demo.walk import FIRST, WALKS, client, envelope, locations
 
@@ -186,7 +186,7 @@ def test_a_bomb_is_small_and_a_broken_body_cannot_be_unpacked(full: Replicas) ->
     assert len(packed) < 100_000
     unpacker = zlib.decompressobj(31)
     assert len(unpacker.decompress(packed, 1 << 22)) == 1 << 22  # and far more behind it
-    assert len(gzip.decompress(bomb(3))) == 3 << 20
+    assert len(gzip.decompress(make_bomb(3))) == 3 << 20
     full.switch(faults={"registry": "broken_gzip"})
     with pytest.raises(httpx2.DecodingError):
         first(full, "registry")
@@ -195,7 +195,7 @@ def test_a_bomb_is_small_and_a_broken_body_cannot_be_unpacked(full: Replicas) ->
 @pytest.mark.parametrize("site", MARKETPLACES)
 def test_records_show_their_faults_in_every_shape(site: str, full: Replicas) -> None:
     pages = {"mcpso": "/servers/{0.slug}", "mcphub": "/mcp-servers/{0.namespace}/{0.slug}"}
-    path = pages.get(site, FIRST[site]).format(full.world.listed(site)[0])
+    path = pages.get(site, FIRST[site]).format(full.world.list_records(site)[0])
     full.switch(faults={site: "hidden_text"})
     text = first(full, site, path).content.decode()
     assert "\u202e" in text
@@ -227,7 +227,7 @@ def test_a_layout_without_configs_still_has_its_pages(full: Replicas) -> None:
     full.switch(faults=dict.fromkeys(MARKETPLACES, "layout"))
     with client("registry", full["registry"]) as http:
         assert all(not {"packages", "remotes"} & set(one["server"]) for one in envelope(http))
-    for record in full.world.listed("mcphub")[:20]:
+    for record in full.world.list_records("mcphub")[:20]:
         path = f"/mcp-servers/{record.namespace}/{record.slug}"
         page = first(full, "mcphub", path)
         assert page.status_code == 200

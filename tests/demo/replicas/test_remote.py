@@ -3,7 +3,7 @@
 import httpx2
 import pytest
 
-from demo.replicas.remote import answered
+from demo.replicas.remote import answer_message
 from demo.server import replicas
 
 
@@ -32,4 +32,4 @@ def test_what_is_no_request_is_an_error_in_the_protocols_terms(body: bytes) -> N
 
 
 def test_a_notification_is_not_answered() -> None:
-    assert answered({"jsonrpc": "2.0", "method": "notifications/initialized"}) is None
+    assert answer_message({"jsonrpc": "2.0", "method": "notifications/initialized"}) is None

@@ -12,7 +12,7 @@ import pytest
 
 from demo import Replicas, replicas, serve
 from demo.replicas.faults import parse_faults
-from demo.server import PORTS, PortTaken, already_up
+from demo.server import PORTS, PortTaken, find_running
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_the_registry_pages_by_an_opaque_cursor_and_refuses_a_limit_over_100(
         cursor = body["metadata"].get("nextCursor")
         if not cursor:
             break
-    assert set(names) == {server.registry_name for server in urls.world.listed("registry")}
+    assert set(names) == {server.registry_name for server in urls.world.list_records("registry")}
     assert httpx2.get(listing, params={"limit": "101"}).status_code == 422
 
 
@@ -74,8 +74,8 @@ def test_pages_of_the_website_hold_no_config_until_their_script_ran(urls: Replic
 def test_listed_digests_are_those_of_the_bundles_served(urls: Replicas) -> None:
     for server in urls.world.servers:
         if server.kind == "mcpb":
-            data = httpx2.get(urls.world.bundle_url(server)).content
-            assert hashlib.sha256(data).hexdigest() == urls.world.bundle(server).sha256
+            data = httpx2.get(urls.world.make_bundle_url(server)).content
+            assert hashlib.sha256(data).hexdigest() == urls.world.find_bundle(server).sha256
 
 
 def test_requests_are_counted_per_site(urls: Replicas) -> None:
@@ -146,7 +146,7 @@ def test_a_taken_port_is_named_with_the_mend() -> None:
 def test_replicas_that_are_up_are_found_and_others_are_not() -> None:
     with replicas(scale="small") as urls:
         ports = {site: int(urls[site].rsplit(":", 1)[1]) for site in urls}
-        assert already_up(ports) == ports
+        assert find_running(ports) == ports
         swapped = {"registry": ports["mcpso"], "mcpso": ports["registry"]}
-        assert already_up(swapped) == {}
-    assert already_up(ports) == {}
+        assert find_running(swapped) == {}
+    assert find_running(ports) == {}

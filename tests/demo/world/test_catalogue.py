@@ -8,21 +8,23 @@ import zipfile
 import pytest
 
 from demo.world.bundle import pack
-from demo.world.catalogue import SCALES, SERVERS, gone, world
+from demo.world.catalogue import SCALES, SERVERS, list_gone, make_world
 
 
 @pytest.mark.parametrize("scale", SCALES[:-1])
 def test_day_two_has_one_new_one_changed_and_one_gone(scale: str) -> None:
-    first = {s.slug: s.version(1) for s in world(1, scale).servers}
-    second = {s.slug: s.version(2) for s in world(2, scale).servers}
+    first = {s.slug: s.find_version(1) for s in make_world(1, scale).servers}
+    second = {s.slug: s.find_version(2) for s in make_world(2, scale).servers}
     assert len(second.keys() - first.keys()) == 1
-    assert [s.slug for s in gone(2, scale)] == list(first.keys() - second.keys())
-    assert len(gone(2, scale)) == 1
+    assert [s.slug for s in list_gone(2, scale)] == list(first.keys() - second.keys())
+    assert len(list_gone(2, scale)) == 1
     assert len([s for s in first.keys() & second.keys() if first[s] != second[s]]) == 1
 
 
 def test_the_standard_world_lists_the_real_packages_on_both_marketplaces() -> None:
-    real = {s.identifier for d in (1, 2) for s in world(d).servers if s.kind in ("npm", "pypi")}
+    real = {
+        s.identifier for d in (1, 2) for s in make_world(d).servers if s.kind in ("npm", "pypi")
+    }
     assert real >= {
         "@modelcontextprotocol/server-everything",
         "@modelcontextprotocol/server-filesystem",
@@ -38,14 +40,14 @@ def test_the_standard_world_lists_the_real_packages_on_both_marketplaces() -> No
         "mcp-atlassian",
     }
     assert "mongodb-mcp-server" not in real
-    assert "mongodb-mcp-server" in {s.identifier for s in world(1, "large").servers}
-    registry, website = (world().listed(name) for name in ("registry", "mcpso"))
+    assert "mongodb-mcp-server" in {s.identifier for s in make_world(1, "large").servers}
+    registry, website = (make_world().list_records(name) for name in ("registry", "mcpso"))
     assert {s.slug for s in registry} & {s.slug for s in website}
 
 
 def test_the_small_world_needs_no_package_registry() -> None:
     for day in (1, 2):
-        runnable = [s for s in world(day, "small").servers if s.odd is None]
+        runnable = [s for s in make_world(day, "small").servers if s.odd is None]
         assert all(s.kind in ("mcpb", "remote") for s in runnable)
         assert len([s for s in runnable if s.identifier != "needs_key"]) >= 4
 
@@ -55,14 +57,14 @@ def test_every_version_is_exact_and_edits_show_in_the_time_of_the_last_edit() ->
         assert all(version[0].isdigit() for version in server.versions.values())
     playwright = next(s for s in SERVERS if s.slug == "playwright-mcp")
     git = next(s for s in SERVERS if s.slug == "mcp-server-git")
-    assert playwright.revised_at(1, "standard") != playwright.revised_at(2, "standard")
-    assert git.revised_at(1, "standard") == git.revised_at(2, "standard")
+    assert playwright.find_revised_at(1, "standard") != playwright.find_revised_at(2, "standard")
+    assert git.find_revised_at(1, "standard") == git.find_revised_at(2, "standard")
 
 
 @pytest.mark.parametrize(("day", "scale"), [(0, "standard"), (3, "standard"), (1, "huge")])
 def test_an_unknown_day_or_scale_is_refused(day: int, scale: str) -> None:
     with pytest.raises(ValueError, match="does not exist"):
-        world(day, scale)
+        make_world(day, scale)
 
 
 def test_a_bundle_is_the_same_bytes_every_time_and_another_version_is_another_bundle() -> None:

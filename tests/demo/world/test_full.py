@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from demo import replicas
 from demo.world.catalogue import MARKETPLACES
-from demo.world.full import SERVERS, Shares, full_world
+from demo.world.full import SERVERS, Shares, make_full_world
 from demo.world.synthetic import Synthetic
 from tests.demo.walk import WALKS, client
 from tests.support.examples import examples
@@ -20,8 +20,8 @@ NUMBERS = st.integers(min_value=0, max_value=99_999)
 @given(NUMBERS, st.integers(1, 1000))
 @examples(60)
 def test_a_record_does_not_depend_on_how_many_there_are(index: int, more: int) -> None:
-    here = full_world(servers=index + 1).listed("registry")
-    there = full_world(servers=index + 1 + more).listed("registry")
+    here = make_full_world(servers=index + 1).list_records("registry")
+    there = make_full_world(servers=index + 1 + more).list_records("registry")
     assert here[index] == there[index] == Synthetic().record(index)
 
 
@@ -31,7 +31,7 @@ def test_a_slug_names_its_record_and_no_other(index: int) -> None:
     universe = Synthetic()
     record = universe.record(index)
     assert universe.index(record.slug) == index
-    assert universe.revised_at(index) == record.revised_at < "2026-11-21"
+    assert universe.find_revised_at(index) == record.revised_at < "2026-11-21"
     assert universe.index(f"other-{index}") is None
 
 
@@ -41,26 +41,31 @@ def test_a_slug_names_its_record_and_no_other(index: int) -> None:
 )
 @settings(max_examples=40, deadline=None)
 def test_the_second_day_differs_as_it_says(count: int, shares: Shares) -> None:
-    first = {one.slug: one for one in full_world(1, count, shares=shares).listed("mcpso")}
-    world = full_world(2, count, shares=shares)
-    second = {one.slug: one for one in world.listed("mcpso")}
+    first = {
+        one.slug: one for one in make_full_world(1, count, shares=shares).list_records("mcpso")
+    }
+    world = make_full_world(2, count, shares=shares)
+    second = {one.slug: one for one in world.list_records("mcpso")}
     found = {
         "new": len(second.keys() - first.keys()),
         "changed": sum(first[slug] != second[slug] for slug in first.keys() & second.keys()),
         "gone": len(first.keys() - second.keys()),
     }
-    assert found == world.differences()
-    assert len(list(world.listed("registry").gone())) == found["gone"]
+    assert found == world.count_differences()
+    assert len(list(world.list_records("registry").list_gone())) == found["gone"]
 
 
 def test_the_default_world_changes_one_in_a_hundred() -> None:
-    world = full_world(2)
-    assert (world.count, world.differences()) == (SERVERS, {"new": 15, "changed": 15, "gone": 14})
+    world = make_full_world(2)
+    assert (world.count, world.count_differences()) == (
+        SERVERS,
+        {"new": 15, "changed": 15, "gone": 14},
+    )
 
 
 def test_a_changed_record_keeps_its_older_version() -> None:
-    records = full_world(2, 200).listed("registry")
-    older = {one.slug: records.older(one) for one in records if records.older(one)}
+    records = make_full_world(2, 200).list_records("registry")
+    older = {one.slug: records.list_older(one) for one in records if records.list_older(one)}
     assert len(older) == 2
     for slug, versions in older.items():
         now = records.find(slug)
@@ -70,8 +75,8 @@ def test_a_changed_record_keeps_its_older_version() -> None:
 
 
 def test_marketplaces_tell_the_same_servers_in_other_words() -> None:
-    world = full_world(servers=300)
-    registry, glama = world.listed("registry"), world.listed("glama")
+    world = make_full_world(servers=300)
+    registry, glama = world.list_records("registry"), world.list_records("glama")
     pairs = list(zip(registry, glama, strict=True))
     assert all(one.package == other.package for one, other in pairs)
     spelt = [one.repository != other.repository for one, other in pairs]
@@ -82,16 +87,16 @@ def test_marketplaces_tell_the_same_servers_in_other_words() -> None:
 
 
 def test_a_hundred_thousand_servers_cost_nothing_until_they_are_asked_for() -> None:
-    records = full_world(2, 100_000).listed("smithery")
+    records = make_full_world(2, 100_000).list_records("smithery")
     assert len(records) == 100_000
     last = records[99_999]
-    assert records.position(last.slug) == 99_999
+    assert records.find_position(last.slug) == 99_999
 
 
 @pytest.mark.parametrize("options", [{"servers": 0}, {"day": 3}, {"data": Path("/nowhere")}])
 def test_what_cannot_be_made_is_refused(options: dict) -> None:
     with pytest.raises(ValueError, match=r"expected|does not exist"):
-        full_world(**options)
+        make_full_world(**options)
     with pytest.raises(ValueError, match="expected 0 to 1"):
         Shares(new=2)
 
@@ -100,15 +105,15 @@ def test_what_cannot_be_made_is_refused(options: dict) -> None:
 def test_real_records_are_listed_once_each_under_names_of_their_own() -> None:
     if not (SHARED / "smithery").is_dir():
         pytest.skip("needs ../shared/data (development data beside the checkout)")
-    world = full_world(data=SHARED)
+    world = make_full_world(data=SHARED)
     size = world.universe.size
     assert size
     assert size > 1482
     assert size - 1 <= world.count + world.added <= size
-    records = world.listed("smithery")
+    records = world.list_records("smithery")
     assert len({one.slug for one in records}) == len(records) == world.count
     assert {one.package.kind for one in records if one.package} == {"npm", "pypi", "oci"}
-    assert full_world(1, 1482, SHARED).count == 1482
+    assert make_full_world(1, 1482, SHARED).count == 1482
 
 
 @pytest.mark.shared

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.marketplaces.adapters.docker import DockerAdapter
-from assets.marketplaces.markup.yaml import yaml_value
+from assets.marketplaces.markup.yaml import parse_yaml
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page, Ref
 from tests.marketplaces.answers import POLICY, Answers, check_reading, mutations, read, saved_page
 from tests.support.paths import SHARED
@@ -217,12 +217,12 @@ def test_what_docker_does_not_serve_is_refused(payload: Page) -> None:
 )
 def test_yaml_that_could_do_harm_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
-        yaml_value(text)
+        parse_yaml(text)
 
 
 def test_yaml_reads_as_json() -> None:
     text = "1: {on: yes, d: 2026-01-02, t: 2026-01-02T03:04:05Z, n: null, s: '01', e: .5}"
-    assert json.loads(json.dumps(yaml_value(text))) == {
+    assert json.loads(json.dumps(parse_yaml(text))) == {
         "1": {
             "True": True,
             "d": "2026-01-02",
@@ -237,7 +237,7 @@ def test_yaml_reads_as_json() -> None:
 @given(st.text())
 def test_any_yaml_is_read_or_refused(text: str) -> None:
     try:
-        value = yaml_value(text)
+        value = parse_yaml(text)
     except ValueError:
         pass
     else:
@@ -249,7 +249,7 @@ def test_a_mutated_catalogue_is_read_or_refused(value: Any) -> None:
     check_reading(ADAPTER, value)
 
 
-@given(mutations(yaml_value(SERVER_YAML)))
+@given(mutations(parse_yaml(SERVER_YAML)))
 def test_a_mutated_server_yaml_is_read_or_refused(value: Any) -> None:
     check_reading(ADAPTER, value)
 

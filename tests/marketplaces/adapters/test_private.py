@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.marketplaces.adapters.private import PrivateAdapter, may_leave
+from assets.marketplaces.adapters.private import PrivateAdapter, is_endpoint_approved
 from assets.marketplaces.listing import Listing
 from assets.marketplaces.policy import CrawlError, CrawlPolicy, Page, RefPage
 from tests.marketplaces.answers import check_reading, mutations, saved_page
@@ -184,13 +184,13 @@ def test_private_rows_leave_only_for_what_is_approved(
     marketplace: str, endpoint: str | None, leaves: bool
 ) -> None:
     approved = ["https://mine.example/v1/", "export.jsonl"]
-    assert may_leave(marketplace, endpoint, approved) is leaves
+    assert is_endpoint_approved(marketplace, endpoint, approved) is leaves
 
 
 @given(st.text(), st.lists(st.text()))
 def test_nothing_private_leaves_without_approval(endpoint: str, approved: list[str]) -> None:
-    assert not may_leave("private", endpoint, [])
-    may_leave("private", endpoint, approved)
+    assert not is_endpoint_approved("private", endpoint, [])
+    is_endpoint_approved("private", endpoint, approved)
 
 
 @given(mutations(CONFIG | {"inputs": [{"id": "x", "password": True}]}))

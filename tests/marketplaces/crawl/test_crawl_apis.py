@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from assets.marketplaces.crawl.crawl import CrawlError, CrawlPolicy, adapter, crawl
+from assets.marketplaces.crawl.crawl import CrawlError, CrawlPolicy, crawl, load_adapter
 from assets.marketplaces.policy import CrawlResult
 from demo import KEYS, Replicas, replicas
 from tests.marketplaces.site import Answer, site
@@ -25,7 +25,7 @@ def many() -> Iterator[Replicas]:
 def run(name: str, url: str, ledger: Ledger, night: str, **facts: Any) -> CrawlResult:
     keys = facts.pop("keys", KEYS.get(name, {}))
     policy = CrawlPolicy(url, keys=keys, requests_per_second=0, allow_loopback=True, **facts)
-    return crawl(adapter(name, policy), ledger=ledger, night=night)
+    return crawl(load_adapter(name, policy), ledger=ledger, night=night)
 
 
 def test_an_unchanged_smithery_costs_no_detail_request(many: Replicas, ledger: Ledger) -> None:

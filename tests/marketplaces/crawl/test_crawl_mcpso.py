@@ -9,7 +9,7 @@ import pytest
 
 from assets.marketplaces.crawl.crawl import CrawlError, CrawlPolicy, crawl
 from assets.marketplaces.fetch.browser import Browser
-from assets.marketplaces.fetch.sandboxed_chromium import launcher
+from assets.marketplaces.fetch.sandboxed_chromium import make_launcher
 from demo import Replicas
 from tests.marketplaces.conftest import MakeAdapter
 from tests.marketplaces.site import Answer, Script, site
@@ -77,7 +77,7 @@ def test_pages_are_read_rendered_only_where_the_source_holds_no_config(
     result = crawl(at("mcpso"), ledger=ledger, night="1")
     assert result.completeness == "complete"
     assert {one.native_id for one in result.listings} == {
-        server.slug for server in world.world.listed("mcpso")
+        server.slug for server in world.world.list_records("mcpso")
     }
     found = {one.native_id: one for one in result.listings}
     assert found["notion"].evidence == "rendered:code mcpServers.notion"
@@ -241,13 +241,13 @@ def test_the_browser_asks_no_host_but_the_marketplaces_own(tmp_path: Path) -> No
             async def rendered() -> tuple[str, bool, Browser]:
                 browser = Browser(policy)
                 try:
-                    return *await browser.html(f"{here.url}/servers/a", "pre"), browser
+                    return *await browser.render_html(f"{here.url}/servers/a", "pre"), browser
                 finally:
                     await browser.close()
 
             found, complete, browser = asyncio.run(rendered())
             assert complete
             assert "done" in found
-            assert browser.contained == (launcher("/usr/bin/true", tmp_path) is not None)
+            assert browser.contained == (make_launcher("/usr/bin/true", tmp_path) is not None)
             assert len(browser.blocked) == 3
     assert elsewhere.paths == []

@@ -9,12 +9,12 @@ from assets.marketplaces.crawl.crawl import (
     CrawlError,
     CrawlPolicy,
     UnknownMarketplace,
-    adapter,
     crawl,
-    known,
+    list_marketplaces,
+    load_adapter,
 )
 from assets.marketplaces.installed import OURS
-from assets.marketplaces.listing import to_row
+from assets.marketplaces.listing import make_row
 from assets.marketplaces.listing_table import LISTINGS
 from demo import Replicas
 from tests.marketplaces.conftest import MakeAdapter
@@ -35,8 +35,8 @@ def test_an_unknown_marketplace_is_named_together_with_the_known_ones() -> None:
     with pytest.raises(
         UnknownMarketplace, match="'nowhere' is unknown; known: deepnlp, docker, glama"
     ):
-        adapter("nowhere", CrawlPolicy(base_url="http://127.0.0.1:1"))
-    assert set(OURS) <= set(known())
+        load_adapter("nowhere", CrawlPolicy(base_url="http://127.0.0.1:1"))
+    assert set(OURS) <= set(list_marketplaces())
 
 
 def test_a_crawl_reads_every_page_and_keeps_every_record(
@@ -46,12 +46,12 @@ def test_a_crawl_reads_every_page_and_keeps_every_record(
     result = crawl(at("registry"), ledger=ledger, night="1")
     assert result.completeness == "complete"
     assert result.pages == result.requests == 3
-    listed = {server.registry_name for server in world.world.listed("registry")}
+    listed = {server.registry_name for server in world.world.list_records("registry")}
     assert {one.native_id for one in result.listings} == listed
     assert result.duplicates == ["io.github.toolmill/units"]
     assert [row["native_id"] for row in result.problems] == ["io.github.toolmill/malformed"]
     assert all(one.runnable or one.reason for one in result.listings)
-    frame = LISTINGS.frame([to_row(one) for one in result.listings])
+    frame = LISTINGS.frame([make_row(one) for one in result.listings])
     assert len(frame) == len(listed)
 
 
@@ -139,7 +139,7 @@ def test_odd_characters_and_secrets_do_not_reach_the_table_or_the_blobs(
     odd = record("a/b", title="\u202ebidi \ud800 zero\u200bwidth", description=f"use {token}")
     with site(lambda *_: body(odd)) as here:
         result = crawl(at("registry", here.url), ledger=ledger, night="1")
-    assert LISTINGS.frame([to_row(one) for one in result.listings])["name"][0]
+    assert LISTINGS.frame([make_row(one) for one in result.listings])["name"][0]
     stored = [path for path in ledger.blobs.root.rglob("*") if path.is_file()]
     assert stored
     assert token not in str(result)

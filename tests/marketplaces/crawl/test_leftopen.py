@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from assets.marketplaces.launch.mcp_config import launch_facts
-from assets.marketplaces.launch.variables import variables
+from assets.marketplaces.launch.mcp_config import read_launch_facts
+from assets.marketplaces.launch.variables import read_variables
 from assets.marketplaces.listing import EnvVar
 
 
 def variable(name: str, value: str) -> tuple[bool, bool, str | None]:
-    made = variables({name: value}, EnvVar)[0]
+    made = read_variables({name: value}, EnvVar)[0]
     return made.required, made.secret, made.default
 
 
@@ -52,35 +52,37 @@ def test_one_variable(name: str, value: str, expected: Any) -> None:
     ],
 )
 def test_a_secret_left_open_in_a_query_needs_an_account(url: str, flags: Any) -> None:
-    assert launch_facts({"url": url})["flags"] == flags
+    assert read_launch_facts({"url": url})["flags"] == flags
     bridged = {"command": "npx", "args": ["-y", "mcp-remote", url]}
-    assert launch_facts(bridged)["flags"] == flags
+    assert read_launch_facts(bridged)["flags"] == flags
 
 
 def test_a_variable_set_before_the_command_is_a_place_too() -> None:
-    facts = launch_facts({"command": "env", "args": ["A_KEY=fc-YOUR_KEY", "npx", "a@1.0.0"]})
+    facts = read_launch_facts({"command": "env", "args": ["A_KEY=fc-YOUR_KEY", "npx", "a@1.0.0"]})
     assert facts["flags"] == ("needs_account", "placeholder")
 
 
 def test_a_password_left_open_among_the_arguments_needs_an_account() -> None:
-    facts = launch_facts({"command": "npx", "args": ["a@1.0.0", "mysql://user:password@host/name"]})
+    facts = read_launch_facts(
+        {"command": "npx", "args": ["a@1.0.0", "mysql://user:password@host/name"]}
+    )
     assert facts["flags"] == ("needs_account", "placeholder")
 
 
 @pytest.mark.parametrize("version", ["1", "1.2", "^1.2.3", "1.x", None])
 def test_a_range_of_npm_is_unpinned(version: str | None) -> None:
     spec = f"a@{version}" if version else "a"
-    assert "unpinned" in launch_facts({"command": "npx", "args": [spec]})["flags"]
+    assert "unpinned" in read_launch_facts({"command": "npx", "args": [spec]})["flags"]
 
 
 def test_short_versions_of_images_and_python_are_what_they_say() -> None:
-    assert launch_facts({"command": "uvx", "args": ["a==1.2"]})["flags"] == ()
+    assert read_launch_facts({"command": "uvx", "args": ["a==1.2"]})["flags"] == ()
     image = {"command": "docker", "args": ["run", "-i", "ghcr.io/a/b:1.2"]}
-    assert launch_facts(image)["flags"] == ()
+    assert read_launch_facts(image)["flags"] == ()
 
 
 def test_the_headers_of_a_proxy_are_two_words() -> None:
-    facts = launch_facts(
+    facts = read_launch_facts(
         {
             "command": "uvx",
             "args": ["mcp-proxy", "--headers", "Authorization", "Bearer YOUR_TOKEN",
@@ -94,12 +96,14 @@ def test_the_headers_of_a_proxy_are_two_words() -> None:
 
 
 def test_an_installed_proxy_forwards_to_the_server_that_it_names() -> None:
-    facts = launch_facts({"command": "mcp-proxy", "args": ["https://a.example/sse"]})
+    facts = read_launch_facts({"command": "mcp-proxy", "args": ["https://a.example/sse"]})
     assert (facts["transport"], facts["url"]) == ("sse", "https://a.example/sse")
-    assert not launch_facts({"command": "mcp-proxy", "args": ["--port", "1"]})["runnable"]
+    assert not read_launch_facts({"command": "mcp-proxy", "args": ["--port", "1"]})["runnable"]
 
 
 def test_dnx_takes_its_version_as_an_option() -> None:
-    facts = launch_facts({"command": "dnx", "args": ["Acme.Quill", "--version", "1.0.0", "--yes"]})
+    facts = read_launch_facts(
+        {"command": "dnx", "args": ["Acme.Quill", "--version", "1.0.0", "--yes"]}
+    )
     assert facts["package"].version == "1.0.0"
     assert not facts["runnable"]

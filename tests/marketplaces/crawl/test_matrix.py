@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.marketplaces.crawl.crawl import CrawlError, CrawlPolicy, adapter, crawl
+from assets.marketplaces.crawl.crawl import CrawlError, CrawlPolicy, crawl, load_adapter
 from demo.replicas.faults import KINDS
 from demo.server import Replicas, replicas
 from demo.world.keys import KEYS
@@ -62,7 +62,7 @@ def ids(running: Replicas, site: str, ledger: Ledger, night: str) -> Found:
         max_body_mb=32,
         scope=("connectors", "servers") if site == "glama" else (),
     )
-    result = crawl(adapter(site, policy), ledger=ledger, night=night)
+    result = crawl(load_adapter(site, policy), ledger=ledger, night=night)
     assert all(one.runnable or one.reason for one in result.listings)
     assert all(row["hint"] for row in result.problems)
     return result.completeness, {one.native_id for one in result.listings}

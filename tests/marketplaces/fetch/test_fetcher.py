@@ -53,7 +53,7 @@ def test_the_crawlers_own_client_uses_that_connector() -> None:
         for url in (here.url, name):
             assert failing(url, url, allow_loopback=False).kind == "forbidden_host"
         assert here.paths == []
-        assert page(name, name).text() == "secret"
+        assert page(name, name).decode_text() == "secret"
 
 
 @pytest.mark.parametrize("address", ["http://169.254.169.254/latest", "http://10.0.0.1/"])
@@ -79,7 +79,7 @@ def test_a_redirect_on_the_same_host_is_followed_and_a_loop_of_them_is_not() -> 
 
     with site(answer) as here:
         found = page(here.url, f"{here.url}/start")
-        assert (found.text(), found.content_type) == ("here", "text/plain")
+        assert (found.decode_text(), found.content_type) == ("here", "text/plain")
         assert "redirects" in failing(here.url, f"{here.url}/loop").found
 
 
@@ -117,7 +117,7 @@ def test_a_gzip_body_arrives_whole_and_other_encodings_are_refused() -> None:
         return Answer(gzip.compress(text.encode()), headers={"Content-Encoding": encoding})
 
     with site(answer) as here:
-        assert page(here.url, f"{here.url}/gzip").text() == text
+        assert page(here.url, f"{here.url}/gzip").decode_text() == text
         assert failing(here.url, f"{here.url}/br").kind == "wrong_type"
 
 

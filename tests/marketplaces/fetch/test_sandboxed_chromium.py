@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.marketplaces.fetch.sandboxed_chromium import launcher
+from assets.marketplaces.fetch.sandboxed_chromium import make_launcher
 
 
 def test_a_contained_program_sees_its_folder_and_no_other_file_of_this_machine(
@@ -16,7 +16,7 @@ def test_a_contained_program_sees_its_folder_and_no_other_file_of_this_machine(
     folder.mkdir()
     (folder / "mine").write_text("mine")
     outside.write_text("secret")
-    program = launcher("/usr/bin/cat", folder)
+    program = make_launcher("/usr/bin/cat", folder)
     if program is None:
         pytest.skip("bubblewrap cannot run here")
 
@@ -34,4 +34,4 @@ def test_without_bubblewrap_there_is_no_launcher(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert launcher("/usr/bin/cat", tmp_path) is None
+    assert make_launcher("/usr/bin/cat", tmp_path) is None

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.marketplaces.launch.command import (
+    find_placeholder,
     is_exact,
-    placeholder,
+    parse_command,
     read_launch,
-    understand,
 )
-from assets.marketplaces.listing import Listing, from_row, listing_digest, to_row
+from assets.marketplaces.listing import Listing, digest_listing, make_row, read_row
 from assets.marketplaces.listing_table import LISTINGS
 from assets.marketplaces.normalise import clean
 
@@ -50,7 +50,7 @@ from assets.marketplaces.normalise import clean
 def test_the_package_of_a_runner_is_found(
     command: str, args: Any, kind: str, identifier: str, version: str | None, own: Any
 ) -> None:
-    launch = understand(command, args)
+    launch = parse_command(command, args)
     assert launch.reason is None
     assert launch.package is not None
     found = launch.package
@@ -81,7 +81,7 @@ def test_shell_syntax_is_refused_and_nothing_runs(
         raise AssertionError("a process was started")
 
     monkeypatch.setattr(subprocess, "Popen", forbidden)
-    launch = understand(command, args)
+    launch = parse_command(command, args)
     assert launch.reason
     assert launch.package is None
 
@@ -110,18 +110,18 @@ def test_shell_syntax_is_refused_and_nothing_runs(
     ],
 )
 def test_no_evidence_gives_a_reason_and_no_package(command: Any, args: Any, reason: str) -> None:
-    launch = understand(command, args)
+    launch = parse_command(command, args)
     assert launch.package is None
     assert reason in (launch.reason or "")
 
 
 def test_a_bridge_to_a_remote_server_gives_its_url() -> None:
-    assert understand("npx", ("mcp-remote", "https://example.com/mcp")).url
+    assert parse_command("npx", ("mcp-remote", "https://example.com/mcp")).url
 
 
 @given(st.text(), st.lists(st.text(), max_size=3))
 def test_any_command_line_is_read_without_an_exception(command: str, args: list[str]) -> None:
-    launch = understand(command, tuple(args))
+    launch = parse_command(command, tuple(args))
     assert launch.reason or launch.package or launch.url
 
 
@@ -139,7 +139,7 @@ def test_any_command_line_is_read_without_an_exception(command: str, args: list[
     ],
 )
 def test_places_to_fill_in_are_recognised(text: str, expected: tuple[str, str]) -> None:
-    assert placeholder(text) == expected
+    assert find_placeholder(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -160,16 +160,16 @@ def test_places_to_fill_in_are_recognised(text: str, expected: tuple[str, str]) 
     ],
 )
 def test_flags_say_what_a_line_leaves_to_its_user(command: str, args: Any, flags: set[str]) -> None:
-    assert understand(command, args).flags == flags
+    assert parse_command(command, args).flags == flags
 
 
 def test_a_runner_is_called_by_its_name_wherever_its_author_has_it() -> None:
-    assert understand("C:\\nodejs\\npx.cmd", ("a",)).command == "npx"
-    assert understand("cmd", ("/c", "npx", "a")).command == "npx"
+    assert parse_command("C:\\nodejs\\npx.cmd", ("a",)).command == "npx"
+    assert parse_command("cmd", ("/c", "npx", "a")).command == "npx"
 
 
 def test_a_package_that_nothing_here_can_run_is_still_named() -> None:
-    launch = understand("dnx", ("Acme.Quill@1.0.0", "--yes"))
+    launch = parse_command("dnx", ("Acme.Quill@1.0.0", "--yes"))
     assert launch.package is not None
     assert (launch.package.type, launch.package.identifier) == ("nuget", "Acme.Quill")
     assert "nuget" in (launch.reason or "")
@@ -177,7 +177,7 @@ def test_a_package_that_nothing_here_can_run_is_still_named() -> None:
 
 @pytest.mark.parametrize("text", ["/tmp", "stdio", "--port", "8080", "UTC", "{}", "a<b"])
 def test_ordinary_arguments_are_no_places(text: str) -> None:
-    assert placeholder(text) is None
+    assert find_placeholder(text) is None
 
 
 def test_a_listing_gives_the_servers_own_arguments() -> None:
@@ -191,11 +191,11 @@ def test_a_listing_gives_the_servers_own_arguments() -> None:
     launch = read_launch(listing)
     assert (launch.own_args, launch.entry) == (("stdio",), "a-mcp")
     # Read once, when a crawl normalises the listing: planning takes what the row says.
-    row = LISTINGS.frame([to_row(clean(listing))]).row(0, named=True)
+    row = LISTINGS.frame([make_row(clean(listing))]).row(0, named=True)
     assert json.loads(row["launch"]) == {"entry": "a-mcp", "own_args": ["stdio"]}
-    stored = from_row(row)
+    stored = read_row(row)
     assert read_launch(stored) is stored.launch
-    assert row["listing_digest"] == listing_digest(listing)
+    assert row["listing_digest"] == digest_listing(listing)
     bundle = Listing(marketplace="m", native_id="y", name="y", args=("--x",))
     assert read_launch(bundle).own_args == ("--x",)
     assert clean(bundle).launch == read_launch(bundle)

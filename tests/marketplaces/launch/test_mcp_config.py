@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.marketplaces.launch.mcp_config import launch_facts
+from assets.marketplaces.launch.mcp_config import read_launch_facts
 from assets.marketplaces.listing import Listing
 
 
 def test_secrets_and_unfilled_values_become_required_variables_without_a_value() -> None:
-    facts = launch_facts(
+    facts = read_launch_facts(
         {
             "command": "npx",
             "args": ["-y", "a@1.0.0"],
@@ -29,7 +29,7 @@ def test_secrets_and_unfilled_values_become_required_variables_without_a_value()
 
 
 def test_a_remote_entry_keeps_header_names_and_drops_their_values() -> None:
-    facts = launch_facts(
+    facts = read_launch_facts(
         {"url": "https://api.mcphub.com/mcp/x", "headers": {"Authorization": "Bearer abcdefghijkl"}}
     )
     assert facts["transport"] == "streamable-http"
@@ -50,7 +50,7 @@ def test_a_remote_entry_keeps_header_names_and_drops_their_values() -> None:
     ],
 )
 def test_odd_shapes_are_not_runnable_and_say_why(entry: Any, reason: str) -> None:
-    facts = launch_facts(entry)
+    facts = read_launch_facts(entry)
     assert not facts["runnable"]
     assert reason in facts["reason"]
 
@@ -69,12 +69,12 @@ def test_odd_shapes_are_not_runnable_and_say_why(entry: Any, reason: str) -> Non
     ],
 )
 def test_every_spelling_of_a_transport_is_known(entry: Any, transport: str) -> None:
-    facts = launch_facts(entry)
+    facts = read_launch_facts(entry)
     assert (facts["transport"], facts["runnable"]) == (transport, True)
 
 
 def test_an_entry_that_says_stdio_is_not_taken_for_a_remote() -> None:
-    facts = launch_facts(
+    facts = read_launch_facts(
         {"type": "stdio", "command": "npx", "args": ["a"], "url": "https://a.example"}
     )
     assert (facts["transport"], facts["command"]) == ("stdio", "npx")
@@ -82,7 +82,9 @@ def test_an_entry_that_says_stdio_is_not_taken_for_a_remote() -> None:
 
 def test_values_that_are_no_texts_stand_as_json_has_them() -> None:
     env = {"PORT": 8080, "DEBUG": True, "NONE": None, "LIST": [1], "AUTH_ENABLED": "true"}
-    facts = launch_facts({"command": "npx", "args": ["a", 1, True], "env": env, "autoApprove": []})
+    facts = read_launch_facts(
+        {"command": "npx", "args": ["a", 1, True], "env": env, "autoApprove": []}
+    )
     assert {one.name: one.default for one in facts["env"]} == {
         "AUTH_ENABLED": "true",
         "DEBUG": "true",
@@ -105,7 +107,7 @@ def test_values_that_are_no_texts_stand_as_json_has_them() -> None:
     ],
 )  # fmt: skip
 def test_a_secret_argument_is_a_place_to_fill_in(args: list[str], kept: tuple[str, ...]) -> None:
-    facts = launch_facts({"command": "npx", "args": ["-y", "@smithery/cli@latest", *args]})
+    facts = read_launch_facts({"command": "npx", "args": ["-y", "@smithery/cli@latest", *args]})
     assert facts["args"][2:] == kept
     assert {"hosted_gateway", "needs_account", "placeholder"} <= set(facts["flags"])
 
@@ -122,7 +124,7 @@ def test_a_container_asks_for_the_variables_it_passes_on() -> None:
         "--env=B_KEY=q1w2e3r4",
         "a/b:1.0",
     ]
-    facts = launch_facts({"command": "docker", "args": args, "env": {"A_TOKEN": "<A_TOKEN>"}})
+    facts = read_launch_facts({"command": "docker", "args": args, "env": {"A_TOKEN": "<A_TOKEN>"}})
     assert facts["args"][-2:] == ("--env=B_KEY", "a/b:1.0")
     assert [(one.name, one.required, one.secret, one.default) for one in facts["env"]] == [
         ("A_TOKEN", True, True, None),
@@ -139,7 +141,7 @@ def test_a_bridge_keeps_the_names_of_its_headers() -> None:
         "--header",
         "Authorization: Bearer ${AUTH}",
     ]
-    facts = launch_facts({"command": "npx", "args": args, "env": {"AUTH": "q1w2e3r4"}})
+    facts = read_launch_facts({"command": "npx", "args": args, "env": {"AUTH": "q1w2e3r4"}})
     assert (facts["url"], facts["transport"]) == ("https://a.example/mcp", "streamable-http")
     assert [(one.name, one.secret) for one in facts["headers"]] == [("Authorization", True)]
     assert "needs_account" in facts["flags"]
@@ -154,7 +156,7 @@ def test_a_bridge_keeps_the_names_of_its_headers() -> None:
     ],
 )  # fmt: skip
 def test_a_secret_in_a_url_is_a_place_to_fill_in(url: str, kept: str) -> None:
-    facts = launch_facts({"url": url})
+    facts = read_launch_facts({"url": url})
     assert facts["url"] == kept
     assert {"needs_account", "placeholder"} <= set(facts["flags"])
 
@@ -163,13 +165,13 @@ def test_a_secret_in_a_url_is_a_place_to_fill_in(url: str, kept: str) -> None:
     "url", ["http://[", "https://", "ws://a.example", "x", "https://[redacted]/x"]
 )
 def test_an_odd_url_is_no_exception(url: str) -> None:
-    facts = launch_facts({"url": url})
+    facts = read_launch_facts({"url": url})
     assert facts["runnable"] == (url == "https://[redacted]/x")
 
 
 def test_a_host_that_only_ends_like_a_gateway_is_none() -> None:
-    assert launch_facts({"url": "https://notrun.tools/mcp"})["flags"] == ()
-    assert "hosted_gateway" in launch_facts({"url": "https://a.run.tools/mcp"})["flags"]
+    assert read_launch_facts({"url": "https://notrun.tools/mcp"})["flags"] == ()
+    assert "hosted_gateway" in read_launch_facts({"url": "https://a.run.tools/mcp"})["flags"]
 
 
 json_values = st.recursive(
@@ -189,5 +191,5 @@ json_values = st.recursive(
 
 @given(json_values)
 def test_any_json_makes_a_listing_that_runs_or_says_why_not(entry: Any) -> None:
-    listing = Listing(marketplace="m", native_id="x", name="x", **launch_facts(entry))
+    listing = Listing(marketplace="m", native_id="x", name="x", **read_launch_facts(entry))
     assert listing.runnable or listing.reason

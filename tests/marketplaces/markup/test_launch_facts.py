@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.marketplaces.markup.html import Tag, tokens
+from assets.marketplaces.markup.html import Tag, read_tokens
 from assets.marketplaces.markup.launch_facts import Blocks, find_config, find_configs
 
 CONFIG = {"mcpServers": {"a": {"command": "npx", "args": ["-y", "a@1.0.0"]}}}
@@ -55,7 +55,7 @@ def test_a_part_streamed_after_the_page_is_known_by_its_id() -> None:
     html = f"""<h1>a/<!-- -->b</h1><template id="B:0"></template><div><pre>{ESCAPED}</pre></div>
       <div hidden id="S:0"><div><pre>{ESCAPED.replace("npx", "bunx")}</pre></div></div>"""
     page = Blocks(html)
-    assert page.first("h1") == "a/b"
+    assert page.find_first("h1") == "a/b"
     assert [(one.part, one.servers["a"]["command"]) for one in find_configs(page)] == [
         ("", "npx"),
         ("S:0", "bunx"),
@@ -68,7 +68,7 @@ def test_what_a_page_says_of_itself_is_read() -> None:
         <meta property="og:url" content="https://b.example/1">
         <link rel=canonical href="https://A.example/x?a=1&amp;b=2"><a title=don't href=/y>y</a>"""
     )
-    assert page.first("title") == "A & B"
+    assert page.find_first("title") == "A & B"
     assert page.meta["description"] == "x > y"
     assert page.canonical == "https://A.example/x?a=1&b=2"
     assert page.host == "a.example"
@@ -77,7 +77,7 @@ def test_what_a_page_says_of_itself_is_read() -> None:
 
 def test_scripts_are_not_read_as_markup() -> None:
     found = list(
-        tokens("<script>if (a < b) '</p><pre>'</script ><pre>x &lt; y</pre><!-- <pre> -->")
+        read_tokens("<script>if (a < b) '</p><pre>'</script ><pre>x &lt; y</pre><!-- <pre> -->")
     )
     assert [one if isinstance(one, str) else (one.name, one.ends) for one in found] == [
         ("script", False),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.marketplaces.listing import Listing, Package
-from assets.marketplaces.server_json.document import server_listing
+from assets.marketplaces.server_json.document import make_server_listing
 from tests.support.examples import examples
 from tests.support.paths import SHARED
 
@@ -81,7 +81,7 @@ SNAKE = {
 
 @pytest.mark.parametrize("record", [SNAKE, *map(camel, CAMEL)], ids=["2025-07-09", *CAMEL])
 def test_the_five_dated_schemas_read_the_same(record: dict[str, Any]) -> None:
-    listing = server_listing(record, "registry")
+    listing = make_server_listing(record, "registry")
     assert listing.runnable
     assert listing.command == "npx"
     assert listing.args == (
@@ -105,7 +105,7 @@ def test_a_bundle_keeps_its_digest_and_has_no_command() -> None:
         "fileSha256": "AB" * 32,
         "transport": {"type": "stdio"},
     }
-    listing = server_listing({"name": "a/b", "packages": [package]}, "registry")
+    listing = make_server_listing({"name": "a/b", "packages": [package]}, "registry")
     assert listing.runnable
     assert listing.command is None
     assert listing.package is not None
@@ -119,7 +119,7 @@ def test_a_remote_fills_in_defaults_and_keeps_secret_names() -> None:
         "headers": [{"name": "Authorization", "isSecret": True, "isRequired": True}],
         "variables": {"region": {"default": "us", "choices": ["us", "eu"]}},
     }
-    listing = server_listing({"name": "a/b", "remotes": [remote]}, "registry")
+    listing = make_server_listing({"name": "a/b", "remotes": [remote]}, "registry")
     assert listing.url == "https://api.example.com/us/{tenant}/mcp"
     assert listing.transport == "streamable-http"
     assert listing.headers[0].name == "Authorization"
@@ -141,7 +141,7 @@ def test_a_remote_fills_in_defaults_and_keeps_secret_names() -> None:
     ],
 )
 def test_what_cannot_be_run_says_why(facts: dict[str, Any], reason: str) -> None:
-    listing = server_listing({"name": "a/b", **facts}, "registry")
+    listing = make_server_listing({"name": "a/b", **facts}, "registry")
     assert not listing.runnable
     assert reason in (listing.reason or "")
 
@@ -149,11 +149,11 @@ def test_what_cannot_be_run_says_why(facts: dict[str, Any], reason: str) -> None
 @pytest.mark.parametrize("record", [None, [], {}, {"name": 7}])
 def test_a_record_without_a_name_is_an_error(record: Any) -> None:
     with pytest.raises(ValueError, match="name"):
-        server_listing(record, "registry")
+        make_server_listing(record, "registry")
 
 
 def parsed(**server: Any) -> Listing:
-    return server_listing({"name": "a/b", **server}, "registry")
+    return make_server_listing({"name": "a/b", **server}, "registry")
 
 
 def package(kind: str, identifier: str, **facts: Any) -> Listing:
@@ -426,14 +426,14 @@ def test_the_transport_of_a_remote(said: str, transport: str) -> None:
 
 def test_a_newer_schema_and_unknown_fields_are_tolerated() -> None:
     server = camel("2027-01-01") | {"icons": [], "postInstallInstructions": "run me"}
-    assert server_listing(server, "registry").args[1] == "@example/files@1.2.3"
+    assert make_server_listing(server, "registry").args[1] == "@example/files@1.2.3"
 
 
 def test_an_author_keeps_the_names_of_snake_case_variables() -> None:
     said = {"registry_type": "npm", "identifier": "b", "package_arguments": [
         {"type": "positional", "value": "{my_dir}", "is_required": True,
          "variables": {"my_dir": {"is_required": True, "format": "filepath"}}}]}  # fmt: skip
-    listing = server_listing(
+    listing = make_server_listing(
         {"$schema": schema("2025-07-09"), "name": "a/b", "packages": [said]}, "r"
     )
     assert listing.args[-1] == "{my_dir:filepath}"
@@ -487,10 +487,10 @@ def test_stored_samples_of_the_real_registry_parse() -> None:
     if not SAMPLES.exists():
         pytest.skip("needs ../shared/data/marketplaces (development data beside the checkout)")
     page = json.loads((SAMPLES / "list.live-2026-08-13.truncated.json").read_text())
-    listing = server_listing(page["servers"][0]["server"], "registry")
+    listing = make_server_listing(page["servers"][0]["server"], "registry")
     assert listing.url == "https://sh.inference.ac"
     package = json.loads((SAMPLES / "package.example.json").read_text())
-    listing = server_listing({"name": "a/b", "packages": [package]}, "registry")
+    listing = make_server_listing({"name": "a/b", "packages": [package]}, "registry")
     assert listing.args[1] == "remote-filesystem-mcp-server@0.1.5"
     assert [one.name for one in listing.env if one.secret] == ["GCS_PRIVATE_KEY"]
 
@@ -498,13 +498,13 @@ def test_stored_samples_of_the_real_registry_parse() -> None:
 def test_the_folder_of_a_repository_of_several_servers_is_kept() -> None:
     url = "https://github.com/acme/servers"
     server = {"name": "a/b", "repository": {"url": url, "source": "github", "subfolder": "/src/b/"}}
-    listing = server_listing(server, "registry")
+    listing = make_server_listing(server, "registry")
     assert (listing.repository, listing.subfolder) == (url, "src/b")
 
 
 def packaged(**package: Any) -> Listing:
     made = {"transport": {"type": "stdio"}, "version": "1.0.0", **package}
-    return server_listing({"name": "a/b", "packages": [made]}, "registry")
+    return make_server_listing({"name": "a/b", "packages": [made]}, "registry")
 
 
 def test_the_extras_that_a_runner_argument_names_stay() -> None:
@@ -540,7 +540,7 @@ def test_a_container_variable_is_as_required_as_it_is_declared(required: bool | 
 )
 def test_a_remote_may_spell_its_type_transport(remote: dict[str, Any]) -> None:
     record = {"name": "a/b", "remotes": [{"url": "https://a.example/mcp", **remote}]}
-    assert server_listing(record, "registry").transport == "sse"
+    assert make_server_listing(record, "registry").transport == "sse"
 
 
 def test_a_switch_of_the_runner_takes_no_value() -> None:
@@ -581,7 +581,7 @@ def test_a_bundle_may_have_an_address_apart_from_its_name() -> None:
     address = "https://github.com/a/b/releases/download/v1/b.mcpb"
     package = {"registry_type": "mcpb", "identifier": "b", "download_url": address}
     record = {"$schema": schema("2025-07-09"), "name": "a/b", "packages": [package]}
-    found = server_listing(record, "registry").package
+    found = make_server_listing(record, "registry").package
     assert found is not None
     assert found.identifier == address
 

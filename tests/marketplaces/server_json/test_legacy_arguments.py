@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from assets.marketplaces.listing import Listing
-from assets.marketplaces.server_json.document import server_listing
-from assets.marketplaces.server_json.legacy_arguments import option_words
+from assets.marketplaces.server_json.document import make_server_listing
+from assets.marketplaces.server_json.legacy_arguments import make_option_words
 
 
 def old(kind: str, name: str, version: str, arguments: list[str | tuple[str, str]]) -> Listing:
@@ -23,7 +23,7 @@ def old(kind: str, name: str, version: str, arguments: list[str | tuple[str, str
         "version": version,
         "package_arguments": said,
     }
-    return server_listing({"name": "io.github.acme/quill", "packages": [package]}, "registry")
+    return make_server_listing({"name": "io.github.acme/quill", "packages": [package]}, "registry")
 
 
 def whole(text: str) -> tuple[str, str]:
@@ -42,7 +42,7 @@ def whole(text: str) -> tuple[str, str]:
     ],
 )
 def test_a_value_goes_on_to_the_next_option(text: str, words: list[str]) -> None:
-    assert option_words(text) == words
+    assert make_option_words(text) == words
 
 
 def test_options_of_docker_run_stand_before_the_image_that_they_name() -> None:
@@ -117,5 +117,5 @@ def test_dated_records_keep_their_arguments_as_they_are() -> None:
         "packageArguments": [{"type": "positional", "value": "acme/other"}],
         "transport": {"type": "stdio"},
     }
-    listing = server_listing({"name": "a/b", "packages": [package]}, "registry")
+    listing = make_server_listing({"name": "a/b", "packages": [package]}, "registry")
     assert listing.args[-2:] == ("acme/quill:1.0.0", "acme/other")

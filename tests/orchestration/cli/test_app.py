@@ -11,7 +11,7 @@ import pytest
 
 from demo.replicas.ports import PORTS
 from orchestration.cli.terminal import print_json
-from orchestration.runs.nightly import only_run
+from orchestration.runs.nightly import hold_run_lock
 from tests.support.paths import ROOT
 from tests.support.untrusted_server import require_sandbox
 
@@ -68,7 +68,7 @@ def test_search_without_an_index_says_what_to_run(tmp_path: Path) -> None:
 
 
 def test_two_runs_at_once_do_not_share_a_home(tmp_path: Path) -> None:
-    with only_run(tmp_path / "state"):
+    with hold_run_lock(tmp_path / "state"):
         done = toolmill(
             "run",
             home=tmp_path,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import dagster as dg
 import pytest
 
-from orchestration.runs.dead_runs import PROCESS_TAG, clear_dead_runs, process_tags
+from orchestration.runs.dead_runs import PROCESS_TAG, clear_dead_runs, make_process_tags
 
 
 @dg.job
@@ -49,12 +49,12 @@ def test_a_run_of_a_dead_process_is_failed(instance: dg.DagsterInstance) -> None
 
 
 def test_a_living_process_and_a_run_of_the_daemon_are_left_alone(instance) -> None:
-    ours, theirs = started(instance, process_tags()), started(instance, {})
+    ours, theirs = started(instance, make_process_tags()), started(instance, {})
     assert clear_dead_runs(instance) == []
     assert status(instance, ours) == status(instance, theirs) == dg.DagsterRunStatus.STARTED
 
 
 def test_a_reused_pid_is_another_process(instance: dg.DagsterInstance) -> None:
-    pid = process_tags()[PROCESS_TAG].split("@")[0]
+    pid = make_process_tags()[PROCESS_TAG].split("@")[0]
     run = started(instance, {PROCESS_TAG: f"{pid}@12345.00"})
     assert clear_dead_runs(instance) == [run.run_id]

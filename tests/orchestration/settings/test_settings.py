@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from assets.marketplaces.installed import installed
+from assets.marketplaces.installed import list_installed
 from assets.marketplaces.policy import CrawlPolicy
 from assets.servers.calls.result import CallLimits
 from assets.servers.credentials.secrets import ServerSecrets
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.synthesis.common.policy import SynthesisPolicy
-from orchestration.resources import crawl_policy, enabled, trainer, writer
-from orchestration.settings.deploy_policy import deploy_policy
-from orchestration.settings.model import Settings, SettingsError, known_names, load_settings
+from orchestration.resources import list_enabled, make_crawl_policy, make_trainer, make_writer
+from orchestration.settings.deploy_policy import make_deploy_policy
+from orchestration.settings.model import Settings, SettingsError, list_known_names, load_settings
 from orchestration.settings.place import Place
 from orchestration.settings.training import CallerOptions
 from serving.meta.access.policy import HttpSettings, MetaPolicy
@@ -66,20 +66,20 @@ def test_setting_one_name_of_a_part_keeps_its_other_defaults(elsewhere: Path, mo
 
 
 def test_a_package_of_the_users_own_adds_a_marketplace(elsewhere: Path, monkeypatch) -> None:
-    names = (*installed(), "acme")
+    names = (*list_installed(), "acme")
     for module in ("orchestration.settings.marketplaces", "orchestration.resources"):
         name = "installed" if module.endswith("marketplaces") else "MARKETPLACES"
         monkeypatch.setattr(f"{module}.{name}", (lambda: names) if name == "installed" else names)
-    known_names.cache_clear()
+    list_known_names.cache_clear()
     try:
         monkeypatch.setenv("TOOLMILL_MARKETPLACES__ACME__BASE_URL", "https://acme.example")
         monkeypatch.setenv("TOOLMILL_MARKETPLACES__ACME__PRIORITY", "1")
         monkeypatch.setenv("TOOLMILL_SOURCE", "live")
         settings = load_settings()
-        assert enabled(settings)[0] == "acme"
-        assert crawl_policy(settings, "acme").base_url == "https://acme.example"
+        assert list_enabled(settings)[0] == "acme"
+        assert make_crawl_policy(settings, "acme").base_url == "https://acme.example"
     finally:
-        known_names.cache_clear()
+        list_known_names.cache_clear()
 
 
 def test_a_marketplace_without_an_adapter_is_named(elsewhere: Path) -> None:
@@ -89,15 +89,15 @@ def test_a_marketplace_without_an_adapter_is_named(elsewhere: Path) -> None:
 
 
 def test_the_demo_reads_every_site_that_lists_something_and_needs_no_key(monkeypatch) -> None:
-    assert len(enabled(load_settings())) == 9
+    assert len(list_enabled(load_settings())) == 9
     monkeypatch.setenv("TOOLMILL_DEMO__SCALE", "small")
     settings = load_settings()
-    assert enabled(settings) == ["registry", "mcpso"]
-    policy = crawl_policy(settings, "glama")
+    assert list_enabled(settings) == ["registry", "mcpso"]
+    policy = make_crawl_policy(settings, "glama")
     assert policy.keys
     assert policy.allow_loopback
     monkeypatch.setenv("TOOLMILL_SOURCE", "live")
-    live = crawl_policy(load_settings(), "glama")
+    live = make_crawl_policy(load_settings(), "glama")
     assert (live.keys, live.allow_loopback, live.base_url) == (
         {},
         False,
@@ -106,9 +106,9 @@ def test_the_demo_reads_every_site_that_lists_something_and_needs_no_key(monkeyp
 
 
 def test_private_files_are_read_only_where_they_are_named(monkeypatch) -> None:
-    assert "private" not in enabled(load_settings())
+    assert "private" not in list_enabled(load_settings())
     monkeypatch.setenv("TOOLMILL_MARKETPLACES__PRIVATE__PATHS", '["mcp.json"]')
-    assert "private" in enabled(load_settings())
+    assert "private" in list_enabled(load_settings())
 
 
 def test_no_secret_is_printed(monkeypatch) -> None:
@@ -160,7 +160,7 @@ def test_a_file_that_is_no_toml_is_named(elsewhere: Path) -> None:
 
 
 def test_every_setting_has_a_variable_of_its_own() -> None:
-    variables = list(known_names().values())
+    variables = list(list_known_names().values())
     assert len(variables) == len(set(variables))
 
 
@@ -255,7 +255,7 @@ def test_the_documentation_names_every_block_of_settings() -> None:
     for name, field in Settings.model_fields.items():
         kind = field.annotation
         block = isinstance(kind, type) and hasattr(kind, "__pydantic_fields__")
-        variable = known_names()[name]
+        variable = list_known_names()[name]
         block = block or name == "servers"
         assert (f"[{name}" if block else variable) in told, name
 
@@ -275,14 +275,14 @@ def test_policies_carry_what_was_set(monkeypatch) -> None:
     monkeypatch.setenv("TOOLMILL_TRAINING__SPLIT__SEEN_TOOLS", "0.2")
     monkeypatch.setenv("TOOLMILL_TRAINING__RUNS_ON", "ray")
     settings = load_settings()
-    sandbox = deploy_policy(settings).sandbox
+    sandbox = make_deploy_policy(settings).sandbox
     assert (sandbox.open_files, sandbox.wall_s, sandbox.allow_loopback) == (64, 7.0, True)
-    assert crawl_policy(settings, "mcpso").max_body_bytes == 512 * 1024
-    judge = {role.name: role for role in writer(settings).roles}["judge"]
+    assert make_crawl_policy(settings, "mcpso").max_body_bytes == 512 * 1024
+    judge = {role.name: role for role in make_writer(settings).roles}["judge"]
     assert (judge.attempts, judge.temperature) == (2, 0.0)
     assert judge.api_key
     assert judge.api_key.get_secret_value() == "very-secret"
-    assert trainer(settings).split == SetPolicy(seen_tools=0.2)
+    assert make_trainer(settings).split == SetPolicy(seen_tools=0.2)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.servers.calls.content import shape
+from assets.servers.calls.content import shape_result
 from assets.servers.calls.result import CallFailed, CallLimits
 from tests.contracts.strategies import values
 from warehouse.sanitize.scrubber import Scrubber
@@ -38,9 +38,9 @@ raws = st.fixed_dictionaries(
 def test_whatever_a_server_answers_is_known_blocks_or_no_answer(raw):
     if not isinstance(raw.get("content", []), list):
         with pytest.raises(CallFailed, match="expected a list"):
-            shape(raw, SCRUB, SMALL)
+            shape_result(raw, SCRUB, SMALL)
         return
-    made = shape(raw, SCRUB, SMALL)
+    made = shape_result(raw, SCRUB, SMALL)
     json.dumps([made.content, made.structured], ensure_ascii=False).encode()
     assert len(made.content) <= SMALL.blocks + 1
     assert {one["type"] for one in made.content} <= {*KINDS}
@@ -51,7 +51,7 @@ def test_whatever_a_server_answers_is_known_blocks_or_no_answer(raw):
 def test_a_secret_at_a_cut_leaves_no_part_of_itself(before, after, filler):
     """1,024 bytes are kept: the secret stands before, at, or behind the cut."""
     text = filler * before + SECRET + filler * after
-    (made,) = shape({"content": [{"type": "text", "text": text}]}, SCRUB, SMALL).content
+    (made,) = shape_result({"content": [{"type": "text", "text": text}]}, SCRUB, SMALL).content
     assert "hunter" not in made["text"]
     assert len(made["text"].encode()) <= 1024 + 200
 
@@ -59,7 +59,7 @@ def test_a_secret_at_a_cut_leaves_no_part_of_itself(before, after, filler):
 def test_many_secrets_before_a_cut_leave_none_behind_it():
     """Labels are shorter than secrets: scrubbing moves what stands behind the cut before it."""
     text = (SECRET + " ") * 2000
-    (made,) = shape({"content": [{"type": "text", "text": text}]}, SCRUB, SMALL).content
+    (made,) = shape_result({"content": [{"type": "text", "text": text}]}, SCRUB, SMALL).content
     assert "unter" not in made["text"]
     assert "left out" in made["text"]
 
@@ -71,18 +71,18 @@ def test_a_secret_in_the_bytes_of_a_medium_is_taken_out(kind):
     for start in (0, 1, 2, 48_990, 49_151):  # also across the pieces that are searched
         data = base64.b64encode(b"." * start + SECRET.encode() + b"." * 99_000).decode()
         block = {"type": kind, "data": data, "mimeType": "x/y"}
-        (made,) = shape({"content": [block]}, SCRUB, replace(SMALL, total_mb=8)).content
+        (made,) = shape_result({"content": [block]}, SCRUB, replace(SMALL, total_mb=8)).content
         assert made == {"type": kind, "data": "W3NlY3JldF0=", "mimeType": "x/y"}
 
 
 def test_what_is_left_of_the_room_goes_to_later_blocks():
     many = [{"type": "text", "text": "x" * 1000}] * 5
-    made = shape({"content": many}, SCRUB, SMALL).content
+    made = shape_result({"content": many}, SCRUB, SMALL).content
     assert [len(one["text"]) for one in made[:3]] == [1000] * 3
     assert made[3]["text"] == "[2 of 5 content blocks are left out here by toolmill]"
 
 
 def test_structured_content_that_is_no_object_is_told():
-    made = shape({"content": [], "structuredContent": [1]}, SCRUB, SMALL)
+    made = shape_result({"content": [], "structuredContent": [1]}, SCRUB, SMALL)
     assert made.structured is None
     assert made.problems[0]["found"] == "list"

@@ -11,7 +11,7 @@ from assets.servers.credentials.secrets import Secrets, ServerSecrets
 from assets.servers.deploy.deploy import deploy
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.packages.resolve import Resolver
-from assets.servers.recipes.facts import recipe_facts
+from assets.servers.recipes.facts import dump_recipe
 from assets.servers.recipes.recipe import Resolved, Unlaunchable, plan_recipe
 from assets.servers.sandbox.spec import SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
@@ -33,7 +33,7 @@ async def listed(recipe, policy):
     if deployed.probe.error_kind == "fetch_failed":
         pytest.skip("the package registries are out of reach")
     assert deployed.probe.status == "ok", deployed.probe.hint
-    facts = deployed.launched or recipe_facts(recipe)
+    facts = deployed.launched or dump_recipe(recipe)
     by = {tool["name"]: tool for tool in deployed.probe.tools}
     return Caller({recipe.server_id: facts}, policy), by
 
@@ -87,7 +87,7 @@ async def test_a_secret_that_a_bundle_s_own_manifest_asks_for_is_never_made_up(
     real = DeployPolicy(tmp_path, HERE, twice=False, secrets=Secrets(sources, bytes(16)))
     found = []
     for policy in (DeployPolicy(tmp_path, HERE), real):
-        caller = Caller({recipe.server_id: recipe_facts(recipe)}, policy)
+        caller = Caller({recipe.server_id: dump_recipe(recipe)}, policy)
         probed = await asyncio.to_thread(deploy, recipe, real)
         contract = next(iter(probed.probe.tools), {"name": "todays_weather", "inputSchema": schema})
         ask = {"city": "Rome"}
@@ -106,7 +106,7 @@ async def test_a_bundle_that_is_not_the_pinned_one_is_not_called(host: BundleHos
         lambda one: Resolved(one.version, f"sha256:{sha256(b'other').hexdigest()}"),
     )
     require_sandbox()
-    caller = Caller({recipe.server_id: recipe_facts(recipe)}, DeployPolicy(tmp_path, HERE))
+    caller = Caller({recipe.server_id: dump_recipe(recipe)}, DeployPolicy(tmp_path, HERE))
     contract = {"name": "a", "inputSchema": {"type": "object"}}
     try:
         found = await caller.call(recipe.server_id, "a", contract, {})

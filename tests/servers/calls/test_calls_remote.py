@@ -9,12 +9,21 @@ import pytest
 
 from assets.servers.credentials.secrets import Secrets, ServerSecrets
 from assets.servers.deploy.policy import DeployPolicy
-from demo.replicas.remote import TOOLS, answered
+from demo.replicas.remote import TOOLS, answer_message
 from tests.servers.remote.test_probe import sdk_server
 from tests.serving.calling import CONTRACT, LIMITS, OTHER, remote_world, said
-from tests.support.http_mcp import Call, good, old, peer, reply, served, tool, welcome
+from tests.support.http_mcp import (
+    Call,
+    make_good_script,
+    make_reply,
+    make_sse_script,
+    make_tool,
+    make_welcome,
+    serve_script,
+    served,
+)
 
-LISTED = [tool("do", inputSchema=CONTRACT["inputSchema"]), {**OTHER}]
+LISTED = [make_tool("do", inputSchema=CONTRACT["inputSchema"]), {**OTHER}]
 BY = {**CONTRACT, "description": "do"}
 
 
@@ -24,7 +33,7 @@ def text(words: str, **more):
 
 def server(do, **more):
     """A server over streamable HTTP whose `tools/call` is `do`."""
-    return good(LISTED, tools_call=do, **more)
+    return make_good_script(LISTED, tools_call=do, **more)
 
 
 def call_of(world, x=1, **more):
@@ -33,10 +42,10 @@ def call_of(world, x=1, **more):
 
 async def test_the_demos_remote_server_is_called():
     def script(call: Call) -> None:
-        reply_to = answered(call.message) if call.method == "POST" else None
+        reply_to = answer_message(call.message) if call.method == "POST" else None
         call.json(reply_to) if reply_to else call.say(status=202 if call.body else 405)
 
-    with peer(script) as here:
+    with serve_script(script) as here:
         async with remote_world(here.url) as world:
             (define, _) = TOOLS
             ask = world.caller.call
@@ -77,7 +86,7 @@ async def test_the_sdks_server_is_called_over_each_transport(kind):
 
 
 async def test_the_older_transport_is_called():
-    behind = old(LISTED)
+    behind = make_sse_script(LISTED)
     streams = []
 
     def script(call: Call) -> None:
@@ -85,13 +94,13 @@ async def test_the_older_transport_is_called():
             streams.append(call)
         if call.asks == "tools/call":
             call.say("Accepted", status=202)
-            streams[-1].event(reply(call.message, text("over SSE")), event="message")
+            streams[-1].event(make_reply(call.message, text("over SSE")), event="message")
         elif call.method == "POST" and call.path == "/mcp":
             call.say(status=405)
         else:
             behind(call)
 
-    with peer(script) as here:
+    with serve_script(script) as here:
         async with remote_world(here.url) as world:
             assert said(await call_of(world)) == "over SSE"
 
@@ -102,12 +111,12 @@ async def test_headers_session_and_version_go_with_a_call_and_secrets_come_back_
     monkeypatch.setenv("TOKEN", "tok-en-4242424242")
 
     def begin(call: Call) -> None:
-        call.answer(welcome(), Mcp_Session_Id="s-1")
+        call.answer(make_welcome(), Mcp_Session_Id="s-1")
 
     def echo(call: Call) -> None:
         call.answer(text(call.headers["authorization"]))
 
-    with peer(server(echo, initialize=begin)) as here:
+    with serve_script(server(echo, initialize=begin)) as here:
         sources = {
             f"remote:{here.url}": ServerSecrets(headers={"Authorization": "Bearer env:TOKEN"})
         }
@@ -122,7 +131,7 @@ async def test_headers_session_and_version_go_with_a_call_and_secrets_come_back_
 
 
 async def test_a_made_up_header_is_never_sent():
-    with peer(server(lambda call: call.answer(text("x")))) as here:
+    with serve_script(server(lambda call: call.answer(text("x")))) as here:
         made = {"headers": (("X-Api-Key", "placeholder"),), "placeholders": ("header:X-Api-Key",)}
         async with remote_world(here.url, **made) as world:
             found = await call_of(world)
@@ -136,7 +145,7 @@ async def test_a_session_that_the_server_forgot_is_begun_anew():
 
     def begin(call: Call) -> None:
         state["sessions"] += 1
-        call.answer(welcome(), Mcp_Session_Id=f"s-{state['sessions']}")
+        call.answer(make_welcome(), Mcp_Session_Id=f"s-{state['sessions']}")
 
     def do(call: Call) -> None:
         state["calls"] += 1
@@ -145,7 +154,7 @@ async def test_a_session_that_the_server_forgot_is_begun_anew():
         else:
             call.answer(text(call.headers["mcp-session-id"]))
 
-    with peer(server(do, initialize=begin)) as here:
+    with serve_script(server(do, initialize=begin)) as here:
         async with remote_world(here.url) as world:
             found = [said(await call_of(world)) for _ in range(3)]
     assert found == ["s-1", "s-2", "s-2"]
@@ -173,7 +182,7 @@ BAD = {
     ),
     "20 MB": (lambda call: call.answer(text("x" * 20_000_000)), "oversize", "server"),
     "an event stream of 20 MB": (
-        lambda call: (call.events(), call.event(reply(call.message, text("x" * 20_000_000)))),
+        lambda call: (call.events(), call.event(make_reply(call.message, text("x" * 20_000_000)))),
         "oversize",
         "server",
     ),
@@ -188,7 +197,7 @@ async def test_what_a_remote_server_does_in_a_call_is_an_outcome_and_the_next_wo
         x = call.message["params"]["arguments"]["x"]
         bad(call) if x == 13 else call.answer(text("fine"))
 
-    with peer(server(do)) as here:
+    with serve_script(server(do)) as here:
         async with remote_world(here.url) as world:
             assert (await call_of(world)).status == "ok"
             found = await call_of(world, 13, timeout_s=1.5)
@@ -206,14 +215,14 @@ async def test_an_error_of_the_protocol_with_a_bad_status_is_an_answer():
         error = {"code": -32602, "message": "x must be even"}
         call.json({"jsonrpc": "2.0", "id": call.message["id"], "error": error}, status=400)
 
-    with peer(server(do)) as here:
+    with serve_script(server(do)) as here:
         async with remote_world(here.url) as world:
             found = await call_of(world)
     assert (found.status, found.blame, said(found)) == ("tool_error", "caller", "x must be even")
 
 
 async def test_the_settings_decide_whether_a_remote_server_is_called_at_all():
-    with peer(server(lambda call: call.answer(text("x")))) as here:
+    with serve_script(server(lambda call: call.answer(text("x")))) as here:
         async with remote_world(here.url) as world:
             caller = world.caller
             caller._policy = replace(caller._policy, remote=None)
@@ -228,7 +237,7 @@ async def test_a_private_address_is_not_dialled():
 
 
 async def test_a_contract_that_changed_elsewhere_is_not_called():
-    with peer(server(lambda call: call.answer(text("called")))) as here:
+    with serve_script(server(lambda call: call.answer(text("called")))) as here:
         async with remote_world(here.url) as world:
             found = await world.call(contract={**BY, "description": "was"})
     assert found.error_kind == "contract_changed"
@@ -242,7 +251,7 @@ async def test_nothing_of_a_call_reaches_a_log(caplog, monkeypatch):
     def do(call: Call) -> None:
         call.say(json.dumps({"jsonrpc": "2.0", "id": 1, "result": f"{secret} no json"})[:-3])
 
-    with peer(server(do)) as here:
+    with serve_script(server(do)) as here:
         async with remote_world(f"{here.url}?api_key={secret}") as world:
             found = await call_of(world, timeout_s=1.0)
     assert found.status == "failed"
@@ -252,7 +261,7 @@ async def test_nothing_of_a_call_reaches_a_log(caplog, monkeypatch):
 
 
 async def test_a_server_elsewhere_that_hangs_up_while_idle_is_reached_again():
-    with peer(server(lambda call: call.answer(text("fine")))) as here:
+    with serve_script(server(lambda call: call.answer(text("fine")))) as here:
         limits = replace(LIMITS, idle_s=0.2)
         async with remote_world(here.url, limits=limits) as world:
             first = await call_of(world)

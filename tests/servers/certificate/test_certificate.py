@@ -5,7 +5,13 @@ from dataclasses import replace
 import pytest
 
 from assets.servers.certificate import certificate, escapes
-from assets.servers.certificate.certificate import canaries, certify, judge, run_suite, suite_launch
+from assets.servers.certificate.certificate import (
+    certify,
+    judge_outcomes,
+    place_canaries,
+    run_suite,
+    suite_launch,
+)
 from assets.servers.certificate.escapes import ATTEMPTS, CONTROLS
 from assets.servers.sandbox.spec import Mount, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
@@ -53,11 +59,11 @@ def test_it_is_made_once_for_a_process(monkeypatch):
 @pytest.mark.usefixtures("real")
 def test_a_hole_in_the_wall_is_found():
     """The host's folder of canaries is shown inside: what looks for it must find it."""
-    with canaries() as prepared:
+    with place_canaries() as prepared:
         launch = suite_launch(prepared, find_toolchain())
         hole = replace(launch, mounts=(*launch.mounts, Mount.same(prepared.folder, writable=True)))
         outcomes = run_suite(hole, SandboxPolicy())
-    given = judge(ABOUT, outcomes, "none")
+    given = judge_outcomes(ABOUT, outcomes, "none")
     assert {
         "reads_a_file_of_the_host",
         "lists_a_folder_of_the_host",
@@ -70,11 +76,11 @@ def test_a_hole_in_the_wall_is_found():
 
 @pytest.mark.usefixtures("real")
 def test_an_open_network_that_was_not_granted_is_found():
-    with canaries() as prepared:
+    with place_canaries() as prepared:
         launch = suite_launch(prepared, find_toolchain())
         outcomes = run_suite(launch, SandboxPolicy(network="full"))
         assert prepared.reached()
-    escaped = judge(ABOUT, {**outcomes, "listener": "reached"}, "none").escaped
+    escaped = judge_outcomes(ABOUT, {**outcomes, "listener": "reached"}, "none").escaped
     assert {"reaches_loopback", "reaches_an_abstract_socket", "listener_of_the_host"} <= set(
         escaped
     )
@@ -84,9 +90,9 @@ def test_an_open_network_that_was_not_granted_is_found():
 def test_a_suite_that_ran_nothing_does_not_pass(monkeypatch):
     for source in ("raise SystemExit", "print('{}')", "print('[1]')", "import os; os.abort()"):
         monkeypatch.setattr(certificate, "program", lambda source=source: source)
-        with canaries() as prepared:
+        with place_canaries() as prepared:
             outcomes = run_suite(suite_launch(prepared, find_toolchain()), SandboxPolicy())
-        assert judge(ABOUT, outcomes, "none").escaped == ("nothing_ran",)
+        assert judge_outcomes(ABOUT, outcomes, "none").escaped == ("nothing_ran",)
 
 
 def test_no_isolation_has_a_certificate_that_fails(monkeypatch):
@@ -97,15 +103,17 @@ def test_no_isolation_has_a_certificate_that_fails(monkeypatch):
 
 
 def test_each_control_must_work_and_each_attempt_be_refused():
-    assert judge(ABOUT, REFUSED, "none").passed
+    assert judge_outcomes(ABOUT, REFUSED, "none").passed
     for name in CONTROLS:
-        assert judge(ABOUT, {**REFUSED, name: "refused"}, "none").escaped == ("nothing_ran",)
+        assert judge_outcomes(ABOUT, {**REFUSED, name: "refused"}, "none").escaped == (
+            "nothing_ran",
+        )
     for attempt in ATTEMPTS:
-        given = judge(ABOUT, {**REFUSED, attempt.name: "worked"}, "none")
+        given = judge_outcomes(ABOUT, {**REFUSED, attempt.name: "worked"}, "none")
         assert given.escaped == (() if attempt.surface else (attempt.name,))
-        assert given.digest != judge(ABOUT, REFUSED, "none").digest
+        assert given.digest != judge_outcomes(ABOUT, REFUSED, "none").digest
         missing = {name: how for name, how in REFUSED.items() if name != attempt.name}
-        assert judge(ABOUT, missing, "none").escaped == ("nothing_ran",)
+        assert judge_outcomes(ABOUT, missing, "none").escaped == ("nothing_ran",)
 
 
 def test_another_attempt_is_another_suite(monkeypatch):

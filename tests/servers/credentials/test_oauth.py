@@ -13,7 +13,7 @@ import pytest
 from assets.servers.credentials.oauth import TokenStore, auth_for, log_in
 from assets.servers.credentials.secrets import OAuthChoice, SecretError
 from tests.servers.remote.test_probe import ask
-from tests.support.http_mcp import good, peer
+from tests.support.http_mcp import make_good_script, serve_script
 from tests.support.network import NoNetwork
 from tests.support.oauth_authority import authority
 from warehouse.network.egress import Connector, look_up
@@ -123,7 +123,7 @@ def test_nobody_comes_back(tmp_path):
 
 
 def test_a_server_that_asks_for_no_account_is_told(tmp_path):
-    with peer(good()) as here:
+    with serve_script(make_good_script()) as here:
         told = logged_in(here.url, tmp_path)
     assert (told["status"], told["logged_in"]) == ("ok", False)
     assert "did not ask" in told["hint"]
@@ -254,16 +254,16 @@ def test_a_token_without_renewal_that_ended_needs_a_person(tmp_path):
 
 
 def test_a_token_that_comes_back_in_a_description_is_in_no_result(tmp_path):
-    from tests.support.http_mcp import Call, tool
+    from tests.support.http_mcp import Call, make_tool
 
     with authority() as (server, resource, _):
         logged_in(resource.url, tmp_path)
 
         def echo(call: Call) -> None:
-            call.answer({"tools": [tool("a", description=call.headers["authorization"])]})
+            call.answer({"tools": [make_tool("a", description=call.headers["authorization"])]})
 
-        server.resource_script = lambda call: good(tools_list=echo)(call)  # type: ignore[method-assign]
-        with peer(good(tools_list=echo)) as echoing:
+        server.resource_script = lambda call: make_good_script(tools_list=echo)(call)  # type: ignore[method-assign]
+        with serve_script(make_good_script(tools_list=echo)) as echoing:
             found = ask(echoing.url, auth=auth_for(echoing.url, SERVER, None, tmp_path))
     token = TokenStore(tmp_path, SERVER).load()["tokens"]["access_token"]
     assert found.status == "ok"

@@ -233,7 +233,7 @@ def recoverable(text: str, value: str) -> list[str]:
 @given(SECRET, AROUND, AROUND, st.sampled_from(sorted(ENCODINGS)))
 def test_no_form_of_a_secret_survives_in_a_text(value, before, after, form):
     text = before + ENCODINGS[form](value) + after
-    assert recoverable(Scrubber({"KEY": value}).text(text), value) == []
+    assert recoverable(Scrubber({"KEY": value}).scrub_text(text), value) == []
 
 
 def placed(leaf):
@@ -269,7 +269,7 @@ def texts(value) -> list[str]:
 def test_secrets_within_each_other_both_go(one, two, between):
     assume(one != two)
     scrub = Scrubber({"A": one, "B": one + two, "C": two})
-    clean = scrub.text(f"{one}{two}{between}{two}{one}")
+    clean = scrub.scrub_text(f"{one}{two}{between}{two}{one}")
     assert recoverable(clean, one) == recoverable(clean, two) == []
 
 
@@ -281,7 +281,7 @@ def test_what_holds_no_secret_is_left_as_it_is(value):
 
 @pytest.mark.parametrize("value", ["[secret KEY]", "secret KEY", "[redacted]", "secret"])
 def test_a_secret_that_stands_in_its_own_label_goes_too(value):
-    clean = Scrubber({"KEY": value}).text(f"a {value} b")
+    clean = Scrubber({"KEY": value}).scrub_text(f"a {value} b")
     assert value not in clean
 
 
@@ -306,7 +306,7 @@ def test_keys_that_become_alike_are_all_kept():
 
 def test_a_part_of_a_long_key_is_found():
     key = base64.b64encode(os.urandom(900)).decode()
-    clean = Scrubber({"PEM": key}).text(f"<{key[:700]}>")
+    clean = Scrubber({"PEM": key}).scrub_text(f"<{key[:700]}>")
     assert key[:128] not in clean
     assert key[256:384] not in clean
 
@@ -326,4 +326,4 @@ def test_nesting_as_deep_as_the_parser_takes_is_scrubbed():
 )
 def test_no_text_makes_the_search_endless(text):
     scrub = Scrubber({"A": '\\\\\\"\\"\\"abc', "B": "%%%%%%%%%%", "C": "&&&&&&&&", "D": '""""""""'})
-    assert isinstance(scrub.text(text), str)
+    assert isinstance(scrub.scrub_text(text), str)

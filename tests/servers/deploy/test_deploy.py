@@ -6,9 +6,9 @@ import pytest
 from assets.servers.credentials.secrets import Secrets, ServerSecrets
 from assets.servers.deploy import package
 from assets.servers.deploy.deploy import deploy, effect_key
-from assets.servers.deploy.policy import DeployPolicy, conditions, with_network
+from assets.servers.deploy.policy import DeployPolicy, digest_conditions, with_network
 from assets.servers.deploy.result import Deployed
-from assets.servers.deploy.table import DEPLOYMENTS, deployment_row
+from assets.servers.deploy.table import DEPLOYMENTS, make_deployment_row
 from assets.servers.packages.fetch import Artifact
 from assets.servers.probe.probe import ProbeResult
 from assets.servers.recipes.recipe import Recipe
@@ -73,7 +73,7 @@ def test_the_effect_is_named_by_what_can_change_it(tmp_path):
     policy = DeployPolicy(tmp_path)
 
     def key(policy, recipe=RECIPE, attempt=1):
-        return effect_key(recipe, conditions(recipe.server_id, policy), attempt)
+        return effect_key(recipe, digest_conditions(recipe.server_id, policy), attempt)
 
     first = key(policy)
     assert first == key(DeployPolicy(tmp_path / "elsewhere"))
@@ -145,7 +145,7 @@ while True:
     assert deployed.probe.status == "ok", deployed.probe.hint
     blobs = Blobs(tmp_path / "blobs")
     names = dict.fromkeys(("server_id", "marketplace", "listing_id", "launch_digest"), "x")
-    row = deployment_row(RECIPE, deployed, blobs, **names, conditions="c", attempts=1, now=0.0)
+    row = make_deployment_row(RECIPE, deployed, blobs, **names, conditions="c", attempts=1, now=0.0)
     (kept,) = DEPLOYMENTS.frame([row]).to_dicts()
     assert (kept["server_name"], kept["server_version"]) == ("?", "7")
     extras = blobs.get_json(kept["extras_blob"])

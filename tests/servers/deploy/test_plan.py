@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from assets.servers.credentials.secrets import Secrets, ServerSecrets
-from assets.servers.deploy.plan import deploy_listings, summary
+from assets.servers.deploy.plan import deploy_listings, summarise_rows
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.table import DEPLOYMENTS
 from assets.servers.recipes.recipe import ResolveError
@@ -68,7 +68,7 @@ def test_a_night_over_good_and_bad_servers(deploy, host, warehouse):
         "listing:registry:odd": "no_recipe",
     }
     assert all(row["hint"] for row in night.rows if row["status"] == "failed")
-    assert summary(night.rows)["tools"] == 4
+    assert summarise_rows(night.rows)["tools"] == 4
     tools = [row["tools_blob"] for row in night.rows if row["status"] == "ok"]
     assert warehouse.blobs.get_json(tools[0])[0]["name"] == "a"
 

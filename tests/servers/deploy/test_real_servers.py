@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from assets.servers.deploy.plan import deploy_listings, summary
+from assets.servers.deploy.plan import deploy_listings, summarise_rows
 from assets.servers.deploy.policy import DeployPolicy
 from tests.servers.conftest import npm, pypi
 from tests.support.untrusted_server import require_sandbox
@@ -68,5 +68,5 @@ def test_twelve_real_servers_list_their_tools(warehouse):
     ]
     night = _night(warehouse, listings)
     assert sorted(_tools(night).values()) == [1, 1, 2, 9, 12, 13, 14, 19, 24, 25, 46, 98]
-    assert summary(night.rows)["tools"] == 264
+    assert summarise_rows(night.rows)["tools"] == 264
     assert _night(warehouse, listings, night.rows).done == []

@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from assets.servers.packages.fetch import FetchError, artifact_digest, ensure_artifact
-from assets.servers.packages.install import _installed
+from assets.servers.packages.install import _digest_installed
 from assets.servers.packages.run_tool import FETCH_POLICY, fetch_policy
 from assets.servers.recipes.recipe import Recipe
 from assets.servers.sandbox.spec import SandboxPolicy
@@ -289,14 +289,14 @@ def test_what_a_script_leaves_for_us_to_step_into_harms_nobody(name, registry):
 
 def test_pipes_and_links_are_passed_over_when_files_are_named(tmp_path):
     (tmp_path / "a.py").write_text("a")
-    before = _installed(tmp_path)
+    before = _digest_installed(tmp_path)
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("/etc/shadow")
     (tmp_path / "__pycache__").mkdir()
     (tmp_path / "__pycache__" / "a.pyc").write_bytes(b"x")
-    assert _installed(tmp_path) == before
+    assert _digest_installed(tmp_path) == before
     (tmp_path / "b.py").write_text("b")
-    assert _installed(tmp_path) != before
+    assert _digest_installed(tmp_path) != before
 
 
 def test_packages_are_fetched_in_the_backend_that_servers_run_in():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.servers.packages.licence import licence_of
+from assets.servers.packages.licence import read_licence
 from assets.servers.recipes.recipe import Recipe
 
 
@@ -33,7 +33,7 @@ def put(path: Path, text: str) -> Path:
 )
 def test_an_npm_package_states_it_in_two_forms(tmp_path: Path, stated: object, read: str) -> None:
     put(tmp_path / "node_modules/@a/b/package.json", json.dumps({"license": stated}))
-    assert licence_of(recipe("npm", "@a/b"), tmp_path) == read
+    assert read_licence(recipe("npm", "@a/b"), tmp_path) == read
 
 
 @pytest.mark.parametrize(
@@ -51,13 +51,13 @@ def test_a_distribution_states_it_in_three_fields(
     packages = tmp_path / "venv/lib/python3.11/site-packages"
     put(packages / "my_server-1.0.dist-info/METADATA", metadata)
     put(packages / "other-1.0.dist-info/METADATA", "License: GPL-3.0-only\n")
-    assert licence_of(recipe("pypi", "My-Server"), tmp_path) == read
+    assert read_licence(recipe("pypi", "My-Server"), tmp_path) == read
 
 
 def test_a_bundle_states_it_in_its_manifest(tmp_path: Path) -> None:
     put(tmp_path / "manifest.json", json.dumps({"license": "Apache-2.0"}))
-    assert licence_of(recipe("mcpb", "https://example.org/a.mcpb"), tmp_path) == "Apache-2.0"
-    assert licence_of(recipe("remote", "https://example.org/mcp"), tmp_path) is None
+    assert read_licence(recipe("mcpb", "https://example.org/a.mcpb"), tmp_path) == "Apache-2.0"
+    assert read_licence(recipe("remote", "https://example.org/mcp"), tmp_path) is None
 
 
 def test_a_link_out_of_the_tree_is_not_followed(tmp_path: Path) -> None:
@@ -65,10 +65,10 @@ def test_a_link_out_of_the_tree_is_not_followed(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     tree.mkdir()
     (tree / "manifest.json").symlink_to(secret)
-    assert licence_of(recipe("mcpb", "x"), tree) is None
+    assert read_licence(recipe("mcpb", "x"), tree) is None
 
 
 @pytest.mark.parametrize("text", ["", "[" * 100_000, "null", "{"])
 def test_a_broken_manifest_states_nothing(tmp_path: Path, text: str) -> None:
     put(tmp_path / "manifest.json", text)
-    assert licence_of(recipe("mcpb", "x"), tmp_path) is None
+    assert read_licence(recipe("mcpb", "x"), tmp_path) is None

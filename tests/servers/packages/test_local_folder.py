@@ -5,7 +5,7 @@ import os
 import pytest
 
 from assets.servers.packages import local_folder as folders
-from assets.servers.packages.local_folder import FolderTooLarge, readable
+from assets.servers.packages.local_folder import FolderTooLarge, make_readable
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root's sandbox is another user")
 
@@ -21,7 +21,7 @@ def test_a_closed_folder_is_copied_with_its_links_and_modes(tmp_path):
     closed.chmod(0o700)
     (closed / "run.sh").chmod(0o700)
     (closed / "sub" / "data").chmod(0o600)
-    with readable(closed) as copy:
+    with make_readable(closed) as copy:
         assert copy != closed
         assert (copy / "run.sh").stat().st_mode & 0o777 == 0o755
         assert (copy / "sub" / "data").stat().st_mode & 0o777 == 0o644
@@ -35,7 +35,7 @@ def test_an_open_folder_is_itself(tmp_path):
     opened = tmp_path / "open"
     opened.mkdir(mode=0o755)
     (opened / "f").write_text("x")
-    with readable(opened) as same:
+    with make_readable(opened) as same:
         assert same == opened
 
 
@@ -44,5 +44,5 @@ def test_a_closed_folder_of_any_size_is_not_copied(tmp_path, monkeypatch):
     monkeypatch.setattr(folders, "_MAX_MB", 0)
     tmp_path.chmod(0o700)
     (tmp_path / "f").write_text("x")
-    with pytest.raises(FolderTooLarge, match="chmod -R"), readable(tmp_path):
+    with pytest.raises(FolderTooLarge, match="chmod -R"), make_readable(tmp_path):
         raise AssertionError("no copy was made")

@@ -7,7 +7,7 @@ import pytest
 
 from assets.servers.packages import mcpb as bundles
 from assets.servers.packages.download import DownloadError, download
-from assets.servers.packages.mcpb import BundleError, command_of, extract
+from assets.servers.packages.mcpb import BundleError, extract_bundle, read_command
 
 
 def _zip(path, entries):
@@ -28,7 +28,7 @@ def test_files_keep_their_folders_and_whether_they_run(tmp_path):
     program.external_attr = 0o4755 << 16
     _zip(tmp_path / "b", [(program, "x"), ("lib/a.py", "y")])
     (tmp_path / "out").mkdir()
-    extract(tmp_path / "b", tmp_path / "out")
+    extract_bundle(tmp_path / "b", tmp_path / "out")
     assert (tmp_path / "out/lib/a.py").read_text() == "y"
     assert os.stat(tmp_path / "out/bin/run").st_mode & 0o7777 == 0o755
 
@@ -40,7 +40,7 @@ def test_an_entry_that_points_out_is_refused(tmp_path, entry):
     _zip(tmp_path / "b", [(entry, "/etc/passwd")])
     (tmp_path / "out").mkdir()
     with pytest.raises(BundleError, match=r"points out|is a link"):
-        extract(tmp_path / "b", tmp_path / "out")
+        extract_bundle(tmp_path / "b", tmp_path / "out")
     assert not (tmp_path / "x").exists()
 
 
@@ -50,18 +50,18 @@ def test_a_bomb_is_refused_while_it_unpacks(tmp_path, monkeypatch):
         archive.writestr("zeros", b"\0" * (4 << 20))
     (tmp_path / "out").mkdir()
     with pytest.raises(BundleError, match="more than 1 MB"):
-        extract(tmp_path / "b", tmp_path / "out")
+        extract_bundle(tmp_path / "b", tmp_path / "out")
 
 
 def test_what_is_no_zip_says_so(tmp_path):
     (tmp_path / "b").write_text("<html>")
     with pytest.raises(BundleError, match="no readable zip"):
-        extract(tmp_path / "b", tmp_path)
+        extract_bundle(tmp_path / "b", tmp_path)
 
 
 def _command(tmp_path, **manifest):
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    return command_of(tmp_path, "/py", "/node")
+    return read_command(tmp_path, "/py", "/node")
 
 
 def test_the_manifest_says_how_to_start(tmp_path):

@@ -182,7 +182,7 @@ def test_a_tag_is_resolved_by_the_engine_or_says_why_not(
         return subprocess.CompletedProcess(argv, code, out, said)
 
     with pytest.raises(ResolveError) as error:
-        image_tags.image_digest("docker.io/library/x:1", run)
+        image_tags.resolve_image_digest("docker.io/library/x:1", run)
     assert error.value.kind == kind
 
 
@@ -192,11 +192,11 @@ def test_the_digest_that_the_engine_names_is_the_pin(monkeypatch) -> None:
     def run(argv):
         return subprocess.CompletedProcess(argv, 0, f"sha256:{SHA}\n", "")
 
-    assert image_tags.image_digest("docker.io/library/x:1", run) == f"sha256:{SHA}"
+    assert image_tags.resolve_image_digest("docker.io/library/x:1", run) == f"sha256:{SHA}"
 
 
 def test_without_an_engine_a_tag_says_what_to_install(monkeypatch) -> None:
     monkeypatch.setattr(image_tags.shutil, "which", lambda _: None)
     with pytest.raises(ResolveError, match="install one") as error:
-        image_tags.image_digest("docker.io/library/x:1")
+        image_tags.resolve_image_digest("docker.io/library/x:1")
     assert error.value.kind == "needs_software"

@@ -1,7 +1,7 @@
 import pytest
 
-from assets.servers.probe.failure_kinds import KINDS, Failure, next_retry
-from assets.servers.probe.stderr_patterns import from_last_words
+from assets.servers.probe.failure_kinds import KINDS, Failure, compute_next_retry
+from assets.servers.probe.stderr_patterns import classify_last_words
 from tests.support.paths import ROOT
 
 SAID = {
@@ -49,26 +49,26 @@ SAID = {
 
 @pytest.mark.parametrize("said", SAID)
 def test_last_words_name_their_kind(said):
-    failure = from_last_words(f"starting\n{said}\n", 1, None)
+    failure = classify_last_words(f"starting\n{said}\n", 1, None)
     assert failure.kind == SAID[said]
     assert "exit 1" in failure.detail
 
 
 def test_a_signal_is_named():
-    assert "SIGSEGV" in from_last_words("", None, "SIGSEGV").detail
+    assert "SIGSEGV" in classify_last_words("", None, "SIGSEGV").detail
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_has_a_hint_and_a_bounded_retry(kind):
     assert Failure(kind, "x").hint.startswith("x: ")
-    first, later = next_retry(kind, 1, 0.0), next_retry(kind, 40, 0.0)
+    first, later = compute_next_retry(kind, 1, 0.0), compute_next_retry(kind, 40, 0.0)
     assert (first is None) == (later is None)
     if first is not None and later is not None:
         assert 0 <= first <= later <= 30 * 86_400
 
 
 def test_waiting_doubles_with_each_attempt():
-    waits = [next_retry("timeout_start", attempt, 0.0) for attempt in (1, 2, 3)]
+    waits = [compute_next_retry("timeout_start", attempt, 0.0) for attempt in (1, 2, 3)]
     assert waits[1] == 2 * waits[0]
     assert waits[2] == 4 * waits[0]
 
@@ -92,14 +92,14 @@ def test_every_kind_that_was_asked_for_is_there():
 
 def test_a_stack_trace_ends_in_its_error_not_in_its_brackets():
     said = "ReferenceError: no boom here\n    at x (y:1)\n  errno: -2\n}\n\nNode.js v20.20.2\n"
-    assert "boom" in from_last_words(said, 1, None).detail
-    assert "}" not in from_last_words("it broke\n}\n", 1, None).detail
+    assert "boom" in classify_last_words(said, 1, None).detail
+    assert "}" not in classify_last_words("it broke\n}\n", 1, None).detail
 
 
 def test_the_network_is_missing_where_it_fails_after_the_key_was_taken():
     said = (
         "Using API key: provided, token must be valid\nError: getaddrinfo ENOTFOUND api.example.com"
     )
-    assert from_last_words(said, 1, None).kind == "needs_network"
+    assert classify_last_words(said, 1, None).kind == "needs_network"
     said = "telemetry: getaddrinfo ENOTFOUND t.example.com\nError: API key required"
-    assert from_last_words(said, 1, None).kind == "needs_secret"
+    assert classify_last_words(said, 1, None).kind == "needs_secret"

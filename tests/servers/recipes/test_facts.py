@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.servers.deploy.deploy import deploy
-from assets.servers.recipes.facts import RecipeError, recipe_facts, recipe_from, with_scripts
+from assets.servers.recipes.facts import RecipeError, dump_recipe, load_recipe, needs_scripts
 from assets.servers.recipes.recipe import Recipe
 from tests.servers.deploy.test_deploy import RECIPE, installed
 
@@ -35,10 +35,10 @@ recipes = st.builds(
 
 @given(recipes, st.booleans())
 def test_a_recipe_survives_json_with_its_digest(recipe, scripts):
-    facts = json.loads(json.dumps(recipe_facts(recipe, scripts=scripts)))
-    assert recipe_from(facts) == recipe
-    assert recipe_from(facts).digest == recipe.digest
-    assert with_scripts(facts) is scripts
+    facts = json.loads(json.dumps(dump_recipe(recipe, scripts=scripts)))
+    assert load_recipe(facts) == recipe
+    assert load_recipe(facts).digest == recipe.digest
+    assert needs_scripts(facts) is scripts
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_recipe_survives_json_with_its_digest(recipe, scripts):
 )
 def test_what_is_no_recipe_is_refused_with_the_mend(facts):
     with pytest.raises(RecipeError, match="build the index again"):
-        recipe_from(facts)
+        load_recipe(facts)
 
 
 def test_the_launch_that_counted_is_kept_where_it_was_a_guess(installed):
@@ -54,7 +54,7 @@ def test_the_launch_that_counted_is_kept_where_it_was_a_guess(installed):
     facts = {"spare_env": (("REGION", "us"),), "placeholders": ("env:REGION",)}
     planned = RECIPE.model_copy(update=facts)
     deployed = deploy(planned, policy)
-    used = recipe_from(deployed.launched or {})
+    used = load_recipe(deployed.launched or {})
     assert used.env == (("REGION", "us"),)
     assert used.placeholders == ("env:REGION",)
     assert planned.env == ()

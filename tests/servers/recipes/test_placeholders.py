@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from assets.servers.recipes.key_formats import (
     FORMATS,
-    base64_of,
-    jwt,
-    pem,
-    service_account,
+    encode_base64,
+    make_jwt,
+    make_pem,
+    make_service_account,
     write_key,
 )
-from assets.servers.recipes.placeholders import DATA, holds_secret, value_for
+from assets.servers.recipes.placeholders import DATA, holds_secret, make_value
 
 SHAPED = {
     "OPENAI_API_KEY": r"sk-[A-Za-z0-9]{48}",
@@ -84,12 +84,12 @@ TYPED = {
 
 @pytest.mark.parametrize("name", SHAPED)
 def test_a_key_has_the_length_and_alphabet_of_its_provider(name: str) -> None:
-    assert re.fullmatch(SHAPED[name], value_for(name))
+    assert re.fullmatch(SHAPED[name], make_value(name))
 
 
 @pytest.mark.parametrize("name", TYPED)
 def test_what_is_no_secret_has_the_type_that_its_name_says(name: str) -> None:
-    assert value_for(name) == TYPED[name]
+    assert make_value(name) == TYPED[name]
 
 
 @pytest.mark.parametrize(
@@ -105,30 +105,30 @@ def test_what_is_no_secret_has_the_type_that_its_name_says(name: str) -> None:
     ],
 )
 def test_a_description_tells_what_a_name_does_not(description: str, value: str) -> None:
-    assert value_for("SETTING", description) == value
+    assert make_value("SETTING", description) == value
 
 
 def test_choices_and_formats_come_before_names() -> None:
-    assert value_for("OPENAI_API_KEY", choices=("a", "b")) == "a"
-    assert value_for("OPENAI_API_KEY", None, "boolean") == "true"
-    assert json.loads(value_for("OPTIONS", None, "json")) == {}
+    assert make_value("OPENAI_API_KEY", choices=("a", "b")) == "a"
+    assert make_value("OPENAI_API_KEY", None, "boolean") == "true"
+    assert json.loads(make_value("OPTIONS", None, "json")) == {}
 
 
 def test_the_package_names_the_provider_where_the_variable_does_not() -> None:
-    assert value_for("API_KEY", context="tavily-mcp").startswith("tvly-")
-    assert value_for("API_KEY", "Your Stripe key", context="some-mcp").startswith("sk_test_")
+    assert make_value("API_KEY", context="tavily-mcp").startswith("tvly-")
+    assert make_value("API_KEY", "Your Stripe key", context="some-mcp").startswith("sk_test_")
 
 
 def test_structured_secrets_parse() -> None:
-    header, payload, _ = jwt().split(".")
+    header, payload, _ = make_jwt().split(".")
     decoded = [
         base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)) for part in (header, payload)
     ]
     assert json.loads(decoded[0])["alg"] == "HS256"
     assert json.loads(decoded[1])["sub"] == "placeholder"
-    assert json.loads(service_account())["type"] == "service_account"
-    assert len(base64.b64decode(base64_of(32))) == 32
-    assert b"placeholder" in base64.b64decode("".join(pem("X").splitlines()[1:-1]))
+    assert json.loads(make_service_account())["type"] == "service_account"
+    assert len(base64.b64decode(encode_base64(32))) == 32
+    assert b"placeholder" in base64.b64decode("".join(make_pem("X").splitlines()[1:-1]))
 
 
 def says_placeholder(value: str) -> bool:
@@ -162,8 +162,8 @@ NAMES = st.one_of(st.text(max_size=60), st.lists(st.sampled_from(WORDS), max_siz
 def test_the_same_words_give_the_same_value_and_never_a_live_one(
     name: str, description: str | None, context: str
 ) -> None:
-    value = value_for(name, description, context=context)
-    assert value == value_for(name, description, context=context)
+    value = make_value(name, description, context=context)
+    assert value == make_value(name, description, context=context)
     assert isinstance(value, str)
     assert value
     if holds_secret(name):
@@ -172,7 +172,7 @@ def test_the_same_words_give_the_same_value_and_never_a_live_one(
 
 @given(st.text(max_size=300))
 def test_a_value_stated_by_a_description_is_short_and_plain(description: str) -> None:
-    assert re.fullmatch(r"[\x20-\x7e\n]{1,2000}", value_for("SETTING", description))
+    assert re.fullmatch(r"[\x20-\x7e\n]{1,2000}", make_value("SETTING", description))
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,15 @@ import pytest
 
 from assets.marketplaces.listing import Header, Listing, Package
 from assets.marketplaces.server_json.legacy_arguments import A_COPY
-from assets.servers.recipes.placeholders import DATA, value_for
+from assets.servers.recipes.placeholders import DATA, make_value
 from assets.servers.recipes.recipe import (
     Recipe,
     Resolved,
     ResolveError,
     Unlaunchable,
-    image,
+    identify_server,
+    parse_image,
     plan_recipe,
-    server_id,
 )
 from tests.servers.conftest import npm, pypi
 
@@ -49,7 +49,7 @@ def _plan(listing) -> Recipe:
     ],
 )  # fmt: skip
 def test_the_identity_of_a_server(listing, identity):
-    assert server_id(listing) == identity
+    assert identify_server(listing) == identity
 
 
 def test_two_marketplaces_that_list_the_same_give_one_recipe():
@@ -160,9 +160,9 @@ def test_what_the_registry_refuses_is_a_row_not_an_error():
     ],
 )
 def test_a_placeholder_has_the_shape_its_name_asks_for(name, format, starts):
-    value = value_for(name, None, format)
+    value = make_value(name, None, format)
     assert value.startswith(starts)
-    assert value == value_for(name, None, format)
+    assert value == make_value(name, None, format)
     assert (value == DATA or value.startswith(DATA + "/")) == (starts == DATA)
 
 
@@ -186,10 +186,13 @@ def test_servers_behind_one_gateway_are_told_apart_by_the_header_that_names_them
             marketplace="m", native_id=slug, name=slug, url=url, headers=headers, flags=flags
         )
 
-    assert server_id(app("zoom")) == "remote:https://remote.mcp.pipedream.net/v3#x-pd-app-slug=zoom"
-    assert server_id(app("zoom")) != server_id(app("slack"))
+    assert (
+        identify_server(app("zoom"))
+        == "remote:https://remote.mcp.pipedream.net/v3#x-pd-app-slug=zoom"
+    )
+    assert identify_server(app("zoom")) != identify_server(app("slack"))
     own = app("zoom").model_copy(update={"flags": ()})
-    assert server_id(own) == "remote:https://remote.mcp.pipedream.net/v3"
+    assert identify_server(own) == "remote:https://remote.mcp.pipedream.net/v3"
 
 
 def test_facts_that_came_later_change_no_older_digest() -> None:
@@ -238,7 +241,7 @@ def test_an_image_is_a_recipe_pinned_by_its_digest() -> None:
     )
 
     def resolve(package):
-        _, tag, found = image(package)
+        _, tag, found = parse_image(package)
         return Resolved(tag, found)
 
     recipe = plan_recipe(listing, resolve)
@@ -259,7 +262,7 @@ def test_an_image_is_a_recipe_pinned_by_its_digest() -> None:
     ],
 )
 def test_an_image_has_one_name(identifier, name) -> None:
-    assert image(Package(type="oci", identifier=identifier))[0] == name
+    assert parse_image(Package(type="oci", identifier=identifier))[0] == name
 
 
 def test_arguments_of_a_checkout_are_left_out_and_that_is_recorded() -> None:

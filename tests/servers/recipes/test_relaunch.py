@@ -3,10 +3,10 @@
 import pytest
 
 from assets.servers.probe.probe import ProbeResult
-from assets.servers.recipes.env_usage import variables_read
+from assets.servers.recipes.env_usage import find_variables
 from assets.servers.recipes.placeholders import DATA
 from assets.servers.recipes.recipe import Recipe
-from assets.servers.recipes.relaunch import MAX_TRIES, made_up_by, next_guess
+from assets.servers.recipes.relaunch import MAX_TRIES, list_made_up, make_next_guess
 
 RECIPE = Recipe(server_id="npm:tavily-mcp", ecosystem="npm", name="tavily-mcp", version="1.0.0")
 OLD = Recipe(
@@ -20,7 +20,7 @@ def failed(said: str, kind: str = "needs_argument") -> ProbeResult:
 
 
 def guess(said: str, recipe: Recipe = RECIPE, kind: str = "needs_argument", **more) -> Recipe:
-    found = next_guess(recipe, failed(said, kind), [recipe], **more)
+    found = make_next_guess(recipe, failed(said, kind), [recipe], **more)
     assert found is not None, said
     return found
 
@@ -65,7 +65,7 @@ def test_a_variable_that_is_named_is_set(said: str, name: str) -> None:
 
 def test_error_codes_are_no_variables() -> None:
     said = "Error [ERR_INVALID_ARG]: missing ENOENT NODE_OPTIONS INVALID_PARAMS"
-    found = next_guess(RECIPE, failed(said, "crashed"), [RECIPE])
+    found = make_next_guess(RECIPE, failed(said, "crashed"), [RECIPE])
     assert found is None or not found.env
 
 
@@ -74,14 +74,14 @@ def test_dependencies_of_the_releases_own_time_come_first() -> None:
     found = guess(said, OLD, "incompatible")
     assert found.as_of == "2025-05-08T10:00:00Z"
     assert found.digest != OLD.digest
-    assert made_up_by(OLD, found) == ("as_of:2025-05-08",)
-    again = next_guess(found, failed(said, "incompatible"), [OLD, found])
+    assert list_made_up(OLD, found) == ("as_of:2025-05-08",)
+    again = make_next_guess(found, failed(said, "incompatible"), [OLD, found])
     assert again is None  # it was no matter of dependencies
 
 
 def test_a_missing_object_is_no_matter_of_dependencies() -> None:
     said = "AttributeError: 'NoneType' object has no attribute 'rstrip'"
-    found = next_guess(OLD, failed(said, "crashed"), [OLD], reads=("SERVICE_URL",))
+    found = make_next_guess(OLD, failed(said, "crashed"), [OLD], reads=("SERVICE_URL",))
     assert found is not None
     assert (found.as_of, dict(found.env)) == (
         None,
@@ -98,13 +98,13 @@ def test_what_the_source_reads_is_the_last_resort() -> None:
 def test_without_placeholders_nothing_is_made_up() -> None:
     said = "error: the following arguments are required: --token\nTOKEN_A is required"
     spare = RECIPE.model_copy(update={"spare_env": (("A_KEY", "x"),)})
-    assert next_guess(spare, failed(said), [spare], placeholders=False, reads=("B",)) is None
+    assert make_next_guess(spare, failed(said), [spare], placeholders=False, reads=("B",)) is None
     assert guess("usage: x {serve}", placeholders=False).args == ("serve",)
 
 
 @pytest.mark.parametrize("kind", ["needs_network", "needs_software", "out_of_memory", "oversize"])
 def test_what_no_value_mends_is_not_tried_again(kind: str) -> None:
-    assert next_guess(RECIPE, failed("API_KEY is required", kind), [RECIPE]) is None
+    assert make_next_guess(RECIPE, failed("API_KEY is required", kind), [RECIPE]) is None
 
 
 def test_a_server_that_speaks_http_is_asked_for_stdio() -> None:
@@ -117,7 +117,7 @@ def test_tries_are_bounded_and_none_comes_twice() -> None:
     recipe, tried = RECIPE, [RECIPE]
     for at in range(20):
         said = f"error: the following arguments are required: --opt{at}"
-        found = next_guess(recipe, failed(said), tried)
+        found = make_next_guess(recipe, failed(said), tried)
         if found is None:
             break
         recipe = found
@@ -134,8 +134,8 @@ def test_made_up_variables_are_dropped_where_they_may_be_what_is_wrong() -> None
 
 def test_the_record_names_all_that_a_guess_added() -> None:
     found = RECIPE.model_copy(update={"args": ("a", "b"), "env": (("K", "v"),)})
-    assert made_up_by(RECIPE, found) == ("env:K", "arg:0", "arg:1")
-    assert made_up_by(found, RECIPE) == ("args",)
+    assert list_made_up(RECIPE, found) == ("env:K", "arg:0", "arg:1")
+    assert list_made_up(found, RECIPE) == ("args",)
 
 
 def test_the_packages_own_source_is_read_and_no_others(tmp_path) -> None:
@@ -147,7 +147,7 @@ def test_the_packages_own_source_is_read_and_no_others(tmp_path) -> None:
         " if (process.env.NODE_ENV) {} process.env.LOG_LEVEL; process.env.VERBOSE"
     )
     (other / "index.js").write_text("process.env.OTHER_TOKEN")
-    assert variables_read(tmp_path, RECIPE) == ("SERVICE_URL", "TAVILY_API_KEY")
+    assert find_variables(tmp_path, RECIPE) == ("SERVICE_URL", "TAVILY_API_KEY")
 
 
 def test_a_python_packages_recorded_files_are_read(tmp_path) -> None:
@@ -159,5 +159,5 @@ def test_a_python_packages_recorded_files_are_read(tmp_path) -> None:
     info = packages / "old-0.1.0.dist-info"
     info.mkdir()
     (info / "RECORD").write_text("old/server.py,,\n../../../bin/evil.py,,\n")
-    assert variables_read(tmp_path, OLD) == ("OLD_HOST", "OLD_TOKEN")
-    assert variables_read(tmp_path / "nowhere", OLD) == ()
+    assert find_variables(tmp_path, OLD) == ("OLD_HOST", "OLD_TOKEN")
+    assert find_variables(tmp_path / "nowhere", OLD) == ()

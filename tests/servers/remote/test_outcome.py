@@ -8,9 +8,15 @@ from email.utils import format_datetime
 import pytest
 
 from assets.servers.probe.failure_kinds import KINDS
-from assets.servers.remote.outcome import from_exception, shown_url
+from assets.servers.remote.outcome import classify_exception, show_url
 from tests.servers.remote.test_probe import ask
-from tests.support.http_mcp import Call, good, old, peer, welcome
+from tests.support.http_mcp import (
+    Call,
+    make_good_script,
+    make_sse_script,
+    make_welcome,
+    serve_script,
+)
 from warehouse.network.retry_after import parse_retry_after
 
 STATUSES = {
@@ -38,7 +44,7 @@ STATUSES = {
 @pytest.mark.parametrize("transport", ["http", "sse", "auto"])
 @pytest.mark.parametrize("status", STATUSES)
 def test_a_status_has_its_kind_whatever_the_transport(status, transport):
-    with peer(lambda call: call.say("no", status=status)) as here:
+    with serve_script(lambda call: call.say("no", status=status)) as here:
         found = ask(here.url, transport)
     assert found.error_kind == STATUSES[status]
     assert f"answered {status}" in str(found.hint)
@@ -48,12 +54,12 @@ def test_a_status_has_its_kind_whatever_the_transport(status, transport):
 @pytest.mark.parametrize("status", [403, 404, 429, 500])
 def test_a_refused_message_of_an_sse_server_has_its_kind_too(status):
     """The SDK logs it and leaves the session waiting."""
-    behind = old()
+    behind = make_sse_script()
 
     def refusing(call: Call) -> None:
         behind(call) if call.method == "GET" else call.say("no", status=status)
 
-    with peer(refusing) as here:
+    with serve_script(refusing) as here:
         found = ask(here.url, "sse")
     assert found.error_kind == STATUSES[status]
     assert f"answered {status} to POST" in str(found.hint)
@@ -62,7 +68,7 @@ def test_a_refused_message_of_an_sse_server_has_its_kind_too(status):
 def test_a_401_with_metadata_says_that_oauth_is_offered_and_how_to_log_in():
     metadata = "https://acme.example/.well-known/oauth-protected-resource"
     challenge = f'Bearer error="invalid_token", resource_metadata="{metadata}"'
-    with peer(lambda call: call.say(status=401, WWW_Authenticate=challenge)) as here:
+    with serve_script(lambda call: call.say(status=401, WWW_Authenticate=challenge)) as here:
         found = ask(here.url + "?key=private")
     assert found.error_kind == "remote_auth"
     assert metadata in str(found.hint)
@@ -71,17 +77,17 @@ def test_a_401_with_metadata_says_that_oauth_is_offered_and_how_to_log_in():
 
 
 def test_a_401_without_metadata_says_so():
-    with peer(lambda call: call.json({"error": "API key missing"}, status=401)) as here:
+    with serve_script(lambda call: call.json({"error": "API key missing"}, status=401)) as here:
         found = ask(here.url)
     assert found.error_kind == "remote_auth"
     assert "names no scheme" in str(found.hint)
     assert "API key missing" in str(found.hint)
-    with peer(lambda call: call.say(status=403, WWW_Authenticate="Basic realm=x")) as here:
+    with serve_script(lambda call: call.say(status=403, WWW_Authenticate="Basic realm=x")) as here:
         assert "'Basic'" in str(ask(here.url).hint)
 
 
 def test_the_command_in_a_hint_cannot_be_broken_out_of():
-    with peer(lambda call: call.say(status=401)) as here:
+    with serve_script(lambda call: call.say(status=401)) as here:
         found = ask(here.url + "/$(touch%20x);'`id`")
     assert "login '" in str(found.hint)
 
@@ -91,7 +97,7 @@ def test_the_command_in_a_hint_cannot_be_broken_out_of():
     [("120", 120.0), ("0", 0.0), ("99999999999999999999", 30 * 86_400.0), ("soon", None)],
 )
 def test_a_busy_server_says_when_to_come_back(value, seconds):
-    with peer(lambda call: call.say(status=429, Retry_After=value)) as here:
+    with serve_script(lambda call: call.say(status=429, Retry_After=value)) as here:
         found = ask(here.url)
     assert (found.error_kind, found.retry_after) == ("remote_down", seconds)
 
@@ -114,7 +120,7 @@ WORDS = {
 
 @pytest.mark.parametrize("words", WORDS)
 def test_the_words_of_a_400_count(words):
-    with peer(lambda call: call.say(words, status=400)) as here:
+    with serve_script(lambda call: call.say(words, status=400)) as here:
         assert ask(here.url).error_kind == WORDS[words]
 
 
@@ -134,7 +140,7 @@ def test_an_error_answer_has_its_kind(words, status):
         error = {"code": code, "message": words}
         call.json({"jsonrpc": "2.0", "id": call.message["id"], "error": error}, status=status)
 
-    with peer(good(tools_list=fail)) as here:
+    with serve_script(make_good_script(tools_list=fail)) as here:
         assert ask(here.url).error_kind == (kind if status == 200 else _at_400(kind))
 
 
@@ -152,7 +158,7 @@ def _at_400(kind: str) -> str:
     ],
 )
 def test_what_is_no_mcp_is_named(content_type, named):
-    with peer(lambda call: call.say("<html>", Content_Type=content_type)) as here:
+    with serve_script(lambda call: call.say("<html>", Content_Type=content_type)) as here:
         found = ask(here.url, "http")
     assert found.error_kind == "protocol_error"
     assert named in str(found.hint)
@@ -160,7 +166,7 @@ def test_what_is_no_mcp_is_named(content_type, named):
 
 
 def test_an_answer_without_a_content_type_is_no_mcp():
-    with peer(lambda call: call.say("")) as here:
+    with serve_script(lambda call: call.say("")) as here:
         assert "no content type" in str(ask(here.url, "http").hint)
 
 
@@ -171,31 +177,31 @@ def test_a_web_page_behind_both_transports_is_a_protocol_error():
         else:
             call.say("<html>", Content_Type="text/html")
 
-    with peer(site) as here:
+    with serve_script(site) as here:
         found = ask(here.url)
     assert (found.error_kind, "a web page" in str(found.hint)) == ("protocol_error", True)
 
 
 def test_a_server_without_tools_and_one_that_announces_none():
-    with peer(good([])) as here:
+    with serve_script(make_good_script([])) as here:
         assert ask(here.url).error_kind == "no_tools"
 
 
 def test_a_session_that_ends_again_and_again_is_down():
     def forgetful(call: Call) -> None:
         if call.asks == "initialize":
-            call.answer(welcome(), Mcp_Session_Id="s")
+            call.answer(make_welcome(), Mcp_Session_Id="s")
         else:
             call.say(status=404)
 
-    with peer(forgetful) as here:
+    with serve_script(forgetful) as here:
         found = ask(here.url)
     assert (found.error_kind, here.asked.count("initialize")) == ("remote_down", 2)
 
 
 def test_no_hint_speaks_of_standard_output():
     """The taxonomy's own advice on protocol errors is about local servers."""
-    with peer(good(tools_list=lambda call: call.answer({"tools": 7}))) as here:
+    with serve_script(make_good_script(tools_list=lambda call: call.answer({"tools": 7}))) as here:
         found = ask(here.url)
     assert found.error_kind == "protocol_error"
     assert "standard output" not in str(found.hint)
@@ -224,7 +230,7 @@ def test_a_name_without_an_address_is_down():
 
 
 def test_a_connection_that_is_dropped_is_down():
-    with peer(lambda call: None) as here:
+    with serve_script(lambda call: None) as here:
         assert ask(here.url).error_kind == "remote_down"
 
 
@@ -233,12 +239,12 @@ def test_a_body_that_breaks_off_is_down():
         call.head(200, Content_Type="application/json", Content_Length="1000")
         call.write(b'{"jsonrpc": ')
 
-    with peer(good(tools_list=cut)) as here:
+    with serve_script(make_good_script(tools_list=cut)) as here:
         assert ask(here.url).error_kind == "remote_down"
 
 
 def test_what_speaks_no_http_is_a_protocol_error():
-    with peer(lambda call: call.write(b"SSH-2.0-OpenSSH_9.6\r\n\r\n")) as here:
+    with serve_script(lambda call: call.write(b"SSH-2.0-OpenSSH_9.6\r\n\r\n")) as here:
         assert ask(here.url).error_kind == "protocol_error"
 
 
@@ -275,7 +281,7 @@ def certificate(tmp_path_factory):
 def test_a_certificate_that_nobody_signed_is_down_and_nothing_is_sent(certificate):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
-    with peer(good(), tls=context) as here:
+    with serve_script(make_good_script(), tls=context) as here:
         found = ask(here.url, headers={"Authorization": "Bearer tok-en-42"})
         assert here.calls == []
     assert found.error_kind == "remote_down"
@@ -293,14 +299,14 @@ def test_what_is_no_address_gives_no_recipe(url):
 
 
 def test_a_url_is_shown_without_what_may_be_secret():
-    shown = shown_url("https://me:pass@acme.example:8443/mcp?key=private#private")
+    shown = show_url("https://me:pass@acme.example:8443/mcp?key=private#private")
     assert shown == "https://acme.example:8443/mcp"
-    assert shown_url("http://[::1]:80/x") == "http://[::1]:80/x"
-    assert shown_url("http://[::1") == "this address"
+    assert show_url("http://[::1]:80/x") == "http://[::1]:80/x"
+    assert show_url("http://[::1") == "this address"
 
 
 def test_an_exception_of_any_sort_is_a_failure():
     loop = ValueError("a")
     loop.__cause__ = loop
     for error in (loop, ExceptionGroup("g", [ExceptionGroup("h", [KeyError("x")])]), OSError()):
-        assert from_exception(error, "http://x/").kind == "protocol_error"
+        assert classify_exception(error, "http://x/").kind == "protocol_error"

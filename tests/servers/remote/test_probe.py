@@ -8,7 +8,17 @@ import pytest
 
 from assets.servers.probe.session import ProbePolicy
 from assets.servers.remote.probe import RemotePolicy, probe_remote
-from tests.support.http_mcp import VERSION, Call, good, old, peer, reply, served, tool, welcome
+from tests.support.http_mcp import (
+    VERSION,
+    Call,
+    make_good_script,
+    make_reply,
+    make_sse_script,
+    make_tool,
+    make_welcome,
+    serve_script,
+    served,
+)
 
 LIMITS = ProbePolicy(start_s=4, list_s=4, extras_s=2)
 POLICY = RemotePolicy(allow_loopback=True, wall_s=8, connect_s=2)
@@ -89,9 +99,9 @@ def test_the_tools_can_be_listed_again_in_the_same_session():
 
 def test_session_id_version_and_headers_go_with_each_request_and_the_session_is_ended():
     def begin(call: Call) -> None:
-        call.answer(welcome(), Mcp_Session_Id="s-1")
+        call.answer(make_welcome(), Mcp_Session_Id="s-1")
 
-    with peer(good(initialize=begin)) as here:
+    with serve_script(make_good_script(initialize=begin)) as here:
         found = ask(here.url, headers={"Authorization": "Bearer tok-en-42", "X-Team": "blue"})
     assert found.status == "ok"
     first, *rest = here.calls
@@ -106,13 +116,13 @@ def test_session_id_version_and_headers_go_with_each_request_and_the_session_is_
 
 
 def test_the_client_says_who_asks():
-    with peer(good()) as here:
+    with serve_script(make_good_script()) as here:
         ask(here.url, limits=ProbePolicy(start_s=4, list_s=4, client_name="someone-else"))
     assert here.calls[0].message["params"]["clientInfo"]["name"] == "someone-else"
 
 
 def test_without_a_session_nothing_is_deleted():
-    with peer(good()) as here:
+    with serve_script(make_good_script()) as here:
         assert ask(here.url).status == "ok"
     assert "DELETE" not in [call.method for call in here.calls]
 
@@ -121,13 +131,13 @@ def test_a_server_that_insists_on_session_and_version_is_listed():
     def insisting(call: Call) -> None:
         needed = {"mcp-session-id": "s-9", "mcp-protocol-version": VERSION}
         if call.asks == "initialize":
-            call.answer(welcome(), Mcp_Session_Id="s-9")
+            call.answer(make_welcome(), Mcp_Session_Id="s-9")
         elif any(call.headers.get(name) != value for name, value in needed.items()):
             call.say("missing header", status=400)
         else:
-            good()(call)
+            make_good_script()(call)
 
-    with peer(insisting) as here:
+    with serve_script(insisting) as here:
         assert names(ask(here.url)) == ["a", "b"]
 
 
@@ -135,8 +145,8 @@ def test_a_server_that_insists_on_session_and_version_is_listed():
 
 
 def test_a_list_with_one_bad_schema_is_kept_raw_and_whole():
-    odd = [tool("a"), {"name": 7, "inputSchema": "nonsense", "extra": {"x": None}}, "no tool"]
-    with peer(good(odd)) as here:
+    odd = [make_tool("a"), {"name": 7, "inputSchema": "nonsense", "extra": {"x": None}}, "no tool"]
+    with serve_script(make_good_script(odd)) as here:
         found = ask(here.url)
     assert found.tools == odd[:2]  # what is no object is no tool
 
@@ -146,9 +156,9 @@ def test_all_pages_are_read():
         cursor = (call.message.get("params") or {}).get("cursor")
         pages = {None: ("a", "1"), "1": ("b", "2"), "2": ("c", None)}
         name, more = pages[cursor]
-        call.answer({"tools": [tool(name)], **({"nextCursor": more} if more else {})})
+        call.answer({"tools": [make_tool(name)], **({"nextCursor": more} if more else {})})
 
-    with peer(good(tools_list=page)) as here:
+    with serve_script(make_good_script(tools_list=page)) as here:
         found = ask(here.url)
     assert (names(found), found.pages) == (["a", "b", "c"], 3)
 
@@ -158,10 +168,10 @@ def test_an_answer_that_comes_in_the_middle_of_an_event_stream_is_taken():
         call.events()
         call.write(b": a comment\n\n")
         call.event({"jsonrpc": "2.0", "method": "notifications/progress", "params": {}})
-        call.event(reply(call.message, {"tools": [tool("a")]}), event_id="7")
+        call.event(make_reply(call.message, {"tools": [make_tool("a")]}), event_id="7")
         call.for_ever()  # the stream stays open after the answer
 
-    with peer(good(tools_list=stream)) as here:
+    with serve_script(make_good_script(tools_list=stream)) as here:
         found = ask(here.url)
     assert (found.status, names(found)) == ("ok", ["a"])
 
@@ -177,9 +187,9 @@ def test_a_stream_that_breaks_off_is_taken_up_where_it_broke():
             return
         asked = next(one for one in here.calls if one.asks == "tools/list")
         call.events()
-        call.event(reply(asked.message, {"tools": [tool("late")]}))
+        call.event(make_reply(asked.message, {"tools": [make_tool("late")]}))
 
-    with peer(good(tools_list=breaks, GET=resume)) as here:
+    with serve_script(make_good_script(tools_list=breaks, GET=resume)) as here:
         assert names(ask(here.url)) == ["late"]
 
 
@@ -188,9 +198,9 @@ def test_a_message_in_a_list_of_one_and_a_list_of_many_are_read():
 
     def batch(call: Call) -> None:
         note = {"jsonrpc": "2.0", "method": "notifications/message", "params": {}}
-        call.json([note, reply(call.message, {"tools": [tool("a")]})])
+        call.json([note, make_reply(call.message, {"tools": [make_tool("a")]})])
 
-    with peer(good(tools_list=batch)) as here:
+    with serve_script(make_good_script(tools_list=batch)) as here:
         assert names(ask(here.url)) == ["a"]
 
 
@@ -213,13 +223,15 @@ def test_requests_of_the_server_are_declined_and_the_tools_listed():
                 raise OSError
 
         call.for_ever(declined)
-        call.answer({"tools": [tool("a")]})
+        call.answer({"tools": [make_tool("a")]})
 
     def answers() -> list[dict]:
         told = [call.message for call in here.calls if call.method == "POST"]
         return [one for one in told if "method" not in one]
 
-    with peer(good(GET=stream, tools_list=wait, initialize=_with_session)) as here:
+    with serve_script(
+        make_good_script(GET=stream, tools_list=wait, initialize=_with_session)
+    ) as here:
         found = ask(here.url)
         told = {one["id"]: one for one in answers()}
     assert names(found) == ["a"]
@@ -229,7 +241,7 @@ def test_requests_of_the_server_are_declined_and_the_tools_listed():
 
 
 def _with_session(call: Call) -> None:
-    call.answer(welcome(), Mcp_Session_Id="s-1")
+    call.answer(make_welcome(), Mcp_Session_Id="s-1")
 
 
 def test_a_session_that_the_server_ends_is_begun_anew():
@@ -237,14 +249,14 @@ def test_a_session_that_the_server_ends_is_begun_anew():
 
     def forgetful(call: Call) -> None:
         if call.asks == "initialize":
-            call.answer(welcome(), Mcp_Session_Id=f"s-{len(ended)}")
+            call.answer(make_welcome(), Mcp_Session_Id=f"s-{len(ended)}")
         elif call.asks == "tools/list" and not ended:
             ended.append(call)
             call.json({"error": "session not found"}, status=404)
         else:
-            good()(call)
+            make_good_script()(call)
 
-    with peer(forgetful) as here:
+    with serve_script(forgetful) as here:
         found = ask(here.url)
     assert names(found) == ["a", "b"]
     assert here.asked.count("initialize") == 2
@@ -254,10 +266,12 @@ def test_a_server_that_answers_gzip_is_read():
     import gzip
 
     def packed(call: Call) -> None:
-        body = gzip.compress(json.dumps(reply(call.message, {"tools": [tool("a")]})).encode())
+        body = gzip.compress(
+            json.dumps(make_reply(call.message, {"tools": [make_tool("a")]})).encode()
+        )
         call.say(body, Content_Type="application/json; charset=utf-8", Content_Encoding="gzip")
 
-    with peer(good(tools_list=packed)) as here:
+    with serve_script(make_good_script(tools_list=packed)) as here:
         assert names(ask(here.url)) == ["a"]
     assert here.calls[0].headers["accept-encoding"] == "gzip"
 
@@ -273,8 +287,8 @@ def test_auto_tries_sse_where_the_post_is_refused(status):
         else:
             behind(call)
 
-    behind = old()
-    with peer(older) as here:
+    behind = make_sse_script()
+    with serve_script(older) as here:
         found = ask(here.url)
     assert (found.status, names(found)) == ("ok", ["a", "b"]), found.hint
 
@@ -283,13 +297,13 @@ def test_auto_asks_no_other_way_where_the_answer_is_about_who_asks():
     def closed(call: Call) -> None:
         call.say("no", status=401)
 
-    with peer(closed) as here:
+    with serve_script(closed) as here:
         assert ask(here.url).error_kind == "remote_auth"
     assert here.asked == ["initialize"]
 
 
 def test_a_named_transport_is_not_left():
-    with peer(old()) as here:
+    with serve_script(make_sse_script()) as here:
         assert ask(here.url, "http").error_kind == "protocol_error"
         assert "GET" not in [call.method for call in here.calls]
         assert names(ask(here.url, "sse")) == ["a", "b"]
@@ -297,8 +311,8 @@ def test_a_named_transport_is_not_left():
 
 def test_a_large_list_comes_over_sse_too():
     """The SDK's client takes no event of more than 1 MiB."""
-    many = [tool(f"t{n}", description="x" * 4000) for n in range(600)]
-    with peer(old(many)) as here:
+    many = [make_tool(f"t{n}", description="x" * 4000) for n in range(600)]
+    with serve_script(make_sse_script(many)) as here:
         assert len(ask(here.url, "sse").tools) == 600
 
 
@@ -310,15 +324,15 @@ def test_what_is_secret_comes_back_in_no_result_and_no_log(caplog):
     token = "tok-en-4242424242"
 
     def echo(call: Call) -> None:
-        call.answer({"tools": [tool(f"a-{token}", description=call.headers["authorization"])]})
+        call.answer({"tools": [make_tool(f"a-{token}", description=call.headers["authorization"])]})
 
     def confess(call: Call) -> None:
         call.json({"error": f"the token {token} is no good"}, status=400)
 
     headers = {"Authorization": f"Bearer {token}", "X-Slug": "a"}
-    with peer(good(tools_list=echo)) as here:
+    with serve_script(make_good_script(tools_list=echo)) as here:
         found = ask(here.url, headers=headers)
-    with peer(good(tools_list=confess)) as here:
+    with serve_script(make_good_script(tools_list=confess)) as here:
         refused = ask(here.url + "?api_key=" + token, headers=headers)
     assert found.tools[0]["name"] == "a-[secret Authorization]"
     assert found.tools[0]["description"] == "[secret Authorization]"
@@ -329,7 +343,7 @@ def test_what_is_secret_comes_back_in_no_result_and_no_log(caplog):
 
 
 def test_other_uses_of_the_sdk_in_this_process_still_log(caplog):
-    with peer(good()) as here:
+    with serve_script(make_good_script()) as here:
         ask(here.url)
     logging.getLogger("mcp.client.sse").warning("somebody else")
     assert "somebody else" in caplog.text
@@ -339,6 +353,10 @@ def test_probes_run_at_once_in_threads_and_do_not_mix():
     async def all_of(urls):
         return await asyncio.gather(*(asyncio.to_thread(ask, url) for url in urls))
 
-    with peer(good([tool("one")])) as one, peer(good([tool("two")])) as two, peer(old()) as three:
+    with (
+        serve_script(make_good_script([make_tool("one")])) as one,
+        serve_script(make_good_script([make_tool("two")])) as two,
+        serve_script(make_sse_script()) as three,
+    ):
         found = asyncio.run(all_of([one.url, two.url, three.url]))
     assert [names(result) for result in found] == [["one"], ["two"], ["a", "b"]]

@@ -20,8 +20,8 @@ from assets.servers.certificate.certificate import certify
 from assets.servers.probe.probe import probe
 from assets.servers.sandbox import docker
 from assets.servers.sandbox.docker import Docker
-from assets.servers.sandbox.docker_image import EMPTY, empty_root
-from assets.servers.sandbox.process import backend, start, start_command
+from assets.servers.sandbox.docker_image import EMPTY, build_empty_root
+from assets.servers.sandbox.process import choose_backend, start, start_command
 from assets.servers.sandbox.spec import HOME, Launch, Mount, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.support import untrusted_server
@@ -96,7 +96,7 @@ def test_values_show_in_no_command_line():
 
 
 def test_the_default_image_is_an_empty_root():
-    with tarfile.open(fileobj=io.BytesIO(empty_root())) as archive:
+    with tarfile.open(fileobj=io.BytesIO(build_empty_root())) as archive:
         names = archive.getnames()
         passwd = archive.extractfile("etc/passwd")
         assert passwd
@@ -181,14 +181,14 @@ def test_leaving_ends_the_container_besides_the_client(client):
 
 def test_the_first_use_makes_the_image_and_sweeps_what_dead_owners_left(client):
     policy, log = client
-    chosen = backend(policy)
+    chosen = choose_backend(policy)
     lines = said(log)
     assert ["import", "-", EMPTY] in lines
     assert ["rm", "--force", "--volumes", "deadbeef"] in lines
     assert not any("cafe" in line for line in lines)  # its owner lives
     assert chosen.version() == "docker 9.9"
     assert lines == said(log)[: len(lines)]
-    backend(policy)
+    choose_backend(policy)
     assert [line[0] for line in said(log)].count("import") == 1
 
 
@@ -197,7 +197,7 @@ def test_an_engine_that_does_not_answer_is_a_refusal(tmp_path):
     program.write_text("#!/bin/sh\necho 'Cannot connect to the daemon' >&2; exit 1\n")
     program.chmod(0o755)
     with pytest.raises(docker.SandboxUnavailable, match="Cannot connect") as refused:
-        backend(SandboxPolicy(backend="docker", engine=str(program)))
+        choose_backend(SandboxPolicy(backend="docker", engine=str(program)))
     assert "start the engine" in str(refused.value)
 
 
@@ -211,7 +211,7 @@ def engine():
     if not ENGINE:
         pytest.skip("no engine is named (TOOLMILL_TEST_ENGINE)")
     policy = SandboxPolicy(backend="docker", engine=ENGINE)
-    backend(policy)
+    choose_backend(policy)
     return policy
 
 
@@ -225,15 +225,15 @@ def test_a_real_engine_runs_and_ends_servers(engine, tmp_path):
     def meet(source, **limits):
         policy = replace(engine, **{"memory_mb": 192, "processes": 48, "wall_s": 20.0, **limits})
         return probe(
-            untrusted_server.launch(tmp_path, source), policy, untrusted_server.CONVERSATION
+            untrusted_server.write_launch(tmp_path, source), policy, untrusted_server.CONVERSATION
         )
 
-    assert untrusted_server.names(meet("serve([tool('a')])")) == ["a"]
+    assert untrusted_server.tool_names(meet("serve([tool('a')])")) == ["a"]
     assert meet("while True: os.fork()", memory_mb=1024).error_kind == "too_many_processes"
     assert meet("x = []\nwhile True: x.append(bytearray(8 << 20))").error_kind == "out_of_memory"
     assert meet("time.sleep(600)").error_kind == "timeout_start"
     escaper = "import os\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(600)\n"
-    assert untrusted_server.names(meet(escaper + "serve([tool('a')])")) == ["a"]
+    assert untrusted_server.tool_names(meet(escaper + "serve([tool('a')])")) == ["a"]
     left = subprocess.run(
         [ENGINE, "ps", "-aq", "--filter", "label=toolmill.owner"], capture_output=True, text=True
     )
@@ -242,7 +242,7 @@ def test_a_real_engine_runs_and_ends_servers(engine, tmp_path):
 
 def test_a_real_engine_runs_an_image_by_digest(engine):
     chosen = Docker(program=ENGINE)
-    listed = chosen._ask("image", "inspect", "--format", "{{json .RepoDigests}}", EMPTY)
+    listed = chosen._ask_client("image", "inspect", "--format", "{{json .RepoDigests}}", EMPTY)
     image = next(name for name in json.loads(listed.stdout) if "@" in name)
     assert chosen.pull(image) is None
     with start_command(chosen.image_command(image, ["/no/such"], {}, engine)) as jailed:

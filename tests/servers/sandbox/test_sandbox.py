@@ -8,7 +8,7 @@ import pytest
 from assets.servers.sandbox import bubblewrap, docker, process
 from assets.servers.sandbox.process import (
     SandboxUnavailable,
-    backend,
+    choose_backend,
     describe_exit,
     preflight,
     start,
@@ -100,18 +100,18 @@ def test_a_missing_program_is_named_with_the_way_to_get_it_and_to_opt_out():
 @pytest.mark.parametrize("name", ["bubblewrap", "docker", "none"])
 def test_a_backend_that_is_named_is_no_guess(name):
     with pytest.raises(SandboxUnavailable, match="not installed"):
-        backend(SandboxPolicy(backend=name))
+        choose_backend(SandboxPolicy(backend=name))
 
 
 def test_docker_is_taken_where_bubblewrap_does_not_work(monkeypatch):
     monkeypatch.setattr(bubblewrap, "_try_once", lambda: ("bwrap", "refused", "fix"))
     monkeypatch.setattr(docker, "_try_once", lambda program, image: None)
-    assert backend(SandboxPolicy()).name == "docker"
+    assert choose_backend(SandboxPolicy()).name == "docker"
 
 
 @pytest.mark.usefixtures("real")
 def test_bubblewrap_comes_first_and_no_isolation_is_never_a_guess():
-    assert backend(SandboxPolicy()).name == "bubblewrap"
+    assert choose_backend(SandboxPolicy()).name == "bubblewrap"
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_bubblewrap_comes_first_and_no_isolation_is_never_a_guess():
 )
 def test_a_kernel_that_refuses_gets_its_remedy(monkeypatch, root, reason, fix):
     monkeypatch.setattr(bubblewrap.os, "geteuid", lambda: 0 if root else 1000)
-    assert fix in bubblewrap._remedy(reason)
+    assert fix in bubblewrap._find_remedy(reason)
 
 
 @pytest.mark.skipif(process.os.geteuid() != 0, reason="only root can become somebody else")

@@ -38,7 +38,7 @@ def test_no_token_reaches_the_fetch_phase(monkeypatch):
     monkeypatch.setenv("HTTPS_PROXY", "http://u:hunter2@proxy.example.org:3128")
     monkeypatch.setenv("NPM_TOKEN", "hunter2")
     monkeypatch.setenv("PIP_INDEX_URL", "https://u:hunter2@index.example.org/simple")
-    env, _ = toolchain._fetch_settings(None)
+    env, _ = toolchain._read_fetch_settings(None)
     assert "hunter2" not in str(env)
     assert env["HTTPS_PROXY"] == "http://proxy.example.org:3128"
     assert env["UV_INDEX_URL"] == "https://index.example.org/simple"
@@ -51,7 +51,7 @@ def test_pips_settings_are_told_to_uv(monkeypatch, tmp_path):
         "extra-index-url = file:///srv/one/simple\n  file:///srv/two/simple\n"
     )
     monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
-    env, paths = toolchain._fetch_settings(None)
+    env, paths = toolchain._read_fetch_settings(None)
     assert env["UV_DEFAULT_INDEX"] == "https://mirror.example.org/simple"
     assert env["UV_INDEX"] == "file:///srv/one/simple file:///srv/two/simple"
     assert {Path("/srv/one"), Path("/srv/two")} <= set(paths)
@@ -84,7 +84,7 @@ def test_other_pythons_are_looked_for_where_installers_put_them(monkeypatch, tmp
         folder.mkdir(parents=True)
         (folder / f"python{minor}").write_text("")
         (folder / f"python{minor}").chmod(0o755 if minor != "3.13" else 0o644)
-    found = toolchain._other_pythons((3, 11))
+    found = toolchain._find_other_pythons((3, 11))
     assert found["3.12"] == tmp_path / "versions" / "3.12.1" / "bin" / "python3.12"
     assert "3.11" not in found
     assert found.get("3.13") != tmp_path / "versions" / "3.13.1" / "bin" / "python3.13"

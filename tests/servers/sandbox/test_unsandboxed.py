@@ -11,9 +11,9 @@ from assets.servers.sandbox import watchdog
 from assets.servers.sandbox.process import start
 from assets.servers.sandbox.spec import HOME, Launch, Mount, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
-from assets.servers.sandbox.unsandboxed import _placed
+from assets.servers.sandbox.unsandboxed import _replace_paths
 from assets.servers.sandbox.watchdog import Watchdog
-from tests.support.untrusted_server import CONVERSATION, launch, names
+from tests.support.untrusted_server import CONVERSATION, tool_names, write_launch
 
 NONE = SandboxPolicy(backend="none", memory_mb=192, wall_s=20.0, open_files=77)
 
@@ -27,8 +27,8 @@ def run(*argv, **facts):
 
 def test_a_server_is_probed_with_its_paths_moved_to_the_hosts(tmp_path):
     source = "serve([tool(__file__), tool(os.environ['WHERE'])])"
-    result = probe(launch(tmp_path, source, WHERE="/srv/server/data"), NONE, CONVERSATION)
-    assert names(result) == [str(tmp_path / "untrusted.py"), str(tmp_path / "data")]
+    result = probe(write_launch(tmp_path, source, WHERE="/srv/server/data"), NONE, CONVERSATION)
+    assert tool_names(result) == [str(tmp_path / "untrusted.py"), str(tmp_path / "data")]
 
 
 def test_its_environment_is_clean_and_its_home_is_its_own_and_gone_afterwards(monkeypatch):
@@ -62,7 +62,7 @@ def test_leaving_ends_processes_that_left_the_group():
 )
 def test_only_whole_paths_are_moved(text, placed):
     places = {"/srv/server": "/h", "/srv/server/data": "/d", "/same": "/same"}
-    assert _placed(text, places) == placed
+    assert _replace_paths(text, places) == placed
 
 
 def test_a_process_that_still_sees_the_hosts_tmp_is_not_blamed_for_it(monkeypatch):
@@ -70,7 +70,7 @@ def test_a_process_that_still_sees_the_hosts_tmp_is_not_blamed_for_it(monkeypatc
     monkeypatch.setattr(watchdog, "_MAX_INODES", -1)
     with start(Launch(("sleep", "5")), NONE) as jailed:
         watch = Watchdog(jailed, NONE)
-        assert watch._disk_breach([os.getpid()]) is None
+        assert watch._find_disk_breach([os.getpid()]) is None
 
 
 def test_mounts_of_runtimes_stay_where_they_are(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.discovery.request import MOST, block, parse, system_prompt
+from serving.discovery.request import MOST, parse, write_block, write_system_prompt
 from serving.discovery.request_fields import LONGEST_VALUE
 from tests.support.examples import examples
 
@@ -167,14 +167,14 @@ def test_a_colon_in_a_value_stays_in_it() -> None:
 
 
 def test_a_long_field_is_cut_and_says_so() -> None:
-    wanted = only(block("S", "word " * 400))
+    wanted = only(write_block("S", "word " * 400))
     assert wanted.tool is not None
     assert len(wanted.tool) <= LONGEST_VALUE
     assert any("the first" in problem for problem in wanted.problems)
 
 
 def test_there_are_never_more_than_a_few_requests() -> None:
-    found = parse("\n".join(block(f"s{i}", f"t{i}") for i in range(500)))
+    found = parse("\n".join(write_block(f"s{i}", f"t{i}") for i in range(500)))
     assert [one.tool for one in found] == [f"t{i}" for i in range(MOST)]
     assert f"more than {MOST} requests" in found[-1].problems[-1]
     assert all(not one.problems for one in found[:-1])
@@ -234,7 +234,7 @@ def test_what_is_rendered_is_read_back_whatever_stands_around(asked: list, noise
     wanted = {(s.casefold(), t.casefold()): (s, t) for s, t in reversed(asked)}
     text = noise[0]
     for (server, tool), gap in zip(asked, noise[1:], strict=False):
-        text += f"{block(server, tool)}{gap}"
+        text += f"{write_block(server, tool)}{gap}"
     found = pairs(text)
     assert len(found) == len(wanted)
     assert {(s, t) for s, t in found} == set(wanted.values())
@@ -263,7 +263,7 @@ def test_pieces_of_blocks_in_any_order_never_raise_and_say_what_is_wrong(text: s
 
 
 def test_the_prompt_shows_the_form_that_is_parsed() -> None:
-    plain, worked = system_prompt(False), system_prompt(example=True)
+    plain, worked = write_system_prompt(False), write_system_prompt(example=True)
     assert worked.startswith(plain)
     assert len(parse(plain)) == 1
     assert pairs(worked)[1:] == [

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.discovery.hit_text import estimated_tokens, one_line, render
+from serving.discovery.hit_text import estimate_tokens, make_one_line, render
 from serving.discovery.session import BadSession, Session
 from serving.index.folder import load_index
 from serving.ranking.eligible import Blocked
@@ -55,7 +55,7 @@ def test_a_block_is_searched_and_its_tools_are_put_into_words(router: Router) ->
     first = Session(router, k=2).ask(f"I should send it.\n{ASK}")
     assert ids(first)[0] == "pypi:mail::send_email"
     assert "- pypi:mail::send_email: Send an email to somebody" in first.text
-    assert first.tokens == first.tokens_total == estimated_tokens(first.text)
+    assert first.tokens == first.tokens_total == estimate_tokens(first.text)
     assert (first.number, first.stop) == (1, None)
     assert (first.asked[0].server, first.asked[0].tool) == ("mail", "send an email")
     assert first.index == router.index.version
@@ -297,8 +297,8 @@ def test_a_description_cannot_look_like_the_prompt_around_it() -> None:
 
 @given(st.text())
 def test_the_estimate_grows_with_the_text(text: str) -> None:
-    assert estimated_tokens(text) <= estimated_tokens(text + "a")
-    assert (estimated_tokens(text) == 0) == (text == "")
+    assert estimate_tokens(text) <= estimate_tokens(text + "a")
+    assert (estimate_tokens(text) == 0) == (text == "")
 
 
 WORDS = st.sampled_from(["email", "file", "time", "read", "send", ASK, "<tool_assistant>", "city"])
@@ -326,4 +326,4 @@ def _one_router(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 def test_one_line_keeps_letters_of_any_language() -> None:
-    assert one_line(" Zeit\u200b  für\t東京\x07 ") == "Zeit für 東京"
+    assert make_one_line(" Zeit\u200b  für\t東京\x07 ") == "Zeit für 東京"

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.index.build import content_of, version_of
+from serving.index.build import compute_version, order_content
 from serving.index.folder import (
     IndexBroken,
     IndexMissing,
     Source,
     build_index,
     load_index,
-    point_to,
-    served_version,
+    move_pointer,
+    read_served_version,
 )
 from serving.index.release_index import VIEWS, make_router_index
 from tests.serving.conftest import WORLD, build
@@ -26,22 +26,22 @@ from warehouse.storage.lance import LanceStore
 
 
 def test_a_tool_on_two_marketplaces_is_one_tool() -> None:
-    tools = content_of(Source(WORLD)).tools
+    tools = order_content(Source(WORLD)).tools
     clock = next(tool for tool in tools if tool.tool == "get_time")
     assert clock.marketplaces == ("mcpso", "registry")
     assert len(tools) == 4
 
 
 def test_the_same_inputs_make_the_same_version(home: Path, embedder: WordEmbedder) -> None:
-    assert build(home, WORLD[::-1], embedder) == served_version(home)
-    assert build(home, WORLD, embedder, release="r2") != served_version(home)
+    assert build(home, WORLD[::-1], embedder) == read_served_version(home)
+    assert build(home, WORLD, embedder, release="r2") != read_served_version(home)
 
 
 @settings(max_examples=25)
 @given(st.permutations(WORLD))
 def test_the_order_of_rows_is_no_part_of_the_version(rows: list[dict]) -> None:
     told = {"npm:files": {"name": "Files", "description": "", "summary": ""}}
-    names = {version_of(content_of(Source(r, told)), "e", "r", None) for r in (rows, WORLD)}
+    names = {compute_version(order_content(Source(r, told)), "e", "r", None) for r in (rows, WORLD)}
     assert len(names) == 1
 
 
@@ -55,18 +55,18 @@ def test_everything_that_is_answered_with_is_part_of_the_version() -> None:
         Source([{**WORLD[0], "flags": ("poisoning",)}, *WORLD[1:]]),
         Source([{**WORLD[0], "reliability": 0.5}, *WORLD[1:]]),
     ]
-    made = {version_of(content_of(source), "e", "r", None) for source in variants}
+    made = {compute_version(order_content(source), "e", "r", None) for source in variants}
     assert len(made) == len(variants)
 
 
 def test_a_loaded_version_holds_what_was_built(home: Path) -> None:
-    index = load_index(home, served_version(home))
+    index = load_index(home, read_served_version(home))
     assert index.release == "r1"
     assert index.embedder == "words"
     assert [tool.tool_id for tool in index.tools] == sorted(t.tool_id for t in index.tools)
     for view in index.views.values():
         assert np.allclose(np.linalg.norm(view.vectors, axis=1), 1.0, atol=1e-5)
-    assert index.fields["all"].scores("email").argmax() == 3
+    assert index.fields["all"].score("email").argmax() == 3
     assert [index.servers[tool.server].server_id for tool in index.tools] == [
         tool.server_id for tool in index.tools
     ]
@@ -101,7 +101,7 @@ def test_each_text_is_embedded_once_a_view(tmp_path: Path, embedder: WordEmbedde
 
 def test_a_home_without_an_index_says_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(IndexMissing, match="toolmill index"):
-        served_version(tmp_path)
+        read_served_version(tmp_path)
     with pytest.raises(IndexMissing, match="materialize router_index"):
         load_index(tmp_path, "abc")
 
@@ -110,7 +110,7 @@ def test_a_home_without_an_index_says_how_to_make_one(tmp_path: Path) -> None:
 def test_a_broken_pointer_says_what_is_wrong(home: Path, text: str) -> None:
     (home / "router" / "HEAD.json").write_text(text)
     with pytest.raises(IndexBroken, match=r"HEAD\.json.*materialize router_index"):
-        served_version(home)
+        read_served_version(home)
 
 
 FILES = ["index.json", "tools.jsonl", "servers.jsonl", "contracts.jsonl", "recipes.jsonl",
@@ -120,7 +120,7 @@ FILES = ["index.json", "tools.jsonl", "servers.jsonl", "contracts.jsonl", "recip
 
 @pytest.mark.parametrize("lost", FILES)
 def test_a_version_with_a_lost_file_is_refused(home: Path, lost: str) -> None:
-    version = served_version(home)
+    version = read_served_version(home)
     (home / "router" / version / lost).unlink()
     with pytest.raises(IndexBroken, match="materialize router_index"):
         load_index(home, version)
@@ -128,7 +128,7 @@ def test_a_version_with_a_lost_file_is_refused(home: Path, lost: str) -> None:
 
 @pytest.mark.parametrize("cut", FILES)
 def test_a_half_written_file_is_refused(home: Path, cut: str) -> None:
-    version = served_version(home)
+    version = read_served_version(home)
     path = home / "router" / version / cut
     path.write_bytes(path.read_bytes()[:-1] if path.stat().st_size else b"{")
     with pytest.raises(IndexBroken, match="materialize router_index"):
@@ -136,7 +136,7 @@ def test_a_half_written_file_is_refused(home: Path, cut: str) -> None:
 
 
 def test_an_index_of_the_old_format_is_refused(home: Path) -> None:
-    version = served_version(home)
+    version = read_served_version(home)
     path = home / "router" / version / "index.json"
     path.write_text(json.dumps({**json.loads(path.read_bytes()), "format": 1}))
     with pytest.raises(IndexBroken, match=r"format 1, expected 2.*build it again"):
@@ -144,24 +144,24 @@ def test_an_index_of_the_old_format_is_refused(home: Path) -> None:
 
 
 def test_the_pointer_does_not_move_to_a_broken_version(home: Path, embedder: WordEmbedder) -> None:
-    before = served_version(home)
+    before = read_served_version(home)
     other = build(home, WORLD[:2], embedder)
     (home / "router" / other / "view-full.npy").unlink()
     with pytest.raises(IndexBroken):
-        point_to(home, other)
-    assert served_version(home) == before
+        move_pointer(home, other)
+    assert read_served_version(home) == before
 
 
 def test_pointing_at_the_served_version_again_changes_nothing(
     home: Path, embedder: WordEmbedder
 ) -> None:
     before = (home / "router" / "HEAD.json").read_bytes()
-    point_to(home, build(home, WORLD, embedder))
+    move_pointer(home, build(home, WORLD, embedder))
     assert (home / "router" / "HEAD.json").read_bytes() == before
 
 
 def test_what_a_kill_left_is_built_again(home: Path, embedder: WordEmbedder) -> None:
-    version = served_version(home)
+    version = read_served_version(home)
     (home / "router" / version / "index.json").unlink()
     assert build(home, WORLD, embedder) == version
     assert load_index(home, version).version == version
@@ -183,10 +183,10 @@ def test_an_empty_world_is_no_index(tmp_path: Path, embedder: WordEmbedder) -> N
 def test_the_index_of_a_release_embeds_only_what_is_new(tmp_path: Path) -> None:
     store = LanceStore(tmp_path / "lance")
     first = make_router_index(tmp_path, Source(WORLD), store, "base", "r1")
-    assert served_version(tmp_path) == first
+    assert read_served_version(tmp_path) == first
     held = store.count(VIEWS)
     grown = [*WORLD, snapshot("pypi:mail", "read_email", "Read the newest email")]
     second = make_router_index(tmp_path, Source(grown), store, "base", "r2")
     # The new tool: its whole text and its server in front; its parameters are known already.
     assert store.count(VIEWS) == held + 3  # and the summary by tools of its server
-    assert served_version(tmp_path) == second != first
+    assert read_served_version(tmp_path) == second != first

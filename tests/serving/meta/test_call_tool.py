@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from serving.index.blocklist import block
+from serving.index.blocklist import write_blocklist
 from serving.meta import MetaPolicy, Token
 from tests.serving.meta_world import ERAS, WORLD, World, answering, publish, row, said
 
@@ -152,7 +152,7 @@ async def test_a_tool_held_back_while_its_user_was_thinking_does_not_run(world: 
     server = world.server()
 
     async def slow_yes(context: Any, params: Any) -> Any:
-        block(world.place, [digest])
+        write_blocklist(world.place, [digest])
         await anyio.sleep(0.5)  # the watcher looks every 0.05 s
         return await answering("accept", [])(context, params)
 

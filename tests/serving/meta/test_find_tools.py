@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from assets.servers.calls.log import query_digest
-from serving.index.blocklist import block
+from serving.index.blocklist import write_blocklist
 from serving.meta import MetaPolicy, Token
 from serving.router import Router
 from tests.serving.meta_world import ERAS, WORLD, World, publish, row, said
@@ -172,7 +172,7 @@ async def test_a_tool_that_is_not_here_is_an_error_with_the_mend(
 
 async def test_a_tool_held_back_since_the_index_was_built_is_nowhere(world: World) -> None:
     digest = next(row["contract_digest"] for row in WORLD if row["tool"] == "read_file")
-    block(world.place, [digest])
+    write_blocklist(world.place, [digest])
     async with world.client() as client:
         found = await client.call_tool("find_tools", {"query": "read one text file", "k": 50})
         told = await client.call_tool("describe_tool", {"tool_id": "npm:files::read_file"})

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from serving.discovery.request import system_prompt
+from serving.discovery.request import write_system_prompt
 from tests.serving.meta_world import ERAS, World, publish, row
 
 
@@ -42,8 +42,8 @@ async def test_the_prompt_is_the_one_of_the_request_module(world: World) -> None
         names = [one.name for one in (await client.list_prompts()).prompts]
         with pytest.raises(MCPError, match="find-tools-example"):
             await client.get_prompt("nonsense")
-    assert plain == system_prompt(example=False)
-    assert example == system_prompt(example=True)
+    assert plain == write_system_prompt(example=False)
+    assert example == write_system_prompt(example=True)
     assert example != plain
     assert named.messages[0].content.text == plain
     assert names == ["find-tools", "find-tools-example"]

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from assets.contracts.canonical import contract, contract_digest
+from assets.contracts.canonical import canonicalize_contract, contract_digest
 from assets.servers.calls import Caller
 from assets.servers.deploy.policy import DeployPolicy
-from assets.servers.recipes.facts import recipe_facts
-from serving.index.folder import Source, build_index, point_to
+from assets.servers.recipes.facts import dump_recipe
+from serving.index.folder import Source, build_index, move_pointer
 from serving.meta import MetaPolicy
 from tests.serving.calling import CONTRACT, LIMITS, Bench
 from tests.serving.meta_world import ERAS, World, said
@@ -28,12 +28,12 @@ class Sandboxed(World):
         recipe = bench.recipe(source)
         facts = {"contract_digest": contract_digest(CONTRACT), "marketplace": "registry"}
         named = {"server_id": recipe.server_id, "tool": "do"}
-        rows = [{**named, **facts, "contract": json.dumps(contract(CONTRACT))}]
+        rows = [{**named, **facts, "contract": json.dumps(canonicalize_contract(CONTRACT))}]
         embedder = WordEmbedder()
-        index = Source(rows, recipes={recipe.server_id: recipe_facts(recipe)})
-        point_to(place, build_index(place, index, embedder.embed, embedder=embedder.id))
+        index = Source(rows, recipes={recipe.server_id: dump_recipe(recipe)})
+        move_pointer(place, build_index(place, index, embedder.embed, embedder=embedder.id))
         policy = DeployPolicy(bench.folder, POLICY, CONVERSATION)
-        self.caller: Any = Caller({recipe.server_id: recipe_facts(recipe)}, policy, LIMITS)
+        self.caller: Any = Caller({recipe.server_id: dump_recipe(recipe)}, policy, LIMITS)
 
 
 @pytest.fixture

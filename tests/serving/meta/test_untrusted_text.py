@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from serving.meta.tools.arguments import deeper_than
 from serving.meta.tools.tool_results import passed_on
 from serving.meta.untrusted_text import (
-    bounded,
-    exact,
-    guillemets,
-    line,
-    marked,
-    parameters_line,
-    prose,
+    bound_value,
+    escape_exact,
+    mark_text,
+    quote_text,
+    show_line,
+    show_prose,
+    write_parameters,
 )
 
 JSON = st.recursive(
@@ -28,55 +28,55 @@ HIDDEN = "\u200b\u202e\u2066\ufeff\x00\x1b\x7f\U000e0041\ufe0f\u00ad"
 
 @given(st.text(), st.integers(1, 200))
 def test_prose_is_bounded_and_shows_everything_it_holds(text: str, most: int) -> None:
-    told = prose(text + HIDDEN, most)
+    told = show_prose(text + HIDDEN, most)
     assert len(told) <= most
     assert not set(told) & set(HIDDEN)
-    assert "\n" not in line(text, most)
+    assert "\n" not in show_line(text, most)
 
 
 @given(st.text(max_size=80), st.text(max_size=80))
 def test_two_names_stay_two_and_each_is_one_visible_line(one: str, other: str) -> None:
     if one != other and "\\u{" not in one + other:
-        assert exact(one, 80) != exact(other, 80)
-    assert not set(exact(one + HIDDEN, 200)) & set(HIDDEN + "\n\r")
+        assert escape_exact(one, 80) != escape_exact(other, 80)
+    assert not set(escape_exact(one + HIDDEN, 200)) & set(HIDDEN + "\n\r")
 
 
 @given(st.text())
 def test_a_quoted_text_cannot_close_its_quotes(text: str) -> None:
-    assert guillemets(text)[1:-1].count("»") == 0
-    assert guillemets(text).count("«") == 1
+    assert quote_text(text)[1:-1].count("»") == 0
+    assert quote_text(text).count("«") == 1
 
 
 def test_a_marked_text_cannot_know_its_mark() -> None:
-    one, other = marked("x", "a::b"), marked("x", "a::b")
+    one, other = mark_text("x", "a::b"), mark_text("x", "a::b")
     assert one != other
     forged = one.splitlines()[-1]
-    assert marked(forged, "a::b").splitlines()[-1] != forged
+    assert mark_text(forged, "a::b").splitlines()[-1] != forged
 
 
 @given(JSON)
 def test_a_bounded_value_is_json_of_bounded_size(value: Any) -> None:
-    copy, _ = bounded(value, 300)
+    copy, _ = bound_value(value, 300)
     assert len(json.dumps(copy, ensure_ascii=False)) < 2_500
 
 
 @given(st.dictionaries(st.sampled_from("abcdef"), st.integers(-9, 9) | st.sampled_from("xyz")))
 def test_a_small_plain_value_is_copied_as_it_is(value: Any) -> None:
-    assert bounded(value, 10_000) == (value, False)
+    assert bound_value(value, 10_000) == (value, False)
 
 
 def test_a_value_ten_thousand_deep_is_cut_without_recursion() -> None:
     deep: Any = "end"
     for _ in range(10_000):
         deep = [deep]
-    copy, cut = bounded(deep, 1_000)
+    copy, cut = bound_value(deep, 1_000)
     assert cut
     assert not deeper_than(copy, 30)
     assert deeper_than(deep, 40)
 
 
 def test_an_object_of_a_million_members_is_cut() -> None:
-    copy, cut = bounded({str(i): i for i in range(100_000)}, 10**9)
+    copy, cut = bound_value({str(i): i for i in range(100_000)}, 10**9)
     assert cut
     assert len(copy) == 401
 
@@ -86,11 +86,11 @@ def test_parameters_are_one_line_whatever_the_schema_is() -> None:
         "properties": {"b": {"type": ["string", "null"]}, "a": {"enum": ["x", "y"]}, "c": True},
         "required": ["b"],
     }
-    assert parameters_line({"inputSchema": schema}) == "b: string|null, a?: x|y, c?: any"
+    assert write_parameters({"inputSchema": schema}) == "b: string|null, a?: x|y, c?: any"
     for odd in (None, [], {"properties": []}, {"properties": {"a": {"type": [1]}}, "required": 1}):
-        assert isinstance(parameters_line({"inputSchema": odd}), str)
+        assert isinstance(write_parameters({"inputSchema": odd}), str)
     many = {"properties": {f"p{i}": {} for i in range(40)}}
-    assert "… 28 more" in parameters_line({"inputSchema": many})
+    assert "… 28 more" in write_parameters({"inputSchema": many})
 
 
 @given(

@@ -8,7 +8,7 @@ from threading import Event
 
 import pytest
 
-from serving.index.folder import IndexBroken, IndexMissing, Source, point_to
+from serving.index.folder import IndexBroken, IndexMissing, Source, move_pointer
 from serving.index.release_index import make_router_index
 from serving.router import Ask, ServedRouter, open_router
 from tests.serving.conftest import WORLD
@@ -36,7 +36,7 @@ def test_thirty_two_threads_ask_while_versions_move(tmp_path: Path) -> None:
     with ThreadPoolExecutor(32) as pool:
         running = [pool.submit(ask) for _ in range(32)]
         for version in versions:
-            point_to(tmp_path, version)
+            move_pointer(tmp_path, version)
             served.settle(30)
         done.set()
         seen = {pair for one in running for pair in one.result()}

@@ -11,23 +11,28 @@ from threading import Event
 
 import pytest
 
-from assets.contracts.quarantine.decisions import Decision, decide
-from assets.vectors.embed import encoder_folder
+from assets.contracts.quarantine.decisions import Decision, record_decision
+from assets.vectors.embed import find_encoder_folder
 from serving.export import check_export, export_release
-from serving.index.folder import Source, load_index, served_version
+from serving.index.folder import Source, load_index, read_served_version
 from serving.index.release_index import make_router_index
 from serving.ranking.eligible import read_blocked
 from serving.router import Ask, ServedRouter, open_router
 from tests.serving.conftest import WORLD
 from tests.serving.test_adhoc import run
-from tests.training.promotions import summary
+from tests.training.promotions import make_summary
 from tests.vectors.conftest import snapshot
 from tests.vectors.test_embed import lora
 from training.releases.cards.model_card import write_card
-from training.releases.champion import UNTRAINED, champion, consider, in_service
-from training.releases.gate import as_rows, gates_of
-from training.releases.release import make_release, releases, serve, served
-from training.runtime.model_store import model_folder, save_model
+from training.releases.champion import (
+    UNTRAINED,
+    consider_candidate,
+    find_model_in_service,
+    read_champion,
+)
+from training.releases.gate import as_rows, check_gates
+from training.releases.release import list_releases, make_release, read_served, serve_version
+from training.runtime.model_store import get_model_folder, save_model
 from warehouse.storage.lance import LanceStore
 
 GROWN = [*WORLD, snapshot("pypi:mail", "read_email", "Read the newest email")]
@@ -36,10 +41,12 @@ M1 = "1" * 64
 
 def publish(home: Path, rows: list[dict], contracts: str) -> str:
     """A night's release and index, by the encoder that the champion is; the version served."""
-    models = {role: in_service(home, role).model for role in UNTRAINED}
+    models = {role: find_model_in_service(home, role).model for role in UNTRAINED}
     name = make_release(home, models, contracts, "set1")
     store = LanceStore(home / "lance")
-    return make_router_index(home, Source(rows), store, models["retriever"], name, None, serve)
+    return make_router_index(
+        home, Source(rows), store, models["retriever"], name, None, serve_version
+    )
 
 
 def crown(home: Path) -> None:
@@ -53,8 +60,8 @@ def crown(home: Path) -> None:
 
     about = {"name": M1, "role": "retriever", "base": "minilm-l6-v2", "training_set": "set1"}
     save_model(home, M1, about, fill)
-    held = summary(home, M1)
-    made = consider(home, "retriever", M1, "set1", gates_of("retriever", held), held)
+    held = make_summary(home, M1)
+    made = consider_candidate(home, "retriever", M1, "set1", check_gates("retriever", held), held)
     assert made.promoted, made.why
     write_card(home, M1, summary=held, gates=as_rows(made.gates))
 
@@ -81,7 +88,7 @@ def home(nights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def test_a_running_router_follows_rollback_and_undo_and_never_mixes(home: Path) -> None:
-    new, old = (told["versions"][0] for told in releases(home))
+    new, old = (told["versions"][0] for told in list_releases(home))
     router, done = ServedRouter(home), Event()
     embedders = {name: load_index(home, name).embedder for name in (old, new)}
 
@@ -99,7 +106,7 @@ def test_a_running_router_follows_rollback_and_undo_and_never_mixes(home: Path) 
         for arguments, wanted in ((("--json",), old), (("--undo",), new)):
             code, out, err = run("release", "rollback", *arguments)
             assert code == 0, err
-            assert json.loads(out)["version"] == wanted == served_version(home)
+            assert json.loads(out)["version"] == wanted == read_served_version(home)
             assert router.settle(60).index.version == wanted
         done.set()
         seen = {each for one in running for each in one.result()}
@@ -111,8 +118,10 @@ def test_a_broken_target_leaves_what_is_served_and_says_so(
 ) -> None:
     router = ServedRouter(home)
     new = router.current().index.version
-    old = releases(home)[1]
-    path = encoder_folder(home, load_index(home, old["versions"][0]).embedder) / "tokenizer.json"
+    old = list_releases(home)[1]
+    path = (
+        find_encoder_folder(home, load_index(home, old["versions"][0]).embedder) / "tokenizer.json"
+    )
     path.unlink()  # the link alone
     path.write_text("{}")
     code, _, err = run("release", "rollback")
@@ -120,7 +129,7 @@ def test_a_broken_target_leaves_what_is_served_and_says_so(
     assert f"release {old['release'][:12]} cannot be served" in err
     assert "tokenizer.json" in err
     assert "possible: none" in err
-    assert served_version(home) == new
+    assert read_served_version(home) == new
     # Even a pointer that was moved past the checks takes the old router from nobody.
     head = {"version": old["versions"][0], "release": old["release"], "at": 0}
     before = (home / "router/HEAD.json").read_bytes()
@@ -133,7 +142,7 @@ def test_a_broken_target_leaves_what_is_served_and_says_so(
 
 
 def test_what_is_published_after_a_broken_version_is_followed_at_once(home: Path) -> None:
-    new, old = (told["versions"][0] for told in releases(home))
+    new, old = (told["versions"][0] for told in list_releases(home))
     router = ServedRouter(home)
     router.current()
     whole = (home / "router" / old / "tools.jsonl").read_bytes()
@@ -153,7 +162,9 @@ def _point(home: Path, version: str) -> None:
 
 def test_what_was_found_out_since_is_blocked_before_an_older_index_is_served(home: Path) -> None:
     rows = {row["tool"]: row["contract_digest"] for row in WORLD}
-    decide(home, Decision(rows["send_email"], "*", "held", "ann", "2026-01-02T03:04:05Z", "bad"))
+    record_decision(
+        home, Decision(rows["send_email"], "*", "held", "ann", "2026-01-02T03:04:05Z", "bad")
+    )
     assert read_blocked(home).digests == frozenset()
     assert run("release", "rollback")[0] == 0
     assert read_blocked(home).digests == {rows["send_email"]}
@@ -213,14 +224,14 @@ def test_champions_are_listed_and_a_lost_one_is_put_back(home: Path) -> None:
     code, _, err = run("champion", "list")
     assert (code, "toolmill champion restore retriever" in err) == (1, True)
     assert json.loads(run("champion", "restore", "retriever")[1])["model"] == M1
-    assert champion(home, "retriever").model == M1
-    shutil.rmtree(model_folder(home, M1))
+    assert read_champion(home, "retriever").model == M1
+    shutil.rmtree(get_model_folder(home, M1))
     assert "cannot serve (models/111111111111 is missing)" in run("champion", "list")[1]
 
 
 def test_an_export_is_of_the_served_release_with_its_cards(home: Path, tmp_path: Path) -> None:
     told = export_release(home, tmp_path / "out")
-    assert told["release"] == served(home)["release"]
+    assert told["release"] == read_served(home)["release"]
     assert told["models"]["retriever"] == M1
     assert "gain_at_1" in (tmp_path / "out/cards/retriever.md").read_text()
     assert not (tmp_path / "out/cards/caller.md").exists()

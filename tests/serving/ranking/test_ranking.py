@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from serving.index.folder import IndexBroken, Source, build_index, load_index
 from serving.index.fusion import built_in, read_fusion
-from serving.ranking.strategies import top
+from serving.ranking.strategies import find_top
 from serving.router import STRATEGIES, Ask, BadQuery, Blocked, Router
 from tests.serving.conftest import WORLD
 from tests.support.examples import examples
@@ -197,7 +197,7 @@ def test_the_built_in_weights_say_what_they_were_fitted_on() -> None:
 def test_top_is_the_head_of_the_whole_order(scores: list[float], most: int) -> None:
     values = np.array(scores, np.float32)
     whole = sorted(range(len(values)), key=lambda i: (-round(float(values[i]), 6), i))
-    assert top(values, None, most).tolist() == whole[:most]
+    assert find_top(values, None, most).tolist() == whole[:most]
 
 
 @pytest.mark.parametrize("text", ["a" * 1_000_000, "\ud800 file", "\x00", "🙂" * 5_000, "- - -"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.index.folder import IndexBroken, Source, load_index, served_version
+from serving.index.folder import IndexBroken, Source, load_index, read_served_version
 from serving.index.release_index import make_router_index
 from serving.router import STRATEGIES, Ask, BadQuery, Router, ServedRouter
 from tests.serving.conftest import WORLD
@@ -16,7 +16,7 @@ from warehouse.storage.lance import LanceStore
 
 @pytest.fixture
 def router(home: Path, embedder: WordEmbedder) -> Router:
-    return Router(load_index(home, served_version(home)), embedder)
+    return Router(load_index(home, read_served_version(home)), embedder)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -66,7 +66,7 @@ def test_a_batch_gives_what_single_queries_give(router: Router) -> None:
 
 def test_an_index_of_another_embedder_is_refused(home: Path) -> None:
     with pytest.raises(IndexBroken, match=r"made by words, the encoder is other.*toolmill index"):
-        Router(load_index(home, served_version(home)), WordEmbedder("other"))
+        Router(load_index(home, read_served_version(home)), WordEmbedder("other"))
 
 
 def test_a_served_router_follows_the_pointer(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, TASKS, goldens
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, TASKS, read_goldens
 from assets.synthesis.export.formats import FORMATS
-from assets.synthesis.export.licences import commercial, normal
-from assets.synthesis.export.select import Choice, ExportError, moment
+from assets.synthesis.export.licences import normalise_licence, permits_commercial_use
+from assets.synthesis.export.select import Choice, ExportError, parse_moment
 from assets.synthesis.export.write import export
 from assets.synthesis.judging.trial.trials import JUDGE_TRIALS
 from tests.synthesis.export_world import (
@@ -81,7 +81,7 @@ def test_tools_hold_the_right_one_in_an_order_of_the_row(
     places: Counter[int] = Counter()
     for row in lines(tmp_path / "out"):
         names = [tool["function"]["name"] for tool in row["tools"]]
-        assert {call.tool for call in goldens(pairs[row["pair_id"]])} <= set(names)
+        assert {call.tool for call in read_goldens(pairs[row["pair_id"]])} <= set(names)
         assert len(set(names)) == len(names) >= 2
         assert "drop.note" not in names  # a tool of a test server is not shown in training
         places[names.index(row["tool"])] += 1
@@ -207,13 +207,13 @@ def test_only_licences_that_are_known_to_permit_commerce(
     ],
 )  # fmt: skip
 def test_unknown_is_not_commercial(licence: str | None, permitted: bool) -> None:
-    assert commercial(licence) is permitted
+    assert permits_commercial_use(licence) is permitted
 
 
 def test_every_known_id_is_an_spdx_id() -> None:
     from assets.synthesis.export.licences import _COMMERCIAL
 
-    assert {name for name in _COMMERCIAL if normal(name) is None} == set()
+    assert {name for name in _COMMERCIAL if normalise_licence(name) is None} == set()
     assert not [name for name in _COMMERCIAL if "-nc" in name or "-nd" in name]
 
 
@@ -267,9 +267,9 @@ def test_a_bad_request_is_one_clear_error_and_writes_nothing(
 
 def test_a_moment_is_a_day_that_has_begun_or_an_instant() -> None:
     noon = 1_770_000_000.0  # 2026-02-02 02:40 UTC
-    assert moment("2026-02-01", noon) == pytest.approx(1_769_990_400 - 0.001)
-    assert moment("2026-02-02", noon) > noon
-    assert moment("2026-02-01T10:00", noon) == 1_769_940_000
+    assert parse_moment("2026-02-01", noon) == pytest.approx(1_769_990_400 - 0.001)
+    assert parse_moment("2026-02-02", noon) > noon
+    assert parse_moment("2026-02-01T10:00", noon) == 1_769_940_000
     for text in ("2026-02-03", "2026-02-02T03:00", "tomorrow", "2026-13-01", ""):
         with pytest.raises(ExportError, match="--as-of"):
-            moment(text, noon)
+            parse_moment(text, noon)

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.quarantine.decisions import Decision
 from assets.contracts.quarantine.firewall import Firewall
-from assets.synthesis.export.select import held_by
+from assets.synthesis.export.select import ask_firewall
 from orchestration.cli.app import app
 from tests.synthesis.export_world import TEST_SERVERS, TRAIN_SERVERS, publish, published, snapshot
 from warehouse.store import Warehouse
@@ -59,8 +59,8 @@ def test_a_contract_that_a_person_holds_is_held() -> None:
     row = snapshot("npm:file", "find")
     name = row["contract_digest"]
     decision = Decision(contract_digest=name, rule="*", verdict="held", by="a", why="b", at="c")
-    assert held_by(Firewall([], [], [decision]))([row]) == {name}
-    assert held_by(Firewall([], [], []))([row]) == set()
+    assert ask_firewall(Firewall([], [], [decision]))([row]) == {name}
+    assert ask_firewall(Firewall([], [], []))([row]) == set()
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from assets.contracts.canonical import contract
-from assets.synthesis.common.tables import goldens
+from assets.contracts.canonical import canonicalize_contract
+from assets.synthesis.common.tables import read_goldens
 from assets.synthesis.export.formats import FORMATS
 from assets.synthesis.export.select import Choice
 from assets.synthesis.export.write import export
 from tests.synthesis.export_world import golden, pair, published, tool
-from training.caller.tiny.base import base_folder
+from training.caller.tiny.base import find_tiny_base_folder
 from training.prompts.parse_calls import parse_calls
-from training.prompts.render import render, tool_schema
+from training.prompts.render import render_conversation, render_tool_schema
 from training.sets.split import TRAIN, split_of
 from warehouse.store import Warehouse
 
@@ -53,12 +53,15 @@ def test_datasets_reads_back_what_was_written(
 def _same_tools_and_calls(row: dict[str, Any], was: dict[str, Any]) -> None:
     """No key was added or lost on the way, whatever other tools' schemas hold."""
     shown = {one["function"]["name"]: one["function"] for one in row["tools"]}
-    for call in goldens(was):
+    for call in read_goldens(was):
         verb = call.tool.split(".")[0]
-        assert shown[call.tool]["parameters"] == contract(tool(call.server_id, verb))["inputSchema"]
+        assert (
+            shown[call.tool]["parameters"]
+            == canonicalize_contract(tool(call.server_id, verb))["inputSchema"]
+        )
     said = [c["function"] for m in row["messages"] for c in m.get("tool_calls", ())
             if m.get("weight") != 0]  # fmt: skip
-    assert [one["arguments"] for one in said] == [call.arguments for call in goldens(was)]
+    assert [one["arguments"] for one in said] == [call.arguments for call in read_goldens(was)]
     assert (row["license"], row["simulated"]) == ("MIT", was["simulated"])
 
 
@@ -93,8 +96,8 @@ def test_a_row_renders_as_the_training_renders_it(warehouse: Warehouse, tmp_path
     one = golden("npm:file", "find", {"title": "A", "file_only": {"deep": None}})
     call = {"name": one["tool"], "arguments": one["arguments"]}
     tools = json.loads(row["tools"])
-    assert tool_schema(contract(tool("npm:file", "find"))) in tools
-    _, completion = render(tokenizer, tools, row["prompt"][0]["content"], call)
+    assert render_tool_schema(canonicalize_contract(tool("npm:file", "find"))) in tools
+    _, completion = render_conversation(tokenizer, tools, row["prompt"][0]["content"], call)
     both = tokenizer.apply_chat_template(
         [*row["prompt"], *row["completion"]], tools=tools, tokenize=False
     )
@@ -106,7 +109,7 @@ def test_trl_trains_on_the_completion_alone(warehouse: Warehouse, tmp_path: Path
     trl = pytest.importorskip("trl")
     published(warehouse)
     rows = load(made(warehouse, tmp_path / "out", "trl"), split=TRAIN)
-    base, tokenizer = base_folder(), _tokenizer("qwen3_training")
+    base, tokenizer = find_tiny_base_folder(), _tokenizer("qwen3_training")
     settings = trl.SFTConfig(
         output_dir=str(tmp_path / "run"), max_steps=1, per_device_train_batch_size=2,
         max_length=None, report_to=[], use_cpu=True, save_strategy="no", disable_tqdm=True,
@@ -130,7 +133,7 @@ def test_trl_trains_on_the_completion_alone(warehouse: Warehouse, tmp_path: Path
 def _tokenizer(template: str) -> Any:
     transformers = pytest.importorskip("transformers")
     trl = pytest.importorskip("trl")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(str(base_folder()))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(str(find_tiny_base_folder()))
     folder = Path(trl.__file__).parent / "chat_templates"
     tokenizer.chat_template = (folder / f"{template}.jinja").read_text()
     return tokenizer

@@ -10,23 +10,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.contracts.canonical import contract
+from assets.contracts.canonical import canonicalize_contract
 from assets.contracts.validate import validate_call
-from assets.synthesis.common.contract_reading import purpose, slots
-from assets.synthesis.offline.provider import generate
-from assets.synthesis.offline.values.invent import from_pattern
-from assets.synthesis.offline.values.values import arguments
+from assets.synthesis.common.contract_reading import read_purpose, read_slots
+from assets.synthesis.offline.provider import answer_requests
+from assets.synthesis.offline.values.invent import make_from_pattern
+from assets.synthesis.offline.values.values import draw_call_arguments
 from assets.synthesis.verify.verify import verify
 from tests.support.examples import examples
 from tests.synthesis.contracts import ALL, CITY_TIME, CREATE_ISSUE, READ_FILE
 
-CONTRACTS = [contract(tool) for tool in ALL]
+CONTRACTS = [canonicalize_contract(tool) for tool in ALL]
 
 
 @pytest.mark.parametrize("of", CONTRACTS, ids=lambda c: c["name"])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_every_call_fits_its_contract_and_every_value_is_in_the_text(of: dict, seed: int) -> None:
-    for made in generate({"contract": of, "count": 6}, seed)["requests"]:
+    for made in answer_requests({"contract": of, "count": 6}, seed)["requests"]:
         assert validate_call(of, made["values"]) == []
         found = verify(of, made["instruction"], made["values"], server="npm:demo-server")
         kinds = set(found.kinds) - {"copies_description"}
@@ -34,10 +34,10 @@ def test_every_call_fits_its_contract_and_every_value_is_in_the_text(of: dict, s
 
 
 def test_the_same_seed_makes_the_same_requests_and_another_seed_others() -> None:
-    of = contract(READ_FILE)
-    first, again = (generate({"contract": of, "count": 3}, 7) for _ in range(2))
+    of = canonicalize_contract(READ_FILE)
+    first, again = (answer_requests({"contract": of, "count": 3}, 7) for _ in range(2))
     assert json.dumps(first) == json.dumps(again)
-    assert first != generate({"contract": of, "count": 3}, 8)
+    assert first != answer_requests({"contract": of, "count": 3}, 8)
 
 
 _MADE_ELSEWHERE = """
@@ -64,9 +64,11 @@ def test_values_do_not_depend_on_the_process_that_draws_them() -> None:
 
 
 def test_requests_of_one_tool_differ_in_words_and_values() -> None:
-    of = contract(READ_FILE)
+    of = canonicalize_contract(READ_FILE)
     made = [
-        r for seed in range(10) for r in generate({"contract": of, "count": 3}, seed)["requests"]
+        r
+        for seed in range(10)
+        for r in answer_requests({"contract": of, "count": 3}, seed)["requests"]
     ]
     assert len({r["instruction"] for r in made}) == len(made)
     assert len({r["values"]["path"] for r in made}) > 20
@@ -74,9 +76,11 @@ def test_requests_of_one_tool_differ_in_words_and_values() -> None:
 
 
 def test_required_values_are_always_there_and_optional_ones_sometimes() -> None:
-    of = contract(CREATE_ISSUE)
+    of = canonicalize_contract(CREATE_ISSUE)
     made = [
-        r for seed in range(12) for r in generate({"contract": of, "count": 3}, seed)["requests"]
+        r
+        for seed in range(12)
+        for r in answer_requests({"contract": of, "count": 3}, seed)["requests"]
     ]
     assert all({"project_key", "title", "priority"} <= r["values"].keys() for r in made)
     optional = [len(r["values"]) > 3 for r in made]
@@ -100,18 +104,21 @@ def test_required_values_are_always_there_and_optional_ones_sometimes() -> None:
 def test_the_purpose_is_read_from_description_or_name(
     name: str, description: str, verb: str, rest: str
 ) -> None:
-    found = purpose({"name": name, "description": description})
+    found = read_purpose({"name": name, "description": description})
     assert (found.verb, found.rest) == (verb, rest)
 
 
 def test_slots_resolve_references_and_nullable_unions() -> None:
-    by_name = {slot.name: slot for slot in slots(contract(CREATE_ISSUE))}
+    by_name = {slot.name: slot for slot in read_slots(canonicalize_contract(CREATE_ISSUE))}
     assert by_name["estimate"].type == "integer"
     assert [slot.required for slot in by_name.values()][:3] == [True] * 3
 
 
 def test_values_quoted_in_the_description_are_used() -> None:
-    drawn = {arguments(contract(CITY_TIME), random.Random(n))["timezone"] for n in range(40)}
+    drawn = {
+        draw_call_arguments(canonicalize_contract(CITY_TIME), random.Random(n))["timezone"]
+        for n in range(40)
+    }
     assert {"America/New_York", "Europe/London"} <= drawn
 
 
@@ -119,7 +126,7 @@ def test_values_quoted_in_the_description_are_used() -> None:
 def test_a_simple_pattern_is_met(pattern: str) -> None:
     import re
 
-    made = from_pattern(pattern, random.Random(1))
+    made = make_from_pattern(pattern, random.Random(1))
     assert made is not None
     assert re.fullmatch(pattern, made)
 
@@ -146,7 +153,7 @@ def test_any_contract_gets_valid_calls_and_text(
     properties: dict, name: str, description: str, seed: int
 ) -> None:
     schema = {"type": "object", "properties": properties, "required": list(properties)}
-    of = contract({"name": name, "description": description, "inputSchema": schema})
-    for made in generate({"contract": of, "count": 3}, seed)["requests"]:
+    of = canonicalize_contract({"name": name, "description": description, "inputSchema": schema})
+    for made in answer_requests({"contract": of, "count": 3}, seed)["requests"]:
         assert made["instruction"].strip()
         assert validate_call(of, made["values"]) == []

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from assets.contracts.canonical import contract
+from assets.contracts.canonical import canonicalize_contract
 from assets.contracts.validate import validate_call
 from assets.synthesis.common.role_schemas import (
     Acted,
@@ -29,7 +29,7 @@ from warehouse.llm.client import LLMError, Request, Role
 
 def test_the_caller_gives_the_values_and_repairs_wrong_ones() -> None:
     of, values = (
-        contract(CONVERT),
+        canonicalize_contract(CONVERT),
         {"amount": 5, "source_currency": "EUR", "target_currency": "SEK"},
     )
     assert ask("caller", Call, {"contract": of, "values": values}).arguments == values
@@ -66,7 +66,7 @@ def test_a_checker_picks_what_the_words_speak_of_and_else_none(
 
 def test_an_actor_keeps_to_the_output_schema_and_repeats_what_was_asked() -> None:
     of = {
-        **contract(CITY_TIME),
+        **canonicalize_contract(CITY_TIME),
         "outputSchema": {
             "type": "object",
             "properties": {
@@ -151,6 +151,6 @@ def test_no_odd_contract_leaves_a_role_without_an_answer(
 
 
 def test_ping_and_odd_scripts_are_answered_too() -> None:
-    for of in (contract(PING), contract(ODD)):
+    for of in (canonicalize_contract(PING), canonicalize_contract(ODD)):
         made = ask("generator", Requests, {"contract": of, "count": 3})
         assert all(draft.instruction.strip() for draft in made.requests)

@@ -4,14 +4,14 @@ import re
 
 import pytest
 
-from assets.contracts.canonical import contract
+from assets.contracts.canonical import canonicalize_contract
 from assets.contracts.validate import validate_call
-from assets.synthesis.common.contract_reading import slots
+from assets.synthesis.common.contract_reading import read_slots
 from assets.synthesis.common.role_schemas import Acted, Aside, Several, Vague, Worded
-from assets.synthesis.offline.choice import choose
+from assets.synthesis.offline.choice import choose_tool
 from assets.synthesis.offline.language.grounding import absent
-from assets.synthesis.offline.provider import generate
-from assets.synthesis.verify.checks.parroting import parrots
+from assets.synthesis.offline.provider import answer_requests
+from assets.synthesis.verify.checks.parroting import find_parroting
 from assets.synthesis.verify.verify import verify
 from tests.synthesis.contracts import CREATE_ISSUE, READ_FILE
 from tests.synthesis.offline_ask import CONTRACTS, WORLD, ask, grounded
@@ -20,7 +20,7 @@ from tests.synthesis.offline_ask import CONTRACTS, WORLD, ask, grounded
 def test_nearly_every_required_value_is_in_the_words() -> None:
     said = [
         (of, r) for of in CONTRACTS for seed in range(20)
-        for r in generate({"contract": of, "count": 3}, seed)["requests"]
+        for r in answer_requests({"contract": of, "count": 3}, seed)["requests"]
     ]  # fmt: skip
     held = sum(grounded(of, r["instruction"], r["values"]) for of, r in said)
     assert held / len(said) >= 0.95, (held, len(said))
@@ -28,18 +28,20 @@ def test_nearly_every_required_value_is_in_the_words() -> None:
 
 def test_few_requests_hand_the_contract_back() -> None:
     said = [
-        parrots(of, r["instruction"], r["values"]) for of in CONTRACTS for seed in range(20)
-        for r in generate({"contract": of, "count": 3}, seed)["requests"]
+        find_parroting(of, r["instruction"], r["values"]) for of in CONTRACTS for seed in range(20)
+        for r in answer_requests({"contract": of, "count": 3}, seed)["requests"]
     ]  # fmt: skip
     assert sum(reason is not None for reason in said) / len(said) <= 0.1
 
 
 def test_kinds_come_in_the_order_asked_for_and_drafts_say_their_language() -> None:
     meta = {
-        "contract": contract(READ_FILE), "count": 3, "kinds": ["implicit", "direct", "direct"],
+        "contract": canonicalize_contract(READ_FILE),
+        "count": 3,
+        "kinds": ["implicit", "direct", "direct"],
         "profiles": [{"persona": "a nurse", "tone": "polite", "language": "de", "difficulty": "1"}],
-    }  # fmt: skip
-    made = generate(meta, 3)["requests"]
+    }
+    made = answer_requests(meta, 3)["requests"]
     assert [draft["kind"] for draft in made] == ["implicit", "direct", "direct"]
     assert {draft["language"] for draft in made} == {"en"}  # German was asked for; none is claimed
     assert all("please" in d["instruction"].lower() or "thank" in d["instruction"].lower()
@@ -47,22 +49,24 @@ def test_kinds_come_in_the_order_asked_for_and_drafts_say_their_language() -> No
 
 
 def test_values_are_taken_from_the_world_that_is_given() -> None:
-    meta = {"contract": contract(READ_FILE), "count": 12, "environment": WORLD}
-    paths = [r["values"]["path"] for r in generate(meta, 1)["requests"]]
+    meta = {"contract": canonicalize_contract(READ_FILE), "count": 12, "environment": WORLD}
+    paths = [r["values"]["path"] for r in answer_requests(meta, 1)["requests"]]
     assert sum(path in WORLD["files"] for path in paths) >= 7
     due = [
         r["values"].get("due_date")
         for seed in range(10)
-        for r in generate({**meta, "contract": contract(CREATE_ISSUE), "count": 3}, seed)[
-            "requests"
-        ]
+        for r in answer_requests(
+            {**meta, "contract": canonicalize_contract(CREATE_ISSUE), "count": 3}, seed
+        )["requests"]
     ]
     assert "2026-02-11" in due
 
 
 @pytest.mark.parametrize("world", [{"files": None}, {"files": "x"}, {"dates": [3]}, {"odd": []}])
 def test_an_odd_world_does_no_harm(world: dict) -> None:
-    made = generate({"contract": contract(READ_FILE), "count": 3, "environment": world}, 1)
+    made = answer_requests(
+        {"contract": canonicalize_contract(READ_FILE), "count": 3, "environment": world}, 1
+    )
     assert len(made["requests"]) == 3
 
 
@@ -70,7 +74,10 @@ def test_an_odd_world_does_no_harm(world: dict) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_several_calls_are_valid_and_all_in_the_words(shape: str, seed: int) -> None:
     for first in CONTRACTS:
-        for shown in ([first, contract(CREATE_ISSUE)], [contract(READ_FILE), first]):
+        for shown in (
+            [first, canonicalize_contract(CREATE_ISSUE)],
+            [canonicalize_contract(READ_FILE), first],
+        ):
             meta = {"contracts": shown, "shape": shape, "environment": WORLD}
             made = ask("generator", Several, meta, seed)
             assert len(made.calls) == 2
@@ -81,7 +88,9 @@ def test_several_calls_are_valid_and_all_in_the_words(shape: str, seed: int) -> 
 
 
 def test_the_same_tool_twice_is_asked_for_two_things() -> None:
-    made = ask("generator", Several, {"contracts": [contract(READ_FILE)], "shape": "parallel"})
+    made = ask(
+        "generator", Several, {"contracts": [canonicalize_contract(READ_FILE)], "shape": "parallel"}
+    )
     assert [step.tool for step in made.calls] == [1, 1]
     assert made.calls[0].arguments["path"] != made.calls[1].arguments["path"]
     assert all(step.arguments["path"] in made.instruction for step in made.calls)
@@ -109,7 +118,7 @@ PIN_NOTE = {
 
 @pytest.mark.parametrize("seed", range(8))
 def test_the_second_call_borrows_what_the_first_tool_will_answer(seed: int) -> None:
-    shown = [contract(FIND_NOTES), contract(PIN_NOTE)]
+    shown = [canonicalize_contract(FIND_NOTES), canonicalize_contract(PIN_NOTE)]
     made = ask("generator", Several, {"contracts": shown, "shape": "sequential"}, seed)
     first, second = made.calls
     assert (first.tool, second.tool, second.borrowed) == (1, 2, ["note_id"])
@@ -121,12 +130,12 @@ def test_the_second_call_borrows_what_the_first_tool_will_answer(seed: int) -> N
 @pytest.mark.parametrize("seed", range(10))
 def test_an_aside_is_served_by_no_tool_and_answered_without(seed: int) -> None:
     made = ask("generator", Aside, {"contracts": CONTRACTS, "profile": {}}, seed)
-    assert choose(CONTRACTS, made.instruction)[0] == 0
+    assert choose_tool(CONTRACTS, made.instruction)[0] == 0
     assert "{" not in made.instruction + made.reply
 
 
 def test_sums_in_asides_are_right_and_kept_from_calculators() -> None:
-    calculator = contract(
+    calculator = canonicalize_contract(
         {
             "name": "calculate",
             "description": "Adds and multiplies numbers",
@@ -134,7 +143,7 @@ def test_sums_in_asides_are_right_and_kept_from_calculators() -> None:
         }
     )
     for seed in range(60):
-        other = ask("generator", Aside, {"contracts": [contract(READ_FILE)]}, seed)
+        other = ask("generator", Aside, {"contracts": [canonicalize_contract(READ_FILE)]}, seed)
         if " times " in other.reply:
             a, b, c = (int(n) for n in re.findall(r"\d+", other.reply))
             assert a * b == c
@@ -145,7 +154,7 @@ def test_sums_in_asides_are_right_and_kept_from_calculators() -> None:
 @pytest.mark.parametrize("of", CONTRACTS, ids=lambda c: c["name"])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_vague_request_lacks_what_its_answer_states(of: dict, seed: int) -> None:
-    for slot in (slot for slot in slots(of) if slot.required):
+    for slot in (slot for slot in read_slots(of) if slot.required):
         made = ask("generator", Vague, {"contract": of, "parameter": slot.name}, seed)
         assert slot.name in absent(of, made.instruction, made.values), made
         assert grounded(of, f"{made.instruction}\n{made.answer}", made.values), made
@@ -156,7 +165,7 @@ def test_a_vague_request_lacks_what_its_answer_states(of: dict, seed: int) -> No
 @pytest.mark.parametrize("of", CONTRACTS, ids=lambda c: c["name"])
 def test_the_reviser_says_what_the_request_lacks(of: dict) -> None:
     for seed in range(6):
-        draft = generate({"contract": of, "count": 3}, seed)["requests"][seed % 3]
+        draft = answer_requests({"contract": of, "count": 3}, seed)["requests"][seed % 3]
         meta = {
             "contract": of, "instruction": "Could you do this for me?", "values": draft["values"],
             "absent": list(draft["values"]), "environment": WORLD, "language": "en",
@@ -168,8 +177,11 @@ def test_the_reviser_says_what_the_request_lacks(of: dict) -> None:
 
 def test_the_reviser_draws_a_required_value_nobody_has() -> None:
     meta = {
-        "contract": contract(READ_FILE), "instruction": "Read it.", "values": {}, "absent": ["path"]
-    }  # fmt: skip
+        "contract": canonicalize_contract(READ_FILE),
+        "instruction": "Read it.",
+        "values": {},
+        "absent": ["path"],
+    }
     made = ask("reviser", Worded, {**meta, "environment": WORLD})
     assert made.values["path"] in made.instruction
 
@@ -178,7 +190,7 @@ def test_the_reviser_draws_a_required_value_nobody_has() -> None:
 @pytest.mark.parametrize("of", CONTRACTS, ids=lambda c: c["name"])
 def test_evolution_adds_ten_to_twenty_words_and_loses_nothing(of: dict, direction: str) -> None:
     for seed in range(3):
-        draft = generate({"contract": of, "count": 1}, seed)["requests"][0]
+        draft = answer_requests({"contract": of, "count": 1}, seed)["requests"][0]
         meta = {**draft, "contract": of, "direction": direction, "environment": WORLD}
         made = ask("evolver", Worded, meta, seed)
         added = len(made.instruction.split()) - len(draft["instruction"].split())

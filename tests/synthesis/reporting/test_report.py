@@ -3,7 +3,12 @@
 import json
 from typing import Any
 
-from assets.synthesis.reporting.report import judged, reasons, trials, written
+from assets.synthesis.reporting.report import (
+    count_reasons,
+    report_judgements,
+    report_pairs,
+    tabulate_trials,
+)
 
 
 def pair(number: int, **more: Any) -> dict[str, Any]:
@@ -39,31 +44,31 @@ def test_each_pair_that_goes_no_further_is_counted_once_per_reason() -> None:
         pair(5, status="failed", failed_step="revise", error_kind="timeout"),
         pair(6, verdict="unsure", flaws=json.dumps([flaw("ungrounded_value", False)])),
     ]
-    assert reasons(rows) == [
+    assert count_reasons(rows) == [
         ("wrong_type", 2),
         ("repeats another pair", 1),
         ("revise failed: timeout", 1),
     ]
-    figures, tables = written(rows)
+    figures, tables = report_pairs(rows)
     assert (figures["written"], figures["to_the_judge"], figures["failed"]) == (5, 2, 1)
     assert "| single | 6 | 1 | 1 | 2 | 1 | 1 |" in tables["by_task"].replace("&#95;", "_")
 
 
 def test_what_a_model_wrote_is_text_on_the_page() -> None:
     evil = "[x](javascript:alert(1)) <img src=x> | `a`"
-    _, tables = written([pair(1, instruction=evil)])
+    _, tables = report_pairs([pair(1, instruction=evil)])
     assert not set("<[`") & set(tables["latest"].split("\n", 2)[2])
     rows = [
         {"pair_id": "p1:1", "tool": "look", "verdict": "reject", "score": 2.0, "status": "ok",
          "judge": "offline:rules", "reasons": evil}
     ]  # fmt: skip
-    figures, tables = judged(rows, [pair(1, instruction=evil)])
+    figures, tables = report_judgements(rows, [pair(1, instruction=evil)])
     assert not set("<[`") & set(tables["rejected_pairs"].split("\n", 2)[2])
     assert figures["rejected"] == 1
     assert figures["accepted_of_written"].startswith("0 of 1 [0.00, ")
 
 
 def test_an_empty_night_has_a_page_too() -> None:
-    assert written([])[0]["provider"] == "none"
-    assert judged([], [])[0]["mean_score"] is None
-    assert trials([]) == "none"
+    assert report_pairs([])[0]["provider"] == "none"
+    assert report_judgements([], [])[0]["mean_score"] is None
+    assert tabulate_trials([]) == "none"

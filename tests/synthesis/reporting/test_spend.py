@@ -11,9 +11,9 @@ from assets.synthesis.reporting.spend import (
     ALL,
     SPEND,
     TOTAL,
-    accepted_pairs,
-    cost_in_band,
-    spend_rows,
+    audit_cost,
+    count_accepted_pairs,
+    make_spend_rows,
 )
 
 
@@ -34,7 +34,7 @@ def test_a_stage_is_its_role_with_calls_tokens_and_dollars_per_accepted_pair() -
         cost(status="unknown", effects=1),
         cost(stage="llm:judge", effects=3, usd=0.1),
     ]
-    rows = by_key(spend_rows(costs, {"registry": 2}))
+    rows = by_key(make_spend_rows(costs, {"registry": 2}))
     made = rows["registry", "generator", "m"]
     assert (made["calls"], made["failed"], made["unknown"], made["tokens"]) == (4, 2, 1, 400)
     assert (made["usd_per_accepted_pair"], made["tokens_per_accepted_pair"]) == (0.1, 200.0)
@@ -44,7 +44,7 @@ def test_a_stage_is_its_role_with_calls_tokens_and_dollars_per_accepted_pair() -
 
 def test_what_no_marketplace_paid_alone_is_shared_by_accepted_pairs() -> None:
     costs = [cost(usd=1.0), cost(partition="_", stage="llm:judge", usd=0.8)]
-    rows = by_key(spend_rows(costs, {"registry": 6, "glama": 2}, distinct=5))
+    rows = by_key(make_spend_rows(costs, {"registry": 6, "glama": 2}, distinct=5))
     assert rows["registry", TOTAL, ""]["shared_usd"] == 0.6
     assert rows["registry", TOTAL, ""]["usd_per_accepted_pair"] == round(1.6 / 6, 9)
     assert rows["glama", TOTAL, ""]["usd_per_accepted_pair"] == 0.1  # it reuses what others paid
@@ -52,9 +52,9 @@ def test_what_no_marketplace_paid_alone_is_shared_by_accepted_pairs() -> None:
 
 
 def test_without_accepted_pairs_there_is_no_cost_per_pair() -> None:
-    rows = by_key(spend_rows([cost(usd=1.0)], {}))
+    rows = by_key(make_spend_rows([cost(usd=1.0)], {}))
     assert rows["registry", TOTAL, ""]["usd_per_accepted_pair"] is None
-    assert by_key(spend_rows([], {}))[ALL, TOTAL, ""]["usd"] == 0.0
+    assert by_key(make_spend_rows([], {}))[ALL, TOTAL, ""]["usd"] == 0.0
 
 
 names = st.sampled_from(["registry", "glama", "_"])
@@ -76,7 +76,7 @@ names = st.sampled_from(["registry", "glama", "_"])
     st.dictionaries(st.sampled_from(["registry", "glama"]), st.integers(0, 50)),
 )
 def test_totals_add_up_and_the_rows_are_a_table(costs: list[Any], accepted: Any) -> None:
-    rows = spend_rows(costs, accepted)
+    rows = make_spend_rows(costs, accepted)
     frame = SPEND.frame(rows)
     stages = [row for row in rows if row["stage"] != TOTAL]
     whole = by_key(rows)[ALL, TOTAL, ""]
@@ -94,16 +94,16 @@ def test_accepted_pairs_of_two_marketplaces_are_counted_once_in_all() -> None:
     rows = [{"pair_id": p, "marketplace": m, "verdict": v} for p, m, v in listed]
     other = [{"pair_id": "a", "marketplace": "glama", "verdict": "accept"}]
     frame = pl.concat([JUDGEMENTS.frame(rows), JUDGEMENTS.frame(other)])
-    assert accepted_pairs(frame) == ({"glama": 2, "registry": 1}, 2)
+    assert count_accepted_pairs(frame) == ({"glama": 2, "registry": 1}, 2)
 
 
 def test_a_pair_that_costs_much_more_than_before_is_refused() -> None:
-    then, dear = spend_rows([cost(usd=1.0)], {"registry": 100}), {"registry": 20}
-    assert cost_in_band(spend_rows([cost(usd=2.0)], {"registry": 100}), then).passed
-    refused = cost_in_band(spend_rows([cost(usd=1.0)], dear), then)
+    then, dear = make_spend_rows([cost(usd=1.0)], {"registry": 100}), {"registry": 20}
+    assert audit_cost(make_spend_rows([cost(usd=2.0)], {"registry": 100}), then).passed
+    refused = audit_cost(make_spend_rows([cost(usd=1.0)], dear), then)
     assert not refused.passed
     assert "0.050000 USD, 0.010000 before" in refused.observed
-    assert cost_in_band(spend_rows([cost(usd=1.0)], {}), then).passed
-    assert cost_in_band(spend_rows([cost(usd=1.0)], dear), []).passed
-    cents = spend_rows([cost(usd=0.00001)], {"registry": 1})
-    assert cost_in_band(spend_rows([cost(usd=0.0001)], {"registry": 1}), cents).passed
+    assert audit_cost(make_spend_rows([cost(usd=1.0)], {}), then).passed
+    assert audit_cost(make_spend_rows([cost(usd=1.0)], dear), []).passed
+    cents = make_spend_rows([cost(usd=0.00001)], {"registry": 1})
+    assert audit_cost(make_spend_rows([cost(usd=0.0001)], {"registry": 1}), cents).passed

@@ -19,11 +19,11 @@ from assets.synthesis.review.review import (
     Review,
     ReviewError,
     Sampled,
-    draw,
+    draw_sample,
     open_review,
-    report,
+    report_review,
 )
-from assets.synthesis.review.server import Site, serve
+from assets.synthesis.review.server import Site, serve_review
 from tests.synthesis.review_rows import judged_pairs
 
 PAIRS, JUDGEMENTS, CONTRACTS = judged_pairs()
@@ -35,8 +35,10 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 def served(review: Review) -> Iterator[Site]:
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
-    site = Site(review, CONTRACTS, lambda: report(review, JUDGEMENTS), listening.getsockname()[1])
-    thread = threading.Thread(target=serve, args=(site, listening), daemon=True)
+    site = Site(
+        review, CONTRACTS, lambda: report_review(review, JUDGEMENTS), listening.getsockname()[1]
+    )
+    thread = threading.Thread(target=serve_review, args=(site, listening), daemon=True)
     thread.start()
     _answers(site)
     try:
@@ -58,26 +60,26 @@ def _answers(site: Site) -> None:
 
 
 def test_the_sample_is_drawn_by_seed_from_written_or_from_accepted_pairs() -> None:
-    before = draw(PAIRS, JUDGEMENTS, OF)
-    assert before == draw(reversed(PAIRS), JUDGEMENTS, OF)
-    assert before != draw(PAIRS, JUDGEMENTS, Sampled(BEFORE, None, 10, 8))
+    before = draw_sample(PAIRS, JUDGEMENTS, OF)
+    assert before == draw_sample(reversed(PAIRS), JUDGEMENTS, OF)
+    assert before != draw_sample(PAIRS, JUDGEMENTS, Sampled(BEFORE, None, 10, 8))
     accepted = {row["pair_id"] for row in JUDGEMENTS if row["verdict"] == "accept"}
-    after = draw(PAIRS, JUDGEMENTS, Sampled(AFTER, None, 1000, 7))
+    after = draw_sample(PAIRS, JUDGEMENTS, Sampled(AFTER, None, 1000, 7))
     assert {row["pair_id"] for row in after} == accepted
-    assert len(draw(PAIRS, JUDGEMENTS, Sampled(BEFORE, None, 1000, 7))) == len(PAIRS)
+    assert len(draw_sample(PAIRS, JUDGEMENTS, Sampled(BEFORE, None, 1000, 7))) == len(PAIRS)
 
 
 def test_labels_survive_a_kill_in_the_middle_of_a_line(tmp_path: Path) -> None:
     first = open_review(tmp_path, PAIRS, JUDGEMENTS, OF)
-    first.label(0, "good", "")
-    first.label(1, "bad", "half\u2028a line \ud800")
+    first.add_label(0, "good", "")
+    first.add_label(1, "bad", "half\u2028a line \ud800")
     with first.path.open("ab") as file:
         file.write(b'{"pair_id": "p1:cut')
     again = open_review(tmp_path, PAIRS, JUDGEMENTS, OF)
     assert again.rows == first.rows
     assert again.labels == first.labels
-    assert again.first_open() == 2
-    again.label(1, "good", "on second thought")
+    assert again.find_first_open() == 2
+    again.add_label(1, "good", "on second thought")
     last = open_review(tmp_path, PAIRS, JUDGEMENTS, OF)
     assert last.labels[last.rows[1]["pair_id"]]["label"] == "good"
 
@@ -109,9 +111,9 @@ def test_the_report_holds_agreement_and_names_every_difference(tmp_path: Path) -
     accepted = {row["pair_id"]: row["verdict"] == "accept" for row in JUDGEMENTS}
     for place, row in enumerate(review.rows):
         agrees = place != 3
-        review.label(place, "good" if accepted[row["pair_id"]] == agrees else "bad", "n")
-    review.label(0, "skip", "")
-    found = report(review, JUDGEMENTS)
+        review.add_label(place, "good" if accepted[row["pair_id"]] == agrees else "bad", "n")
+    review.add_label(0, "skip", "")
+    found = report_review(review, JUDGEMENTS)
     n = len(PAIRS) - 1
     assert found["labelled"]["skip"] == 1
     assert found["filters_and_judge"]["n"] == n
@@ -124,9 +126,9 @@ def test_the_report_holds_agreement_and_names_every_difference(tmp_path: Path) -
 def test_rows_that_nobody_decided_on_are_left_out_of_the_agreement(tmp_path: Path) -> None:
     review = open_review(tmp_path, PAIRS, JUDGEMENTS, Sampled(BEFORE, None, 1000, 7))
     for place in range(len(review.rows)):
-        review.label(place, "good", "")
+        review.add_label(place, "good", "")
     silent = [{**row, "status": "failed", "verdict": None} for row in JUDGEMENTS]
-    found = report(review, silent)
+    found = report_review(review, silent)
     assert found["undecided"] == len(PAIRS)
     assert found["filters_and_judge"]["n"] == 0
     assert found["filters_and_judge"]["kappa"] is None

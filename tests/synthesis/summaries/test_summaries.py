@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.contracts.canonical import contract, contract_digest
+from assets.contracts.canonical import canonicalize_contract, contract_digest
 from assets.synthesis.summaries.ask import MOST_TOOLS
-from assets.synthesis.summaries.offline import readable, summary_of
-from assets.synthesis.summaries.summaries import SUMMARIES, make_summaries, summary_flaws
+from assets.synthesis.summaries.offline import make_readable, write_summary
+from assets.synthesis.summaries.summaries import SUMMARIES, find_summary_flaws, make_summaries
 from tests.support.examples import examples
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.vectors.conftest import snapshot
@@ -72,7 +72,7 @@ def test_offline_says_what_kinds_of_things_the_tools_do() -> None:
     clock = by_server(rows)["pypi:clock"]["summary"]
     assert clock == "clock can tell time. Its tools speak of city and path. It only reads."
     assert len(due.new) == 2
-    assert summary_flaws(rows) == []
+    assert find_summary_flaws(rows) == []
 
 
 def test_the_order_and_the_marketplaces_of_the_rows_decide_nothing() -> None:
@@ -181,7 +181,7 @@ def test_a_spent_budget_is_a_row_and_not_the_end(ledger: Ledger) -> None:
     with a_model(ledger, lambda _body, _number: said()) as (client, requests):
         rows, _ = make_summaries(WORLD, {}, client())
     assert ({row["error_kind"] for row in rows}, requests) == ({"budget"}, [])
-    (flaw,) = summary_flaws(rows)
+    (flaw,) = find_summary_flaws(rows)
     assert "2 of 2 servers have no summary" in flaw
 
 
@@ -216,7 +216,7 @@ def test_many_servers_are_asked_beside_each_other(ledger: Ledger) -> None:
     ],
 )
 def test_a_servers_name_is_its_own_and_not_its_publishers(server_id: str, name: str) -> None:
-    assert readable(server_id) == name
+    assert make_readable(server_id) == name
 
 
 @given(
@@ -225,12 +225,14 @@ def test_a_servers_name_is_its_own_and_not_its_publishers(server_id: str, name: 
 @examples(60)
 def test_any_tools_have_a_summary_of_bounded_length_whatever_their_order(told: list) -> None:
     made = [
-        contract({"name": name, "description": about, "inputSchema": {"type": "object"}})
+        canonicalize_contract(
+            {"name": name, "description": about, "inputSchema": {"type": "object"}}
+        )
         for name, about in dict(told).items()
     ]
-    text = summary_of("files", made)
+    text = write_summary("files", made)
     assert 0 < len(text) <= 900
-    assert text == summary_of("files", made[::-1])
+    assert text == write_summary("files", made[::-1])
 
 
 def test_rows_fit_the_table() -> None:

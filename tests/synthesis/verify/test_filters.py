@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.verify.checks import near_duplicates as module
-from assets.synthesis.verify.checks.near_duplicates import twins
-from assets.synthesis.verify.filters import cosines, echo_finding, filtered
+from assets.synthesis.verify.checks.near_duplicates import find_twins
+from assets.synthesis.verify.filters import compute_cosines, filter_rows, make_echo_finding
 from tests.support.examples import examples
 
 Json = Any
@@ -45,7 +45,7 @@ def row(number: int, text: str, own: str = "time", **more: Json) -> dict[str, Js
 
 
 def test_a_description_handed_back_is_rejected_and_its_cosine_is_kept() -> None:
-    echo, own = filtered(
+    echo, own = filter_rows(
         [row(0, "get the current time of a city"), row(1, "how late is it in Oslo")],
         CONTRACTS, embed, POLICY,
     )  # fmt: skip
@@ -59,7 +59,9 @@ def test_other_flaws_stay_and_decide_too() -> None:
     doubt = {"kind": "ungrounded_value", "path": "x", "reason": "absent", "certain": False}
     lexical = {"kind": "copies_description", "path": "", "reason": "90%", "certain": True}
     for flaw, verdict in ((doubt, "unsure"), (lexical, "reject")):
-        found = filtered([row(0, "hi there", flaws=json.dumps([flaw]))], CONTRACTS, embed, POLICY)
+        found = filter_rows(
+            [row(0, "hi there", flaws=json.dumps([flaw]))], CONTRACTS, embed, POLICY
+        )
         assert found[0]["verdict"] == verdict
         assert json.loads(found[0]["flaws"]) == [flaw]
 
@@ -72,7 +74,7 @@ def test_a_copy_points_to_the_first_in_order_inside_and_across_tools() -> None:
         row(2, "how late in Oslo is it now", "file"),
         row(4, "read the log of today", "file", task="recovery"),
     ]
-    found = {r["pair_id"]: r["twin_of"] for r in filtered(rows, CONTRACTS, embed, POLICY)}
+    found = {r["pair_id"]: r["twin_of"] for r in filter_rows(rows, CONTRACTS, embed, POLICY)}
     # `file` comes before `time` in the order of tools.
     assert found == {
         "p1:0": "p1:2", "p1:1": "p1:2", "p1:2": None, "p1:3": None, "p1:4": None,
@@ -82,19 +84,19 @@ def test_a_copy_points_to_the_first_in_order_inside_and_across_tools() -> None:
 def test_nothing_stands_for_a_rejected_row() -> None:
     flaw = {"kind": "wrong_type", "path": "x", "reason": "no", "certain": True}
     rows = [row(0, "how late is it", flaws=json.dumps([flaw])), row(1, "how late is it")]
-    first, second = filtered(rows, CONTRACTS, embed, POLICY)
+    first, second = filter_rows(rows, CONTRACTS, embed, POLICY)
     assert (first["verdict"], first["twin_of"]) == ("reject", None)
     assert (second["verdict"], second["twin_of"]) == ("accept", None)
 
 
 def test_failed_rows_pass_through_untouched() -> None:
     failed = row(0, "", status="failed", verdict=None, flaws=None, instruction=None)
-    assert filtered([failed], CONTRACTS, embed, POLICY) == [failed]
+    assert filter_rows([failed], CONTRACTS, embed, POLICY) == [failed]
 
 
 def test_odd_rows_have_no_cosine_and_stop_nothing() -> None:
     rows = [row(0, "", "mute"), row(1, "hello there", "mute"), row(2, "x", calls="{")]
-    found = filtered([*rows, row(3, "y", contract_digest="gone")], CONTRACTS, embed, POLICY)
+    found = filter_rows([*rows, row(3, "y", contract_digest="gone")], CONTRACTS, embed, POLICY)
     assert [r["cosine"] for r in found][:2] == [None, None]
     assert found[3]["cosine"] is None
 
@@ -113,11 +115,11 @@ def test_filtering_again_changes_nothing_and_order_decides_nothing(
     texts: list[str], shuffle: random.Random
 ) -> None:
     rows = [row(n, text, "time" if n % 2 else "file") for n, text in enumerate(texts)]
-    once = filtered(rows, CONTRACTS, embed, POLICY)
-    assert filtered(once, CONTRACTS, embed, POLICY) == once
+    once = filter_rows(rows, CONTRACTS, embed, POLICY)
+    assert filter_rows(once, CONTRACTS, embed, POLICY) == once
     mixed = list(rows)
     shuffle.shuffle(mixed)
-    again = filtered(mixed, CONTRACTS, embed, POLICY)
+    again = filter_rows(mixed, CONTRACTS, embed, POLICY)
     assert sorted(again, key=lambda r: r["index"]) == once
 
 
@@ -131,7 +133,7 @@ def test_planted_copies_point_to_the_text_that_they_copy(
     copies = first[:50] + 0.01 * rng.normal(size=(50, 64))
     vectors = np.vstack([first, copies]).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    found = twins(["x"] * len(vectors), vectors, 0.95)
+    found = find_twins(["x"] * len(vectors), vectors, 0.95)
     assert found[:300] == [None] * 300
     assert found[300:] == list(range(50))
 
@@ -140,7 +142,7 @@ def test_every_copy_points_to_a_row_that_stays() -> None:
     rng = np.random.default_rng(5)
     walk = np.cumsum(rng.normal(size=(200, 8)), axis=0)  # neighbours alike, ends not
     vectors = (walk / np.linalg.norm(walk, axis=1, keepdims=True)).astype(np.float32)
-    found = twins(["x"] * 200, vectors, 0.9)
+    found = find_twins(["x"] * 200, vectors, 0.9)
     for place, first in enumerate(found):
         if first is not None:
             assert first < place
@@ -150,16 +152,16 @@ def test_every_copy_points_to_a_row_that_stays() -> None:
 
 def test_cosines_of_a_file_come_in_batches_and_empty_texts_have_none() -> None:
     pairs = [("read a file", "a file read"), ("", "x"), ("x", " "), ("read", "city")]
-    one, *none, last = cosines(pairs, embed, batch=1)
+    one, *none, last = compute_cosines(pairs, embed, batch=1)
     assert one == 1.0
     assert none == [None, None]
-    assert last == cosines([pairs[-1]], embed)[0]
+    assert last == compute_cosines([pairs[-1]], embed)[0]
 
 
 def test_the_flaw_names_the_cosine_and_the_bar() -> None:
-    assert echo_finding(None, 0.8) is None
-    assert echo_finding(0.8, 0.8) is None
-    found = echo_finding(0.83, 0.8)
+    assert make_echo_finding(None, 0.8) is None
+    assert make_echo_finding(0.8, 0.8) is None
+    found = make_echo_finding(0.83, 0.8)
     assert found is not None
     assert (found.kind, found.certain) == ("copies_description", True)
     assert "0.83 > 0.8" in found.reason

@@ -3,9 +3,9 @@
 
 import pytest
 
-from assets.contracts.canonical import contract
-from assets.synthesis.verify.grounding.grounding import ABSENT, LIKELY, STATED, Text, grade
-from assets.synthesis.verify.grounding.number_words import numbers_in
+from assets.contracts.canonical import canonicalize_contract
+from assets.synthesis.verify.grounding.grounding import ABSENT, LIKELY, STATED, Text, grade_value
+from assets.synthesis.verify.grounding.number_words import find_numbers
 from assets.synthesis.verify.verify import verify
 from tests.synthesis.contracts import (
     ADD_RELATIONS,
@@ -45,7 +45,7 @@ ISSUE = {"project_key": "SHOP", "title": "Cart total is wrong", "priority": "hig
     ids=lambda value: value["name"] if isinstance(value, dict) and "name" in value else None,
 )  # fmt: skip
 def test_a_good_pair_is_accepted(tool: dict, text: str, arguments: dict) -> None:
-    found = verify(contract(tool), text, arguments)
+    found = verify(canonicalize_contract(tool), text, arguments)
     assert found.verdict == "accept", found.findings
 
 
@@ -65,7 +65,7 @@ def test_a_good_pair_is_accepted(tool: dict, text: str, arguments: dict) -> None
     ],
 )  # fmt: skip
 def test_a_certain_flaw_is_rejected_with_its_kind(kind: str, text: str, arguments: dict) -> None:
-    found = verify(contract(CREATE_ISSUE), text, arguments, server="npm:jira-server")
+    found = verify(canonicalize_contract(CREATE_ISSUE), text, arguments, server="npm:jira-server")
     assert found.verdict == "reject"
     assert kind in found.kinds
 
@@ -81,26 +81,28 @@ def test_a_certain_flaw_is_rejected_with_its_kind(kind: str, text: str, argument
 def test_a_value_that_is_not_in_the_text_is_left_to_the_judge(
     kind: str, text: str, arguments: dict
 ) -> None:
-    found = verify(contract(CREATE_ISSUE), text, arguments)
+    found = verify(canonicalize_contract(CREATE_ISSUE), text, arguments)
     assert found.verdict == "unsure"
     assert found.kinds == [kind]
 
 
 def test_the_description_handed_back_is_rejected() -> None:
     text = "Please read the complete contents of the file /a/b.txt from the file system as text."
-    found = verify(contract(READ_FILE), text, {"path": "/a/b.txt"})
+    found = verify(canonicalize_contract(READ_FILE), text, {"path": "/a/b.txt"})
     assert found.kinds == ["copies_description"]
 
 
 def test_an_ordinary_word_that_is_also_a_tool_is_not_its_name() -> None:
     text = "Ping the server again, will you?"
-    assert verify(contract(PING), text, {}).verdict == "accept"
-    assert verify(contract(PING), "Use the ping tool.", {}).kinds == ["names_the_tool"]
+    assert verify(canonicalize_contract(PING), text, {}).verdict == "accept"
+    assert verify(canonicalize_contract(PING), "Use the ping tool.", {}).kinds == ["names_the_tool"]
 
 
 @pytest.mark.parametrize("arguments", [None, [], "x", 3])
 def test_arguments_that_are_no_object_are_a_finding_not_an_error(arguments: object) -> None:
-    assert verify(contract(PING), "Are you still there?", arguments).kinds == ["wrong_type"]
+    assert verify(canonicalize_contract(PING), "Are you still there?", arguments).kinds == [
+        "wrong_type"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -113,14 +115,14 @@ def test_arguments_that_are_no_object_are_a_finding_not_an_error(arguments: obje
     ],
 )  # fmt: skip
 def test_numbers_are_read_in_digits_and_words(text: str, number: float) -> None:
-    assert number in numbers_in(text.casefold())
+    assert number in find_numbers(text.casefold())
 
 
 def test_a_sign_is_part_of_a_number() -> None:
     schema, text = {"type": "number"}, Text("near latitude -33.87, longitude 151.21")
-    assert grade(-33.87, schema, "latitude", text) == STATED
-    assert grade(33.87, schema, "latitude", text) == ABSENT
-    assert grade(-93.27, schema, "lon", Text("44.98 N, 93.27 W")) == STATED
+    assert grade_value(-33.87, schema, "latitude", text) == STATED
+    assert grade_value(33.87, schema, "latitude", text) == ABSENT
+    assert grade_value(-93.27, schema, "lon", Text("44.98 N, 93.27 W")) == STATED
 
 
 @pytest.mark.parametrize(
@@ -144,10 +146,10 @@ def test_a_sign_is_part_of_a_number() -> None:
 def test_values_are_found_in_other_spellings(
     value: object, name: str, text: str, expected: str
 ) -> None:
-    assert grade(value, {}, name, Text(text)) == expected
+    assert grade_value(value, {}, name, Text(text)) == expected
 
 
 def test_another_choice_in_the_text_is_the_one_that_was_meant() -> None:
     schema = {"enum": ["yearly", "quarterly"]}
-    assert grade("yearly", schema, "freq", Text("the quarterly cash flow")) == ABSENT
-    assert grade("yearly", schema, "freq", Text("the cash flow")) == LIKELY
+    assert grade_value("yearly", schema, "freq", Text("the quarterly cash flow")) == ABSENT
+    assert grade_value("yearly", schema, "freq", Text("the cash flow")) == LIKELY

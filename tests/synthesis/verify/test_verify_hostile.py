@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.synthesis.common.tables import TASKS
-from assets.synthesis.verify.grounding.grounding import MOST_LEAVES, STATED, Text, grade, leaves
+from assets.synthesis.verify.grounding.grounding import (
+    MOST_LEAVES,
+    STATED,
+    Text,
+    grade_value,
+    walk_leaves,
+)
 from assets.synthesis.verify.verify import verify
 from assets.synthesis.verify.verify_row import verify_row
 from tests.support.examples import examples
@@ -132,11 +138,11 @@ def test_verify_row_never_raises(task: Json, columns: dict[str, Json]) -> None:
 
 
 def test_of_very_many_leaves_the_first_are_read() -> None:
-    told = list(leaves({"a": list(range(100_000))}, {}))
+    told = list(walk_leaves({"a": list(range(100_000))}, {}))
     assert len(told) == MOST_LEAVES
     assert told[:2] == [("a[0]", 0), ("a[1]", 1)]
 
 
 def test_what_stands_late_in_a_long_text_is_not_read_without_end() -> None:
-    assert grade("quartz", {}, "name", Text("word " * 2000 + "quartz")) == STATED
-    assert grade("quartz", {}, "name", Text("word " * 200_000 + "quartz")) != STATED
+    assert grade_value("quartz", {}, "name", Text("word " * 2000 + "quartz")) == STATED
+    assert grade_value("quartz", {}, "name", Text("word " * 200_000 + "quartz")) != STATED

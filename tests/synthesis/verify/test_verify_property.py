@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from assets.synthesis.verify.grounding.grounding import ABSENT, LIKELY, STATED, Text, grade
-from assets.synthesis.verify.grounding.number_words import numbers_in
+from assets.synthesis.verify.grounding.grounding import ABSENT, LIKELY, STATED, Text, grade_value
+from assets.synthesis.verify.grounding.number_words import find_numbers
 from assets.synthesis.verify.verify import verify
 from tests.support.examples import examples
 
@@ -29,8 +29,8 @@ def said(frame: str, spoken: object) -> Text:
 @given(st.sampled_from(FRAMES), st.integers(-(10**9), 10**12))
 def test_a_number_said_plainly_is_stated_with_or_without_separators(frame: str, n: int) -> None:
     for spoken in (str(n), f"{n:,}"):
-        assert grade(n, {}, "count", said(frame, spoken)) == STATED
-        assert grade(str(n), {}, "count", said(frame, spoken)) == STATED
+        assert grade_value(n, {}, "count", said(frame, spoken)) == STATED
+        assert grade_value(str(n), {}, "count", said(frame, spoken)) == STATED
 
 
 @EASY
@@ -38,18 +38,18 @@ def test_a_number_said_plainly_is_stated_with_or_without_separators(frame: str, 
 def test_another_number_is_not_stated(frame: str, n: int, more: int) -> None:
     text = said(frame, f"{n} apples")
     other = n + more
-    assume(float(other) not in numbers_in(text.folded))
-    assert grade(other, {}, "count", text) != STATED
-    assert grade(str(other), {}, "count", text) != STATED
+    assume(float(other) not in find_numbers(text.folded))
+    assert grade_value(other, {}, "count", text) != STATED
+    assert grade_value(str(other), {}, "count", text) != STATED
 
 
 @EASY
 @given(st.floats(-1e6, 1e6).map(lambda x: round(x, 3)))
 def test_a_decimal_is_stated_and_its_opposite_sign_is_not(x: float) -> None:
     text = Text(f"Use {x} as the factor")
-    assert grade(x, {}, "factor", text) == STATED
+    assert grade_value(x, {}, "factor", text) == STATED
     if x > 0:
-        assert grade(-x, {}, "factor", text) != STATED
+        assert grade_value(-x, {}, "factor", text) != STATED
 
 
 def spoken_days(day: date) -> list[str]:
@@ -66,8 +66,8 @@ def spoken_days(day: date) -> list[str]:
 def test_a_date_is_stated_in_every_order(frame: str, day: date) -> None:
     for spoken in spoken_days(day):
         text = said(frame, spoken)
-        assert grade(day.isoformat(), {}, "date", text) == STATED, spoken
-        assert grade(f"{day.isoformat()}T00:00:00Z", {}, "start", text) == STATED, spoken
+        assert grade_value(day.isoformat(), {}, "date", text) == STATED, spoken
+        assert grade_value(f"{day.isoformat()}T00:00:00Z", {}, "start", text) == STATED, spoken
 
 
 @EASY
@@ -85,14 +85,14 @@ def test_another_date_is_not_stated(day: date, later: int) -> None:
             or "年" in spoken
             or (day.month, day.year) != (other.month, other.year)
         ):
-            assert grade(other.isoformat(), {}, "date", text) != STATED, (spoken, other)
+            assert grade_value(other.isoformat(), {}, "date", text) != STATED, (spoken, other)
 
 
 @EASY
 @given(st.sampled_from(FRAMES), IDS)
 def test_an_id_is_stated_however_it_is_separated(frame: str, made: str) -> None:
     for spoken in (made, made.upper(), made.replace("-", "_"), f"'{made}'", made.replace("-", " ")):
-        assert grade(made, {}, "id", said(frame, spoken)) == STATED, spoken
+        assert grade_value(made, {}, "id", said(frame, spoken)) == STATED, spoken
 
 
 @EASY
@@ -105,17 +105,17 @@ def test_an_id_with_another_digit_is_not_stated(made: str, data: st.DataObject) 
     number = other.rsplit("-", 1)[1]
     assume(number[0] != "0")
     text = Text(f"Take {made} for me")
-    assert grade(other, {}, "id", text) != STATED
+    assert grade_value(other, {}, "id", text) != STATED
 
 
 @EASY
 @given(WORDS, WORDS)
 def test_a_name_is_stated_in_any_case_and_another_is_not(name: str, other: str) -> None:
     text = Text(f"It belongs to {name.title()}")
-    assert grade(name, {}, "owner", text) == STATED
+    assert grade_value(name, {}, "owner", text) == STATED
     assume(other[:4] not in text.folded and not set(text.tokens) & {other, other[:-1]})
     assume(not any(word in other or other in word for word in text.words))
-    assert grade(other, {}, "owner", text) in (ABSENT, LIKELY)
+    assert grade_value(other, {}, "owner", text) in (ABSENT, LIKELY)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_name_is_stated_in_any_case_and_another_is_not(name: str, other: str) 
     ],
 )  # fmt: skip
 def test_a_value_is_stated_in_units_words_and_scripts(value: object, name: str, text: str) -> None:
-    assert grade(value, {}, name, Text(text)) == STATED
+    assert grade_value(value, {}, name, Text(text)) == STATED
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_value_is_stated_in_units_words_and_scripts(value: object, name: str, 
     ],
 )  # fmt: skip
 def test_what_only_looks_alike_is_not_stated(value: object, name: str, text: str) -> None:
-    assert grade(value, {}, name, Text(text)) != STATED
+    assert grade_value(value, {}, name, Text(text)) != STATED
 
 
 def test_ends_that_are_swapped_are_seen() -> None:
@@ -170,6 +170,6 @@ def test_ends_that_are_swapped_are_seen() -> None:
 
 def test_ends_of_a_range_state_what_lies_between() -> None:
     text = Text("only grades 9 to 12 please")
-    assert [grade(n, {}, "grade", text, listed=True) for n in (9, 10, 11, 12)] == [STATED] * 4
-    assert grade(10, {}, "grade", text) != STATED
-    assert grade(13, {}, "grade", text, listed=True) != STATED
+    assert [grade_value(n, {}, "grade", text, listed=True) for n in (9, 10, 11, 12)] == [STATED] * 4
+    assert grade_value(10, {}, "grade", text) != STATED
+    assert grade_value(13, {}, "grade", text, listed=True) != STATED

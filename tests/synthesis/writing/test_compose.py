@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from assets.synthesis.common.policy import SynthesisPolicy
-from assets.synthesis.common.tables import LOOKALIKE, PAIRS, SINGLE, TASKS, text_of
-from assets.synthesis.judging.judge import offline_provider
-from assets.synthesis.writing.compose import compose
-from assets.synthesis.writing.profiles import evolves
-from assets.synthesis.writing.units import wanted
+from assets.synthesis.common.tables import LOOKALIKE, PAIRS, SINGLE, TASKS, dump_text
+from assets.synthesis.judging.judge import make_offline_provider
+from assets.synthesis.writing.compose import compose_rows
+from assets.synthesis.writing.profiles import is_evolved
+from assets.synthesis.writing.units import plan_units
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.synthesis.contracts import CITY_TIME, CONVERT, PING, READ_FILE, snapshot_rows
 from tests.synthesis.scripted import (
@@ -53,7 +53,7 @@ def town_of(_: Any, data: dict[str, str]) -> Any:
 
 def test_offline_pairs_are_whole_rows_with_receipts(offline: LLM) -> None:
     made = planned(ROWS)
-    rows = compose(made, offline, SINGLES)
+    rows = compose_rows(made, offline, SINGLES)
     frame = PAIRS.frame(rows)
     assert len(frame) == SINGLES.pairs_per_tool * len(ROWS)
     assert set(frame["status"]) == {"ok"}
@@ -74,28 +74,28 @@ def test_offline_pairs_are_whole_rows_with_receipts(offline: LLM) -> None:
 
 def test_the_second_run_asks_nobody_and_makes_the_same_rows(ledger: Ledger, offline: LLM) -> None:
     made = planned(ROWS, ALL_TASKS, others(ROWS))
-    first = compose(made, offline, ALL_TASKS)
+    first = compose_rows(made, offline, ALL_TASKS)
     before = ledger.counts()
     again = offline_llm(ledger)
-    assert compose(made, again, ALL_TASKS) == first
+    assert compose_rows(made, again, ALL_TASKS) == first
     assert ledger.counts() == before
     assert again.counts["asked"] == 0
     assert {row["task"] for row in first} == set(TASKS)
 
 
 def test_a_pair_keeps_its_id_on_another_marketplace(offline: LLM) -> None:
-    here = compose(planned(ROWS[:1]), offline, SINGLES)
-    there = compose(planned([{**ROWS[0], "marketplace": "mcpso"}]), offline, SINGLES)
+    here = compose_rows(planned(ROWS[:1]), offline, SINGLES)
+    there = compose_rows(planned([{**ROWS[0], "marketplace": "mcpso"}]), offline, SINGLES)
     assert [row["pair_id"] for row in here] == [row["pair_id"] for row in there]
 
 
 def test_every_row_carries_the_digest_of_its_unit(offline: LLM) -> None:
     made = planned(ROWS, ALL_TASKS, others(ROWS))
-    want = wanted(made, offline, ALL_TASKS)
-    rows = compose(made, offline, ALL_TASKS)
+    want = plan_units(made, offline, ALL_TASKS)
+    rows = compose_rows(made, offline, ALL_TASKS)
     assert {f"{r['server_id']}/{r['tool']}#{r['task']}": r["plan_digest"] for r in rows} == want
     elsewhere = [{**row, "marketplace": "x"} for row in ROWS]
-    assert wanted(planned(elsewhere, ALL_TASKS, others(elsewhere)), offline, ALL_TASKS) == want
+    assert plan_units(planned(elsewhere, ALL_TASKS, others(elsewhere)), offline, ALL_TASKS) == want
 
 
 def test_what_requests_cost_is_divided_over_their_rows(ledger: Ledger) -> None:
@@ -104,10 +104,14 @@ def test_what_requests_cost_is_divided_over_their_rows(ledger: Ledger) -> None:
     policy = replace(SINGLES, evolve_share=0.0)
     with openai_endpoint(script) as endpoint:
         llm = model_llm(ledger, endpoint.url, usd_in=1.0, usd_out=3.0)
-        rows = compose(planned(CLOCK), llm, policy)
+        rows = compose_rows(planned(CLOCK), llm, policy)
         assert len(endpoint.requests) == 1 + 3
-        assert compose(planned(CLOCK), model_llm(ledger, endpoint.url, usd_in=1.0, usd_out=3.0),
-                       policy) == rows  # fmt: skip
+        assert (
+            compose_rows(
+                planned(CLOCK), model_llm(ledger, endpoint.url, usd_in=1.0, usd_out=3.0), policy
+            )
+            == rows
+        )
         assert len(endpoint.requests) == 1 + 3
     assert [row["verdict"] for row in rows] == ["accept"] * 3
     assert sum(row["usd"] for row in rows) == pytest.approx(llm.usd, abs=1e-8)
@@ -142,7 +146,7 @@ def test_what_a_model_does_not_deliver_is_a_row_that_says_so(
     ledger: Ledger, say: Say, kind: str
 ) -> None:
     with openai_endpoint([say]) as endpoint:
-        rows = compose(planned(CLOCK, TWO), model_llm(ledger, endpoint.url), TWO)
+        rows = compose_rows(planned(CLOCK, TWO), model_llm(ledger, endpoint.url), TWO)
     assert [(row["status"], row["failed_step"]) for row in rows] == [("failed", "generate")] * 2
     assert {row["error_kind"] for row in rows} == {kind}
     assert all(row["hint"] for row in rows)
@@ -152,7 +156,7 @@ def test_what_a_model_does_not_deliver_is_a_row_that_says_so(
 def test_too_few_requests_and_a_bad_call_are_rows_of_their_own(ledger: Ledger) -> None:
     script = scripted(generate=times("Oslo"), call=lambda *_: "no idea")
     with openai_endpoint(script) as endpoint:
-        rows = compose(planned(CLOCK, TWO), model_llm(ledger, endpoint.url), TWO)
+        rows = compose_rows(planned(CLOCK, TWO), model_llm(ledger, endpoint.url), TWO)
     assert [(r["failed_step"], r["error_kind"]) for r in rows] == [
         ("call", "non_json"), ("generate", "too_few"),
     ]  # fmt: skip
@@ -165,10 +169,12 @@ def test_a_budget_of_zero_fails_every_row_sends_nothing_and_is_resumed(ledger: L
     ledger.set_budget("usd", 0.0)
     with openai_endpoint(scripted()) as endpoint:
         llm = model_llm(ledger, endpoint.url, usd_in=1.0, usd_out=1.0)
-        rows = compose(made, llm, ALL_TASKS)
+        rows = compose_rows(made, llm, ALL_TASKS)
         assert endpoint.requests == []
         ledger.set_budget("usd", 100.0)
-        more = compose(made, model_llm(ledger, endpoint.url, usd_in=1.0, usd_out=1.0), ALL_TASKS)
+        more = compose_rows(
+            made, model_llm(ledger, endpoint.url, usd_in=1.0, usd_out=1.0), ALL_TASKS
+        )
     assert {row["error_kind"] for row in rows} == {"budget"}
     assert {row["task"] for row in rows} == set(TASKS)
     assert Counter(row["status"] for row in more)["ok"] >= 0.8 * len(more)
@@ -178,7 +184,7 @@ def test_a_budget_of_zero_fails_every_row_sends_nothing_and_is_resumed(ledger: L
 def test_a_tool_without_a_usable_contract_does_not_stop_the_others(offline: LLM) -> None:
     broken = {**snapshot_rows([READ_FILE])[0], "contract": "{not json", "tool": "broken"}
     policy = replace(ALL_TASKS, pairs_per_tool=2)
-    rows = compose(planned([broken, *CLOCK], policy), offline, policy)
+    rows = compose_rows(planned([broken, *CLOCK], policy), offline, policy)
     bad = [row for row in rows if row["tool"] == "broken"]
     assert [(row["error_kind"], row["failed_step"]) for row in bad] == [
         ("bad_contract", "read")
@@ -187,13 +193,13 @@ def test_a_tool_without_a_usable_contract_does_not_stop_the_others(offline: LLM)
 
 
 def test_a_missing_role_stops_at_once_and_names_itself(ledger: Ledger) -> None:
-    llm = LLM([Role("generator")], ledger, offline=offline_provider())
+    llm = LLM([Role("generator")], ledger, offline=make_offline_provider())
     with pytest.raises(LLMError, match="caller"):
-        compose(planned(ROWS[:1]), llm, SINGLES)
+        compose_rows(planned(ROWS[:1]), llm, SINGLES)
 
 
 def test_no_units_make_no_rows(offline: LLM) -> None:
-    assert compose([], offline, SINGLES) == []
+    assert compose_rows([], offline, SINGLES) == []
 
 
 # ------------------------------------------------------------------ slot-fill
@@ -210,7 +216,7 @@ def test_a_request_that_lacks_a_required_value_goes_to_the_reviser(ledger: Ledge
     script = scripted(generate=lambda *_: vague, revise=revise, call=town_of)
     policy = replace(SINGLES, pairs_per_tool=1)
     with openai_endpoint(script) as endpoint:
-        [row] = compose(planned(CLOCK, policy), model_llm(ledger, endpoint.url), policy)
+        [row] = compose_rows(planned(CLOCK, policy), model_llm(ledger, endpoint.url), policy)
     assert (row["status"], row["verdict"]) == ("ok", "accept")
     assert row["instruction"] == "What time is it in Oslo?"
     assert [one["absent parameters"] for one in seen] == ["timezone"]
@@ -225,7 +231,7 @@ def test_a_reviser_that_leaves_the_value_out_fails_the_row_and_nobody_is_asked_o
     script = scripted(generate=lambda *_: {"requests": [same]}, revise=lambda *_: same)
     policy = replace(SINGLES, pairs_per_tool=1)
     with openai_endpoint(script) as endpoint:
-        [row] = compose(planned(CLOCK, policy), model_llm(ledger, endpoint.url), policy)
+        [row] = compose_rows(planned(CLOCK, policy), model_llm(ledger, endpoint.url), policy)
         assert [asked_of(body) for body in endpoint.requests] == ["generate", "revise"]
     assert (row["status"], row["failed_step"], row["error_kind"]) == (
         "failed", "revise", "not_stated",
@@ -241,7 +247,7 @@ def test_a_value_nobody_tells_is_left_to_the_caller_and_the_rules(ledger: Ledger
     )
     policy = replace(SINGLES, pairs_per_tool=1)
     with openai_endpoint(script) as endpoint:
-        [row] = compose(planned(CLOCK, policy), model_llm(ledger, endpoint.url), policy)
+        [row] = compose_rows(planned(CLOCK, policy), model_llm(ledger, endpoint.url), policy)
     assert (row["status"], row["verdict"]) == ("ok", "accept")
 
 
@@ -261,7 +267,7 @@ def test_each_step_of_evolution_takes_another_direction(ledger: Ledger) -> None:
 
     script = scripted(generate=times("Oslo"), evolve=evolve, call=town_of)
     with openai_endpoint(script) as endpoint:
-        [row] = compose(planned(CLOCK, EVOLVED), model_llm(ledger, endpoint.url), EVOLVED)
+        [row] = compose_rows(planned(CLOCK, EVOLVED), model_llm(ledger, endpoint.url), EVOLVED)
     assert len(set(asked)) == 3
     assert row["instruction"].count("I have a call") == 3
     assert row["verdict"] == "accept"
@@ -278,7 +284,7 @@ def test_a_value_that_evolution_lost_is_stated_again(ledger: Ledger) -> None:
     script = scripted(generate=times("Oslo"), evolve=evolve, revise=revise, call=town_of)
     once = replace(EVOLVED, evolve_depth=1)
     with openai_endpoint(script) as endpoint:
-        [row] = compose(planned(CLOCK, once), model_llm(ledger, endpoint.url), once)
+        [row] = compose_rows(planned(CLOCK, once), model_llm(ledger, endpoint.url), once)
     steps = [step["step"] for step in json.loads(row["steps"])]
     assert steps == ["generate", "evolve", "revise", "call"]
     assert row["instruction"].endswith("She moved to Oslo")
@@ -288,7 +294,7 @@ def test_a_value_that_evolution_lost_is_stated_again(ledger: Ledger) -> None:
 def test_the_share_of_requests_that_evolve_is_kept() -> None:
     policy = SynthesisPolicy(evolve_share=0.34)
     rows = [{"contract_digest": f"c1:{n}"} for n in range(700)]
-    drawn = [evolves(row, SINGLE, index, policy) for row in rows for index in range(3)]
+    drawn = [is_evolved(row, SINGLE, index, policy) for row in rows for index in range(3)]
     assert 0.31 < sum(drawn) / len(drawn) < 0.37
 
 
@@ -315,7 +321,7 @@ def test_two_models_that_both_pick_another_tool_reject(
     script = scripted(generate=times("Oslo"), call=town_of, choose=choose)
     with openai_endpoint(script) as endpoint:
         made = planned(BESIDE, CHECKED, others(BESIDE))[:1]
-        [row] = compose(made, model_llm(ledger, endpoint.url, second=second), CHECKED)
+        [row] = compose_rows(made, model_llm(ledger, endpoint.url, second=second), CHECKED)
     assert (row["status"], row["verdict"]) == ("ok", verdict)
     assert ("picked_another_tool" in row["flaws"]) is not right
     checks = json.loads(row["checks"])
@@ -330,7 +336,7 @@ def test_checkers_that_give_no_answer_fail_the_row(ledger: Ledger) -> None:
     script = scripted(generate=times("Oslo"), call=town_of, choose=lambda *_: "Hm.")
     with openai_endpoint(script) as endpoint:
         made = planned(BESIDE, CHECKED, others(BESIDE))[:1]
-        [row] = compose(made, model_llm(ledger, endpoint.url), CHECKED)
+        [row] = compose_rows(made, model_llm(ledger, endpoint.url), CHECKED)
     assert (row["status"], row["failed_step"], row["error_kind"]) == (
         "failed", "invocation_check", "non_json",
     )  # fmt: skip
@@ -340,7 +346,7 @@ def test_what_the_rules_reject_costs_no_checker(ledger: Ledger) -> None:
     script = scripted(generate=times("Oslo"), call=lambda *_: {"arguments": {}})
     with openai_endpoint(script) as endpoint:
         made = planned(BESIDE, CHECKED, others(BESIDE))[:1]
-        [row] = compose(made, model_llm(ledger, endpoint.url), CHECKED)
+        [row] = compose_rows(made, model_llm(ledger, endpoint.url), CHECKED)
         assert "choose" not in {asked_of(body) for body in endpoint.requests}
     assert row["verdict"] == "reject"
     assert json.loads(row["contracts"]) == [row["contract_digest"]]
@@ -356,7 +362,7 @@ def test_a_look_alike_is_written_beside_its_rivals_and_offered_among_them(ledger
     policy = replace(ALL_TASKS, evolve_share=0.0)
     made = only(planned(BESIDE, policy, others(BESIDE)), LOOKALIKE)[:1]
     with openai_endpoint(scripted(generate=generate, call=town_of)) as endpoint:
-        [row] = compose(made, model_llm(ledger, endpoint.url), policy)
+        [row] = compose_rows(made, model_llm(ledger, endpoint.url), policy)
     assert PING["name"] in shown[0]
     assert CONVERT["name"] in shown[0]
     assert set(json.loads(row["offered"])) == {one["contract_digest"] for one in BESIDE}
@@ -371,10 +377,10 @@ def test_an_edited_prompt_asks_the_ledger_only_for_its_own_step(
 ) -> None:
     made = planned(ROWS, ALL_TASKS, others(ROWS))
     with openai_endpoint(scripted()) as endpoint:
-        before = compose(made, model_llm(ledger, endpoint.url), ALL_TASKS)
+        before = compose_rows(made, model_llm(ledger, endpoint.url), ALL_TASKS)
         first = len(endpoint.requests)
         edit(monkeypatch, "evolve")
-        after = compose(made, model_llm(ledger, endpoint.url), ALL_TASKS)
+        after = compose_rows(made, model_llm(ledger, endpoint.url), ALL_TASKS)
         again = Counter(asked_of(body) for body in endpoint.requests[first:])
     evolved = [row for row in before if "evolve" in json.loads(row["prompts"])]
     assert 0 < len(evolved) < len(before)
@@ -395,25 +401,25 @@ def test_a_row_of_several_sources_carries_all_their_licences(offline: LLM) -> No
     ]
     policy = replace(ALL_TASKS, evolve_share=0.0)
     two, three = planned(rows[:2], policy, others(rows[:2])), planned(rows, policy, others(rows))
-    assert {r["license"] for r in compose(only(two, LOOKALIKE), offline, policy)} == {
+    assert {r["license"] for r in compose_rows(only(two, LOOKALIKE), offline, policy)} == {
         "Apache-2.0 AND MIT"
     }
-    assert {r["license"] for r in compose(only(three, LOOKALIKE), offline, policy)} == {None}
+    assert {r["license"] for r in compose_rows(only(three, LOOKALIKE), offline, policy)} == {None}
 
 
 def test_profiles_and_worlds_are_stable_and_varied(offline: LLM) -> None:
-    first = compose(planned(ROWS), offline, SINGLES)
+    first = compose_rows(planned(ROWS), offline, SINGLES)
     personas = {json.loads(row["profile"])["persona"] for row in first}
     assert len(personas) > 0.8 * len(first)
     german = replace(SINGLES, languages=("en", "de", "tr"))
-    told = compose(planned(ROWS, german), offline, german)
+    told = compose_rows(planned(ROWS, german), offline, german)
     assert {json.loads(row["profile"])["language"] for row in told} == {"en", "de", "tr"}
-    same = [text_of(json.loads(row["profile"]) | {"language": "en"}) for row in told]
+    same = [dump_text(json.loads(row["profile"]) | {"language": "en"}) for row in told]
     assert same == [row["profile"] for row in first], "another language moves nothing else"
 
 
 def test_the_data_of_a_prompt_is_what_its_markers_hold(ledger: Ledger) -> None:
     with openai_endpoint(scripted(generate=times("Oslo", "Rome"), call=town_of)) as endpoint:
-        compose(planned(CLOCK, TWO), model_llm(ledger, endpoint.url), TWO)
+        compose_rows(planned(CLOCK, TWO), model_llm(ledger, endpoint.url), TWO)
         data = data_of(endpoint.requests[0])
     assert json.loads(data["tool"]) == CLOCK[0]["contract"]

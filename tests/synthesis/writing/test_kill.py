@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from assets.synthesis.writing.compose import compose
+from assets.synthesis.writing.compose import compose_rows
 from assets.synthesis.writing.partners import required
 from assets.synthesis.writing.units import Unit
 from tests.support.openai_endpoint import Say, openai_endpoint
@@ -68,7 +68,7 @@ def test_a_killed_run_repeats_at_most_what_was_in_flight(tmp_path: Path) -> None
         assert 20 <= before < needed, "the run was killed in its middle"
 
         llm = client(tmp_path, endpoint.url)
-        rows = compose(units, llm, POLICY)
+        rows = compose_rows(units, llm, POLICY)
         unknown = llm._ledger.unknown()
         total = len(endpoint.requests)
     assert {row["status"] for row in rows} == {"ok"}

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.contracts.canonical import contract
+from assets.contracts.canonical import canonicalize_contract
 from assets.contracts.history.snapshot import SNAPSHOTS
 from assets.contracts.validate import validate_call
-from assets.synthesis.common.tables import PAIRS, goldens, pair_id, text_of
+from assets.synthesis.common.tables import PAIRS, dump_text, make_pair_id, read_goldens
 from assets.synthesis.writing.migration import migrate
-from assets.synthesis.writing.old_contracts import old_contracts
+from assets.synthesis.writing.old_contracts import read_old_contracts
 from tests.support.examples import examples
 from tests.synthesis.contract_versions import BREAKING, COMPATIBLE, called, next_version, snapshot
 from warehouse.store import Warehouse
@@ -66,19 +66,19 @@ def row(task: str = "single", **columns: Any) -> dict[str, Any]:
     made = dict.fromkeys(PAIRS.columns) | {
         **{k: own[k] for k in ("marketplace", "server_id", "tool", "contract_digest", "license")},
         "recipe_digest": "0" * 64, "plan_digest": "p", "task": task, "index": 0, "seed": 7,
-        "kind": "direct", "instruction": ASK, "arguments": text_of(SAID), "usd": 0.25,
-        "calls": text_of([golden]),
-        "messages": text_of([{"role": "user", "content": ASK}, call("c0", WRITE, SAID)]),
-        "contracts": text_of([own["contract_digest"], snapshot(FIND)["contract_digest"]]),
-        "offered": text_of([snapshot(FIND)["contract_digest"], own["contract_digest"]]),
-        "checks": text_of({"candidates": [own["contract_digest"]],
+        "kind": "direct", "instruction": ASK, "arguments": dump_text(SAID), "usd": 0.25,
+        "calls": dump_text([golden]),
+        "messages": dump_text([{"role": "user", "content": ASK}, call("c0", WRITE, SAID)]),
+        "contracts": dump_text([own["contract_digest"], snapshot(FIND)["contract_digest"]]),
+        "offered": dump_text([snapshot(FIND)["contract_digest"], own["contract_digest"]]),
+        "checks": dump_text({"candidates": [own["contract_digest"]],
                            "picks": {"checker_a": own["contract_digest"]}}),
-        "steps": text_of([{"step": "generate", "role": "generator", "usd": 0.25}]),
+        "steps": dump_text([{"step": "generate", "role": "generator", "usd": 0.25}]),
         "prompt_tokens": 90, "completion_tokens": 30, "status": "ok", "verdict": "accept",
         "flaws": "[]", "cosine": 0.3,
         **columns,
     }  # fmt: skip
-    return {**made, "pair_id": pair_id(made)}
+    return {**made, "pair_id": make_pair_id(made)}
 
 
 def call(name: str, tool: Tool, arguments: Any) -> dict[str, Any]:
@@ -114,10 +114,10 @@ def test_a_renamed_parameter_moves_in_every_column() -> None:
     digest = snapshot(new)["contract_digest"]
     said = {"project_key": "APOLLO", "words": "buy more paint"}
     assert json.loads(after["arguments"]) == said
-    assert goldens(after)[0].arguments == said
+    assert read_goldens(after)[0].arguments == said
     [made] = json.loads(after["messages"])[1]["tool_calls"]
     assert json.loads(made["function"]["arguments"]) == said
-    assert after["contract_digest"] == goldens(after)[0].contract_digest == digest
+    assert after["contract_digest"] == read_goldens(after)[0].contract_digest == digest
     assert json.loads(after["offered"]) == [snapshot(FIND)["contract_digest"], digest]
     assert json.loads(after["contracts"]) == [digest, snapshot(FIND)["contract_digest"]]
     assert json.loads(after["checks"]) == {"candidates": [digest], "picks": {"checker_a": digest}}
@@ -127,7 +127,7 @@ def test_a_renamed_parameter_moves_in_every_column() -> None:
 def test_a_moved_row_knows_whose_words_it_holds_and_bought_nothing() -> None:
     before = row()
     once = moved(before, edited(WRITE, spelt_otherwise), FIND)
-    assert once["migrated_from"] == before["pair_id"] != once["pair_id"] == pair_id(once)
+    assert once["migrated_from"] == before["pair_id"] != once["pair_id"] == make_pair_id(once)
     *bought, step = json.loads(once["steps"])
     assert bought == json.loads(before["steps"])
     assert (step["step"], step["usd"], step["prompt_tokens"]) == ("migrate", 0.0, 0)
@@ -143,7 +143,7 @@ def test_a_moved_row_knows_whose_words_it_holds_and_bought_nothing() -> None:
 def test_a_renamed_tool_is_called_by_its_new_name() -> None:
     after = moved(row(), edited(WRITE, lambda t: t.update(name="add_note")), FIND)
     [made] = json.loads(after["messages"])[1]["tool_calls"]
-    assert after["tool"] == goldens(after)[0].tool == made["function"]["name"] == "add_note"
+    assert after["tool"] == read_goldens(after)[0].tool == made["function"]["name"] == "add_note"
 
 
 def test_a_tool_that_stood_beside_the_gone_one_is_not_its_new_name() -> None:
@@ -181,13 +181,13 @@ def test_what_had_no_worth_retires() -> None:
 def test_the_rules_look_again_at_what_was_moved() -> None:
     named = edited(WRITE, lambda t: t.update(name="jot_down_note"))
     ask = "Use jot_down_note to keep 'buy more paint' for APOLLO."
-    said = text_of([{"role": "user", "content": ask}, call("c0", WRITE, SAID)])
+    said = dump_text([{"role": "user", "content": ask}, call("c0", WRITE, SAID)])
     assert "names_the_tool" in retired(row(instruction=ask, messages=said), named, FIND)
 
 
 def test_what_only_others_could_see_stays() -> None:
     doubt = {"kind": "one_checker_disagrees", "path": "", "reason": "b took 2", "certain": False}
-    before = row(flaws=text_of([doubt]), verdict="unsure")
+    before = row(flaws=dump_text([doubt]), verdict="unsure")
     after = moved(before, edited(WRITE, spelt_otherwise), FIND)
     assert (after["verdict"], json.loads(after["flaws"])) == ("unsure", [doubt])
 
@@ -205,7 +205,7 @@ def test_a_call_that_was_wrong_on_purpose_is_written_anew() -> None:
 def test_a_question_stands_while_the_same_is_required() -> None:
     ask = [{"role": "user", "content": "Please note down 'buy more paint'."},
            {"role": "assistant", "content": "For which project?"}]  # fmt: skip
-    asked = row("missing_parameter", calls="[]", arguments=None, messages=text_of(ask))
+    asked = row("missing_parameter", calls="[]", arguments=None, messages=dump_text(ask))
     assert moved(asked, edited(WRITE, spelt_otherwise), FIND)["arguments"] is None
     eased = edited(WRITE, lambda t: t["inputSchema"].update(required=["words"]))
     assert "other values are required" in retired(asked, eased, FIND)
@@ -224,13 +224,13 @@ def test_borrowed_names_move_and_changed_results_retire() -> None:
     answer = {"role": "tool", "tool_call_id": "c0", "content": '{"project": "APOLLO"}'}
     said = [{"role": "user", "content": text}, call("c0", find, {"word": "paint"}), answer,
             call("c1", WRITE, SAID)]  # fmt: skip
-    shown = text_of([snapshot(find)["contract_digest"], digest])
-    before = row("sequential", instruction=text, calls=text_of([first, second]), offered="[]",
-                 contracts=shown, messages=text_of(said))  # fmt: skip
+    shown = dump_text([snapshot(find)["contract_digest"], digest])
+    before = row("sequential", instruction=text, calls=dump_text([first, second]), offered="[]",
+                 contracts=shown, messages=dump_text(said))  # fmt: skip
     known, new = old(WRITE, find), edited(WRITE, spelt_otherwise)
     made = migrate([before], known, now(new, find))
     assert made.retired == []
-    assert goldens(made.moved[0])[1].borrowed == ("project_key",)
+    assert read_goldens(made.moved[0])[1].borrowed == ("project_key",)
     other = {**find, "outputSchema": {**result, "properties": {"name": STRING}, "required": []}}
     made = migrate([before], known, now(new, other))
     assert made.retired == [(before["pair_id"], "the results of find_note changed")]
@@ -245,16 +245,16 @@ def test_a_moved_row_always_calls_rightly(made: Any, change: str, data: Any) -> 
     golden = {k: own[k] for k in ("server_id", "tool", "contract_digest")} | {"arguments": said}
     spoken = " and ".join(json.dumps(value, ensure_ascii=False) for value in said.values())
     ask = f"Put this down for me now: {spoken}."
-    before = row(instruction=ask, arguments=text_of(said), calls=text_of([golden]),
-                 messages=text_of([{"role": "user", "content": ask}, call("c", raw, said)]),
+    before = row(instruction=ask, arguments=dump_text(said), calls=dump_text([golden]),
+                 messages=dump_text([{"role": "user", "content": ask}, call("c", raw, said)]),
                  offered="[]", contracts="[]", checks=None, verdict="unsure",
                  **{k: own[k] for k in ("tool", "contract_digest")})  # fmt: skip
     new = next_version(raw, change, name)
     result = migrate([before], old(raw), now(new))
     assert len(result.moved) + len(result.retired) == 1
     for after in result.moved:
-        [one] = goldens(after)
-        assert validate_call(contract(new), one.arguments) == []
+        [one] = read_goldens(after)
+        assert validate_call(canonicalize_contract(new), one.arguments) == []
         [sent] = json.loads(after["messages"])[1]["tool_calls"]
         assert json.loads(sent["function"]["arguments"]) == one.arguments
         assert sent["function"]["name"] == after["tool"] == new["name"]
@@ -267,8 +267,8 @@ def test_old_contracts_come_from_what_was_published(warehouse: Warehouse) -> Non
         rows = [{k: v for k, v in snapshot(t).items() if k != "license"} for t in tools]
         tables.promote(tables.stage(SNAPSHOTS, SNAPSHOTS.frame(rows), "registry"), "t", [])
     first = snapshot(WRITE)["contract_digest"]
-    found = old_contracts(tables, {first, "c1:" + "0" * 64}, "registry")
+    found = read_old_contracts(tables, {first, "c1:" + "0" * 64}, "registry")
     assert found.keys() == {first, snapshot(FIND)["contract_digest"]}  # and what stood beside it
-    assert json.loads(found[first]["contract"]) == contract(WRITE)
-    assert old_contracts(tables, {first}) == found
-    assert old_contracts(tables, set()) == {}
+    assert json.loads(found[first]["contract"]) == canonicalize_contract(WRITE)
+    assert read_old_contracts(tables, {first}) == found
+    assert read_old_contracts(tables, set()) == {}

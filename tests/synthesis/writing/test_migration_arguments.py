@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.contracts.canonical import contract
+from assets.contracts.canonical import canonicalize_contract
 from assets.contracts.validate import validate_call
-from assets.synthesis.writing.migration import Unmovable, renamed_parameters, rewrite_arguments
+from assets.synthesis.writing.migration import Unmovable, find_renamed_parameters, rewrite_arguments
 from tests.contracts.schema_worlds import next_version as any_version
 from tests.contracts.schema_worlds import value_for, whole
 from tests.support.examples import examples
@@ -33,7 +33,7 @@ def scalars(value: Any) -> Counter[str]:
 def test_a_compatible_change_moves_every_call(made: Any, change: str, data: Any) -> None:
     raw, said = made
     name = data.draw(st.sampled_from(sorted(raw["inputSchema"]["properties"])))
-    old, new = contract(raw), contract(next_version(raw, change, name))
+    old, new = canonicalize_contract(raw), canonicalize_contract(next_version(raw, change, name))
     moved = rewrite_arguments(old, new, said)
     assert validate_call(new, moved) == []
     assert scalars(moved) == scalars(said)
@@ -48,7 +48,7 @@ def test_a_breaking_change_moves_no_call_that_it_touches(made: Any, change: str,
     if change != "required" and not said:
         return
     name = data.draw(st.sampled_from(sorted(said or raw["inputSchema"]["properties"])))
-    old, new = contract(raw), contract(next_version(raw, change, name))
+    old, new = canonicalize_contract(raw), canonicalize_contract(next_version(raw, change, name))
     with pytest.raises(Unmovable):
         rewrite_arguments(old, new, said)
 
@@ -71,7 +71,9 @@ def test_whatever_the_schemas_a_moved_call_is_valid_and_says_the_same(seed: int)
 
 
 def case(before: dict[str, Any], after: dict[str, Any], said: dict[str, Any]) -> Any:
-    return rewrite_arguments(contract(tool(before, [])), contract(tool(after, [])), said)
+    return rewrite_arguments(
+        canonicalize_contract(tool(before, [])), canonicalize_contract(tool(after, [])), said
+    )
 
 
 @pytest.mark.parametrize(
@@ -132,6 +134,6 @@ def test_where_it_may_be_something_else_nothing_moves(before: Any, after: Any, s
 def test_each_place_is_given_once() -> None:
     before = tool({"userId": STRING, "noteText": STRING}, [])["inputSchema"]
     after = tool({"user_id": STRING, "note_text": STRING}, [])["inputSchema"]
-    assert renamed_parameters(before, after) == {"userId": "user_id", "noteText": "note_text"}
+    assert find_renamed_parameters(before, after) == {"userId": "user_id", "noteText": "note_text"}
     several = tool({"user_id": STRING, "userID": STRING}, [])["inputSchema"]
-    assert renamed_parameters(before, several) == {}
+    assert find_renamed_parameters(before, several) == {}

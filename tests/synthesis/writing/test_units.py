@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from assets.synthesis.common.policy import SynthesisPolicy, Tasks
 from assets.synthesis.common.tables import LOOKALIKE, NO_TOOL, SEQUENTIAL, SINGLE, TASKS
-from assets.synthesis.judging.judge import offline_provider
-from assets.synthesis.prompts import Prompt, prompt
+from assets.synthesis.judging.judge import make_offline_provider
+from assets.synthesis.prompts import Prompt, read_prompt
 from assets.synthesis.writing import row_builder, units
 from assets.synthesis.writing.partners import fraction
-from assets.synthesis.writing.units import Unit, draws, steps_of, wanted
+from assets.synthesis.writing.units import Unit, draws_task, list_steps, plan_units
 from tests.support.examples import examples
 from tests.synthesis.contracts import ALL, snapshot_rows
 from tests.synthesis.scripted import ALL_TASKS, ROLES, SINGLES, others, planned
@@ -32,7 +32,7 @@ class NoLedger(Ledger):
         return
 
 
-LLM_ = LLM([Role(name) for name in ROLES], NoLedger(), offline=offline_provider())
+LLM_ = LLM([Role(name) for name in ROLES], NoLedger(), offline=make_offline_provider())
 
 
 def tool(server: int, verb: str, thing: str) -> Row:
@@ -71,7 +71,7 @@ def near_among(rows: Sequence[Row]) -> Any:
 
 def plans(rows: Sequence[Row], policy: SynthesisPolicy) -> tuple[dict[str, str], dict[str, Unit]]:
     made = planned(rows, policy, near_among(rows))
-    return wanted(made, LLM_, policy), {unit.key: unit for unit in made}
+    return plan_units(made, LLM_, policy), {unit.key: unit for unit in made}
 
 
 @examples(60)
@@ -128,10 +128,10 @@ def test_nothing_that_near_names_beyond_the_rows_is_shown() -> None:
 def test_a_share_is_kept_over_many_tools() -> None:
     rows = [{"server_id": f"npm:{n // 7}", "tool": f"t{n}"} for n in range(4000)]
     for task in TASKS[1:]:
-        held = sum(draws(row, task, 0.1) for row in rows) / len(rows)
+        held = sum(draws_task(row, task, 0.1) for row in rows) / len(rows)
         assert 0.085 < held < 0.115
-    assert not any(draws(row, LOOKALIKE, 0.0) for row in rows)
-    assert all(draws(row, LOOKALIKE, 1.0) for row in rows)
+    assert not any(draws_task(row, LOOKALIKE, 0.0) for row in rows)
+    assert all(draws_task(row, LOOKALIKE, 1.0) for row in rows)
 
 
 def test_no_share_no_task_and_no_checks_no_rivals() -> None:
@@ -148,11 +148,11 @@ EDITABLE = (
 
 def edit(patch: pytest.MonkeyPatch, name: str) -> None:
     """Puts one more sentence into one prompt file."""
-    kept = prompt(name)
+    kept = read_prompt(name)
     edited = dataclasses.replace(kept, digest="e" * 64, system=f"{kept.system}\nBe brief.")
 
     def changed(asked: str) -> Prompt:
-        return edited if asked == name else prompt(asked)
+        return edited if asked == name else read_prompt(asked)
 
     for module in (units, row_builder):
         patch.setattr(module, "prompt", changed)
@@ -165,7 +165,7 @@ def test_an_edited_prompt_redoes_exactly_the_units_that_use_it(
     before, made = plans(EVERYTHING, ALL_TASKS)
     edit(monkeypatch, name)
     after, _ = plans(EVERYTHING, ALL_TASKS)
-    using = {u.key for u in made.values() if name in {p for _, p in steps_of(u, ALL_TASKS)}}
+    using = {u.key for u in made.values() if name in {p for _, p in list_steps(u, ALL_TASKS)}}
     assert {one for one in before if before[one] != after[one]} == using
     assert 0 < len(using) < len(before)
 
@@ -173,7 +173,7 @@ def test_an_edited_prompt_redoes_exactly_the_units_that_use_it(
 def test_a_unit_that_does_not_evolve_knows_nothing_of_evolution() -> None:
     made = planned(EVERYTHING, dataclasses.replace(SINGLES, evolve_share=0.3, pairs_per_tool=1))
     policy = dataclasses.replace(SINGLES, evolve_share=0.3, pairs_per_tool=1)
-    using = [u for u in made if ("evolver", "evolve") in steps_of(u, policy)]
+    using = [u for u in made if ("evolver", "evolve") in list_steps(u, policy)]
     assert 0 < len(using) < len(made)
 
 
@@ -200,13 +200,15 @@ def test_another_checker_redoes_what_is_checked_and_a_slower_one_nothing() -> No
     units_ = list(made.values())
     roles = [Role(name) for name in ROLES if name != "checker_b"]
     other = LLM(
-        [*roles, Role("checker_b", temperature=0.3)], NoLedger(), offline=offline_provider()
+        [*roles, Role("checker_b", temperature=0.3)], NoLedger(), offline=make_offline_provider()
     )
-    slow = LLM([*roles, Role("checker_b", timeout_s=1)], NoLedger(), offline=offline_provider())
-    after = wanted(units_, other, ALL_TASKS)
+    slow = LLM(
+        [*roles, Role("checker_b", timeout_s=1)], NoLedger(), offline=make_offline_provider()
+    )
+    after = plan_units(units_, other, ALL_TASKS)
     checked = {u.key for u in units_ if u.task in (SINGLE, LOOKALIKE) and u.rivals}
     assert {one for one in before if before[one] != after[one]} == checked
-    assert wanted(units_, slow, ALL_TASKS) == before
+    assert plan_units(units_, slow, ALL_TASKS) == before
 
 
 def test_tools_stand_in_sequence_only_where_one_speaks_of_what_the_other_takes() -> None:

@@ -22,10 +22,10 @@ def warehouse(home: Path) -> Warehouse:
 def test_private_tools_are_sent_to_no_endpoint_that_is_not_approved(tmp_path: Path) -> None:
     writer = Writer((Role("caller"), ELSEWHERE))
     with pytest.raises(NotApproved, match=r"'generator' .*models\.example.*PRIVATE__APPROVED"):
-        writer.llm(warehouse(tmp_path), "private")
-    assert writer.llm(warehouse(tmp_path), "registry")
+        writer.make_llm(warehouse(tmp_path), "private")
+    assert writer.make_llm(warehouse(tmp_path), "registry")
     approved = Writer((ELSEWHERE,), approved=("https://models.example/v1",))
-    assert approved.llm(warehouse(tmp_path), "private")
+    assert approved.make_llm(warehouse(tmp_path), "private")
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8000/v1", "http://localhost:8000/v1"])
@@ -33,12 +33,12 @@ def test_a_model_on_this_machine_and_the_offline_rules_need_no_approval(
     url: str, tmp_path: Path
 ) -> None:
     writer = Writer((Role("generator"), Role("judge", model="m", base_url=url)))
-    assert writer.llm(warehouse(tmp_path), "private")
+    assert writer.make_llm(warehouse(tmp_path), "private")
 
 
 def test_the_default_endpoint_of_the_client_is_not_approved_either(tmp_path: Path) -> None:
     with pytest.raises(NotApproved):
-        Writer((Role("generator", model="m"),)).llm(warehouse(tmp_path), "private")
+        Writer((Role("generator", model="m"),)).make_llm(warehouse(tmp_path), "private")
 
 
 def test_the_door_refuses_and_publishes_nothing(tmp_path: Path) -> None:

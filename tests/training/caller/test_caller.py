@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from training.caller.settings import settings_for
-from training.caller.tiny.base import FOLDER, TINY, base_digest
-from training.caller.train import generate, load_caller, resolved_base, train_caller
+from training.caller.settings import resolve_caller_settings
+from training.caller.tiny.base import FOLDER, TINY, read_tiny_base_digest
+from training.caller.train import generate_completions, load_caller, resolve_base, train_caller
 from training.runtime.model_store import (
     CARD,
     TrainingFailed,
-    model_folder,
-    model_name,
+    get_model_folder,
+    make_model_name,
     read_job,
     write_job,
 )
 
-SETTINGS = asdict(settings_for(TINY, batch=8, threads=1))
+SETTINGS = asdict(resolve_caller_settings(TINY, batch=8, threads=1))
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def trained(trained_home: Path, train_rows: list[dict]) -> dict:
 
 def test_the_loss_falls_and_the_base_is_named(trained: dict, trained_home: Path) -> None:
     assert trained["loss_last"] < trained["loss_first"]
-    assert (trained["base"], trained["base_name"]) == (TINY, base_digest())
+    assert (trained["base"], trained["base_name"]) == (TINY, read_tiny_base_digest())
     assert [path.name for path in (trained_home / "models").iterdir()] == [trained["name"]]
 
 
@@ -42,16 +42,16 @@ def test_a_finished_caller_is_not_trained_again(
 
 
 def test_the_base_that_is_used_is_part_of_the_adapters_name() -> None:
-    here = resolved_base(TINY)
-    assert here == f"tiny:{base_digest()}"
-    names = {model_name("caller", base, "set-2", SETTINGS) for base in (here, "tiny:other")}
+    here = resolve_base(TINY)
+    assert here == f"tiny:{read_tiny_base_digest()}"
+    names = {make_model_name("caller", base, "set-2", SETTINGS) for base in (here, "tiny:other")}
     assert len(names) == 2
-    assert resolved_base("Qwen/Qwen3-0.6B") == "Qwen/Qwen3-0.6B"
+    assert resolve_base("Qwen/Qwen3-0.6B") == "Qwen/Qwen3-0.6B"
 
 
 def test_an_adapter_over_another_tiny_base_is_refused(trained: dict, trained_home: Path) -> None:
-    folder = model_folder(trained_home, "other")
-    shutil.copytree(model_folder(trained_home, trained["name"]), folder)
+    folder = get_model_folder(trained_home, "other")
+    shutil.copytree(get_model_folder(trained_home, trained["name"]), folder)
     card = {**trained, "name": "other", "base_name": "0" * 64}
     (folder / CARD).write_text(json.dumps(card))
     with pytest.raises(TrainingFailed, match=r"caller other: its tiny base 0{12}.*train it again"):
@@ -64,8 +64,8 @@ def test_prompts_of_unequal_length_are_answered_alike_alone_and_together(
 ) -> None:
     model, tokenizer, _ = load_caller(trained_home, trained["name"])
     prompts = ["<|user|>a<|call|>", "<|user|>find two files called 'Blue Sky' now<|call|>"]
-    together = generate(model, tokenizer, prompts, max_new=6)
-    alone = [generate(model, tokenizer, [prompt], max_new=6)[0] for prompt in prompts]
+    together = generate_completions(model, tokenizer, prompts, max_new=6)
+    alone = [generate_completions(model, tokenizer, [prompt], max_new=6)[0] for prompt in prompts]
     assert together == alone
 
 

@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 
 from tests.training.small_base import TEMPLATE, make_base, make_rows
-from training.caller.settings import settings_for
-from training.caller.train import generate, load_caller, train_caller
+from training.caller.settings import resolve_caller_settings
+from training.caller.train import generate_completions, load_caller, train_caller
 from training.runtime import checkpoints
 from training.runtime.model_store import (
     Job,
     TrainingFailed,
-    card,
-    model_folder,
+    get_model_folder,
     read_job,
+    read_model_card,
     write_job,
 )
 
@@ -45,7 +45,9 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def job_of(home: Path, base: Path | str, rows: list[dict] = ROWS, **changed: Any) -> Path:
-    values = asdict(settings_for("local", **{**CHOSEN, "checkpoint_steps": 2, **changed}))
+    values = asdict(
+        resolve_caller_settings("local", **{**CHOSEN, "checkpoint_steps": 2, **changed})
+    )
     return write_job(home, "caller", str(base), "set", values, rows)[1]
 
 
@@ -54,7 +56,7 @@ def train(path: Path, report: Callable[[dict], None] = lambda _: None) -> dict[s
 
 
 def weights(home: Path, made: dict[str, Any]) -> bytes:
-    return (model_folder(home, made["name"]) / "adapter_model.safetensors").read_bytes()
+    return (get_model_folder(home, made["name"]) / "adapter_model.safetensors").read_bytes()
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +118,7 @@ def test_killed_mid_epoch_it_goes_on_to_the_same_weights(
     base: Path, tmp_path: Path, whole: tuple[bytes, dict]
 ) -> None:
     path = job_of(tmp_path, base)
-    root = checkpoints.folder_of(tmp_path, read_job(path).name)
+    root = checkpoints.get_checkpoint_root(tmp_path, read_job(path).name)
     code = (  # stands still after the fifth update, so that the kill never comes too late
         "import sys, time\n"
         "from pathlib import Path\n"
@@ -127,13 +129,13 @@ def test_killed_mid_epoch_it_goes_on_to_the_same_weights(
     )
     started = subprocess.Popen([sys.executable, "-c", code, str(path)], start_new_session=True)
     deadline = time.monotonic() + 120
-    while checkpoints.newest(root) is None or not (root / "step-00000004").exists():
+    while checkpoints.find_newest_checkpoint(root) is None or not (root / "step-00000004").exists():
         assert started.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.1)
     os.killpg(started.pid, signal.SIGKILL)
     started.wait()
-    assert card(tmp_path, root.name) is None
+    assert read_model_card(tmp_path, root.name) is None
     steps: list[int] = []
     made = train(path, lambda told: steps.append(told["step"]) if "step" in told else None)
     assert steps == [5, 6]
@@ -149,7 +151,7 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(
     path = job_of(tmp_path, base)
     with pytest.raises(KeyboardInterrupt):
         train(path, stop_at(5, KeyboardInterrupt()))
-    root = checkpoints.folder_of(tmp_path, read_job(path).name)
+    root = checkpoints.get_checkpoint_root(tmp_path, read_job(path).name)
     assert len(list(root.iterdir())) == 2
     [damaged] = (root / "step-00000004").rglob("optimizer.pt")
     damaged.write_bytes(damaged.read_bytes()[:-100])
@@ -168,7 +170,7 @@ def test_a_loss_that_is_not_a_number_is_told_and_good_state_stays(
     path = job_of(tmp_path, base, learning_rate=1e30, checkpoint_steps=1, warmup=0.5)
     with pytest.raises(TrainingFailed, match=r"loss is nan at step \d.*lower learning_rate"):
         train(path)
-    assert card(tmp_path, read_job(path).name) is None
+    assert read_model_card(tmp_path, read_job(path).name) is None
     assert not list((tmp_path / "models").glob("*"))
 
 
@@ -187,7 +189,9 @@ def test_too_little_memory_is_told_with_advice_and_state_stays(
     advice = r"out of memory on cpu.*pass held up to \d rows of \d+ tokens.*pass_tokens.*context"
     with pytest.raises(TrainingFailed, match=advice + ".*goes on after step 2"):
         train(path, stop_at(3, raised))
-    assert checkpoints.newest(checkpoints.folder_of(tmp_path, read_job(path).name))
+    assert checkpoints.find_newest_checkpoint(
+        checkpoints.get_checkpoint_root(tmp_path, read_job(path).name)
+    )
 
 
 def test_a_disk_that_fills_up_mid_way_is_told_and_goes_on_later(
@@ -205,7 +209,7 @@ def test_a_disk_that_fills_up_mid_way_is_told_and_goes_on_later(
             train(path, fills)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    root = checkpoints.folder_of(tmp_path, read_job(path).name)
+    root = checkpoints.get_checkpoint_root(tmp_path, read_job(path).name)
     assert [each.name for each in root.iterdir()] == ["step-00000002"]
     made = train(path)
     assert made["resumed_from"] == 2
@@ -235,7 +239,9 @@ def test_an_adapter_for_another_base_is_refused_by_name(base: Path, tmp_path: Pa
     own = make_base(tmp_path / "own")
     made = train(job_of(tmp_path, own, ROWS[:8]))
     model, tokenizer, _ = load_caller(tmp_path, made["name"])
-    assert len(generate(model, tokenizer, ["[user] find\n[assistant] "], max_new=3)) == 1
+    assert (
+        len(generate_completions(model, tokenizer, ["[user] find\n[assistant] "], max_new=3)) == 1
+    )
     make_base(own, width=64)
     with pytest.raises(TrainingFailed, match=r"own'.*another model: hidden_size 64 instead of 32"):
         load_caller(tmp_path, made["name"])
@@ -247,7 +253,7 @@ def test_an_adapter_folder_without_a_card_still_meets_its_own_base_only(
     from training.caller.bases import load_adapter
 
     made = train(job_of(tmp_path, base, ROWS[:8]))
-    folder = model_folder(tmp_path, made["name"])
+    folder = get_model_folder(tmp_path, made["name"])
     (folder / "model.json").unlink()
     assert load_adapter(folder)[0]
     other = make_base(tmp_path / "wide", width=64)
@@ -296,7 +302,7 @@ def test_a_long_row_loses_distractors_and_one_too_long_is_counted(
 def test_a_setting_that_cannot_be_used_is_named(
     base: Path, tmp_path: Path, changed: dict[str, Any], message: str
 ) -> None:
-    values = {**asdict(settings_for("local", **CHOSEN)), **changed}
+    values = {**asdict(resolve_caller_settings("local", **CHOSEN)), **changed}
     job = Job("caller", "n", tmp_path, "set", str(base), json.loads(json.dumps(values)), ROWS)
     with pytest.raises(TrainingFailed, match=message):
         train_caller(job, lambda _: None)
@@ -312,7 +318,7 @@ def test_two_processes_learn_what_one_does(base: Path, tmp_path: Path) -> None:
         capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-2000:]
-    made = card(tmp_path / "two", read_job(path).name)
+    made = read_model_card(tmp_path / "two", read_job(path).name)
     assert made
     assert made["processes"] == 2
     assert made["losses"] == pytest.approx(alone["losses"], abs=2e-4)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 from tests.training.small_base import make_model
 from training.caller.attention import SEGMENTS, pick_attention
-from training.caller.batches import Lesson, packed, padded
-from training.caller.packing import balanced, efficiency, plan
-from training.caller.sft import rows_stay_apart
+from training.caller.batches import Lesson, pack_batch, pad_batch
+from training.caller.packing import balance_rows, compute_efficiency, plan_passes
+from training.caller.sft import find_row_mixing
 
 LESSONS = [Lesson([3 + i, *range(10, 10 + 3 * i), 7, 8, 9], 2 + i) for i in range(1, 6)]
 PLANS = st.fixed_dictionaries(
@@ -32,7 +32,7 @@ LENGTHS = st.lists(st.integers(1, 120), min_size=1, max_size=60)
 def test_every_row_is_learned_once_an_epoch_within_the_limit(
     lengths: list[int], chosen: dict[str, int], limit: int | None
 ) -> None:
-    made = plan(lengths, pass_tokens=limit, **chosen)
+    made = plan_passes(lengths, pass_tokens=limit, **chosen)
     seen = sorted(row for part in made.passes for row in part)
     assert seen == sorted([*range(len(lengths))] * chosen["epochs"])
     assert len(made.passes) == made.updates * made.per_update
@@ -42,7 +42,7 @@ def test_every_row_is_learned_once_an_epoch_within_the_limit(
             assert len(part) <= chosen["pass_rows"]
         else:
             assert len(part) <= 1 or sum(lengths[row] for row in part) <= limit
-    assert 0 < efficiency(made, lengths, padded=limit is None) <= 1
+    assert 0 < compute_efficiency(made, lengths, padded=limit is None) <= 1
 
 
 @given(LENGTHS, PLANS, st.integers(1, 200))
@@ -50,18 +50,18 @@ def test_every_row_is_learned_once_an_epoch_within_the_limit(
 def test_an_update_takes_the_same_rows_however_they_are_packed(
     lengths: list[int], chosen: dict[str, int], limit: int
 ) -> None:
-    one = plan(lengths, pass_tokens=limit, **chosen)
-    other = plan(lengths, pass_tokens=None, **{**chosen, "processes": 2, "pass_rows": 1})
+    one = plan_passes(lengths, pass_tokens=limit, **chosen)
+    other = plan_passes(lengths, pass_tokens=None, **{**chosen, "processes": 2, "pass_rows": 1})
     assert one.updates == other.updates
     for update in range(1, one.updates + 1):
-        assert sorted(one.rows_of(update)) == sorted(other.rows_of(update))
+        assert sorted(one.get_update_rows(update)) == sorted(other.get_update_rows(update))
 
 
 @given(LENGTHS, st.integers(1, 8))
 def test_balanced_groups_hold_all_rows_and_differ_by_one_row_at_most(
     lengths: list[int], parts: int
 ) -> None:
-    made = balanced(range(len(lengths)), lengths, parts)
+    made = balance_rows(range(len(lengths)), lengths, parts)
     assert sorted(row for part in made for row in part) == list(range(len(lengths)))
     sums = [sum(lengths[row] for row in part) for part in made]
     if len(made) == parts:
@@ -84,10 +84,10 @@ def test_a_packed_pass_has_the_loss_and_the_gradients_of_its_rows(kind: str) -> 
     import torch
 
     model = make_model(64)
-    alone = learned(model, [padded([row], 0) for row in LESSONS])
-    beside = learned(model, [padded(LESSONS, 0)])
+    alone = learned(model, [pad_batch([row], 0) for row in LESSONS])
+    beside = learned(model, [pad_batch(LESSONS, 0)])
     model.set_attn_implementation(pick_attention(kind, model.config, "cpu"))
-    together = learned(model, [packed(LESSONS, 0)])
+    together = learned(model, [pack_batch(LESSONS, 0)])
     for loss, gradients in (beside, together):
         assert loss == pytest.approx(alone[0], rel=1e-5)
         for name, gradient in gradients.items():
@@ -99,7 +99,7 @@ def test_the_loss_is_that_of_the_whole_logits() -> None:
 
     model = make_model(64)
     [row] = LESSONS[3:4]
-    made = packed([row], 0)
+    made = pack_batch([row], 0)
     labels = torch.tensor([[-100] * row.start + row.ids[row.start :]])
     whole = model(input_ids=made["input_ids"], labels=labels).loss
     assert float(model(**made).loss) == pytest.approx(float(whole), rel=1e-5)
@@ -107,7 +107,7 @@ def test_the_loss_is_that_of_the_whole_logits() -> None:
 
 def test_an_empty_pass_teaches_nothing() -> None:
     model = make_model(64)
-    for build in (packed, padded):
+    for build in (pack_batch, pad_batch):
         loss, gradients = learned(model, [build([], 0)])
         assert loss == 0.0
         assert all(float(gradient.abs().max()) == 0.0 for gradient in gradients.values())
@@ -119,13 +119,13 @@ def test_a_model_whose_rows_see_one_another_is_told(monkeypatch: pytest.MonkeyPa
     model = make_model(64)
     model.set_attn_implementation(pick_attention("auto", model.config, "cpu"))
     assert model.config._attn_implementation == SEGMENTS
-    assert rows_stay_apart(model, LESSONS, "cpu") is None
-    walk = attention._by_segment
+    assert find_row_mixing(model, LESSONS, "cpu") is None
+    walk = attention._attend_by_segment
     monkeypatch.setattr(
-        attention, "_by_segment", lambda *a, segments=(), **k: walk(*a, segments=(), **k)
+        attention, "_attend_by_segment", lambda *a, segments=(), **k: walk(*a, segments=(), **k)
     )
     model.set_attn_implementation(pick_attention("segments", model.config, "cpu"))
-    assert "differs by" in (rows_stay_apart(model, LESSONS, "cpu") or "")
+    assert "differs by" in (find_row_mixing(model, LESSONS, "cpu") or "")
     monkeypatch.undo()
     pick_attention("segments", model.config, "cpu")
 
@@ -141,8 +141,8 @@ def test_a_model_with_a_sliding_window_is_packed_by_its_own_masks() -> None:
 def test_a_model_that_takes_no_packed_attention_is_trained_without() -> None:
     from transformers import AutoModelForCausalLM, Gemma2Config
 
-    from training.caller.settings import settings_for
-    from training.caller.train import _packs
+    from training.caller.settings import resolve_caller_settings
+    from training.caller.train import _enable_packing
 
     config = Gemma2Config(
         vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
@@ -150,6 +150,6 @@ def test_a_model_that_takes_no_packed_attention_is_trained_without() -> None:
     )  # fmt: skip
     model = AutoModelForCausalLM.from_config(config)
     own, told = model.config._attn_implementation, []
-    assert not _packs(model, LESSONS, settings_for("local"), "cpu", told.append)
+    assert not _enable_packing(model, LESSONS, resolve_caller_settings("local"), "cpu", told.append)
     assert model.config._attn_implementation == own
     assert told[0].startswith("packing is off")

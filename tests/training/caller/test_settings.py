@@ -8,17 +8,17 @@ import pytest
 from training.caller.settings import (
     PROFILES,
     CallerSettings,
-    profile_of,
+    get_base_profile,
     read_settings,
-    settings_for,
+    resolve_caller_settings,
 )
 from training.retriever.settings import RetrieverSettings
-from training.runtime.model_store import MEANS, TrainingFailed, model_name
+from training.runtime.model_store import MEANS, TrainingFailed, make_model_name
 
 
 def test_a_real_base_gets_the_published_hyper_parameters() -> None:
     for base in ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-4B", "meta-llama/Llama-3.1-8B-Instruct", "/a/b"):
-        chosen = profile_of(base)
+        chosen = get_base_profile(base)
         assert (chosen.rank, chosen.alpha, chosen.dropout) == (16, 32, 0.1)
         assert (chosen.learning_rate, chosen.warmup, chosen.epochs) == (5e-5, 0.1, 1)
         assert (chosen.batch, chosen.accumulate, chosen.context) == (2, 8, 8192)
@@ -27,9 +27,9 @@ def test_a_real_base_gets_the_published_hyper_parameters() -> None:
 
 
 def test_the_tiny_base_has_a_profile_of_its_own_and_any_can_be_asked_for() -> None:
-    assert profile_of("tiny") == profile_of("tiny:abc") == PROFILES["tiny"]
-    assert settings_for("tiny", "mcp-flow") == PROFILES["mcp-flow"]
-    assert settings_for("Qwen/Qwen3-4B", rank=8, epochs=2).rank == 8
+    assert get_base_profile("tiny") == get_base_profile("tiny:abc") == PROFILES["tiny"]
+    assert resolve_caller_settings("tiny", "mcp-flow") == PROFILES["mcp-flow"]
+    assert resolve_caller_settings("Qwen/Qwen3-4B", rank=8, epochs=2).rank == 8
 
 
 @pytest.mark.parametrize("name", sorted(PROFILES))
@@ -43,12 +43,14 @@ def test_how_a_training_runs_is_no_part_of_a_models_name() -> None:
     assert set(MEANS) <= held.keys() | asdict(RetrieverSettings()).keys()
     for name in set(MEANS) & held.keys():
         changed = {**held, name: "other"}
-        assert model_name("caller", "b", "s", changed) == model_name("caller", "b", "s", held)
-    assert model_name("caller", "b", "s", {**held, "rank": 8}) != model_name(
+        assert make_model_name("caller", "b", "s", changed) == make_model_name(
+            "caller", "b", "s", held
+        )
+    assert make_model_name("caller", "b", "s", {**held, "rank": 8}) != make_model_name(
         "caller", "b", "s", held
     )
 
 
 def test_an_unknown_profile_is_named() -> None:
     with pytest.raises(TrainingFailed, match="'huge'; expected one of mcp-flow, tiny"):
-        settings_for("tiny", "huge")
+        resolve_caller_settings("tiny", "huge")

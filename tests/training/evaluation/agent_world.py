@@ -5,14 +5,14 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from assets.contracts.canonical import contract, contract_digest
+from assets.contracts.canonical import canonicalize_contract, contract_digest
 from assets.servers.calls.result import CallResult
 from tests.serving.calling import CONTRACT, OTHER
 from training.evaluation.agent.tasks import Task
 from training.evaluation.predictors.interface import Answered
 from warehouse.llm.chat import Turn
 
-DO, REST = contract(CONTRACT), contract(OTHER)
+DO, REST = canonicalize_contract(CONTRACT), canonicalize_contract(OTHER)
 DIGEST = contract_digest(CONTRACT)
 Answer = Turn | Exception
 

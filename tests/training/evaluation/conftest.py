@@ -14,7 +14,7 @@ from training.evaluation.predictors.interface import (
     Asked,
     OnDone,
     PredictorKind,
-    answered,
+    parse_answer,
 )
 from training.sets.candidates import save_pool
 from training.sets.policy import SetPolicy
@@ -39,7 +39,7 @@ class Scripted:
 
 
 def texts(say: Callable[[Asked], str]) -> Say:
-    return lambda asked: answered(say(asked))
+    return lambda asked: parse_answer(say(asked))
 
 
 @pytest.fixture(scope="session")

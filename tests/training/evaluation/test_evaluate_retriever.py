@@ -10,9 +10,9 @@ from training.evaluation.retriever import (
     RETRIEVER_EVALUATION,
     NothingToEvaluate,
     evaluate_retriever,
-    recall_summary,
+    summarise_recall,
 )
-from training.evaluation.retriever import testable as held_out
+from training.evaluation.retriever import select_testable_rows as held_out
 
 
 def item(model: str, name: str, rank: int, split: str | None = "unseen_server") -> dict:
@@ -31,7 +31,7 @@ def test_every_split_has_its_figures_and_unseen_servers_decide() -> None:
         for split, held in ranks.items()
         for at, rank in enumerate(held)
     ]
-    found = recall_summary(RETRIEVER_EVALUATION.frame(rows).to_dicts(), "m")
+    found = summarise_recall(RETRIEVER_EVALUATION.frame(rows).to_dicts(), "m")
     assert found["n"] == 4
     assert found["chance"] == 0.05
     assert found["recall_at_1"]["candidate"]["value"] == 0.5
@@ -46,15 +46,15 @@ def test_every_split_has_its_figures_and_unseen_servers_decide() -> None:
 
 def test_rows_of_before_there_were_splits_are_of_unseen_servers() -> None:
     rows = [item(model, name, 1, None) for model in ("m", "base") for name in "ab"]
-    assert recall_summary(rows, "m")["n"] == 2
+    assert summarise_recall(rows, "m")["n"] == 2
 
 
 def test_without_unseen_servers_or_the_same_items_nothing_is_compared() -> None:
     rows = [item(model, "a", 1, "seen_tool") for model in ("m", "base")]
     with pytest.raises(NothingToEvaluate, match="of seen_tool; a paired comparison"):
-        recall_summary(rows, "m")
+        summarise_recall(rows, "m")
     with pytest.raises(NothingToEvaluate, match="2 items and base on 1"):
-        recall_summary([item("m", "a", 1), item("m", "b", 1), item("base", "a", 1)], "m")
+        summarise_recall([item("m", "a", 1), item("m", "b", 1), item("base", "a", 1)], "m")
 
 
 @given(st.integers(1, 400), st.integers(1, 400))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.prompts.parse_calls import MAX_CALLS, call_of, parse_calls
+from training.prompts.parse_calls import MAX_CALLS, normalise_call, parse_calls
 from training.prompts.render import NO_CALL
 
 ONE = {"name": "find_file", "arguments": {"title": "a", "count": 2}}
@@ -71,9 +71,9 @@ def test_what_is_no_call_says_what_it_is(text: str, kind: str) -> None:
 
 
 def test_arguments_that_are_no_object_stay_as_they_were_written() -> None:
-    assert call_of("a", "not json") == {"name": "a", "arguments": "not json"}
-    assert call_of("a", None) == call_of("a", "") == {"name": "a", "arguments": {}}
-    assert call_of("", {}) is call_of(3, {}) is None
+    assert normalise_call("a", "not json") == {"name": "a", "arguments": "not json"}
+    assert normalise_call("a", None) == normalise_call("a", "") == {"name": "a", "arguments": {}}
+    assert normalise_call("", {}) is normalise_call(3, {}) is None
 
 
 def test_a_flood_of_calls_is_bounded() -> None:

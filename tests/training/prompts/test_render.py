@@ -16,18 +16,18 @@ from training.prompts.render import (
     BadTemplate,
     Parts,
     check_tokenizer,
-    fit,
-    parts_of,
-    render,
-    tool_schema,
+    fit_prompt,
+    get_prompt_parts,
+    render_conversation,
+    render_tool_schema,
 )
-from training.sets.candidates import candidates, pool_for
+from training.sets.candidates import draw_candidates, select_split_pool
 from training.sets.split import TRAIN
 from training.sets.training_set import TrainingSet
 
 FIND = {"name": "find_file", "arguments": {"title": 'a "b" ü', "count": 2}}
 MAKE = {"name": "make_file", "arguments": {"title": "c", "count": 0}}
-TOOLS = [tool_schema(raw_tool(deed, "file")) for deed in ("find", "make")]
+TOOLS = [render_tool_schema(raw_tool(deed, "file")) for deed in ("find", "make")]
 # Whose calls the evaluation reads; each as its makers published it.
 REAL = ("qwen2_5", "qwen3", "qwen3_instruct_2507", "llama3_1", "llama3_2")
 
@@ -81,8 +81,8 @@ def real(name: str) -> Any:
 def test_published_templates_take_one_call_several_and_none(name: str, calls: list[dict]) -> None:
     made = real(name)
     check_tokenizer(made)
-    prompt, completion = render(made, TOOLS, "Find it for me.", calls)
-    assert render(made, TOOLS, "Find it for me.") == (prompt, "")
+    prompt, completion = render_conversation(made, TOOLS, "Find it for me.", calls)
+    assert render_conversation(made, TOOLS, "Find it for me.") == (prompt, "")
     assert "Find it for me." in prompt
     assert "<think>" not in completion
     read = parse_calls(completion.replace("<|eot_id|>", "").replace("<|im_end|>", ""))
@@ -96,9 +96,11 @@ def test_published_templates_take_one_call_several_and_none(name: str, calls: li
 def test_examples_are_earlier_turns_or_a_block_of_the_system_message(name: str) -> None:
     made = real(name)
     examples = [("Make one called c.", [MAKE]), ("What is the weather like?", [])]
-    turns, said = render(made, TOOLS, "Find it.", [FIND], examples=examples)
-    block, same = render(made, TOOLS, "Find it.", [FIND], examples=examples, examples_as=BLOCK)
-    assert said == same == render(made, TOOLS, "Find it.", [FIND])[1]
+    turns, said = render_conversation(made, TOOLS, "Find it.", [FIND], examples=examples)
+    block, same = render_conversation(
+        made, TOOLS, "Find it.", [FIND], examples=examples, examples_as=BLOCK
+    )
+    assert said == same == render_conversation(made, TOOLS, "Find it.", [FIND])[1]
     for prompt in (turns, block):
         asked = [prompt.index(text) for text in ("Make one called c.", "What is the weather")]
         assert asked == sorted(asked)
@@ -119,28 +121,28 @@ def test_examples_are_earlier_turns_or_a_block_of_the_system_message(name: str) 
 def test_an_answer_follows_the_thought_that_its_prompt_opens(
     template: str, before: str, after: str
 ) -> None:
-    prompt, completion = render(tokenizer(template), TOOLS, "Find it.", [FIND])
+    prompt, completion = render_conversation(tokenizer(template), TOOLS, "Find it.", [FIND])
     assert prompt.endswith(before)
     assert completion.startswith(after)
     assert parse_calls(prompt[-9:] + completion).calls == [FIND]
 
 
 def test_a_template_that_writes_the_first_of_several_calls_gets_a_list() -> None:
-    _, completion = render(tokenizer(ONE_CALL), TOOLS, "Both.", [FIND, MAKE])
+    _, completion = render_conversation(tokenizer(ONE_CALL), TOOLS, "Both.", [FIND, MAKE])
     assert parse_calls(completion.removesuffix("<|end|>")).calls == [FIND, MAKE]
 
 
 def test_words_stand_for_no_call_and_other_words_may() -> None:
     made = tokenizer(HERMES)
-    assert render(made, TOOLS, "Hello.", [])[1] == f"{NO_CALL}<|end|>"
-    assert render(made, TOOLS, "Hello.", [], answer="Hello!")[1] == "Hello!<|end|>"
+    assert render_conversation(made, TOOLS, "Hello.", [])[1] == f"{NO_CALL}<|end|>"
+    assert render_conversation(made, TOOLS, "Hello.", [], answer="Hello!")[1] == "Hello!<|end|>"
 
 
 @settings(deadline=None, max_examples=40)
 @given(st.text(max_size=30), st.dictionaries(st.text(max_size=8), st.text(max_size=12), max_size=3))
 def test_whatever_a_call_holds_is_read_back(said: str, arguments: dict[str, str]) -> None:
     call = {"name": "find_file", "arguments": arguments}
-    prompt, completion = render(tokenizer(HERMES), TOOLS, said, [call])
+    prompt, completion = render_conversation(tokenizer(HERMES), TOOLS, said, [call])
     assert prompt.endswith("<|end|><|assistant|>")
     told = completion.removeprefix("<tool_call>").removesuffix("</tool_call><|end|>")
     assert json.loads(told) == call
@@ -183,10 +185,10 @@ def test_a_missing_pad_token_is_the_end_of_text_or_an_error() -> None:
 def test_a_short_schema_keeps_required_parameters_only() -> None:
     contract = raw_tool("find", "file")
     contract["inputSchema"]["required"] = ["title"]
-    short = tool_schema(contract, 3)["function"]
+    short = render_tool_schema(contract, 3)["function"]
     assert list(short["parameters"]["properties"]) == ["title"]
     assert len(short["description"].split()) == 3
-    assert tool_schema(contract)["function"]["parameters"] == contract["inputSchema"]
+    assert render_tool_schema(contract)["function"]["parameters"] == contract["inputSchema"]
 
 
 def length(made: Any, texts: tuple[str, str]) -> int:
@@ -203,8 +205,8 @@ def test_what_does_not_fit_goes_whole_and_the_right_tool_stays(
     tools = [raw_tool("find", thing) for thing in things]
     parts = Parts("Find it.", [FIND], frozenset({"find_file"}))
     shown_before = [("Make one.", [MAKE])] * examples
-    found = fit(made, parts, tools, limit, words=words, examples=shown_before)
-    alone = render(made, [tool_schema(tools[0], words)], "Find it.", [FIND])
+    found = fit_prompt(made, parts, tools, limit, words=words, examples=shown_before)
+    alone = render_conversation(made, [render_tool_schema(tools[0], words)], "Find it.", [FIND])
     if found is None:
         assert length(made, alone) > limit
         return
@@ -213,15 +215,25 @@ def test_what_does_not_fit_goes_whole_and_the_right_tool_stays(
     assert "find_file" in found.shown
     assert sorted(found.shown + found.dropped) == sorted(tool["name"] for tool in tools)
     kept = [tool for tool in tools if tool["name"] in found.shown]
-    again = render(made, [tool_schema(tool, words) for tool in kept], "Find it.", [FIND],
-                   examples=shown_before[: found.examples])  # fmt: skip
+    again = render_conversation(
+        made,
+        [render_tool_schema(tool, words) for tool in kept],
+        "Find it.",
+        [FIND],
+        examples=shown_before[: found.examples],
+    )
     assert texts == again
     if found.examples < examples:
         assert found.shown == ("find_file",)
     if found.dropped:  # not one more would fit
         more = [t for t in tools if t["name"] in (*found.shown, found.dropped[-1])]
-        longer = render(made, [tool_schema(tool, words) for tool in more], "Find it.", [FIND],
-                        examples=shown_before)  # fmt: skip
+        longer = render_conversation(
+            made,
+            [render_tool_schema(tool, words) for tool in more],
+            "Find it.",
+            [FIND],
+            examples=shown_before,
+        )
         assert length(made, longer) > limit
 
 
@@ -230,12 +242,12 @@ def test_the_easiest_goes_first() -> None:
     near = {**raw_tool("find", "file"), "name": "find_files"}
     tools = [near, raw_tool("drop", "song"), raw_tool("find", "file"), raw_tool("drop", "file")]
     parts = Parts("Find it.", [FIND], frozenset({"find_file"}))
-    whole = fit(made, parts, tools, 10_000)
+    whole = fit_prompt(made, parts, tools, 10_000)
     assert whole
     assert (whole.dropped, whole.shown[0]) == ((), "find_files")
     gone = []
     for _ in range(3):
-        found = fit(made, parts, tools, (whole.tokens if whole else 0) - 1)
+        found = fit_prompt(made, parts, tools, (whole.tokens if whole else 0) - 1)
         assert found
         gone.append(set(found.dropped))
         whole = found
@@ -245,22 +257,22 @@ def test_the_easiest_goes_first() -> None:
 
 
 def test_rows_of_the_set_fit_as_they_are(made: TrainingSet) -> None:
-    pool, by_words = pool_for(made.pool, TRAIN), tokenizer(HERMES)
+    pool, by_words = select_split_pool(made.pool, TRAIN), tokenizer(HERMES)
     for row in [row for row in made.rows if row["split"] == TRAIN][:5]:
-        found = fit(by_words, row, candidates(row, pool, 10), 8192)
+        found = fit_prompt(by_words, row, draw_candidates(row, pool, 10), 8192)
         assert found
         assert (len(found.shown), found.dropped) == (10, ())
         [call] = parse_calls(found.completion.removesuffix("<|end|>")).calls
         assert call == {"name": row["tool"], "arguments": json.loads(row["arguments"])}
-        assert parts_of(row).gold == {row["tool"]}
+        assert get_prompt_parts(row).gold == {row["tool"]}
 
 
 def test_a_row_of_no_call_loses_what_its_request_does_not_speak_of() -> None:
     row = {"instruction": "Tell me a note about a song.", "calls": "[]", "arguments": None}
     tools = [raw_tool("find", "flight"), raw_tool("find", "song")]
-    whole = fit(tokenizer(HERMES), row, tools, 10_000)
+    whole = fit_prompt(tokenizer(HERMES), row, tools, 10_000)
     assert whole
-    found = fit(tokenizer(HERMES), row, tools, whole.tokens - 1)
+    found = fit_prompt(tokenizer(HERMES), row, tools, whole.tokens - 1)
     assert found
     assert (found.shown, found.dropped) == (("find_song",), ("find_flight",))
     assert NO_CALL in found.completion

@@ -10,32 +10,45 @@ from pathlib import Path
 import pytest
 
 import warehouse.storage.pointers
-from tests.training.promotions import BETTER, UNSURE, model, passed, summary, tried
-from training.releases.champion import champion, consider, in_service, last_trained_set, restore
-from training.releases.gate import gates_of
-from training.releases.pointers import CHAMPIONS, MOVING, history
-from training.runtime.model_store import model_folder
+from tests.training.promotions import (
+    BETTER,
+    UNSURE,
+    consider_model,
+    make_summary,
+    passed_by_gate,
+    save_empty_model,
+)
+from training.releases.champion import (
+    consider_candidate,
+    find_model_in_service,
+    read_champion,
+    read_last_trained_set,
+    restore_pointer,
+)
+from training.releases.gate import check_gates
+from training.releases.pointers import CHAMPIONS, MOVING, read_current_history
+from training.runtime.model_store import get_model_folder
 from warehouse.storage.pointers import PointerBroken
 
 FILE = "champions/retriever.json"
 
 
 def kinds(home: Path) -> list[tuple[str, str]]:
-    return [(line["kind"], line["model"]) for line in history(home, CHAMPIONS)]
+    return [(line["kind"], line["model"]) for line in read_current_history(home, CHAMPIONS)]
 
 
 def test_every_role_starts_with_a_model_that_needs_no_training(tmp_path: Path) -> None:
-    assert champion(tmp_path, "retriever").model == "base"
-    assert champion(tmp_path, "caller").model == "baseline:bm25+slots"
-    assert not champion(tmp_path, "caller").trained
-    assert in_service(tmp_path, "caller").told is None
-    assert last_trained_set(tmp_path, "retriever") is None
+    assert read_champion(tmp_path, "retriever").model == "base"
+    assert read_champion(tmp_path, "caller").model == "baseline:bm25+slots"
+    assert not read_champion(tmp_path, "caller").trained
+    assert find_model_in_service(tmp_path, "caller").told is None
+    assert read_last_trained_set(tmp_path, "retriever") is None
 
 
 def test_a_better_candidate_becomes_champion_with_evidence_and_gates(tmp_path: Path) -> None:
-    made = tried(tmp_path, "m1")
+    made = consider_model(tmp_path, "m1")
     assert made.promoted
-    read = champion(tmp_path, "retriever")
+    read = read_champion(tmp_path, "retriever")
     assert (read.model, read.training_set, read.trained) == ("m1", "set1", True)
     assert read.evidence["gain_at_1"] == BETTER
     assert [gate["name"] for gate in read.gates] == [
@@ -46,21 +59,21 @@ def test_a_better_candidate_becomes_champion_with_evidence_and_gates(tmp_path: P
 
 
 def test_a_candidate_that_is_not_better_is_recorded_and_stays_out(tmp_path: Path) -> None:
-    tried(tmp_path, "m1")
-    made = tried(tmp_path, "m2", UNSURE, "set2")
+    consider_model(tmp_path, "m1")
+    made = consider_model(tmp_path, "m2", UNSURE, "set2")
     assert not made.promoted
-    known = champion(tmp_path, "retriever")
+    known = read_champion(tmp_path, "retriever")
     assert (known.model, known.last_candidate["model"]) == ("m1", "m2")
     assert "gain_at_1: +0.100 [-0.010, +0.200], n=90, needed" in known.last_candidate["why"]
-    assert last_trained_set(tmp_path, "retriever") == "set2"
+    assert read_last_trained_set(tmp_path, "retriever") == "set2"
     assert kinds(tmp_path) == [("promoted", "m1"), ("kept", "m2")]
 
 
 def test_considering_again_writes_nothing(tmp_path: Path) -> None:
     for gain, name in ((BETTER, "m1"), (UNSURE, "m2")):
-        tried(tmp_path, name, gain)
+        consider_model(tmp_path, name, gain)
         files = {path: path.stat().st_mtime_ns for path in (tmp_path / "champions").iterdir()}
-        assert not tried(tmp_path, name, gain).promoted
+        assert not consider_model(tmp_path, name, gain).promoted
         assert {p: p.stat().st_mtime_ns for p in (tmp_path / "champions").iterdir()} == files
 
 
@@ -75,32 +88,34 @@ def test_considering_again_writes_nothing(tmp_path: Path) -> None:
 def test_figures_against_somebody_else_crown_nobody(
     tmp_path: Path, against: dict, failed: str
 ) -> None:
-    tried(tmp_path, "m1")
-    held = {**summary(tmp_path, model(tmp_path, "m2")), **against}
-    made = consider(tmp_path, "retriever", "m2", "set1", gates_of("retriever", held), held)
+    consider_model(tmp_path, "m1")
+    held = {**make_summary(tmp_path, save_empty_model(tmp_path, "m2")), **against}
+    made = consider_candidate(
+        tmp_path, "retriever", "m2", "set1", check_gates("retriever", held), held
+    )
     assert not made.promoted
     assert failed in made.why
-    assert champion(tmp_path, "retriever").model == "m1"
+    assert read_champion(tmp_path, "retriever").model == "m1"
 
 
 def test_a_candidate_without_its_weights_is_not_promoted(tmp_path: Path) -> None:
-    model(tmp_path, "m1")
-    (model_folder(tmp_path, "m1") / "adapter_model.safetensors").write_bytes(b"half")
-    made = tried(tmp_path, "m1")
-    assert not passed(made.gates)["model_on_disk"]
-    assert champion(tmp_path, "retriever").model == "base"
+    save_empty_model(tmp_path, "m1")
+    (get_model_folder(tmp_path, "m1") / "adapter_model.safetensors").write_bytes(b"half")
+    made = consider_model(tmp_path, "m1")
+    assert not passed_by_gate(made.gates)["model_on_disk"]
+    assert read_champion(tmp_path, "retriever").model == "base"
 
 
 def race(home: str, name: str, gate: "multiprocessing.Barrier") -> None:  # type: ignore[valid-type]
-    held = summary(Path(home), name)
-    gates = gates_of("retriever", held)
+    held = make_summary(Path(home), name)
+    gates = check_gates("retriever", held)
     gate.wait()
     for _ in range(20):
-        consider(Path(home), "retriever", name, "set1", gates, held)
+        consider_candidate(Path(home), "retriever", name, "set1", gates, held)
 
 
 def test_of_two_candidates_at_once_one_is_promoted_and_the_other_knows_it(tmp_path: Path) -> None:
-    names = [model(tmp_path, "m1"), model(tmp_path, "m2")]
+    names = [save_empty_model(tmp_path, "m1"), save_empty_model(tmp_path, "m2")]
     context = multiprocessing.get_context("fork")
     barrier = context.Barrier(2)
     both = [context.Process(target=race, args=(str(tmp_path), n, barrier)) for n in names]
@@ -109,7 +124,7 @@ def test_of_two_candidates_at_once_one_is_promoted_and_the_other_knows_it(tmp_pa
     for one in both:
         one.join(60)
     assert [one.exitcode for one in both] == [0, 0]
-    known = champion(tmp_path, "retriever")
+    known = read_champion(tmp_path, "retriever")
     [late] = set(names) - {known.model}
     assert sorted(kinds(tmp_path)) == [("kept", late), ("promoted", known.model)]
     assert f"{late} against base was measured" in known.last_candidate["why"]
@@ -119,7 +134,7 @@ def test_of_two_candidates_at_once_one_is_promoted_and_the_other_knows_it(tmp_pa
 def test_a_kill_at_any_step_of_a_promotion_leaves_it_done_or_not_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
-    tried(tmp_path, "m1")
+    consider_model(tmp_path, "m1")
     writes = 0
 
     def killed(path: Path, data: bytes, **options: bool) -> None:
@@ -132,12 +147,12 @@ def test_a_kill_at_any_step_of_a_promotion_leaves_it_done_or_not_done(
     real = warehouse.storage.pointers.write_atomically
     monkeypatch.setattr(warehouse.storage.pointers, "write_atomically", killed)
     with pytest.raises(KeyboardInterrupt):
-        tried(tmp_path, "m2")
+        consider_model(tmp_path, "m2")
     monkeypatch.undo()
-    seen = champion(tmp_path, "retriever").model
+    seen = read_champion(tmp_path, "retriever").model
     assert seen == ("m1" if step == 1 else "m2")
-    tried(tmp_path, "m2")  # the next night finishes it, or does it again
-    assert champion(tmp_path, "retriever").model == "m2"
+    consider_model(tmp_path, "m2")  # the next night finishes it, or does it again
+    assert read_champion(tmp_path, "retriever").model == "m2"
     assert json.loads((tmp_path / FILE).read_bytes())["model"] == "m2"
     assert kinds(tmp_path) == [("promoted", "m1"), ("promoted", "m2")]
     assert not (tmp_path / MOVING).exists()
@@ -146,17 +161,17 @@ def test_a_kill_at_any_step_of_a_promotion_leaves_it_done_or_not_done(
 def test_a_full_disk_leaves_the_champion_and_says_where(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tried(tmp_path, "m1")
+    consider_model(tmp_path, "m1")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    model(tmp_path, "m2")
+    save_empty_model(tmp_path, "m2")
     monkeypatch.setattr("warehouse.storage.files.os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        tried(tmp_path, "m2")
+        consider_model(tmp_path, "m2")
     monkeypatch.undo()
     assert {path: path.read_bytes() for path in before} == before
     assert not [path for path in tmp_path.rglob(".*") if path.name != ".lock"]
-    assert champion(tmp_path, "retriever").model == "m1"
-    assert tried(tmp_path, "m2").promoted
+    assert read_champion(tmp_path, "retriever").model == "m1"
+    assert consider_model(tmp_path, "m2").promoted
 
 
 def full(handle: int) -> None:
@@ -168,55 +183,55 @@ def full(handle: int) -> None:
              '{"role": "retriever", "model": "m1", "evidence": []}', ""]
 )  # fmt: skip
 def test_a_broken_pointer_is_named_with_its_mend_and_mended(tmp_path: Path, text: str) -> None:
-    tried(tmp_path, "m1")
-    tried(tmp_path, "m2", UNSURE)
-    known = champion(tmp_path, "retriever")
+    consider_model(tmp_path, "m1")
+    consider_model(tmp_path, "m2", UNSURE)
+    known = read_champion(tmp_path, "retriever")
     (tmp_path / FILE).write_text(text)
     with pytest.raises(PointerBroken, match=r"retriever\.json.*toolmill champion restore"):
-        champion(tmp_path, "retriever")
-    assert restore(tmp_path, "retriever") == known == champion(tmp_path, "retriever")
+        read_champion(tmp_path, "retriever")
+    assert restore_pointer(tmp_path, "retriever") == known == read_champion(tmp_path, "retriever")
 
 
 def test_a_pointer_that_was_lost_is_no_untrained_role(tmp_path: Path) -> None:
-    tried(tmp_path, "m1")
-    known = champion(tmp_path, "retriever")
+    consider_model(tmp_path, "m1")
+    known = read_champion(tmp_path, "retriever")
     (tmp_path / FILE).unlink()
     with pytest.raises(PointerBroken, match=r"missing, but .* names m1"):
-        champion(tmp_path, "retriever")
-    assert restore(tmp_path, "retriever") == known
-    assert restore(tmp_path, "retriever") == known  # a whole one stays
+        read_champion(tmp_path, "retriever")
+    assert restore_pointer(tmp_path, "retriever") == known
+    assert restore_pointer(tmp_path, "retriever") == known  # a whole one stays
     with pytest.raises(PointerBroken, match="names no champion of caller"):
-        restore(tmp_path, "caller")
+        restore_pointer(tmp_path, "caller")
 
 
 def test_half_a_line_of_history_takes_no_other_with_it(tmp_path: Path) -> None:
-    tried(tmp_path, "m1")
+    consider_model(tmp_path, "m1")
     with (tmp_path / CHAMPIONS).open("a") as file:
         file.write('{"role": "retriever", "ki')
-    tried(tmp_path, "m2")
+    consider_model(tmp_path, "m2")
     assert kinds(tmp_path) == [("promoted", "m1"), ("promoted", "m2")]
 
 
 def test_a_champion_whose_folder_is_gone_is_told_and_the_one_before_it_serves(
     tmp_path: Path,
 ) -> None:
-    tried(tmp_path, "m1")
-    tried(tmp_path, "m2")
-    shutil.rmtree(model_folder(tmp_path, "m2"))
-    now = in_service(tmp_path, "retriever")
+    consider_model(tmp_path, "m1")
+    consider_model(tmp_path, "m2")
+    shutil.rmtree(get_model_folder(tmp_path, "m2"))
+    now = find_model_in_service(tmp_path, "retriever")
     assert now.model == "m1"
     assert now.told is not None
     assert "champion m2 cannot serve (models/m2 is missing); the champion before it, m1" in now.told
-    shutil.rmtree(model_folder(tmp_path, "m1"))
-    now = in_service(tmp_path, "retriever")
+    shutil.rmtree(get_model_folder(tmp_path, "m1"))
+    now = find_model_in_service(tmp_path, "retriever")
     assert (now.model, "the untrained model, base, serves" in str(now.told)) == ("base", True)
     # What comes next is measured against what serves, and promoted.
-    assert tried(tmp_path, "m3").promoted
+    assert consider_model(tmp_path, "m3").promoted
 
 
 def test_a_pointer_of_an_older_toolmill_is_read(tmp_path: Path) -> None:
-    tried(tmp_path, "m1")
-    body = asdict(champion(tmp_path, "retriever"))
+    consider_model(tmp_path, "m1")
+    body = asdict(read_champion(tmp_path, "retriever"))
     del body["gates"]
     (tmp_path / FILE).write_text(json.dumps({**body, "added_later": 1}))
-    assert champion(tmp_path, "retriever").model == "m1"
+    assert read_champion(tmp_path, "retriever").model == "m1"

@@ -6,22 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.training.promotions import BETTER, EQUAL, NOTHING, UNSURE, WORSE, passed
+from tests.training.promotions import BETTER, EQUAL, NOTHING, UNSURE, WORSE, passed_by_gate
 from training.releases.gate import (
     MIN_TOOLS,
     MOST_PHANTOM,
     TOLERANCE,
     Gate,
     UnknownRole,
-    gain,
-    gates_of,
-    gates_table,
-    no_worse,
-    phantom_difference,
-    phantom_rate,
-    same_items,
-    verdict,
-    weighed,
+    check_evaluation,
+    check_gain,
+    check_gates,
+    check_no_worse,
+    check_phantom_difference,
+    check_phantom_rate,
+    check_same_items,
+    judge_gates,
+    render_gates_table,
 )
 
 CALLER = {
@@ -43,11 +43,11 @@ def caller(**figures: dict) -> dict:
 
 
 def test_a_caller_that_is_better_and_no_worse_passes_every_gate() -> None:
-    gates = gates_of("caller", CALLER)
+    gates = check_gates("caller", CALLER)
     assert [gate.name for gate in gates] == [
         *("enough_tools", "gain", "irrelevance", "phantom_rate", "phantom_difference")
     ]
-    assert verdict(gates) == (
+    assert judge_gates(gates) == (
         True,
         "gain +0.100 [+0.020, +0.200], n=90: better beyond its interval, all gates passed",
     )
@@ -76,16 +76,16 @@ def test_a_caller_that_is_better_and_no_worse_passes_every_gate() -> None:
 def test_one_figure_that_is_not_good_enough_or_was_not_measured_keeps_a_caller_out(
     figures: dict, failed: str
 ) -> None:
-    gates = gates_of("caller", caller(**figures))
-    assert [name for name, fine in passed(gates).items() if not fine] == [failed]
-    promoted, why = verdict(gates)
+    gates = check_gates("caller", caller(**figures))
+    assert [name for name, fine in passed_by_gate(gates).items() if not fine] == [failed]
+    promoted, why = judge_gates(gates)
     assert not promoted
     assert failed in why
 
 
 def test_where_no_tool_is_gone_yet_phantom_calls_pass_and_say_so() -> None:
-    gates = gates_of("caller", caller(phantom=NOTHING, phantom_rate=NOTHING))
-    assert verdict(gates)[0]
+    gates = check_gates("caller", caller(phantom=NOTHING, phantom_rate=NOTHING))
+    assert judge_gates(gates)[0]
     assert [gate.found for gate in gates[-2:]] == ["nothing gone yet (n=0)"] * 2
 
 
@@ -104,30 +104,30 @@ def test_where_no_tool_is_gone_yet_phantom_calls_pass_and_say_so() -> None:
 def test_a_retriever_is_held_against_recall(figures: dict, failed: list[str]) -> None:
     held = {"candidate": "m1", "incumbent": "base", "tools": 30, "servers": 5}
     held |= {"gain_at_1": BETTER, "gain_at_5": EQUAL, **figures}
-    gates = passed(gates_of("retriever", held))
+    gates = passed_by_gate(check_gates("retriever", held))
     assert [name for name, fine in gates.items() if not fine] == failed
 
 
 def test_a_role_without_rules_is_named_and_no_gate_crowns_nobody() -> None:
     with pytest.raises(UnknownRole, match="'cook'; known: retriever, caller"):
-        gates_of("cook", {})
-    assert not verdict([])[0]
+        check_gates("cook", {})
+    assert not judge_gates([])[0]
 
 
 @given(figures, steps, steps, steps)
 def test_a_higher_figure_never_fails_where_a_lower_one_passed(figure, a, b, c) -> None:
     more = {**figure, "value": figure["value"] + a, "low": figure["low"] + b,
             "high": figure["high"] + c}  # fmt: skip
-    assert not gain(figure).passed or gain(more).passed
-    assert not no_worse(figure, "x").passed or no_worse(more, "x").passed
+    assert not check_gain(figure).passed or check_gain(more).passed
+    assert not check_no_worse(figure, "x").passed or check_no_worse(more, "x").passed
     # Of phantom calls fewer is better.
-    assert not phantom_rate(more).passed or phantom_rate(figure).passed
-    assert not phantom_difference(more).passed or phantom_difference(figure).passed
+    assert not check_phantom_rate(more).passed or check_phantom_rate(figure).passed
+    assert not check_phantom_difference(more).passed or check_phantom_difference(figure).passed
 
 
 @given(figures)
 def test_what_is_better_beyond_its_interval_is_never_worse(figure: dict) -> None:
-    assert not gain(figure).passed or no_worse(figure, "x").passed
+    assert not check_gain(figure).passed or check_no_worse(figure, "x").passed
 
 
 def rows(model: str, items: range, training_set: str = "s1") -> list[dict]:
@@ -150,18 +150,22 @@ def rows(model: str, items: range, training_set: str = "s1") -> list[dict]:
 def test_two_models_are_compared_on_the_same_items_of_one_set_or_not_at_all(
     theirs: list, fine: bool, found: str
 ) -> None:
-    gate = same_items([*rows("m1", range(5)), *theirs, *rows("other", range(9))], "m1", "base")
+    gate = check_same_items(
+        [*rows("m1", range(5)), *theirs, *rows("other", range(9))], "m1", "base"
+    )
     assert (gate.passed, found in gate.found) == (fine, True), gate
 
 
 def test_nothing_is_summed_up_of_items_that_differ() -> None:
     held = [*rows("m1", range(5)), *rows("base", range(4))]
-    gates, summed = weighed("retriever", held, "m1", "base", lambda *_: pytest.fail("was summed"))
+    gates, summed = check_evaluation(
+        "retriever", held, "m1", "base", lambda *_: pytest.fail("was summed")
+    )
     assert [gate.name for gate in gates] == ["same_items"]
     assert summed == {"candidate": "m1", "incumbent": "base"}
 
 
 def test_gates_are_shown_as_a_table() -> None:
-    shown = gates_table([Gate("gain", False, "+0.1", "above zero")])
+    shown = render_gates_table([Gate("gain", False, "+0.1", "above zero")])
     assert shown.splitlines()[2] == "| gain | **no** | +0.1 | above zero |"
-    assert gates_table([]) == "No gate was asked."
+    assert render_gates_table([]) == "No gate was asked."

@@ -6,38 +6,44 @@ from pathlib import Path
 
 import pytest
 
-from assets.vectors.embed import encoder_folder
-from serving.index.folder import IndexBroken, build_index, served_version
+from assets.vectors.embed import find_encoder_folder
+from serving.index.folder import IndexBroken, build_index, read_served_version
 from tests.serving.conftest import WORLD
-from tests.training.promotions import UNSURE, model, night, pointers, tried
-from training.releases.champion import champion
-from training.releases.pointers import SERVED, history
+from tests.training.promotions import (
+    UNSURE,
+    consider_model,
+    read_pointers,
+    save_empty_model,
+    serve_release,
+)
+from training.releases.champion import read_champion
+from training.releases.pointers import SERVED, read_current_history
 from training.releases.release import (
     ReleaseError,
-    current_release,
     find_release,
+    list_release_flaws,
+    list_releases,
     make_release,
-    releases,
-    serve,
-    served,
-    unfit,
+    read_current_release,
+    read_served,
+    serve_version,
 )
-from training.releases.retention import prune
-from training.runtime.model_store import card, model_folder
+from training.releases.retention import prune_releases
+from training.runtime.model_store import get_model_folder, read_model_card
 from warehouse.storage.pointers import PointerBroken
 
 MODELS = {"retriever": "m1", "caller": "baseline:bm25+slots"}
 
 
 def test_the_same_set_is_the_same_release(tmp_path: Path) -> None:
-    assert current_release(tmp_path) == {}
+    assert read_current_release(tmp_path) == {}
     first = make_release(tmp_path, MODELS, "contracts-1", "set1")
     before = pointers_of(tmp_path)
     assert make_release(tmp_path, MODELS, "contracts-1", "set1") == first
     assert pointers_of(tmp_path) == before
     second = make_release(tmp_path, MODELS, "contracts-2", "set1")
     assert second != first
-    assert current_release(tmp_path)["contracts"] == "contracts-2"
+    assert read_current_release(tmp_path)["contracts"] == "contracts-2"
 
 
 def pointers_of(home: Path) -> dict[str, bytes]:
@@ -46,33 +52,33 @@ def pointers_of(home: Path) -> dict[str, bytes]:
 
 def test_a_release_that_comes_back_is_the_old_one(tmp_path: Path) -> None:
     first = make_release(tmp_path, MODELS, "c1", "s1")
-    at = current_release(tmp_path)["at"]
+    at = read_current_release(tmp_path)["at"]
     make_release(tmp_path, MODELS, "c2", "s1")
     assert make_release(tmp_path, MODELS, "c1", "s1") == first
-    assert current_release(tmp_path)["release"] == first
-    assert current_release(tmp_path)["at"] == at
+    assert read_current_release(tmp_path)["release"] == first
+    assert read_current_release(tmp_path)["at"] == at
 
 
 def test_what_is_served_names_its_release_and_a_second_night_moves_nothing(tmp_path: Path) -> None:
-    name, version = night(tmp_path, "c1")
-    assert {k: served(tmp_path)[k] for k in ("release", "version")} == {
+    name, version = serve_release(tmp_path, "c1")
+    assert {k: read_served(tmp_path)[k] for k in ("release", "version")} == {
         "release": name,
         "version": version,
     }
-    before = pointers(tmp_path)
-    assert night(tmp_path, "c1") == (name, version)
-    assert pointers(tmp_path) == before
-    [told] = releases(tmp_path)
+    before = read_pointers(tmp_path)
+    assert serve_release(tmp_path, "c1") == (name, version)
+    assert read_pointers(tmp_path) == before
+    [told] = list_releases(tmp_path)
     assert (told["served"], told["current"], told["missing"]) == (True, True, [])
     assert told["versions"] == [version]
 
 
 def test_until_its_index_is_built_the_release_before_is_served(tmp_path: Path) -> None:
-    first, version = night(tmp_path, "c1")
+    first, version = serve_release(tmp_path, "c1")
     second = make_release(tmp_path, {**MODELS, "retriever": "base"}, "c2", "set1")
-    assert served(tmp_path)["release"] == first
-    assert served_version(tmp_path) == version
-    newest, before = releases(tmp_path)
+    assert read_served(tmp_path)["release"] == first
+    assert read_served_version(tmp_path) == version
+    newest, before = list_releases(tmp_path)
     assert (newest["release"], newest["missing"]) == (
         second,
         ["no index version of it is on disk"],
@@ -81,8 +87,8 @@ def test_until_its_index_is_built_the_release_before_is_served(tmp_path: Path) -
 
 
 def test_an_index_that_does_not_fit_its_release_is_not_served(tmp_path: Path) -> None:
-    _, version = night(tmp_path, "c1")
-    tried(tmp_path, "m1")
+    _, version = serve_release(tmp_path, "c1")
+    consider_model(tmp_path, "m1")
     models = {"retriever": "m1", "caller": "baseline:bm25+slots"}
     name = make_release(tmp_path, models, "c1", "set1")
     from serving.index.folder import Source
@@ -91,102 +97,108 @@ def test_an_index_that_does_not_fit_its_release_is_not_served(tmp_path: Path) ->
     words = WordEmbedder("words-base")
     other = build_index(tmp_path, Source(WORLD), words.embed, embedder=words.id, release=name)
     with pytest.raises(ReleaseError, match="was made by retriever base, not m1"):
-        serve(tmp_path, other)
-    assert served_version(tmp_path) == version
+        serve_version(tmp_path, other)
+    assert read_served_version(tmp_path) == version
     # One of an older release is not served either, but nothing is wrong with it.
-    assert serve(tmp_path, version) == version
+    assert serve_version(tmp_path, version) == version
 
 
 def test_a_version_whose_files_are_not_whole_is_not_served(tmp_path: Path) -> None:
-    _, first = night(tmp_path, "c1")
+    _, first = serve_release(tmp_path, "c1")
     (tmp_path / "router" / first / "tools.jsonl").write_text("{}\n")
     (tmp_path / "router/HEAD.json").unlink()
     with pytest.raises(IndexBroken, match=r"tools\.jsonl"):
-        serve(tmp_path, first)
+        serve_version(tmp_path, first)
     assert not (tmp_path / "router/HEAD.json").exists()
 
 
 def test_what_is_missing_of_a_release_is_named(tmp_path: Path) -> None:
-    tried(tmp_path, "m1")
-    name, version = night(tmp_path, "c1")
+    consider_model(tmp_path, "m1")
+    name, version = serve_release(tmp_path, "c1")
     release = find_release(tmp_path, name[:6])
-    assert unfit(tmp_path, release, version) == []
-    shutil.rmtree(encoder_folder(tmp_path, "words-m1"))
-    shutil.rmtree(model_folder(tmp_path, "m1"))
-    assert unfit(tmp_path, release, version) == [
+    assert list_release_flaws(tmp_path, release, version) == []
+    shutil.rmtree(find_encoder_folder(tmp_path, "words-m1"))
+    shutil.rmtree(get_model_folder(tmp_path, "m1"))
+    assert list_release_flaws(tmp_path, release, version) == [
         "models/m1 is missing",
         "its encoder words-m1 is missing under encoders/",
     ]
-    assert unfit(tmp_path, {**release, "release": "other"}, version)[1].endswith(name[:12])
+    assert list_release_flaws(tmp_path, {**release, "release": "other"}, version)[1].endswith(
+        name[:12]
+    )
 
 
 @pytest.mark.parametrize("wanted", ["", "zz", "x" * 5000, "../../etc"])
 def test_a_release_that_is_not_there_is_named_with_those_that_are(
     tmp_path: Path, wanted: str
 ) -> None:
-    name, _ = night(tmp_path, "c1")
+    name, _ = serve_release(tmp_path, "c1")
     with pytest.raises(ReleaseError, match=f"no release .*{name[:12]}") as told:
         find_release(tmp_path, wanted)
     assert len(str(told.value)) < 300
 
 
 def test_a_broken_head_is_named_with_its_mend(tmp_path: Path) -> None:
-    night(tmp_path, "c1")
+    serve_release(tmp_path, "c1")
     (tmp_path / "releases/HEAD.json").write_text("{half")
     with pytest.raises(PointerBroken, match=r"releases/HEAD\.json.*make run"):
-        current_release(tmp_path)
+        read_current_release(tmp_path)
 
 
 def test_an_index_served_before_there_was_a_record_is_recorded(tmp_path: Path) -> None:
-    _, first = night(tmp_path, "c1")
+    _, first = serve_release(tmp_path, "c1")
     (tmp_path / SERVED).unlink()
-    night(tmp_path, "c2")
-    assert [line["version"] for line in history(tmp_path, SERVED)] == [
+    serve_release(tmp_path, "c2")
+    assert [line["version"] for line in read_current_history(tmp_path, SERVED)] == [
         first,
-        served_version(tmp_path),
+        read_served_version(tmp_path),
     ]
 
 
 def test_the_last_releases_stay_on_disk_and_the_served_one_always(tmp_path: Path) -> None:
     made = []
     for at in range(4):
-        tried(tmp_path, f"m{at}")
-        made.append(night(tmp_path, f"c{at}"))
-    tried(tmp_path, "refused", UNSURE)
-    model(tmp_path, "by-hand")
-    gone = prune(tmp_path, keep=2, protect=["m0"])
+        consider_model(tmp_path, f"m{at}")
+        made.append(serve_release(tmp_path, f"c{at}"))
+    consider_model(tmp_path, "refused", UNSURE)
+    save_empty_model(tmp_path, "by-hand")
+    gone = prune_releases(tmp_path, keep=2, protect=["m0"])
     assert gone.versions == sorted(version for _, version in made[:2])
     assert gone.models == ["m1", "refused"]
-    assert gone.encoders == sorted(encoder_folder(tmp_path, f"words-m{at}").name for at in range(2))
-    assert card(tmp_path, "by-hand") is not None  # nobody ever released it: it is not ours to take
-    assert [bool(told["missing"]) for told in releases(tmp_path)] == [False, False, True, True]
-    assert prune(tmp_path, keep=2, protect=["m0"]).versions == []
-    gone = prune(tmp_path, keep=1)
+    assert gone.encoders == sorted(
+        find_encoder_folder(tmp_path, f"words-m{at}").name for at in range(2)
+    )
+    assert (
+        read_model_card(tmp_path, "by-hand") is not None
+    )  # nobody ever released it: it is not ours to take
+    assert [bool(told["missing"]) for told in list_releases(tmp_path)] == [False, False, True, True]
+    assert prune_releases(tmp_path, keep=2, protect=["m0"]).versions == []
+    gone = prune_releases(tmp_path, keep=1)
     assert gone.versions == [made[2][1]]
     assert gone.models == ["m0", "m2"]
-    assert served_version(tmp_path) == made[3][1]
-    assert champion(tmp_path, "retriever").model == "m3"
+    assert read_served_version(tmp_path) == made[3][1]
+    assert read_champion(tmp_path, "retriever").model == "m3"
     with pytest.raises(ValueError, match="at least 1"):
-        prune(tmp_path, keep=0)
+        prune_releases(tmp_path, keep=0)
 
 
 def test_of_one_release_the_version_served_last_stays(tmp_path: Path) -> None:
-    _, first = night(tmp_path, "c1")
-    _, second = night(tmp_path, "c1", WORLD[:3])
+    _, first = serve_release(tmp_path, "c1")
+    _, second = serve_release(tmp_path, "c1", WORLD[:3])
     assert first != second
-    assert prune(tmp_path, keep=3).versions == [first]
+    assert prune_releases(tmp_path, keep=3).versions == [first]
 
 
 def test_what_a_kill_left_of_a_pruning_is_removed_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = [night(tmp_path, f"c{at}") for at in range(2)]
+    made = [serve_release(tmp_path, f"c{at}") for at in range(2)]
     monkeypatch.setattr("training.releases.retention.shutil.rmtree", killed)
     with pytest.raises(KeyboardInterrupt):
-        prune(tmp_path, keep=1)
+        prune_releases(tmp_path, keep=1)
     monkeypatch.undo()
     assert versions_on_disk(tmp_path) == {made[1][1]}
-    prune(tmp_path, keep=1)
+    prune_releases(tmp_path, keep=1)
     assert not list((tmp_path / "router").glob(".*"))
     assert json.loads((tmp_path / "router/HEAD.json").read_bytes())["version"] == made[1][1]
 

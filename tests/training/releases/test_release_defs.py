@@ -5,16 +5,16 @@ import shutil
 import dagster as dg
 
 from assets.contracts.quarantine.clear import CLEAR
-from assets.contracts.quarantine.decisions import Decision, decide
-from serving.index.folder import load_index, served_version
+from assets.contracts.quarantine.decisions import Decision, record_decision
+from serving.index.folder import load_index, read_served_version
 from serving.ranking.eligible import read_blocked
 from tests.serving.conftest import WORLD
-from tests.training.promotions import pointers, tried
+from tests.training.promotions import consider_model, read_pointers
 from training.policies import Trainer
 from training.releases.defs import release, router_index
-from training.releases.release import current_release, served
-from training.releases.rollback import rollback
-from training.runtime.model_store import model_folder
+from training.releases.release import read_current_release, read_served
+from training.releases.rollback import roll_back_release
+from training.runtime.model_store import get_model_folder
 from warehouse.home import claim_home
 from warehouse.store import Warehouse
 
@@ -44,29 +44,29 @@ def test_nights_after_a_rollback_serve_it_until_there_is_something_new(
 ) -> None:
     home = warehouse.home
     claim_home(home)
-    tried(home, "m1")
-    shutil.rmtree(model_folder(home, "m1"))
+    consider_model(home, "m1")
+    shutil.rmtree(get_model_folder(home, "m1"))
     told = night(warehouse, LESS)
     assert told["release"]["retriever"] == "base"  # the champion's model is gone
-    first = served_version(home)
+    first = read_served_version(home)
     assert load_index(home, first).adapter is None
     night(warehouse, ONE_MARKET)
-    left = served(home)["release"]
+    left = read_served(home)["release"]
 
-    rolled = rollback(home)
-    assert served_version(home) == first
-    before = pointers(home)
+    rolled = roll_back_release(home)
+    assert read_served_version(home) == first
+    before = read_pointers(home)
     told = night(warehouse, ONE_MARKET)
-    assert (served_version(home), told["router_index"]["tools"]) == (first, len(LESS))
-    assert pointers(home) == before
+    assert (read_served_version(home), told["router_index"]["tools"]) == (first, len(LESS))
+    assert read_pointers(home) == before
 
     held = LESS[0]["contract_digest"]
-    decide(home, Decision(held, "*", "held", "ann", "2026-01-02T03:04:05Z", "bad"))
+    record_decision(home, Decision(held, "*", "held", "ann", "2026-01-02T03:04:05Z", "bad"))
     doors(warehouse, [router_index])
-    assert (served_version(home), read_blocked(home).digests) == (first, {held})
+    assert (read_served_version(home), read_blocked(home).digests) == (first, {held})
 
     night(warehouse, ONE_MARKET)  # that hold makes another set than the one rolled back
-    now = served(home)
-    assert now["release"] == current_release(home)["release"]
+    now = read_served(home)
+    assert now["release"] == read_current_release(home)["release"]
     assert now["release"] not in (left, rolled.release)
     assert len(load_index(home, now["version"]).tools) == len(ONE_MARKET) - 1

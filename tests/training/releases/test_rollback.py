@@ -8,20 +8,20 @@ import pytest
 
 import training.releases.rollback
 import warehouse.storage.pointers
-from serving.index.folder import served_version
-from tests.training.promotions import night, pointers, tried
-from training.releases.champion import champion, in_service, last_trained_set
+from serving.index.folder import read_served_version
+from tests.training.promotions import consider_model, read_pointers, serve_release
+from training.releases.champion import find_model_in_service, read_champion, read_last_trained_set
 from training.releases.pointers import MOVING
 from training.releases.release import (
     ReleaseError,
-    current_release,
+    get_pinned_version,
+    list_releases,
     make_release,
-    pinned,
-    releases,
-    served,
+    read_current_release,
+    read_served,
 )
-from training.releases.rollback import lineage, rollback, undo
-from training.runtime.model_store import model_folder
+from training.releases.rollback import list_lineage, roll_back_release, undo_rollback
+from training.runtime.model_store import get_model_folder
 
 BASELINE = "baseline:bm25+slots"
 
@@ -30,11 +30,11 @@ BASELINE = "baseline:bm25+slots"
 def three_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three runs: the base retriever, then m1, then m2."""
     home = tmp_path_factory.mktemp("three")
-    night(home, "c0")
-    tried(home, "m1")
-    night(home, "c1")
-    tried(home, "m2", training_set="set2")
-    night(home, "c2")
+    serve_release(home, "c0")
+    consider_model(home, "m1")
+    serve_release(home, "c1")
+    consider_model(home, "m2", training_set="set2")
+    serve_release(home, "c2")
     return home
 
 
@@ -48,124 +48,124 @@ def home(three_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 def served_models(home: Path) -> tuple[str, str, str]:
     """The retriever of the champion, of HEAD's release and of the served release."""
-    by_name = {told["release"]: told["models"]["retriever"] for told in releases(home)}
+    by_name = {told["release"]: told["models"]["retriever"] for told in list_releases(home)}
     return (
-        champion(home, "retriever").model,
-        current_release(home)["models"]["retriever"],
-        by_name[served(home)["release"]],
+        read_champion(home, "retriever").model,
+        read_current_release(home)["models"]["retriever"],
+        by_name[read_served(home)["release"]],
     )
 
 
 def test_a_rollback_moves_champion_release_and_router_together(home: Path) -> None:
-    old = lineage(home)
-    moved = rollback(home)
+    old = list_lineage(home)
+    moved = roll_back_release(home)
     assert served_models(home) == ("m1",) * 3
     assert (moved.release, moved.left) == (old[1], old[2])
-    assert served_version(home) == moved.version == pinned(home)
+    assert read_served_version(home) == moved.version == get_pinned_version(home)
     assert moved.rejected == {"retriever": ["m2"]}
-    promoted = champion(home, "retriever")
+    promoted = read_champion(home, "retriever")
     assert promoted.evidence["candidate"] == "m1"
     assert promoted.last_candidate["promoted"] is False
-    assert last_trained_set(home, "retriever") == "set2"  # it is not trained on again
+    assert read_last_trained_set(home, "retriever") == "set2"  # it is not trained on again
 
 
 def test_rolling_back_twice_goes_two_releases_back_and_no_further(home: Path) -> None:
-    rollback(home)
-    rollback(home)
+    roll_back_release(home)
+    roll_back_release(home)
     assert served_models(home) == ("base",) * 3
     with pytest.raises(ReleaseError, match="no release was served before this one; possible: "):
-        rollback(home)
+        roll_back_release(home)
 
 
 def test_what_was_rolled_back_is_not_promoted_nor_released_again(home: Path) -> None:
-    second, _ = night(home, "c2")
-    rollback(home)
-    before = pointers(home)
-    assert night(home, "c2")[0] != second  # the same contracts, with the champion of before
+    second, _ = serve_release(home, "c2")
+    roll_back_release(home)
+    before = read_pointers(home)
+    assert serve_release(home, "c2")[0] != second  # the same contracts, with the champion of before
     assert served_models(home) == ("m1",) * 3
-    again = tried(home, "m2", training_set="set2")
+    again = consider_model(home, "m2", training_set="set2")
     assert not again.promoted
     assert "not_rolled_back: rolled back on" in again.why
     assert "toolmill release rollback --undo" in again.why
     assert served_models(home) == ("m1",) * 3
     assert before["champions/HISTORY.jsonl"] != b""
-    assert tried(home, "m3").promoted  # what was learnt since is another model
+    assert consider_model(home, "m3").promoted  # what was learnt since is another model
 
 
 def test_a_release_of_the_same_models_is_not_made_again_on_the_same_contracts(home: Path) -> None:
-    first, version = night(home, "c2")
-    third, _ = night(home, "c3")
-    moved = rollback(home)
+    first, version = serve_release(home, "c2")
+    third, _ = serve_release(home, "c3")
+    moved = roll_back_release(home)
     assert (moved.release, moved.version, moved.rejected) == (first, version, {})
-    assert night(home, "c3") == (first, version)
-    assert night(home, "c3") == (first, version)
-    fourth, _ = night(home, "c4")
+    assert serve_release(home, "c3") == (first, version)
+    assert serve_release(home, "c3") == (first, version)
+    fourth, _ = serve_release(home, "c4")
     assert fourth not in (first, third)
-    assert served(home)["release"] == fourth
-    assert champion(home, "retriever").model == "m2"
+    assert read_served(home)["release"] == fourth
+    assert read_champion(home, "retriever").model == "m2"
 
 
 def test_rolling_back_over_several_releases_keeps_all_their_models_out(home: Path) -> None:
-    oldest = lineage(home)[0]
-    moved = rollback(home, oldest[:10])
+    oldest = list_lineage(home)[0]
+    moved = roll_back_release(home, oldest[:10])
     assert moved.rejected == {"retriever": ["m1", "m2"]}
-    assert in_service(home, "retriever").model == "base"
-    shutil.rmtree(model_folder(home, "m1"))
+    assert find_model_in_service(home, "retriever").model == "base"
+    shutil.rmtree(get_model_folder(home, "m1"))
     for name in ("m1", "m2"):
-        assert not tried(home, name).promoted
+        assert not consider_model(home, name).promoted
 
 
 def test_rolling_back_to_what_is_served_moves_nothing(home: Path) -> None:
-    before = pointers(home)
-    moved = rollback(home, served(home)["release"])
+    before = read_pointers(home)
+    moved = roll_back_release(home, read_served(home)["release"])
     assert "nothing moved" in moved.told
-    assert pointers(home) == before
+    assert read_pointers(home) == before
 
 
 def test_a_release_whose_index_was_never_built_is_left_for_the_served_one(home: Path) -> None:
-    now = served(home)["release"]
+    now = read_served(home)["release"]
     pending = make_release(home, {"retriever": "m2", "caller": BASELINE}, "c9", "set1")
-    rollback(home, now)
-    assert current_release(home)["release"] == now
+    roll_back_release(home, now)
+    assert read_current_release(home)["release"] == now
     assert make_release(home, {"retriever": "m2", "caller": BASELINE}, "c9", "set1") == now
     assert pending != now
 
 
 def test_undoing_serves_what_was_left_and_lifts_the_decision(home: Path) -> None:
-    left = served(home)
-    rollback(home)
-    moved = undo(home)
+    left = read_served(home)
+    roll_back_release(home)
+    moved = undo_rollback(home)
     assert (moved.release, moved.version) == (left["release"], left["version"])
     assert served_models(home) == ("m2",) * 3
-    assert pinned(home) is None
-    assert tried(home, "m2").why == "the candidate is the champion already"
+    assert get_pinned_version(home) is None
+    assert consider_model(home, "m2").why == "the candidate is the champion already"
     with pytest.raises(ReleaseError, match="no rollback stands"):
-        undo(home)
-    assert rollback(home).release == lineage(home)[-1]
+        undo_rollback(home)
+    assert roll_back_release(home).release == list_lineage(home)[-1]
     assert served_models(home) == ("m1",) * 3
 
 
 def test_undoing_after_a_newer_release_lifts_the_decision_alone(home: Path) -> None:
-    rollback(home)
-    night(home, "c7")
-    before = served(home)
-    moved = undo(home)
-    assert served(home) == before
+    roll_back_release(home)
+    serve_release(home, "c7")
+    before = read_served(home)
+    moved = undo_rollback(home)
+    assert read_served(home) == before
     assert "a newer release was made since" in moved.told
-    assert tried(home, "m2").promoted
+    assert consider_model(home, "m2").promoted
 
 
 @pytest.mark.parametrize("lost", ["models/m1", "router/{}", "encoders"])
 def test_a_release_that_is_not_whole_is_refused_with_those_that_are(home: Path, lost: str) -> None:
-    target = releases(home)[1]
+    target = list_releases(home)[1]
     shutil.rmtree(home / lost.format(target["versions"][0]))
-    before = pointers(home)
+    before = read_pointers(home)
     with pytest.raises(ReleaseError) as told:
-        rollback(home)
+        roll_back_release(home)
     assert f"release {target['release'][:12]} cannot be served" in str(told.value)
     assert "Nothing has moved; possible: " in str(told.value)
-    assert pointers(home) == before
-    possible = [r["release"] for r in releases(home) if not r["missing"] and not r["served"]]
+    assert read_pointers(home) == before
+    possible = [r["release"] for r in list_releases(home) if not r["missing"] and not r["served"]]
     for name in possible:
         assert name[:12] in str(told.value)
     assert ("none" in str(told.value)) == (not possible)
@@ -177,27 +177,27 @@ def test_an_index_that_does_not_open_is_refused(
     monkeypatch.setattr(
         training.releases.rollback, "openable", lambda home, version: "view-full is torn"
     )
-    before = pointers(home)
+    before = read_pointers(home)
     with pytest.raises(ReleaseError, match="view-full is torn"):
-        rollback(home)
-    assert pointers(home) == before
+        roll_back_release(home)
+    assert read_pointers(home) == before
 
 
 def test_before_anything_moves_the_version_is_told_and_may_be_refused(home: Path) -> None:
-    before = pointers(home)
+    before = read_pointers(home)
 
     def refuse(version: str) -> None:
-        assert version == releases(home)[1]["versions"][0]
+        assert version == list_releases(home)[1]["versions"][0]
         raise RuntimeError("cannot be scanned")
 
     with pytest.raises(RuntimeError, match="cannot be scanned"):
-        rollback(home, before=refuse)
-    assert pointers(home) == before
+        roll_back_release(home, before=refuse)
+    assert read_pointers(home) == before
 
 
 def test_nothing_served_is_nothing_to_roll_back(tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match="nothing is served yet: `make run`"):
-        rollback(tmp_path)
+        roll_back_release(tmp_path)
 
 
 STEPS = 8  # the move written down, router, release, champion, four histories
@@ -208,7 +208,7 @@ STEPS = 8  # the move written down, router, release, champion, four histories
 def test_a_rollback_cut_short_is_not_begun_or_is_finished_by_the_next(
     home: Path, monkeypatch: pytest.MonkeyPatch, step: int, error: BaseException
 ) -> None:
-    wanted, left, writes = releases(home)[1], served(home), 0
+    wanted, left, writes = list_releases(home)[1], read_served(home), 0
 
     def killed(path: Path, data: bytes, **options: bool) -> None:
         nonlocal writes
@@ -220,19 +220,19 @@ def test_a_rollback_cut_short_is_not_begun_or_is_finished_by_the_next(
     real = warehouse.storage.pointers.write_atomically
     monkeypatch.setattr(warehouse.storage.pointers, "write_atomically", killed)
     with pytest.raises((KeyboardInterrupt, OSError)):
-        rollback(home)
+        roll_back_release(home)
     monkeypatch.undo()
     monkeypatch.setattr(training.releases.rollback, "openable", lambda home, version: None)
     # Whoever reads in between sees all of it or nothing, and serving one release or the other.
     seen = served_models(home)
     assert seen == (("m2",) * 3 if step == 1 else ("m1",) * 3)
-    on_disk = served_version(home)
+    on_disk = read_served_version(home)
     assert on_disk == (left["version"] if step <= 2 else wanted["versions"][0])
-    rollback(home, wanted["release"])
+    roll_back_release(home, wanted["release"])
     assert served_models(home) == ("m1",) * 3
-    assert served_version(home) == pinned(home)
+    assert read_served_version(home) == get_pinned_version(home)
     assert not (home / MOVING).exists()
-    assert not tried(home, "m2").promoted
+    assert not consider_model(home, "m2").promoted
 
 
 def test_a_rollback_has_as_many_steps_as_are_tried(
@@ -246,5 +246,5 @@ def test_a_rollback_has_as_many_steps_as_are_tried(
         real(path, data, **options)
 
     monkeypatch.setattr(warehouse.storage.pointers, "write_atomically", counted)
-    rollback(home)
+    roll_back_release(home)
     assert len(written) == STEPS

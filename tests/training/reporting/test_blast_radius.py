@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from assets.contracts.canonical import tool_text
 from assets.contracts.history.snapshot import SNAPSHOTS
-from assets.vectors.index import VECTORS, text_digest
+from assets.vectors.index import VECTORS, digest_text
 from orchestration.cli.app import app
-from serving.index.folder import Source, build_index, point_to
+from serving.index.folder import Source, build_index, move_pointer
 from tests.synthesis.export_world import pair, publish, published, snapshot, tool
 from training.evaluation.retriever import RETRIEVER_EVALUATION
 from training.releases.champion import Champion
@@ -23,10 +23,10 @@ from training.reporting.blast_radius import (
     Made,
     Target,
     UnknownTool,
-    blast_radius,
+    find_blast_radius,
     find_tool,
 )
-from training.runtime.adapter_table import adapter_table
+from training.runtime.adapter_table import make_adapter_table
 from training.runtime.model_store import save_model
 from training.sets.training_set import TRAINING_SET
 from warehouse.storage.files import write_atomically
@@ -66,9 +66,9 @@ def test_a_named_tool_is_not_its_twin_on_another_server() -> None:
     rows = [{"pair_id": s, "server_id": s, "tool": t, "contract_digest": "c1:4", "calls": "[]"}
             for s, t in (("npm:c", "list_all"), ("npm:d", "copy"))]  # fmt: skip
     given = [{**row, "task": "single", "verdict": "accept"} for row in rows]
-    one = blast_radius(find_tool("copy", SEEN), Made(pairs=given))
+    one = find_blast_radius(find_tool("copy", SEEN), Made(pairs=given))
     assert [row["pair_id"] for row in one["pairs"]["rows"]] == ["npm:d"]
-    assert blast_radius(find_tool("c1:4", SEEN), Made(pairs=given))["pairs"]["count"] == 2
+    assert find_blast_radius(find_tool("c1:4", SEEN), Made(pairs=given))["pairs"]["count"] == 2
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def world(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
     publish(warehouse, RETRIEVER_EVALUATION, [item])
     vectors(warehouse)
     monkeypatch.setenv("TOOLMILL_HOME", str(home))
-    assert adapter_table("retriever").name == "retriever_adapter"
+    assert make_adapter_table("retriever").name == "retriever_adapter"
     return warehouse
 
 
@@ -116,10 +116,10 @@ def vectors(warehouse: Warehouse) -> None:
     store = LanceStore(warehouse.home / "lance")
     text = tool_text(tool("npm:file", "find"))
     one = np.ones(4, np.float32) / 2
-    store.insert([{"key": vector_key(text_digest(text), "e"), "text_digest": text_digest(text),
+    store.insert([{"key": vector_key(digest_text(text), "e"), "text_digest": digest_text(text),
                    "embedder": "e", "kind": "tool", "text": text, "vector": one}])  # fmt: skip
     rows = [{**snap, "kind": "tool", "embedder": "e",
-             "text_digest": text_digest(tool_text(json.loads(snap["contract"])))}
+             "text_digest": digest_text(tool_text(json.loads(snap["contract"])))}
             for snap in (FILE, ISSUE)]  # fmt: skip
     servers = [
         {
@@ -139,7 +139,7 @@ def vectors(warehouse: Warehouse) -> None:
         lambda texts: np.eye(len(texts), 4, dtype=np.float32),
         embedder="e",
     )
-    point_to(warehouse.home, version)
+    move_pointer(warehouse.home, version)
 
 
 def run(*arguments: str) -> Any:

@@ -6,10 +6,10 @@ from typing import Any
 from tests.training.evaluation.agent_world import Script, Tools, calls, says, small, task
 from tests.training.reporting.test_report import NOTHING
 from training.evaluation.agent.agent import Limits
-from training.evaluation.agent.compare import agent_summary, compare
-from training.evaluation.outside.bfcl import RULES, outside_summary
-from training.evaluation.outside.contamination import contamination
-from training.evaluation.saved import AGENT, KINDS, OUTSIDE, keep, kept
+from training.evaluation.agent.compare import compare_agents, summarise_agents
+from training.evaluation.outside.bfcl import RULES, summarise_outside_rows
+from training.evaluation.outside.contamination import find_contamination
+from training.evaluation.saved import AGENT, KINDS, OUTSIDE, load_evaluations, save_evaluation
 from training.reporting.report import write_report
 
 
@@ -26,10 +26,10 @@ async def test_the_agent_stands_beside_the_larger_model_alone(tmp_path: Path) ->
             return says("It is 49.", tokens=30) if held else calls(right, tokens=20)
 
     tasks = [task(f"p{n}") for n in range(3)]
-    pairs = await compare(tasks, [small(right)] * 3, Larger(), Tools().fresh, Limits())
+    pairs = await compare_agents(tasks, [small(right)] * 3, Larger(), Tools().fresh, Limits())
     told = {"small": "baseline:bm25+slots", "larger": "big", "left_out": {"not_one_call": 4}}
-    keep(tmp_path, AGENT, "both", {**told, **agent_summary(pairs)})
-    text = written(tmp_path, agent=kept(tmp_path, AGENT))
+    save_evaluation(tmp_path, AGENT, "both", {**told, **summarise_agents(pairs)})
+    text = written(tmp_path, agent=load_evaluations(tmp_path, AGENT))
     assert "`baseline:bm25+slots` makes the first call, `big` goes on: 3 tasks" in text
     assert "| success | 1.000 [1.000, 1.000] | 1.000 [1.000, 1.000] | +0.000" in text
     assert "| tokens of the larger model | 60 [60, 60] | 35 [35, 35] | -25 [-25, -25] |" in text
@@ -49,9 +49,13 @@ def test_outside_data_stand_by_both_rules_and_clean_beside_all(tmp_path: Path) -
         for n in range(6)
     ]  # fmt: skip
     for model in ("first", "second"):
-        facts = {"set": "BFCL-format data", "rules": RULES, **outside_summary(rows, model, "first")}
-        keep(tmp_path, OUTSIDE, model, facts)
-    text = written(tmp_path, outside=kept(tmp_path, OUTSIDE))
+        facts = {
+            "set": "BFCL-format data",
+            "rules": RULES,
+            **summarise_outside_rows(rows, model, "first"),
+        }
+        save_evaluation(tmp_path, OUTSIDE, model, facts)
+    text = written(tmp_path, outside=load_evaluations(tmp_path, OUTSIDE))
     assert "| BFCL-format data | first | 6 | 0.500" in text
     assert "against first |" in text
     assert "| simple_java | 3 |" in text
@@ -60,9 +64,11 @@ def test_outside_data_stand_by_both_rules_and_clean_beside_all(tmp_path: Path) -
 
 
 def test_contamination_is_a_rate_with_its_rules(tmp_path: Path) -> None:
-    found = contamination(["the very same request here", "nothing of the kind at all"],
+    found = find_contamination(["the very same request here", "nothing of the kind at all"],
                           ["The very same request here."])  # fmt: skip
-    text = written(tmp_path, contamination=[{"name": "s", "result": found.summary("their set")}])
+    text = written(
+        tmp_path, contamination=[{"name": "s", "result": found.summarise_flags("their set")}]
+    )
     assert "| their set | 2 | 1 | 0.500 [0.095, 0.905] |" in text
     assert "Rules: exact: same words;" in text
 
@@ -70,19 +76,19 @@ def test_contamination_is_a_rate_with_its_rules(tmp_path: Path) -> None:
 def test_the_last_result_of_a_name_is_kept_and_an_unreadable_one_is_passed_over(
     tmp_path: Path,
 ) -> None:
-    first = keep(tmp_path, AGENT, "a", {"n": 1})
-    keep(tmp_path, AGENT, "a", {"n": 2})
-    keep(tmp_path, AGENT, "b", {"n": 3})
+    first = save_evaluation(tmp_path, AGENT, "a", {"n": 1})
+    save_evaluation(tmp_path, AGENT, "a", {"n": 2})
+    save_evaluation(tmp_path, AGENT, "b", {"n": 3})
     (first.parent / "broken.json").write_text('{"name": ')
     (first.parent / "odd.json").write_text("[]")
-    assert [(one["name"], one["result"]) for one in kept(tmp_path, AGENT)] == [
+    assert [(one["name"], one["result"]) for one in load_evaluations(tmp_path, AGENT)] == [
         ("a", {"n": 2}), ("b", {"n": 3}),
     ]  # fmt: skip
-    assert [kept(tmp_path, kind) for kind in KINDS[1:]] == [[], []]
+    assert [load_evaluations(tmp_path, kind) for kind in KINDS[1:]] == [[], []]
 
 
 def test_what_another_version_kept_costs_its_own_lines_only(tmp_path: Path) -> None:
-    fine = contamination(["the very same request"], ["other"]).summary("theirs")
+    fine = find_contamination(["the very same request"], ["other"]).summarise_flags("theirs")
     odd: list[Any] = [{"name": "old", "result": {"n": 3, "rules": "text"}}]
     text = written(
         tmp_path, agent=odd, outside=odd, contamination=[*odd, {"name": "s", "result": fine}]

@@ -14,11 +14,11 @@ from tests.training.report_world import (
     calls,
     figure,
 )
-from training.releases.gate import as_rows, gates_of
-from training.reporting.caller import caller_part
-from training.reporting.extra_sections import not_run_part
-from training.reporting.format import by_split, interval, points, table
-from training.reporting.report import inlined, write_report
+from training.releases.gate import as_rows, check_gates
+from training.reporting.caller import render_caller_part
+from training.reporting.extra_sections import render_not_run_part
+from training.reporting.format import format_interval, format_points, format_table, sort_by_split
+from training.reporting.report import inline_plots, write_report
 
 NOTHING: dict[str, Any] = {
     "manifest": MANIFEST, "retriever_card": None, "retriever": None, "caller_card": None,
@@ -32,7 +32,7 @@ def written(home: Path, **facts: Any) -> str:
 
 def test_a_full_report_has_figures_intervals_and_plots(tmp_path: Path) -> None:
     caller = calls()
-    gates = as_rows(gates_of("caller", caller))
+    gates = as_rows(check_gates("caller", caller))
     attempt = {"model": MODEL, "promoted": False, "why": "no better", "gates": gates}
     splits = {
         name: {"n": n, "recall_at_1": both(), "gain_at_1": figure(0.1)}
@@ -67,14 +67,14 @@ def test_a_full_report_has_figures_intervals_and_plots(tmp_path: Path) -> None:
     assert sorted(p.stem for p in path.parent.glob("*.png")) == sorted(plots)
     figures = json.loads((path.parent / "figures.json").read_text())
     assert figures["caller"]["cells"] == caller["cells"]
-    shown = inlined(path)
+    shown = inline_plots(path)
     assert shown.count("data:image/png;base64,") == len(plots)
     assert ".png)" not in shown
 
 
 def test_every_cell_has_candidate_champion_and_baseline() -> None:
     caller, champion = calls(), calls(MODEL, OTHER)
-    text = caller_part(None, caller, champion)
+    text = render_caller_part(None, caller, champion)
     rows = [line for line in text.splitlines() if line.startswith(("| seen ", "| unseen "))]
     assert len(rows) == len(caller["cells"]) == 12
     assert rows[0].startswith("| seen tool | 10 | hard | 20 | 8894887479aa |")
@@ -82,32 +82,35 @@ def test_every_cell_has_candidate_champion_and_baseline() -> None:
     assert cells == ["baseline:bm25+slots", "1234567890ab"] * 12
     one = next(cell for cell in caller["cells"] if cell["split"] == "seen_tool"
                and cell["candidates"] == 10 and cell["distractors"] == "hard")  # fmt: skip
-    told = [interval(one[key]["candidate"]) for key in ("tool_ok", "name_f1", "value_f1", "ast_ok")]
+    told = [
+        format_interval(one[key]["candidate"])
+        for key in ("tool_ok", "name_f1", "value_f1", "ast_ok")
+    ]
     assert rows[0].split(" | ")[5:] == [*told[:-1], f"{told[-1]} |"]
     assert "Against the champion `1234567890ab`: " in text
 
 
 def test_what_else_was_measured_stands_beside_the_baseline() -> None:
     caller = calls()
-    text = caller_part(None, caller)
+    text = render_caller_part(None, caller)
     without = caller["irrelevance"]["all"]
-    told = [interval(without[who]) for who in ("incumbent", "candidate")]
+    told = [format_interval(without[who]) for who in ("incumbent", "candidate")]
     assert f"(irrelevance) | 40 | {told[0]} | {told[1]} | " in text
     assert (
-        f"| … to tools that are gone | 20 | {interval(caller['phantom']['gone']['incumbent'])}"
-        in text
+        f"| … to tools that are gone | 20 |"
+        f" {format_interval(caller['phantom']['gone']['incumbent'])}" in text
     )
     assert "| MCP-Bench execution_success_rate |  | not run" in text
     drop = next(each for each in caller["invariance"] if each["measure"] == "ast_ok")
-    changed = f"| tool renamed | AST | 20 | {points(drop['drop_incumbent'])} |"
+    changed = f"| tool renamed | AST | 20 | {format_points(drop['drop_incumbent'])} |"
     assert changed in text
     assert "| baseline:bm25+slots | 400 | 900 | 30.0 | 0.250 | 0.000000 |" in text
     assert "Check: seed's failure signature absent: Tool" in text
-    assert "MCP-Bench's execution_success_rate: not run." in not_run_part({"caller": caller})
+    assert "MCP-Bench's execution_success_rate: not run." in render_not_run_part({"caller": caller})
 
 
 def test_gates_are_shown_passed_and_failed(tmp_path: Path) -> None:
-    gates = as_rows(gates_of("caller", calls()))
+    gates = as_rows(check_gates("caller", calls()))
     assert {gate["passed"] for gate in gates} == {True, False}
     attempt = {"model": MODEL, "promoted": False, "why": "no better", "gates": gates}
     champions = [{"role": "caller", "model": OTHER, "last_candidate": attempt}]
@@ -143,12 +146,14 @@ def test_a_figure_of_nothing_is_no_zero_and_no_plot(tmp_path: Path) -> None:
 
 def test_a_tiny_note_stands_only_beside_the_tiny_model() -> None:
     other = {**CARD, "base": "/models/other"}
-    assert "no evidence" in caller_part(CARD, calls())
-    assert "no evidence" not in caller_part(other, calls())
-    assert "a caller on a pretrained base: not run." in not_run_part({"caller_card": CARD})
-    assert "a caller on a pretrained base" not in not_run_part({"caller_card": other})
-    assert "of the caller on a GPU: not run." in not_run_part({"caller_card": other})
-    assert "of the caller on a GPU" not in not_run_part({"caller_card": {**CARD, "device": "cuda"}})
+    assert "no evidence" in render_caller_part(CARD, calls())
+    assert "no evidence" not in render_caller_part(other, calls())
+    assert "a caller on a pretrained base: not run." in render_not_run_part({"caller_card": CARD})
+    assert "a caller on a pretrained base" not in render_not_run_part({"caller_card": other})
+    assert "of the caller on a GPU: not run." in render_not_run_part({"caller_card": other})
+    assert "of the caller on a GPU" not in render_not_run_part(
+        {"caller_card": {**CARD, "device": "cuda"}}
+    )
 
 
 def test_a_night_before_the_first_training_set_has_a_report_that_says_so(tmp_path: Path) -> None:
@@ -180,8 +185,8 @@ def test_the_training_set_is_told_by_split_task_leak_and_length(tmp_path: Path) 
 
 
 def test_a_strangers_text_breaks_no_table() -> None:
-    assert table(["a"], [["x|y\nz"]]) == ["| a |", "| --- |", "| x\\|y z |"]
-    assert table(["a"], []) == []
-    assert [name for name, _ in by_split({"odd": 1, "train": 2, "seen_tool": 3})] == [
+    assert format_table(["a"], [["x|y\nz"]]) == ["| a |", "| --- |", "| x\\|y z |"]
+    assert format_table(["a"], []) == []
+    assert [name for name, _ in sort_by_split({"odd": 1, "train": 2, "seen_tool": 3})] == [
         "train", "seen_tool", "odd",
     ]  # fmt: skip

@@ -8,9 +8,9 @@ from tests.training.evaluation.agent.test_agent_run import publish
 from tests.training.report_world import MODEL, OTHER, call_rows, calls
 from training.evaluation.ablations.run import ABLATIONS
 from training.evaluation.caller_table import BASELINE, CALLER_EVALUATION
-from training.evaluation.saved import AGENT, keep
-from training.reporting.extra_sections import ablation_part
-from training.reporting.gather import more_facts
+from training.evaluation.saved import AGENT, save_evaluation
+from training.reporting.extra_sections import render_ablation_part
+from training.reporting.gather import gather_report_facts
 from warehouse.store import Warehouse
 
 
@@ -22,7 +22,7 @@ def evaluated(*models: str) -> list[dict[str, Any]]:
 
 def test_the_champion_is_the_third_model_that_was_asked(warehouse: Warehouse) -> None:
     publish(warehouse, CALLER_EVALUATION, evaluated(MODEL, BASELINE, OTHER))
-    found = more_facts(warehouse, calls())["caller_champion"]
+    found = gather_report_facts(warehouse, calls())["caller_champion"]
     assert (found["candidate"], found["incumbent"]) == (MODEL, OTHER)
     assert found["gain"] == calls(MODEL, OTHER)["gain"]
 
@@ -30,11 +30,11 @@ def test_the_champion_is_the_third_model_that_was_asked(warehouse: Warehouse) ->
 @pytest.mark.parametrize("models", [(MODEL, BASELINE), ()])
 def test_without_a_third_model_there_is_none(warehouse: Warehouse, models: tuple[str, ...]) -> None:
     publish(warehouse, CALLER_EVALUATION, evaluated(*models))
-    keep(warehouse.home, AGENT, "a", {"n": 1})
-    found = more_facts(warehouse, calls())
+    save_evaluation(warehouse.home, AGENT, "a", {"n": 1})
+    found = gather_report_facts(warehouse, calls())
     assert (found["caller_champion"], found["ablations"], found["outside"]) == (None, None, [])
     assert [one["result"] for one in found["agent"]] == [{"n": 1}]
-    assert more_facts(warehouse)["caller_champion"] is None
+    assert gather_report_facts(warehouse)["caller_champion"] is None
 
 
 def test_ablations_are_a_part_of_the_report(warehouse: Warehouse) -> None:
@@ -56,7 +56,7 @@ def test_ablations_are_a_part_of_the_report(warehouse: Warehouse) -> None:
         for n in range(20)
     ]
     publish(warehouse, ABLATIONS, rows)
-    part = ablation_part(more_facts(warehouse)["ablations"])
+    part = render_ablation_part(gather_report_facts(warehouse)["ablations"])
     assert part.startswith("## Ablations\n")
     assert "### Retriever" in part
     assert "20 items" in part

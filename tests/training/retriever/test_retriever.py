@@ -18,18 +18,18 @@ from training.evaluation.retriever import (
     BASE_LABEL,
     RETRIEVER_EVALUATION,
     NothingToEvaluate,
-    encoder,
     evaluate_retriever,
-    recall_summary,
-    retriever_of,
+    load_retriever,
+    make_encoder,
+    summarise_recall,
 )
 from training.retriever.train import RetrieverSettings, train_retriever
 from training.runtime.model_store import (
     TrainingFailed,
-    card,
-    model_folder,
-    model_name,
+    get_model_folder,
+    make_model_name,
     read_job,
+    read_model_card,
     write_job,
 )
 from warehouse.storage.lance import LanceStore
@@ -65,34 +65,38 @@ def test_the_serving_encoder_gives_the_adapters_vectors(trained: dict, trained_h
     from peft import PeftModel
     from transformers import AutoModel, AutoTokenizer
 
-    from assets.vectors.embed import base_path
+    from assets.vectors.embed import find_base_path
     from training.retriever.gradient_cache import Passes
 
     texts = ["find two files", "Delete for good a song by its title"]
-    tokenizer = AutoTokenizer.from_pretrained(str(base_path()))
-    folder = str(model_folder(trained_home, trained["name"]))
-    model = PeftModel.from_pretrained(AutoModel.from_pretrained(str(base_path())), folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(str(find_base_path()))
+    folder = str(get_model_folder(trained_home, trained["name"]))
+    model = PeftModel.from_pretrained(
+        AutoModel.from_pretrained(str(find_base_path())), folder
+    ).eval()
     with torch.no_grad():
         passes = Passes(model, tokenizer, RetrieverSettings(), "cpu")
-        expected = passes.vectors([(text, 128) for text in texts])
+        expected = passes.encode_texts([(text, 128) for text in texts])
         states = model(**tokenizer(texts[:1], return_tensors="pt")).last_hidden_state.mean(1)
     plain = torch.nn.functional.normalize(states, dim=-1)
     assert torch.allclose(expected[:1], plain, atol=1e-5)
-    served = retriever_of(trained_home, trained["name"]).embed(texts)
+    served = load_retriever(trained_home, trained["name"]).embed(texts)
     assert np.abs(served - expected.numpy()).max() < 1e-4
-    assert np.abs(served - retriever_of(trained_home, BASE_LABEL).embed(texts)).max() > 1e-3
+    assert np.abs(served - load_retriever(trained_home, BASE_LABEL).embed(texts)).max() > 1e-3
 
 
 def test_the_evaluation_ranks_every_test_pair_by_every_model(
     trained: dict, trained_home: Path, rows: list[dict], test_rows: list[dict]
 ) -> None:
     store = LanceStore(trained_home / "lance")
-    models = {name: encoder(trained_home, name, store) for name in (BASE_LABEL, trained["name"])}
+    models = {
+        name: make_encoder(trained_home, name, store) for name in (BASE_LABEL, trained["name"])
+    }
     pool = [row["positive"] for row in rows]
     ranked = evaluate_retriever(test_rows, pool, models, "set-1")
     assert len(RETRIEVER_EVALUATION.frame(ranked)) == 2 * len(test_rows)
     assert {row["pool"] for row in ranked} == {30}
-    summary = recall_summary(ranked, trained["name"])
+    summary = summarise_recall(ranked, trained["name"])
     assert summary["n"] == len(test_rows)
     for k in (1, 5):
         for who in ("candidate", "incumbent"):
@@ -114,14 +118,20 @@ def test_nothing_to_evaluate_is_said(test_rows: list[dict]) -> None:
     with pytest.raises(NothingToEvaluate, match="Deploy more servers"):
         evaluate_retriever([], ["a", "b"], {}, "set")
     with pytest.raises(NothingToEvaluate, match="same items"):
-        recall_summary([], "m1")
+        summarise_recall([], "m1")
 
 
 def test_the_name_ignores_where_a_training_runs() -> None:
-    here = model_name("retriever", BASE, "s", {"seed": 1, "device": "cpu", "threads": 2})
-    assert here == model_name("retriever", BASE, "s", {"seed": 1, "device": "cuda", "threads": 8})
-    assert here != model_name("retriever", BASE, "s", {"seed": 2, "device": "cpu", "threads": 2})
-    assert here != model_name("retriever", BASE, "s2", {"seed": 1, "device": "cpu", "threads": 2})
+    here = make_model_name("retriever", BASE, "s", {"seed": 1, "device": "cpu", "threads": 2})
+    assert here == make_model_name(
+        "retriever", BASE, "s", {"seed": 1, "device": "cuda", "threads": 8}
+    )
+    assert here != make_model_name(
+        "retriever", BASE, "s", {"seed": 2, "device": "cpu", "threads": 2}
+    )
+    assert here != make_model_name(
+        "retriever", BASE, "s2", {"seed": 1, "device": "cpu", "threads": 2}
+    )
 
 
 def test_one_tool_is_nothing_to_learn(tmp_path: Path, train_rows: list[dict]) -> None:
@@ -172,12 +182,12 @@ def test_a_killed_training_leaves_no_model_and_the_script_finishes_it(
     os.kill(killed.pid, signal.SIGKILL)
     killed.wait()
     killed.stderr.close()
-    assert card(tmp_path, name) is None
+    assert read_model_card(tmp_path, name) is None
     began = time.time()
     done = script(str(path))
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["name"] == name
     assert {"tokens_per_s", "step_ms", "peak_mb", "device"} <= told.keys()
-    assert (model_folder(tmp_path, name) / "model.json").stat().st_mtime >= began - 1
+    assert (get_model_folder(tmp_path, name) / "model.json").stat().st_mtime >= began - 1
     assert [p.name for p in (tmp_path / "models").iterdir()] == [name]

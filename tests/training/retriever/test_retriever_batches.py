@@ -8,7 +8,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.retriever.batches import batches, right_texts, teachable, tools_of, twins
+from training.retriever.batches import (
+    collect_tools,
+    find_twin_texts,
+    iterate_batches,
+    list_right_texts,
+    select_teachable_rows,
+)
 from training.retriever.settings import RANDOM, RetrieverSettings
 
 SETTINGS = RetrieverSettings(epochs=2, tools=3, negatives=2)
@@ -43,10 +49,10 @@ def test_no_right_answer_is_a_wrong_one(rows: list, kinds: int, hard: bool, seed
     texts = sorted({one["positive"] for one in rows})
     # Vectors of a few kinds: equal ones are twins.
     turned = np.eye(8)[[int(text[-1]) % (kinds + 1) for text in texts]]
-    twin = twins(texts, turned, tools_of(rows))
-    right = right_texts(rows, twin)
+    twin = find_twin_texts(texts, turned, collect_tools(rows))
+    right = list_right_texts(rows, twin)
     settings = replace(SETTINGS, seed=seed, distractors="hard" if hard else RANDOM)
-    made = list(batches(rows, settings, right))
+    made = list(iterate_batches(rows, settings, right))
     allowed = {one["instruction"]: set() for one in rows}
     for one, found in zip(rows, right, strict=True):
         assert one["positive"] in found
@@ -71,11 +77,11 @@ def test_a_negative_comes_from_the_confusable_audit_and_is_no_twin() -> None:
     texts = [f"text {at}" for at in range(4)]
     vectors = np.eye(4)
     vectors[1] = vectors[0]  # tool 1 is tool 0 under another name
-    right = right_texts(rows, twins(texts, vectors, tools_of(rows)))
+    right = list_right_texts(rows, find_twin_texts(texts, vectors, collect_tools(rows)))
     settings = replace(SETTINGS, tools=1, negatives=3, epochs=1)
-    of_first = next(one for one in batches(rows, settings, right) if one.queries == ["a"])
+    of_first = next(one for one in iterate_batches(rows, settings, right) if one.queries == ["a"])
     assert of_first.texts == ["text 0", "text 2"]
-    loose = next(one for one in batches(rows, settings) if one.queries == ["a"])
+    loose = next(one for one in iterate_batches(rows, settings) if one.queries == ["a"])
     assert set(loose.texts) == {"text 0", "text 1", "text 2"}
 
 
@@ -83,7 +89,7 @@ def test_tools_of_one_name_and_description_are_one_tool() -> None:
     said = json.dumps({"name": "list_files", "description": "List the files of a folder"})
     other = json.dumps({"name": "listFiles", "description": "List the  files of a folder"})
     rows = [row(0, "a", contract=said), row(1, "b", contract=other), row(2, "c", contract="{}")]
-    found = twins(["text 0", "text 1", "text 2"], np.eye(3), tools_of(rows))
+    found = find_twin_texts(["text 0", "text 1", "text 2"], np.eye(3), collect_tools(rows))
     assert found["text 0"] == {"text 0", "text 1"}
     assert found["text 2"] == {"text 2"}
 
@@ -91,7 +97,7 @@ def test_tools_of_one_name_and_description_are_one_tool() -> None:
 def test_calls_and_words_name_further_right_tools() -> None:
     calls = json.dumps([{"contract_digest": "c0"}, {"contract_digest": "c2"}])
     rows = [row(0, "a", calls=calls), row(1, "Same  words"), row(2, "c"), row(3, "same words")]
-    right = right_texts(rows, {})
+    right = list_right_texts(rows, {})
     assert right[0] == {"text 0", "text 2"}
     assert right[1] == right[3] == {"text 1", "text 3"}
 
@@ -108,12 +114,14 @@ def test_the_pools_trained_tools_are_negatives_and_its_twins_are_none() -> None:
         "c9": held("nine", "unseen_tool"),
     }
     rows = [row(0, "a", (7, 8, 9)), row(1, "b")]
-    tools = tools_of(rows, pool)
+    tools = collect_tools(rows, pool)
     assert set(tools) == {"c0", "c1", "c7", "c8"}
     texts = sorted({tool.text for tool in tools.values()})
-    right = right_texts(rows, twins(texts, np.eye(len(texts)), tools), tools)
+    right = list_right_texts(rows, find_twin_texts(texts, np.eye(len(texts)), tools), tools)
     settings = replace(SETTINGS, tools=1, negatives=3, epochs=1)
-    made = next(one for one in batches(rows, settings, right, tools) if one.queries == ["a"])
+    made = next(
+        one for one in iterate_batches(rows, settings, right, tools) if one.queries == ["a"]
+    )
     assert made.texts == ["text 0", tools["c7"].text]
 
 
@@ -127,7 +135,7 @@ def test_only_train_rows_with_one_call_teach() -> None:
         row(0, " ", split="train", task="single"),
         row(0, "f"),  # rows of before there were tasks
     ]
-    kept, left = teachable(rows)
+    kept, left = select_teachable_rows(rows)
     assert [one["instruction"] for one in kept] == ["a", "b", "f"]
     assert sum(left.values()) == 4
     assert left["not of the train split"] == 1
@@ -136,9 +144,9 @@ def test_only_train_rows_with_one_call_teach() -> None:
 def test_random_negatives_are_not_those_of_the_audit() -> None:
     rows = [row(at, f"q{at}", ((at + 1) % 40,)) for at in range(40)]
     settings = replace(SETTINGS, tools=1, negatives=1, epochs=1)
-    hard = [one.texts[1] for one in batches(rows, settings)]
-    drawn = [one.texts[1] for one in batches(rows, replace(settings, distractors=RANDOM))]
+    hard = [one.texts[1] for one in iterate_batches(rows, settings)]
+    drawn = [one.texts[1] for one in iterate_batches(rows, replace(settings, distractors=RANDOM))]
     by_row = {one["positive"]: f"text {(int(one['positive'][5:]) + 1) % 40}" for one in rows}
-    assert all(one.texts[1] == by_row[one.texts[0]] for one in batches(rows, settings))
+    assert all(one.texts[1] == by_row[one.texts[0]] for one in iterate_batches(rows, settings))
     assert hard != drawn
     assert len(set(drawn)) > 15

@@ -12,13 +12,19 @@ import pytest
 
 from assets.vectors.embed import BadAdapter
 from tests.training.small_bert import small_bert
-from training.evaluation.retriever import BASE_LABEL, retriever_of
-from training.retriever.course import begin
+from training.evaluation.retriever import BASE_LABEL, load_retriever
+from training.retriever.course import begin_course
 from training.retriever.gradient_cache import Passes
 from training.retriever.settings import read_settings
-from training.retriever.train import RetrieverSettings, retriever_base, train_retriever
+from training.retriever.train import RetrieverSettings, resolve_retriever_base, train_retriever
 from training.runtime import checkpoints
-from training.runtime.model_store import TrainingFailed, card, model_folder, read_job, write_job
+from training.runtime.model_store import (
+    TrainingFailed,
+    get_model_folder,
+    read_job,
+    read_model_card,
+    write_job,
+)
 
 SETTINGS = RetrieverSettings(
     epochs=3, tools=6, first_layer=1, threads=1, checkpoint_steps=2, device="cpu", dropout=0.1
@@ -42,7 +48,7 @@ def job(home: Path, base: str, rows: list, settings: RetrieverSettings = SETTING
 def weights(home: Path, name: str) -> dict[str, np.ndarray]:
     from safetensors.numpy import load_file
 
-    return load_file(str(model_folder(home, name) / "adapter_model.safetensors"))
+    return load_file(str(get_model_folder(home, name) / "adapter_model.safetensors"))
 
 
 def killed_after(step: int) -> Any:
@@ -74,7 +80,7 @@ def test_a_killed_training_ends_with_the_same_steps_and_weights(
     ours, theirs = weights(tmp_path, again["name"]), weights(home, made["name"])
     assert all(np.array_equal(ours[key], theirs[key]) for key in theirs)
     assert again["tokens"] == made["tokens"]
-    assert not checkpoints.folder_of(tmp_path, again["name"]).exists()
+    assert not checkpoints.get_checkpoint_root(tmp_path, again["name"]).exists()
 
 
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
@@ -83,7 +89,9 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     asked = job(tmp_path, base, train_rows)
     with pytest.raises(Killed):
         train_retriever(asked, killed_after(5))
-    newest = checkpoints.newest(checkpoints.folder_of(tmp_path, asked.name))
+    newest = checkpoints.find_newest_checkpoint(
+        checkpoints.get_checkpoint_root(tmp_path, asked.name)
+    )
     assert newest is not None
     (newest / "state.pt").write_bytes(b"half")
     told: list[int] = []
@@ -116,7 +124,7 @@ def test_a_full_disk_is_said_and_what_was_kept_stays(
     monkeypatch.setattr("training.retriever.train.save_model", full_after(0, None))
     with pytest.raises(TrainingFailed, match=r"disk full while saving.*goes on after step"):
         train_retriever(asked, lambda _: None)
-    assert card(tmp_path, asked.name) is None
+    assert read_model_card(tmp_path, asked.name) is None
     monkeypatch.undo()
     told: list[int] = []
     train_retriever(asked, lambda at: told.append(at["step"]))
@@ -140,7 +148,7 @@ def test_too_little_memory_is_advised_on_and_the_state_is_kept(
 ) -> None:
     import torch
 
-    asked, real, calls = job(tmp_path, base, train_rows), Passes.backward, []
+    asked, real, calls = job(tmp_path, base, train_rows), Passes.add_gradients, []
 
     def backward(*given: Any) -> Any:
         calls.append(1)
@@ -148,7 +156,7 @@ def test_too_little_memory_is_advised_on_and_the_state_is_kept(
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         return real(*given)
 
-    monkeypatch.setattr(Passes, "backward", backward)
+    monkeypatch.setattr(Passes, "add_gradients", backward)
     with pytest.raises(TrainingFailed, match=r"Lower hold_tokens.*goes on after step 2"):
         train_retriever(asked, lambda _: None)
     less = replace(SETTINGS, hold_tokens=64)  # the mend that is named goes on from there
@@ -169,13 +177,15 @@ def test_what_is_computed_twice_gives_the_gradient_of_one_pass(
     for hold in (1, 100_000):
         settings = replace(SETTINGS, hold_tokens=hold, dropout=dropout)
         asked = job(tmp_path, base, train_rows, settings)
-        course = begin(asked, retriever_base(base), asked.rows, settings)
+        course = begin_course(asked, resolve_retriever_base(base), asked.rows, settings)
         for name, weight in course.model.named_parameters():
             if "lora_B" in name:  # zero at first: nothing of the rest would be seen
                 torch.nn.init.normal_(weight, generator=torch.Generator().manual_seed(1))
         torch.manual_seed(5)
         items = [(row["instruction"], 48) for row in train_rows]
-        loss, tokens = course.passes.backward(items, lambda flat: (flat @ flat[:3].T).exp().sum())
+        loss, tokens = course.passes.add_gradients(
+            items, lambda flat: (flat @ flat[:3].T).exp().sum()
+        )
         grads = [w.grad for w in course.model.parameters() if w.grad is not None]
         assert any(float(grad.abs().max()) > 1e-3 for grad in grads)
         found.append((loss, tokens, grads))
@@ -207,32 +217,32 @@ def test_the_adapter_of_another_base_serves_its_vectors_and_no_others(
     home, made = whole
     texts = ["find two files", "delete for good a song by its title"]
     plain = AutoModel.from_pretrained(base, add_pooling_layer=False)
-    model = PeftModel.from_pretrained(plain, str(model_folder(home, made["name"]))).eval()
+    model = PeftModel.from_pretrained(plain, str(get_model_folder(home, made["name"]))).eval()
     passes = Passes(model, AutoTokenizer.from_pretrained(base), SETTINGS, "cpu")
     with torch.no_grad():
-        expected = passes.vectors([(text, 128) for text in texts]).numpy()
-    served = retriever_of(home, made["name"])
+        expected = passes.encode_texts([(text, 128) for text in texts]).numpy()
+    served = load_retriever(home, made["name"])
     assert np.abs(served.embed(texts) - expected).max() < 1e-4
-    untrained = retriever_of(home, f"{BASE_LABEL}@{made['base']}")
+    untrained = load_retriever(home, f"{BASE_LABEL}@{made['base']}")
     assert np.abs(untrained.embed(texts) - expected).max() > 1e-3
-    assert len({served.id, untrained.id, retriever_of(home, BASE_LABEL).id}) == 3
+    assert len({served.id, untrained.id, load_retriever(home, BASE_LABEL).id}) == 3
 
     moved = shutil.copytree(home / "models", tmp_path / "models") / made["name"] / "model.json"
     told = {**json.loads(moved.read_text()), "base": "minilm-l6-v2"}
     moved.write_text(json.dumps(told))
     with pytest.raises(BadAdapter, match=r"belongs to another base model.*train again"):
-        retriever_of(tmp_path, made["name"])
+        load_retriever(tmp_path, made["name"])
 
 
 def test_a_base_that_changed_or_cannot_be_served_is_refused(tmp_path: Path) -> None:
     folder = small_bert(tmp_path / "small")
-    named = retriever_base(str(folder))
-    assert retriever_base(named) == named
-    assert retriever_base("minilm") == "minilm-l6-v2"
+    named = resolve_retriever_base(str(folder))
+    assert resolve_retriever_base(named) == named
+    assert resolve_retriever_base("minilm") == "minilm-l6-v2"
 
     small_bert(shutil.rmtree(folder) or folder, seed=4)
     with pytest.raises(TrainingFailed, match=r"its files are .*, expected .*changed since"):
-        retriever_base(named)
+        resolve_retriever_base(named)
     changes = {
         "config.json": ({"hidden_act": "relu"}, "hidden_act is 'relu'"),
         "1_Pooling/config.json": (
@@ -245,14 +255,14 @@ def test_a_base_that_changed_or_cannot_be_served_is_refused(tmp_path: Path) -> N
         before = path.read_text()
         path.write_text(json.dumps({**json.loads(before), **change}))
         with pytest.raises(TrainingFailed, match=f"{told}.*expected a BERT with mean pooling"):
-            retriever_base(str(folder))
+            resolve_retriever_base(str(folder))
         path.write_text(before)
     (folder / "modules.json").write_text('[{"type": "sentence_transformers.models.Dense"}]')
     with pytest.raises(TrainingFailed, match="ends in a Dense layer"):
-        retriever_base(str(folder))
+        resolve_retriever_base(str(folder))
     (folder / "model.safetensors").unlink()
     with pytest.raises(TrainingFailed, match=r"has no model\.safetensors"):
-        retriever_base(str(folder))
+        resolve_retriever_base(str(folder))
 
 
 @pytest.mark.parametrize(

@@ -22,15 +22,15 @@ def wrote(text: str):
 
 def test_two_are_kept_and_the_newest_is_gone_on_with(tmp_path: Path) -> None:
     root = tmp_path / "run"
-    assert checkpoints.newest(root) is None
+    assert checkpoints.find_newest_checkpoint(root) is None
     for step in (5, 10, 15):
-        checkpoints.save(root, step, wrote(f"at {step}"))
+        checkpoints.save_checkpoint(root, step, wrote(f"at {step}"))
     assert [path.name for path in sorted(root.iterdir())] == ["step-00000010", "step-00000015"]
-    found = checkpoints.newest(root)
+    found = checkpoints.find_newest_checkpoint(root)
     assert found
-    assert checkpoints.step_of(found) == 15
+    assert checkpoints.read_checkpoint_step(found) == 15
     assert (found / "state" / "weights").read_text() == "at 15"
-    checkpoints.remove(root)
+    checkpoints.remove_checkpoints(root)
     assert not root.exists()
 
 
@@ -40,19 +40,19 @@ def test_a_changed_byte_anywhere_is_noticed(
     tmp_path_factory: pytest.TempPathFactory, at: int, byte: int
 ) -> None:
     root = tmp_path_factory.mktemp("changed")
-    folder = checkpoints.save(root, 1, wrote("01234"))
+    folder = checkpoints.save_checkpoint(root, 1, wrote("01234"))
     path = folder / "state" / "weights"
     held = bytearray(path.read_bytes())
     same = held[at] == byte
     held[at] = byte
     path.write_bytes(bytes(held))
-    assert checkpoints.sealed(folder) is same
+    assert checkpoints.is_sealed(folder) is same
 
 
 @pytest.mark.parametrize("damage", ["cut", "gone", "unsealed", "seal_is_prose"])
 def test_a_damaged_newest_is_passed_over_and_told(tmp_path: Path, damage: str) -> None:
     for step in (1, 2):
-        checkpoints.save(tmp_path, step, wrote(f"at {step}"))
+        checkpoints.save_checkpoint(tmp_path, step, wrote(f"at {step}"))
     newest = tmp_path / "step-00000002"
     weights, seal = newest / "state" / "weights", newest / checkpoints.SEAL
     if damage == "cut":
@@ -64,18 +64,18 @@ def test_a_damaged_newest_is_passed_over_and_told(tmp_path: Path, damage: str) -
     else:
         seal.write_text("not json")
     told: list[str] = []
-    found = checkpoints.newest(tmp_path, tell=told.append)
+    found = checkpoints.find_newest_checkpoint(tmp_path, tell=told.append)
     assert found == tmp_path / "step-00000001"
     assert len(told) == 1
     assert "step-00000002 is passed over" in told[0]
 
 
 def test_a_checkpoint_of_another_plan_is_not_gone_on_with(tmp_path: Path) -> None:
-    checkpoints.save(tmp_path, 3, wrote("x"), "plan a")
+    checkpoints.save_checkpoint(tmp_path, 3, wrote("x"), "plan a")
     told: list[str] = []
-    assert checkpoints.newest(tmp_path, "plan b", told.append) is None
+    assert checkpoints.find_newest_checkpoint(tmp_path, "plan b", told.append) is None
     assert "another plan" in told[0]
-    assert checkpoints.newest(tmp_path, "plan a")
+    assert checkpoints.find_newest_checkpoint(tmp_path, "plan a")
 
 
 @pytest.mark.parametrize(
@@ -87,28 +87,28 @@ def test_a_checkpoint_of_another_plan_is_not_gone_on_with(tmp_path: Path) -> Non
     ],
 )
 def test_a_full_disk_is_told_and_leaves_what_was_there(tmp_path: Path, error: Exception) -> None:
-    checkpoints.save(tmp_path, 1, wrote("good"))
+    checkpoints.save_checkpoint(tmp_path, 1, wrote("good"))
 
     def fill(folder: Path) -> None:
         (folder / "half").write_text("half")
         raise error
 
     with pytest.raises(TrainingFailed, match=r"disk full.*step 2.*Free some.*goes on after step 1"):
-        checkpoints.save(tmp_path, 2, fill)
+        checkpoints.save_checkpoint(tmp_path, 2, fill)
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
-    assert checkpoints.newest(tmp_path)
+    assert checkpoints.find_newest_checkpoint(tmp_path)
 
 
 def test_a_file_that_the_system_will_not_let_grow_is_a_full_disk(tmp_path: Path) -> None:
-    checkpoints.save(tmp_path, 1, wrote("good"))
+    checkpoints.save_checkpoint(tmp_path, 1, wrote("good"))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
     try:
         with pytest.raises(TrainingFailed, match="disk full"):
-            checkpoints.save(tmp_path, 2, wrote("x" * 300_000))
+            checkpoints.save_checkpoint(tmp_path, 2, wrote("x" * 300_000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert checkpoints.newest(tmp_path) == tmp_path / "step-00000001"
+    assert checkpoints.find_newest_checkpoint(tmp_path) == tmp_path / "step-00000001"
 
 
 def test_another_error_is_not_taken_for_a_full_disk(tmp_path: Path) -> None:
@@ -116,5 +116,5 @@ def test_another_error_is_not_taken_for_a_full_disk(tmp_path: Path) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
     with pytest.raises(PermissionError):
-        checkpoints.save(tmp_path, 2, fill)
+        checkpoints.save_checkpoint(tmp_path, 2, fill)
     assert list(tmp_path.iterdir()) == []

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training.runtime.model_store import Job, TrainingFailed, write_job
-from training.runtime.script_frame import LossLines, run, thinned
+from training.runtime.script_frame import LossLines, run_script, thin_losses
 
 
 def train(job: Job, report: Any) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def job(home: Path, base: str = "good") -> str:
 def test_the_card_is_the_last_line_and_the_loss_goes_to_stderr(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("caller", train, [job(tmp_path)]) == 0
+    assert run_script("caller", train, [job(tmp_path)]) == 0
     said = capfd.readouterr()
     [line] = said.out.splitlines()
     assert json.loads(line)["steps"] == 1
@@ -37,7 +37,7 @@ def test_the_card_is_the_last_line_and_the_loss_goes_to_stderr(
 def test_a_failed_training_is_one_line_and_exit_1(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("caller", train, [job(tmp_path, "bad")]) == 1
+    assert run_script("caller", train, [job(tmp_path, "bad")]) == 1
     assert capfd.readouterr().err == "caller: no such base; give another\n"
 
 
@@ -45,7 +45,7 @@ def test_a_failed_training_is_one_line_and_exit_1(
 def test_without_a_job_the_usage_is_told(
     arguments: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("caller", train, arguments) == 2
+    assert run_script("caller", train, arguments) == 2
     assert "usage: python -m training.caller.script JOB.json" in capfd.readouterr().err
 
 
@@ -55,7 +55,7 @@ def test_a_file_that_is_no_job_is_named(
 ) -> None:
     path = tmp_path / "job.json"
     path.write_text(text)
-    assert run("caller", train, [str(path)]) == 1
+    assert run_script("caller", train, [str(path)]) == 1
     assert f"{path}: not a training job" in capfd.readouterr().err
 
 
@@ -63,9 +63,9 @@ def test_of_several_processes_one_tells(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("RANK", "1")
-    assert run("caller", train, [job(tmp_path)]) == 0
+    assert run_script("caller", train, [job(tmp_path)]) == 0
     assert capfd.readouterr() == ("", "")
-    assert run("caller", train, [job(tmp_path, "bad")]) == 1
+    assert run_script("caller", train, [job(tmp_path, "bad")]) == 1
     assert capfd.readouterr().err == "process 1: caller: no such base; give another\n"
 
 
@@ -83,7 +83,7 @@ def test_steps_are_told_now_and_then_notes_and_the_last_step_always() -> None:
 
 @given(st.lists(st.floats(allow_nan=False), max_size=900), st.integers(2, 300))
 def test_a_thinned_curve_keeps_its_ends_and_its_order(losses: list[float], most: int) -> None:
-    kept = thinned(losses, most)
+    kept = thin_losses(losses, most)
     assert len(kept) == min(len(losses), most)
     if losses:
         assert (kept[0], kept[-1]) == (losses[0], losses[-1])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.contracts.canonical import contract, contract_digest
+from assets.contracts.canonical import canonicalize_contract, contract_digest
 from tests.support.examples import examples
 from tests.support.paths import ROOT
 from tests.training.conftest import raw_tool
@@ -21,10 +21,10 @@ from training.sets.candidates import (
     RANDOM,
     BadOffer,
     Pool,
-    candidates,
+    draw_candidates,
     load_pool,
-    pool_for,
     save_pool,
+    select_split_pool,
 )
 from training.sets.split import TRAIN, UNSEEN_SERVER
 from training.sets.training_set import TrainingSet
@@ -37,7 +37,12 @@ def names(offer: list) -> list[str]:
 
 
 def entry(raw: Row, server: str, split: str = TRAIN, *twins: str) -> Row:
-    own = {"server_id": server, "tool": raw["name"], "contract": contract(raw), "split": split}
+    own = {
+        "server_id": server,
+        "tool": raw["name"],
+        "contract": canonicalize_contract(raw),
+        "split": split,
+    }
     return {**own, "twins": list(twins)}
 
 
@@ -78,14 +83,14 @@ def test_an_offer_holds_what_it_says(
     golds = list({entries[name]["tool"]: name for name in golds}.values())
     near = data.draw(st.lists(st.sampled_from(digests), max_size=4))
     row = row_of("p1", *golds, negatives=json.dumps([*near, "c1:gone"]))
-    offer = candidates(row, pool, n, distractors=how, seed=seed)
-    without = candidates(row, pool, n, distractors=how, seed=seed, gold=False)
-    assert offer == candidates(row, entries, n, distractors=how, seed=seed)
+    offer = draw_candidates(row, pool, n, distractors=how, seed=seed)
+    without = draw_candidates(row, pool, n, distractors=how, seed=seed, gold=False)
+    assert offer == draw_candidates(row, entries, n, distractors=how, seed=seed)
     for made in (offer, without):
         assert len(set(names(made))) == len(made)
     held = [entries[name]["contract"] for name in golds]
     assert all(offer.count(one) == 1 for one in held)
-    twins = {twin for name in golds for twin in pool.twins(name)}
+    twins = {twin for name in golds for twin in pool.get_twins(name)}
     banned = [entries[name]["contract"] for name in twins]
     assert not any(one in without for one in banned)
     assert not any(one in offer for one in banned if one not in held)
@@ -96,12 +101,12 @@ def test_an_offer_holds_what_it_says(
 
 
 def test_offers_of_the_world_repeat_and_put_the_right_tool_anywhere(made: TrainingSet) -> None:
-    pool = pool_for(made.pool, TRAIN)
+    pool = select_split_pool(made.pool, TRAIN)
     rows = [row for row in made.rows if row["split"] == TRAIN]
     places = set()
     for row in rows:
-        offer = candidates(row, pool, 4)
-        assert offer == candidates(row, pool, 4)
+        offer = draw_candidates(row, pool, 4)
+        assert offer == draw_candidates(row, pool, 4)
         assert names(offer).count(row["tool"]) == 1
         assert len(set(names(offer))) == 4
         places.add(names(offer).index(row["tool"]))
@@ -109,20 +114,20 @@ def test_offers_of_the_world_repeat_and_put_the_right_tool_anywhere(made: Traini
 
 
 def test_kinds_and_seeds_are_other_offers(made: TrainingSet) -> None:
-    pool, row = pool_for(made.pool, UNSEEN_SERVER), made.rows[0]
-    offers = {tuple(names(candidates(row, pool, 10, distractors=how, seed=seed)))
+    pool, row = select_split_pool(made.pool, UNSEEN_SERVER), made.rows[0]
+    offers = {tuple(names(draw_candidates(row, pool, 10, distractors=how, seed=seed)))
               for how in DISTRACTORS for seed in (0, 1)}  # fmt: skip
     assert len(offers) == 6
-    hard = [set(names(candidates(row, pool, 10, distractors=HARD, seed=s))) for s in (0, 1)]
+    hard = [set(names(draw_candidates(row, pool, 10, distractors=HARD, seed=s))) for s in (0, 1)]
     assert hard[0] == hard[1]  # the hardest are the hardest; only their order is drawn
 
 
 def test_a_small_pool_gives_what_there_is(made: TrainingSet) -> None:
-    pool = pool_for(made.pool, UNSEEN_SERVER)
-    assert len(candidates(made.rows[0], pool, 100)) == len(pool) == 30
+    pool = select_split_pool(made.pool, UNSEEN_SERVER)
+    assert len(draw_candidates(made.rows[0], pool, 100)) == len(pool) == 30
     only = {made.rows[0]["contract_digest"]: made.pool[made.rows[0]["contract_digest"]]}
-    assert names(candidates(made.rows[0], only, 10)) == [made.rows[0]["tool"]]
-    assert candidates(made.rows[0], only, 10, gold=False) == []
+    assert names(draw_candidates(made.rows[0], only, 10)) == [made.rows[0]["tool"]]
+    assert draw_candidates(made.rows[0], only, 10, gold=False) == []
 
 
 def test_hard_is_confused_then_of_the_same_server_then_near_in_words() -> None:
@@ -138,7 +143,7 @@ def test_hard_is_confused_then_of_the_same_server_then_near_in_words() -> None:
     }
     pool = {name: entry(raw, server) for name, (raw, server) in raws.items()}
     row = row_of("p1", "gold", negatives='["confused"]')
-    hard = [set(names(candidates(row, pool, n, distractors=HARD))) for n in (2, 3, 4, 5)]
+    hard = [set(names(draw_candidates(row, pool, n, distractors=HARD))) for n in (2, 3, 4, 5)]
     assert [one - two for one, two in zip(hard, [{"find_song"}, *hard], strict=False)] == [
         {"zzz"}, {"drop_list"}, {"find_songs"}, {"bake"}
     ]  # fmt: skip
@@ -146,11 +151,11 @@ def test_hard_is_confused_then_of_the_same_server_then_near_in_words() -> None:
 
 def test_mixed_is_half_hard(made: TrainingSet) -> None:
     row = next(r for r in made.rows if r["split"] == UNSEEN_SERVER)
-    pool = pool_for(made.pool, UNSEEN_SERVER)
+    pool = select_split_pool(made.pool, UNSEEN_SERVER)
     hard = json.loads(row["negatives"])
-    mixed = set(names(candidates(row, pool, 10, distractors=MIXED)))
+    mixed = set(names(draw_candidates(row, pool, 10, distractors=MIXED)))
     assert {pool[name]["name"] for name in hard[:5]} <= mixed
-    assert mixed != set(names(candidates(row, pool, 10, distractors=HARD)))
+    assert mixed != set(names(draw_candidates(row, pool, 10, distractors=HARD)))
 
 
 def test_a_twin_is_no_distractor_by_its_text_or_its_mark() -> None:
@@ -161,16 +166,19 @@ def test_a_twin_is_no_distractor_by_its_text_or_its_mark() -> None:
             "c": entry(marked, "u"), "d": entry(other, "v")}  # fmt: skip
     row = row_of("p1", "a", negatives='["b", "c", "d"]')
     for how in DISTRACTORS:
-        assert set(names(candidates(row, pool, 10, distractors=how))) == {"find_song", "drop_song"}
-        assert names(candidates(row, pool, 10, distractors=how, gold=False)) == ["drop_song"]
+        assert set(names(draw_candidates(row, pool, 10, distractors=how))) == {
+            "find_song",
+            "drop_song",
+        }
+        assert names(draw_candidates(row, pool, 10, distractors=how, gold=False)) == ["drop_song"]
 
 
 def test_a_row_of_several_calls_shows_them_all() -> None:
     pool = {name: entry(raw_tool(name, "song"), "s") for name in ("find", "make", "drop")}
     row = row_of("p1", "find", "drop", "find")
-    assert set(names(candidates(row, pool, 1))) == {"find_song", "drop_song"}
-    assert len(candidates(row, pool, 3)) == 3
-    assert names(candidates(row, pool, 3, gold=False)) == ["make_song"]
+    assert set(names(draw_candidates(row, pool, 1))) == {"find_song", "drop_song"}
+    assert len(draw_candidates(row, pool, 3)) == 3
+    assert names(draw_candidates(row, pool, 3, gold=False)) == ["make_song"]
 
 
 def test_a_row_of_no_call_shows_what_it_was_offered_and_nothing_that_could_serve_it() -> None:
@@ -179,22 +187,22 @@ def test_a_row_of_no_call_shows_what_it_was_offered_and_nothing_that_could_serve
     pool = {thing: entry(raw_tool("find", thing), thing) for thing in things}
     row = row_of("p1", own="song", offered='["song", "gone"]', instruction="Which photo is best?")
     for how in DISTRACTORS:
-        assert names(candidates(row, pool, 1, distractors=how)) == ["find_song"]
-        full = set(names(candidates(row, pool, 100, distractors=how)))
+        assert names(draw_candidates(row, pool, 1, distractors=how)) == ["find_song"]
+        full = set(names(draw_candidates(row, pool, 100, distractors=how)))
         assert full == {f"find_{thing}" for thing in things if thing != "photo"}
 
 
 def test_a_train_prompt_shows_train_tools_alone(made: TrainingSet) -> None:
-    shown = pool_for(made.pool, TRAIN)
+    shown = select_split_pool(made.pool, TRAIN)
     assert {made.pool[name]["split"] for name in shown} == {TRAIN}
     row = next(row for row in made.rows if row["split"] == UNSEEN_SERVER)
     with pytest.raises(BadOffer, match=rf"pair {row['pair_id']}: the pool of 23 contracts lacks"):
-        candidates(row, shown, 10)
+        draw_candidates(row, shown, 10)
 
 
 def test_an_unknown_kind_of_distractors_is_refused(made: TrainingSet) -> None:
     with pytest.raises(BadOffer, match="distractors 'easy': expected one of random, hard, mixed"):
-        candidates(made.rows[0], made.pool, 10, distractors="easy")
+        draw_candidates(made.rows[0], made.pool, 10, distractors="easy")
 
 
 def test_a_pool_is_kept_and_one_that_is_not_there_or_broken_is_told(
@@ -226,7 +234,7 @@ def test_another_process_draws_the_same_offers(made: TrainingSet, tmp_path: Path
     root = ROOT
     told = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True,
                           env={"PYTHONHASHSEED": "12345", "PATH": ""}).stdout  # fmt: skip
-    pool = pool_for(made.pool, UNSEEN_SERVER)
-    drawn = [names(candidates(r, pool, 10, distractors=d)) for r in rows for d in DISTRACTORS]
+    pool = select_split_pool(made.pool, UNSEEN_SERVER)
+    drawn = [names(draw_candidates(r, pool, 10, distractors=d)) for r in rows for d in DISTRACTORS]
     assert json.loads(told) == drawn
     assert RANDOM in DISTRACTORS

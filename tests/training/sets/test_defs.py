@@ -7,14 +7,14 @@ import dagster as dg
 import pytest
 
 from assets.contracts.quarantine.clear import CLEAR
-from assets.contracts.quarantine.decisions import Decision, decide
+from assets.contracts.quarantine.decisions import Decision, record_decision
 from assets.synthesis.common.tables import JUDGEMENTS, PAIRS
 from tests.training.conftest import make_world
 from tests.vectors.conftest import WordEmbedder
 from training.defs import training_set
 from training.last_run import set_name, set_rows
 from training.policies import Trainer
-from training.sets.candidates import load_pool, pool_for
+from training.sets.candidates import load_pool, select_split_pool
 from training.sets.split import TEST, TRAIN, UNSEEN_SERVER, split_of
 from training.sets.training_set import TRAINING_SET, load_manifest
 from warehouse.storage.lance import LanceStore
@@ -110,7 +110,12 @@ def test_the_same_inputs_are_the_same_set_with_its_manifest_and_pool(published: 
     assert {row["split"] for row in set_rows(published, TRAIN)} == {TRAIN}
     # Those who ask for the test side, as in older versions, get the servers that were never seen.
     assert set_rows(published, TEST) == set_rows(published, UNSEEN_SERVER)
-    assert len(pool_for(pool, TRAIN)) == 23 < len(pool_for(pool, UNSEEN_SERVER)) == 30
+    assert (
+        len(select_split_pool(pool, TRAIN))
+        == 23
+        < len(select_split_pool(pool, UNSEEN_SERVER))
+        == 30
+    )
 
 
 def test_what_is_held_since_leaves_the_pool_and_what_was_made_of_it_the_set(
@@ -137,4 +142,4 @@ def test_what_is_held_since_leaves_the_pool_and_what_was_made_of_it_the_set(
 
 def hold(warehouse: Warehouse, digest: str) -> None:
     said = Decision(digest, "*", "held", "ann", "2026-01-02T03:04:05Z", "read it")
-    decide(warehouse.home, said)
+    record_decision(warehouse.home, said)

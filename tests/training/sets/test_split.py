@@ -15,9 +15,9 @@ from training.sets.split import (
     UNSEEN_SERVER,
     UNSEEN_TIME,
     UNSEEN_TOOL,
-    place_of,
+    choose_pair_split,
+    choose_tool_place,
     split_of,
-    tool_place,
 )
 
 NIGHTS = st.one_of(st.none(), st.dates(date(2024, 1, 1), date(2027, 1, 1)).map(str))
@@ -40,9 +40,13 @@ def test_the_places_of_tools_and_pairs_are_frozen() -> None:
     policy = SetPolicy()
     server = "pypi:mcp-atlassian"
     tools = [f"tool_{i}" for i in range(60)]
-    held = [name for name in tools if tool_place(server, name, None, policy) == UNSEEN_TOOL]
+    held = [name for name in tools if choose_tool_place(server, name, None, policy) == UNSEEN_TOOL]
     pairs = [f"p1:{i}" for i in range(30)]
-    seen = [name for name in pairs if place_of(server, "tool_0", name, None, policy) == SEEN_TOOL]
+    seen = [
+        name
+        for name in pairs
+        if choose_pair_split(server, "tool_0", name, None, policy) == SEEN_TOOL
+    ]
     assert held == ["tool_12", "tool_32", "tool_35", "tool_42"]
     assert seen == ["p1:0", "p1:3", "p1:5", "p1:6", "p1:15", "p1:19"]
 
@@ -51,9 +55,11 @@ def test_about_the_asked_shares_are_held_out() -> None:
     sides = [split_of(f"npm:server-{i}") for i in range(2000)]
     assert 0.26 < sides.count(TEST) / 2000 < 0.34
     policy = SetPolicy()
-    tools = [tool_place("npm:file", f"tool {i}", None, policy) for i in range(2000)]
+    tools = [choose_tool_place("npm:file", f"tool {i}", None, policy) for i in range(2000)]
     assert 0.08 < tools.count(UNSEEN_TOOL) / 2000 < 0.12
-    pairs = [place_of("npm:file", "make_file", f"p1:{i}", None, policy) for i in range(2000)]
+    pairs = [
+        choose_pair_split("npm:file", "make_file", f"p1:{i}", None, policy) for i in range(2000)
+    ]
     assert 0.10 < pairs.count(SEEN_TOOL) / 2000 < 0.14
 
 
@@ -61,31 +67,35 @@ def test_about_the_asked_shares_are_held_out() -> None:
 def test_a_server_is_never_on_both_sides_whatever_its_tools_and_pairs(
     server: str, tool: str, pair: str, night: str | None
 ) -> None:
-    place = place_of(server, tool, pair, night, CUTOFF)
+    place = choose_pair_split(server, tool, pair, night, CUTOFF)
     assert place in SPLITS
     assert (place == UNSEEN_SERVER) == (split_of(server) == TEST)
     if place not in (UNSEEN_SERVER, UNSEEN_TIME):
         assert night is None or night <= "2026-01-01"
-    assert (place == SEEN_TOOL) <= (tool_place(server, tool, night, CUTOFF) == TRAIN)
+    assert (place == SEEN_TOOL) <= (choose_tool_place(server, tool, night, CUTOFF) == TRAIN)
 
 
 @given(st.text(min_size=1), st.text(min_size=1), NIGHTS)
 def test_a_cutoff_moves_nothing_out_of_unseen_server(server: str, tool: str, night: str) -> None:
-    before, after = (tool_place(server, tool, night, policy) for policy in (SetPolicy(), CUTOFF))
+    before, after = (
+        choose_tool_place(server, tool, night, policy) for policy in (SetPolicy(), CUTOFF)
+    )
     assert before == after or after == UNSEEN_TIME != before != UNSEEN_SERVER
 
 
 def test_a_server_of_after_the_cutoff_is_tested_in_time_and_one_without_a_date_is_old() -> None:
     days = {"2026-01-01": TRAIN, "2026-01-02": UNSEEN_TIME, "2025-06-01": TRAIN, None: TRAIN}
     policy = SetPolicy(cutoff=date(2026, 1, 1), unseen_tools=0.0)
-    assert {day: tool_place("npm:file", "find", day, policy) for day in days} == days
+    assert {day: choose_tool_place("npm:file", "find", day, policy) for day in days} == days
 
 
 def test_copies_of_a_tool_fall_on_one_side_whatever_server_and_spelling() -> None:
     servers = [f"npm:s{i}" for i in range(40) if split_of(f"npm:s{i}") == TRAIN]
     for name in ("read_file", "search", "makeIssue"):
         spelt = {name, name.upper(), name.replace("_", "-")}
-        assert len({tool_place(s, n, None, SetPolicy()) for s in servers for n in spelt}) == 1
+        assert (
+            len({choose_tool_place(s, n, None, SetPolicy()) for s in servers for n in spelt}) == 1
+        )
 
 
 @pytest.mark.parametrize(

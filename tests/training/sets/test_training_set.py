@@ -5,7 +5,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from assets.synthesis.common.tables import accepted, trainable
+from assets.synthesis.common.tables import select_accepted, select_trainable
 from tests.training.conftest import embed, make_world
 from training.sets.policy import SetPolicy
 from training.sets.split import (
@@ -16,7 +16,7 @@ from training.sets.split import (
     UNSEEN_SERVER,
     UNSEEN_TIME,
     UNSEEN_TOOL,
-    pair_draw,
+    compute_pair_draw,
     split_of,
 )
 from training.sets.training_set import (
@@ -24,7 +24,7 @@ from training.sets.training_set import (
     TrainingSet,
     build_training_set,
     load_manifest,
-    manifest,
+    make_set_manifest,
     save_manifest,
     set_flaws,
 )
@@ -122,8 +122,8 @@ def test_only_verified_and_judged_pairs_are_accepted() -> None:
     verdicts = [
         {"pair_id": name, "verdict": "accept" if name != "c" else "reject"} for name in "abcefg"
     ]
-    assert [row["pair_id"] for row in accepted(pairs, verdicts)] == ["a"]
-    assert [row["pair_id"] for row in trainable(pairs, verdicts)] == ["a", "g"]
+    assert [row["pair_id"] for row in select_accepted(pairs, verdicts)] == ["a"]
+    assert [row["pair_id"] for row in select_trainable(pairs, verdicts)] == ["a", "g"]
 
 
 def test_a_pair_whose_prompts_showed_a_held_contract_is_left_out() -> None:
@@ -211,7 +211,9 @@ def test_a_tool_keeps_a_pair_to_learn_from_however_many_are_held_out() -> None:
     held = {row["text_digest"]: row for row in made.rows if row["split"] == SEEN_TOOL}
     assert len(learnt) == len({row["text_digest"] for row in learnt}) == len(held)
     for row in learnt:  # the last that the hash would hold out
-        assert pair_draw(row["pair_id"]) > pair_draw(held[row["text_digest"]]["pair_id"])
+        assert compute_pair_draw(row["pair_id"]) > compute_pair_draw(
+            held[row["text_digest"]]["pair_id"]
+        )
 
 
 def test_servers_of_after_the_cutoff_are_tested_on_in_time() -> None:
@@ -263,7 +265,9 @@ def test_one_more_server_moves_no_row_of_another() -> None:
 
 
 def test_a_manifest_says_what_the_set_was_made_of(made: TrainingSet, tmp_path: Path) -> None:
-    told = manifest(made, "set-1", embedder="words", lance_version=3, lance_tag="training-set-1")
+    told = make_set_manifest(
+        made, "set-1", embedder="words", lance_version=3, lance_tag="training-set-1"
+    )
     save_manifest(tmp_path, told)
     read = load_manifest(tmp_path, "set-1")
     assert read is not None
@@ -280,7 +284,7 @@ def test_a_manifest_says_what_the_set_was_made_of(made: TrainingSet, tmp_path: P
 
 
 def test_a_manifest_counts_tokens_and_names_the_tokenizer(made: TrainingSet) -> None:
-    told = manifest(made, "set-1", embedder="words", lance_version=None)["tokens"]
+    told = make_set_manifest(made, "set-1", embedder="words", lance_version=None)["tokens"]
     assert told["tokenizer"] == "minilm-l6-v2 word pieces"
     of_train = told["splits"][TRAIN]
     assert of_train["n"] == 38
@@ -291,12 +295,14 @@ def test_a_manifest_counts_tokens_and_names_the_tokenizer(made: TrainingSet) -> 
 
 
 def test_rows_that_would_lose_distractors_are_counted(made: TrainingSet) -> None:
-    from training.sets.audit.tokens import token_statistics
+    from training.sets.audit.tokens import compute_token_statistics
 
     def long(texts: Any) -> list[int]:
         return [400 if "parameters" in text else 1 for text in texts]
 
-    told = token_statistics(made.rows, made.pool, long, "400 a tool")["splits"][UNSEEN_SERVER]
+    told = compute_token_statistics(made.rows, made.pool, long, "400 a tool")["splits"][
+        UNSEEN_SERVER
+    ]
     assert told["prompt_10"]["max"] == 4002  # ten tools, the system line, the request
     assert told["prompt_100"] == {"p50": 12002, "p95": 12002, "max": 12002, "over_limit": 12,
                                   "fewest_candidates": 30}  # fmt: skip

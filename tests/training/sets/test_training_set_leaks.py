@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.contracts.canonical import contract, contract_digest
+from assets.contracts.canonical import canonicalize_contract, contract_digest
 from tests.training.conftest import embed, make_world, raw_tool
-from training.sets.near import near, near_pairs, plain
+from training.sets.near import find_near_pairs, find_nearest_texts, normalise_request
 from training.sets.policy import SetPolicy
 from training.sets.split import SEEN_TOOL, TEST, TRAIN, UNSEEN_SERVER, UNSEEN_TOOL, split_of
 from training.sets.training_set import TrainingSet, build_training_set, set_flaws
@@ -22,7 +22,7 @@ def listed(server: str, raw: Row, name: str, asks: str) -> tuple[Row, Row]:
     """(snapshot row, pair) of a tool on a server."""
     own = {"server_id": server, "tool": raw["name"], "contract_digest": contract_digest(raw)}
     pair = make_world()[1][0] | own | {"pair_id": f"p1:{name}", "instruction": asks}
-    return {**own, "contract": json.dumps(contract(raw))}, pair
+    return {**own, "contract": json.dumps(canonicalize_contract(raw))}, pair
 
 
 def test_the_two_servers_are_on_the_sides_that_these_tests_say() -> None:
@@ -155,14 +155,18 @@ def test_the_audit_finds_what_the_building_would_miss(made: TrainingSet) -> None
 
 
 def test_words_alone_make_a_request() -> None:
-    assert plain("Where is it?  ") == plain("where IS it") != plain("where it is")
-    assert plain("?!") != plain("...")
+    assert (
+        normalise_request("Where is it?  ")
+        == normalise_request("where IS it")
+        != normalise_request("where it is")
+    )
+    assert normalise_request("?!") != normalise_request("...")
 
 
 def test_near_texts_are_found_in_blocks() -> None:
     many = [f"word{at} only here number {at}" for at in range(1500)]
     left = [*many, "the same few words"]
-    assert near(left, ["the same few words"], embed, 0.9) == {left[-1]: left[-1]}
-    found = near_pairs(left, [many[7], many[1400]], embed, 0.99)
+    assert find_nearest_texts(left, ["the same few words"], embed, 0.9) == {left[-1]: left[-1]}
+    found = find_near_pairs(left, [many[7], many[1400]], embed, 0.99)
     assert found == {many[7]: [many[7]], many[1400]: [many[1400]]}
-    assert near([], many, embed, 0.5) == near_pairs(many, [], embed, 0.5) == {}
+    assert find_nearest_texts([], many, embed, 0.5) == find_near_pairs(many, [], embed, 0.5) == {}

@@ -9,12 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assets.contracts.canonical import contract, contract_digest, tool_text
-from assets.vectors.confusables.clusters import ALIKE, CAP, TWIN, clusters, cosines
-from assets.vectors.confusables.distinguish import tells_apart
-from assets.vectors.confusables.report import figures, markdown, plot, shares
+from assets.contracts.canonical import canonicalize_contract, contract_digest, tool_text
+from assets.vectors.confusables.clusters import ALIKE, CAP, TWIN, build_clusters, compute_cosines
+from assets.vectors.confusables.distinguish import tell_apart
+from assets.vectors.confusables.report import (
+    compute_figures,
+    compute_shares,
+    draw_plot,
+    render_markdown,
+)
 from assets.vectors.confusables.sides import Rarity, Side
-from assets.vectors.confusables.table import CONFUSABLES, confusables, hard_negatives
+from assets.vectors.confusables.table import CONFUSABLES, find_confusables, list_hard_negatives
 from tests.support.examples import examples
 from tests.vectors.conftest import WordEmbedder
 
@@ -24,7 +29,9 @@ Json = Any
 def tool(name: str, about: str = "", required: tuple[str, ...] = (), **extra: Json) -> Json:
     properties = {one: {"type": "string"} for one in required} | extra.pop("properties", {})
     schema = {"type": "object", "properties": properties, "required": list(required)}
-    return contract({"name": name, "description": about, "inputSchema": schema, **extra})
+    return canonicalize_contract(
+        {"name": name, "description": about, "inputSchema": schema, **extra}
+    )
 
 
 def row(server: str, made: Json, market: str = "registry") -> Json:
@@ -39,14 +46,14 @@ def row(server: str, made: Json, market: str = "registry") -> Json:
 
 def found_in(rows: list[Json]) -> list[Json]:
     matrix = WordEmbedder().embed([tool_text(json.loads(one["contract"])) for one in rows])
-    made = confusables(rows, matrix)
+    made = find_confusables(rows, matrix)
     CONFUSABLES.frame(made)
     return made
 
 
 def sentence(a: Side, b: Side) -> str:
     texts = [tool_text(side.contract) for side in (a, b)]
-    return tells_apart(a, b, Rarity([*texts, *["filler"] * 400]))[0]
+    return tell_apart(a, b, Rarity([*texts, *["filler"] * 400]))[0]
 
 
 READ = tool("read_file", "Read one text file from the disk", ("path",))
@@ -109,10 +116,10 @@ def test_a_description_that_everybody_has_makes_nobody_alike() -> None:
 def test_a_chain_of_likeness_does_not_become_one_cluster() -> None:
     angles = np.arange(60) * 0.3  # neighbours at 17 degrees (0.955), those after at 34 (0.825)
     matrix = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
-    made = clusters(matrix, [f"n{i}" for i in range(60)])
+    made = build_clusters(matrix, [f"n{i}" for i in range(60)])
     assert made
     for places in made:
-        alike = cosines(matrix[places], matrix[places])
+        alike = compute_cosines(matrix[places], matrix[places])
         assert alike.min() >= ALIKE
 
 
@@ -120,7 +127,7 @@ def test_one_name_of_many_words_makes_clusters_of_bounded_size() -> None:
     rng = np.random.default_rng(3)
     matrix = rng.normal(size=(90, 16)).astype(np.float32)
     matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
-    made = clusters(matrix, ["search"] * 90)
+    made = build_clusters(matrix, ["search"] * 90)
     assert max(map(len, made)) == CAP
     assert len({place for places in made for place in places}) >= 80
 
@@ -130,10 +137,10 @@ def test_blocks_give_what_one_product_gives(monkeypatch: pytest.MonkeyPatch) -> 
     matrix = rng.normal(size=(300, 6)).astype(np.float32)
     matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
     names = [f"n{i % 120}" for i in range(300)]
-    whole = clusters(matrix, names)
+    whole = build_clusters(matrix, names)
     monkeypatch.setattr("assets.vectors.confusables.clusters._ROWS", 7)
     monkeypatch.setattr("assets.vectors.confusables.clusters._COLUMNS", 11)
-    assert clusters(matrix, names) == whole
+    assert build_clusters(matrix, names) == whole
 
 
 @given(st.integers(0, 99))
@@ -146,8 +153,8 @@ def test_the_order_of_the_rows_decides_nothing(seed: int) -> None:
 
 def test_vectors_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="1 rows but 0 vectors"):
-        confusables([row("npm:a", READ)], np.zeros((0, 4), np.float32))
-    assert confusables([], np.zeros((0, 4), np.float32)) == []
+        find_confusables([row("npm:a", READ)], np.zeros((0, 4), np.float32))
+    assert find_confusables([], np.zeros((0, 4), np.float32)) == []
 
 
 @pytest.mark.parametrize(
@@ -227,11 +234,11 @@ def test_hard_negatives_are_near_and_never_twins_of_twins() -> None:
         pair("a", "c", "confusable", 0.95),
         pair("a", "a3", "confusable", 0.9),
     ]
-    assert hard_negatives(rows) == {
+    assert list_hard_negatives(rows) == {
         "a": ["c", "b"], "a2": ["c", "b"], "a3": ["c", "b"], "b": ["a"], "c": ["a"],
     }  # fmt: skip
-    assert hard_negatives(rows, most=1)["a"] == ["c"]
-    assert hard_negatives([]) == {}
+    assert list_hard_negatives(rows, most=1)["a"] == ["c"]
+    assert list_hard_negatives([]) == {}
 
 
 @given(st.lists(st.tuples(*[st.sampled_from("abcdefgh")] * 2, st.booleans(), st.floats(0, 1))))
@@ -240,7 +247,7 @@ def test_no_negative_is_a_twin_whatever_the_rows(drawn: list) -> None:
         pair(a, b, "twin" if same else "confusable", near) for a, b, same, near in drawn if a != b
     ]
     twins = {(r["contract_digest"], r["other_digest"]) for r in rows if r["kind"] == "twin"}
-    for one, negatives in hard_negatives(rows).items():
+    for one, negatives in list_hard_negatives(rows).items():
         assert one not in negatives
         assert not any((one, other) in twins or (other, one) in twins for other in negatives)
 
@@ -251,18 +258,18 @@ def test_the_report_counts_and_shows_strangers_words_as_text() -> None:
     )
     rows = [*WORLD, row("npm:w/jira|mcp", sly, "glama")]
     made = found_in(rows)
-    told = figures(made, rows)
+    told = compute_figures(made, rows)
     assert told["tools"] == 6
     assert told["names_shared_across_servers"] == 5
     assert told["clusters"] == len({one["cluster"] for one in made})
-    assert {one["marketplace"] for one in shares(made, rows)} == {"glama", "registry"}
-    text = markdown(made, rows)
+    assert {one["marketplace"] for one in compute_shares(made, rows)} == {"glama", "registry"}
+    text = render_markdown(made, rows)
     assert "<b>" not in text
     assert "](http" not in text
     widths = {
         line.count("|") for line in text.split("### Largest clusters")[1].strip().splitlines()
     }
     assert widths == {6}
-    assert plot(made, rows).startswith(b"\x89PNG")
-    assert plot([], []).startswith(b"\x89PNG")
-    assert "No tool of one server looks like" in markdown([], [])
+    assert draw_plot(made, rows).startswith(b"\x89PNG")
+    assert draw_plot([], []).startswith(b"\x89PNG")
+    assert "No tool of one server looks like" in render_markdown([], [])

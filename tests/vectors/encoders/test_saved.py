@@ -17,7 +17,7 @@ from assets.vectors.embed import (
     EncoderBroken,
     EncoderMissing,
     MiniLM,
-    encoder_folder,
+    find_encoder_folder,
     open_encoder,
     save_encoder,
 )
@@ -58,7 +58,7 @@ def test_a_saved_encoder_gives_the_same_vectors(encoder: MiniLM, saved: Path) ->
 
 
 def test_the_folder_holds_what_the_card_says(encoder: MiniLM, saved: Path) -> None:
-    folder = encoder_folder(saved, encoder.id)
+    folder = find_encoder_folder(saved, encoder.id)
     card = json.loads((folder / "encoder.json").read_text())
     assert (card["id"], card["dim"], card["max_tokens"]) == (encoder.id, 384, 128)
     assert {p.name for p in folder.iterdir()} == {"encoder.onnx", "tokenizer.json", "encoder.json"}
@@ -66,7 +66,7 @@ def test_the_folder_holds_what_the_card_says(encoder: MiniLM, saved: Path) -> No
 
 
 def test_what_is_whole_is_not_written_again(encoder: MiniLM, place: Path) -> None:
-    before = {p: p.stat().st_mtime_ns for p in encoder_folder(place, encoder.id).iterdir()}
+    before = {p: p.stat().st_mtime_ns for p in find_encoder_folder(place, encoder.id).iterdir()}
     save_encoder(encoder, place)
     assert before == {p: p.stat().st_mtime_ns for p in before}
 
@@ -77,13 +77,13 @@ def test_an_adapted_and_a_small_encoder_lie_beside_the_base(saved: Path, tmp_pat
         again = open_encoder(tmp_path, made.id, threads=1)
         # One by one in int8, as before it was saved: its activations share a scale in a batch.
         assert (again.embed(TEXTS[:4]) == made.embed(TEXTS[:4])).all()
-        assert encoder_folder(saved, made.id) != encoder_folder(saved, "minilm-l6-v2/128")
+        assert find_encoder_folder(saved, made.id) != find_encoder_folder(saved, "minilm-l6-v2/128")
 
 
 def test_a_saved_encoder_can_be_saved_elsewhere(saved: Path, tmp_path: Path) -> None:
     opened = open_encoder(saved, "minilm-l6-v2/128", threads=1)
     folder = save_encoder(opened, tmp_path)
-    first = encoder_folder(saved, opened.id)
+    first = find_encoder_folder(saved, opened.id)
     for path in first.iterdir():
         assert (folder / path.name).read_bytes() == path.read_bytes()
 
@@ -175,7 +175,7 @@ def no_model(folder: Path) -> None:
 def test_a_broken_encoder_is_refused(
     damage: Damage, why: str, place: Path, encoder: MiniLM
 ) -> None:
-    folder = encoder_folder(place, encoder.id)
+    folder = find_encoder_folder(place, encoder.id)
     damage(folder)
     with pytest.raises(EncoderBroken, match=why) as caught:
         open_encoder(place, encoder.id)
@@ -184,7 +184,7 @@ def test_a_broken_encoder_is_refused(
 
 
 def test_saving_mends_what_is_not_whole(place: Path, encoder: MiniLM) -> None:
-    folder = encoder_folder(place, encoder.id)
+    folder = find_encoder_folder(place, encoder.id)
     flipped(folder)
     assert save_encoder(encoder, place) == folder
     assert open_encoder(place, encoder.id, threads=1).id == encoder.id
@@ -222,7 +222,7 @@ def test_an_adapter_that_changed_is_not_saved_under_the_old_id(tmp_path: Path) -
 
 @pytest.mark.parametrize("name", ["a/../../b", "", "é" * 300, "openai:x/8@h:1"])
 def test_any_id_is_a_folder_beside_the_others(name: str, tmp_path: Path) -> None:
-    folder = encoder_folder(tmp_path, name)
+    folder = find_encoder_folder(tmp_path, name)
     assert folder.parent == tmp_path / "encoders"
     assert len(folder.name.encode()) < 100
     assert not folder.name.startswith(".")

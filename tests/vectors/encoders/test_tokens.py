@@ -8,9 +8,9 @@ from tokenizers import Tokenizer
 
 from assets.vectors.encoders import tokens
 from assets.vectors.encoders.tokens import Tokens
-from assets.vectors.encoders.weights import base_path
+from assets.vectors.encoders.weights import find_base_path
 
-FILE = (base_path() / "tokenizer.json").read_bytes()
+FILE = (find_base_path() / "tokenizer.json").read_bytes()
 WHOLE = Tokenizer.from_str(FILE.decode())
 WHOLE.no_padding()
 WHOLE.enable_truncation(128)

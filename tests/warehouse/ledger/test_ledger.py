@@ -136,7 +136,7 @@ def test_what_a_killed_process_had_sent_is_unknown_and_only_that_is_redone(tmp_p
     process.wait(10)
 
     ledger = open_ledger(tmp_path)
-    assert [attempt.key for attempt in ledger.unknown()] == ["in flight"]
+    assert [attempt.key for attempt in ledger.list_unknown()] == ["in flight"]
     assert ledger.once("llm", "before", lambda: pytest.fail("paid twice")) == b"kept"
     assert ledger.once("llm", "in flight", lambda: Outcome(b"again")) == b"again"
     assert ledger.spent() == pytest.approx(0.03)  # the unknown one may have been paid
@@ -161,12 +161,12 @@ def test_a_lost_or_damaged_blob_counts_as_not_done(ledger: Ledger) -> None:
 
 
 def test_a_night_stays_open_until_it_is_closed(ledger: Ledger) -> None:
-    first = ledger.night("registry")
-    assert ledger.night("registry") == first
+    first = ledger.open_run("registry")
+    assert ledger.open_run("registry") == first
     ledger.close_night("registry")
     ledger.close_night("registry")
-    assert ledger.night("registry") != first
-    assert ledger.night("mcpso").endswith(".1")
+    assert ledger.open_run("registry") != first
+    assert ledger.open_run("mcpso").endswith(".1")
 
 
 def test_costs_add_up_per_stage_and_model(ledger: Ledger) -> None:

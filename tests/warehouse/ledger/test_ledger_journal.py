@@ -16,7 +16,7 @@ from tests.warehouse.ledger.test_ledger import open_ledger
 from warehouse.home import claim_home
 from warehouse.ledger.files import journal_of
 from warehouse.ledger.ledger import BudgetExceeded, Ledger, LedgerUnavailable, Outcome
-from warehouse.ledger.recovery import check, rebuild
+from warehouse.ledger.recovery import check, rebuild_ledger
 from warehouse.storage.blobs import Blobs
 
 
@@ -43,9 +43,9 @@ def lived_in(folder: Path) -> Ledger:
         ledger.once("llm", "silent", lambda: fail(Silence()), reserve_usd=0.1)
     with pytest.raises(ValueError, match="no"):
         ledger.once("llm", "failed", lambda: fail(ValueError("no")), reserve_usd=0.1)
-    ledger.night("registry")
+    ledger.open_run("registry")
     ledger.close_night("registry")
-    ledger.night("registry")
+    ledger.open_run("registry")
     return ledger
 
 
@@ -55,11 +55,11 @@ def assert_kept(folder: Path) -> None:
         assert ledger.once("llm", f"k{n}", lambda: pytest.fail("paid twice")) == b"paid"
     assert ledger.once("page", "free", lambda: pytest.fail("asked twice")) == b"page"
     assert ledger.seen("lost") is None, "what was forgotten is due"
-    assert [attempt.key for attempt in ledger.unknown()] == ["silent"]
+    assert [attempt.key for attempt in ledger.list_unknown()] == ["silent"]
     assert ledger.spent() == pytest.approx(3 * 0.04 + 0.02 + 0.1)
     with pytest.raises(BudgetExceeded, match=r"0\.240000 of 0\.500000"):
         ledger.once("llm", "dear", lambda: pytest.fail("was sent"), reserve_usd=0.27)
-    assert ledger.night("registry").endswith(".2"), "the open night is still open"
+    assert ledger.open_run("registry").endswith(".2"), "the open night is still open"
     assert sum(row["usd"] for row in ledger.costs()) == pytest.approx(0.14)
     ledger.close()
 
@@ -76,7 +76,7 @@ def test_nothing_is_lost_when_the_database_is_garbage(tmp_path: Path) -> None:
     with pytest.raises(LedgerUnavailable, match=r"ledger\.db: .*toolmill ledger rebuild"):
         open_ledger(tmp_path)
     assert not check(tmp_path / "ledger.db", Blobs(tmp_path / "blobs")).healthy
-    found = rebuild(tmp_path / "ledger.db", Blobs(tmp_path / "blobs"))
+    found = rebuild_ledger(tmp_path / "ledger.db", Blobs(tmp_path / "blobs"))
     assert (found.healthy, found.database, found.effects, found.unknown) == (True, "ok", 4, 1)
     assert_kept(tmp_path)
     assert list(tmp_path.glob("ledger.db.before-*")), "the old file is kept"
@@ -87,7 +87,7 @@ def test_nothing_is_lost_when_the_journal_is_gone(tmp_path: Path) -> None:
     journal_of(tmp_path / "ledger.db").unlink()
     open_ledger(tmp_path).close()  # as on the first open of a ledger older than journals
     garbage(tmp_path)
-    rebuild(tmp_path / "ledger.db", Blobs(tmp_path / "blobs"))
+    rebuild_ledger(tmp_path / "ledger.db", Blobs(tmp_path / "blobs"))
     assert_kept(tmp_path)
 
 
@@ -100,9 +100,9 @@ def test_a_rebuild_keeps_the_union_when_each_side_lacks_something(tmp_path: Path
     found = check(ledger.path, ledger.blobs)
     assert (found.healthy, found.only_in_database) == (False, 1)
     assert "toolmill ledger rebuild" in found.fix
-    assert rebuild(ledger.path, ledger.blobs).healthy
+    assert rebuild_ledger(ledger.path, ledger.blobs).healthy
     garbage(tmp_path)
-    rebuild(ledger.path, ledger.blobs)
+    rebuild_ledger(ledger.path, ledger.blobs)
     assert_kept(tmp_path)
 
 
@@ -116,7 +116,7 @@ def test_a_torn_line_spoils_itself_only(tmp_path: Path) -> None:
     ledger.close()
     garbage(tmp_path)
     assert check(ledger.path, ledger.blobs).torn_lines == 1
-    rebuild(ledger.path, ledger.blobs)
+    rebuild_ledger(ledger.path, ledger.blobs)
     assert_kept(tmp_path)
     assert open_ledger(tmp_path).seen("after") == b"the next line"
 
@@ -142,7 +142,7 @@ def test_a_damaged_page_of_a_ledger_without_journal_costs_only_itself(tmp_path: 
     middle = len(data) // 2 // 4096 * 4096
     data[middle : middle + 4096] = os.urandom(4096)
     ledger.path.write_bytes(data)
-    rebuild(ledger.path, ledger.blobs)
+    rebuild_ledger(ledger.path, ledger.blobs)
     fixed = open_ledger(tmp_path)
     kept = sum(fixed.seen(f"{n:04}") is not None for n in range(400))
     assert kept > 250
@@ -155,7 +155,7 @@ def test_an_empty_database_beside_a_journal_is_not_taken_for_a_new_ledger(tmp_pa
         file.unlink()
     with pytest.raises(LedgerUnavailable, match=r"empty database beside.*toolmill ledger rebuild"):
         open_ledger(tmp_path)
-    rebuild(tmp_path / "ledger.db", Blobs(tmp_path / "blobs"))
+    rebuild_ledger(tmp_path / "ledger.db", Blobs(tmp_path / "blobs"))
     assert_kept(tmp_path)
 
 
@@ -201,14 +201,14 @@ def test_a_ledger_that_is_locked_between_two_effects_sends_nothing(tmp_path: Pat
 def test_a_ledger_in_use_is_not_rebuilt(tmp_path: Path) -> None:
     ledger = lived_in(tmp_path)
     with pytest.raises(LedgerUnavailable, match="has it open; end that run first"):
-        rebuild(ledger.path, ledger.blobs)
+        rebuild_ledger(ledger.path, ledger.blobs)
     ledger.close()
-    assert rebuild(ledger.path, ledger.blobs).healthy
+    assert rebuild_ledger(ledger.path, ledger.blobs).healthy
 
 
 def test_nothing_to_rebuild_from_is_said(tmp_path: Path) -> None:
     with pytest.raises(LedgerUnavailable, match="found neither it nor"):
-        rebuild(tmp_path / "ledger.db", Blobs(tmp_path / "blobs"))
+        rebuild_ledger(tmp_path / "ledger.db", Blobs(tmp_path / "blobs"))
 
 
 STEP = st.tuples(
@@ -248,7 +248,7 @@ def test_the_journal_alone_gives_the_same_ledger(steps: list[tuple[str, int, flo
         before = picture(ledger)
         ledger.close()
         garbage(folder)
-        rebuild(ledger.path, ledger.blobs)
+        rebuild_ledger(ledger.path, ledger.blobs)
         fixed = open_ledger(folder)
         assert picture(fixed) == before
         fixed.close()
@@ -256,7 +256,7 @@ def test_the_journal_alone_gives_the_same_ledger(steps: list[tuple[str, int, flo
 
 def picture(ledger: Ledger) -> tuple:
     seen = {f"k{n}": ledger.seen(f"k{n}") for n in range(6)}
-    paid_unknown = [(a.key, a.reserved_usd) for a in ledger.unknown() if a.reserved_usd > 0]
+    paid_unknown = [(a.key, a.reserved_usd) for a in ledger.list_unknown() if a.reserved_usd > 0]
     done = [row for row in ledger.costs() if row["status"] == "done"]
     with sqlite3.connect(ledger.path) as db:
         (summed,) = db.execute("SELECT COALESCE(SUM(usd), 0) FROM attempts").fetchone()

@@ -19,10 +19,10 @@ from warehouse.llm.client import (
     Reply,
     Request,
     Role,
-    request_key,
+    make_request_key,
 )
 from warehouse.llm.endpoint import Endpoint
-from warehouse.llm.structured_output import BadAnswer, parse
+from warehouse.llm.structured_output import BadAnswer, parse_answer
 from warehouse.storage.blobs import Blobs
 
 GOOD = '{"word": "heron", "count": 3}'
@@ -123,7 +123,7 @@ def test_the_key_holds_what_can_change_the_answer_and_nothing_else() -> None:
     ) -> str:  # fmt: skip
         who = Role("generator", **{"model": "m", **role})
         request = Request(who, messages, schema, seed, meta or {}, limit)
-        return request_key(request, version, variant)
+        return make_request_key(request, version, variant)
 
     same = key()
     assert same == key(timeout_s=1, max_tokens=99, base_url="http://h", api_key="k", concurrency=1)
@@ -151,10 +151,10 @@ def test_what_stands_between_a_question_and_its_answer_can_be_split(ledger: Ledg
     with openai_endpoint([Say(GOOD)]) as endpoint:
         llm = client(ledger, endpoint.url)
         question = llm.prepare("generator", ASK, schema=Bird)
-        assert llm.known(question) is None
+        assert llm.find_known(question) is None
         assert endpoint.requests == []
         ask(llm)
-        known = llm.known(question)
+        known = llm.find_known(question)
     assert known is not None
     assert known.text == GOOD
 
@@ -249,7 +249,7 @@ def test_no_answer_holds_the_others_up_for_minutes(text: str) -> None:
     """Unbounded, the repair of the first took 8.6 s for 10,000 characters, and four times that
     for twice as many."""
     with pytest.raises(BadAnswer):
-        parse(text, "stop", Bird)
+        parse_answer(text, "stop", Bird)
 
 
 def test_a_malformed_answer_is_asked_for_again_with_the_complaint(ledger: Ledger) -> None:

@@ -138,7 +138,7 @@ def test_a_cancelled_call_stays_in_the_budget_and_is_asked_again(ledger: Ledger)
     with openai_endpoint([Say(GOOD, delay_s=0.3)]) as endpoint:
         llm = client(ledger, endpoint.url, usd_out=1.0)
         asyncio.run(cut_short(llm))
-        assert [attempt.stage for attempt in ledger.unknown()] == ["llm:generator"]
+        assert [attempt.stage for attempt in ledger.list_unknown()] == ["llm:generator"]
         assert ledger.spent() > 0
         (reply,) = ask(llm)
     assert not reply.cached

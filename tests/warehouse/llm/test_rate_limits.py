@@ -82,7 +82,7 @@ async def most_at_once(slots: Slots, tasks: int) -> int:
 
     async def one() -> None:
         nonlocal now, most
-        async with slots.one():
+        async with slots.hold_slot():
             now += 1
             most = max(most, now)
             await asyncio.sleep(0)
@@ -96,15 +96,15 @@ async def test_slots_halve_under_load_and_come_back_one_a_round() -> None:
     slots = Slots(8)
     assert await most_at_once(slots, 50) == 8
     for _ in range(5):
-        slots.overloaded()
+        slots.note_overload()
     assert int(slots.limit) == 4
     await most_at_once(slots, 8)  # permits that were free leave circulation as they are used
     assert await most_at_once(slots, 50) == 4
     for _ in range(4):
-        slots.good()
+        slots.note_answer()
     assert 4 < slots.limit < 5.5, "slowly"
     for _ in range(60):
-        slots.good()
+        slots.note_answer()
     assert slots.limit == 8
     assert await most_at_once(slots, 50) == 8
 
@@ -112,17 +112,17 @@ async def test_slots_halve_under_load_and_come_back_one_a_round() -> None:
 async def test_one_error_in_twenty_is_not_load() -> None:
     slots = Slots(32)
     for number in range(2000):
-        slots.overloaded() if number % 20 == 7 else slots.good()
+        slots.note_overload() if number % 20 == 7 else slots.note_answer()
     assert slots.limit == 32
 
 
 async def test_slots_never_fall_below_one_and_a_cancelled_wait_loses_none() -> None:
     slots = Slots(2)
     for _ in range(40):
-        slots.overloaded()
+        slots.note_overload()
     assert slots.limit == 1
     await most_at_once(slots, 4)
-    async with slots.one():
+    async with slots.hold_slot():
         waiter = asyncio.create_task(most_at_once(slots, 1))
         await asyncio.sleep(0)
         waiter.cancel()
@@ -135,6 +135,6 @@ async def test_what_the_endpoint_told_one_request_holds_for_all_once_it_groans()
     slots = Slots(4)
     began = time.monotonic()
     for _ in range(5):
-        slots.overloaded(0.05)
+        slots.note_overload(0.05)
     await most_at_once(slots, 1)
     assert time.monotonic() - began >= 0.05

@@ -408,8 +408,8 @@ def test_the_work_grows_with_the_text_and_no_faster(unit: str) -> None:
     def steps(size: int) -> int:
         _Counting.steps = 0
         text = _Counting((unit * (size // len(unit) + 1))[:size])
-        list(labelled_secrets.named(text))
-        list(credential_patterns.credentials(text))
+        list(labelled_secrets.find_labelled_secrets(text))
+        list(credential_patterns.find_credentials(text))
         return _Counting.steps
 
     small, large = steps(50_000), steps(200_000)

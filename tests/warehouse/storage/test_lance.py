@@ -49,10 +49,10 @@ def test_the_same_text_by_two_embedders_is_two_vectors(store: LanceStore) -> Non
 
 def test_missing_names_what_was_never_stored(store: LanceStore) -> None:
     keys = [row["key"] for row in rows(["a", "b"])]
-    assert store.missing(keys) == set(keys)
+    assert store.find_missing(keys) == set(keys)
     store.insert(rows(["a", "b"])[:1])
-    assert store.missing(keys) == {keys[1]}
-    assert store.missing([]) == set()
+    assert store.find_missing(keys) == {keys[1]}
+    assert store.find_missing([]) == set()
 
 
 def test_vectors_come_in_the_order_asked(store: LanceStore) -> None:
@@ -71,18 +71,18 @@ def test_a_vector_that_is_not_there_is_named(store: LanceStore) -> None:
 
 def test_a_key_may_hold_quotes(store: LanceStore) -> None:
     store.insert(rows(["it's", "a"]))
-    assert store.missing([vector_key("it's", "e")]) == set()
+    assert store.find_missing([vector_key("it's", "e")]) == set()
 
 
 def test_search_by_vector_and_by_words_stays_within_the_embedder(store: LanceStore) -> None:
     made = rows(["alpha", "beta", "gamma"])
     store.insert([*made, *rows(["alpha"], "other")])
     assert store.refresh_indexes()["indexes"] == 1
-    nearest = store.nearest(made[1]["vector"], "e", 2)
+    nearest = store.search_vector(made[1]["vector"], "e", 2)
     assert nearest[0][0] == "beta"
     assert nearest[0][1] == pytest.approx(1.0, abs=1e-5)
-    assert store.matching("gamma", "e", 5)[0][0] == "gamma"
-    assert store.matching("gamma", "other", 5) == []
+    assert store.search_text("gamma", "e", 5)[0][0] == "gamma"
+    assert store.search_text("gamma", "other", 5) == []
 
 
 def test_rows_added_after_the_index_are_found_by_words(store: LanceStore) -> None:
@@ -90,7 +90,7 @@ def test_rows_added_after_the_index_are_found_by_words(store: LanceStore) -> Non
     store.refresh_indexes()
     store.insert(rows(["delta"]))
     store.refresh_indexes()
-    assert [name for name, _ in store.matching("delta", "e", 3)] == ["delta"]
+    assert [name for name, _ in store.search_text("delta", "e", 3)] == ["delta"]
 
 
 def test_a_tag_names_a_version_and_may_move(store: LanceStore) -> None:
@@ -104,8 +104,8 @@ def test_a_tag_names_a_version_and_may_move(store: LanceStore) -> None:
 
 def test_an_empty_store_answers_with_nothing(store: LanceStore) -> None:
     assert store.count() == 0
-    assert store.nearest(np.zeros(8), "e", 3) == []
-    assert store.matching("word", "e", 3) == []
+    assert store.search_vector(np.zeros(8), "e", 3) == []
+    assert store.search_text("word", "e", 3) == []
     assert store.refresh_indexes() == {"rows": 0, "indexes": 0}
 
 

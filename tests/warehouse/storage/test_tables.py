@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warehouse.storage.pointers import PointerBroken
-from warehouse.storage.tables import Tables, TableSpec, plan
+from warehouse.storage.tables import Tables, TableSpec, plan_keys
 
 SPEC = TableSpec(
     "things",
@@ -115,11 +115,11 @@ names = st.dictionaries(st.sampled_from("abcdef"), st.sampled_from("12"), max_si
 
 @given(names, names, st.sets(st.sampled_from("abcdef")))
 def test_a_plan_sorts_every_key_into_exactly_one_class(previous, wanted, retry) -> None:
-    made = plan(previous, wanted, retry)
+    made = plan_keys(previous, wanted, retry)
     listed = [*made.new, *made.stale, *made.gone, *made.unchanged]
     assert sorted(listed) == sorted(previous.keys() | wanted.keys())
     assert all(previous[key] == wanted[key] and key not in retry for key in made.unchanged)
-    assert not plan(wanted, wanted).due
+    assert not plan_keys(wanted, wanted).due
 
 
 def test_the_history_lists_every_publication_in_order(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ _FIX = "install the package again, or run `make tiny-base` (some 25 minutes on o
 
 
 @cache
-def base_folder(folder: Path = FOLDER) -> Path:
+def find_tiny_base_folder(folder: Path = FOLDER) -> Path:
     """The folder of the tiny base. Raises TrainingFailed naming the file that is missing or is not
     as it was built."""
     for name, known in read_recipe(folder)["files"].items():
@@ -35,15 +35,15 @@ def base_folder(folder: Path = FOLDER) -> Path:
     return folder
 
 
-def base_digest(folder: Path = FOLDER) -> str:
+def read_tiny_base_digest(folder: Path = FOLDER) -> str:
     """The SHA-256 of the weights, as the recipe states it. Raises TrainingFailed."""
     return read_recipe(folder)["files"][WEIGHTS]
 
 
-def base_flaw(digest: str) -> str | None:
+def find_tiny_base_flaw(digest: str) -> str | None:
     """Why an adapter over the tiny base with these weights cannot be used here; None if it can."""
     try:
-        found = base_digest()
+        found = read_tiny_base_digest()
     except TrainingFailed as error:
         return str(error)
     if digest == found:

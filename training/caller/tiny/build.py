@@ -14,24 +14,30 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from training.caller.generation import generate
+from training.caller.generation import generate_completions
 from training.caller.tiny.base import FOLDER, RECIPE, WEIGHTS, hash_file
 from training.caller.tiny.contracts import Tool
 from training.caller.tiny.exercises import make_exercise
 from training.caller.tiny.recipe import Recipe, digest_data, split_servers
-from training.caller.tiny.train_base import Trained, as_text, encode, loss_of, train
+from training.caller.tiny.train_base import (
+    Trained,
+    as_text,
+    compute_answer_loss,
+    encode_batch,
+    train_tiny_base,
+)
 from training.prompts.parse_calls import parse_calls
-from warehouse.statistics import wilson
+from warehouse.statistics import wilson_interval
 
 CARD = "MODEL_CARD.md"
 LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors")
 _MEASURED = 300  # requests about held-out tools
 
 
-def build(recipe: Recipe, folder: Path, threads: int) -> dict[str, Any]:
+def build_tiny_base(recipe: Recipe, folder: Path, threads: int) -> dict[str, Any]:
     """Trains the base, measures it, and writes `folder`; returns what `recipe.json` holds."""
     partial = folder.with_name(f"{folder.name}.partial")
-    made = train(recipe, partial, threads)
+    made = train_tiny_base(recipe, partial, threads)
     shutil.rmtree(folder, ignore_errors=True)
     made.model.save_pretrained(str(folder))
     made.tokenizer.save_pretrained(str(folder))
@@ -43,7 +49,7 @@ def build(recipe: Recipe, folder: Path, threads: int) -> dict[str, Any]:
         "files": {name: hash_file(folder / name) for name in names},
         "weights": sum(weight.numel() for weight in made.model.parameters()),
         "libraries": {name: version(name) for name in LIBRARIES},
-        "measured": measure(made, recipe),
+        "measured": measure_tiny_base(made, recipe),
     }
     (folder / RECIPE).write_text(json.dumps(told, indent=1) + "\n")
     (folder / CARD).write_text(write_card(told, (folder / WEIGHTS).stat().st_size))
@@ -51,7 +57,7 @@ def build(recipe: Recipe, folder: Path, threads: int) -> dict[str, Any]:
     return told
 
 
-def measure(made: Trained, recipe: Recipe, n: int = _MEASURED) -> dict[str, Any]:
+def measure_tiny_base(made: Trained, recipe: Recipe, n: int = _MEASURED) -> dict[str, Any]:
     """What the base does with requests about tools of held-out servers, `most_tools` shown: the
     loss, and the shares of answers that are a JSON call, name a tool that is shown, name the right
     one, are right whole."""
@@ -59,7 +65,10 @@ def measure(made: Trained, recipe: Recipe, n: int = _MEASURED) -> dict[str, Any]
     rng = random.Random(recipe.seed + 1)
     exercises = _draw_calls(rng, held, recipe.most_tools, n)
     prompts = [as_text(made.tokenizer, each, answered=False) for each in exercises]
-    answers = [parse_calls(text).calls for text in generate(made.model, made.tokenizer, prompts)]
+    answers = [
+        parse_calls(text).calls
+        for text in generate_completions(made.model, made.tokenizer, prompts)
+    ]
     right = [each.calls[0] for each in exercises]
     pairs = list(zip(answers, right, strict=True))
     return {
@@ -83,7 +92,7 @@ def measure(made: Trained, recipe: Recipe, n: int = _MEASURED) -> dict[str, Any]
 
 def _describe_share(hits: int, n: int) -> dict[str, float | int]:
     """A share with Wilson's 95% interval, in the shape of the other figures of the package."""
-    low, high = wilson(hits, n)
+    low, high = wilson_interval(hits, n)
     return {"value": round(hits / n, 6), "low": round(low, 6), "high": round(high, 6), "n": n}
 
 
@@ -91,9 +100,9 @@ def measure_loss(made: Trained, recipe: Recipe, exercises: Sequence[Any]) -> flo
     """Mean cross-entropy of the answers' tokens."""
     import torch
 
-    ids, told = encode(made.tokenizer, list(exercises), recipe.context)
+    ids, told = encode_batch(made.tokenizer, list(exercises), recipe.context)
     with torch.inference_mode():
-        return float(loss_of(made.model, ids, told))
+        return float(compute_answer_loss(made.model, ids, told))
 
 
 def write_card(told: Mapping[str, Any], size: int) -> str:
@@ -157,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=FOLDER)
     parser.add_argument("--threads", type=int, default=1)
     asked = parser.parse_args(arguments)
-    made = build(Recipe(), asked.folder, asked.threads)
+    made = build_tiny_base(Recipe(), asked.folder, asked.threads)
     sys.stdout.write(json.dumps(made["measured"]) + "\n")
     return 0
 

@@ -42,7 +42,7 @@ def make_servers(seed: int, count: int) -> list[list[Tool]]:
 
 def draw_word(rng: random.Random) -> str:
     """A common word, or one of syllables that no language has."""
-    return rng.choice(load_words()["common"]) if rng.random() < 0.6 else _syllables(rng)
+    return rng.choice(load_words()["common"]) if rng.random() < 0.6 else _draw_syllables(rng)
 
 
 def draw_value(rng: random.Random, kind: str, schema: Mapping[str, Any]) -> Any:
@@ -62,14 +62,16 @@ def draw_value(rng: random.Random, kind: str, schema: Mapping[str, Any]) -> Any:
 
 def _make_server(rng: random.Random, taken: set[str]) -> list[Tool]:
     words = load_words()
-    own = rng.choice((_syllables(rng) + _syllables(rng), rng.choice(words["objects"]), "", ""))
+    own = rng.choice(
+        (_draw_syllables(rng) + _draw_syllables(rng), rng.choice(words["objects"]), "", "")
+    )
     objects = [_draw_object(rng) for _ in range(rng.randint(3, 8))]
     joined = rng.choice(("_", "_", "_", "_", "camel", "-"))
     tools: list[Tool] = []
     for _ in range(rng.randint(6, 24)):
         verb = rng.choice(list(words["verbs"]))
         about = rng.choice(objects)
-        name = _join([*([own] if own else []), verb, *about], joined)
+        name = _join_words([*([own] if own else []), verb, *about], joined)
         if name not in taken and len(about) + bool(own) > 1:
             taken.add(name)
             tools.append(_make_tool(rng, name, verb, about, own))
@@ -94,7 +96,7 @@ def _make_tool(rng: random.Random, name: str, verb: str, about: tuple[str, ...],
         parameter = rng.choice(words["parameters"][kind])
         if rng.random() < 0.2 and kind != "enum":
             parameter = f"{draw_word(rng)}_{parameter}"
-        kinds[parameter], properties[parameter] = kind, _schema_of(rng, kind, parameter)
+        kinds[parameter], properties[parameter] = kind, _draw_parameter_schema(rng, kind, parameter)
     required = [each for each in properties if rng.random() < 0.65]
     said = verb if rng.random() < 0.7 else rng.choice(words["verbs"][verb])
     ends = (
@@ -111,7 +113,7 @@ def _make_tool(rng: random.Random, name: str, verb: str, about: tuple[str, ...],
     return Tool(contract, verb, about, kinds)
 
 
-def _schema_of(rng: random.Random, kind: str, parameter: str) -> dict[str, Any]:
+def _draw_parameter_schema(rng: random.Random, kind: str, parameter: str) -> dict[str, Any]:
     if kind == "enum":
         return {"type": "string", "enum": load_words()["choices"][parameter]}
     if kind == "list":
@@ -144,12 +146,12 @@ def _draw_text(rng: random.Random, kind: str) -> str:
     return word.capitalize() if rng.random() < 0.3 else word
 
 
-def _join(words: list[str], how: str) -> str:
+def _join_words(words: list[str], how: str) -> str:
     if how == "camel":
         return words[0] + "".join(word.capitalize() for word in words[1:])
     return how.join(words)
 
 
-def _syllables(rng: random.Random) -> str:
+def _draw_syllables(rng: random.Random) -> str:
     pairs = (rng.choice("bcdfghklmnprstvw") + rng.choice("aeiou") for _ in range(3))
     return "".join(list(pairs)[: rng.randint(2, 3)])

@@ -64,9 +64,9 @@ def write_request(rng: random.Random, tool: Tool) -> tuple[str, Call]:
         for name in schema["properties"]
         if name in schema["required"] or rng.random() < 0.2
     }
-    said = [_say_value(rng, name, value) for name, value in arguments.items()]
+    said = [_phrase_parameter(rng, name, value) for name, value in arguments.items()]
     rng.shuffle(said)
-    about = _say_tool(rng, tool)
+    about = _phrase_tool(rng, tool)
     parts = [about, *said] if rng.random() < 0.8 else [*said[:1], about, *said[1:]]
     text = f"{rng.choice(words['leads'])} {rng.choice((' ', ', ')).join(parts)}".strip()
     text = text[:1].upper() + text[1:] + rng.choice((".", ".", "", "?"))
@@ -93,7 +93,7 @@ def _draw_tools(
     return tool, list(others.values())[: most - 1]
 
 
-def _say_tool(rng: random.Random, tool: Tool) -> str:
+def _phrase_tool(rng: random.Random, tool: Tool) -> str:
     words = load_words()
     verb = tool.verb if rng.random() < 0.5 else rng.choice(words["verbs"][tool.verb])
     drawn = rng.random()
@@ -109,13 +109,13 @@ def _say_tool(rng: random.Random, tool: Tool) -> str:
     return " ".join([verb, rng.choice(("a", "the", "my", "this", "")), *about]).replace("  ", " ")
 
 
-def _say_value(rng: random.Random, name: str, value: Any) -> str:
+def _phrase_parameter(rng: random.Random, name: str, value: Any) -> str:
     told = split_name(name)
     if rng.random() < 0.3:
         told = told.split()[-1]
     if isinstance(value, bool):
         return told if value else rng.choice((f"no {told}", f"without {told}", f"{told} off"))
-    said = _say(rng, value)
+    said = _phrase_value(rng, value)
     return rng.choice(
         (f"with {told} {said}", f"{told}: {said}", f"{said} as the {told}", f"{told} {said}",
          f"the {told} is {said}", f"{told} set to {said}", f"for {said}", f"in {said}", said,
@@ -123,9 +123,9 @@ def _say_value(rng: random.Random, name: str, value: Any) -> str:
     )  # fmt: skip
 
 
-def _say(rng: random.Random, value: Any) -> str:
+def _phrase_value(rng: random.Random, value: Any) -> str:
     if isinstance(value, list):
-        return " and ".join(_say(rng, each) for each in value)
+        return " and ".join(_phrase_value(rng, each) for each in value)
     if isinstance(value, int) and 1 <= value <= 10 and rng.random() < 0.2:
         return _NUMBERS[value - 1]
     if isinstance(value, str) and rng.random() < (0.6 if " " in value else 0.2):

@@ -56,19 +56,19 @@ def make_batches(
         if step < recipe.echo_steps or rng.random() < recipe.echo_share:
             yield _make_echoes(rng, recipe, step)
             continue
-        n = tools_at(step, recipe)
+        n = compute_max_tools(step, recipe)
         rows = max(3, recipe.tokens // (70 + 35 * n))
         yield [make_exercise(rng, servers, n) for _ in range(rows)]
 
 
-def tools_at(step: int, recipe: Recipe) -> int:
+def compute_max_tools(step: int, recipe: Recipe) -> int:
     """How many tools a request of this step is shown with at most."""
     after = step - recipe.echo_steps
     done = after / max(1.0, recipe.growing * (recipe.steps - recipe.echo_steps))
     return 1 + int((recipe.most_tools - 1) * min(1.0, max(0.0, done)))
 
 
-def rate_at(step: int, recipe: Recipe) -> float:
+def compute_rate_share(step: int, recipe: Recipe) -> float:
     """The share of the learning rate at a step."""
     left = (recipe.steps - step) / max(1.0, recipe.decay * recipe.steps)
     return min(1.0, (step + 1) / recipe.warmup, max(0.05, left))

@@ -110,13 +110,13 @@ def make_tokenizer(texts: Iterable[str], vocabulary: int) -> Any:
     from transformers import PreTrainedTokenizerFast
 
     learned = Tokenizer(models.BPE())
-    learned.pre_tokenizer = _split(_PIECES.replace("[ _/]?", "").replace(" ?", ""))
+    learned.pre_tokenizer = _build_splitter(_PIECES.replace("[ _/]?", "").replace(" ?", ""))
     trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary, initial_alphabet=_alphabet(), show_progress=False
+        vocab_size=vocabulary, initial_alphabet=_list_alphabet(), show_progress=False
     )
     learned.train_from_iterator(texts, trainer)
     raw = Tokenizer(_with_spaces(json.loads(learned.to_str())["model"]))
-    raw.pre_tokenizer = _split(_PIECES)
+    raw.pre_tokenizer = _build_splitter(_PIECES)
     raw.decoder = decoders.ByteLevel()
     raw.add_special_tokens([AddedToken(each, special=True, normalized=False) for each in SPECIAL])
     raw.add_tokens([AddedToken(each, normalized=False) for each in SCAFFOLD])
@@ -147,7 +147,7 @@ def _with_spaces(learned: Mapping[str, Any]) -> Any:
     return models.BPE(vocab={piece: at for at, piece in enumerate(pieces)}, merges=merges)
 
 
-def _split(pieces: str) -> Any:
+def _build_splitter(pieces: str) -> Any:
     from tokenizers import Regex, pre_tokenizers
 
     return pre_tokenizers.Sequence(
@@ -158,7 +158,7 @@ def _split(pieces: str) -> Any:
     )
 
 
-def _alphabet() -> list[str]:
+def _list_alphabet() -> list[str]:
     from tokenizers import pre_tokenizers
 
     return sorted(pre_tokenizers.ByteLevel.alphabet())

@@ -12,7 +12,13 @@ from typing import Any
 
 from training.caller.tiny.contracts import Contract, Tool, load_words
 from training.caller.tiny.exercises import Exercise, make_exercise
-from training.caller.tiny.recipe import Batch, Recipe, make_batches, rate_at, split_servers
+from training.caller.tiny.recipe import (
+    Batch,
+    Recipe,
+    compute_rate_share,
+    make_batches,
+    split_servers,
+)
 from training.caller.tiny.text import CALL, END, LEADS, USER, make_tokenizer
 from training.prompts.render import NO_CALL
 from training.runtime.model_store import TrainingFailed
@@ -28,7 +34,7 @@ class Trained:
     tokenizer: Any
 
 
-def train(recipe: Recipe, root: Path, threads: int) -> Trained:
+def train_tiny_base(recipe: Recipe, root: Path, threads: int) -> Trained:
     """Trains for the recipe's steps, from the last checkpoint under `root` if there is one. Raises
     TrainingFailed on a loss that is not a number."""
     import torch
@@ -40,13 +46,13 @@ def train(recipe: Recipe, root: Path, threads: int) -> Trained:
     optimizer = torch.optim.AdamW(
         model.parameters(), recipe.learning_rate, (0.9, 0.98), weight_decay=recipe.weight_decay
     )
-    first = _restore_state(root, model, optimizer)
+    first = _load_train_state(root, model, optimizer)
     began, tokens, losses = time.monotonic(), 0, list[float]()
     for step, batch in enumerate(make_batches(recipe, learned, first), first):
         for group in optimizer.param_groups:
-            group["lr"] = recipe.learning_rate * rate_at(step, recipe)
-        ids, told = encode(tokenizer, batch, recipe.context)
-        loss = loss_of(model, ids, told)
+            group["lr"] = recipe.learning_rate * compute_rate_share(step, recipe)
+        ids, told = encode_batch(tokenizer, batch, recipe.context)
+        loss = compute_answer_loss(model, ids, told)
         if not math.isfinite(loss.item()):
             raise TrainingFailed(f"tiny base: loss is {loss.item()} at step {step + 1}")
         loss.backward()
@@ -56,7 +62,7 @@ def train(recipe: Recipe, root: Path, threads: int) -> Trained:
         losses.append(loss.item())
         tokens += ids.numel()
         if (step + 1) % _EVERY == 0 or step + 1 == recipe.steps:
-            _keep_state(root, step + 1, model, optimizer)
+            _save_train_state(root, step + 1, model, optimizer)
             took = time.monotonic() - began
             sys.stderr.write(
                 f"step {step + 1}/{recipe.steps} loss {fmean(losses[-_EVERY:]):.3f}"
@@ -110,7 +116,7 @@ def make_model(tokenizer: Any, recipe: Recipe) -> Any:
     return model
 
 
-def encode(tokenizer: Any, batch: Batch, context: int) -> tuple[Any, Any]:
+def encode_batch(tokenizer: Any, batch: Batch, context: int) -> tuple[Any, Any]:
     """(ids, which of them are learned) of a batch, padded on the right."""
     import torch
 
@@ -130,7 +136,7 @@ def encode(tokenizer: Any, batch: Batch, context: int) -> tuple[Any, Any]:
     return ids, told
 
 
-def loss_of(model: Any, ids: Any, told: Any) -> Any:
+def compute_answer_loss(model: Any, ids: Any, told: Any) -> Any:
     """Mean cross-entropy of the learned tokens; only their logits are made."""
     from torch.nn.functional import cross_entropy
 
@@ -156,7 +162,7 @@ def as_function(tool: Contract) -> dict[str, Any]:
     return {"type": "function", "function": {**body, "parameters": tool["inputSchema"]}}
 
 
-def _keep_state(root: Path, step: int, model: Any, optimizer: Any) -> None:
+def _save_train_state(root: Path, step: int, model: Any, optimizer: Any) -> None:
     import torch
 
     root.mkdir(parents=True, exist_ok=True)
@@ -165,7 +171,7 @@ def _keep_state(root: Path, step: int, model: Any, optimizer: Any) -> None:
     (root / "state.new").rename(root / "state.pt")
 
 
-def _restore_state(root: Path, model: Any, optimizer: Any) -> int:
+def _load_train_state(root: Path, model: Any, optimizer: Any) -> int:
     import torch
 
     if not (root / "state.pt").exists():

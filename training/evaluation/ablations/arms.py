@@ -52,7 +52,7 @@ class Learnt:
     random: bool  # whether its distractors are drawn at random
 
 
-def learnt(arm: str, accepted: Sequence[Row], raw: Sequence[Row], seed: int) -> Learnt:
+def select_arm_rows(arm: str, accepted: Sequence[Row], raw: Sequence[Row], seed: int) -> Learnt:
     """An arm's rows, drawn by `seed` where there are more than it takes. Both sets may hold other
     splits; only train rows are learnt from, and none that a test row repeats.
 
@@ -60,18 +60,18 @@ def learnt(arm: str, accepted: Sequence[Row], raw: Sequence[Row], seed: int) -> 
     """
     kept = [row for row in accepted if row["split"] == TRAIN]
     if arm in (RAW, RAW_ALL):
-        rows = _one_call(_unseen(raw, accepted))
-        rows = _draw(rows, len(_one_call(kept)), seed) if arm == RAW else rows
+        rows = _select_single_calls(_select_unseen_rows(raw, accepted))
+        rows = _draw_rows(rows, len(_select_single_calls(kept)), seed) if arm == RAW else rows
     elif arm == PLAIN:
         rows = [row for row in kept if not row.get("evolved")]
     elif arm == MIXED:
         plain = [row for row in kept if not row.get("evolved")]
-        rows = _draw(_one_call(kept), len(_one_call(plain)), seed)
+        rows = _draw_rows(_select_single_calls(kept), len(_select_single_calls(plain)), seed)
     elif arm in (FILTERED, RANDOM):
         rows = kept
     else:
         raise TrainingFailed(f"ablation arm is {arm!r}; expected some of {', '.join(ARMS)}")
-    rows = _one_call(rows)
+    rows = _select_single_calls(rows)
     if not rows:
         raise TrainingFailed(
             f"ablation arm {arm} has no rows ({len(kept)} accepted train rows, {len(raw)} raw);"
@@ -80,37 +80,37 @@ def learnt(arm: str, accepted: Sequence[Row], raw: Sequence[Row], seed: int) -> 
     return Learnt(rows, arm == RANDOM)
 
 
-def contrasts_of(arms: Sequence[str]) -> list[Contrast]:
+def list_contrasts(arms: Sequence[str]) -> list[Contrast]:
     """The comparisons that a choice of arms allows."""
     return [one for one in CONTRASTS if {one.one, one.other} <= set(arms)]
 
 
-def _one_call(rows: Sequence[Row]) -> list[Row]:
+def _select_single_calls(rows: Sequence[Row]) -> list[Row]:
     """Every arm learns from one kind of task, so that arms differ by one thing."""
     return [row for row in rows if (row.get("task") or ONE_CALL[0]) in ONE_CALL]
 
 
-def _unseen(raw: Sequence[Row], accepted: Sequence[Row]) -> list[Row]:
+def _select_unseen_rows(raw: Sequence[Row], accepted: Sequence[Row]) -> list[Row]:
     """Raw train rows that no test row repeats, by id or by words. A tool's held-out pairs depend on
     which pairs there are, and with raw ones there are more."""
     tested = [row for row in accepted if row["split"] != TRAIN]
     names = {row["pair_id"] for row in tested}
-    said = {_words(row["instruction"]) for row in tested}
+    said = {_normalise_words(row["instruction"]) for row in tested}
     return [
         row
         for row in raw
         if row["split"] == TRAIN
         and row["pair_id"] not in names
-        and _words(row["instruction"]) not in said
+        and _normalise_words(row["instruction"]) not in said
     ]
 
 
-def _draw(rows: Sequence[Row], n: int, seed: int) -> list[Row]:
+def _draw_rows(rows: Sequence[Row], n: int, seed: int) -> list[Row]:
     """`n` of the rows, in their order."""
     ordered = sorted(rows, key=lambda row: row["pair_id"])
     places = random.Random(f"ablation {seed}").sample(range(len(ordered)), min(n, len(ordered)))
     return [ordered[at] for at in sorted(places)]
 
 
-def _words(text: str) -> str:
+def _normalise_words(text: str) -> str:
     return " ".join(text.casefold().split())

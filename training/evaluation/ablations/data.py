@@ -29,16 +29,16 @@ class Sets:
         return sorted({tool_text(entry["contract"]) for entry in self.pool.values()})
 
 
-def ablation_sets(
+def build_ablation_sets(
     warehouse: Warehouse, embedder: Embedder, policy: SetPolicy | None = None
 ) -> Sets:
     """Both sets of the current tables; the firewall and the leak rules hold for raw pairs too."""
     chosen = make_set(warehouse, embedder, policy)
-    raw = make_set(warehouse, embedder, policy, choose=whole)
+    raw = make_set(warehouse, embedder, policy, choose=select_complete_pairs)
     return Sets(chosen.name, chosen.made.rows, raw.made.rows, chosen.made.pool)
 
 
-def whole(pairs: Sequence[Row], _: Sequence[Row]) -> list[dict[str, Any]]:
+def select_complete_pairs(pairs: Sequence[Row], _: Sequence[Row]) -> list[dict[str, Any]]:
     """Pairs that were written to their end, whatever a filter or the judge says of them."""
     kept = {
         row["pair_id"]: dict(row)

@@ -4,22 +4,22 @@ import dagster as dg
 
 from assets.vectors.embed import Embedder
 from training.caller.tiny.base import TINY
-from training.evaluation.ablations.data import ablation_sets
+from training.evaluation.ablations.data import build_ablation_sets
 from training.evaluation.ablations.run import ABLATIONS, run_ablations
-from training.evaluation.ablations.table import ablation_summary, ablation_table
+from training.evaluation.ablations.table import render_ablation_table, summarise_ablations
 from training.evaluation.retriever import NothingToEvaluate
 from training.policies import Trainer
 from training.runtime.model_store import TrainingFailed
 from training.runtime.script_frame import LossLines
 from warehouse.progress import Lines
-from warehouse.publish import Published, audited, publish, refuse, table_audit
+from warehouse.publish import Published, audit_table, describe_asset, publish, refuse
 from warehouse.store import Warehouse
 
-ABLATIONS_AUDIT = table_audit(ABLATIONS, rules=["arms"])
+ABLATIONS_AUDIT = audit_table(ABLATIONS, rules=["arms"])
 
 
 @dg.asset(
-    **audited(ABLATIONS_AUDIT, "training/evaluation/ablations", kinds={"polars", "pytorch"}),
+    **describe_asset(ABLATIONS_AUDIT, "training/evaluation/ablations", kinds={"polars", "pytorch"}),
     deps=["pairs", "judgements", "training_set"],
     group_name="training",
     pool="gpu",
@@ -32,7 +32,7 @@ def ablations(
     trainer: dg.ResourceParam[Trainer],
 ) -> Published:
     lines = LossLines(context.log.info, "ablations")
-    sets = ablation_sets(warehouse, embedder, trainer.split)
+    sets = build_ablation_sets(warehouse, embedder, trainer.split)
     try:
         rows = run_ablations(
             warehouse.home,
@@ -55,7 +55,7 @@ def ablations(
         ABLATIONS.frame(rows),
         metadata={
             "table": dg.MetadataValue.md(
-                ablation_table(ablation_summary(rows), tiny=trainer.caller_base == TINY)
+                render_ablation_table(summarise_ablations(rows), tiny=trainer.caller_base == TINY)
             )
         },
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from training.evaluation.ablations.arms import Learnt
-from training.evaluation.retriever import BASE_LABEL, evaluate_retriever, retriever_of
+from training.evaluation.retriever import BASE_LABEL, evaluate_retriever, load_retriever
 from training.runtime.model_store import Job
 from warehouse.storage.digest import digest
 
@@ -27,7 +27,7 @@ class Asked:
     training_set: str
     losses: Callable[[Mapping[str, Any]], None]
 
-    def identity(self, role: str, made: Learnt | None) -> dict[str, Any]:
+    def describe_inputs(self, role: str, made: Learnt | None) -> dict[str, Any]:
         """What an arm's result depends on beside its settings."""
         rows = made.rows if made else ()
         over = list(self.texts) if role == RETRIEVER else sorted(self.pool)
@@ -42,9 +42,9 @@ def measure_retriever(
     asked: Asked, base: str, settings: Mapping[str, Any], made: Learnt | None, name: str
 ) -> dict[str, Any]:
     """{rows, model}: the rank of the right tool of each item."""
-    from training.retriever.train import retriever_base, train_retriever
+    from training.retriever.train import resolve_retriever_base, train_retriever
 
-    named = retriever_base(base)
+    named = resolve_retriever_base(base)
     model = f"{BASE_LABEL}@{named}"
     if made is not None:
         model = name
@@ -54,7 +54,7 @@ def measure_retriever(
             RETRIEVER, name, asked.home, asked.training_set, named, dict(settings), rows, pool
         )
         train_retriever(job, asked.losses)
-    embedder = retriever_of(asked.home, model)
+    embedder = load_retriever(asked.home, model)
 
     def embed(texts: Sequence[str], _: bool) -> Any:
         return embedder.embed(texts)
@@ -72,7 +72,7 @@ def measure_caller(
     random and once with hard distractors; untrained: of the baseline (BM25 and slot copying)."""
     from training.caller.train import train_caller
     from training.evaluation.caller.items import TestPlan, make_items
-    from training.evaluation.caller.run import evaluate
+    from training.evaluation.caller.run import evaluate_predictors
     from training.evaluation.predictors.adapter import AdapterPredictor
     from training.evaluation.predictors.baseline import BaselinePredictor
 
@@ -91,7 +91,7 @@ def measure_caller(
             Job(CALLER, name, asked.home, asked.training_set, base, given, rows, pool), asked.losses
         )
         predictor = AdapterPredictor(asked.home, name)
-    scored = evaluate([predictor], items, asked.training_set)
+    scored = evaluate_predictors([predictor], items, asked.training_set)
     kept = ("item_id", *_COPIED, "tool_ok", "ast_ok")
     return {"rows": [{key: row[key] for key in kept} for row in scored], "model": predictor.label}
 

@@ -18,10 +18,10 @@ from typing import Any
 
 import polars as pl
 
-from training.caller.settings import CallerSettings, profile_of
-from training.evaluation.ablations.arms import ARMS, UNTRAINED, Learnt, learnt
+from training.caller.settings import CallerSettings, get_base_profile
+from training.evaluation.ablations.arms import ARMS, UNTRAINED, Learnt, select_arm_rows
 from training.evaluation.ablations.measure import CALLER, MEASURED, RETRIEVER, ROLES, Asked
-from training.evaluation.retriever import NothingToEvaluate, testable
+from training.evaluation.retriever import NothingToEvaluate, select_testable_rows
 from training.retriever.settings import RetrieverSettings
 from training.runtime.model_store import MEANS, TrainingFailed
 from warehouse.progress import Progress, Silent
@@ -67,7 +67,7 @@ class AblationSettings:
     seeds: tuple[int, ...] = (7, 8, 9)
     retriever: RetrieverSettings = field(default_factory=RetrieverSettings)
     retriever_base: str = "minilm"
-    caller: CallerSettings = field(default_factory=lambda: profile_of("tiny"))
+    caller: CallerSettings = field(default_factory=lambda: get_base_profile("tiny"))
     caller_base: str = "tiny"
     caller_items: int = 60  # a split; each is a generation
 
@@ -89,8 +89,8 @@ def run_ablations(
     Raises TrainingFailed, NothingToEvaluate.
     """
     settings, told = settings or AblationSettings(), report or Silent()
-    _check(settings)
-    items = testable(accepted)
+    _check_ablation_settings(settings)
+    items = select_testable_rows(accepted)
     if not items:
         raise NothingToEvaluate(
             f"ablations: 0 of {len(accepted)} rows are held out with a call to one tool; expected"
@@ -106,8 +106,8 @@ def run_ablations(
     out = []
     for done, (role, arm, seed) in enumerate(due):
         told.update("ablations", done, len(due), role=role, arm=arm, seed=seed)
-        made = None if arm == UNTRAINED else learnt(arm, accepted, raw, seed)
-        found = _measured(asked, settings, role, made, seed)
+        made = None if arm == UNTRAINED else select_arm_rows(arm, accepted, raw, seed)
+        found = _measure_arm(asked, settings, role, made, seed)
         about = {"role": role, "arm": arm, "seed": 0 if made is None else seed}
         figures = {name: found[name] for name in ("pairs", "model", "minutes")}
         same = {**about, **figures, "training_set": training_set}
@@ -125,16 +125,16 @@ def _list_arms(home: Path, rows: Sequence[Row]) -> None:
     write_atomically(home / "arms.json", json.dumps(body, indent=1).encode())
 
 
-def _measured(
+def _measure_arm(
     asked: Asked, settings: AblationSettings, role: str, made: Learnt | None, seed: int
 ) -> dict[str, Any]:
     """The kept result of an arm and seed, or a new one, kept."""
-    how = _how(settings, role, made, seed)
+    how = _choose_arm_settings(settings, role, made, seed)
     kept = {name: value for name, value in how["settings"].items() if name not in MEANS}
-    what = {"base": how["base"], "settings": kept, **asked.identity(role, made)}
+    what = {"base": how["base"], "settings": kept, **asked.describe_inputs(role, made)}
     name = digest({"format": _FORMAT, "role": role, **what})
     path = asked.home / "measured" / f"{name}.json"
-    if (done := _kept(path)) is not None:
+    if (done := _read_kept_result(path)) is not None:
         return done
     began = time.monotonic()
     pairs = len(made.rows) if made else 0
@@ -144,7 +144,7 @@ def _measured(
     return body
 
 
-def _kept(path: Path) -> dict[str, Any] | None:
+def _read_kept_result(path: Path) -> dict[str, Any] | None:
     """A result that was kept; one that cannot be read is made again."""
     try:
         body = json.loads(path.read_bytes())
@@ -153,7 +153,9 @@ def _kept(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def _how(settings: AblationSettings, role: str, made: Learnt | None, seed: int) -> dict[str, Any]:
+def _choose_arm_settings(
+    settings: AblationSettings, role: str, made: Learnt | None, seed: int
+) -> dict[str, Any]:
     """Base and hyper-parameters of an arm."""
     if role == RETRIEVER:
         base, given = settings.retriever_base, asdict(settings.retriever)
@@ -169,7 +171,7 @@ def _how(settings: AblationSettings, role: str, made: Learnt | None, seed: int) 
     return {"base": base, "settings": {**given, "seed": seed}}
 
 
-def _check(settings: AblationSettings) -> None:
+def _check_ablation_settings(settings: AblationSettings) -> None:
     for name, found, known in (
         ("arms", settings.arms, ARMS), ("roles", settings.roles, ROLES),
     ):  # fmt: skip

@@ -7,11 +7,11 @@ resampled by tool. The first measure of a role is the one that decides, the othe
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from training.evaluation.ablations.arms import UNTRAINED, contrasts_of
-from training.evaluation.metrics import Figure, bootstrap
+from training.evaluation.ablations.arms import UNTRAINED, list_contrasts
+from training.evaluation.metrics import Figure, bootstrap_mean
 from training.evaluation.retriever import MEASURES as OF_RANK
 from training.sets.split import UNSEEN_SERVER
-from warehouse.sanitize.escape import keep_cell, markdown_table
+from warehouse.sanitize.escape import keep_cell, make_markdown_table
 
 Row = Mapping[str, Any]
 Worth = Callable[[Row], float]
@@ -33,7 +33,7 @@ _TINY_NOTE = (
 BETTER, WORSE, OPEN = "better", "worse", "no difference shown"
 
 
-def ablation_summary(rows: Sequence[Row], split: str = UNSEEN_SERVER) -> dict[str, Any]:
+def summarise_ablations(rows: Sequence[Row], split: str = UNSEEN_SERVER) -> dict[str, Any]:
     """{role: {split, n, servers, tools, seeds, arms {arm: …}, contrasts [...]}} of one split.
 
     An arm: {pairs, minutes, <measure>: figure}; a contrast: {name, question, same_n, pairs,
@@ -43,32 +43,36 @@ def ablation_summary(rows: Sequence[Row], split: str = UNSEEN_SERVER) -> dict[st
     for role in MEASURES:
         part = [row for row in rows if row["role"] == role and row["split"] == split]
         if part:
-            out[role] = _role(role, part, split)
+            out[role] = _summarise_role(role, part, split)
     return out
 
 
-def ablation_table(summary: Mapping[str, Any], *, tiny: bool = True) -> str:
+def render_ablation_table(summary: Mapping[str, Any], *, tiny: bool = True) -> str:
     """The summary in Markdown; a role that was not measured is said to be `not run`."""
     parts = ["# Ablations"]
     for role in MEASURES:
-        parts.append(_told(role, summary[role], tiny) if role in summary else _not_run(role))
+        parts.append(
+            _render_role(role, summary[role], tiny)
+            if role in summary
+            else _render_role_not_run(role)
+        )
     return "\n\n".join(parts) + "\n"
 
 
-def _role(role: str, rows: Sequence[Row], split: str) -> dict[str, Any]:
+def _summarise_role(role: str, rows: Sequence[Row], split: str) -> dict[str, Any]:
     arms = list(dict.fromkeys(row["arm"] for row in rows))
-    by_item = {arm: _by_item([row for row in rows if row["arm"] == arm]) for arm in arms}
+    by_item = {arm: _group_by_item([row for row in rows if row["arm"] == arm]) for arm in arms}
     shared = sorted(set.intersection(*(set(each) for each in by_item.values())))
     groups = [by_item[arms[0]][item][0]["text_digest"] for item in shared]
     seeds = sorted({row["seed"] for row in rows if row["arm"] != UNTRAINED})
     means = {
         arm: {
-            name: [_mean([worth(row) for row in by_item[arm][item]]) for item in shared]
+            name: [_compute_mean([worth(row) for row in by_item[arm][item]]) for item in shared]
             for name, worth in MEASURES[role].items()
         }
         for arm in arms
     }
-    told = {arm: _arm(arm, rows, means[arm], groups) for arm in arms}
+    told = {arm: _summarise_arm(arm, rows, means[arm], groups) for arm in arms}
     return {
         "split": split,
         "n": len(shared),
@@ -82,33 +86,33 @@ def _role(role: str, rows: Sequence[Row], split: str) -> dict[str, Any]:
                 "question": one.question,
                 "same_n": one.same_n,
                 "pairs": [told[one.one]["pairs"], told[one.other]["pairs"]],
-                **_difference(role, means[one.one], means[one.other], groups),
+                **_compare_arms(role, means[one.one], means[one.other], groups),
             }
-            for one in contrasts_of(arms)
+            for one in list_contrasts(arms)
         ],
     }
 
 
-def _arm(
+def _summarise_arm(
     arm: str, rows: Sequence[Row], means: Mapping[str, list[float]], groups: list[str]
 ) -> dict[str, Any]:
     own = [row for row in rows if row["arm"] == arm]
     spent = {row["seed"]: row["minutes"] or 0.0 for row in own}
     return {
-        "pairs": round(_mean([row["pairs"] for row in own])),
-        "minutes": round(_mean(list(spent.values())), 1),
-        **{name: bootstrap(values, groups).as_dict() for name, values in means.items()},
+        "pairs": round(_compute_mean([row["pairs"] for row in own])),
+        "minutes": round(_compute_mean(list(spent.values())), 1),
+        **{name: bootstrap_mean(values, groups).as_dict() for name, values in means.items()},
     }
 
 
-def _difference(
+def _compare_arms(
     role: str,
     one: Mapping[str, list[float]],
     other: Mapping[str, list[float]],
     groups: list[str],
 ) -> dict[str, Any]:
     figures: dict[str, Figure] = {
-        name: bootstrap([a - b for a, b in zip(one[name], other[name], strict=True)], groups)
+        name: bootstrap_mean([a - b for a, b in zip(one[name], other[name], strict=True)], groups)
         for name in MEASURES[role]
     }
     first = next(iter(figures.values()))
@@ -116,23 +120,23 @@ def _difference(
     return {**{name: figure.as_dict() for name, figure in figures.items()}, "verdict": verdict}
 
 
-def _by_item(rows: Sequence[Row]) -> dict[str, list[Row]]:
+def _group_by_item(rows: Sequence[Row]) -> dict[str, list[Row]]:
     out: dict[str, list[Row]] = {}
     for row in rows:
         out.setdefault(row["item_id"], []).append(row)
     return out
 
 
-def _told(role: str, of: Mapping[str, Any], tiny: bool) -> str:
+def _render_role(role: str, of: Mapping[str, Any], tiny: bool) -> str:
     measures = list(MEASURES[role])
     head = [_TOLD[name] for name in measures]
     arms = [
-        [arm, one["pairs"], one["minutes"], *(_interval(one[name]) for name in measures)]
+        [arm, one["pairs"], one["minutes"], *(_format_interval(one[name]) for name in measures)]
         for arm, one in of["arms"].items()
     ]
     contrasts = [
         [one["name"], " / ".join(map(str, one["pairs"])),
-         *(_interval(one[name], "+") for name in measures), one["verdict"]]
+         *(_format_interval(one[name], "+") for name in measures), one["verdict"]]
         for one in of["contrasts"]
     ]  # fmt: skip
     lines = [
@@ -141,11 +145,11 @@ def _told(role: str, of: Mapping[str, Any], tiny: bool) -> str:
         f" on; seeds {', '.join(map(str, of['seeds']))}. 95% intervals by bootstrap over tools; a"
         " difference is paired by item, the mean of its seeds.",
         "",
-        markdown_table(["arm", "pairs", "minutes", *head], arms, keep_cell),
+        make_markdown_table(["arm", "pairs", "minutes", *head], arms, keep_cell),
         "",
-        markdown_table(["contrast", "pairs", *head, f"by {head[0]}"], contrasts, keep_cell),
+        make_markdown_table(["contrast", "pairs", *head, f"by {head[0]}"], contrasts, keep_cell),
     ]
-    lines += ["", *(_sentence(one, measures[0]) for one in of["contrasts"])]
+    lines += ["", *(_render_contrast(one, measures[0]) for one in of["contrasts"])]
     note = (
         "The held-out items are themselves filtered and partly evolved. Of contrasts without any"
         f" difference one in twenty shows one by chance; here are {len(of['contrasts'])}."
@@ -156,23 +160,23 @@ def _told(role: str, of: Mapping[str, Any], tiny: bool) -> str:
     return "\n".join(lines)
 
 
-def _sentence(contrast: Mapping[str, Any], measure: str) -> str:
+def _render_contrast(contrast: Mapping[str, Any], measure: str) -> str:
     figure = contrast[measure]
     size = "" if contrast["same_n"] else " (the arms differ in size too)"
     said = {BETTER: "significantly better", WORSE: "significantly worse", OPEN: "not significant"}
     return (
         f"- {contrast['question'].capitalize()} {said[contrast['verdict']].capitalize()}:"
-        f" {_TOLD[measure]} {_interval(figure, '+')}, n={figure['n']}{size}."
+        f" {_TOLD[measure]} {_format_interval(figure, '+')}, n={figure['n']}{size}."
     )
 
 
-def _not_run(role: str) -> str:
+def _render_role_not_run(role: str) -> str:
     return f"## {role.capitalize()}\n`not run`"
 
 
-def _interval(figure: Mapping[str, Any], sign: str = "") -> str:
+def _format_interval(figure: Mapping[str, Any], sign: str = "") -> str:
     return f"{figure['value']:{sign}.3f} [{figure['low']:{sign}.3f}, {figure['high']:{sign}.3f}]"
 
 
-def _mean(values: Sequence[float]) -> float:
+def _compute_mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0

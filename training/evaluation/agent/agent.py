@@ -16,8 +16,8 @@ from assets.contracts.match.match import match_call
 from assets.servers.calls.result import CallResult
 from training.evaluation.agent.tasks import Calls, Task
 from training.evaluation.predictors.interface import Answered
-from training.prompts.parse_calls import call_of, parse_calls
-from training.prompts.render import tool_schema
+from training.prompts.parse_calls import normalise_call, parse_calls
+from training.prompts.render import render_tool_schema
 from warehouse.ledger.ledger import BudgetExceeded
 from warehouse.llm.chat import Turn, wire_names
 from warehouse.llm.roles import LLMError
@@ -90,7 +90,7 @@ class Episode:
         return self.called and self.ended == ANSWERED
 
 
-async def episode(
+async def run_episode(
     arm: str, task: Task, larger: Talks, tools: Calls, first: Answered | None, limits: Limits
 ) -> Episode:
     """Does a task; whatever happens is an outcome. first: the small model's answer, None where the
@@ -102,7 +102,7 @@ async def episode(
         await talk.run("small", "", calls)
     try:
         while talk.made.turns < limits.turns and talk.made.ended == TURN_LIMIT:
-            await talk.turn(larger)
+            await talk.run_turn(larger)
     except LLMError as error:
         talk.made.ended = error.kind
     except BudgetExceeded:
@@ -119,13 +119,15 @@ class _Talk:
         task = made.task
         self._wire = wire_names([tool["name"] for tool in task.tools])
         self._names = {wire: name for name, wire in self._wire.items()}
-        self._offered = [_named(tool_schema(tool), self._wire) for tool in task.tools]
+        self._offered = [
+            _rename_for_wire(render_tool_schema(tool), self._wire) for tool in task.tools
+        ]
         self._messages: list[dict[str, Any]] = [
             {"role": "system", "content": SYSTEM},
             {"role": "user", "content": task.instruction},
         ]
 
-    async def turn(self, larger: Talks) -> None:
+    async def run_turn(self, larger: Talks) -> None:
         """One turn of the larger model, and its calls. Raises LLMError or BudgetExceeded."""
         said = await larger.say(self._messages, self._offered)
         made = self.made
@@ -134,7 +136,7 @@ class _Talk:
         made.completion_tokens += said.completion_tokens
         made.usd += said.usd
         calls: list[tuple[str, Any]] = [
-            _read(self._names.get(name, name), given) for name, given in said.calls
+            _parse_wire_call(self._names.get(name, name), given) for name, given in said.calls
         ]
         if not calls:  # an endpoint that does not read its model's calls hands them on as text
             read = parse_calls(said.text).calls
@@ -150,16 +152,19 @@ class _Talk:
         begun = len(self.made.steps)
         asked = []
         for place, (name, arguments) in enumerate(calls, begun):
-            function = {"name": self._wire.get(name, _plain(name)), "arguments": _text(arguments)}
+            function = {
+                "name": self._wire.get(name, _to_wire_name(name)),
+                "arguments": _to_history_arguments(arguments),
+            }
             asked.append({"id": f"call_{place}", "type": "function", "function": function})
         self._messages.append({"role": "assistant", "content": text, "tool_calls": asked})
         for place, (name, arguments) in enumerate(calls):
-            step = await self._step(by, name, arguments, refused=place >= self._limits.calls)
+            step = await self._make_step(by, name, arguments, refused=place >= self._limits.calls)
             self.made.steps.append(step)
             held = {"role": "tool", "tool_call_id": asked[place]["id"], "content": step.shown}
             self._messages.append(held)
 
-    async def _step(self, by: str, name: str, arguments: Any, *, refused: bool) -> Step:
+    async def _make_step(self, by: str, name: str, arguments: Any, *, refused: bool) -> Step:
         task, limits = self.made.task, self._limits
         if refused:
             told = f"not run: at most {limits.calls} calls in one turn"
@@ -172,7 +177,7 @@ class _Talk:
         result = await self._tools.call(
             server_id, name, contract, arguments, timeout_s=limits.call_timeout_s
         )
-        shown = shown_result(result, limits.result_chars)
+        shown = render_result(result, limits.result_chars)
         right = result.status == "ok" and is_golden(task, name, arguments)
         return Step(by, name, arguments, result.status, result.error_kind, right, shown)
 
@@ -184,9 +189,9 @@ def is_golden(task: Task, name: str, arguments: Any) -> bool:
     return match_call(task.contract.get("inputSchema") or {}, expected, called).match
 
 
-def shown_result(result: CallResult, limit: int) -> str:
+def render_result(result: CallResult, limit: int) -> str:
     """What a model is shown of a result: its texts, or what is wrong and the fix; cut."""
-    parts = [_block(block) for block in result.content]
+    parts = [_render_block(block) for block in result.content]
     if result.status != "ok":
         problems = [json.dumps(one, ensure_ascii=True, default=str) for one in result.problems]
         parts = [f"error {result.error_kind}: {result.hint or ''}", *problems, *parts]
@@ -198,7 +203,7 @@ def shown_result(result: CallResult, limit: int) -> str:
     return text or "(the tool returned nothing)"
 
 
-def _block(block: Mapping[str, Any]) -> str:
+def _render_block(block: Mapping[str, Any]) -> str:
     if block.get("type") == "text":
         return str(block.get("text", ""))
     held = block.get("resource")
@@ -207,22 +212,22 @@ def _block(block: Mapping[str, Any]) -> str:
     return f"[{block.get('type')}]"
 
 
-def _read(name: str, given: Any) -> tuple[str, Any]:
+def _parse_wire_call(name: str, given: Any) -> tuple[str, Any]:
     """A call as the endpoint wrote it; arguments that are no JSON stay the text they are."""
-    call = call_of(name, given)
+    call = normalise_call(name, given)
     return name, call["arguments"] if call else given
 
 
-def _named(schema: Mapping[str, Any], wire: Mapping[str, str]) -> dict[str, Any]:
+def _rename_for_wire(schema: Mapping[str, Any], wire: Mapping[str, str]) -> dict[str, Any]:
     function = {**schema["function"], "name": wire[schema["function"]["name"]]}
     return {**schema, "function": function}
 
 
-def _plain(name: str) -> str:
+def _to_wire_name(name: str) -> str:
     return next(iter(wire_names([name]).values()))
 
 
-def _text(arguments: Any) -> str:
+def _to_history_arguments(arguments: Any) -> str:
     """Arguments in the history: an object, whatever a model wrote, for endpoints take no other."""
     held = arguments if isinstance(arguments, Mapping) else {"unreadable": str(arguments)[:2000]}
     return json.dumps(held, ensure_ascii=True, default=str)

@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from training.evaluation.agent.agent import ANSWERED, BUDGET, Episode, Limits, Talks, episode
+from training.evaluation.agent.agent import ANSWERED, BUDGET, Episode, Limits, Talks, run_episode
 from training.evaluation.agent.tasks import Fresh, Task
-from training.evaluation.metrics import bootstrap, paired
+from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
 from training.evaluation.predictors.interface import Answered, Asked, Predictor
 
 FIRST, ALONE = "small_first", "large_alone"
@@ -29,13 +29,13 @@ RULES = {
 _PIECE = re.compile(r"[^\W_]{4,}|\d{2,}")
 
 
-def first_calls(small: Predictor, tasks: Sequence[Task]) -> list[Answered]:
+def predict_first_calls(small: Predictor, tasks: Sequence[Task]) -> list[Answered]:
     """What the small model answers to every task."""
     asked = [Asked(task.task_id, task.instruction, [*map(dict, task.tools)]) for task in tasks]
     return small.predict(asked)
 
 
-async def compare(
+async def compare_agents(
     tasks: Sequence[Task],
     first: Sequence[Answered],
     larger: Talks,
@@ -50,7 +50,7 @@ async def compare(
         both = []
         for arm, given in ((FIRST, answered), (ALONE, None)):
             async with fresh() as caller:
-                both.append(await episode(arm, task, larger, caller, given, limits))
+                both.append(await run_episode(arm, task, larger, caller, given, limits))
         if any(one.ended == BUDGET for one in both):
             break
         out.append((both[0], both[1]))
@@ -59,7 +59,7 @@ async def compare(
     return out
 
 
-def agent_summary(pairs: Sequence[tuple[Episode, Episode]]) -> dict[str, Any]:
+def summarise_agents(pairs: Sequence[tuple[Episode, Episode]]) -> dict[str, Any]:
     """JSON: per measure both arms with intervals and their paired difference (small first less
     large alone); how episodes ended; what the first call was worth; the rules in words."""
     groups = [first.task.group for first, _ in pairs]
@@ -76,52 +76,52 @@ def agent_summary(pairs: Sequence[tuple[Episode, Episode]]) -> dict[str, Any]:
         "n": len(pairs),
         "servers": len({first.task.server_id for first, _ in pairs}),
         "tools": len(set(groups)),
-        **{name: _measured(pairs, groups, value) for name, value in measures.items()},
-        "cited": {arm: _cited(one[at] for one in pairs) for at, arm in enumerate(ARMS)},
+        **{name: _measure_pairs(pairs, groups, value) for name, value in measures.items()},
+        "cited": {arm: _measure_citations(one[at] for one in pairs) for at, arm in enumerate(ARMS)},
         "ended": {
             arm: dict(Counter(one[at].ended for one in pairs)) for at, arm in enumerate(ARMS)
         },
-        "first_call": _first_call([first for first, _ in pairs]),
+        "first_call": _summarise_first_calls([first for first, _ in pairs]),
         "rules": RULES,
     }
 
 
-def agent_rows(pairs: Sequence[tuple[Episode, Episode]]) -> list[dict[str, Any]]:
+def list_agent_rows(pairs: Sequence[tuple[Episode, Episode]]) -> list[dict[str, Any]]:
     """One JSON row per task and arm, with every step."""
-    return [_row(one) for both in pairs for one in both]
+    return [_make_episode_row(one) for both in pairs for one in both]
 
 
-def cites(one: Episode) -> bool | None:
+def is_result_cited(one: Episode) -> bool | None:
     """Whether the answer holds something of the right call's result that was not in the question;
     None where the result has nothing of its own, or no right call was made."""
     right = next((step for step in one.steps if step.right), None)
     if right is None or one.ended != ANSWERED:
         return None
-    asked = _pieces(f"{one.task.instruction} {right.arguments}")
-    own = _pieces(right.shown) - asked
-    return bool(own & _pieces(one.answer)) if own else None
+    asked = _split_pieces(f"{one.task.instruction} {right.arguments}")
+    own = _split_pieces(right.shown) - asked
+    return bool(own & _split_pieces(one.answer)) if own else None
 
 
-def _measured(
+def _measure_pairs(
     pairs: Sequence[tuple[Episode, Episode]],
     groups: Sequence[str],
     value: Callable[[Episode], float],
 ) -> dict[str, Any]:
     ours, theirs = [value(first) for first, _ in pairs], [value(alone) for _, alone in pairs]
     return {
-        FIRST: bootstrap(ours, groups).as_dict(),
-        ALONE: bootstrap(theirs, groups).as_dict(),
-        "difference": paired(ours, theirs, groups).as_dict(),
+        FIRST: bootstrap_mean(ours, groups).as_dict(),
+        ALONE: bootstrap_mean(theirs, groups).as_dict(),
+        "difference": bootstrap_difference(ours, theirs, groups).as_dict(),
     }
 
 
-def _cited(episodes: Any) -> dict[str, Any]:
-    held = [(cites(one), one.task.group) for one in episodes]
+def _measure_citations(episodes: Any) -> dict[str, Any]:
+    held = [(is_result_cited(one), one.task.group) for one in episodes]
     told = [(float(found), group) for found, group in held if found is not None]
-    return bootstrap([value for value, _ in told], [group for _, group in told]).as_dict()
+    return bootstrap_mean([value for value, _ in told], [group for _, group in told]).as_dict()
 
 
-def _first_call(episodes: Sequence[Episode]) -> dict[str, Any]:
+def _summarise_first_calls(episodes: Sequence[Episode]) -> dict[str, Any]:
     """What the small model's own calls came to, and what they used."""
     groups = [one.task.group for one in episodes]
     right = [
@@ -129,7 +129,7 @@ def _first_call(episodes: Sequence[Episode]) -> dict[str, Any]:
     ]
     answers = [one.small for one in episodes if one.small]
     return {
-        "right": bootstrap(right, groups).as_dict(),
+        "right": bootstrap_mean(right, groups).as_dict(),
         "none": sum(not one.calls for one in answers),
         "failed": dict(Counter(one.error for one in answers if one.error)),
         "prompt_tokens": sum(one.prompt_tokens for one in answers),
@@ -138,14 +138,14 @@ def _first_call(episodes: Sequence[Episode]) -> dict[str, Any]:
     }
 
 
-def _row(one: Episode) -> dict[str, Any]:
+def _make_episode_row(one: Episode) -> dict[str, Any]:
     task = {name: getattr(one.task, name) for name in ("task_id", "server_id", "tool", "split")}
     copied = ("arm", "ended", "called", "success", "turns", "prompt_tokens", "completion_tokens")
     facts = {name: getattr(one, name) for name in (*copied, "usd", "seconds")}
     told = ("by", "name", "status", "error_kind", "right")
     steps = [{name: getattr(step, name) for name in told} for step in one.steps]
-    return {**task, **facts, "cited": cites(one), "steps": steps}
+    return {**task, **facts, "cited": is_result_cited(one), "steps": steps}
 
 
-def _pieces(text: str) -> set[str]:
+def _split_pieces(text: str) -> set[str]:
     return set(_PIECE.findall(text.casefold()))

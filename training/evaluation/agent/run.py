@@ -10,17 +10,22 @@ from typing import Any
 
 from assets.contracts.quarantine.clear import read_clear
 from assets.servers.calls.caller import Caller
-from assets.servers.calls.launch import wanted
+from assets.servers.calls.launch import plan_launch
 from assets.servers.calls.result import CallFailed, CallLimits
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.table import DEPLOYMENTS
 from training.evaluation.agent.agent import Episode, Limits
-from training.evaluation.agent.compare import agent_rows, agent_summary, compare, first_calls
-from training.evaluation.agent.tasks import fresh_callers, runnable, tasks_of
+from training.evaluation.agent.compare import (
+    compare_agents,
+    list_agent_rows,
+    predict_first_calls,
+    summarise_agents,
+)
+from training.evaluation.agent.tasks import make_tasks, open_fresh_callers, select_runnable_tasks
 from training.evaluation.predictors.interface import Predictor
 from training.evaluation.retriever import NothingToEvaluate
-from training.evaluation.saved import AGENT, keep
-from training.releases.index_source import recipes_of
+from training.evaluation.saved import AGENT, save_evaluation
+from training.releases.index_source import map_server_recipes
 from training.sets.split import TRAIN
 from training.sets.training_set import TRAINING_SET
 from warehouse.llm.chat import Chat
@@ -42,7 +47,7 @@ class AgentPlan:
     calls: CallLimits = field(default_factory=lambda: CallLimits(sessions=4, launch_s=60.0))
 
 
-async def agent_evaluation(
+async def evaluate_agents(
     warehouse: Warehouse,
     policy: DeployPolicy,
     small: Predictor,
@@ -56,32 +61,36 @@ async def agent_evaluation(
     """
     plan, told = plan or AgentPlan(), progress or Silent()
     chat = Chat(role, warehouse.ledger, stage=STAGE)
-    recipes = recipes_of(warehouse.tables.read(DEPLOYMENTS).to_dicts())
-    rows = _rows(warehouse, plan)
-    tasks, left = tasks_of(
-        rows, clear_pool(warehouse), lambda server: runs_here(server, recipes, policy), plan.tools
+    recipes = map_server_recipes(warehouse.tables.read(DEPLOYMENTS).to_dicts())
+    rows = _read_plan_rows(warehouse, plan)
+    tasks, left = make_tasks(
+        rows,
+        clear_pool(warehouse),
+        lambda server: can_run_here(server, recipes, policy),
+        plan.tools,
     )
-    fresh = fresh_callers(lambda: Caller(recipes, policy, plan.calls))
+    fresh = open_fresh_callers(lambda: Caller(recipes, policy, plan.calls))
     timeout = plan.limits.call_timeout_s
-    kept, failed = await runnable(
+    kept, failed = await select_runnable_tasks(
         tasks, fresh, plan.most, timeout, lambda done, of: told.update("trying tools", done, of)
     )
     left |= failed
     if not kept:
         raise NothingToEvaluate(
             f"agent evaluation: 0 tasks of {len(rows)} accepted pairs in a test split (left out:"
-            f" {_told(left)}); expected a pair whose server runs in the sandbox without a network"
+            f" {_format_left_out(left)}); expected a pair whose server runs in the sandbox"
+            f" without a network"
             " and answers its golden call"
         )
-    first = first_calls(small, kept)
+    first = predict_first_calls(small, kept)
     try:
-        pairs = await compare(
+        pairs = await compare_agents(
             kept, first, chat, fresh, plan.limits, lambda done, of: told.update("tasks", done, of)
         )
     finally:
         await chat.aclose()
-    summary = _summary(pairs, small, role, plan, left, len(kept))
-    path = keep(warehouse.home, AGENT, f"{small.label} + {role.model}", summary)
+    summary = _build_agent_summary(pairs, small, role, plan, left, len(kept))
+    path = save_evaluation(warehouse.home, AGENT, f"{small.label} + {role.model}", summary)
     return {**summary, "path": str(path)}
 
 
@@ -100,7 +109,7 @@ def clear_pool(warehouse: Warehouse) -> dict[str, dict[str, Any]]:
     }
 
 
-def runs_here(
+def can_run_here(
     server_id: str, recipes: Mapping[str, Mapping[str, Any]], policy: DeployPolicy
 ) -> bool:
     """Whether a server is launched in the sandbox of this host, with no network and no secret: so
@@ -109,21 +118,21 @@ def runs_here(
     if facts is None or policy.sandbox_of(server_id).network != "none":
         return False
     try:
-        server = wanted(server_id, facts, policy)
+        server = plan_launch(server_id, facts, policy)
     except CallFailed:
         return False
     secret = server.given.env or server.given.headers
     return server.recipe.ecosystem != "remote" and not secret
 
 
-def _rows(warehouse: Warehouse, plan: AgentPlan) -> list[dict[str, Any]]:
+def _read_plan_rows(warehouse: Warehouse, plan: AgentPlan) -> list[dict[str, Any]]:
     rows = warehouse.tables.read(TRAINING_SET).to_dicts()
     if plan.splits is None:
         return [row for row in rows if row["split"] != TRAIN]
     return [row for row in rows if row["split"] in plan.splits]
 
 
-def _summary(
+def _build_agent_summary(
     pairs: Sequence[tuple[Episode, Episode]],
     small: Predictor,
     role: Role,
@@ -135,15 +144,15 @@ def _summary(
         "small": small.label,
         "larger": role.model,
         "provider": role.provider,
-        **agent_summary(pairs),
+        **summarise_agents(pairs),
         "tasks": tasks,
         "left_out": dict(left),
         "stopped": None if len(pairs) == tasks else "the budget was spent; raise it, run again",
         "offered": plan.tools,
         "limits": vars(plan.limits),
-        "items": agent_rows(pairs),
+        "items": list_agent_rows(pairs),
     }
 
 
-def _told(left: Mapping[str, int]) -> str:
+def _format_left_out(left: Mapping[str, int]) -> str:
     return ", ".join(f"{reason} {count}" for reason, count in sorted(left.items())) or "none"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from assets.contracts.tool_id import ToolId
-from training.sets.candidates import Pool, candidates
+from training.sets.candidates import Pool, draw_candidates
 from warehouse.storage.digest import sha256
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Task:
     split: str = ""
 
 
-def tasks_of(
+def make_tasks(
     rows: Sequence[Row], pool: Mapping[str, Row], runs: Callable[[str], bool], n: int = 10
 ) -> tuple[list[Task], dict[str, int]]:
     """(tasks in an order of their own, reason -> rows left out). rows: of TRAINING_SET. pool:
@@ -71,14 +71,14 @@ def tasks_of(
     left: Counter[str] = Counter()
     made = []
     for row in sorted(rows, key=lambda row: sha256(row["pair_id"].encode())):
-        if reason := _unfit(row, offered, runs):
+        if reason := _find_unfit_reason(row, offered, runs):
             left[reason] += 1
         else:
-            made.append(_task(row, drawn, offered, n))
+            made.append(_make_task(row, drawn, offered, n))
     return made, dict(sorted(left.items()))
 
 
-async def runnable(
+async def select_runnable_tasks(
     tasks: Sequence[Task],
     fresh: Fresh,
     most: int,
@@ -90,7 +90,7 @@ async def runnable(
     kept: list[Task] = []
     left: Counter[str] = Counter()
     dead: set[str] = set()
-    for task in _by_turns(tasks):
+    for task in _interleave_servers(tasks):
         if len(kept) == most:
             break
         if task.server_id in dead:
@@ -115,7 +115,7 @@ async def runnable(
 _OF_ONE_CALL = ("timeout_call", "crashed", "protocol_error", "tool_gone", "contract_changed")
 
 
-def fresh_callers(make: Callable[[], "Caller"]) -> Fresh:
+def open_fresh_callers(make: Callable[[], "Caller"]) -> Fresh:
     """`make` as a context that ends its servers."""
 
     @asynccontextmanager
@@ -129,7 +129,7 @@ def fresh_callers(make: Callable[[], "Caller"]) -> Fresh:
     return opened
 
 
-def _unfit(row: Row, offered: Mapping[str, Row], runs: Callable[[str], bool]) -> str:
+def _find_unfit_reason(row: Row, offered: Mapping[str, Row], runs: Callable[[str], bool]) -> str:
     """Why a row is no task; "" where it is one."""
     if (row.get("task") or ONE_CALL[0]) not in ONE_CALL or row.get("arguments") is None:
         return "not_one_call"
@@ -140,9 +140,9 @@ def _unfit(row: Row, offered: Mapping[str, Row], runs: Callable[[str], bool]) ->
     return ""
 
 
-def _task(row: Row, pool: Pool, offered: Mapping[str, Row], n: int) -> Task:
+def _make_task(row: Row, pool: Pool, offered: Mapping[str, Row], n: int) -> Task:
     gold = pool[row["contract_digest"]]
-    chosen = candidates(row, pool, n, distractors="mixed")
+    chosen = draw_candidates(row, pool, n, distractors="mixed")
     digests = {id(pool[name]): name for name in pool}
     owners = {tool["name"]: (offered[digests[id(tool)]]["server_id"], tool) for tool in chosen} | {
         gold["name"]: (row["server_id"], gold)
@@ -161,7 +161,7 @@ def _task(row: Row, pool: Pool, offered: Mapping[str, Row], n: int) -> Task:
     )
 
 
-def _by_turns(tasks: Sequence[Task]) -> list[Task]:
+def _interleave_servers(tasks: Sequence[Task]) -> list[Task]:
     """One task of each server, then a second of each, and so on."""
     seen: Counter[str] = Counter()
     rounds = []

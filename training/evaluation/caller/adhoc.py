@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from training.evaluation.caller.items import TestPlan, whole_pool_items
+from training.evaluation.caller.items import TestPlan, make_whole_pool_items
 from training.evaluation.caller.markdown import as_markdown
 from training.evaluation.caller.nightly import Bench
-from training.evaluation.caller.run import evaluate, with_examples
-from training.evaluation.caller.summary import call_summary
+from training.evaluation.caller.run import evaluate_predictors, with_examples
+from training.evaluation.caller.summary import summarise_calls
 from training.evaluation.predictors.examples import Embed, ExamplePolicy
 from training.evaluation.predictors.interface import Predictor
 from warehouse.progress import Progress
@@ -37,13 +37,13 @@ class Evaluated:
         return {
             "plan": asdict(self.plan),
             "rows": len(self.rows),
-            "unanswered": unanswered(self.rows),
+            "unanswered": count_unanswered(self.rows),
             "notes": self.notes,
             "summaries": self.summaries,
         }
 
 
-def compare(
+def compare_callers(
     held: Bench,
     predictors: Sequence[Predictor],
     plan: TestPlan,
@@ -56,19 +56,19 @@ def compare(
 
     `examples`: similar accepted train pairs put before each request, found by `embed`.
     """
-    items, notes = held.items(plan), []
+    items, notes = held.make_items_for(plan), []
     if any(one.kind == "router" for one in predictors):
-        items += whole_pool_items(held.rows, held.pool, plan)
+        items += make_whole_pool_items(held.rows, held.pool, plan)
     if examples and embed is not None:
         items = with_examples(items, held.rows, embed, examples)
-        notes.append(f"{examples} examples before each request: {ExamplePolicy().told()}")
-    rows = evaluate(predictors, items, held.training_set, progress)
+        notes.append(f"{examples} examples before each request: {ExamplePolicy().describe_rule()}")
+    rows = evaluate_predictors(predictors, items, held.training_set, progress)
     first = predictors[0].label
-    summaries = [call_summary(rows, first, other.label) for other in predictors[1:]]
+    summaries = [summarise_calls(rows, first, other.label) for other in predictors[1:]]
     return Evaluated(plan, rows, summaries, notes)
 
 
-def unanswered(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
+def count_unanswered(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
     """Model -> error kind -> questions that got no answer."""
     out: dict[str, dict[str, int]] = {}
     for row in rows:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from training.evaluation.caller_table import NOT_OFFERED, PERTURBATIONS, RENAMED_HERE, UNPERTURBED
-from training.evaluation.robustness.perturb import perturb, rename_one
+from training.evaluation.robustness.perturb import perturb_tools, rename_one_tool
 from training.evaluation.robustness.phantom import DeadRequest
-from training.sets.candidates import HARD, RANDOM, Pool, candidates, pool_for
+from training.sets.candidates import HARD, RANDOM, Pool, draw_candidates, select_split_pool
 from training.sets.split import TEST_SPLITS
 
 Row = Mapping[str, Any]
@@ -42,7 +42,7 @@ class TestPlan:
     phantom: int = 30
     seeds: tuple[int, ...] = (0,)
 
-    def limited(self, n: int) -> "TestPlan":
+    def limit_items(self, n: int) -> "TestPlan":
         """`n` items a split, and no more of any other sort."""
         sorts = ("per_large", "perturbations", "irrelevance", "phantom")
         return replace(self, per_split=n, **{name: min(getattr(self, name), n) for name in sorts})
@@ -81,32 +81,37 @@ def make_items(
     """All items of a plan over the rows of a training set. `pool`: as `offers.load_pool` gives it;
     `phantom`: requests whose tool is gone or renamed. The same rows make the same items."""
     plan = plan or TestPlan()
-    made = pool_for(pool, TEST_SPLITS[0])
-    asked = {split: _in_turn(row for row in rows if row["split"] == split) for split in plan.splits}
-    base = [item for seed in plan.seeds for item in _cells(asked, made, plan, seed)]
+    made = select_split_pool(pool, TEST_SPLITS[0])
+    asked = {
+        split: _interleave_tools(row for row in rows if row["split"] == split)
+        for split in plan.splits
+    }
+    base = [item for seed in plan.seeds for item in _make_cells(asked, made, plan, seed)]
     found = {item.item_id: item for item in base}
     for item in (
-        *_perturbed(base, plan),
-        *_renamed_here(base, plan),
-        *_irrelevant(asked, made, plan),
-        *_dead(phantom, made, plan),
+        *_make_perturbed_items(base, plan),
+        *_make_renamed_items(base, plan),
+        *_make_irrelevant_items(asked, made, plan),
+        *_make_phantom_items(phantom, made, plan),
     ):
         found.setdefault(item.item_id, item)
     return list(found.values())
 
 
-def whole_pool_items(rows: Sequence[Row], pool: Mapping[str, Any], plan: TestPlan) -> list[Item]:
+def make_whole_pool_items(
+    rows: Sequence[Row], pool: Mapping[str, Any], plan: TestPlan
+) -> list[Item]:
     """A cell for routers: the same requests over every tool there is."""
-    made = pool_for(pool, TEST_SPLITS[0])
+    made = select_split_pool(pool, TEST_SPLITS[0])
     out = []
     for split in plan.splits:
         part = [row for row in rows if row["split"] == split]
-        for row in [r for r in _in_turn(part) if calls_of(r)][: plan.per_split]:
-            out.append(_item(row, made, split, len(made), RANDOM, 0, named=WHOLE_POOL))
+        for row in [r for r in _interleave_tools(part) if read_right_calls(r)][: plan.per_split]:
+            out.append(_make_item(row, made, split, len(made), RANDOM, 0, named=WHOLE_POOL))
     return out
 
 
-def calls_of(row: Row) -> list[dict[str, Any]]:
+def read_right_calls(row: Row) -> list[dict[str, Any]]:
     """The right calls of a training-set row, {name, arguments} each; [] where none is right."""
     held = row.get("calls")
     if held is None:
@@ -116,7 +121,7 @@ def calls_of(row: Row) -> list[dict[str, Any]]:
     return [{"name": call["name"], "arguments": call["arguments"]} for call in listed]
 
 
-def _cells(
+def _make_cells(
     asked: Mapping[str, Sequence[Row]], pool: Pool, plan: TestPlan, seed: int
 ) -> Iterator[Item]:
     least, most = min(plan.candidates), len({pool[name]["name"] for name in pool})
@@ -127,29 +132,29 @@ def _cells(
         before = n
         limit = plan.per_split if n == least else plan.per_large
         for split, rows in asked.items():
-            chosen = [row for row in rows if calls_of(row)][:limit]
+            chosen = [row for row in rows if read_right_calls(row)][:limit]
             for distractors in plan.distractors:
                 for row in chosen:
-                    yield _item(row, pool, split, n, distractors, seed)
+                    yield _make_item(row, pool, split, n, distractors, seed)
 
 
-def _item(
+def _make_item(
     row: Row, pool: Pool, split: str, n: int, distractors: str, seed: int, *, named: str = ""
 ) -> Item:
-    tools = candidates(row, pool, n, distractors=distractors, seed=seed)
+    tools = draw_candidates(row, pool, n, distractors=distractors, seed=seed)
     kind = named or distractors
-    name = _name(row, split, n, kind, seed)
+    name = _make_item_name(row, split, n, kind, seed)
     held = [dict(tool) for tool in tools]
-    return Item(name, split, _task(row), n, kind, seed, row, held, calls_of(row))
+    return Item(name, split, _get_task_kind(row), n, kind, seed, row, held, read_right_calls(row))
 
 
-def _perturbed(base: Sequence[Item], plan: TestPlan) -> Iterator[Item]:
+def _make_perturbed_items(base: Sequence[Item], plan: TestPlan) -> Iterator[Item]:
     for kind in PERTURBATIONS:
         made = 0
-        for item in _first_cell(base, plan):
+        for item in _select_first_cells(base, plan):
             if made == plan.perturbations:
                 break
-            changed = perturb(kind, item.tools, item.expected, item.seed)
+            changed = perturb_tools(kind, item.tools, item.expected, item.seed)
             if {call["name"] for call in changed.expected} <= changed.changed:
                 made += 1
                 yield replace(
@@ -161,12 +166,12 @@ def _perturbed(base: Sequence[Item], plan: TestPlan) -> Iterator[Item]:
                 )
 
 
-def _renamed_here(base: Sequence[Item], plan: TestPlan) -> Iterator[Item]:
+def _make_renamed_items(base: Sequence[Item], plan: TestPlan) -> Iterator[Item]:
     """The right tool under another name, as after an update: is the old one called?"""
-    singles = [item for item in _first_cell(base, plan) if len(item.expected) == 1]
+    singles = [item for item in _select_first_cells(base, plan) if len(item.expected) == 1]
     for item in singles[: plan.phantom]:
         old = item.expected[0]["name"]
-        changed = rename_one(item.tools, item.expected, old, item.seed)
+        changed = rename_one_tool(item.tools, item.expected, old, item.seed)
         yield replace(
             item,
             item_id=f"{item.item_id}|{RENAMED_HERE}",
@@ -177,65 +182,71 @@ def _renamed_here(base: Sequence[Item], plan: TestPlan) -> Iterator[Item]:
         )
 
 
-def _irrelevant(asked: Mapping[str, Sequence[Row]], pool: Pool, plan: TestPlan) -> Iterator[Item]:
+def _make_irrelevant_items(
+    asked: Mapping[str, Sequence[Row]], pool: Pool, plan: TestPlan
+) -> Iterator[Item]:
     """Requests that no tool serves, and requests whose right tool is not offered."""
     n, seed = min(plan.candidates), plan.seeds[0]
-    every = _turns(list(asked.values()))
-    without = [row for row in every if not calls_of(row)][: plan.irrelevance]
-    served = [row for row in every if calls_of(row)][: plan.irrelevance]
+    every = _interleave_lists(list(asked.values()))
+    without = [row for row in every if not read_right_calls(row)][: plan.irrelevance]
+    served = [row for row in every if read_right_calls(row)][: plan.irrelevance]
     for place, row in enumerate(without):
         distractors = plan.distractors[place % len(plan.distractors)]
-        yield replace(_item(row, pool, row["split"], n, distractors, seed), task=NO_TOOL)
+        yield replace(_make_item(row, pool, row["split"], n, distractors, seed), task=NO_TOOL)
     for place, row in enumerate(served):
         kind = plan.distractors[place % len(plan.distractors)]
-        tools = candidates(row, pool, n, distractors=kind, seed=seed, gold=False)
-        name = f"{_name(row, row['split'], n, kind, seed)}|{NOT_OFFERED}"
+        tools = draw_candidates(row, pool, n, distractors=kind, seed=seed, gold=False)
+        name = f"{_make_item_name(row, row['split'], n, kind, seed)}|{NOT_OFFERED}"
         held = [dict(tool) for tool in tools]
         yield Item(name, row["split"], NOT_OFFERED, n, kind, seed, row, held, [])
 
 
-def _dead(phantom: Sequence[DeadRequest], pool: Pool, plan: TestPlan) -> Iterator[Item]:
+def _make_phantom_items(
+    phantom: Sequence[DeadRequest], pool: Pool, plan: TestPlan
+) -> Iterator[Item]:
     n, seed = min(plan.candidates), plan.seeds[0]
     taken: dict[str, int] = {}
-    for one in _in_turn_of(phantom):
+    for one in _interleave_dead_requests(phantom):
         if taken.get(one.phantom, 0) >= plan.phantom:
             continue
         taken[one.phantom] = taken.get(one.phantom, 0) + 1
-        item = _item(one.row, pool, one.row["split"], n, HARD, seed)
+        item = _make_item(one.row, pool, one.row["split"], n, HARD, seed)
         held = [tool for tool in item.tools if tool["name"] != one.dead]
         name = f"{item.item_id}|{one.phantom}"
         yield replace(item, item_id=name, tools=held, phantom=one.phantom, dead=one.dead)
 
 
-def _first_cell(base: Sequence[Item], plan: TestPlan) -> list[Item]:
+def _select_first_cells(base: Sequence[Item], plan: TestPlan) -> list[Item]:
     """Items of the first cell of each split, a split in turn: what changes are compared with."""
     n, kind, seed = min(plan.candidates), plan.distractors[0], plan.seeds[0]
     fit = [i for i in base if (i.candidates, i.distractors, i.seed) == (n, kind, seed)]
-    return _turns([[item for item in fit if item.split == split] for split in plan.splits])
+    return _interleave_lists(
+        [[item for item in fit if item.split == split] for split in plan.splits]
+    )
 
 
-def _turns(lists: Sequence[Sequence[Any]]) -> list[Any]:
+def _interleave_lists(lists: Sequence[Sequence[Any]]) -> list[Any]:
     """One of each list in turn."""
     longest = max((len(each) for each in lists), default=0)
     return [each[place] for place in range(longest) for each in lists if place < len(each)]
 
 
-def _in_turn(rows: Any) -> list[Row]:
+def _interleave_tools(rows: Any) -> list[Row]:
     """Rows by id (a digest), a tool's second pair after every tool's first."""
     by_tool: dict[tuple[str, str], list[Row]] = {}
     for row in sorted(rows, key=lambda row: row["pair_id"]):
         by_tool.setdefault((row["server_id"], row["tool"]), []).append(row)
-    return _turns(list(by_tool.values()))
+    return _interleave_lists(list(by_tool.values()))
 
 
-def _in_turn_of(phantom: Sequence[DeadRequest]) -> list[DeadRequest]:
+def _interleave_dead_requests(phantom: Sequence[DeadRequest]) -> list[DeadRequest]:
     held = {id(one.row): one for one in phantom}
-    return [held[id(row)] for row in _in_turn([one.row for one in phantom])]
+    return [held[id(row)] for row in _interleave_tools([one.row for one in phantom])]
 
 
-def _name(row: Row, split: str, n: int, distractors: str, seed: int) -> str:
+def _make_item_name(row: Row, split: str, n: int, distractors: str, seed: int) -> str:
     return f"{row['pair_id']}|{split}|{n}|{distractors}|{seed}"
 
 
-def _task(row: Row) -> str:
-    return str(row.get("task") or ("single" if calls_of(row) else NO_TOOL))
+def _get_task_kind(row: Row) -> str:
+    return str(row.get("task") or ("single" if read_right_calls(row) else NO_TOOL))

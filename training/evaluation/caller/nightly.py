@@ -6,13 +6,13 @@ from typing import Any
 from assets.contracts.history.snapshot import CHANGES
 from assets.contracts.quarantine.clear import read_contracts
 from training.evaluation.caller.items import Item, TestPlan, make_items
-from training.evaluation.caller.run import evaluate
+from training.evaluation.caller.run import evaluate_predictors
 from training.evaluation.caller_table import BASELINE
 from training.evaluation.predictors.adapter import AdapterPredictor
 from training.evaluation.predictors.baseline import BaselinePredictor
 from training.evaluation.predictors.interface import CannotPredict, Predictor
 from training.evaluation.retriever import NothingToEvaluate
-from training.evaluation.robustness.phantom import DeadRequest, dead_requests
+from training.evaluation.robustness.phantom import DeadRequest, find_dead_requests
 from training.sets.candidates import load_pool
 from training.sets.training_set import TRAINING_SET
 from warehouse.progress import Progress
@@ -30,11 +30,11 @@ class Bench:
     pool: dict[str, dict[str, Any]]
     dead: list[DeadRequest] = field(default_factory=list)
 
-    def items(self, plan: TestPlan) -> list[Item]:
+    def make_items_for(self, plan: TestPlan) -> list[Item]:
         return make_items(self.rows, self.pool, plan, self.dead)
 
 
-def bench(warehouse: Warehouse) -> Bench:
+def load_bench(warehouse: Warehouse) -> Bench:
     """The current training set with its pool, and the requests of earlier sets whose tool is gone.
     Raises NothingToEvaluate, BadOffer."""
     head = warehouse.tables.head(TRAINING_SET.name)
@@ -45,10 +45,10 @@ def bench(warehouse: Warehouse) -> Bench:
         )
     rows = warehouse.tables.read(TRAINING_SET).to_dicts()
     pool = load_pool(warehouse.home, head.digest)
-    return Bench(head.digest, rows, pool, _dead(warehouse, pool))
+    return Bench(head.digest, rows, pool, _find_dead_requests(warehouse, pool))
 
 
-def nightly_rows(
+def evaluate_nightly(
     warehouse: Warehouse,
     candidate: str,
     incumbent: str,
@@ -61,7 +61,7 @@ def nightly_rows(
     An incumbent that cannot be asked any more (its base is gone) is left out and told; a candidate
     that cannot be asked raises CannotPredict.
     """
-    held = bench(warehouse)
+    held = load_bench(warehouse)
     ready: list[Predictor] = [BaselinePredictor()]
     notes = []
     for name in dict.fromkeys([incumbent, candidate]):
@@ -76,10 +76,12 @@ def nightly_rows(
             notes.append(f"incumbent {name[:12]} was not asked: {error}")
             continue
         ready.append(predictor)
-    return evaluate(ready, held.items(plan or TestPlan()), held.training_set, progress), notes
+    return evaluate_predictors(
+        ready, held.make_items_for(plan or TestPlan()), held.training_set, progress
+    ), notes
 
 
-def _dead(warehouse: Warehouse, pool: dict[str, dict[str, Any]]) -> list[DeadRequest]:
+def _find_dead_requests(warehouse: Warehouse, pool: dict[str, dict[str, Any]]) -> list[DeadRequest]:
     tables = warehouse.tables
     heads = tables.history(TRAINING_SET.name)[-1 - _SETS_BACK : -1]
     once = [
@@ -92,4 +94,4 @@ def _dead(warehouse: Warehouse, pool: dict[str, dict[str, Any]]) -> list[DeadReq
     clear, held = read_contracts(warehouse)
     listed = {(row["server_id"], row["tool"]) for row in [*clear, *held]}
     listed |= {(str(entry["server_id"]), str(entry["tool"])) for entry in pool.values()}
-    return dead_requests(once, tables.read(CHANGES).to_dicts(), listed, pool)
+    return find_dead_requests(once, tables.read(CHANGES).to_dicts(), listed, pool)

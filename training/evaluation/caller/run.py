@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from training.evaluation.caller.items import WHOLE_POOL, Item
-from training.evaluation.caller.score import score
-from training.evaluation.predictors.examples import Embed, similar
+from training.evaluation.caller.score import score_answer
+from training.evaluation.predictors.examples import Embed, select_similar_examples
 from training.evaluation.predictors.interface import Asked, Predictor
 from training.evaluation.retriever import NothingToEvaluate
 from warehouse.progress import Progress, Silent
@@ -14,7 +14,7 @@ from warehouse.progress import Progress, Silent
 _CHOOSE_FROM_ALL = ("router",)  # who can take a whole pool; a prompt cannot
 
 
-def evaluate(
+def evaluate_predictors(
     predictors: Sequence[Predictor],
     items: Sequence[Item],
     training_set: str,
@@ -32,14 +32,14 @@ def evaluate(
         fit = [
             i for i in items if i.distractors != WHOLE_POOL or predictor.kind in _CHOOSE_FROM_ALL
         ]
-        asked = [_asked(item) for item in fit]
+        asked = [_to_asked(item) for item in fit]
 
         def on_done(done: int, total: int, label: str = predictor.label) -> None:
             told.update(f"asking {label[:40]}", done, total)
 
         answers = predictor.predict(asked, on_done)
         rows += [
-            score(item, answer, predictor.label, training_set)
+            score_answer(item, answer, predictor.label, training_set)
             for item, answer in zip(fit, answers, strict=True)
         ]
     return rows
@@ -49,11 +49,11 @@ def with_examples(
     items: Sequence[Item], train_rows: Sequence[Any], embed: Embed, n: int
 ) -> list[Item]:
     """The items with up to `n` similar train pairs before each, by the rule of `examples.py`."""
-    found = similar([item.row for item in items], train_rows, embed, n)
+    found = select_similar_examples([item.row for item in items], train_rows, embed, n)
     return [replace(item, examples=each) for item, each in zip(items, found, strict=True)]
 
 
-def _asked(item: Item) -> Asked:
+def _to_asked(item: Item) -> Asked:
     whole = item.distractors == WHOLE_POOL
     keep = frozenset(call["name"] for call in item.expected)
     return Asked(item.item_id, item.instruction, item.tools, item.examples, keep, whole)

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assets.contracts.match.match import match_call, match_parallel
-from assets.contracts.schema.reading import branches, property_schemas
+from assets.contracts.schema.reading import collect_properties, iterate_branches
 from assets.contracts.validate import validate_call
 from training.evaluation.caller.items import Item
 from training.evaluation.predictors.interface import Answered
@@ -27,7 +27,7 @@ _COUNTED = ("wrong_tool", "too_few_calls", "too_many_calls")
 _COPIED = ("split", "task", "candidates", "distractors", "perturbation", "phantom", "seed")
 
 
-def score(item: Item, answer: Answered, label: str, training_set: str) -> dict[str, Any]:
+def score_answer(item: Item, answer: Answered, label: str, training_set: str) -> dict[str, Any]:
     """The row of CALLER_EVALUATION."""
     row = {
         **{name: getattr(item, name) for name in _COPIED},
@@ -37,7 +37,7 @@ def score(item: Item, answer: Answered, label: str, training_set: str) -> dict[s
         "tool": item.row.get("tool") or "",
         "offered": len(item.tools),
         "shown": len(item.tools) if answer.shown is None else answer.shown,
-        "expected": _json(item.expected),
+        "expected": _to_ascii_json(item.expected),
         "failed": answer.error is not None,
         "error_kind": answer.error,
         "prompt_tokens": answer.prompt_tokens,
@@ -54,17 +54,17 @@ def score(item: Item, answer: Answered, label: str, training_set: str) -> dict[s
     valid = [call for call in known if not validate_call(by_name[call["name"]], call["arguments"])]
     return {
         **row,
-        "called": _json(calls),
+        "called": _to_ascii_json(calls),
         "calls": len(calls),
         "known_calls": len(known),
         "valid_calls": len(valid),
         "known_name": 0 < len(calls) == len(known),
         "valid": 0 < len(calls) == len(valid),
-        **(_compared(item, answer, by_name) if item.expected else _abstained(answer)),
+        **(_score_calls(item, answer, by_name) if item.expected else _score_abstention(answer)),
     }
 
 
-def _abstained(answer: Answered) -> dict[str, Any]:
+def _score_abstention(answer: Answered) -> dict[str, Any]:
     """The right answer is no call. A call that was begun and broke off was tried."""
     right = not answer.calls and answer.kind != "invalid_json"
     kind = "unwanted_call" if answer.calls else answer.kind
@@ -79,7 +79,7 @@ def _abstained(answer: Answered) -> dict[str, Any]:
     }
 
 
-def _compared(
+def _score_calls(
     item: Item, answer: Answered, by_name: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
     if not answer.calls:
@@ -90,16 +90,16 @@ def _compared(
             "parameters": "[]",
         }
     schemas = {name: tool["inputSchema"] for name, tool in by_name.items()}
-    made, parameters = _verdict(schemas, item.expected, answer.calls)
+    made, parameters = _judge_calls(schemas, item.expected, answer.calls)
     kind, all_made = made["error_kind"], made.pop("all_made")
     if all_made and len(answer.calls) > len(item.expected):
         kind = "extra_call"
     elif kind in _COUNTED and any(call["name"] not in by_name for call in answer.calls):
         kind = "unknown_tool"
-    return {**made, "parsed": True, "error_kind": kind, "parameters": _json(parameters)}
+    return {**made, "parsed": True, "error_kind": kind, "parameters": _to_ascii_json(parameters)}
 
 
-def _verdict(
+def _judge_calls(
     schemas: Mapping[str, Mapping[str, Any]], expected: Sequence[Call], called: Sequence[Call]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """(columns, {name, type, verdict} of every compared parameter)."""
@@ -119,26 +119,26 @@ def _verdict(
         compared = [(each.name, each.per_parameter) for each in wanted]
         kind, f1s = many.error_kind, (many.name_f1, many.value_f1)
     figures = {"error_kind": kind, "name_f1": round(f1s[0], 4), "value_f1": round(f1s[1], 4)}
-    return {**held, **figures}, list(_parameters(schemas, compared))
+    return {**held, **figures}, list(_list_parameter_verdicts(schemas, compared))
 
 
-def _parameters(
+def _list_parameter_verdicts(
     schemas: Mapping[str, Mapping[str, Any]], compared: Sequence[tuple[str, Mapping[str, str]]]
 ) -> list[dict[str, Any]]:
     out = []
     for tool, verdicts in compared:
         schema = schemas.get(tool, {})
-        known = property_schemas(schema, schema) if verdicts else {}
+        known = collect_properties(schema, schema) if verdicts else {}
         for name, verdict in verdicts.items():
-            kind = declared_type(known.get(name), schema)
+            kind = get_declared_type(known.get(name), schema)
             out.append({"name": name[:80], "type": kind, "verdict": verdict})
     return out
 
 
-def declared_type(schema: Any, root: Mapping[str, Any]) -> str:
+def get_declared_type(schema: Any, root: Mapping[str, Any]) -> str:
     """The type a parameter is declared with: `array`, `string|null`, `undeclared` …"""
     kinds: list[str] = []
-    for branch in branches(schema, root) if schema is not None else ():
+    for branch in iterate_branches(schema, root) if schema is not None else ():
         held = branch.get("type")
         for kind in held if isinstance(held, list) else [held]:
             if isinstance(kind, str) and kind not in kinds:
@@ -147,6 +147,6 @@ def declared_type(schema: Any, root: Mapping[str, Any]) -> str:
     return "|".join(real) or "undeclared"
 
 
-def _json(held: Any) -> str:
+def _to_ascii_json(held: Any) -> str:
     """Escaped: half of a surrogate pair in a model's text is no Unicode that a table could hold."""
     return json.dumps(held)

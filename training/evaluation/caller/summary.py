@@ -17,9 +17,9 @@ from training.evaluation.caller_table import (
     PHANTOMS,
     UNPERTURBED,
 )
-from training.evaluation.metrics import bootstrap, paired
+from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
 from training.evaluation.retriever import NothingToEvaluate
-from training.evaluation.robustness.failure_signature import signature
+from training.evaluation.robustness.failure_signature import compute_signature
 from training.sets.split import SPLITS, UNSEEN_SERVER
 
 Row = Mapping[str, Any]
@@ -31,50 +31,52 @@ _NO_CALL_RIGHT = ("no_tool", NOT_OFFERED)
 NOT_RUN = "not run: no call was executed"
 
 
-def call_summary(rows: Sequence[Row], candidate: str, incumbent: str = BASELINE) -> dict[str, Any]:
+def summarise_calls(
+    rows: Sequence[Row], candidate: str, incumbent: str = BASELINE
+) -> dict[str, Any]:
     """Figures of both models over their common items (keys: see the modules that read them).
 
     n, servers, tools, chance and the measures at the top are those of the gate's cell: requests for
     servers never trained on, fewest candidates, both sorts of distractors.
     Raises NothingToEvaluate.
     """
-    every, failures = _paired(rows, candidate, incumbent)
+    every, failures = _pair_answered_rows(rows, candidate, incumbent)
     if not every:
         raise NothingToEvaluate(
             f"caller {candidate[:12]}: no item that {incumbent[:24]} answered too"
             f" (without an answer: {failures or 'none'}); evaluate both on the same items"
         )
     plain = [two for two in every if is_plain(two[0])]
-    head = [two for two in plain if _is_head(two[0], _least(plain))]
-    measured = {name: _figures(head, _of(name)) for name in MEASURES}
+    head = [two for two in plain if _is_head(two[0], _find_fewest_candidates(plain))]
+    measured = {name: _measure_both(head, _score_by_column(name)) for name in MEASURES}
     without = [two for two in every if _is_irrelevance(two[0])]
     gone = [two for two in every if two[0]["phantom"]]
-    of_gone = _figures(gone, is_phantom_call)
+    of_gone = _measure_both(gone, is_phantom_call)
     return {
         "candidate": candidate,
         "incumbent": incumbent,
         "items": len(every),
         "n": len(head),
         "servers": len({ours["server_id"] for ours, _ in head}),
-        "tools": len(set(_groups(head))),
-        "chance": _chance(head),
+        "tools": len(set(_list_groups(head))),
+        "chance": _compute_chance(head),
         "training_set": every[0][0]["training_set"],
         **measured,
         "gain": measured["ast_ok"]["gain"],
-        "cells": _cells(plain),
-        "irrelevance": _irrelevance(without),
-        "invariance": _invariance(every),
-        "phantom": {"all": of_gone} | {k: _figures(_where(gone, phantom=k), is_phantom_call)
-                                       for k in PHANTOMS},
-        "mcp_bench": _mcp_bench(plain),
-        "errors": _errors(ours for ours, _ in every),
+        "cells": _summarise_cells(plain),
+        "irrelevance": _summarise_irrelevance(without),
+        "invariance": _measure_invariance(every),
+        "phantom": {"all": of_gone}
+        | {k: _measure_both(_filter_pairs(gone, phantom=k), is_phantom_call) for k in PHANTOMS},
+        "mcp_bench": _score_mcp_bench(plain),
+        "errors": _count_errors(ours for ours, _ in every),
         "failures": failures,
-        "cost": {name: _cost([two[i] for two in every])
+        "cost": {name: _average_costs([two[i] for two in every])
                  for i, name in enumerate(("candidate", "incumbent"))},
-        "signature": signature([ours for ours, _ in plain]).as_dict(),
+        "signature": compute_signature([ours for ours, _ in plain]).as_dict(),
         "gate": {
             "gain": measured["ast_ok"]["gain"],
-            "irrelevance": _figures(without, _of("ast_ok"))["gain"],
+            "irrelevance": _measure_both(without, _score_by_column("ast_ok"))["gain"],
             "phantom": of_gone["gain"],
             "phantom_rate": of_gone["candidate"],
         },
@@ -96,7 +98,7 @@ def _is_irrelevance(row: Row) -> bool:
     return row["task"] in _NO_CALL_RIGHT and not row["phantom"]
 
 
-def _least(plain: Both) -> int:
+def _find_fewest_candidates(plain: Both) -> int:
     return min((ours["candidates"] for ours, _ in plain), default=0)
 
 
@@ -105,7 +107,7 @@ def _is_head(row: Row, least: int) -> bool:
     return small and row["split"] == UNSEEN_SERVER
 
 
-def _paired(
+def _pair_answered_rows(
     rows: Iterable[Row], candidate: str, incumbent: str
 ) -> tuple[list[tuple[Row, Row]], dict[str, dict[str, int]]]:
     held: dict[str, dict[str, Row]] = {candidate: {}, incumbent: {}}
@@ -124,74 +126,81 @@ def _paired(
     return answered, {name: counts for name, counts in failures.items() if counts}
 
 
-def _figures(both: Both, score: Score) -> dict[str, dict[str, float | int]]:
-    groups = _groups(both)
+def _measure_both(both: Both, score: Score) -> dict[str, dict[str, float | int]]:
+    groups = _list_groups(both)
     a, b = ([score(two[i]) for two in both] for i in (0, 1))
     return {
-        "candidate": bootstrap(a, groups).as_dict(),
-        "incumbent": bootstrap(b, groups).as_dict(),
-        "gain": paired(a, b, groups).as_dict(),
+        "candidate": bootstrap_mean(a, groups).as_dict(),
+        "incumbent": bootstrap_mean(b, groups).as_dict(),
+        "gain": bootstrap_difference(a, b, groups).as_dict(),
     }
 
 
-def _groups(both: Both) -> list[str]:
+def _list_groups(both: Both) -> list[str]:
     return [str(ours["text_digest"]) for ours, _ in both]
 
 
-def _of(name: str) -> Score:
+def _score_by_column(name: str) -> Score:
     return lambda row: float(row[name])
 
 
-def _where(both: Both, **wanted: Any) -> list[tuple[Row, Row]]:
+def _filter_pairs(both: Both, **wanted: Any) -> list[tuple[Row, Row]]:
     return [two for two in both if all(two[0][name] == held for name, held in wanted.items())]
 
 
-def _chance(both: Both) -> float:
+def _compute_chance(both: Both) -> float:
     """The share of right tools that a blind choice among what is offered makes."""
     if not both:
         return 0.0
     return round(sum(1 / max(ours["offered"], 1) for ours, _ in both) / len(both), 4)
 
 
-def _cells(plain: Both) -> list[dict[str, Any]]:
+def _summarise_cells(plain: Both) -> list[dict[str, Any]]:
     names = ("split", "candidates", "distractors")
     keys = {tuple(ours[name] for name in names) for ours, _ in plain}
     out = []
     for key in sorted(keys, key=lambda key: (_ORDER.get(key[0], len(_ORDER)), *key)):
         wanted = dict(zip(names, key, strict=True))
-        both = _where(plain, **wanted)
+        both = _filter_pairs(plain, **wanted)
         out.append(
             {
                 **wanted,
                 "n": len(both),
                 "servers": len({ours["server_id"] for ours, _ in both}),
-                "tools": len(set(_groups(both))),
-                "chance": _chance(both),
-                "offered": _mean(ours["offered"] for ours, _ in both),
-                "shown": _mean(ours["shown"] for ours, _ in both),
-                **{name: _figures(both, _of(name)) for name in MEASURES},
+                "tools": len(set(_list_groups(both))),
+                "chance": _compute_chance(both),
+                "offered": _compute_mean(ours["offered"] for ours, _ in both),
+                "shown": _compute_mean(ours["shown"] for ours, _ in both),
+                **{name: _measure_both(both, _score_by_column(name)) for name in MEASURES},
             }
         )
     return out
 
 
-def _irrelevance(both: Both) -> dict[str, Any]:
-    kinds = {kind: _figures(_where(both, task=kind), _of("ast_ok")) for kind in _NO_CALL_RIGHT}
-    return {"all": _figures(both, _of("ast_ok")), **kinds}
+def _summarise_irrelevance(both: Both) -> dict[str, Any]:
+    kinds = {
+        kind: _measure_both(_filter_pairs(both, task=kind), _score_by_column("ast_ok"))
+        for kind in _NO_CALL_RIGHT
+    }
+    return {"all": _measure_both(both, _score_by_column("ast_ok")), **kinds}
 
 
-def _invariance(every: Both) -> list[dict[str, Any]]:
+def _measure_invariance(every: Both) -> list[dict[str, Any]]:
     """Drops against the same items unchanged, paired within each model."""
-    plain = {_place(ours): (ours, theirs) for ours, theirs in every if is_plain(ours)}
+    plain = {_make_place_key(ours): (ours, theirs) for ours, theirs in every if is_plain(ours)}
     out = []
     for kind in PERTURBATIONS:
-        changed = [two for two in _where(every, perturbation=kind) if _place(two[0]) in plain]
-        groups = _groups(changed)
+        changed = [
+            two
+            for two in _filter_pairs(every, perturbation=kind)
+            if _make_place_key(two[0]) in plain
+        ]
+        groups = _list_groups(changed)
         for measure in ("ast_ok", "tool_ok"):
-            score = _of(measure)
+            score = _score_by_column(measure)
             drops = [
-                paired(
-                    [score(plain[_place(two[0])][i]) for two in changed],
+                bootstrap_difference(
+                    [score(plain[_make_place_key(two[0])][i]) for two in changed],
                     [score(two[i]) for two in changed],
                     groups,
                 ).as_dict()
@@ -202,41 +211,44 @@ def _invariance(every: Both) -> list[dict[str, Any]]:
     return out
 
 
-def _place(row: Row) -> tuple[Any, ...]:
+def _make_place_key(row: Row) -> tuple[Any, ...]:
     names = ("pair_id", "split", "candidates", "distractors", "seed")
     return tuple(row[name] for name in names)
 
 
-def _mcp_bench(plain: Both) -> dict[str, Any]:
+def _score_mcp_bench(plain: Both) -> dict[str, Any]:
     """MCP-Bench's rules, per item and averaged; an item without any call counts 0 (theirs: left
     out)."""
     rates: dict[str, Score] = {
-        "valid_tool_name_rate": lambda row: _ratio(row["known_calls"], row["calls"]),
-        "input_schema_compliance": lambda row: _ratio(row["valid_calls"], row["known_calls"]),
+        "valid_tool_name_rate": lambda row: _divide_or_zero(row["known_calls"], row["calls"]),
+        "input_schema_compliance": lambda row: _divide_or_zero(
+            row["valid_calls"], row["known_calls"]
+        ),
     }
     return {
-        **{name: _figures(plain, score) for name, score in rates.items()},
+        **{name: _measure_both(plain, score) for name, score in rates.items()},
         "execution_success_rate": NOT_RUN,
     }
 
 
-def _ratio(part: int, whole: int) -> float:
+def _divide_or_zero(part: int, whole: int) -> float:
     return part / whole if whole else 0.0
 
 
-def _errors(rows: Iterable[Row]) -> dict[str, int]:
+def _count_errors(rows: Iterable[Row]) -> dict[str, int]:
     kinds = Counter(str(row["error_kind"]) for row in rows if not row["ast_ok"])
     return dict(kinds.most_common())
 
 
-def _cost(rows: Sequence[Row]) -> dict[str, float | int]:
+def _average_costs(rows: Sequence[Row]) -> dict[str, float | int]:
     """Means per item."""
     names = ("prompt_tokens", "completion_tokens", "seconds", "usd")
     return {"n": len(rows)} | {
-        name: _mean(held for row in rows if (held := row.get(name)) is not None) for name in names
+        name: _compute_mean(held for row in rows if (held := row.get(name)) is not None)
+        for name in names
     }
 
 
-def _mean(values: Iterable[float]) -> float:
+def _compute_mean(values: Iterable[float]) -> float:
     listed = list(values)
     return round(sum(listed) / len(listed), 6) if listed else 0.0

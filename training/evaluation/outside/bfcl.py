@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from assets.contracts.match.bfcl.data import BfclItem, read_bfcl
-from assets.contracts.match.bfcl.verdict import bfcl_match
-from training.evaluation.metrics import paired
-from training.evaluation.outside.contamination import Bounds, beside
-from training.evaluation.outside.contamination_kept import Embed, against_training
-from training.evaluation.outside.items import asked_of, our_match, request_of
+from assets.contracts.match.bfcl.verdict import match_bfcl
+from training.evaluation.metrics import bootstrap_difference
+from training.evaluation.outside.contamination import Bounds, measure_all_and_clean
+from training.evaluation.outside.contamination_kept import Embed, check_against_training
+from training.evaluation.outside.items import match_by_our_rules, render_request, to_asked
 from training.evaluation.predictors.interface import Answered, Predictor
 from training.evaluation.retriever import NothingToEvaluate
-from training.evaluation.saved import OUTSIDE, keep
+from training.evaluation.saved import OUTSIDE, save_evaluation
 from warehouse.progress import Progress, Silent
 from warehouse.store import Warehouse
 
@@ -43,7 +43,7 @@ class OutsidePlan:
     bounds: Bounds = field(default_factory=Bounds)
 
 
-def outside_evaluation(
+def evaluate_outside_set(
     warehouse: Warehouse,
     folder: Path,
     predictors: Sequence[Predictor],
@@ -56,37 +56,38 @@ def outside_evaluation(
     `<home>/evaluations` by model. Raises UnreadableInput, NothingToEvaluate."""
     plan, told = plan or OutsidePlan(), progress or Silent()
     skipped: list[str] = []
-    items = _chosen(read_bfcl(folder, skipped), plan, folder)
+    items = _choose_items(read_bfcl(folder, skipped), plan, folder)
     name = f"BFCL-format {folder.name}"
-    texts = [request_of(item) for item in items]
-    held = against_training(warehouse, texts, name, plan.bounds, embed)
+    texts = [render_request(item) for item in items]
+    held = check_against_training(warehouse, texts, name, plan.bounds, embed)
     clean = dict(zip([item.id for item in items], held.found.clean, strict=True))
     rows: list[Row] = []
-    asked = [asked_of(item) for item in items]
+    asked = [to_asked(item) for item in items]
     for predictor in predictors:
         stage = f"asking {predictor.label[:40]}"
         answers = predictor.predict(asked, lambda done, of, at=stage: told.update(at, done, of))
         rows += [
-            outside_row(item, answer, predictor.label, clean[item.id])
+            make_outside_row(item, answer, predictor.label, clean[item.id])
             for item, answer in zip(items, answers, strict=True)
         ]
     models = [
-        outside_summary(rows, predictor.label, predictors[-1].label) for predictor in predictors
+        summarise_outside_rows(rows, predictor.label, predictors[-1].label)
+        for predictor in predictors
     ]
     common = {"set": name, "contamination": held.summary, "skipped": skipped, "rules": RULES}
     for model in models:
-        keep(warehouse.home, OUTSIDE, f"{name}: {model['model']}", {**common, **model})
+        save_evaluation(warehouse.home, OUTSIDE, f"{name}: {model['model']}", {**common, **model})
     return {**common, "models": models, "rows": rows}
 
 
-def outside_row(item: BfclItem, answer: Answered, model: str, clean: bool) -> Row:
+def make_outside_row(item: BfclItem, answer: Answered, model: str, clean: bool) -> Row:
     """One item's verdicts."""
-    theirs = bfcl_match(
+    theirs = match_bfcl(
         item.functions, item.truth, answer.calls, language=item.language, category=item.category
     )
     ours, kind = (None, None)
     if item.language == "python":
-        ours, kind = our_match(item, answer.calls)
+        ours, kind = match_by_our_rules(item, answer.calls)
     return {
         "model": model,
         "item_id": item.id,
@@ -106,7 +107,7 @@ def outside_row(item: BfclItem, answer: Answered, model: str, clean: bool) -> Ro
     }
 
 
-def outside_summary(rows: Sequence[Row], model: str, against: str) -> dict[str, Any]:
+def summarise_outside_rows(rows: Sequence[Row], model: str, against: str) -> dict[str, Any]:
     """JSON of one model: figures by BFCL's rules and by ours, each over all items and over the
     clean ones, per category and in all; the paired difference to `against` on common items."""
     mine = [row for row in rows if row["model"] == model]
@@ -118,13 +119,14 @@ def outside_summary(rows: Sequence[Row], model: str, against: str) -> dict[str, 
         "model": model,
         "n": len(answered),
         "failures": dict(Counter(str(row["error"]) for row in mine if row["failed"])),
-        **_both(answered),
+        **_measure_both_rules(answered),
         "categories": {
-            name: _both([row for row in answered if row["category"] == name]) for name in categories
+            name: _measure_both_rules([row for row in answered if row["category"] == name])
+            for name in categories
         },
         "errors": dict(Counter(str(r["bfcl_error"]) for r in answered if not r["bfcl"])),
         "against": against,
-        "difference": paired(
+        "difference": bootstrap_difference(
             [float(ours["bfcl"]) for ours, _ in common],
             [float(other["bfcl"]) for _, other in common],
             [ours["item_id"] for ours, _ in common],
@@ -135,17 +137,19 @@ def outside_summary(rows: Sequence[Row], model: str, against: str) -> dict[str, 
     }
 
 
-def _both(rows: Sequence[Row]) -> dict[str, Any]:
-    return {name: _figures([row for row in rows if row[name] is not None], name)
+def _measure_both_rules(rows: Sequence[Row]) -> dict[str, Any]:
+    return {name: _measure_rule([row for row in rows if row[name] is not None], name)
             for name in ("bfcl", "ours")}  # fmt: skip
 
 
-def _figures(rows: Sequence[Row], name: str) -> dict[str, Any]:
+def _measure_rule(rows: Sequence[Row], name: str) -> dict[str, Any]:
     values = [float(row[name]) for row in rows]
-    return beside(values, [row["item_id"] for row in rows], [row["clean"] for row in rows])
+    return measure_all_and_clean(
+        values, [row["item_id"] for row in rows], [row["clean"] for row in rows]
+    )
 
 
-def _chosen(items: Sequence[BfclItem], plan: OutsidePlan, folder: Path) -> list[BfclItem]:
+def _choose_items(items: Sequence[BfclItem], plan: OutsidePlan, folder: Path) -> list[BfclItem]:
     held: Counter[str] = Counter()
     known = sorted({item.category for item in items})
     unknown = sorted(set(plan.categories or ()) - set(known))

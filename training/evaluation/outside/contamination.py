@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from training.evaluation.metrics import Figure, bootstrap, share
+from training.evaluation.metrics import Figure, bootstrap_mean, measure_share
 from training.prompts.word_index import fold_words
 
 KINDS = ("exact", "contained", "overlap", "near")
@@ -30,7 +30,7 @@ class Bounds:
     least: int = 4
     cosine: float | None = 0.95
 
-    def told(self) -> str:
+    def describe_bounds(self) -> str:
         near = f"cosine >= {self.cosine:g} (base MiniLM)" if self.cosine else "not asked"
         return (
             f"exact: same words; contained: an item of {self.least} to {self.n - 1} words whole in"
@@ -74,24 +74,24 @@ class Contamination:
     def clean(self) -> list[bool]:
         return [not flag.contaminated for flag in self.flags]
 
-    def summary(self, name: str = "") -> dict[str, Any]:
+    def summarise_flags(self, name: str = "") -> dict[str, Any]:
         """JSON: n, trained, short, the rules, and a rate with its interval per kind and for any."""
         n = len(self.flags) if self.trained else 0  # held against nothing, nothing is clean
-        rates = {kind: share(sum(kind in f.kinds for f in self.flags), n) for kind in KINDS}
+        rates = {kind: measure_share(sum(kind in f.kinds for f in self.flags), n) for kind in KINDS}
         if not self.bounds.cosine:
-            rates["near"] = share(0, 0)  # not asked: no zero of n
-        rates["any"] = share(sum(f.contaminated for f in self.flags), n)
+            rates["near"] = measure_share(0, 0)  # not asked: no zero of n
+        rates["any"] = measure_share(sum(f.contaminated for f in self.flags), n)
         return {
             "set": name,
             "n": len(self.flags),
             "trained": self.trained,
             "short": self.short,
-            "rules": self.bounds.told(),
+            "rules": self.bounds.describe_bounds(),
             "rates": {kind: figure.as_dict() for kind, figure in rates.items()},
         }
 
 
-def contamination(
+def find_contamination(
     items: Sequence[str],
     trained: Sequence[str],
     bounds: Bounds | None = None,
@@ -106,14 +106,18 @@ def contamination(
     if vectors is None:
         bounds = replace(bounds, cosine=None)
     vocabulary: dict[str, int] = {}
-    ours_at = [_places(fold_words(text), vocabulary) for text in trained]
-    theirs_at = [_places(fold_words(text), vocabulary) for text in items]
+    ours_at = [_index_words(fold_words(text), vocabulary) for text in trained]
+    theirs_at = [_index_words(fold_words(text), vocabulary) for text in items]
     whole = {at for at in ours_at if at}
-    grams = _known(ours_at, {min(len(at), bounds.n) for at in theirs_at})
-    near = _nearest(vectors, len(items), len(trained)) if bounds.cosine and vectors else None
+    grams = _collect_known_grams(ours_at, {min(len(at), bounds.n) for at in theirs_at})
+    near = (
+        _find_nearest_texts(vectors, len(items), len(trained))
+        if bounds.cosine and vectors
+        else None
+    )
     flags = []
     for place, at in enumerate(theirs_at):
-        found = _overlap(at, grams, bounds)
+        found = _compute_overlap(at, grams, bounds)
         short = bounds.least <= len(at) < bounds.n
         flag = {
             "exact": at in whole,
@@ -130,35 +134,37 @@ def contamination(
     return Contamination(flags, len(trained), bounds, few)
 
 
-def beside(
+def measure_all_and_clean(
     values: Sequence[float], groups: Sequence[str], clean: Sequence[bool]
 ) -> dict[str, dict[str, Any]]:
     """A measure over all items and over the clean ones: {"all": figure, "clean": figure}."""
     kept = [(v, g) for v, g, ok in zip(values, groups, clean, strict=True) if ok]
-    only: Figure = bootstrap([v for v, _ in kept], [g for _, g in kept])
-    return {"all": bootstrap(values, groups).as_dict(), "clean": only.as_dict()}
+    only: Figure = bootstrap_mean([v for v, _ in kept], [g for _, g in kept])
+    return {"all": bootstrap_mean(values, groups).as_dict(), "clean": only.as_dict()}
 
 
-def _places(said: Iterable[str], vocabulary: dict[str, int]) -> tuple[int, ...]:
+def _index_words(said: Iterable[str], vocabulary: dict[str, int]) -> tuple[int, ...]:
     return tuple(vocabulary.setdefault(word, len(vocabulary)) for word in said)
 
 
-def _known(texts: Sequence[tuple[int, ...]], lengths: Iterable[int]) -> Mapping[int, set]:
+def _collect_known_grams(
+    texts: Sequence[tuple[int, ...]], lengths: Iterable[int]
+) -> Mapping[int, set]:
     """Every n-gram of the training texts, for the lengths that are asked for."""
-    return {n: {gram for text in texts for gram in _grams(text, n)} for n in lengths}
+    return {n: {gram for text in texts for gram in _iterate_grams(text, n)} for n in lengths}
 
 
-def _overlap(at: tuple[int, ...], grams: Mapping[int, set], bounds: Bounds) -> float:
+def _compute_overlap(at: tuple[int, ...], grams: Mapping[int, set], bounds: Bounds) -> float:
     """The share of an item's n-grams that training texts have; 0 for an item shorter than one."""
-    held = [gram in grams[bounds.n] for gram in _grams(at, bounds.n)]
+    held = [gram in grams[bounds.n] for gram in _iterate_grams(at, bounds.n)]
     return sum(held) / len(held) if held else 0.0
 
 
-def _grams(text: tuple[int, ...], n: int) -> Iterator[tuple[int, ...]]:
+def _iterate_grams(text: tuple[int, ...], n: int) -> Iterator[tuple[int, ...]]:
     return (text[start : start + n] for start in range(len(text) - n + 1))
 
 
-def _nearest(
+def _find_nearest_texts(
     vectors: tuple[np.ndarray, np.ndarray], items: int, trained: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """(greatest cosine, place of that training text) per item, in blocks."""

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from training.evaluation.outside.contamination import Bounds, Contamination, contamination
-from training.evaluation.saved import CONTAMINATION, keep
+from training.evaluation.outside.contamination import Bounds, Contamination, find_contamination
+from training.evaluation.saved import CONTAMINATION, save_evaluation
 from training.sets.split import TRAIN
 from training.sets.training_set import TRAINING_SET
 from warehouse.store import Warehouse
@@ -25,7 +25,7 @@ class Found:
     flagged: list[dict[str, Any]] = field(repr=False)
 
 
-def against_training(
+def check_against_training(
     warehouse: Warehouse,
     texts: Sequence[str],
     name: str,
@@ -35,14 +35,14 @@ def against_training(
     """Holds texts against the requests of the train split. The summary is kept under
     `<home>/evaluations` by the set's name. embed: of the base embedder; None does without."""
     bounds = bounds or Bounds()
-    trained = trained_texts(warehouse)
+    trained = read_trained_texts(warehouse)
     vectors = None
     if embed is not None and bounds.cosine and trained and texts:
         vectors = (embed(texts), embed(trained))
-    found = contamination(texts, trained, bounds, vectors)
+    found = find_contamination(texts, trained, bounds, vectors)
     head = warehouse.tables.head(TRAINING_SET.name)
-    summary = {**found.summary(name), "training_set": head.digest if head else ""}
-    keep(warehouse.home, CONTAMINATION, name, summary)
+    summary = {**found.summarise_flags(name), "training_set": head.digest if head else ""}
+    save_evaluation(warehouse.home, CONTAMINATION, name, summary)
     flagged = [
         {
             "item": place,
@@ -58,7 +58,7 @@ def against_training(
     return Found(found, summary, flagged)
 
 
-def trained_texts(warehouse: Warehouse) -> list[str]:
+def read_trained_texts(warehouse: Warehouse) -> list[str]:
     """The requests that models were trained on."""
     rows = warehouse.tables.read(TRAINING_SET).filter(split=TRAIN)
     return sorted(set(rows["instruction"].drop_nulls().to_list()))

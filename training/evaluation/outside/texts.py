@@ -18,14 +18,14 @@ class UnreadableSet(ValueError):
 def read_texts(path: Path, field: str | None = None) -> list[str]:
     """The text of every row, in order. field: None takes the first of FIELDS that the rows have,
     whatever its case. Raises UnreadableSet."""
-    rows = list(_rows(path))
+    rows = list(_iterate_rows(path))
     if not rows:
         raise UnreadableSet(f"{path}: found no rows; expected one JSON object a line, or a CSV")
-    name = _field(path, rows[0][1], field)
-    return [_text(path, where, row, name) for where, row in rows]
+    name = _choose_field(path, rows[0][1], field)
+    return [_read_field_text(path, where, row, name) for where, row in rows]
 
 
-def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _iterate_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """(where it stands, the row)."""
     try:
         size = path.stat().st_size
@@ -39,31 +39,31 @@ def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         for number, row in enumerate(csv.DictReader(io.StringIO(text, newline="")), 2):
             yield f"row {number}", row
     elif text.lstrip().startswith("["):
-        for number, row in enumerate(_json(path, "the file", text), 1):
-            yield f"entry {number}", _object(path, f"entry {number}", row)
+        for number, row in enumerate(_parse_json_text(path, "the file", text), 1):
+            yield f"entry {number}", _require_object(path, f"entry {number}", row)
     else:
         # Not splitlines(): a JSON string may hold U+2028, which that takes for the end of a line.
         for number, line in enumerate(text.split("\n"), 1):
             if line.strip():
                 where = f"line {number}"
-                yield where, _object(path, where, _json(path, where, line))
+                yield where, _require_object(path, where, _parse_json_text(path, where, line))
 
 
-def _json(path: Path, where: str, text: str) -> Any:
+def _parse_json_text(path: Path, where: str, text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UnreadableSet(f"{path}: {where} is no JSON ({error})") from error
 
 
-def _object(path: Path, where: str, row: Any) -> Mapping[str, Any]:
+def _require_object(path: Path, where: str, row: Any) -> Mapping[str, Any]:
     if not isinstance(row, dict):
         found = type(row).__name__
         raise UnreadableSet(f"{path}: {where} is a {found}; expected an object with a text field")
     return row
 
 
-def _field(path: Path, row: Mapping[str, Any], wanted: str | None) -> str:
+def _choose_field(path: Path, row: Mapping[str, Any], wanted: str | None) -> str:
     names = {str(name).casefold(): str(name) for name in row}
     for name in (wanted,) if wanted else FIELDS:
         if name.casefold() in names:
@@ -73,7 +73,7 @@ def _field(path: Path, row: Mapping[str, Any], wanted: str | None) -> str:
     raise UnreadableSet(f"{path}: found fields {held[:300]}; expected {told}; name it by --field")
 
 
-def _text(path: Path, where: str, row: Mapping[str, Any], name: str) -> str:
+def _read_field_text(path: Path, where: str, row: Mapping[str, Any], name: str) -> str:
     value = row.get(name)
     if not isinstance(value, str):
         found = type(value).__name__

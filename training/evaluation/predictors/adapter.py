@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from training.caller.bases import base_of, load_adapter, load_base, load_caller
-from training.caller.generation import generate
+from training.caller.bases import find_card_base, load_adapter, load_base, load_caller
+from training.caller.generation import generate_completions
 from training.caller.tiny.base import TINY
 from training.evaluation.predictors.interface import (
     Answered,
@@ -17,13 +17,13 @@ from training.evaluation.predictors.interface import (
     CannotPredict,
     OnDone,
     PredictorKind,
-    answered,
-    unanswered,
+    make_failed_answer,
+    parse_answer,
 )
-from training.prompts.render import Parts, Rendered, fit
+from training.prompts.render import Parts, Rendered, fit_prompt
 from training.prompts.templates import BadTemplate, with_pad_token
 from training.runtime.device import pick_device
-from training.runtime.model_store import CARD, TrainingFailed, card
+from training.runtime.model_store import CARD, TrainingFailed, read_model_card
 
 TOO_LONG = "too_long"  # not even the right tools fit the model's context
 _MOST_CONTEXT = 8192
@@ -60,42 +60,42 @@ class AdapterPredictor:
         try:
             device = pick_device(self._device)
             if isinstance(self._model, Path):
-                model, tokenizer, made = _of_folder(self._model, device)
+                model, tokenizer, made = _load_model_folder(self._model, device)
             else:
                 model, tokenizer, made = load_caller(self._home, self._model, device)
             with_pad_token(tokenizer)
         except (TrainingFailed, BadTemplate) as error:
             raise CannotPredict(" ".join(str(error).split())) from error
-        self._loaded = model.eval(), tokenizer, _limits(made, model, self._max_new)
+        self._loaded = model.eval(), tokenizer, _compute_limits(made, model, self._max_new)
 
     def predict(self, asked: Sequence[Asked], on_done: OnDone | None = None) -> list[Answered]:
         self.load()
         assert self._loaded is not None
         _, tokenizer, limits = self._loaded
-        prompts = [_prompt(tokenizer, one, limits) for one in asked]
-        out = [unanswered(TOO_LONG, shown=0)] * len(asked)
+        prompts = [_render_prompt(tokenizer, one, limits) for one in asked]
+        out = [make_failed_answer(TOO_LONG, shown=0)] * len(asked)
         # Alike long together: a batch is as long as its longest.
         order = sorted(
             (at for at, made in enumerate(prompts) if made is not None),
-            key=lambda at: _length(prompts[at]),
+            key=lambda at: _count_prompt_tokens(prompts[at]),
         )
         for start in range(0, len(order), _PART):
             places = order[start : start + _PART]
             part = [made for at in places if (made := prompts[at]) is not None]
-            for at, answer in zip(places, self._part(part), strict=True):
+            for at, answer in zip(places, self._predict_part(part), strict=True):
                 out[at] = answer
             if on_done:
                 on_done(min(start + _PART, len(order)), len(order))
         return out
 
-    def _part(self, prompts: Sequence[Rendered]) -> list[Answered]:
+    def _predict_part(self, prompts: Sequence[Rendered]) -> list[Answered]:
         assert self._loaded is not None
         tokenizer = self._loaded[1]
         began = time.perf_counter()
-        texts = self._generated([made.prompt for made in prompts])
+        texts = self._generate_answers([made.prompt for made in prompts])
         took = (time.perf_counter() - began) / max(len(prompts), 1)
         return [
-            answered(
+            parse_answer(
                 text,
                 prompt_tokens=made.tokens,
                 completion_tokens=len(tokenizer(text, add_special_tokens=False)["input_ids"]),
@@ -105,17 +105,17 @@ class AdapterPredictor:
             for made, text in zip(prompts, texts, strict=True)
         ]
 
-    def _generated(self, prompts: Sequence[str]) -> list[str]:
+    def _generate_answers(self, prompts: Sequence[str]) -> list[str]:
         """Greedy answers; where memory runs out, with half the batch."""
         assert self._loaded is not None
         model, tokenizer, limits = self._loaded
         while True:
             try:
-                return generate(
+                return generate_completions(
                     model, tokenizer, prompts, max_new=limits["max_new"], batch=self._batch
                 )
             except RuntimeError as error:
-                if not _out_of_memory(error):
+                if not _is_out_of_memory(error):
                     raise
                 if self._batch == 1:
                     raise CannotPredict(
@@ -126,7 +126,7 @@ class AdapterPredictor:
             self._batch = max(1, self._batch // 2)
 
 
-def resolve(home: Path, text: str) -> str | Path:
+def resolve_model(home: Path, text: str) -> str | Path:
     """The model a user names: a folder, a name under `<home>/models`, or its unique beginning.
     Raises CannotPredict naming what is there."""
     if Path(text).is_dir():
@@ -134,7 +134,7 @@ def resolve(home: Path, text: str) -> str | Path:
     named = sorted(
         path.parent.name
         for path in (home / "models").glob(f"*/{CARD}")
-        if (card(home, path.parent.name) or {}).get("role") == "caller"
+        if (read_model_card(home, path.parent.name) or {}).get("role") == "caller"
     )
     fit_it = [name for name in named if text and name.startswith(text)]
     if len(fit_it) == 1:
@@ -147,7 +147,7 @@ def resolve(home: Path, text: str) -> str | Path:
     )
 
 
-def _of_folder(folder: Path, device: str) -> tuple[Any, Any, dict[str, Any]]:
+def _load_model_folder(folder: Path, device: str) -> tuple[Any, Any, dict[str, Any]]:
     path = folder / CARD
     try:
         made = json.loads(path.read_bytes()) if path.exists() else {}
@@ -156,7 +156,7 @@ def _of_folder(folder: Path, device: str) -> tuple[Any, Any, dict[str, Any]]:
             f"{path} is no JSON ({error}); copy the model's folder again"
         ) from None
     if (folder / "adapter_config.json").exists() or made.get("role") == "caller":
-        base = base_of(made) if made.get("base") else None
+        base = find_card_base(made) if made.get("base") else None
         model, tokenizer = load_adapter(folder, base, device, made or None)
         return model, tokenizer, made
     if not (folder / "config.json").exists():
@@ -169,7 +169,7 @@ def _of_folder(folder: Path, device: str) -> tuple[Any, Any, dict[str, Any]]:
     return model, tokenizer, made
 
 
-def _limits(made: Mapping[str, Any], model: Any, max_new: int | None) -> dict[str, Any]:
+def _compute_limits(made: Mapping[str, Any], model: Any, max_new: int | None) -> dict[str, Any]:
     settings = made.get("settings") or {}
     small = made.get("base") == TINY
     room = int(getattr(model.config, "max_position_embeddings", 0) or _MOST_CONTEXT)
@@ -182,10 +182,10 @@ def _limits(made: Mapping[str, Any], model: Any, max_new: int | None) -> dict[st
     }
 
 
-def _prompt(tokenizer: Any, asked: Asked, limits: Mapping[str, Any]) -> Rendered | None:
+def _render_prompt(tokenizer: Any, asked: Asked, limits: Mapping[str, Any]) -> Rendered | None:
     parts = Parts(asked.instruction, None, asked.keep)
     try:
-        return fit(
+        return fit_prompt(
             tokenizer, parts, asked.tools, limits["context"],
             words=limits["words"], examples=asked.examples,
         )  # fmt: skip
@@ -193,11 +193,11 @@ def _prompt(tokenizer: Any, asked: Asked, limits: Mapping[str, Any]) -> Rendered
         raise CannotPredict(" ".join(str(error).split())) from error
 
 
-def _length(made: Rendered | None) -> int:
+def _count_prompt_tokens(made: Rendered | None) -> int:
     return made.tokens if made else 0
 
 
-def _out_of_memory(error: RuntimeError) -> bool:
+def _is_out_of_memory(error: RuntimeError) -> bool:
     import torch
 
     return isinstance(error, torch.cuda.OutOfMemoryError) or "out of memory" in str(error)

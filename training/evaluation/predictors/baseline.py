@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from training.evaluation.caller_table import BASELINE
 from training.evaluation.predictors.interface import Answered, Asked, OnDone, PredictorKind
-from training.evaluation.predictors.slot_copy import baseline_call
+from training.evaluation.predictors.slot_copy import make_baseline_call
 
 
 class BaselinePredictor:
@@ -18,7 +18,7 @@ class BaselinePredictor:
         out = []
         for one in asked:
             began = time.perf_counter()
-            calls = [baseline_call(one.tools, one.instruction)] if one.tools else []
+            calls = [make_baseline_call(one.tools, one.instruction)] if one.tools else []
             took = time.perf_counter() - began
             out.append(Answered(calls, "call" if calls else "no_call", seconds=took))
             if on_done:

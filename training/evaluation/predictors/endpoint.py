@@ -16,10 +16,10 @@ from training.evaluation.predictors.interface import (
     CannotPredict,
     OnDone,
     PredictorKind,
-    unanswered,
+    make_failed_answer,
 )
-from training.prompts.parse_calls import call_of, parse_calls
-from training.prompts.render import NO_CALL, SYSTEM, tool_schema
+from training.prompts.parse_calls import normalise_call, parse_calls
+from training.prompts.render import NO_CALL, SYSTEM, render_tool_schema
 from warehouse.ledger.ledger import BudgetExceeded, Ledger
 from warehouse.llm.chat import Chat, Turn, wire_names
 from warehouse.llm.client import LLMError
@@ -41,9 +41,9 @@ class EndpointPredictor:
     ) -> None:
         self.label = f"endpoint:{role.model}"
         self._role, self._ledger, self._seed, self._endpoint = role, ledger, seed, endpoint
-        self._chat()
+        self._open_chat()
 
-    def _chat(self) -> Chat:
+    def _open_chat(self) -> Chat:
         try:
             return Chat(self._role, self._ledger, stage=STAGE, endpoint=self._endpoint)
         except LLMError as error:
@@ -51,16 +51,16 @@ class EndpointPredictor:
 
     def predict(self, asked: Sequence[Asked], on_done: OnDone | None = None) -> list[Answered]:
         """Asks for all at once, as many together as the role allows."""
-        return asyncio.run(self._all(asked, on_done))
+        return asyncio.run(self._ask_all(asked, on_done))
 
-    async def _all(self, asked: Sequence[Asked], on_done: OnDone | None) -> list[Answered]:
-        chat, done = self._chat(), 0
+    async def _ask_all(self, asked: Sequence[Asked], on_done: OnDone | None) -> list[Answered]:
+        chat, done = self._open_chat(), 0
         at_once = asyncio.Semaphore(self._role.concurrency)
 
         async def one(question: Asked) -> Answered:
             nonlocal done
             async with at_once:
-                answer = await self._one(chat, question)
+                answer = await self._ask_one(chat, question)
             done += 1
             if on_done:
                 on_done(done, len(asked))
@@ -71,21 +71,21 @@ class EndpointPredictor:
         finally:
             await chat.aclose()
 
-    async def _one(self, chat: Chat, asked: Asked) -> Answered:
+    async def _ask_one(self, chat: Chat, asked: Asked) -> Answered:
         names = wire_names([tool["name"] for tool in asked.tools])
-        tools = [_offered(tool, names) for tool in asked.tools]
+        tools = [_to_wire_tool(tool, names) for tool in asked.tools]
         began = time.perf_counter()
         try:
-            turn = await chat.say(messages(asked), tools, seed=self._seed)
+            turn = await chat.say(build_messages(asked), tools, seed=self._seed)
         except BudgetExceeded:
-            return unanswered("budget_exceeded")
+            return make_failed_answer("budget_exceeded")
         except LLMError as error:
-            return unanswered(error.kind)
+            return make_failed_answer(error.kind)
         took = None if turn.cached else time.perf_counter() - began
-        return _read(turn, {wire: name for name, wire in names.items()}, took)
+        return _parse_turn(turn, {wire: name for name, wire in names.items()}, took)
 
 
-def messages(asked: Asked) -> list[dict[str, str]]:
+def build_messages(asked: Asked) -> list[dict[str, str]]:
     """Examples stand in the system message: endpoints refuse calls that no tool answered."""
     system = f"{SYSTEM} If no tool fits, answer: {NO_CALL}"
     for instruction, calls in asked.examples:
@@ -97,12 +97,12 @@ def messages(asked: Asked) -> list[dict[str, str]]:
     ]
 
 
-def _offered(tool: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    made = tool_schema(tool)
+def _to_wire_tool(tool: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    made = render_tool_schema(tool)
     return {**made, "function": {**made["function"], "name": names[str(tool["name"])]}}
 
 
-def _read(turn: Turn, names: Mapping[str, str], seconds: float | None) -> Answered:
+def _parse_turn(turn: Turn, names: Mapping[str, str], seconds: float | None) -> Answered:
     """Its tool calls under the tools' own names; what a model wrote as text where it made none."""
     spent: dict[str, Any] = {
         "prompt_tokens": turn.prompt_tokens,
@@ -114,7 +114,7 @@ def _read(turn: Turn, names: Mapping[str, str], seconds: float | None) -> Answer
         read = parse_calls(turn.text)
         calls = [{**c, "name": names.get(c["name"], c["name"])} for c in read.calls]
         return Answered(calls, read.kind, turn.text, **spent)
-    made = [call_of(names.get(name, name), arguments) for name, arguments in turn.calls]
+    made = [normalise_call(names.get(name, name), arguments) for name, arguments in turn.calls]
     calls = [call for call in made if call and isinstance(call["arguments"], Mapping)]
     kind = "call" if calls else "invalid_json"
     return Answered(calls, kind, json.dumps(turn.calls), **spent)

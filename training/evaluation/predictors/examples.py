@@ -37,11 +37,11 @@ class ExamplePolicy:
     too_near: float = 0.95
     per_tool: int = 2
 
-    def told(self) -> str:
+    def describe_rule(self) -> str:
         return RULE.format(too_near=self.too_near)
 
 
-def similar(
+def select_similar_examples(
     rows: Sequence[Row],
     train_rows: Sequence[Row],
     embed: Embed,
@@ -61,7 +61,7 @@ def similar(
         part = rows[start : start + _BLOCK]
         scores = embed([row["instruction"] for row in part]) @ ours.T
         for row, near in zip(part, scores, strict=True):
-            chosen = list(_chosen(_Known(row), known, near, n, policy))
+            chosen = list(_choose_examples(_Known(row), known, near, n, policy))
             out.append(tuple((one.instruction, one.calls) for one in reversed(chosen)))
     return out
 
@@ -73,13 +73,13 @@ class _Known:
         self.pair_id, self.server_id, self.tool = row["pair_id"], row["server_id"], row["tool"]
         self.instruction: str = row["instruction"]
         self.unseen = row["split"] not in _SEEN
-        self.calls = _calls(row)
+        self.calls = _read_golden_calls(row)
         self.said = tuple(fold_words(self.instruction))
         given = any(call["arguments"] for call in self.calls)
         self.answer = json.dumps(self.calls, sort_keys=True) if given else None
 
 
-def _chosen(
+def _choose_examples(
     row: _Known, known: Sequence[_Known], near: np.ndarray, n: int, policy: ExamplePolicy
 ) -> Iterator[_Known]:
     """The nearest that may be shown, the nearest first; no text twice."""
@@ -87,7 +87,11 @@ def _chosen(
     for place in np.argsort(-near, kind="stable"):
         one = known[place]
         tool = (one.server_id, one.tool)
-        if float(near[place]) >= policy.too_near or one.said in said or not _allowed(row, one):
+        if (
+            float(near[place]) >= policy.too_near
+            or one.said in said
+            or not _is_example_allowed(row, one)
+        ):
             continue
         if of_tool.get(tool, 0) >= policy.per_tool:
             continue
@@ -98,13 +102,13 @@ def _chosen(
             return
 
 
-def _allowed(row: _Known, one: _Known) -> bool:
+def _is_example_allowed(row: _Known, one: _Known) -> bool:
     if one.pair_id == row.pair_id or (row.unseen and one.server_id == row.server_id):
         return False
     return row.answer is None or one.answer != row.answer
 
 
-def _calls(row: Row) -> list[dict[str, Any]]:
+def _read_golden_calls(row: Row) -> list[dict[str, Any]]:
     """The golden calls of a row, as a prompt shows them; none where no call is right."""
     held = json.loads(row["calls"]) if row.get("calls") is not None else None
     if held is None:

@@ -57,12 +57,12 @@ class Predictor(Protocol):
     def predict(self, asked: Sequence[Asked], on_done: OnDone | None = None) -> list[Answered]: ...
 
 
-def answered(text: str, **spent: Any) -> Answered:
+def parse_answer(text: str, **spent: Any) -> Answered:
     """What a model's text says, with what it cost."""
     read = parse_calls(text)
     return Answered(read.calls, read.kind, text, **spent)
 
 
-def unanswered(error: str, **spent: Any) -> Answered:
+def make_failed_answer(error: str, **spent: Any) -> Answered:
     """No answer, and why (an error kind)."""
     return Answered([], "no_call", error=error, **spent)

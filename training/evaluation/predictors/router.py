@@ -17,7 +17,7 @@ from training.evaluation.predictors.interface import (
     CannotPredict,
     OnDone,
     PredictorKind,
-    unanswered,
+    make_failed_answer,
 )
 from training.evaluation.predictors.slot_copy import copy_slots
 
@@ -51,28 +51,30 @@ class RouterPredictor:
     def predict(self, asked: Sequence[Asked], on_done: OnDone | None = None) -> list[Answered]:
         out: list[Answered] = []
         for start in range(0, len(asked), _BATCH):
-            out += self._part(asked[start : start + _BATCH])
+            out += self._predict_part(asked[start : start + _BATCH])
             if on_done:
                 on_done(len(out), len(asked))
         return out
 
-    def _part(self, part: Sequence[Asked]) -> list[Answered]:
+    def _predict_part(self, part: Sequence[Asked]) -> list[Answered]:
         began = time.perf_counter()
-        held = [self._offered(one) for one in part]
+        held = [self._map_offered_tools(one) for one in part]
         asks = [
-            self._ask(one, places)
+            self._ask_router(one, places)
             for one, places in zip(part, held, strict=True)
             if places is not None
         ]
         found = iter(self._router.find_many(asks))
         answers = [
-            unanswered(NOT_IN_INDEX) if places is None else self._read(one, next(found), places)
+            make_failed_answer(NOT_IN_INDEX)
+            if places is None
+            else self._read_hits(one, next(found), places)
             for one, places in zip(part, held, strict=True)
         ]
         took = (time.perf_counter() - began) / len(part)
         return [Answered(**{**vars(answer), "seconds": took}) for answer in answers]
 
-    def _offered(self, asked: Asked) -> dict[str, dict[str, Any]] | None:
+    def _map_offered_tools(self, asked: Asked) -> dict[str, dict[str, Any]] | None:
         """Tool id -> contract of what is offered; None where the index lacks one of them."""
         out = {}
         for tool in asked.tools:
@@ -83,13 +85,13 @@ class RouterPredictor:
                 out[self._router.index.tools[at].tool_id] = tool
         return out
 
-    def _ask(self, asked: Asked, offered: Mapping[str, Any]) -> "Ask":
+    def _ask_router(self, asked: Asked, offered: Mapping[str, Any]) -> "Ask":
         from serving.router import Ask
 
         allowed = tuple(sorted(name.translate(_MARKS) for name in offered))
         return Ask(query=asked.instruction, k=1, allowed=None if asked.whole_pool else allowed)
 
-    def _read(
+    def _read_hits(
         self, asked: Asked, answer: "Answer", offered: Mapping[str, Mapping[str, Any]]
     ) -> Answered:
         if answer.no_tool or not answer.hits:
@@ -100,7 +102,7 @@ class RouterPredictor:
             place = self._router.index.place_of(hit.tool_id)
             contract = self._router.index.contract(place) if place is not None else {}
             names = {tool["name"] for tool in asked.tools}
-            same = _same(contract, asked.tools)
+            same = _is_same_tool(contract, asked.tools)
             name = hit.tool if same or hit.tool not in names else hit.tool_id
         else:
             name = str(contract["name"])
@@ -109,7 +111,7 @@ class RouterPredictor:
         )
 
 
-def _same(contract: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) -> bool:
+def _is_same_tool(contract: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a tool is one of those asked about, listed by another server."""
     return any(
         tool["name"] == contract.get("name") and tool["inputSchema"] == contract.get("inputSchema")

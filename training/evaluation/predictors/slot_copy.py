@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from assets.contracts.canonical import parameters, tool_text
-from assets.vectors.lexical import BM25, words
+from assets.contracts.canonical import iterate_parameters, tool_text
+from assets.vectors.lexical import BM25, split_words
 
 _QUOTED = re.compile(r"[\"“”«»`]([^\"“”«»`]+)[\"“”«»`]|(?<!\w)'([^']+)'(?!\w)")
 _URL = re.compile(r"https?://[^\s\"'<>)]+")
@@ -20,9 +20,9 @@ _PROPER = re.compile(r"(?<=[a-z,] )[A-Z][\w-]+(?: [A-Z][\w-]+)*")
 _NO = re.compile(r"\b(?:no|not|don't|without|never|skip|disable|off)\b", re.I)
 
 
-def baseline_call(contracts: Sequence[Mapping[str, Any]], instruction: str) -> dict[str, Any]:
+def make_baseline_call(contracts: Sequence[Mapping[str, Any]], instruction: str) -> dict[str, Any]:
     """{name, arguments} for the candidate with the best BM25, its required slots copied."""
-    scores = BM25.build([tool_text(contract) for contract in contracts]).scores(instruction)
+    scores = BM25.build([tool_text(contract) for contract in contracts]).score(instruction)
     chosen = contracts[int(np.argmax(scores))]
     return {"name": chosen["name"], "arguments": copy_slots(chosen, instruction)}
 
@@ -33,17 +33,17 @@ def copy_slots(contract: Mapping[str, Any], instruction: str) -> dict[str, Any]:
     Every span is used once, in order of appearance, by the first parameter whose type it fits.
     """
     required = contract.get("inputSchema", {}).get("required") or []
-    spans = _spans(instruction)
+    spans = _find_spans(instruction)
     out: dict[str, Any] = {}
-    for name, schema in parameters(contract):
+    for name, schema in iterate_parameters(contract):
         if name in required and isinstance(schema, Mapping):
-            value = _value(name, schema, instruction, spans)
+            value = _choose_slot_value(name, schema, instruction, spans)
             if value is not None:
                 out[name] = value
     return out
 
 
-def _spans(text: str) -> dict[str, list[str]]:
+def _find_spans(text: str) -> dict[str, list[str]]:
     quoted = [a or b for a, b in _QUOTED.findall(text)]
     return {
         "url": [url.rstrip(".,;:!?") for url in _URL.findall(text)],
@@ -57,31 +57,33 @@ def _spans(text: str) -> dict[str, list[str]]:
     }
 
 
-def _value(name: str, schema: Mapping[str, Any], text: str, spans: dict[str, list[str]]) -> Any:
+def _choose_slot_value(
+    name: str, schema: Mapping[str, Any], text: str, spans: dict[str, list[str]]
+) -> Any:
     options = schema.get("enum")
     if isinstance(options, list) and options:
-        said = set(words(text))
-        fits = [o for o in options if set(words(str(o))) and set(words(str(o))) <= said]
+        said = set(split_words(text))
+        fits = [o for o in options if set(split_words(str(o))) and set(split_words(str(o))) <= said]
         return fits[0] if fits else None
     kind = schema.get("type")
     kind = next((k for k in kind if k != "null"), None) if isinstance(kind, list) else kind
     if kind == "boolean":
         return not _NO.search(text)
     if kind in ("integer", "number"):
-        return _number(_take(spans, ["number"]), kind)
+        return _parse_number(_take_span(spans, ["number"]), kind)
     if kind == "array":
         items = schema.get("items")
         inner = items if isinstance(items, Mapping) else {}
-        value = _value(name, inner or {"type": "string"}, text, spans)
+        value = _choose_slot_value(name, inner or {"type": "string"}, text, spans)
         return None if value is None else [value]
     if kind in ("string", None):
-        return _take(spans, _string_kinds(name, schema))
+        return _take_span(spans, _rank_string_kinds(name, schema))
     return None
 
 
-def _string_kinds(name: str, schema: Mapping[str, Any]) -> list[str]:
+def _rank_string_kinds(name: str, schema: Mapping[str, Any]) -> list[str]:
     """Which spans to try first for a string parameter, by its name and format."""
-    told = set(words(f"{name} {schema.get('format', '')}"))
+    told = set(split_words(f"{name} {schema.get('format', '')}"))
     first = [
         kind
         for kind, hints in {
@@ -97,7 +99,7 @@ def _string_kinds(name: str, schema: Mapping[str, Any]) -> list[str]:
     return [*first, *(kind for kind in rest if kind not in first)]
 
 
-def _take(spans: dict[str, list[str]], kinds: Sequence[str]) -> str | None:
+def _take_span(spans: dict[str, list[str]], kinds: Sequence[str]) -> str | None:
     for kind in kinds:
         if spans[kind]:
             value = spans[kind].pop(0)
@@ -108,7 +110,7 @@ def _take(spans: dict[str, list[str]], kinds: Sequence[str]) -> str | None:
     return None
 
 
-def _number(text: str | None, kind: str) -> int | float | None:
+def _parse_number(text: str | None, kind: str) -> int | float | None:
     if text is None:
         return None
     value = float(text)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from training.evaluation.metrics import Figure, bootstrap, paired, share
+from training.evaluation.metrics import Figure, bootstrap_difference, bootstrap_mean, measure_share
 
 Row = Mapping[str, Any]
 MIN_TOOL, MIN_GAP = 0.5, 0.15
@@ -39,36 +39,40 @@ class Signature:
         return asdict(self)
 
 
-def signature(rows: Sequence[Row]) -> Signature:
+def compute_signature(rows: Sequence[Row]) -> Signature:
     """The signature over one model's rows of plain items (a call is right, nothing changed)."""
     groups = [str(row["text_digest"]) for row in rows]
     tool = [float(row["tool_ok"]) for row in rows]
     ast = [float(row["ast_ok"]) for row in rows]
-    high, low, gap = bootstrap(tool, groups), bootstrap(ast, groups), paired(tool, ast, groups)
+    high, low, gap = (
+        bootstrap_mean(tool, groups),
+        bootstrap_mean(ast, groups),
+        bootstrap_difference(tool, ast, groups),
+    )
     failing = [row for row in rows if row["tool_ok"] and not row["ast_ok"]]
-    typed = share(sum(_has_wrong_type(row) for row in failing), len(failing))
-    by_type = _by_type(row for row in rows if row["tool_ok"])
-    worst = _worst(by_type)
+    typed = measure_share(sum(_has_wrong_type(row) for row in failing), len(failing))
+    by_type = _count_by_type(row for row in rows if row["tool_ok"])
+    worst = _find_worst_types(by_type)
     at_fault = typed.value >= MIN_TYPED or bool(worst)
     present = high.value >= MIN_TOOL and gap.low >= MIN_GAP and bool(failing) and at_fault
-    told = _told(present, high, low, gap, typed, by_type, worst)
+    told = _describe_signature(present, high, low, gap, typed, by_type, worst)
     four = (high.as_dict(), low.as_dict(), gap.as_dict(), typed.as_dict())
     return Signature(present, told, *four, by_type=by_type)
 
 
 def _has_wrong_type(row: Row) -> bool:
-    return any(each["verdict"] == "wrong_type" for each in _parameters(row))
+    return any(each["verdict"] == "wrong_type" for each in _read_parameters(row))
 
 
-def _parameters(row: Row) -> list[dict[str, str]]:
+def _read_parameters(row: Row) -> list[dict[str, str]]:
     return json.loads(row.get("parameters") or "[]")
 
 
-def _by_type(rows: Any) -> dict[str, dict[str, int]]:
+def _count_by_type(rows: Any) -> dict[str, dict[str, int]]:
     """Parameters that one side left to its default are in no count: nobody wrote them."""
     seen, wrong, typed = Counter[str](), Counter[str](), Counter[str]()
     for row in rows:
-        for each in _parameters(row):
+        for each in _read_parameters(row):
             if each["verdict"] != "default":
                 seen[each["type"]] += 1
                 wrong[each["type"]] += each["verdict"] in _WRONG
@@ -79,13 +83,13 @@ def _by_type(rows: Any) -> dict[str, dict[str, int]]:
     }
 
 
-def _worst(by_type: Mapping[str, Mapping[str, int]]) -> list[str]:
+def _find_worst_types(by_type: Mapping[str, Mapping[str, int]]) -> list[str]:
     """Types other than strings that fail oftener than strings beyond both intervals, the worst
     first."""
     plain = by_type.get("string")
-    limit = share(plain["wrong"], plain["n"]).high if plain else MIN_TYPED
+    limit = measure_share(plain["wrong"], plain["n"]).high if plain else MIN_TYPED
     rates = {
-        kind: share(held["wrong"], held["n"])
+        kind: measure_share(held["wrong"], held["n"])
         for kind, held in by_type.items()
         if kind not in ("string", "undeclared") and held["n"] >= _LEAST
     }
@@ -93,7 +97,7 @@ def _worst(by_type: Mapping[str, Mapping[str, int]]) -> list[str]:
     return sorted(bad, key=lambda kind: (-rates[kind].value, kind))
 
 
-def _told(
+def _describe_signature(
     present: bool,
     high: Figure,
     low: Figure,

@@ -98,7 +98,7 @@ _ANYWHERE = re.compile(
 )
 
 
-def paraphrase(text: str, seed: int = 0) -> str:
+def paraphrase_text(text: str, seed: int = 0) -> str:
     """The text in other words; unchanged where no rule applies. A function of its arguments."""
     kept: list[str] = []
 
@@ -110,12 +110,12 @@ def paraphrase(text: str, seed: int = 0) -> str:
         return text
     # Abbreviations that are rules themselves must not be hidden with what follows them.
     hidden = _EXACT.sub(lambda m: m.group() if m.group().lower() in _PHRASES else hide(m), text)
-    hidden = _START.sub(lambda m: m[1] + _other(m[2], _VERBS, text, seed), hidden)
-    hidden = _ANYWHERE.sub(lambda m: _other(m[1], _PHRASES, text, seed), hidden)
+    hidden = _START.sub(lambda m: m[1] + _choose_synonym(m[2], _VERBS, text, seed), hidden)
+    hidden = _ANYWHERE.sub(lambda m: _choose_synonym(m[1], _PHRASES, text, seed), hidden)
     return re.sub(r"\x00(\d+)\x00", lambda m: kept[int(m[1])], hidden)
 
 
-def _other(word: str, known: dict[str, tuple[str, ...]], text: str, seed: int) -> str:
+def _choose_synonym(word: str, known: dict[str, tuple[str, ...]], text: str, seed: int) -> str:
     """One of the words that mean the same, in the same case."""
     choices = known.get(word.lower())
     if not choices:

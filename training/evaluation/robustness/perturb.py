@@ -19,8 +19,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from assets.contracts.canonical import tool_text
-from training.evaluation.robustness.paraphrase import paraphrase
-from training.evaluation.robustness.schema_walk import has_pattern_names, mapped, renamed_level
+from training.evaluation.robustness.paraphrase import paraphrase_text
+from training.evaluation.robustness.schema_walk import (
+    has_pattern_names,
+    map_schemas,
+    rename_level_properties,
+)
 
 Contract = Mapping[str, Any]
 Call = Mapping[str, Any]
@@ -40,34 +44,38 @@ class Perturbed:
     changed: frozenset[str]
 
 
-def perturb(
+def perturb_tools(
     kind: str, tools: Sequence[Contract], expected: Sequence[Call], seed: int = 0
 ) -> Perturbed:
     """The same question with its schemas changed. A function of its arguments."""
     if kind == "renamed_tool":
-        return _with_names(tools, expected, new_names([str(tool["name"]) for tool in tools], seed))
+        return _with_names(
+            tools, expected, make_new_names([str(tool["name"]) for tool in tools], seed)
+        )
     made = {str(tool["name"]): _CHANGES[kind](tool, seed) for tool in tools}
     names = {tool: renames for tool, (_, renames) in made.items()}
     calls = [
-        {**call, "arguments": _renamed_arguments(call, names.get(str(call["name"]), {}))}
+        {**call, "arguments": _rename_arguments(call, names.get(str(call["name"]), {}))}
         for call in expected
     ]
     changed = frozenset(
-        str(tool["name"]) for tool in tools if not same_text(tool, made[str(tool["name"])][0])
+        str(tool["name"])
+        for tool in tools
+        if not is_same_json_text(tool, made[str(tool["name"])][0])
     )
     return Perturbed([contract for contract, _ in made.values()], calls, changed)
 
 
-def rename_one(
+def rename_one_tool(
     tools: Sequence[Contract], expected: Sequence[Call], old: str, seed: int = 0
 ) -> Perturbed:
     """Only the tool `old` under another name: as after an update of its server."""
     names = [str(tool["name"]) for tool in tools]
-    fresh = new_names([old], seed, taken={*names})
+    fresh = make_new_names([old], seed, taken={*names})
     return _with_names(tools, expected, {**{name: name for name in names}, **fresh})
 
 
-def new_names(
+def make_new_names(
     names: Sequence[str], seed: int = 0, taken: frozenset[str] | set[str] = frozenset()
 ) -> dict[str, str]:
     """Old name -> new one: the same words, usable by every model API, none old, none twice."""
@@ -75,27 +83,29 @@ def new_names(
     out: dict[str, str] = {}
     for name in names:
         words = tool_text({"name": name}, "name").split() or ["tool"]
-        rng = random.Random(_number(f"{seed}|{name}"))
+        rng = random.Random(_hash_to_number(f"{seed}|{name}"))
         if len(words) > 1:
             words = [*words[1:], words[0]]
         else:
             words = [rng.choice(_NAME_MARKS), *words]
-        fresh = _joined(words, "_" if "_" not in name else "camel")[:_MOST_NAME]
+        fresh = _join_name_words(words, "_" if "_" not in name else "camel")[:_MOST_NAME]
         number = 2
         while fresh in held:
-            fresh = f"{_joined(words, '_')[: _MOST_NAME - 4]}_{number}"
+            fresh = f"{_join_name_words(words, '_')[: _MOST_NAME - 4]}_{number}"
             number += 1
         held.add(fresh)
         out[name] = fresh
     return out
 
 
-def same_text(one: Any, other: Any) -> bool:
+def is_same_json_text(one: Any, other: Any) -> bool:
     """Whether two JSON values are written alike, the order of their keys included."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return list(one) == list(other) and all(same_text(one[key], other[key]) for key in one)
+        return list(one) == list(other) and all(
+            is_same_json_text(one[key], other[key]) for key in one
+        )
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same_text, one, other))
+        return len(one) == len(other) and all(map(is_same_json_text, one, other))
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
@@ -103,7 +113,7 @@ def _with_names(
     tools: Sequence[Contract], expected: Sequence[Call], names: Mapping[str, str]
 ) -> Perturbed:
     moved = {old: new for old, new in names.items() if old != new and _IDENTIFIER.search(old)}
-    told = _mention(moved)
+    told = _make_name_replacer(moved)
     made = []
     for tool in tools:
         fresh = {**tool, "name": names[str(tool["name"])]}
@@ -122,52 +132,58 @@ def _rename_parameters(tool: Contract, seed: int) -> tuple[dict[str, Any], dict[
     held = {str(name) for name in properties}
     names: dict[str, str] = {}
     for name in properties:
-        mark = _PARAMETER_MARKS[_number(f"{seed}|{tool['name']}|{name}") % len(_PARAMETER_MARKS)]
+        mark = _PARAMETER_MARKS[
+            _hash_to_number(f"{seed}|{tool['name']}|{name}") % len(_PARAMETER_MARKS)
+        ]
         fresh = f"{name}{mark.capitalize()}" if re.search("[a-z][A-Z]", name) else f"{name}_{mark}"
         while fresh in held:
             fresh += "_"
         held.add(fresh)
         names[name] = fresh
-    told = _mention({old: new for old, new in names.items() if _IDENTIFIER.search(old)}, names)
-    renamed = mapped(renamed_level(schema, names), lambda held: _described(held, told))
-    made = {**_described(tool, told), "inputSchema": renamed}
+    told = _make_name_replacer(
+        {old: new for old, new in names.items() if _IDENTIFIER.search(old)}, names
+    )
+    renamed = map_schemas(
+        rename_level_properties(schema, names), lambda held: _change_description(held, told)
+    )
+    made = {**_change_description(tool, told), "inputSchema": renamed}
     return made, names
 
 
-def _reorder(tool: Contract, seed: int) -> tuple[dict[str, Any], dict[str, str]]:
+def _reorder_schema(tool: Contract, seed: int) -> tuple[dict[str, Any], dict[str, str]]:
     def shuffled(schema: Mapping[str, Any]) -> dict[str, Any]:
         properties = schema.get("properties")
         if not isinstance(properties, Mapping) or len(properties) < 2:
             return dict(schema)
         names = list(properties)
-        order = random.Random(_number(f"{seed}|{names}")).sample(names, len(names))
+        order = random.Random(_hash_to_number(f"{seed}|{names}")).sample(names, len(names))
         order = order if order != names else names[::-1]
         return {**schema, "properties": {name: properties[name] for name in order}}
 
-    return {**tool, "inputSchema": mapped(tool.get("inputSchema", {}), shuffled)}, {}
+    return {**tool, "inputSchema": map_schemas(tool.get("inputSchema", {}), shuffled)}, {}
 
 
-def _paraphrase(tool: Contract, seed: int) -> tuple[dict[str, Any], dict[str, str]]:
+def _paraphrase_tool(tool: Contract, seed: int) -> tuple[dict[str, Any], dict[str, str]]:
     def told(text: str) -> str:
-        return paraphrase(text, seed)
+        return paraphrase_text(text, seed)
 
-    schema = mapped(tool.get("inputSchema", {}), lambda held: _described(held, told))
-    return {**_described(tool, told), "inputSchema": schema}, {}
+    schema = map_schemas(tool.get("inputSchema", {}), lambda held: _change_description(held, told))
+    return {**_change_description(tool, told), "inputSchema": schema}, {}
 
 
 _CHANGES: dict[str, Callable[[Contract, int], tuple[dict[str, Any], dict[str, str]]]] = {
     "renamed_parameters": _rename_parameters,
-    "reordered_parameters": _reorder,
-    "paraphrased": _paraphrase,
+    "reordered_parameters": _reorder_schema,
+    "paraphrased": _paraphrase_tool,
 }
 
 
-def _described(held: Mapping[str, Any], told: Callable[[str], str]) -> dict[str, Any]:
+def _change_description(held: Mapping[str, Any], told: Callable[[str], str]) -> dict[str, Any]:
     text = held.get("description")
     return {**held, "description": told(text)} if isinstance(text, str) else dict(held)
 
 
-def _mention(
+def _make_name_replacer(
     anywhere: Mapping[str, str], in_code: Mapping[str, str] | None = None
 ) -> Callable[[str], str]:
     """A text with old names replaced: identifiers wherever they stand as a word, any name where it
@@ -189,14 +205,14 @@ def _mention(
     return told
 
 
-def _renamed_arguments(call: Call, names: Mapping[str, str]) -> Any:
+def _rename_arguments(call: Call, names: Mapping[str, str]) -> Any:
     held = call.get("arguments")
     if not isinstance(held, Mapping):
         return held
     return {names.get(name, name): value for name, value in held.items()}
 
 
-def _joined(words: Sequence[str], style: str) -> str:
+def _join_name_words(words: Sequence[str], style: str) -> str:
     clean = [re.sub(r"[^A-Za-z0-9]", "", word) for word in words]
     clean = [word for word in clean if word] or ["tool"]
     if style == "camel":
@@ -204,5 +220,5 @@ def _joined(words: Sequence[str], style: str) -> str:
     return style.join(clean)
 
 
-def _number(text: str) -> int:
+def _hash_to_number(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:8])

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from assets.contracts.tool_id import ToolId
-from assets.vectors.index import text_digest
+from assets.vectors.index import digest_text
 from training.evaluation.caller_table import GONE, RENAMED
 from training.sets.policy import SetPolicy
-from training.sets.split import tool_place
+from training.sets.split import choose_tool_place
 
 Row = Mapping[str, Any]
 
@@ -29,7 +29,7 @@ class DeadRequest:
     dead: str
 
 
-def dead_requests(
+def find_dead_requests(
     once: Iterable[Row],
     changes: Iterable[Row],
     listed: Iterable[tuple[str, str]],
@@ -44,7 +44,7 @@ def dead_requests(
     """
     policy = policy or SetPolicy()
     now = set(listed)
-    renames = _renames(changes)
+    renames = _collect_renames(changes)
     offered: dict[str, list[str]] = {}
     digests: dict[tuple[str, str], str] = {}
     for name, entry in sorted(pool.items()):
@@ -53,22 +53,22 @@ def dead_requests(
     found: dict[str, DeadRequest] = {}
     for row in once:
         key = (str(row["server_id"]), str(row["tool"]))
-        if key in now or row["pair_id"] in found or not _single(row):
+        if key in now or row["pair_id"] in found or not _has_single_call(row):
             continue
-        place = tool_place(*key, row.get("first_seen"), policy)
-        successor = _successor(key, renames, now)
+        place = choose_tool_place(*key, row.get("first_seen"), policy)
+        successor = _find_successor(key, renames, now)
         if successor is None:
-            made = _gone(row, offered.get(key[0], []), place)
+            made = _make_removed_row(row, offered.get(key[0], []), place)
             found[row["pair_id"]] = DeadRequest(made, GONE, key[1])
         elif (key[0], successor) in digests:
             name = digests[(key[0], successor)]
-            made = _renamed(row, successor, name, pool[name]["contract"], place)
+            made = _make_renamed_row(row, successor, name, pool[name]["contract"], place)
             if made is not None:
                 found[row["pair_id"]] = DeadRequest(made, RENAMED, key[1])
     return list(found.values())
 
 
-def _renames(changes: Iterable[Row]) -> dict[tuple[str, str], str]:
+def _collect_renames(changes: Iterable[Row]) -> dict[tuple[str, str], str]:
     """(server, old name) -> new name, as the last run says."""
     told: dict[tuple[str, str], str] = {}
     for change in sorted(changes, key=lambda change: str(change["night"])):
@@ -77,7 +77,7 @@ def _renames(changes: Iterable[Row]) -> dict[tuple[str, str], str]:
     return told
 
 
-def _successor(
+def _find_successor(
     key: tuple[str, str], renames: Mapping[tuple[str, str], str], now: set[tuple[str, str]]
 ) -> str | None:
     """The name a tool has now, through any number of renames; None where it is gone."""
@@ -91,36 +91,41 @@ def _successor(
     return None
 
 
-def _single(row: Row) -> bool:
+def _has_single_call(row: Row) -> bool:
     held = row.get("calls")
     if held is None:
         return row.get("arguments") is not None
     return len(json.loads(held) if isinstance(held, str) else held) == 1
 
 
-def _arguments(row: Row) -> dict[str, Any]:
+def _read_call_arguments(row: Row) -> dict[str, Any]:
     held = row.get("calls")
     if held is None:
         return json.loads(row["arguments"])
     return (json.loads(held) if isinstance(held, str) else held)[0]["arguments"]
 
 
-def _gone(row: Row, neighbours: Sequence[str], split: str) -> dict[str, Any]:
+def _make_removed_row(row: Row, neighbours: Sequence[str], split: str) -> dict[str, Any]:
     """No call is right; what its server lists now is offered first."""
-    return {**_kept(row, split), "calls": "[]", "arguments": None, "offered": list(neighbours)}
+    return {
+        **_copy_request_columns(row, split),
+        "calls": "[]",
+        "arguments": None,
+        "offered": list(neighbours),
+    }
 
 
-def _renamed(
+def _make_renamed_row(
     row: Row, tool: str, name: str, contract: Mapping[str, Any], split: str
 ) -> dict[str, Any] | None:
     from assets.contracts.validate import validate_call
 
-    arguments = _arguments(row)
+    arguments = _read_call_arguments(row)
     if validate_call(contract, arguments):
         return None
     call = {"name": tool, "contract_digest": name, "arguments": arguments}
     return {
-        **_kept(row, split),
+        **_copy_request_columns(row, split),
         "tool": tool,
         "contract_digest": name,
         "calls": json.dumps([call], ensure_ascii=False),
@@ -128,9 +133,9 @@ def _renamed(
     }
 
 
-def _kept(row: Row, split: str) -> dict[str, Any]:
+def _copy_request_columns(row: Row, split: str) -> dict[str, Any]:
     named = ("pair_id", "server_id", "tool", "instruction", "kind", "contract_digest")
-    text = row.get("text_digest") or text_digest(str(ToolId.of_row(row)))
+    text = row.get("text_digest") or digest_text(str(ToolId.of_row(row)))
     return {
         **{name: row.get(name) for name in named},
         "split": split,

@@ -13,7 +13,7 @@ _SAME_INSTANCE = ("allOf", "anyOf", "oneOf"), ("not", "if", "then", "else")
 _MAX_DEPTH = 48
 
 
-def mapped(
+def map_schemas(
     schema: Any, change: Callable[[Mapping[str, Any]], dict[str, Any]], depth: int = 0
 ) -> Any:
     """A copy of a schema with `change` applied to it and every schema in it, inner ones first."""
@@ -22,11 +22,11 @@ def mapped(
     out: dict[str, Any] = {}
     for key, held in schema.items():
         if key in _NAMED and isinstance(held, Mapping):
-            out[key] = {name: mapped(each, change, depth + 1) for name, each in held.items()}
+            out[key] = {name: map_schemas(each, change, depth + 1) for name, each in held.items()}
         elif key in _SEVERAL and isinstance(held, list):
-            out[key] = [mapped(each, change, depth + 1) for each in held]
+            out[key] = [map_schemas(each, change, depth + 1) for each in held]
         elif key in _ONE:
-            out[key] = mapped(held, change, depth + 1)
+            out[key] = map_schemas(held, change, depth + 1)
         else:
             out[key] = held
     return change(out)
@@ -35,16 +35,16 @@ def mapped(
 def has_pattern_names(schema: Any) -> bool:
     """Whether a root schema's parameters cannot be renamed: it matches their names by pattern, or
     refers elsewhere for them or into them, or is too deep to tell."""
-    if any("/properties/" in reference for reference in _references(schema, 0)):
+    if any("/properties/" in reference for reference in _iterate_references(schema, 0)):
         return True
     return any(
         key in level
-        for level in _levels(schema, 0)
+        for level in _iterate_root_schemas(schema, 0)
         for key in ("patternProperties", "propertyNames", "$ref", "$dynamicRef", "enum", "const")
     )
 
 
-def renamed_level(schema: Any, names: Mapping[str, str], depth: int = 0) -> Any:
+def rename_level_properties(schema: Any, names: Mapping[str, str], depth: int = 0) -> Any:
     """A copy with the properties of the root instance renamed, in every schema that applies to it
     (allOf, anyOf, if …); nested objects' properties keep their names."""
     if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
@@ -57,36 +57,36 @@ def renamed_level(schema: Any, names: Mapping[str, str], depth: int = 0) -> Any:
         elif key == "required" and isinstance(held, list):
             out[key] = [names.get(name, name) if isinstance(name, str) else name for name in held]
         elif key in ("dependentRequired", "dependentSchemas", "dependencies"):
-            out[key] = _dependent(held, names, depth)
+            out[key] = _rename_dependents(held, names, depth)
         elif key in combined and isinstance(held, list):
-            out[key] = [renamed_level(each, names, depth + 1) for each in held]
+            out[key] = [rename_level_properties(each, names, depth + 1) for each in held]
         elif key in single:
-            out[key] = renamed_level(held, names, depth + 1)
+            out[key] = rename_level_properties(held, names, depth + 1)
         elif key in ("default", "examples"):
-            out[key] = _instances(held, names)
+            out[key] = _rename_instance_keys(held, names)
     return out
 
 
-def _dependent(held: Any, names: Mapping[str, str], depth: int) -> Any:
+def _rename_dependents(held: Any, names: Mapping[str, str], depth: int) -> Any:
     if not isinstance(held, Mapping):
         return held
     return {
         names.get(name, name): [names.get(each, each) for each in then]
         if isinstance(then, list)
-        else renamed_level(then, names, depth + 1)
+        else rename_level_properties(then, names, depth + 1)
         for name, then in held.items()
     }
 
 
-def _instances(held: Any, names: Mapping[str, str]) -> Any:
+def _rename_instance_keys(held: Any, names: Mapping[str, str]) -> Any:
     if isinstance(held, list):
-        return [_instances(each, names) for each in held]
+        return [_rename_instance_keys(each, names) for each in held]
     if isinstance(held, Mapping):
         return {names.get(name, name): value for name, value in held.items()}
     return held
 
 
-def _levels(schema: Any, depth: int) -> Iterator[Mapping[str, Any]]:
+def _iterate_root_schemas(schema: Any, depth: int) -> Iterator[Mapping[str, Any]]:
     """The schemas that apply to the root instance itself."""
     if not isinstance(schema, Mapping):
         return
@@ -101,10 +101,10 @@ def _levels(schema: Any, depth: int) -> Iterator[Mapping[str, Any]]:
         if isinstance(schema.get(key), Mapping):
             inner += list(schema[key].values())
     for each in inner:
-        yield from _levels(each, depth + 1)
+        yield from _iterate_root_schemas(each, depth + 1)
 
 
-def _references(held: Any, depth: int) -> Iterator[str]:
+def _iterate_references(held: Any, depth: int) -> Iterator[str]:
     if depth > 2 * _MAX_DEPTH:
         yield "/properties/"
         return
@@ -113,7 +113,7 @@ def _references(held: Any, depth: int) -> Iterator[str]:
             if key in ("$ref", "$dynamicRef") and isinstance(value, str):
                 yield value
             else:
-                yield from _references(value, depth + 1)
+                yield from _iterate_references(value, depth + 1)
     elif isinstance(held, list):
         for value in held:
-            yield from _references(value, depth + 1)
+            yield from _iterate_references(value, depth + 1)

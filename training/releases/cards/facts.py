@@ -28,13 +28,13 @@ class Facts:
     summary: Json = field(default_factory=dict)
     gates: Iterable[Json] = ()
 
-    def counts(self, column: str, in_manifest: str) -> dict[str, int]:
+    def count_pairs(self, column: str, in_manifest: str) -> dict[str, int]:
         """Pairs by a column: of the train split where its rows are there, else of the whole set."""
         held = self.learnt.get(column) or self.manifest.get(in_manifest) or {}
         return {UNKNOWN if name in (None, "None") else str(name): n for name, n in held.items()}
 
 
-def base_of(model: Json) -> tuple[str | None, str | None]:
+def get_base_and_licence(model: Json) -> tuple[str | None, str | None]:
     """(id on the hub, licence) of the base; None for what is local or not known."""
     base = str(model.get("base") or "")
     if base in _BASES:
@@ -50,18 +50,19 @@ def base_of(model: Json) -> tuple[str | None, str | None]:
     return base, known[0] if known else None
 
 
-def licence_of(facts: Facts, base: str | None) -> str:
+def choose_licence(facts: Facts, base: str | None) -> str:
     """The one licence of base and data, or "other"."""
-    from assets.synthesis.export.licences import normal
+    from assets.synthesis.export.licences import normalise_licence
 
     held = facts.learnt.get("license") or facts.manifest.get("licences") or {}
     names = {
-        (normal(None if name in (None, "None") else str(name)) or "?").lower() for name in held
+        (normalise_licence(None if name in (None, "None") else str(name)) or "?").lower()
+        for name in held
     }
     return str(base) if base and names == {base} else "other"
 
 
-def learnt_from(home: Path, training_set: str) -> dict[str, Counter[Any]]:
+def count_learnt_rows(home: Path, training_set: str) -> dict[str, Counter[Any]]:
     """Counts over the rows that were learnt from; empty where that version of the table is gone."""
     import polars as pl
 
@@ -74,5 +75,5 @@ def learnt_from(home: Path, training_set: str) -> dict[str, Counter[Any]]:
     return {name: Counter(map(str, learnt[name].fill_null(UNKNOWN))) for name in names}
 
 
-def dataset_of(model: Json) -> str:
+def make_dataset_name(model: Json) -> str:
     return f"toolmill-training-set-{str(model.get('training_set'))[:12]}"

@@ -12,12 +12,18 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from training.releases.cards.facts import Facts, base_of, dataset_of, learnt_from, licence_of
-from training.releases.cards.text import counted, figure_rows, quoted
-from training.releases.gate import gates_table
-from training.runtime.model_store import card, model_folder
+from training.releases.cards.facts import (
+    Facts,
+    choose_licence,
+    count_learnt_rows,
+    get_base_and_licence,
+    make_dataset_name,
+)
+from training.releases.cards.text import format_counts_inline, list_figure_rows, quote_text
+from training.releases.gate import render_gates_table
+from training.runtime.model_store import get_model_folder, read_model_card
 from training.sets.training_set import load_manifest
-from warehouse.sanitize.escape import keep_cell, markdown_table
+from warehouse.sanitize.escape import keep_cell, make_markdown_table
 from warehouse.storage.digest import digest
 from warehouse.storage.files import write_atomically
 
@@ -50,49 +56,50 @@ def write_card(
     With a `summary` the card tells that evaluation from now on; without, the last one that it was
     given. The same card again is no write. Raises OSError naming the file.
     """
-    about = card(home, name)
+    about = read_model_card(home, name)
     if about is None:
         return None
-    folder = model_folder(home, name)
+    folder = get_model_folder(home, name)
     if summary is not None:
         told = {"summary": dict(summary), "gates": [dict(gate) for gate in gates]}
-        _keep(folder / EVALUATION, json.dumps(told, indent=1, ensure_ascii=False))
-    known = _evaluation(folder / EVALUATION)
+        _write_if_changed(folder / EVALUATION, json.dumps(told, indent=1, ensure_ascii=False))
+    known = _read_evaluation(folder / EVALUATION)
     made_of = str(about.get("training_set") or "")
     manifest = load_manifest(home, made_of) if made_of else None
     facts = Facts(
         about,
         manifest or {},
-        learnt_from(home, made_of),
+        count_learnt_rows(home, made_of),
         known.get("summary") or {},
         known.get("gates") or (),
     )
-    _keep(folder / README, card_text(facts))
+    _write_if_changed(folder / README, render_card(facts))
     return folder / README
 
 
-def card_text(facts: Facts) -> str:
+def render_card(facts: Facts) -> str:
     """The whole card."""
     role = str(facts.model.get("role"))
     parts = [
-        _front(facts),
-        f"# Toolmill {role} {quoted(_short(facts.model.get('name')))}",
+        _render_front_matter(facts),
+        f"# Toolmill {role} {quote_text(_shorten_name(facts.model.get('name')))}",
         _WHAT.get(role, f"A model of role {role}."),
-        _training(facts),
-        _data(facts),
-        _figures(facts),
-        "## Gates\n\n" + (gates_table(facts.gates) if facts.gates else "Not considered yet."),
-        _limits(facts),
-        _loading(facts),
+        _render_training(facts),
+        _render_data(facts),
+        _render_figures(facts),
+        "## Gates\n\n"
+        + (render_gates_table(facts.gates) if facts.gates else "Not considered yet."),
+        _render_limits(facts),
+        _render_loading(facts),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _front(facts: Facts) -> str:
+def _render_front_matter(facts: Facts) -> str:
     import yaml
 
-    base, base_licence = base_of(facts.model)
-    licence = licence_of(facts, base_licence)
+    base, base_licence = get_base_and_licence(facts.model)
+    licence = choose_licence(facts, base_licence)
     body: dict[str, Any] = {"license": licence}
     if licence == "other":
         body["license_name"] = "mixed-see-data-and-licences"
@@ -104,27 +111,27 @@ def _front(facts: Facts) -> str:
         body["pipeline_tag"] = _TASKS[role]
     body["tags"] = ["mcp", "tool-calling", "toolmill", role, "lora"]
     if facts.model.get("training_set"):
-        body["datasets"] = [dataset_of(facts.model)]
+        body["datasets"] = [make_dataset_name(facts.model)]
     text = yaml.safe_dump(body, sort_keys=False, allow_unicode=False)
     return f"---\n{text}---"
 
 
-def _training(facts: Facts) -> str:
+def _render_training(facts: Facts) -> str:
     model = facts.model
-    base, licence = base_of(model)
-    shown = f"`{base}`" if base else quoted(model.get("base"))
+    base, licence = get_base_and_licence(model)
+    shown = f"`{base}`" if base else quote_text(model.get("base"))
     lines = [
         "## Training",
         "",
         f"LoRA of {shown} (licence of the base: {licence or 'not known here'}):"
         f" {model.get('pairs', 0)} pairs, {model.get('steps', 0)} steps, loss"
         f" {model.get('loss_first', '-')} to {model.get('loss_last', '-')},"
-        f" {model.get('seconds')} s on {quoted(model.get('device'))}.",
+        f" {model.get('seconds')} s on {quote_text(model.get('device'))}.",
         "",
-        markdown_table(
+        make_markdown_table(
             ["setting", "value"],
             [
-                (name, quoted(json.dumps(value)))
+                (name, quote_text(json.dumps(value)))
                 for name, value in sorted((model.get("settings") or {}).items())
             ],
             keep_cell,
@@ -133,7 +140,7 @@ def _training(facts: Facts) -> str:
     return "\n".join(lines)
 
 
-def _data(facts: Facts) -> str:
+def _render_data(facts: Facts) -> str:
     lines = ["## Data and licences", ""]
     held = facts.manifest
     if not held:
@@ -141,13 +148,14 @@ def _data(facts: Facts) -> str:
         return "\n".join([*lines, told])
     contracts = held.get("contracts") or {}
     lines += [
-        f"Training set `{held['training_set']}` (the name `{dataset_of(facts.model)}` above is"
+        f"Training set `{held['training_set']}` (the name `{make_dataset_name(facts.model)}`"
+        f" above is"
         " local: the set is in no hub), of accepted synthetic pairs. Its rows, each named by its"
         f" digest: `{digest(held.get('row_digests') or {})}`; the {len(contracts)} contracts known"
         f" then: `{digest(contracts)}`; LanceDB"
         f" version {held.get('lance_version')}.",
         "",
-        markdown_table(
+        make_markdown_table(
             ["split", "servers", "tools", "pairs"],
             [
                 (split, len(held["servers"].get(split, ())), held["tools"].get(split, 0), rows)
@@ -158,20 +166,20 @@ def _data(facts: Facts) -> str:
         "",
         "What it learnt from, pairs by licence of the server and by who wrote them:",
         "",
-        f"- licences: {counted(facts.counts('license', 'licences'))}",
-        f"- providers: {counted(facts.counts('provider', 'providers'))}",
-        f"- servers: {counted(facts.learnt.get('server_id') or {}, 40)}",
+        f"- licences: {format_counts_inline(facts.count_pairs('license', 'licences'))}",
+        f"- providers: {format_counts_inline(facts.count_pairs('provider', 'providers'))}",
+        f"- servers: {format_counts_inline(facts.learnt.get('server_id') or {}, 40)}",
     ]
     return "\n".join(lines)
 
 
-def _figures(facts: Facts) -> str:
+def _render_figures(facts: Facts) -> str:
     summary = facts.summary
-    rows = list(figure_rows(summary))
+    rows = list(list_figure_rows(summary))
     if not rows:
         return "## Figures\n\nNot evaluated yet."
     head = ["split", "offered", "distractors", "n", "measure", "this model",
-            quoted(_short(summary.get("incumbent"))), "paired gain"]  # fmt: skip
+            quote_text(_shorten_name(summary.get("incumbent"))), "paired gain"]  # fmt: skip
     lines = [
         "## Figures",
         "",
@@ -179,13 +187,13 @@ def _figures(facts: Facts) -> str:
         f" Champions are chosen on servers never trained on: {summary.get('n', 0)} items for"
         f" {summary.get('tools', 0)} tools of {summary.get('servers', 0)} servers.",
         "",
-        markdown_table(head, rows, keep_cell),
+        make_markdown_table(head, rows, keep_cell),
     ]
     told = (summary.get("signature") or {}).get("told")
-    return "\n".join([*lines, "", quoted(told)] if told else lines)
+    return "\n".join([*lines, "", quote_text(told)] if told else lines)
 
 
-def _limits(facts: Facts) -> str:
+def _render_limits(facts: Facts) -> str:
     lines = []
     if facts.model.get("base") == "tiny":
         lines.append(_TINY)
@@ -199,7 +207,7 @@ def _limits(facts: Facts) -> str:
     return "\n".join(["## Limits", "", *(f"- {line}" for line in lines)])
 
 
-def _loading(facts: Facts) -> str:
+def _render_loading(facts: Facts) -> str:
     name, role = str(facts.model.get("name")), facts.model.get("role")
     if role == "retriever":
         code = (
@@ -217,7 +225,7 @@ def _loading(facts: Facts) -> str:
     return f"## Loading\n\nIn the data folder (`var`) of Toolmill:\n\n```python\n{code}\n```"
 
 
-def _evaluation(path: Path) -> dict[str, Any]:
+def _read_evaluation(path: Path) -> dict[str, Any]:
     try:
         body = json.loads(path.read_bytes())
     except (OSError, ValueError):  # none yet, or unreadable: the next evaluation writes it again
@@ -225,11 +233,11 @@ def _evaluation(path: Path) -> dict[str, Any]:
     return body if isinstance(body, dict) else {}
 
 
-def _keep(path: Path, text: str) -> None:
+def _write_if_changed(path: Path, text: str) -> None:
     data = text.encode("utf-8", "replace")
     if not path.exists() or path.read_bytes() != data:
         write_atomically(path, data)
 
 
-def _short(name: object) -> str:
+def _shorten_name(name: object) -> str:
     return str(name)[:12] if len(str(name)) == 64 else str(name)[:40]

@@ -8,7 +8,7 @@ Json = Mapping[str, Any]
 _MOST = 100  # characters of one name
 
 
-def quoted(text: object) -> str:
+def quote_text(text: object) -> str:
     """A third-party text as a code span, in which Markdown, HTML and links mean nothing.
 
     Line breaks, control and invisible characters go, a backtick and a bar become look-alikes, so
@@ -19,15 +19,15 @@ def quoted(text: object) -> str:
     return f"`{shown[: _MOST - 1]}…`" if len(shown) > _MOST else f"`{shown or '-'}`"
 
 
-def counted(counts: Mapping[Any, int], most: int = 20) -> str:
+def format_counts_inline(counts: Mapping[Any, int], most: int = 20) -> str:
     """Counts as a list in one line, the most frequent first."""
     ordered = sorted(counts.items(), key=lambda one: (-one[1], str(one[0])))
-    shown = [f"{quoted(name)} {count}" for name, count in ordered[:most]]
+    shown = [f"{quote_text(name)} {count}" for name, count in ordered[:most]]
     more = [f"{len(ordered) - most} more"] if len(ordered) > most else []
     return ", ".join([*shown, *more]) or "none"
 
 
-def figure(held: Json | None, *, signed: bool = False) -> str:
+def format_figure(held: Json | None, *, signed: bool = False) -> str:
     """A value with its interval; "-" where nothing was measured."""
     if not held or not held.get("n"):
         return "-"
@@ -35,7 +35,7 @@ def figure(held: Json | None, *, signed: bool = False) -> str:
     return f"{held['value']:{sign}.3f} [{held['low']:{sign}.3f}, {held['high']:{sign}.3f}]"
 
 
-def figure_rows(summary: Json) -> Iterator[list[object]]:
+def list_figure_rows(summary: Json) -> Iterator[list[object]]:
     """[split, candidates, distractors, n, measure, this model, the other, paired gain] of every
     comparison in a retriever's or a caller's summary."""
     cells = list(summary.get("cells") or ())
@@ -48,8 +48,8 @@ def figure_rows(summary: Json) -> Iterator[list[object]]:
             if not isinstance(both, Mapping) or "candidate" not in both:
                 continue
             gain = both.get("gain") or part.get(f"gain_{name.removeprefix('recall_')}")
-            figures = [figure(both.get(who)) for who in ("candidate", "incumbent")]
+            figures = [format_figure(both.get(who)) for who in ("candidate", "incumbent")]
             offered = part.get("candidates") or part.get("pool") or "-"
             n = (both["candidate"] or {}).get("n", 0)
             yield [split, offered, part.get("distractors") or "-", n, name, *figures,
-                   figure(gain, signed=True)]  # fmt: skip
+                   format_figure(gain, signed=True)]  # fmt: skip

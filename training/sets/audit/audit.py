@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from training.sets.near import Embed, near, plain
+from training.sets.near import Embed, find_nearest_texts, normalise_request
 from training.sets.policy import SetPolicy
 from training.sets.split import SEEN_TOOL, TRAIN, UNSEEN_SERVER, UNSEEN_TIME, UNSEEN_TOOL
 
@@ -28,13 +28,18 @@ def set_flaws(
     Without `embed` nearly equal is equal in words.
     """
     policy = policy or SetPolicy()
-    flaws = [*_empty(rows), *_both_sides(rows), *_untrained(rows), *_unresolved(rows, pool)]
-    flaws += _texts(rows, embed, policy)
-    flaws += _requests(rows, embed_requests or embed, policy)
+    flaws = [
+        *_find_empty_splits(rows),
+        *_find_split_overlaps(rows),
+        *_find_untrained_tools(rows),
+        *_find_unresolved_contracts(rows, pool),
+    ]
+    flaws += _find_text_leaks(rows, embed, policy)
+    flaws += _find_request_leaks(rows, embed_requests or embed, policy)
     return sorted(set(flaws))
 
 
-def _empty(rows: Sequence[Row]) -> Iterator[str]:
+def _find_empty_splits(rows: Sequence[Row]) -> Iterator[str]:
     learnt = [row for row in rows if row["split"] == TRAIN]
     called = [row for row in learnt if row["positive"] is not None]
     late = sum(row["split"] == UNSEEN_TIME for row in rows)
@@ -60,7 +65,7 @@ def _empty(rows: Sequence[Row]) -> Iterator[str]:
         )
 
 
-def _both_sides(rows: Sequence[Row]) -> Iterator[str]:
+def _find_split_overlaps(rows: Sequence[Row]) -> Iterator[str]:
     servers, tools = defaultdict(set), defaultdict(set)
     for row in rows:
         servers[row["server_id"]].add(row["split"])
@@ -74,61 +79,79 @@ def _both_sides(rows: Sequence[Row]) -> Iterator[str]:
             yield f"tool {server}/{tool} is in both sides: {', '.join(sorted(splits))}"
 
 
-def _untrained(rows: Sequence[Row]) -> Iterator[str]:
-    trained = {name for row in rows if row["split"] == TRAIN for name in _called(row)}
+def _find_untrained_tools(rows: Sequence[Row]) -> Iterator[str]:
+    trained = {
+        name for row in rows if row["split"] == TRAIN for name in _list_called_contracts(row)
+    }
     for row in rows:
-        lost = set(_called(row)) - trained if row["split"] == SEEN_TOOL else ()
+        lost = set(_list_called_contracts(row)) - trained if row["split"] == SEEN_TOOL else ()
         if lost:
             yield f"pair {row['pair_id']} of seen_tool: no training pair calls {min(lost)}"
 
 
-def _unresolved(rows: Sequence[Row], pool: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def _find_unresolved_contracts(
+    rows: Sequence[Row], pool: Mapping[str, Mapping[str, Any]]
+) -> Iterator[str]:
     whole, learnt = set(pool), {name for name, one in pool.items() if one["split"] == TRAIN}
     for row in rows:
         may = learnt if row["split"] == TRAIN else whole
         for what in ("negatives", "offered", "calls"):
-            lost = set(_called(row) if what == "calls" else _listed(row[what])) - may
+            lost = (
+                set(_list_called_contracts(row) if what == "calls" else _parse_json_list(row[what]))
+                - may
+            )
             if lost:
                 yield f"pair {row['pair_id']}: its {what} name {min(lost)}, which does not resolve"
 
 
-def _texts(rows: Sequence[Row], embed: Embed | None, policy: SetPolicy) -> Iterator[str]:
+def _find_text_leaks(rows: Sequence[Row], embed: Embed | None, policy: SetPolicy) -> Iterator[str]:
     called = [row for row in rows if row["positive"] is not None]
     tested = {row["positive"]: row for row in called if row["split"] in _STRICT}
     learnt = {row["positive"]: row for row in called if row["split"] in (TRAIN, SEEN_TOOL)}
     for text in sorted(learnt.keys() & tested.keys()):
-        yield f"leak_text: {_both(learnt[text], tested[text])} have one text"
+        yield f"leak_text: {_describe_both_pairs(learnt[text], tested[text])} have one text"
     if embed is not None:
-        for text, other in near(list(learnt), list(tested), embed, policy.twin_cosine).items():
-            yield f"leak_twin: {_both(learnt[text], tested[other])} are one tool"
+        for text, other in find_nearest_texts(
+            list(learnt), list(tested), embed, policy.twin_cosine
+        ).items():
+            yield f"leak_twin: {_describe_both_pairs(learnt[text], tested[other])} are one tool"
 
 
-def _requests(rows: Sequence[Row], embed: Embed | None, policy: SetPolicy) -> Iterator[str]:
+def _find_request_leaks(
+    rows: Sequence[Row], embed: Embed | None, policy: SetPolicy
+) -> Iterator[str]:
     tested = {row["instruction"]: row for row in rows if row["split"] != TRAIN}
     learnt = {row["instruction"]: row for row in rows if row["split"] == TRAIN}
-    worded = _by(tested, plain)
+    worded = _index_texts_by(tested, normalise_request)
     for text, row in learnt.items():
-        if (said := plain(text)) in worded:
-            yield f"leak_instruction: {_both(row, tested[worded[said]])} ask the same"
+        if (said := normalise_request(text)) in worded:
+            yield (
+                f"leak_instruction: {_describe_both_pairs(row, tested[worded[said]])} ask the same"
+            )
     if embed is not None:
-        for text, other in near(list(learnt), list(tested), embed, policy.near_cosine).items():
-            yield f"leak_instruction: {_both(learnt[text], tested[other])} ask nearly the same"
+        for text, other in find_nearest_texts(
+            list(learnt), list(tested), embed, policy.near_cosine
+        ).items():
+            yield (
+                f"leak_instruction: {_describe_both_pairs(learnt[text], tested[other])} ask"
+                f" nearly the same"
+            )
 
 
-def _both(one: Row, other: Row) -> str:
+def _describe_both_pairs(one: Row, other: Row) -> str:
     return " and ".join(
         f"pair {row['pair_id']} ({row['server_id']}/{row['tool']}, {row['split']})"
         for row in (one, other)
     )
 
 
-def _called(row: Row) -> list[str]:
-    return [call["contract_digest"] for call in _listed(row["calls"])]
+def _list_called_contracts(row: Row) -> list[str]:
+    return [call["contract_digest"] for call in _parse_json_list(row["calls"])]
 
 
-def _listed(held: Any) -> list[Any]:
+def _parse_json_list(held: Any) -> list[Any]:
     return (json.loads(held) if isinstance(held, str) else held) or []
 
 
-def _by(texts: Iterable[str], key: Callable[[str], str]) -> dict[str, str]:
+def _index_texts_by(texts: Iterable[str], key: Callable[[str], str]) -> dict[str, str]:
     return {key(text): text for text in texts}

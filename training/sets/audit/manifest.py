@@ -18,7 +18,7 @@ Row = Mapping[str, Any]
 _EXAMPLES = 20  # leaks that are told in full; all are counted
 
 
-def manifest_of(
+def build_manifest(
     rows: Sequence[Row],
     policy: SetPolicy,
     *,
@@ -33,7 +33,7 @@ def manifest_of(
     return {
         **facts,
         "rows": {split: len(part) for split, part in parts.items()},
-        "tasks": {split: _counted(part, "task") for split, part in parts.items()},
+        "tasks": {split: _count_column(part, "task") for split, part in parts.items()},
         "evolved": {split: sum(bool(row["evolved"]) for row in p) for split, p in parts.items()},
         "servers": {s: sorted({row["server_id"] for row in part}) for s, part in parts.items()},
         "tools": {s: len({row["text_digest"] for row in part}) for s, part in parts.items()},
@@ -44,10 +44,10 @@ def manifest_of(
             why: {"found": len(found), "examples": list(found[:_EXAMPLES])}
             for why, found in sorted(leaks.items())
         },
-        "providers": _counted(rows, "provider"),
-        "licences": _counted(rows, "license"),
+        "providers": _count_column(rows, "provider"),
+        "licences": _count_column(rows, "license"),
         "contracts": dict(contracts),
-        "row_digests": {row["pair_id"]: _digest(row) for row in rows},
+        "row_digests": {row["pair_id"]: _digest_row(row) for row in rows},
     }
 
 
@@ -65,10 +65,10 @@ def load_manifest(home: Path, training_set: str) -> dict[str, Any] | None:
     return json.loads(path.read_bytes()) if path.exists() else None
 
 
-def _digest(row: Row) -> str:
+def _digest_row(row: Row) -> str:
     """Of one row, as JSON with sorted keys: it needs no canonical numbers, and there are many."""
     return sha256(json.dumps(dict(row), sort_keys=True, ensure_ascii=False).encode())
 
 
-def _counted(rows: Sequence[Row], column: str) -> dict[str, int]:
+def _count_column(rows: Sequence[Row], column: str) -> dict[str, int]:
     return dict(sorted(Counter(str(row[column]) for row in rows).items()))

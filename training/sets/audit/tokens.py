@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from training.prompts.render import NO_CALL, SYSTEM, tool_schema
-from training.sets.candidates import MIXED, Pool, candidates, pool_for
+from training.prompts.render import NO_CALL, SYSTEM, render_tool_schema
+from training.sets.candidates import MIXED, Pool, draw_candidates, select_split_pool
 from training.sets.split import SPLITS
 
 Row = Mapping[str, Any]
@@ -19,7 +19,7 @@ TOKENIZER = "minilm-l6-v2 word pieces"
 _ROWS = 300  # rows a split that are counted, evenly over their ids: figures are of these
 
 
-def token_statistics(
+def compute_token_statistics(
     rows: Sequence[Row],
     pool: Mapping[str, Mapping[str, Any]],
     count: Count | None = None,
@@ -27,26 +27,27 @@ def token_statistics(
 ) -> dict[str, Any]:
     """Percentiles of prompt and completion tokens per split at 10 and 100 mixed candidates, and how
     many rows would lose distractors at 8,192 tokens."""
-    made = _Counter(count or word_pieces(), pool)
+    made = _Counter(count or make_word_piece_counter(), pool)
     splits = {}
     for split in SPLITS:
-        part = _spread([row for row in rows if row["split"] == split])
+        part = _sample_evenly([row for row in rows if row["split"] == split])
         if part:
-            shown = pool_for(pool, split)
-            splits[split] = {"n": len(part), "completion": _figures(made.completions(part))} | {
-                f"prompt_{n}": made.prompts(part, shown, n) for n in CANDIDATES
-            }
+            shown = select_split_pool(pool, split)
+            splits[split] = {
+                "n": len(part),
+                "completion": _compute_percentiles(made.count_completions(part)),
+            } | {f"prompt_{n}": made.count_prompts(part, shown, n) for n in CANDIDATES}
     return {"tokenizer": tokenizer, "limit": LIMIT, "distractors": MIXED, "splits": splits}
 
 
 @cache
-def word_pieces() -> Count:
+def make_word_piece_counter() -> Count:
     """Token counts by MiniLM's tokenizer, nothing cut."""
     from tokenizers import Tokenizer
 
-    from assets.vectors.embed import base_path
+    from assets.vectors.embed import find_base_path
 
-    tokenizer = Tokenizer.from_file(str(base_path() / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(find_base_path() / "tokenizer.json"))
     tokenizer.no_truncation()
     tokenizer.no_padding()
 
@@ -60,41 +61,45 @@ def word_pieces() -> Count:
 class _Counter:
     def __init__(self, count: Count, pool: Mapping[str, Mapping[str, Any]]) -> None:
         self._count = count
-        texts = {name: _text(tool_schema(pool[name]["contract"])) for name in sorted(pool)}
+        texts = {
+            name: _to_json_text(render_tool_schema(pool[name]["contract"])) for name in sorted(pool)
+        }
         self._tools = dict(zip(texts, count(list(texts.values())), strict=True))
         self._system = count([SYSTEM])[0]
 
-    def completions(self, rows: Sequence[Row]) -> list[int]:
-        told = [[{k: c[k] for k in ("name", "arguments")} for c in _calls(row)] for row in rows]
-        return self._count([_text(calls) if calls else NO_CALL for calls in told])
+    def count_completions(self, rows: Sequence[Row]) -> list[int]:
+        told = [
+            [{k: c[k] for k in ("name", "arguments")} for c in _read_calls(row)] for row in rows
+        ]
+        return self._count([_to_json_text(calls) if calls else NO_CALL for calls in told])
 
-    def prompts(self, rows: Sequence[Row], pool: Pool, n: int) -> dict[str, Any]:
+    def count_prompts(self, rows: Sequence[Row], pool: Pool, n: int) -> dict[str, Any]:
         asked = self._count([row["instruction"] for row in rows])
-        told = self.completions(rows)
+        told = self.count_completions(rows)
         names = {id(pool[name]): name for name in pool}
-        shown = [candidates(row, pool, n) for row in rows]
+        shown = [draw_candidates(row, pool, n) for row in rows]
         tools = [sum(self._tools[names[id(one)]] for one in offer) for offer in shown]
         lengths = [self._system + a + t for a, t in zip(asked, tools, strict=True)]
         over = sum(length + own > LIMIT for length, own in zip(lengths, told, strict=True))
         fewest = min(len(offer) for offer in shown)
-        return {**_figures(lengths), "over_limit": over, "fewest_candidates": fewest}
+        return {**_compute_percentiles(lengths), "over_limit": over, "fewest_candidates": fewest}
 
 
-def _figures(counts: Sequence[int]) -> dict[str, int]:
+def _compute_percentiles(counts: Sequence[int]) -> dict[str, int]:
     low, high = np.percentile(counts, [50, 95])
     return {"p50": round(float(low)), "p95": round(float(high)), "max": max(counts)}
 
 
-def _spread(rows: Sequence[Row]) -> list[Row]:
+def _sample_evenly(rows: Sequence[Row]) -> list[Row]:
     ordered = sorted(rows, key=lambda row: row["pair_id"])
     if len(ordered) <= _ROWS:
         return ordered
     return [ordered[at * len(ordered) // _ROWS] for at in range(_ROWS)]
 
 
-def _calls(row: Row) -> list[dict[str, Any]]:
+def _read_calls(row: Row) -> list[dict[str, Any]]:
     return json.loads(row["calls"])
 
 
-def _text(held: Any) -> str:
+def _to_json_text(held: Any) -> str:
     return json.dumps(held, ensure_ascii=False)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assets.contracts.match.files import UnreadableInput, json_lines
+from assets.contracts.match.files import UnreadableInput, read_json_lines
 
 _NAME = re.compile(r"^BFCL_v(\d+)_(\w+)\.json$")
 _AST = {
@@ -51,8 +51,10 @@ def read_bfcl(folder: Path, skipped: list[str] | None = None) -> list[BfclItem]:
     skipped: a line per file that was left out, and why, is added to it. Raises UnreadableInput.
     """
     left_out = [] if skipped is None else skipped
-    files = _files(folder, left_out)
-    items = [item for category, path in sorted(files.items()) for item in _items(category, path)]
+    files = _find_files(folder, left_out)
+    items = [
+        item for category, path in sorted(files.items()) for item in _read_items(category, path)
+    ]
     seen: dict[str, str] = {}
     for item in items:
         if item.id in seen:
@@ -64,7 +66,7 @@ def read_bfcl(folder: Path, skipped: list[str] | None = None) -> list[BfclItem]:
     return items
 
 
-def _files(folder: Path, left_out: list[str]) -> dict[str, Path]:
+def _find_files(folder: Path, left_out: list[str]) -> dict[str, Path]:
     """Category -> its file of the newest version."""
     if not folder.is_dir():
         found = "a file" if folder.exists() else "no such folder"
@@ -92,9 +94,9 @@ def _files(folder: Path, left_out: list[str]) -> dict[str, Path]:
     return {category: path for category, (_, path) in newest.items()}
 
 
-def _items(category: str, path: Path) -> Iterator[BfclItem]:
-    rows = list(json_lines(path))
-    truths = [[] for _ in rows] if category in _RELEVANCE else _truths(path, rows)
+def _read_items(category: str, path: Path) -> Iterator[BfclItem]:
+    rows = list(read_json_lines(path))
+    truths = [[] for _ in rows] if category in _RELEVANCE else _read_truths(path, rows)
     for (line, row), truth in zip(rows, truths, strict=True):
         docs = row.get("function", row.get("functions"))
         docs = [docs] if isinstance(docs, dict) else docs
@@ -105,10 +107,10 @@ def _items(category: str, path: Path) -> Iterator[BfclItem]:
             raise UnreadableInput(
                 f"{path}, line {line} ({row['id']}): no list of functions; {wanted}"
             )
-        yield BfclItem(row["id"], category, _messages(row.get("question")), docs, truth)
+        yield BfclItem(row["id"], category, _read_messages(row.get("question")), docs, truth)
 
 
-def _truths(path: Path, rows: list[tuple[int, dict[str, Any]]]) -> list[list[dict[str, Any]]]:
+def _read_truths(path: Path, rows: list[tuple[int, dict[str, Any]]]) -> list[list[dict[str, Any]]]:
     """The truth of each row: by id, or by place where the file counts otherwise, as BFCL does."""
     truth_path = path.parent / TRUTHS / path.name
     if not truth_path.is_file():
@@ -116,8 +118,8 @@ def _truths(path: Path, rows: list[tuple[int, dict[str, Any]]]) -> list[list[dic
             f"{truth_path}: no such file; each AST category needs its truth there: copy it beside"
             f" {path.name}, or remove that"
         )
-    truths = list(json_lines(truth_path))
-    by_id = {row.get("id"): _truth(truth_path, line, row) for line, row in truths}
+    truths = list(read_json_lines(truth_path))
+    by_id = {row.get("id"): _check_truth(truth_path, line, row) for line, row in truths}
     if {row.get("id") for _, row in rows} <= by_id.keys():
         return [by_id[row.get("id")] for _, row in rows]
     if len(truths) != len(rows):
@@ -126,10 +128,10 @@ def _truths(path: Path, rows: list[tuple[int, dict[str, Any]]]) -> list[list[dic
             f"{truth_path}: no truth for {absent!r} ({len(truths)} truths, {len(rows)} questions);"
             " take both files from one version of BFCL"
         )
-    return [_truth(truth_path, line, row) for line, row in truths]
+    return [_check_truth(truth_path, line, row) for line, row in truths]
 
 
-def _truth(path: Path, line: int, row: dict[str, Any]) -> list[dict[str, Any]]:
+def _check_truth(path: Path, line: int, row: dict[str, Any]) -> list[dict[str, Any]]:
     truth = row.get("ground_truth")
     truth = [truth] if isinstance(truth, dict) else truth
     if not isinstance(truth, list) or not is_truth(truth):
@@ -150,7 +152,7 @@ def is_truth(value: Any) -> bool:
     )
 
 
-def _messages(question: Any) -> list[dict[str, Any]]:
+def _read_messages(question: Any) -> list[dict[str, Any]]:
     """The messages of the first turn, in any version's form."""
     if isinstance(question, str):
         return [{"role": "user", "content": question}]

@@ -14,21 +14,21 @@ class CheckerHangs(Exception):
 
 
 @cache
-def _compiled(pattern: str) -> Any:
+def _compile_pattern(pattern: str) -> Any:
     # The standard library counts \x1c to \x1f as white space; this engine does not.
     return regex.compile(pattern.replace(r"\s", r"[\s\x1c-\x1f]"))
 
 
 def match(pattern: str, text: str) -> Any:
-    return _limited(_compiled(pattern).match, text)
+    return _run_limited(_compile_pattern(pattern).match, text)
 
 
 def search(pattern: str, text: str) -> Any:
-    return _limited(_compiled(pattern).search, text)
+    return _run_limited(_compile_pattern(pattern).search, text)
 
 
 def findall(pattern: str, text: str) -> list[Any]:
-    return _limited(_compiled(pattern).findall, text)
+    return _run_limited(_compile_pattern(pattern).findall, text)
 
 
 def fullmatch(pattern: str, text: str) -> Any:
@@ -36,7 +36,7 @@ def fullmatch(pattern: str, text: str) -> Any:
     return match(f"(?:{pattern})$", text)
 
 
-def number_of(text: str) -> Any:
+def read_number(text: str) -> Any:
     """The integer, else the float, that Python reads in a text; else the text."""
     for read in (int, float):
         try:
@@ -46,7 +46,7 @@ def number_of(text: str) -> Any:
     return text
 
 
-def _limited(find: Any, text: str) -> Any:
+def _run_limited(find: Any, text: str) -> Any:
     try:
         return find(text, timeout=_SECONDS)
     except TimeoutError:

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from assets.contracts.match.bfcl.java import JAVA, java_value
-from assets.contracts.match.bfcl.javascript import JAVASCRIPT, javascript_value
+from assets.contracts.match.bfcl.java import JAVA, read_java_value
+from assets.contracts.match.bfcl.javascript import JAVASCRIPT, read_javascript_value
 
 PYTHON: dict[str, type] = {
     "string": str,
@@ -18,14 +18,14 @@ PYTHON: dict[str, type] = {
 }
 # Language -> (type words, those with items, its error word, the value behind a text).
 _SPOKEN: dict[str, tuple[dict[str, type], tuple[str, ...], str, Callable[..., Any]]] = {
-    "java": (JAVA, ("Array", "ArrayList"), "type_error:java", java_value),
-    "javascript": (JAVASCRIPT, ("array",), "type_error:js", javascript_value),
+    "java": (JAVA, ("Array", "ArrayList"), "type_error:java", read_java_value),
+    "javascript": (JAVASCRIPT, ("array",), "type_error:js", read_javascript_value),
 }
 LANGUAGES = ("python", *_SPOKEN)
 _STANDARD = str.maketrans("'", '"', " ,./-_*^")
 
 
-def value_error(about: dict[str, Any], value: Any, allowed: Any, language: str) -> str | None:
+def check_value(about: dict[str, Any], value: Any, allowed: Any, language: str) -> str | None:
     """BFCL's word for what is wrong with one argument; None when it is one of the allowed values.
 
     about: the parameter's entry in the function's doc. Raises what BFCL's checker would raise.
@@ -47,24 +47,24 @@ def value_error(about: dict[str, Any], value: Any, allowed: Any, language: str) 
             value = read(value, word, about["items"]["type"])
         else:
             value = read(value, word)
-    error, stands_for = _type_error(value, allowed, kind, inner)
+    error, stands_for = _check_type(value, allowed, kind, inner)
     if error:
         return error
-    compare = None if stands_for else _comparison(kind, inner)
+    compare = None if stands_for else _choose_comparison(kind, inner)
     if compare:
         return compare(value, allowed)
     return None if value in allowed else "value_error:others"
 
 
-def _comparison(kind: type, inner: type | None) -> Callable[[Any, Any], str | None] | None:
+def _choose_comparison(kind: type, inner: type | None) -> Callable[[Any, Any], str | None] | None:
     if kind is dict:
-        return _dict_error
+        return _check_dict
     if kind is list:
-        return _dicts_error if inner is dict else _list_error
-    return _string_error if kind is str else None
+        return _check_dicts if inner is dict else _check_list
+    return _check_string if kind is str else None
 
 
-def _type_error(
+def _check_type(
     value: Any, allowed: Any, kind: type, inner: type | None
 ) -> tuple[str | None, bool]:
     """(error, whether the value is taken for a variable: the allowed ones are of another type)."""
@@ -77,7 +77,7 @@ def _type_error(
     if type(value) is kind:
         if inner is None:
             return None, stands_for
-        if any(_items_fit(value, one, inner) for one in allowed):
+        if any(_check_items(value, one, inner) for one in allowed):
             return None, stands_for
         # An answer of the value's own type changes the word, not the verdict.
         return ("type_error:nested" if usual is kind else "type_error:simple"), False
@@ -86,52 +86,56 @@ def _type_error(
     return "type_error:simple", False
 
 
-def _items_fit(value: Any, allowed: Any, inner: type) -> bool:
+def _check_items(value: Any, allowed: Any, inner: type) -> bool:
     """Whether each item has a type that BFCL lets pass; any do beside an answer that is no list."""
     if type(allowed) is not list:
         return True
-    return all(_type_error(item, allowed, inner, None)[0] is None for item in value)
+    return all(_check_type(item, allowed, inner, None)[0] is None for item in value)
 
 
-def standard(text: str) -> str:
+def standardise_text(text: str) -> str:
     """Text as BFCL compares it: without blanks and , . / - _ * ^, in lower case, one quote."""
     return text.translate(_STANDARD).lower()
 
 
-def _standard(value: Any) -> Any:
-    return standard(value) if type(value) is str else value
+def _standardise_value(value: Any) -> Any:
+    return standardise_text(value) if type(value) is str else value
 
 
-def _string_error(value: str, allowed: Any) -> str | None:
-    texts = [standard(one) for one in _indexed(allowed) if type(one) is str]
-    return None if standard(value) in texts else "value_error:string"
+def _check_string(value: str, allowed: Any) -> str | None:
+    texts = [standardise_text(one) for one in _list_indexed(allowed) if type(one) is str]
+    return None if standardise_text(value) in texts else "value_error:string"
 
 
-def _list_error(value: list[Any], allowed: Any) -> str | None:
-    lists = [[_standard(item) for item in _indexed(one)] for one in _indexed(allowed)]
-    found = [_standard(item) for item in value]
+def _check_list(value: list[Any], allowed: Any) -> str | None:
+    lists = [
+        [_standardise_value(item) for item in _list_indexed(one)] for one in _list_indexed(allowed)
+    ]
+    found = [_standardise_value(item) for item in value]
     return None if found in lists else "value_error:list/tuple"
 
 
-def _dict_error(value: Any, allowed: Any) -> str | None:
+def _check_dict(value: Any, allowed: Any) -> str | None:
     error = "dict_checker:unclear"
-    for answer in _indexed(allowed):
+    for answer in _list_indexed(allowed):
         if answer == "":
             continue
-        found = _answer_error(value, answer)
+        found = _check_answer(value, answer)
         if found is None:
             return None
         error = found
     return error
 
 
-def _answer_error(value: Any, answer: Any) -> str | None:
+def _check_answer(value: Any, answer: Any) -> str | None:
     error = None
     for key, item in value.items():
         if key not in answer:
             error = "value_error:dict_key"
             break
-        if _standard(item) not in [_standard(one) for one in _indexed(answer[key])]:
+        if _standardise_value(item) not in [
+            _standardise_value(one) for one in _list_indexed(answer[key])
+        ]:
             error = "value_error:dict_value"
             break
     for key, items in answer.items():
@@ -140,20 +144,20 @@ def _answer_error(value: Any, answer: Any) -> str | None:
     return error
 
 
-def _dicts_error(value: list[Any], allowed: Any) -> str | None:
+def _check_dicts(value: list[Any], allowed: Any) -> str | None:
     error: str | None = "list_dict_checker:unclear"
-    for answers in _indexed(allowed):
+    for answers in _list_indexed(allowed):
         if len(value) != len(answers):
             error = "value_error:list_dict_count"
             continue
         pairs = ((item, answers[place]) for place, item in enumerate(value))
-        error = next((e for item, one in pairs if (e := _dict_error(item, [one]))), None)
+        error = next((e for item, one in pairs if (e := _check_dict(item, [one]))), None)
         if error is None:
             return None
     return error
 
 
-def _indexed(values: Any) -> list[Any]:
+def _list_indexed(values: Any) -> list[Any]:
     """The values as `values[0]`, `values[1]`, … give them: an answer that is no list raises here,
     as it does in the checker, where iterating would not."""
     return [values[place] for place in range(len(values))]

@@ -7,35 +7,35 @@ list holds are therefore nobody else's.
 import re
 from collections.abc import Iterator, Set
 
-from assets.contracts.scan.finding import HIGH, LOW, MEDIUM, Hit, hit, rule
+from assets.contracts.scan.finding import HIGH, LOW, MEDIUM, Hit, build_hit, define_rule
 from assets.contracts.scan.pattern_rules import Judged
-from assets.contracts.scan.text.normalise import word_set
-from assets.contracts.scan.text.phrases import Ideas, patterns, sentence_holds
+from assets.contracts.scan.text.normalise import collect_words
+from assets.contracts.scan.text.phrases import Ideas, parse_patterns, sentence_holds
 
 _SHADOW = "Invariant Labs, cross-server tool shadowing, April 2025"
 
-SHADOW = rule(
+SHADOW = define_rule(
     "tool_shadowing", HIGH, "shadow",
     "changes how another tool is to be used: its recipients, arguments or results", _SHADOW,
 )  # fmt: skip
-MEDDLING = rule(
+MEDDLING = define_rule(
     "orders_about_others", MEDIUM, "shadow",
     "gives orders about tools that are not in its own list", _SHADOW,
 )  # fmt: skip
-DIVERT = rule(
+DIVERT = define_rule(
     "diversion", HIGH, "shadow",
     "has all messages or payments go to an address that the tool itself names", _SHADOW,
 )  # fmt: skip
-CROSS = rule(
+CROSS = define_rule(
     "cross_server_shadowing", HIGH, "shadow",
     "gives orders about a tool of another server", _SHADOW,
 )  # fmt: skip
-SUPPLANT = rule(
+SUPPLANT = define_rule(
     "tool_preference", MEDIUM, "preference",
     "claims to come before all other tools, or speaks others down",
     "MPMA, preference manipulation attacks against MCP, 2025 (arXiv 2505.11154)",
 )  # fmt: skip
-COMMAND = rule(
+COMMAND = define_rule(
     "command_order", HIGH, "command",
     "has a command run that fetches and executes code, opens a shell or destroys files",
     "Cisco MCP scanner, malicious tool classes, 2025",
@@ -44,7 +44,7 @@ COMMAND = rule(
 JUDGED = (
     Judged(
         SHADOW,
-        patterns(
+        parse_patterns(
             "WHENEVER 3 FOREIGN|OTHER_TOOL 12 FIRM 4 TAMPER",
             "WHENEVER 3 USING 4 FOREIGN|OTHER_TOOL 12 TAMPER",
             "FIRM 5 USING 5 FOREIGN|OTHER_TOOL 8 TAMPER",
@@ -59,13 +59,13 @@ JUDGED = (
     ),
     Judged(
         MEDDLING,
-        patterns("WHENEVER 3 USING 3 FOREIGN|OTHER_TOOL 8 FIRM", "NEG 2 USING 2 OTHER_TOOL",
+        parse_patterns("WHENEVER 3 USING 3 FOREIGN|OTHER_TOOL 8 FIRM", "NEG 2 USING 2 OTHER_TOOL",
                  "INSTEAD 1 USING 1 FOREIGN 6 THIS_TOOL"),
         mentioned=LOW,
     ),
     Judged(
         CROSS,
-        patterns(
+        parse_patterns(
             "WHENEVER 3 USING 3 ELSEWHERE 8 FIRM|TAMPER",
             "WHENEVER 2 ELSEWHERE 10 FIRM 4 TAMPER|SEND|READ",
             "FIRM 3 USING 3 ELSEWHERE 8 TAMPER|SEND",
@@ -77,7 +77,7 @@ JUDGED = (
     ),
     Judged(
         DIVERT,
-        patterns(
+        parse_patterns(
             "EVERY 3 GOODS 4 FIRM 4 SEND 4 ADDRESS",
             "EVERY 3 GOODS 8 FIRM 3 TAMPER 8 COERCION",
             "GOODS 8 FIRM 8 TAMPER 4 COERCION",
@@ -86,7 +86,7 @@ JUDGED = (
         ),
         mentioned=LOW,
     ),
-    Judged(SUPPLANT, patterns("SUPPLANT"), mentioned=LOW),
+    Judged(SUPPLANT, parse_patterns("SUPPLANT"), mentioned=LOW),
 )  # fmt: skip
 
 # Names that only a program gives: parts joined by a sign, or by a capital within.
@@ -100,7 +100,7 @@ _ADDRESS = re.compile(
     r"|(?<![\w+])\+\d[\d ()-]{6,20}\d|\b0x[0-9a-fA-F]{40}\b"
 )
 # Hyphens and underscores join honest words too; one of these makes a tool of them.
-_VERBS = word_set(
+_VERBS = collect_words(
     "send read write get list create delete update search fetch execute run post upload"
     " download transfer pay call make open email mail query push merge add set"
 )
@@ -117,7 +117,9 @@ _COMMAND = re.compile(
 )
 
 
-def foreign(text: str, within: Ideas, own: Set[str], elsewhere: Set[str] = frozenset()) -> None:
+def mark_foreign(
+    text: str, within: Ideas, own: Set[str], elsewhere: Set[str] = frozenset()
+) -> None:
     """Enters the names of tools that the list does not hold as the idea FOREIGN, and those that are
     known to stand on another server as ELSEWHERE too."""
     spans, known = [], []
@@ -135,7 +137,7 @@ def foreign(text: str, within: Ideas, own: Set[str], elsewhere: Set[str] = froze
             within.found[idea] = where
 
 
-def identifiers(text: str) -> Iterator[str]:
+def find_identifiers(text: str) -> Iterator[str]:
     """Whatever may be the name of a tool or parameter."""
     yield from (found[0] for pattern in (_COINED, PLAIN) for found in pattern.finditer(text))
 
@@ -145,7 +147,7 @@ def _is_tool(name: str) -> bool:
     return name.islower() and not _VERBS.isdisjoint(name.replace("-", "_").split("_"))
 
 
-def addresses(text: str, within: Ideas) -> None:
+def mark_addresses(text: str, within: Ideas) -> None:
     """Enters mail addresses, URLs, phone numbers and wallets as the idea ADDRESS."""
     spans = []
     for found in _ADDRESS.finditer(text):
@@ -156,11 +158,11 @@ def addresses(text: str, within: Ideas) -> None:
         within.found["ADDRESS"] = spans
 
 
-def commands(text: str, within: Ideas) -> Iterator[Hit]:
+def find_commands(text: str, within: Ideas) -> Iterator[Hit]:
     """Shell commands that no honest description tells a model to run."""
     found = _COMMAND.search(text)
     if not found:
         return
     at = max(0, within.words.at(found.start()))
     mentioned = sentence_holds(("DETECTS", "NEG"), within, at, 14)
-    yield hit(COMMAND, found.start(), found.end(), MEDIUM if mentioned else HIGH)
+    yield build_hit(COMMAND, found.start(), found.end(), MEDIUM if mentioned else HIGH)

@@ -2,22 +2,22 @@
 
 from collections.abc import Iterator, Sequence
 
-from assets.contracts.scan.finding import HIGH, LOW, MEDIUM, Hit, hit, rule
+from assets.contracts.scan.finding import HIGH, LOW, MEDIUM, Hit, build_hit, define_rule
 from assets.contracts.scan.text.lookalike import latin, skeleton
 
 _SOURCE = "Invariant Labs 2025, tool shadowing; MCP specification, tool names are unique"
 
-SAME = rule(
+SAME = define_rule(
     "name_collision", MEDIUM, "names",
     "another tool of the list has the same name: which one is called is undefined", _SOURCE,
 )  # fmt: skip
-ALIKE = rule(
+ALIKE = define_rule(
     "name_lookalike", HIGH, "names",
     "the name looks like that of another tool in the list", _SOURCE,
 )  # fmt: skip
 
 
-def neighbours(names: Sequence[str]) -> Iterator[tuple[int, Hit]]:
+def find_neighbours(names: Sequence[str]) -> Iterator[tuple[int, Hit]]:
     """(index of the tool, hit) for every name but the first of those that look the same."""
     seen: dict[str, int] = {}
     shapes: dict[str, int] = {}
@@ -25,18 +25,18 @@ def neighbours(names: Sequence[str]) -> Iterator[tuple[int, Hit]]:
         if not name:
             continue
         if name in seen:
-            yield index, hit(SAME, 0, len(name))
+            yield index, build_hit(SAME, 0, len(name))
             continue
         seen[name] = index
         shape = skeleton(name)
         first = shapes.setdefault(shape, index) if shape else index
         if first != index:
-            severity = _severity(names[first], name)
+            severity = _choose_severity(names[first], name)
             why = "" if severity == HIGH else "differs from another tool's name in little"
-            yield index, hit(ALIKE, 0, len(name), severity, why)
+            yield index, build_hit(ALIKE, 0, len(name), severity, why)
 
 
-def _severity(one: str, other: str) -> str:
+def _choose_severity(one: str, other: str) -> str:
     """Letters of another script deceive; case, separators or digits are mostly poor taste."""
     if latin(one.casefold()) == latin(other.casefold()) and one.casefold() != other.casefold():
         return HIGH

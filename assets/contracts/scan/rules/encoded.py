@@ -10,18 +10,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from assets.contracts.scan.finding import HIGH, LOW, Hit, rule
-from assets.contracts.scan.rules.hidden import decoded_tags
+from assets.contracts.scan.finding import HIGH, LOW, Hit, define_rule
+from assets.contracts.scan.rules.hidden import decode_tags
 
 DECODED_CAP = 16_384
 _RUNS_CAP = 16  # runs of one kind that are decoded in one text
 
-INSTRUCTION = rule(
+INSTRUCTION = define_rule(
     "encoded_instruction", HIGH, "encoded",
     "holds encoded text that gives orders once it is decoded",
     "OWASP LLM01:2025, payload obfuscation",
 )  # fmt: skip
-DECODE = rule(
+DECODE = define_rule(
     "encoded_text", LOW, "encoded",
     "holds encoded text in words", "OWASP LLM01:2025, payload obfuscation",
 )  # fmt: skip
@@ -49,18 +49,18 @@ class Decoded:
     plain: bool
 
 
-def decoded(text: str) -> Iterator[Decoded]:
+def decode_text(text: str) -> Iterator[Decoded]:
     """Every run of a text that decodes to readable text."""
     if len(text) >= 15:
         for pattern, decode in (
-            (_BASE64, _base64),
-            (_HEX, _hex),
+            (_BASE64, _decode_base64),
+            (_HEX, _decode_hex),
             (_PERCENT, unquote),
-            (_ESCAPES, _escapes),
+            (_ESCAPES, _decode_escapes),
             (_ENTITIES, html.unescape),
         ):
-            yield from _runs(text, pattern, decode)
-    smuggled = decoded_tags(text)
+            yield from _find_runs(text, pattern, decode)
+    smuggled = decode_tags(text)
     if smuggled:
         yield Decoded(0, len(text), smuggled[:DECODED_CAP], False)
     if _ROT13.search(text):
@@ -69,35 +69,35 @@ def decoded(text: str) -> Iterator[Decoded]:
         yield Decoded(0, len(text), text[:DECODED_CAP][::-1], False)
 
 
-def _runs(text: str, pattern: re.Pattern[str], decode: object) -> Iterator[Decoded]:
+def _find_runs(text: str, pattern: re.Pattern[str], decode: object) -> Iterator[Decoded]:
     for count, run in enumerate(pattern.finditer(text)):
         if count == _RUNS_CAP:
             return
         out = decode(run[0][:DECODED_CAP])  # type: ignore[operator]
-        if out and out != run[0] and _readable(out):
+        if out and out != run[0] and _is_readable(out):
             yield Decoded(run.start(), run.end(), out, _TWO_WORDS.search(out) is not None)
 
 
-def _base64(run: str) -> str:
+def _decode_base64(run: str) -> str:
     body = run.rstrip("=").replace("-", "+").replace("_", "/")
     body = body[: len(body) // 4 * 4] if len(body) % 4 == 1 else body
     try:
         data = base64.b64decode(body + "=" * (-len(body) % 4))
     except (binascii.Error, ValueError):
         return ""
-    return _text(data)
+    return _decode_bytes(data)
 
 
-def _hex(run: str) -> str:
+def _decode_hex(run: str) -> str:
     digits = _NOT_HEX.sub("", run)
-    return _text(bytes.fromhex(digits[: len(digits) // 2 * 2]))
+    return _decode_bytes(bytes.fromhex(digits[: len(digits) // 2 * 2]))
 
 
-def _escapes(run: str) -> str:
+def _decode_escapes(run: str) -> str:
     return "".join(chr(int(part, 16)) for part in run.split("\\u")[1:])
 
 
-def _text(data: bytes) -> str:
+def _decode_bytes(data: bytes) -> str:
     for encoding in ("utf-8", "utf-16-le") if b"\x00" in data else ("utf-8",):
         try:
             return data.decode(encoding)
@@ -107,13 +107,13 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "ignore") if data.isascii() else ""
 
 
-def _readable(text: str) -> bool:
+def _is_readable(text: str) -> bool:
     head = text[:400]
     odd = sum(unicodedata.category(char) in ("Cc", "Cn", "Co", "Cs") for char in head)
     return len(head) >= 6 and odd - head.count("\n") <= len(head) // 20
 
 
-def encoded_hit(found: Decoded, worst: str) -> Hit | None:
+def build_encoded_hit(found: Decoded, worst: str) -> Hit | None:
     """The hit of a decoded run. worst: the gravest severity of the rules on what it says."""
     if worst in ("high", "medium"):
         return Hit(INSTRUCTION, found.start, found.end, HIGH)

@@ -1,28 +1,28 @@
 """Exfiltration: reading what is not the tool's business and sending it somewhere."""
 
-from assets.contracts.scan.finding import HIGH, MEDIUM, rule
+from assets.contracts.scan.finding import HIGH, MEDIUM, define_rule
 from assets.contracts.scan.pattern_rules import Judged
-from assets.contracts.scan.text.phrases import patterns
+from assets.contracts.scan.text.phrases import parse_patterns
 
 TPA = "Invariant Labs, tool poisoning attacks, April 2025"
 
-FILE = rule(
+FILE = define_rule(
     "secret_file_exfiltration", HIGH, "exfiltration",
     "has a file with secrets read and its content passed on", TPA,
 )  # fmt: skip
-ORDERED = rule(
+ORDERED = define_rule(
     "secret_exfiltration", HIGH, "exfiltration",
     "orders the model to collect secrets and to pass them on", TPA,
 )  # fmt: skip
-FIRST = rule(
+FIRST = define_rule(
     "secret_before_call", HIGH, "exfiltration",
     "makes reading or sending secrets a condition of using the tool", TPA,
 )  # fmt: skip
-PATH = rule(
+PATH = define_rule(
     "secret_path", MEDIUM, "exfiltration",
     "orders that a file be read that usually holds secrets", TPA,
 )  # fmt: skip
-TALK = rule(
+TALK = define_rule(
     "conversation_exfiltration", HIGH, "conversation",
     "has the conversation, its instructions or other tools' results passed on",
     "HiddenLayer, exploiting MCP tool parameters, 2025",
@@ -33,7 +33,7 @@ _SECRET = "HARDPATH|KEYISH"
 JUDGED = (
     Judged(
         FILE,
-        patterns(
+        parse_patterns(
             "READ 6 HARDPATH 24 SEND 12 PLACE|OWN_PARAMETER",
             "READ 6 HARDPATH 12 PLACE|OWN_PARAMETER 6 SEND",
             "SEND 8 HARDPATH 12 PLACE|OWN_PARAMETER",
@@ -49,7 +49,7 @@ JUDGED = (
     ),
     Judged(
         ORDERED,
-        patterns(
+        parse_patterns(
             "ORDER 8 READ 8 KEYISH|LOOT 20 SEND 10 PLACE|OWN_PARAMETER",
             "READ 5 KEYISH|LOOT 8 SEND 8 REMOTE",
             "READ~ 5 KEYISH 8 SEND~ 8 PLACE",
@@ -67,7 +67,7 @@ JUDGED = (
     ),
     Judged(
         FIRST,
-        patterns(
+        parse_patterns(
             f"BEFORE_TOOL 16 READ|SEND 6 {_SECRET}",
             f"READ|SEND 6 {_SECRET} 10 BEFORE_TOOL",
             f"BEFORE_TOOL 12 {_SECRET} 8 READ|SEND",
@@ -77,14 +77,14 @@ JUDGED = (
     ),
     Judged(
         PATH,
-        patterns("ORDER 8 READ 5 HARDPATH", "CONTENT_OF 6 HARDPATH", f"READ 3 {_SECRET} 6 SEND",
-                 "SEND 3 CONTENT_OF 2 KEYISH"),
+        parse_patterns("ORDER 8 READ 5 HARDPATH", "CONTENT_OF 6 HARDPATH",
+                 f"READ 3 {_SECRET} 6 SEND", "SEND 3 CONTENT_OF 2 KEYISH"),
         eased=("PUBLIC",),
         guarded=("GUARDS",),
     ),
     Judged(
         TALK,
-        patterns(
+        parse_patterns(
             "ORDER 10 SEND 6 CONVERSATION_OWN 10 PLACE|OWN_PARAMETER",
             "SEND 3 OWN_PARAMETER 8 CONVERSATION_OWN",
             "SEND 4 YOURS 14 PLACE|OWN_PARAMETER",

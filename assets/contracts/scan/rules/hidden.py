@@ -5,39 +5,39 @@ from collections.abc import Iterator
 
 import regex
 
-from assets.contracts.scan.finding import HIGH, LOW, MEDIUM, Hit, hit, rule
+from assets.contracts.scan.finding import HIGH, LOW, MEDIUM, Hit, build_hit, define_rule
 from assets.contracts.scan.text.lookalike import disguised
 
 _TR36 = "Unicode TR 36 and UTS 39; Boucher and Anderson 2021, Trojan Source"
 
-TAGS = rule(
+TAGS = define_rule(
     "hidden_tags", HIGH, "hidden",
     "holds tag characters, which show nothing and spell text to a model",
     "Goodside 2024, ASCII smuggling",
 )  # fmt: skip
-BIDI = rule(
+BIDI = define_rule(
     "bidi_override", HIGH, "hidden",
     "reorders text on the screen: what is read is not what is shown", _TR36,
 )  # fmt: skip
-ZERO = rule(
+ZERO = define_rule(
     "zero_width", MEDIUM, "hidden",
     "holds characters without width within words or in a row", _TR36,
 )  # fmt: skip
-SELECTORS = rule(
+SELECTORS = define_rule(
     "variation_selectors", HIGH, "hidden",
     "holds variation selectors in a row, which can carry any bytes unseen",
     "Butler 2025, smuggling data through variation selectors",
 )  # fmt: skip
-ANSI = rule(
+ANSI = define_rule(
     "terminal_escape", HIGH, "hidden",
     "holds terminal escapes, which hide or rewrite what a person sees",
     "Trail of Bits, deceiving users with ANSI terminal codes in MCP, 2025",
 )  # fmt: skip
-CONTROL = rule(
+CONTROL = define_rule(
     "control_character", MEDIUM, "hidden",
     "holds control characters", "Unicode TR 36",
 )  # fmt: skip
-HOMOGLYPH = rule(
+HOMOGLYPH = define_rule(
     "lookalike_letters", MEDIUM, "hidden",
     "spells a word with letters of another script that look Latin", _TR36,
 )  # fmt: skip
@@ -64,62 +64,64 @@ _WORD = re.compile(r"[^\W_]{2,64}")
 _LONG_RUN = 6  # zero-width characters in a row that can only be a code
 
 
-def hidden(text: str, role: str) -> Iterator[Hit]:
+def find_hidden(text: str, role: str) -> Iterator[Hit]:
     """All hits of a text; plain ASCII takes one look."""
     if text.isascii():
         if not text.isprintable():
-            yield from _controls(text)
+            yield from _find_controls(text)
         elif "\\" in text:
-            yield from _written(text)
+            yield from _find_written(text)
         return
-    yield from _controls(text)
-    yield from _written(text)
+    yield from _find_controls(text)
+    yield from _find_written(text)
     for found in _TAG_RUN.finditer(text):
         if not text[: found.start()].endswith(_FLAG) or len(found[0]) > 8:
-            yield hit(TAGS, *found.span())
+            yield build_hit(TAGS, *found.span())
             break
-    yield from _directions(text)
-    yield from _zero_width(text)
-    yield from _selectors(text)
-    yield from _letters(text, role)
+    yield from _find_directions(text)
+    yield from _find_zero_width(text)
+    yield from _find_selectors(text)
+    yield from _find_letters(text, role)
 
 
-def decoded_tags(text: str) -> str:
+def decode_tags(text: str) -> str:
     """The ASCII text that tag characters spell, "" without any."""
     if text.isascii():
         return ""
     return "".join(chr(ord(char) - 0xE0000) for run in _TAG_RUN.findall(text) for char in run)
 
 
-def _controls(text: str) -> Iterator[Hit]:
+def _find_controls(text: str) -> Iterator[Hit]:
     found = _ESCAPE.search(text)
     if found:
-        yield hit(ANSI, *found.span())
+        yield build_hit(ANSI, *found.span())
     found = _CONTROL.search(text)
     if found:
         # A backspace or a lone carriage return rewrites the line that a person reads.
-        yield hit(CONTROL, *found.span(), severity=HIGH if found[0] in "\x08\x7f" else "")
+        yield build_hit(CONTROL, *found.span(), severity=HIGH if found[0] in "\x08\x7f" else "")
 
 
-def _written(text: str) -> Iterator[Hit]:
+def _find_written(text: str) -> Iterator[Hit]:
     found = _WRITTEN_ESCAPE.search(text)
     if found:
-        yield hit(ANSI, *found.span(), severity=LOW, why="writes a terminal escape out as text")
+        yield build_hit(
+            ANSI, *found.span(), severity=LOW, why="writes a terminal escape out as text"
+        )
 
 
-def _directions(text: str) -> Iterator[Hit]:
+def _find_directions(text: str) -> Iterator[Hit]:
     found = _OVERRIDE.search(text)
     natural = _RIGHT_TO_LEFT.search(text)
     if found:
-        yield hit(
+        yield build_hit(
             BIDI, *found.span(), severity=LOW if natural and found[0] in "\u202a\u202b" else ""
         )
     found = _ISOLATE.search(text)
     if found and not natural:
-        yield hit(BIDI, *found.span(), severity=MEDIUM)
+        yield build_hit(BIDI, *found.span(), severity=MEDIUM)
 
 
-def _zero_width(text: str) -> Iterator[Hit]:
+def _find_zero_width(text: str) -> Iterator[Hit]:
     needed = {found.start() for found in _JOINED.finditer(text)}
     for found in _ZERO_RUN.finditer(text):
         start, end = found.span()
@@ -128,21 +130,21 @@ def _zero_width(text: str) -> Iterator[Hit]:
         before, after = text[start - 1 : start], text[end : end + 1]
         inside = before.isalnum() and after.isalnum() and found[0].strip("\u00ad")
         long = end - start >= _LONG_RUN
-        yield hit(ZERO, start, end, severity=HIGH if long else MEDIUM if inside else LOW)
+        yield build_hit(ZERO, start, end, severity=HIGH if long else MEDIUM if inside else LOW)
         break
 
 
-def _selectors(text: str) -> Iterator[Hit]:
+def _find_selectors(text: str) -> Iterator[Hit]:
     for found in _SELECTOR_RUN.finditer(text):
         start, end = found.span()
         if end - start == 1 and _HAN.match(text[start - 1 : start]):
             continue
-        yield hit(SELECTORS, start, end, severity="" if end - start > 2 else MEDIUM)
+        yield build_hit(SELECTORS, start, end, severity="" if end - start > 2 else MEDIUM)
         break
 
 
-def _letters(text: str, role: str) -> Iterator[Hit]:
+def _find_letters(text: str, role: str) -> Iterator[Hit]:
     for found in _WORD.finditer(text):
         if disguised(found[0], wholly=role == "name"):
-            yield hit(HOMOGLYPH, *found.span(), severity=HIGH if role == "name" else "")
+            yield build_hit(HOMOGLYPH, *found.span(), severity=HIGH if role == "name" else "")
             break

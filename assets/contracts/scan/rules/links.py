@@ -5,33 +5,33 @@ import re
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from assets.contracts.scan.finding import HIGH, LOW, MEDIUM, Hit, hit, rule
-from assets.contracts.scan.text.normalise import word_set, words
+from assets.contracts.scan.finding import HIGH, LOW, MEDIUM, Hit, build_hit, define_rule
+from assets.contracts.scan.text.normalise import collect_words, split_words
 
-IMAGE = rule(
+IMAGE = define_rule(
     "image_with_data", HIGH, "exfiltration",
     "an image whose address carries data: showing it sends the data",
     "Rehberger 2023, data exfiltration by Markdown images",
 )  # fmt: skip
-CARRIES = rule(
+CARRIES = define_rule(
     "link_with_data", HIGH, "exfiltration",
     "an address with a place for secrets or for the conversation",
     "Rehberger 2023, data exfiltration by links",
 )  # fmt: skip
-CATCHER = rule(
+CATCHER = define_rule(
     "request_catcher", MEDIUM, "link",
     "names a service that records whatever is sent to it",
     "Cisco MCP scanner, data exfiltration class, 2025",
 )  # fmt: skip
-SCHEME = rule(
+SCHEME = define_rule(
     "code_link", HIGH, "link",
     "a link that runs code when it is followed", "OWASP, cross-site scripting",
 )  # fmt: skip
-DISGUISED = rule(
+DISGUISED = define_rule(
     "disguised_link", MEDIUM, "link",
     "an address that hides its host: user information, look-alike letters, a number", "UTS 39",
 )  # fmt: skip
-INTERNAL = rule(
+INTERNAL = define_rule(
     "internal_address", MEDIUM, "link",
     "names the address at which a cloud hands out credentials",
     "OWASP, server-side request forgery",
@@ -48,7 +48,7 @@ _CODE = re.compile(
 )
 _SLOT = re.compile(r"[=/?&]\$?(?:\{\{?|<|\[|%7B|\$)([\w .'-]{1,60})")
 _BARE_SLOT = re.compile(r"[?&][\w-]{1,40}=([A-Z][A-Z_]{3,40})(?![\w-])")
-_PERSONAL = word_set(
+_PERSONAL = collect_words(
     "secret secrets password passwords conversation history chat prompt env environ"
     " environment context credentials cookie cookies ssh transcript messages memory contents"
     " exfil stolen instructions reasoning keys base64 encoded dump summary result output data"
@@ -81,70 +81,70 @@ _METADATA = ("169.254.169.254", "metadata.google.internal", "100.100.100.200", "
 _LINKS_CAP = 64
 
 
-def links(text: str) -> Iterator[Hit]:
+def find_links(text: str) -> Iterator[Hit]:
     """All hits of the addresses in a text."""
     found = _CODE.search(text)
     if found:
         in_link = text[: found.start()].rstrip(" \"'").endswith(("](", "href=", "src="))
-        yield hit(SCHEME, *found.span(), severity="" if in_link else MEDIUM)
+        yield build_hit(SCHEME, *found.span(), severity="" if in_link else MEDIUM)
     for name in _METADATA:
         at = text.find(name)
         if at >= 0:
-            yield hit(INTERNAL, at, at + len(name))
+            yield build_hit(INTERNAL, at, at + len(name))
             break
     if "://" not in text:
         return
     for pattern in (_IMAGE, _HTML_IMAGE):
         for image in pattern.finditer(text):
-            if _slot(image[1]):
-                yield hit(IMAGE, *image.span())
+            if _find_slots(image[1]):
+                yield build_hit(IMAGE, *image.span())
     for count, url in enumerate(_URL.finditer(text)):
         if count == _LINKS_CAP:
             break
-        yield from _judged(url[0].rstrip(".,;:!?)]}'\""), url[0], url.start())
+        yield from _judge_link(url[0].rstrip(".,;:!?)]}'\""), url[0], url.start())
 
 
-def hosts(text: str) -> set[str]:
+def find_hosts(text: str) -> set[str]:
     """The hosts of all addresses in a text."""
-    return {host for url in _URL.findall(text)[:_LINKS_CAP] if (host := _host(url))}
+    return {host for url in _URL.findall(text)[:_LINKS_CAP] if (host := _read_host(url))}
 
 
-def _judged(url: str, full: str, start: int) -> Iterator[Hit]:
+def _judge_link(url: str, full: str, start: int) -> Iterator[Hit]:
     end = start + len(url)
-    slot = _slot(full)
-    host = _host(url)
+    slot = _find_slots(full)
+    host = _read_host(url)
     caught = any(name in host for name in _CATCHERS)
     if slot and (caught or not _FIRM.isdisjoint(slot)):
-        yield hit(CARRIES, start, start + len(full))
+        yield build_hit(CARRIES, start, start + len(full))
     elif caught:
-        yield hit(CATCHER, start, end)
+        yield build_hit(CATCHER, start, end)
     authority = url.split("://", 1)[1].split("/", 1)[0]
     name, at, _ = authority.partition("@")
     if at and "." in name:
-        yield hit(DISGUISED, start, end)
+        yield build_hit(DISGUISED, start, end)
     elif host.startswith("xn--") or ".xn--" in host or not host.isascii():
-        yield hit(DISGUISED, start, end, severity=LOW)
-    elif host.isdigit() or host.startswith("0x") or _public_number(host):
-        yield hit(DISGUISED, start, end, severity=LOW if "." in host else MEDIUM)
+        yield build_hit(DISGUISED, start, end, severity=LOW)
+    elif host.isdigit() or host.startswith("0x") or _is_public_number(host):
+        yield build_hit(DISGUISED, start, end, severity=LOW if "." in host else MEDIUM)
 
 
-def _slot(url: str) -> set[str]:
+def _find_slots(url: str) -> set[str]:
     """Words of the places in an address that wait for personal data."""
     named = [found[1] for found in _SLOT.finditer(url)]
     named += [found[1] for found in _BARE_SLOT.finditer(url)]
     return {
-        word for name in named for word in words(name, name=True).words if word in _PERSONAL
-    } | {word for name in named for word in words(name.lower()).words if word in _PERSONAL}
+        word for name in named for word in split_words(name, name=True).words if word in _PERSONAL
+    } | {word for name in named for word in split_words(name.lower()).words if word in _PERSONAL}
 
 
-def _host(url: str) -> str:
+def _read_host(url: str) -> str:
     try:
         return (urlsplit(url).hostname or "").casefold()
     except ValueError:
         return ""
 
 
-def _public_number(host: str) -> bool:
+def _is_public_number(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_global
     except ValueError:

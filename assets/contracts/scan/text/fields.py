@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from assets.contracts.scan.text.normalise import word_set
+from assets.contracts.scan.text.normalise import collect_words
 
 TEXT_CAP = 65_536  # characters read of one string
 FIELD_CAP = 20_000  # strings read of one tool
@@ -13,7 +13,7 @@ DEPTH_CAP = 96
 POINTER_CAP = 1_000
 
 # Names that the format itself gives: as member names they say nothing.
-_KEYWORDS = word_set(
+_KEYWORDS = collect_words(
     "type properties required description title default enum const examples items anyOf oneOf"
     " allOf format pattern minimum maximum minLength maxLength additionalProperties $schema"
     " $ref $defs definitions name inputSchema outputSchema annotations readOnlyHint"
@@ -42,11 +42,11 @@ class Read:
     capped: list[tuple[str, str]]  # (field, what was cut)
 
 
-def read(tool: Any) -> Read:
+def read_fields(tool: Any) -> Read:
     """All strings of any JSON value; members first to last, parents before children."""
     out = Read([], [])
     total = 0
-    for text in _walk(tool, out):
+    for text in _walk_fields(tool, out):
         if len(out.texts) >= FIELD_CAP or total >= TOTAL_CAP:
             out.capped.append((text.field, "more text than is read of one tool"))
             break
@@ -58,13 +58,13 @@ def read(tool: Any) -> Read:
     return out
 
 
-def _walk(tool: Any, out: Read) -> Iterator[Text]:
+def _walk_fields(tool: Any, out: Read) -> Iterator[Text]:
     # (value, pointer, the member's name, the property it belongs to, depth)
     stack: list[tuple[Any, str, str, str, int]] = [(tool, "", "", "", 0)]
     while stack:
         value, at, key, parameter, depth = stack.pop()
         if isinstance(value, str):
-            yield Text(at, value, _role(at, key), parameter)
+            yield Text(at, value, _choose_role(at, key), parameter)
         elif not isinstance(value, Mapping | list | tuple):
             continue
         elif depth >= DEPTH_CAP:
@@ -74,25 +74,25 @@ def _walk(tool: Any, out: Read) -> Iterator[Text]:
             below = []
             for name, child in value.items():
                 name = str(name)
-                field = _pointer(at, name)
+                field = _format_pointer(at, name)
                 if named or name not in _KEYWORDS:
                     yield Text(field + "#", name, "name", name if named else parameter)
                 below.append((child, field, name, name if named else parameter, depth + 1))
             stack.extend(reversed(below))
         else:
             stack.extend(
-                (value[i], _pointer(at, str(i)), key, parameter, depth + 1)
+                (value[i], _format_pointer(at, str(i)), key, parameter, depth + 1)
                 for i in range(len(value) - 1, -1, -1)
             )
 
 
-def _pointer(at: str, name: str) -> str:
+def _format_pointer(at: str, name: str) -> str:
     token = name.replace("~", "~0").replace("/", "~1")
     pointer = f"{at}/{token}"
     return pointer if len(pointer) <= POINTER_CAP else pointer[: POINTER_CAP - 1] + "…"
 
 
-def _role(at: str, key: str) -> str:
+def _choose_role(at: str, key: str) -> str:
     if at == "/name":
         return "name"
     return "prose" if key in _PROSE else "data"

@@ -41,11 +41,11 @@ class Words:
         return bisect_right(self.starts, offset) - 1
 
 
-def words(text: str, *, name: bool = False) -> Words:
+def split_words(text: str, *, name: bool = False) -> Words:
     """The words of a text. `name`: an identifier, whose camelCase parts are words too."""
-    shown, offsets = _shown(text)
+    shown, offsets = _decode_shown(text)
     found: list[tuple[str, int, int]] = []
-    joined = _joined(shown)
+    joined = _join_letters(shown)
     for token in _TOKEN.finditer(shown):
         start, end = token.span()
         if start in joined:
@@ -62,24 +62,26 @@ def words(text: str, *, name: bool = False) -> Words:
     places, place, before = [], 0, 0
     for at, (_, start, end) in enumerate(found):
         abbreviated = at > 0 and len(found[at - 1][0]) == 1 and shown[before - 1 : before].isascii()
-        place += 1 + (0 if abbreviated else _distance(shown[before:start]))  # "e.g. " ends nothing
+        place += 1 + (
+            0 if abbreviated else _measure_distance(shown[before:start])
+        )  # "e.g. " ends nothing
         places.append(place)
         before = end
     return Words(
-        [folded(word[:_WORD_CAP]) for word, _, _ in found],
+        [fold_text(word[:_WORD_CAP]) for word, _, _ in found],
         [offsets[start] if offsets else start for _, start, _ in found],
         [offsets[end - 1] + 1 if offsets else end for _, _, end in found],
         places,
     )
 
 
-def word_set(text: str) -> frozenset[str]:
+def collect_words(text: str) -> frozenset[str]:
     """The words of a plain list."""
     return frozenset(text.split())
 
 
 @lru_cache(maxsize=65_536)
-def folded(word: str) -> str:
+def fold_text(word: str) -> str:
     """Lower case, no accents, no apostrophes, compatible forms (fullwidth, mathematical) as one."""
     text = unicodedata.normalize("NFKC", word).casefold().replace("’", "'")
     text = text.replace("'", "")
@@ -92,7 +94,7 @@ def folded(word: str) -> str:
 
 
 @lru_cache(maxsize=65_536)
-def readings(word: str) -> tuple[str, ...]:
+def list_readings(word: str) -> tuple[str, ...]:
     """What a folded word may stand for: itself, with Latin look-alikes, with letters for digits."""
     out = [word]
     if not word.isascii():
@@ -102,7 +104,7 @@ def readings(word: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(out))
 
 
-def _shown(text: str) -> tuple[str, list[int]]:
+def _decode_shown(text: str) -> tuple[str, list[int]]:
     """(the text without unseen characters, where each kept one stood; [] when none was taken)."""
     if text.isascii() or not UNSEEN.search(text):
         return text, []
@@ -116,7 +118,7 @@ def _shown(text: str) -> tuple[str, list[int]]:
     return "".join(kept), offsets
 
 
-def _joined(text: str) -> dict[int, tuple[str, int]]:
+def _join_letters(text: str) -> dict[int, tuple[str, int]]:
     """Letters spaced apart, by where they start: (the word they make, where it ends)."""
     out: dict[int, tuple[str, int]] = {}
     for run in _SPACED.finditer(text):
@@ -126,7 +128,7 @@ def _joined(text: str) -> dict[int, tuple[str, int]]:
     return out
 
 
-def _distance(between: str) -> int:
+def _measure_distance(between: str) -> int:
     if len(between) < 2 and between not in ("\n", "。", "！", "？"):
         return 0
     if "\n\n" in between:

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from assets.contracts.scan.text.normalise import SENTENCE, Words, readings, words
+from assets.contracts.scan.text.normalise import SENTENCE, Words, list_readings, split_words
 
 _LEXICON = Path(__file__).with_name("lexicon.json")
 _PHRASE_CAP = 40  # words of the longest phrase that is followed
@@ -40,7 +40,7 @@ class Ideas:
 
 
 @cache
-def trie() -> tuple[dict[str, Any], frozenset[str]]:
+def build_trie() -> tuple[dict[str, Any], frozenset[str]]:
     """(the lexicon as a trie of words, all word stems that stand before a `*`)."""
     root: dict[str, Any] = {}
     stems: set[str] = set()
@@ -49,7 +49,7 @@ def trie() -> tuple[dict[str, Any], frozenset[str]]:
             (name, phrase) for name in languages for phrase in languages[name]
         ):
             node = root
-            for word in _parts(phrase):
+            for word in _split_parts(phrase):
                 if word.endswith("*"):
                     stems.add(word[:-1])
                 node = node.setdefault(word, {})
@@ -59,20 +59,20 @@ def trie() -> tuple[dict[str, Any], frozenset[str]]:
     return root, frozenset(stems)
 
 
-def _parts(phrase: str) -> list[str]:
+def _split_parts(phrase: str) -> list[str]:
     out = []
     for piece in phrase.split():
-        parts = words(piece.removesuffix("*")).words
+        parts = split_words(piece.removesuffix("*")).words
         out += [*parts[:-1], parts[-1] + "*"] if piece.endswith("*") else parts
     return out
 
 
 @cache
-def _keys(word: str) -> tuple[str, ...]:
+def _list_keys(word: str) -> tuple[str, ...]:
     """The trie's keys that a word may follow."""
-    stems = trie()[1]
+    stems = build_trie()[1]
     keys: list[str] = []
-    for reading in readings(word):
+    for reading in list_readings(word):
         keys.append(reading)
         keys += [
             reading[:size] + "*"
@@ -82,11 +82,11 @@ def _keys(word: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(keys))
 
 
-def ideas(found: Words) -> Ideas:
+def find_ideas(found: Words) -> Ideas:
     """Every idea in a text."""
-    root, _ = trie()
+    root, _ = build_trie()
     out = Ideas(found)
-    all_keys = [_keys(word) for word in found.words]
+    all_keys = [_list_keys(word) for word in found.words]
     for first, keys in enumerate(all_keys):
         nodes = [root[key] for key in keys if key in root]
         last = first
@@ -112,7 +112,7 @@ class Pattern:
     gaps: tuple[int, ...]
 
 
-def patterns(*texts: str) -> tuple[Pattern, ...]:
+def parse_patterns(*texts: str) -> tuple[Pattern, ...]:
     """Patterns from their text form."""
     out = []
     for text in texts:
@@ -121,18 +121,20 @@ def patterns(*texts: str) -> tuple[Pattern, ...]:
     return tuple(out)
 
 
-def match(pattern: Pattern, within: Ideas) -> Spans:
+def match_phrase(pattern: Pattern, within: Ideas) -> Spans:
     """Every place where the pattern ends, each with the latest start that reaches it."""
     places = within.words.places
     reached: Spans = within.spans(pattern.ideas[0])
     for names, gap in zip(pattern.ideas[1:], pattern.gaps, strict=True):
         if not reached:
             return []
-        reached = _step(sorted(reached, key=lambda span: span[1]), within, names, gap, places)
+        reached = _advance_match(
+            sorted(reached, key=lambda span: span[1]), within, names, gap, places
+        )
     return reached
 
 
-def _step(reached: Spans, within: Ideas, names: str, gap: int, places: list[int]) -> Spans:
+def _advance_match(reached: Spans, within: Ideas, names: str, gap: int, places: list[int]) -> Spans:
     """Of the spans of the next idea those that follow a reached one within the gap."""
     out: Spans = []
     at = 0
@@ -148,13 +150,13 @@ def _step(reached: Spans, within: Ideas, names: str, gap: int, places: list[int]
     return out
 
 
-def near(
+def is_near(
     names: Iterable[str], within: Ideas, span: tuple[int, int], before: int, after: int = 0
 ) -> bool:
     """Whether one of the ideas stands in the span, `before` words before or `after` words after."""
     places = within.words.places
     start, end = places[span[0]] - before, places[span[1]] + after
-    return _any_within(names, within, start, end)
+    return _has_any_within(names, within, start, end)
 
 
 def sentence_holds(names: Iterable[str], within: Ideas, word: int, reach: int) -> bool:
@@ -163,10 +165,10 @@ def sentence_holds(names: Iterable[str], within: Ideas, word: int, reach: int) -
     first = word
     while first > 0 and places[first] - places[first - 1] <= SENTENCE and word - first < reach:
         first -= 1
-    return _any_within(names, within, places[first], places[word])
+    return _has_any_within(names, within, places[first], places[word])
 
 
-def _any_within(names: Iterable[str], within: Ideas, start: int, end: int) -> bool:
+def _has_any_within(names: Iterable[str], within: Ideas, start: int, end: int) -> bool:
     places = within.words.places
     return any(
         places[first] >= start and places[last] <= end

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from assets.marketplaces.server_json.inputs import text
+from assets.marketplaces.server_json.inputs import read_string
 from warehouse.sanitize.redact import MARK, redact
 
 _DEEPEST = 8
@@ -18,14 +18,14 @@ class Parameter:
     default: str | None = None
 
 
-def named(path: str, stated: dict[str, Parameter]) -> Parameter:
+def find_parameter(path: str, stated: dict[str, Parameter]) -> Parameter:
     """The parameter of `{{server.path}}`; the server's own name in front is no part of it."""
     return stated.get(path.partition(".")[2]) or stated.get(path) or Parameter()
 
 
-def parameters(entry: Mapping[str, Any]) -> dict[str, Parameter] | None:
+def read_parameters(entry: Mapping[str, Any]) -> dict[str, Parameter] | None:
     """Parameters by their paths; None where none are stated."""
-    schemas = [one for one in objects_of(entry.get("config")) if one.get("properties")]
+    schemas = [one for one in list_objects(entry.get("config")) if one.get("properties")]
     made: dict[str, Parameter] = {}
     for schema in schemas:
         _collect(schema, "", True, made, 0)
@@ -42,19 +42,19 @@ def _collect(
     """What is required of an object that is itself optional is not required."""
     required = schema.get("required")
     names = required if needed and isinstance(required, list) else []
-    for name, said in object_of(schema.get("properties")).items():
-        one, path = object_of(said), f"{above}{name}"
-        default = redact(text(one.get("default")))
+    for name, said in as_object(schema.get("properties")).items():
+        one, path = as_object(said), f"{above}{name}"
+        default = redact(read_string(one.get("default")))
         made[path] = Parameter(name in names, None if MARK in default else default or None)
         if one.get("properties") and depth < _DEEPEST:
             _collect(one, f"{path}.", name in names, made, depth + 1)
 
 
-def object_of(value: Any) -> Mapping[str, Any]:
+def as_object(value: Any) -> Mapping[str, Any]:
     """A JSON object, or an empty one for any other value."""
     return value if isinstance(value, Mapping) else {}
 
 
-def objects_of(value: Any) -> list[Mapping[str, Any]]:
+def list_objects(value: Any) -> list[Mapping[str, Any]]:
     """The objects of a JSON list, none for any other value."""
     return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []

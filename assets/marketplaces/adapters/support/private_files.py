@@ -13,7 +13,7 @@ _MOST_FILES, _DEEPEST, _LARGEST = 1000, 8, 4 * 1024 * 1024
 _SKIPPED = {".git", "node_modules", "__pycache__", ".venv"}
 
 
-def files(paths: Collection[Path]) -> Iterator[tuple[Path, str, bool]]:
+def find_files(paths: Collection[Path]) -> Iterator[tuple[Path, str, bool]]:
     """(file, its name within the setting, whether the setting names it) of every file; links to
     folders are not followed."""
     seen: set[str] = set()  # a file may be named itself and lie in a folder that is
@@ -44,10 +44,10 @@ def load(path: Path) -> Any:
         data = file.read(_LARGEST + 1)
     if len(data) > _LARGEST:
         raise ValueError(f"larger than {_LARGEST:,} bytes")
-    return parsed(data)
+    return parse_data(data)
 
 
-def parsed(data: bytes) -> Any:
+def parse_data(data: bytes) -> Any:
     """JSON, with comments and trailing commas allowed. Raises ValueError."""
     wide = data[:2] in (b"\xff\xfe", b"\xfe\xff")
     try:

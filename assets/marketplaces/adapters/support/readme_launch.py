@@ -3,20 +3,20 @@
 import re
 from collections.abc import Mapping
 
-from assets.marketplaces.launch.mcp_config import launch_facts
+from assets.marketplaces.launch.mcp_config import read_launch_facts
 from assets.marketplaces.markup.launch_facts import Found
 
 GATEWAY = "api.mcphub.com"
 
 
-def choice(configs: list[Found], native_id: str) -> tuple[Found, Found | None]:
+def choose_config(configs: list[Found], native_id: str) -> tuple[Found, Found | None]:
     """(the config to list, the gateway it is preferred to)."""
     gateway = next((one for one in configs if one.part or _is_gateway(one)), None)
     if gateway is None:
         return configs[0], None
     names = f"{native_id} {' '.join(gateway.servers)}"
     for one in configs:
-        if one is not gateway and not _is_gateway(one) and _starts(one, names):
+        if one is not gateway and not _is_gateway(one) and _starts_named_package(one, names):
             return one, gateway
     return gateway, None
 
@@ -26,19 +26,19 @@ def _is_gateway(config: Found) -> bool:
     return any(f"//{GATEWAY}/" in str(entry.get("url")) for entry in entries)
 
 
-def _starts(config: Found, names: str) -> bool:
+def _starts_named_package(config: Found, names: str) -> bool:
     """Whether each server of a config starts a package of the server called `names`."""
     for key, entry in config.servers.items():
-        facts = launch_facts(entry)
+        facts = read_launch_facts(entry)
         package = facts.get("package")
         if not facts["runnable"] or package is None or "hosted_gateway" in facts["flags"]:
             return False
-        if not kin(f"{key} {package.identifier}", names):
+        if not is_kin(f"{key} {package.identifier}", names):
             return False
     return True
 
 
-def kin(said: str, names: str) -> bool:
+def is_kin(said: str, names: str) -> bool:
     """Whether two names share a word that tells servers apart."""
     common = {"mcp", "server", "servers", "com", "github", "https", "http", "www", "the", "org",
               "gitlab", "bitbucket", "modelcontextprotocol", "npm", "ai", "io"}  # fmt: skip

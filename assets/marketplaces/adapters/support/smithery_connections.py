@@ -5,13 +5,13 @@ from typing import Any
 from urllib.parse import quote
 
 from assets.marketplaces.launch.mcp_config import (
-    account_flags,
-    bundle_facts,
-    launch_facts,
-    remote_facts,
+    find_account_flags,
+    read_bundle_facts,
+    read_launch_facts,
+    read_remote_facts,
 )
 from assets.marketplaces.listing import EnvVar, Header
-from assets.marketplaces.server_json.inputs import schema_inputs, text
+from assets.marketplaces.server_json.inputs import read_schema_inputs, read_string
 from warehouse.sanitize.redact import redact
 
 Facts = dict[str, Any]
@@ -19,12 +19,12 @@ Facts = dict[str, Any]
 _SCRIPT = "the stdio connection is a JavaScript function, which is never evaluated"
 
 
-def connection_facts(record: Mapping[str, Any]) -> Facts:
+def read_connection_facts(record: Mapping[str, Any]) -> Facts:
     """Launch fields of the first connection that needs no account of ours, else of the first that
     can be launched at all, else why there is none."""
     said = record.get("connections")
     if said is not None and not isinstance(said, list):
-        return _not("malformed: connections is not a list")
+        return _make_unrunnable("malformed: connections is not a list")
     offers = [(f"connections[{at}]", _read(one)) for at, one in enumerate(said or [])]
     if not any(facts["runnable"] for _, facts in offers) and _is_address(record):
         stated = [one for one in said or [] if isinstance(one, Mapping)]
@@ -34,12 +34,12 @@ def connection_facts(record: Mapping[str, Any]) -> Facts:
         whole = {"deploymentUrl": record["deploymentUrl"], "configSchema": schema}
         offers.append(("deploymentUrl", _read(whole | {"type": "http"})))
     if not offers:
-        return _not("the record names no connection")
-    place, facts = min(offers, key=lambda offer: _rank(offer[1]))
+        return _make_unrunnable("the record names no connection")
+    place, facts = min(offers, key=lambda offer: _rank_facts(offer[1]))
     return facts | {"evidence": place}
 
 
-def _rank(facts: Facts) -> int:
+def _rank_facts(facts: Facts) -> int:
     if not facts["runnable"]:
         return 2
     return 1 if "hosted_gateway" in facts["flags"] else 0
@@ -48,66 +48,66 @@ def _rank(facts: Facts) -> int:
 def _read(connection: Any) -> Facts:
     """A malformed connection does not hide the others."""
     if not isinstance(connection, Mapping):
-        return _not("malformed: the connection is not an object")
-    kind = text(connection.get("type")) or text(connection.get("kind"))
+        return _make_unrunnable("malformed: the connection is not an object")
+    kind = read_string(connection.get("type")) or read_string(connection.get("kind"))
     try:
         if _is_http(connection) or kind == "sse":
-            return _remote(connection, kind)
+            return _read_remote(connection, kind)
         if kind == "stdio":
-            return _stdio(connection)
+            return _read_stdio(connection)
     except (ValueError, TypeError, AttributeError) as error:
-        return _not(f"malformed: {redact(str(error)).splitlines()[0]}"[:300])
-    return _not(f"malformed: a connection of type {kind[:40]!r}")
+        return _make_unrunnable(f"malformed: {redact(str(error)).splitlines()[0]}"[:300])
+    return _make_unrunnable(f"malformed: a connection of type {kind[:40]!r}")
 
 
-def _stdio(connection: Mapping[str, Any]) -> Facts:
+def _read_stdio(connection: Mapping[str, Any]) -> Facts:
     """A bundle, else a command line that is stated as data."""
-    env = tuple(variable for variable, _ in schema_inputs(connection.get("configSchema")))
-    bundle = text(connection.get("bundleUrl")).strip()
+    env = tuple(variable for variable, _ in read_schema_inputs(connection.get("configSchema")))
+    bundle = read_string(connection.get("bundleUrl")).strip()
     if bundle.startswith(("http://", "https://")):
-        return bundle_facts(redact(bundle), None, None, env) | {"reason": None}
+        return read_bundle_facts(redact(bundle), None, None, env) | {"reason": None}
     script = connection.get("stdioFunction")
     stated = script if isinstance(script, Mapping) else connection
     if stated.get("command"):
-        facts = launch_facts(stated)
+        facts = read_launch_facts(stated)
         named = {variable.name for variable in facts.get("env", ())}
         both = (*facts.get("env", ()), *(one for one in env if one.name not in named))
-        flags = sorted({*facts.get("flags", ()), *account_flags(both)})
+        flags = sorted({*facts.get("flags", ()), *find_account_flags(both)})
         return facts | {"env": both, "flags": tuple(flags)}
-    flags = tuple(sorted(account_flags(env)))
+    flags = tuple(sorted(find_account_flags(env)))
     reason = _SCRIPT if isinstance(script, str) else "bundleUrl is not an http(s) URL"
     if not bundle and not script:
         reason = "the stdio connection names no bundle"
-    return _not(reason) | {"transport": "stdio", "env": env, "flags": flags}
+    return _make_unrunnable(reason) | {"transport": "stdio", "env": env, "flags": flags}
 
 
-def _remote(connection: Mapping[str, Any], kind: str) -> Facts:
+def _read_remote(connection: Mapping[str, Any], kind: str) -> Facts:
     """An endpoint with what travels in its query and headers. A setting that does not say how it
     travels stands in `env`, with those of the query: the listing has no other place for them."""
-    url = text(connection.get("deploymentUrl") or connection.get("url")).strip()
+    url = read_string(connection.get("deploymentUrl") or connection.get("url")).strip()
     headers: list[Header] = []
     env: list[EnvVar] = []
-    for variable, schema in schema_inputs(connection.get("configSchema")):
+    for variable, schema in read_schema_inputs(connection.get("configSchema")):
         travels = schema.get("x-from")
         travels = travels if isinstance(travels, Mapping) else {}
-        if name := text(travels.get("header")):
+        if name := read_string(travels.get("header")):
             facts: Facts = variable.model_dump() | {"name": redact(name)}
             headers.append(Header(**facts))
             continue
         env.append(variable)
-        if (name := text(travels.get("query"))) and (variable.required or variable.default):
-            url = _with_query(url, name, variable)
-    facts = remote_facts(url, kind, tuple(headers))
-    flags = {*facts["flags"], *account_flags(tuple(env)), *account_flags(tuple(headers))}
+        if (name := read_string(travels.get("query"))) and (variable.required or variable.default):
+            url = _add_query(url, name, variable)
+    facts = read_remote_facts(url, kind, tuple(headers))
+    flags = {*facts["flags"], *find_account_flags(tuple(env)), *find_account_flags(tuple(headers))}
     return facts | {"env": tuple(env), "flags": tuple(sorted(flags))}
 
 
-def _with_query(url: str, name: str, variable: EnvVar) -> str:
-    value = _quoted(variable.default) if variable.default else f"{{{variable.name}}}"
-    return f"{url}{'&' if '?' in url else '?'}{_quoted(name)}={value}"
+def _add_query(url: str, name: str, variable: EnvVar) -> str:
+    value = _quote_text(variable.default) if variable.default else f"{{{variable.name}}}"
+    return f"{url}{'&' if '?' in url else '?'}{_quote_text(name)}={value}"
 
 
-def _quoted(text: str) -> str:
+def _quote_text(text: str) -> str:
     return quote(text, safe="", errors="replace")
 
 
@@ -120,8 +120,8 @@ def _is_http(connection: Any) -> bool:
 
 def _is_address(record: Mapping[str, Any]) -> bool:
     """Whether the record itself names the endpoint that its connection should."""
-    return text(record.get("deploymentUrl")).startswith(("http://", "https://"))
+    return read_string(record.get("deploymentUrl")).startswith(("http://", "https://"))
 
 
-def _not(reason: str) -> Facts:
+def _make_unrunnable(reason: str) -> Facts:
     return {"runnable": False, "reason": reason, "flags": ()}

@@ -10,12 +10,12 @@ _TABS = ("api", "capabilities", "prompts", "quality", "releases", "resources", "
 _MANY = 50
 
 
-def server_key(name: str) -> str:
+def make_server_key(name: str) -> str:
     """Names of 2025 begin with `@`, those of 2026 do not: the same server either way."""
     return name.lstrip("@").lower()
 
 
-def _slug(loc: str) -> str | None:
+def _find_slug(loc: str) -> str | None:
     """The qualified name in a server page's address, None for any other page."""
     try:
         parts = [unquote(part) for part in urlsplit(loc).path.strip("/").split("/")]
@@ -32,14 +32,14 @@ def _is_tab(name: str, others: Container[str]) -> bool:
     return bool(slash) and last in _TABS and owner in others
 
 
-def server_pages(found: Iterable[Location]) -> dict[str, Location]:
+def find_server_pages(found: Iterable[Location]) -> dict[str, Location]:
     """Server pages among locations. One date on all of many pages is the hour in which the sitemap
     was made, not that of a change, and is left out."""
-    said = {name: when for loc, when in found if (name := _slug(loc))}
+    said = {name: when for loc, when in found if (name := _find_slug(loc))}
     named = [(name, when) for name, when in said.items() if not _is_tab(name, said)]
     told = {when for _, when in named}
     made_at_once = len(told) == 1 and len(named) >= _MANY
-    return {server_key(name): (name, None if made_at_once else when) for name, when in named}
+    return {make_server_key(name): (name, None if made_at_once else when) for name, when in named}
 
 
 def is_shard(loc: str) -> bool:

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 
 from assets.synthesis.common.policy import SynthesisPolicy
-from assets.synthesis.common.tables import PAIRS, SINGLE, Golden, text_of
+from assets.synthesis.common.tables import PAIRS, SINGLE, Golden, dump_text
 from assets.synthesis.judging.adhoc.files import Given, Tools
 from assets.synthesis.judging.judge import judge
-from assets.synthesis.verify.filters import cosines, echo_finding
+from assets.synthesis.verify.filters import compute_cosines, make_echo_finding
 from assets.synthesis.verify.finding import Finding
-from assets.synthesis.verify.verify import decided, verify
+from assets.synthesis.verify.verify import decide, verify
 from warehouse.llm.client import LLM
 
 Json = Any
@@ -27,13 +27,13 @@ def verify_rows(
     A row about a tool that the tools file does not hold is a verdict too: `reject`, with the flaw
     `unknown_tool` or `unusable_tool`.
     """
-    found = [_by_rules(row, tools) for row in rows]
+    found = [_find_flaws(row, tools) for row in rows]
     open_to_copying = [at for at, one in enumerate(found) if not any(f.certain for f in one)]
-    texts = [(rows[at].instruction, _description(rows[at], tools)) for at in open_to_copying]
-    for at, cosine in zip(open_to_copying, cosines(texts, embed), strict=True):
-        if echo := echo_finding(cosine, policy.copies_above):
+    texts = [(rows[at].instruction, _get_description(rows[at], tools)) for at in open_to_copying]
+    for at, cosine in zip(open_to_copying, compute_cosines(texts, embed), strict=True):
+        if echo := make_echo_finding(cosine, policy.copies_above):
             found[at].append(echo)
-    return [_verdict(row, one) for row, one in zip(rows, found, strict=True)]
+    return [_make_verdict(row, one) for row, one in zip(rows, found, strict=True)]
 
 
 def judge_rows(
@@ -45,7 +45,7 @@ def judge_rows(
     """
     told = verify_rows(rows, tools, embed, policy)
     asked = [
-        _pair(at, row, one["verdict"], tools)
+        _make_pair_row(at, row, one["verdict"], tools)
         for at, (row, one) in enumerate(zip(rows, told, strict=True))
         if one["verdict"] != "reject"
     ]
@@ -61,7 +61,7 @@ def judge_rows(
     return told
 
 
-def _by_rules(row: Given, tools: Tools) -> list[Finding]:
+def _find_flaws(row: Given, tools: Tools) -> list[Finding]:
     contract = tools.by_id.get(row.tool_id)
     if contract is None:
         kind = "unusable_tool" if row.tool_id in tools.unusable else "unknown_tool"
@@ -70,12 +70,12 @@ def _by_rules(row: Given, tools: Tools) -> list[Finding]:
     return list(verify(contract, row.instruction, row.arguments, server=row.server).findings)
 
 
-def _description(row: Given, tools: Tools) -> str:
+def _get_description(row: Given, tools: Tools) -> str:
     return str(tools.by_id[row.tool_id].get("description") or "")
 
 
-def _verdict(row: Given, findings: Sequence[Finding]) -> dict[str, Json]:
-    decision = decided(findings)
+def _make_verdict(row: Given, findings: Sequence[Finding]) -> dict[str, Json]:
+    decision = decide(findings)
     return {
         "tool_id": row.tool_id,
         "verdict": decision.verdict,
@@ -85,10 +85,10 @@ def _verdict(row: Given, findings: Sequence[Finding]) -> dict[str, Json]:
     }
 
 
-def _pair(at: int, row: Given, verdict: str, tools: Tools) -> dict[str, Json]:
+def _make_pair_row(at: int, row: Given, verdict: str, tools: Tools) -> dict[str, Json]:
     """The row of PAIRS that the judge reads; `pair_id` is its place."""
     digest = tools.digests[row.tool_id]
-    beside = [tools.digests[other] for other in tools.of_server(row.server)][: _BESIDE + 1]
+    beside = [tools.digests[other] for other in tools.list_server_tools(row.server)][: _BESIDE + 1]
     call = Golden(row.server, row.tool, digest, dict(row.arguments))
     made: Mapping[str, Json] = {
         "pair_id": str(at),
@@ -97,10 +97,10 @@ def _pair(at: int, row: Given, verdict: str, tools: Tools) -> dict[str, Json]:
         "contract_digest": digest,
         "task": SINGLE,
         "instruction": row.instruction,
-        "arguments": text_of(row.arguments),
-        "calls": text_of([vars(call)]),
+        "arguments": dump_text(row.arguments),
+        "calls": dump_text([vars(call)]),
         "messages": "[]",
-        "offered": text_of(sorted({digest, *beside})),
+        "offered": dump_text(sorted({digest, *beside})),
         "status": "ok",
         "verdict": verdict,
     }

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from assets.contracts.canonical import ContractError, contract, contract_digest
+from assets.contracts.canonical import ContractError, canonicalize_contract, contract_digest
 from assets.contracts.tool_id import ToolId
 
 Json = Any
@@ -45,7 +45,7 @@ class Tools:
     contracts: dict[str, dict[str, Json]] = field(default_factory=dict)  # by digest
     _servers: dict[str, list[str]] = field(default_factory=dict)
 
-    def of_server(self, server: str) -> list[str]:
+    def list_server_tools(self, server: str) -> list[str]:
         """The ids of a server's tools, in the order of the file."""
         return self._servers.get(server, [])
 
@@ -56,7 +56,7 @@ class Tools:
         key = str(ToolId(server, name))
         try:
             schema = tool.get("inputSchema") or {"type": "object"}
-            made = contract({**tool, "inputSchema": schema})
+            made = canonicalize_contract({**tool, "inputSchema": schema})
             digest = contract_digest({**tool, "inputSchema": schema})
         except (ContractError, KeyError, AttributeError, TypeError, ValueError) as error:
             self.unusable[key] = f"{key[:200]} has no usable contract ({str(error)[:120]})"
@@ -67,9 +67,11 @@ class Tools:
 
 def read_rows(path: Path) -> list[Given]:
     """The rows of a JSON Lines file. Raises UnreadableInput; labels are never read."""
-    found = [_given(path, number, row) for number, row in lines(path)]
+    found = [_parse_given(path, number, row) for number, row in read_lines(path)]
     if not found:
-        raise UnreadableInput(f"{path}: no rows; expected a JSON object a line with {_named()}")
+        raise UnreadableInput(
+            f"{path}: no rows; expected a JSON object a line with {_name_fields()}"
+        )
     return found
 
 
@@ -80,26 +82,26 @@ def read_tools(path: Path) -> Tools:
     UnreadableInput where no tool at all is found.
     """
     tools = Tools()
-    for _, server in lines(path):
+    for _, server in read_lines(path):
         listed = server.get("tools")
         for tool in listed if isinstance(listed, list) else []:
-            tools.add(server_name(server), tool)
+            tools.add(get_server_name(server), tool)
     if not tools.by_id and not tools.unusable:
         shape = '{"qualified_name": "…", "tools": [{"name": "…", "inputSchema": {…}}]}'
         raise UnreadableInput(f"{path}: no tools found; expected a server a line as {shape}")
     return tools
 
 
-def server_name(server: Mapping[str, Json]) -> str:
+def get_server_name(server: Mapping[str, Json]) -> str:
     """How a record of a servers file names its server; "" where it does not."""
     found = (server[k] for k in ("qualified_name", "server_id", "name") if server.get(k))
     return str(next(found, ""))
 
 
-def _given(path: Path, number: int, row: Mapping[str, Json]) -> Given:
+def _parse_given(path: Path, number: int, row: Mapping[str, Json]) -> Given:
     where = f"{path}, line {number}"
     if missing := [name for name in _FIELDS if name not in row]:
-        raise UnreadableInput(f"{where}: no {', '.join(missing)}; expected {_named()}")
+        raise UnreadableInput(f"{where}: no {', '.join(missing)}; expected {_name_fields()}")
     for name in ("tool_id", "instruction"):
         if not isinstance(row[name], str):
             found = type(row[name]).__name__
@@ -107,17 +109,17 @@ def _given(path: Path, number: int, row: Mapping[str, Json]) -> Given:
     return Given(row["tool_id"], row["instruction"], row["arguments"])
 
 
-def _named() -> str:
+def _name_fields() -> str:
     return f"{', '.join(_FIELDS[:-1])} and {_FIELDS[-1]}"
 
 
-def lines(path: Path) -> Iterator[tuple[int, dict[str, Json]]]:
+def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Json]]]:
     """(line number, object) of a JSON Lines file. Raises UnreadableInput."""
-    for number, line in enumerate(_text(path).split("\n"), 1):
+    for number, line in enumerate(_read_text(path).split("\n"), 1):
         if not line.strip():
             continue
         try:
-            value = json.loads(line, parse_constant=_no_number)
+            value = json.loads(line, parse_constant=_refuse_constant)
         except (ValueError, RecursionError) as error:
             told = " ".join(str(error).split())[:120]
             raise UnreadableInput(f"{path}, line {number}: not JSON ({told})") from error
@@ -127,11 +129,11 @@ def lines(path: Path) -> Iterator[tuple[int, dict[str, Json]]]:
         yield number, value
 
 
-def _no_number(name: str) -> NoReturn:
+def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON number")
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     """The whole file as text; a byte order mark is not part of it."""
     try:
         if path.is_file() and path.stat().st_size > FILE_CAP:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
-from assets.synthesis.common.tables import ONE_CALL, SINGLE, text_of
-from assets.synthesis.verify.checks.parroting import parrots
+from assets.synthesis.common.tables import ONE_CALL, SINGLE, dump_text
+from assets.synthesis.verify.checks.parroting import find_parroting
 from assets.synthesis.verify.finding import Finding
-from assets.synthesis.verify.grounding.grounding import LIKELY, fold, leaves
+from assets.synthesis.verify.grounding.grounding import LIKELY, fold_text, walk_leaves
 from assets.synthesis.verify.verify import verify
 from assets.synthesis.verify.verify_row import verify_row
 
@@ -28,12 +28,12 @@ _LEFTOVER = re.compile(
 )
 
 
-def rule_judgement(meta: Mapping[str, Json], seed: int) -> Json:
+def judge_by_rules(meta: Mapping[str, Json], seed: int) -> Json:
     """The judge's reply for the judge's meta (`role_schemas.py`): reasons, a score from 1 to 10 per
     criterion, and the overall score."""
     scores: dict[str, int] = dict.fromkeys(CRITERIA, 9)
     reasons: list[str] = []
-    for criterion, most, reason in _objections(meta):
+    for criterion, most, reason in _find_objections(meta):
         scores[criterion] = min(scores[criterion], most)
         reasons.append(reason)
     low = min(scores.values())
@@ -44,47 +44,47 @@ def rule_judgement(meta: Mapping[str, Json], seed: int) -> Json:
 Objection = tuple[str, int, str]
 
 
-def _objections(meta: Mapping[str, Json]) -> Iterable[Objection]:
+def _find_objections(meta: Mapping[str, Json]) -> Iterable[Objection]:
     """(criterion, the most it can still score, why)."""
     instruction = str(meta["instruction"])
-    findings = _findings(meta)
+    findings = _verify_meta(meta)
     unstated = [f for f in findings if not f.certain and f.kind in _UNSTATED]
     likely = all(_IMPLIED.match(finding.reason) for finding in unstated)
     for finding in findings:
         most = 2 if finding.certain else 6 if likely and finding in unstated else 5
         told = f"{finding.kind} at {finding.path or 'the text'}: {finding.reason}"
         yield _HITS.get(finding.kind, "correctness"), most, told
-    yield from _words(instruction, _arguments(meta))
-    if taken := _taken(meta):
+    yield from _check_words(instruction, _join_arguments(meta))
+    if taken := _find_taken_words(meta):
         yield "realism", 5, taken
 
 
-def _taken(meta: Mapping[str, Json]) -> str | None:
+def _find_taken_words(meta: Mapping[str, Json]) -> str | None:
     """What a request takes over from the contract of one of its calls."""
     known = {one.get("name"): one for one in [meta["contract"], *meta["contracts"]]}
     for call in meta["calls"]:
         contract = known.get(call["tool"])
-        if contract and (taken := parrots(contract, meta["instruction"], call["arguments"])):
+        if contract and (taken := find_parroting(contract, meta["instruction"], call["arguments"])):
             return taken
     return None
 
 
-def _words(instruction: str, arguments: Json) -> Iterable[Objection]:
-    words = re.findall(r"\w+", fold(instruction))
+def _check_words(instruction: str, arguments: Json) -> Iterable[Objection]:
+    words = re.findall(r"\w+", fold_text(instruction))
     if (len(words) < 2 and instruction.isascii()) or len(words) > 400:
         yield "clarity", 5, f"{len(words)} words"
-    if _LEFTOVER.search(instruction) and not _LEFTOVER.search(text_of(arguments)):
+    if _LEFTOVER.search(instruction) and not _LEFTOVER.search(dump_text(arguments)):
         yield "realism", 4, "an unfilled placeholder is left in the text"
-    if _repeats(words, arguments):
+    if _has_repeats(words, arguments):
         yield "clarity", 5, "words repeat each other"
 
 
-def _arguments(meta: Mapping[str, Json]) -> dict[str, Json]:
+def _join_arguments(meta: Mapping[str, Json]) -> dict[str, Json]:
     """The arguments of all calls as one object, for looking values up."""
     return {f"{n}": call["arguments"] for n, call in enumerate(meta["calls"])}
 
 
-def _findings(meta: Mapping[str, Json]) -> list[Finding]:
+def _verify_meta(meta: Mapping[str, Json]) -> list[Finding]:
     task, calls = meta.get("task") or SINGLE, meta["calls"]
     if task in ONE_CALL and len(calls) == 1 and calls[0]["tool"] == meta["contract"].get("name"):
         server = str(meta.get("server") or "")
@@ -92,10 +92,10 @@ def _findings(meta: Mapping[str, Json]) -> list[Finding]:
         return list(
             verify(meta["contract"], meta["instruction"], arguments, server=server).findings
         )
-    return list(verify_row(*_row(meta, task)).findings)
+    return list(verify_row(*_make_row(meta, task)).findings)
 
 
-def _row(
+def _make_row(
     meta: Mapping[str, Json], task: str
 ) -> tuple[dict[str, Json], dict[str, Mapping[str, Json]]]:
     """The row that the meta was made from, as far as rules read it; contracts by their place."""
@@ -117,10 +117,10 @@ def _row(
     return row, known
 
 
-def _repeats(words: list[str], arguments: Json) -> bool:
+def _has_repeats(words: list[str], arguments: Json) -> bool:
     """A long word said twice in a row, or three words in a row said twice running. Mere
     repetition is no sign: it refused 26 of 1,224 good requests and caught one flaw."""
-    held = {w for _, v in leaves(arguments, {}) for w in re.findall(r"\w+", fold(str(v)))}
+    held = {w for _, v in walk_leaves(arguments, {}) for w in re.findall(r"\w+", fold_text(str(v)))}
     if any(a == b and len(a) > 3 and a not in held for a, b in pairwise(words)):
         return True
     return any(

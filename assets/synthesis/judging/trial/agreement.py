@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from warehouse.statistics import wilson
+from warehouse.statistics import wilson_interval
 
 _Z = 1.959964  # 95%
 
@@ -22,8 +22,8 @@ class Share:
     high: float
 
 
-def share(hits: int, n: int) -> Share:
-    low, high = wilson(hits, n)
+def make_share(hits: int, n: int) -> Share:
+    low, high = wilson_interval(hits, n)
     return Share(hits, n, round(hits / n, 4) if n else None, round(low, 4), round(high, 4))
 
 
@@ -44,25 +44,25 @@ class Agreement:
         return asdict(self)
 
 
-def agreement(pairs: Iterable[tuple[bool, bool]]) -> Agreement:
+def measure_agreement(pairs: Iterable[tuple[bool, bool]]) -> Agreement:
     """`pairs`: (labelled good, accepted by the verdict), one a row."""
     counts = Counter((bool(good), bool(accepted)) for good, accepted in pairs)
     n, same = counts.total(), counts[True, True] + counts[False, False]
-    kappa, half = _kappa(counts)
+    kappa, half = _compute_kappa(counts)
     flawed = counts[False, False] + counts[False, True]
     good = counts[True, True] + counts[True, False]
     return Agreement(
         n=n,
-        accuracy=share(same, n),
+        accuracy=make_share(same, n),
         kappa=None if kappa is None else round(kappa, 4),
         kappa_low=None if kappa is None or half is None else round(max(-1.0, kappa - half), 4),
         kappa_high=None if kappa is None or half is None else round(min(1.0, kappa + half), 4),
-        catch=share(counts[False, False], flawed),
-        false_alarms=share(counts[True, False], good),
+        catch=make_share(counts[False, False], flawed),
+        false_alarms=make_share(counts[True, False], good),
     )
 
 
-def _kappa(counts: Counter[tuple[bool, bool]]) -> tuple[float | None, float | None]:
+def _compute_kappa(counts: Counter[tuple[bool, bool]]) -> tuple[float | None, float | None]:
     """Cohen's kappa and the half width of its 95% interval (Fleiss, Cohen and Everitt 1969)."""
     n = counts.total()
     if n == 0:
@@ -83,7 +83,7 @@ def _kappa(counts: Counter[tuple[bool, bool]]) -> tuple[float | None, float | No
     return kappa, _Z * math.sqrt(max(0.0, spread) / n) / (1 - chance)
 
 
-def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
+def correlate_ranks(one: Sequence[float], other: Sequence[float]) -> float | None:
     """Spearman's rho, ties given their mean rank; None below two rows or where one is constant."""
     if len(one) != len(other):
         raise ValueError(f"{len(one)} and {len(other)} values; expected as many of both")

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from assets.contracts.validate import validate_call
-from assets.synthesis.common.contract_reading import purpose
-from assets.synthesis.common.tables import Golden, goldens, text_of
+from assets.synthesis.common.contract_reading import read_purpose
+from assets.synthesis.common.tables import Golden, dump_text, read_goldens
 from assets.synthesis.verify.verify import verify
-from assets.vectors.lexicon import words_of
+from assets.vectors.lexicon import split_identifier
 
 Json = Any
 Pair = dict[str, Json]
@@ -23,7 +23,7 @@ FLAWS = (
 )  # fmt: skip
 
 
-def mutants(
+def make_mutants(
     row: Pair, contract: Contract, contracts: Mapping[str, Contract], rng: random.Random
 ) -> list[dict[str, Json]]:
     """One mutant per flaw kind that this row of one call allows: [{flaw, pair}]. The row is left
@@ -36,23 +36,23 @@ def mutants(
             continue
         text, call = changed
         if (text, call) != (row["instruction"], json.loads(row["arguments"])):
-            made.append({"flaw": flaw, "pair": rewritten(row, text, call)})
-    other = _stranger(row, contracts, rng)
+            made.append({"flaw": flaw, "pair": rewrite_row(row, text, call)})
+    other = _find_other_tool(row, contracts, rng)
     if other is not None:
-        made.append({"flaw": "wrong_tool", "pair": redirected(row, other, contracts[other])})
+        made.append({"flaw": "wrong_tool", "pair": redirect_call(row, other, contracts[other])})
     return made
 
 
-def rewritten(row: Pair, text: str, arguments: Mapping[str, Json]) -> Pair:
+def rewrite_row(row: Pair, text: str, arguments: Mapping[str, Json]) -> Pair:
     """The row of one call with another request and other arguments, in every column that says
     them."""
-    calls = [vars(one) for one in goldens(row)] if row.get("calls") else []
+    calls = [vars(one) for one in read_goldens(row)] if row.get("calls") else []
     calls = [{**one, "arguments": dict(arguments)} for one in calls]
-    changed = {"instruction": text, "arguments": text_of(arguments), "calls": text_of(calls)}
-    return {**row, **changed, "messages": _talk(row, text, calls)}
+    changed = {"instruction": text, "arguments": dump_text(arguments), "calls": dump_text(calls)}
+    return {**row, **changed, "messages": _make_conversation(row, text, calls)}
 
 
-def redirected(row: Pair, digest: str, contract: Contract) -> Pair:
+def redirect_call(row: Pair, digest: str, contract: Contract) -> Pair:
     """The row of one call with its call sent to another tool, which is offered beside its own."""
     offered = {row["contract_digest"], digest, *json.loads(row.get("offered") or "[]")}
     call = Golden(row["server_id"], str(contract.get("name")), digest, json.loads(row["arguments"]))
@@ -61,24 +61,24 @@ def redirected(row: Pair, digest: str, contract: Contract) -> Pair:
         **row,
         "tool": call.tool,
         "contract_digest": digest,
-        "calls": text_of(calls),
-        "offered": text_of(sorted(offered)),
-        "messages": _talk(row, row["instruction"], calls),
+        "calls": dump_text(calls),
+        "offered": dump_text(sorted(offered)),
+        "messages": _make_conversation(row, row["instruction"], calls),
     }
 
 
-def _talk(row: Pair, text: str, calls: list[dict[str, Json]]) -> str | None:
+def _make_conversation(row: Pair, text: str, calls: list[dict[str, Json]]) -> str | None:
     """The conversation of one call: the request and the call; what followed is left out, for it
     answered another call."""
     if not row.get("messages"):
         return row.get("messages")
     made = [
         {"id": f"call_{n}", "type": "function", "function": {"name": c["tool"],
-         "arguments": text_of(c["arguments"])}}
+         "arguments": dump_text(c["arguments"])}}
         for n, c in enumerate(calls, 1)
     ]  # fmt: skip
     asked = {"role": "user", "content": text}
-    return text_of([asked, {"role": "assistant", "content": None, "tool_calls": made}])
+    return dump_text([asked, {"role": "assistant", "content": None, "tool_calls": made}])
 
 
 Changed = tuple[str, dict[str, Json]] | None
@@ -87,21 +87,21 @@ Changed = tuple[str, dict[str, Json]] | None
 Mutation = Callable[[str, dict[str, Json], Contract, random.Random], Changed]
 
 
-def _required(arguments: Mapping[str, Json], contract: Contract) -> list[str]:
+def _list_required(arguments: Mapping[str, Json], contract: Contract) -> list[str]:
     return [name for name in contract["inputSchema"].get("required") or [] if name in arguments]
 
 
-def _missing_argument(
+def _drop_argument(
     text: str, call: dict[str, Json], contract: Contract, rng: random.Random
 ) -> Changed:
-    names = _required(call, contract)
+    names = _list_required(call, contract)
     if not names:
         return None
     gone = rng.choice(names)
     return text, {name: value for name, value in call.items() if name != gone}
 
 
-def _unknown_argument(
+def _add_argument(
     text: str, call: dict[str, Json], contract: Contract, rng: random.Random
 ) -> Changed:
     if contract["inputSchema"].get("additionalProperties") not in (None, False):
@@ -111,7 +111,7 @@ def _unknown_argument(
     return None if name in declared else (text, {**call, name: rng.choice(["true", "json", 1])})
 
 
-def _wrong_type(
+def _change_type(
     text: str, call: dict[str, Json], contract: Contract, rng: random.Random
 ) -> Changed:
     declared = contract["inputSchema"].get("properties") or {}
@@ -133,10 +133,10 @@ _WRONG: dict[str, Callable[[Json], Json]] = {
 }
 
 
-def _ungrounded(
+def _invent_value(
     text: str, call: dict[str, Json], contract: Contract, rng: random.Random
 ) -> Changed:
-    names = [n for n in _required(call, contract) if _stated_scalar(call[n], text)]
+    names = [n for n in _list_required(call, contract) if _is_stated_scalar(call[n], text)]
     if not names:
         return None
     name = rng.choice(names)
@@ -159,10 +159,10 @@ _SHIFT = str.maketrans(
 _OTHER = ("quillfeather", "zanzibar-0417", "mossgrove", "/opt/umber/kelp.dat")
 
 
-def _missing_value(
+def _drop_value(
     text: str, call: dict[str, Json], contract: Contract, rng: random.Random
 ) -> Changed:
-    names = [n for n in _required(call, contract) if _stated_scalar(call[n], text)]
+    names = [n for n in _list_required(call, contract) if _is_stated_scalar(call[n], text)]
     if not names:
         return None
     name = rng.choice(names)
@@ -171,23 +171,23 @@ def _missing_value(
     return re.sub(rf"['\"]?{re.escape(spoken)}['\"]?", vague, text), call
 
 
-def _stated_scalar(value: Json, text: str) -> bool:
+def _is_stated_scalar(value: Json, text: str) -> bool:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)) or value == "":
         return False
     spoken = str(value)
     return len(spoken) > 2 and text.count(spoken) == 1
 
 
-def _names_tool(
-    text: str, call: dict[str, Json], contract: Contract, rng: random.Random
-) -> Changed:
+def _name_tool(text: str, call: dict[str, Json], contract: Contract, rng: random.Random) -> Changed:
     name = contract["name"]
-    if len(words_of(name)) < 2:
+    if len(split_identifier(name)) < 2:
         return f"Use the {name} tool: {text}", call
     return rng.choice([f"Use the {name} tool. {text}", f"Call {name}: {text}"]), call
 
 
-def _meta_talk(text: str, call: dict[str, Json], contract: Contract, rng: random.Random) -> Changed:
+def _add_meta_talk(
+    text: str, call: dict[str, Json], contract: Contract, rng: random.Random
+) -> Changed:
     turns = (
         "Sure! Here is a request for that: {t}",
         "The user wants the following: {t} The arguments should be set accordingly.",
@@ -198,7 +198,9 @@ def _meta_talk(text: str, call: dict[str, Json], contract: Contract, rng: random
     return rng.choice(turns).replace("{t}", text), call
 
 
-def _copies(text: str, call: dict[str, Json], contract: Contract, rng: random.Random) -> Changed:
+def _copy_description(
+    text: str, call: dict[str, Json], contract: Contract, rng: random.Random
+) -> Changed:
     first = re.split(r"(?<=[.!?])\s|\n", str(contract.get("description") or "").strip())[0]
     if len(first.split()) < 7:
         return None
@@ -206,31 +208,33 @@ def _copies(text: str, call: dict[str, Json], contract: Contract, rng: random.Ra
     return f"{first.rstrip('.')}: {values}" if values else first, call
 
 
-def _unrealistic(
+def _make_unrealistic(
     text: str, call: dict[str, Json], contract: Contract, rng: random.Random
 ) -> Changed:
     words = text.split()
     if len(words) < 6:
         return None
-    verb = purpose(contract).verb
+    verb = read_purpose(contract).verb
     again = " ".join([*words[:3], *words[:3], verb, verb, *words[3:]])
     return again, call
 
 
 _MUTATIONS: dict[str, Mutation] = {
-    "missing_required_argument": _missing_argument,
-    "unknown_argument": _unknown_argument,
-    "wrong_type": _wrong_type,
-    "ungrounded_value": _ungrounded,
-    "missing_required_value": _missing_value,
-    "names_the_tool": _names_tool,
-    "not_an_instruction": _meta_talk,
-    "copies_description": _copies,
-    "unrealistic": _unrealistic,
+    "missing_required_argument": _drop_argument,
+    "unknown_argument": _add_argument,
+    "wrong_type": _change_type,
+    "ungrounded_value": _invent_value,
+    "missing_required_value": _drop_value,
+    "names_the_tool": _name_tool,
+    "not_an_instruction": _add_meta_talk,
+    "copies_description": _copy_description,
+    "unrealistic": _make_unrealistic,
 }
 
 
-def _stranger(row: Pair, contracts: Mapping[str, Contract], rng: random.Random) -> str | None:
+def _find_other_tool(
+    row: Pair, contracts: Mapping[str, Contract], rng: random.Random
+) -> str | None:
     """The digest of another tool that would take the same arguments, or None."""
     call = json.loads(row["arguments"])
     others = sorted(d for d in contracts if d != row["contract_digest"])

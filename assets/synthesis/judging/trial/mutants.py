@@ -12,10 +12,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from assets.contracts.canonical import contract as canonical
+from assets.contracts.canonical import canonicalize_contract as canonical
 from assets.contracts.canonical import contract_digest
-from assets.synthesis.common.tables import ONE_CALL, PAIRS, SINGLE, Golden, pair_id, passes, text_of
-from assets.synthesis.judging.trial.flaws import mutants, rewritten
+from assets.synthesis.common.tables import (
+    ONE_CALL,
+    PAIRS,
+    SINGLE,
+    Golden,
+    dump_text,
+    make_pair_id,
+    reaches_judge,
+)
+from assets.synthesis.judging.trial.flaws import make_mutants, rewrite_row
 
 Json = Any
 Pair = dict[str, Json]
@@ -33,7 +41,7 @@ class Case:
 
 
 @cache
-def known_good() -> tuple[tuple[Pair, ...], dict[str, dict[str, Json]]]:
+def read_known_good() -> tuple[tuple[Pair, ...], dict[str, dict[str, Json]]]:
     """The known-good rows as rows of PAIRS, and their contracts by digest."""
     told = json.loads(Path(__file__).with_name("known_good.json").read_text(encoding="utf-8"))
     contracts: dict[str, dict[str, Json]] = {}
@@ -43,11 +51,11 @@ def known_good() -> tuple[tuple[Pair, ...], dict[str, dict[str, Json]]]:
         digest = contract_digest(one["contract"])
         contracts[digest] = found
         digests[one["server_id"], found["name"]] = digest
-    rows = [_row(one, digests) for one in told["rows"]]
+    rows = [_make_row(one, digests) for one in told["rows"]]
     return tuple(rows), contracts
 
 
-def _row(told: Mapping[str, Json], digests: Mapping[tuple[str, str], str]) -> Pair:
+def _make_row(told: Mapping[str, Json], digests: Mapping[tuple[str, str], str]) -> Pair:
     server, tool = told["server_id"], told["tool"]
     digest = digests[server, tool]
     offered = sorted(found for (of, _), found in digests.items() if of == server)
@@ -61,19 +69,19 @@ def _row(told: Mapping[str, Json], digests: Mapping[tuple[str, str], str]) -> Pa
         "task": SINGLE,
         "index": 0,
         "kind": told["kind"],
-        "profile": text_of({"language": told["language"]}),
-        "calls": text_of([vars(call)]),
+        "profile": dump_text({"language": told["language"]}),
+        "calls": dump_text([vars(call)]),
         "messages": "[]",
-        "contracts": text_of(offered),
-        "offered": text_of(offered),
+        "contracts": dump_text(offered),
+        "offered": dump_text(offered),
         "status": "ok",
         "verdict": "accept",
     }
-    row = rewritten(row, told["instruction"], told["arguments"])
-    return {**row, "pair_id": pair_id(row), "_mutants": told["mutants"]}
+    row = rewrite_row(row, told["instruction"], told["arguments"])
+    return {**row, "pair_id": make_pair_id(row), "_mutants": told["mutants"]}
 
 
-def cases(
+def make_cases(
     night: Iterable[Pair], contracts: Contracts, *, seed: int, good: int
 ) -> tuple[list[Case], dict[str, Mapping[str, Json]]]:
     """Every case of one trial, and the contracts they stand on; the same for the same seed.
@@ -83,29 +91,33 @@ def cases(
     look rare.
     """
     rng = random.Random(seed)
-    rows, own = known_good()
+    rows, own = read_known_good()
     found: list[Case] = []
     for row in rows:
         by_sense = row["_mutants"]
         plain = {name: value for name, value in row.items() if name != "_mutants"}
         found.append(Case(GOOD, plain))
-        found += _mechanical(plain, own, rng, without=set(by_sense))
+        found += _make_mechanical(plain, own, rng, without=set(by_sense))
         arguments = json.loads(row["arguments"])
-        found += [Case(kind, rewritten(plain, text, arguments)) for kind, text in by_sense.items()]
-    for row in _drawn(night, contracts, rng, good):
+        found += [
+            Case(kind, rewrite_row(plain, text, arguments)) for kind, text in by_sense.items()
+        ]
+    for row in _draw_rows(night, contracts, rng, good):
         found.append(Case(OF_THE_RUN, row))
-        found += _mechanical(row, contracts, rng, without=set())
+        found += _make_mechanical(row, contracts, rng, without=set())
     return found, {**contracts, **own}
 
 
-def _drawn(night: Iterable[Pair], contracts: Contracts, rng: random.Random, n: int) -> list[Pair]:
+def _draw_rows(
+    night: Iterable[Pair], contracts: Contracts, rng: random.Random, n: int
+) -> list[Pair]:
     known = [row for row in night if row["task"] in ONE_CALL and row["verdict"] == "accept"]
-    known = [row for row in known if passes(row) and row["contract_digest"] in contracts]
+    known = [row for row in known if reaches_judge(row) and row["contract_digest"] in contracts]
     return rng.sample(sorted(known, key=lambda row: row["pair_id"]), min(n, len(known)))
 
 
-def _mechanical(
+def _make_mechanical(
     row: Pair, contracts: Contracts, rng: random.Random, without: set[str]
 ) -> Sequence[Case]:
-    made = mutants(row, contracts[row["contract_digest"]], contracts, rng)
+    made = make_mutants(row, contracts[row["contract_digest"]], contracts, rng)
     return [Case(one["flaw"], one["pair"]) for one in made if one["flaw"] not in without]

@@ -15,12 +15,19 @@ from typing import Any
 import polars as pl
 
 from assets.synthesis.common.policy import SynthesisPolicy
-from assets.synthesis.judging.judge import judge_async, judge_name
-from assets.synthesis.judging.trial.mutants import GOOD, OF_THE_RUN, Case, Contracts, Pair, cases
+from assets.synthesis.judging.judge import get_judge_name, judge_async
+from assets.synthesis.judging.trial.mutants import (
+    GOOD,
+    OF_THE_RUN,
+    Case,
+    Contracts,
+    Pair,
+    make_cases,
+)
 from assets.synthesis.verify.verify_row import verify_row
 from warehouse.audit import Verdict
 from warehouse.llm.client import LLM
-from warehouse.statistics import wilson
+from warehouse.statistics import wilson_interval
 from warehouse.storage.tables import TableSpec
 
 Json = Any
@@ -68,7 +75,7 @@ class Rate:
     def rate(self) -> float:
         return self.refused / self.n if self.n else math.nan
 
-    def told(self) -> str:
+    def describe(self) -> str:
         return f"{self.refused} of {self.n} refused [{self.low:.2f}, {self.high:.2f}]"
 
 
@@ -80,23 +87,23 @@ class MutationReport:
     rates: list[Rate]
     error: str | None = None
 
-    def rate(self, kind: str, stage: str = BOTH) -> Rate:
+    def get_rate(self, kind: str, stage: str = BOTH) -> Rate:
         """The rate of that kind; of no rows when the trial had none."""
         found = (one for one in self.rates if (one.stage, one.kind) == (stage, kind))
-        return next(found, _rate(stage, kind, Counter()))
+        return next(found, _make_rate(stage, kind, Counter()))
 
     @property
     def caught(self) -> Rate:
         """All flaws together, rules and judge together."""
-        return self.rate(ALL)
+        return self.get_rate(ALL)
 
     @property
     def false_alarms(self) -> Rate:
         """The known-good rows that rules or judge refused."""
-        return self.rate(GOOD)
+        return self.get_rate(GOOD)
 
 
-def mutation_test(
+def try_judge(
     rows: Iterable[Pair],
     contracts: Contracts,
     llm: LLM,
@@ -107,7 +114,7 @@ def mutation_test(
     """Tries the rules and the judge on the known-good rows, up to `good` rows of the run, and the
     mutants of both. `contracts`: contract_digest -> contract. Mutants go the way of every row:
     rules first, then the judge; the ledger keeps the answers: known-good rows are paid once."""
-    tried, known = cases(rows, contracts, seed=policy.seed, good=good)
+    tried, known = make_cases(rows, contracts, seed=policy.seed, good=good)
     by_rules = [verify_row(case.row, known).verdict for case in tried]
     asked = [
         {**case.row, "pair_id": str(place), "status": "ok", "verdict": verdict, "twin_of": None}
@@ -122,27 +129,27 @@ def mutation_test(
     ]
     failed = [row for row in judged if row["status"] != "ok"]
     error = f"{failed[0]['error_kind']}: {failed[0]['hint']}" if failed else None
-    rates = [*_rates(RULES, tried, by_rules), *_rates(BOTH, tried, both)]
-    return MutationReport(judge_name(llm), rates, error)
+    rates = [*_count_rates(RULES, tried, by_rules), *_count_rates(BOTH, tried, both)]
+    return MutationReport(get_judge_name(llm), rates, error)
 
 
-def _rates(stage: str, tried: Sequence[Case], verdicts: Sequence[str | None]) -> list[Rate]:
+def _count_rates(stage: str, tried: Sequence[Case], verdicts: Sequence[str | None]) -> list[Rate]:
     counts: dict[str, Counter[str]] = {ALL: Counter()}
     for case, verdict in zip(tried, verdicts, strict=True):
         kinds = [case.kind] if case.kind in (GOOD, OF_THE_RUN) else [case.kind, ALL]
         for kind in kinds:
             counts.setdefault(kind, Counter())[verdict or "unanswered"] += 1
-    return [_rate(stage, kind, found) for kind, found in sorted(counts.items())]
+    return [_make_rate(stage, kind, found) for kind, found in sorted(counts.items())]
 
 
-def _rate(stage: str, kind: str, found: Counter[str]) -> Rate:
+def _make_rate(stage: str, kind: str, found: Counter[str]) -> Rate:
     n = found.total() - found["unanswered"]
     refused = found["reject"]
     seen = n, refused, found["unsure"], found["unanswered"]
-    return Rate(stage, kind, *seen, *wilson(refused, n))
+    return Rate(stage, kind, *seen, *wilson_interval(refused, n))
 
 
-def trial_rows(report: MutationReport, marketplace: str) -> list[dict[str, Json]]:
+def make_trial_rows(report: MutationReport, marketplace: str) -> list[dict[str, Json]]:
     """Rows of JUDGE_TRIALS."""
     return [
         {
@@ -155,7 +162,7 @@ def trial_rows(report: MutationReport, marketplace: str) -> list[dict[str, Json]
     ]
 
 
-def trial_verdicts(report: MutationReport | None) -> list[Verdict]:
+def audit_trial(report: MutationReport | None) -> list[Verdict]:
     """The audit's verdicts on the judge; none where nothing was judged (its last trial stands).
 
     A bar is missed only when the whole interval misses it, so that a small trial stops nothing by
@@ -174,8 +181,10 @@ def trial_verdicts(report: MutationReport | None) -> list[Verdict]:
     ceiling = f"at most {FALSE_ALARM_CEILING:.0%} of good rows refused, within the 95% interval"
     return [
         Verdict("judge_was_judged", answered, observed, bar),
-        Verdict("judge_catches_mutants", caught.high >= CATCH_FLOOR, caught.told(), floor),
-        Verdict("judge_false_alarms", alarms.low <= FALSE_ALARM_CEILING, alarms.told(), ceiling),
+        Verdict("judge_catches_mutants", caught.high >= CATCH_FLOOR, caught.describe(), floor),
+        Verdict(
+            "judge_false_alarms", alarms.low <= FALSE_ALARM_CEILING, alarms.describe(), ceiling
+        ),
     ]
 
 
@@ -193,7 +202,7 @@ class Rejections:
     def rate(self) -> float:
         return 1 - self.accepted / self.whole if self.whole else 0.0
 
-    def told(self, most: int = 4) -> str:
+    def describe(self, most: int = 4) -> str:
         """`1,204 of 1,300 rejected (93%): ungrounded_value 800, …; judge: realism 210, …`."""
         refused = self.whole - self.accepted
         text = f"{refused:,} of {self.whole:,} rejected ({self.rate:.0%})"
@@ -204,7 +213,7 @@ class Rejections:
         return text + (f": {'; '.join(said)}" if said else "")
 
 
-def rejections(
+def count_rejections(
     pairs: Iterable[Mapping[str, Json]], judgements: Iterable[Mapping[str, Json]]
 ) -> Rejections:
     """Counts why whole rows were not accepted, by filters and judge together.
@@ -223,7 +232,7 @@ def rejections(
         whole += 1
         verdict = judged.get(row["pair_id"])
         if row["verdict"] == "reject":
-            flaws.update(_certain(row))
+            flaws.update(_list_certain_flaws(row))
         elif row.get("twin_of") is not None:
             other["repeats another"] += 1
         elif verdict is None or verdict["status"] != "ok":
@@ -231,24 +240,24 @@ def rejections(
         elif verdict["verdict"] == "accept":
             accepted += 1
         else:
-            criteria.update(_low(verdict))
+            criteria.update(_list_low_criteria(verdict))
     return Rejections(whole, accepted, flaws, criteria, other)
 
 
-def _certain(row: Mapping[str, Json]) -> set[str]:
+def _list_certain_flaws(row: Mapping[str, Json]) -> set[str]:
     found = json.loads(row.get("flaws") or "[]")
     certain = {flaw["kind"] for flaw in found if flaw.get("certain", True)}
     return certain or {"no flaw stated"}
 
 
-def _low(verdict: Mapping[str, Json]) -> list[str]:
+def _list_low_criteria(verdict: Mapping[str, Json]) -> list[str]:
     scores = json.loads(verdict.get("scores") or "{}")
     bar = verdict.get("threshold") or 6.0
     low = [name for name, score in scores.items() if score < bar]
     return low or sorted(scores, key=lambda name: scores[name])[:1] or ["no scores"]
 
 
-def rejection_verdict(found: Rejections) -> Verdict:
+def audit_rejections(found: Rejections) -> Verdict:
     """Stops a partition of which more than nine tenths were rejected, with the reasons counted."""
     bar = f"at most {REJECTED_CEILING:.0%} of the written rows rejected"
-    return Verdict("accept_rate", found.rate <= REJECTED_CEILING, found.told(), bar)
+    return Verdict("accept_rate", found.rate <= REJECTED_CEILING, found.describe(), bar)

@@ -7,42 +7,42 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from assets.synthesis.offline.language.phrasing import Filled, listed, quoted, said
+from assets.synthesis.offline.language.phrasing import Filled, join_list, quote_text, say_value
 
 Json = Any
 
 
-def clause(filled: Filled, rng: random.Random, free: bool) -> str:
+def make_clause(filled: Filled, rng: random.Random, free: bool) -> str:
     """A value as a clause that can follow the request: `in /home/x`, `no more than 5`."""
     sort, label, value = filled.sort, filled.label, filled.value
     words = set(filled.slot.words)
     if sort == "parts":
-        return _parts(filled, rng, free)
-    text = said(value, rng, free)
+        return _say_parts(filled, rng, free)
+    text = say_value(value, rng, free)
     if sort == "switch":
-        return _switch(label, bool(value), rng)
-    form = rng.choice(_forms(sort, words, label))
-    return form.replace("{l}", label).replace("{q}", quoted(text, rng)).replace("{v}", text)
+        return _say_switch(label, bool(value), rng)
+    form = rng.choice(_choose_forms(sort, words, label))
+    return form.replace("{l}", label).replace("{q}", quote_text(text, rng)).replace("{v}", text)
 
 
 @cache
-def _rules() -> list[dict[str, Any]]:
+def _read_rules() -> list[dict[str, Any]]:
     """{sorts, words, label, say} in the order in which they are tried; empty stands for any."""
     return json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 
 
-def _forms(sort: str, words: set[str], label: str) -> list[str]:
+def _choose_forms(sort: str, words: set[str], label: str) -> list[str]:
     """How a value of a sort is said, as the words of its parameter want it."""
     return next(
         rule["say"]
-        for rule in _rules()
+        for rule in _read_rules()
         if (not rule["sorts"] or sort in rule["sorts"])
         and (not rule["words"] or words & set(rule["words"]))
         and rule.get("label", label) == label
     )
 
 
-def _switch(label: str, on: bool, rng: random.Random) -> str:
+def _say_switch(label: str, on: bool, rng: random.Random) -> str:
     bare = re.sub(r"^(?:is|include|enable|use|should|with|show|allow|return|has)\s+", "", label)
     if on:
         forms = [f"with {bare}", f"with {label} on", f"{bare} included", f"yes to {label}"]
@@ -51,24 +51,24 @@ def _switch(label: str, on: bool, rng: random.Random) -> str:
     return rng.choice(forms)
 
 
-def _parts(filled: Filled, rng: random.Random, free: bool) -> str:
+def _say_parts(filled: Filled, rng: random.Random, free: bool) -> str:
     value, label = filled.value, filled.label
     if isinstance(value, list):
         scalars = [item for item in value if not isinstance(item, (dict, list))]
         if len(scalars) == len(value):
-            text = listed([quoted(said(item, rng, False), rng) for item in value], rng)
+            text = join_list([quote_text(say_value(item, rng, False), rng) for item in value], rng)
             options = [f"{label}: {text}", f"namely {text}", f"for {text}", f"with {label} {text}"]
             return rng.choice(options) if value else f"with no {label}"
-        return f"{label}: " + "; ".join(spelled(item) for item in value)
-    return f"{label}: {spelled(value)}"
+        return f"{label}: " + "; ".join(spell_out(item) for item in value)
+    return f"{label}: {spell_out(value)}"
 
 
-def spelled(value: Json) -> str:
+def spell_out(value: Json) -> str:
     """Nested values in plain words: `name Maya, type person`."""
     if isinstance(value, dict):
-        return ", ".join(f"{_spaced(key)} {spelled(member)}" for key, member in value.items())
+        return ", ".join(f"{_space_out(key)} {spell_out(member)}" for key, member in value.items())
     if isinstance(value, list):
-        return " and ".join(spelled(member) for member in value) or "none"
+        return " and ".join(spell_out(member) for member in value) or "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str) and " " in value:
@@ -76,7 +76,7 @@ def spelled(value: Json) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _spaced(name: str) -> str:
+def _space_out(name: str) -> str:
     if name.startswith("$"):
         return name
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).replace("_", " ").lower()

@@ -6,17 +6,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from assets.synthesis.common.contract_reading import Purpose
-from assets.synthesis.offline.language.clauses import clause
-from assets.synthesis.offline.language.idioms import idiom_for
+from assets.synthesis.offline.language.clauses import make_clause
+from assets.synthesis.offline.language.idioms import find_idiom
 from assets.synthesis.offline.language.phrasing import Filled
-from assets.synthesis.offline.language.weaving import restore, reword, shorten, weave
-from assets.vectors.lexicon import lexicon, topic_of
+from assets.synthesis.offline.language.weaving import (
+    restore_values,
+    reword_phrase,
+    shorten_phrase,
+    weave_values,
+)
+from assets.vectors.lexicon import find_topic, load_lexicon
 
 Json = Any
 _BARE = re.compile(r"(?:I|I'm|let me|let's|what|which|can I|see if|how many)\b", re.IGNORECASE)
 
 
-def sentence(
+def make_sentence(
     contract: Mapping[str, Json],
     aim: Purpose,
     filled: list[Filled],
@@ -27,10 +32,12 @@ def sentence(
 ) -> str:
     """One request that states the values, in a style and, as far as it goes, a profile's tone;
     `far` from the contract's own words where other words are known."""
-    return _toned(_stated(contract, aim, filled, style, rng, far), profile or {}, style, rng)
+    return _set_tone(
+        _state_request(contract, aim, filled, style, rng, far), profile or {}, style, rng
+    )
 
 
-def _stated(
+def _state_request(
     contract: Mapping[str, Json],
     aim: Purpose,
     filled: list[Filled],
@@ -40,24 +47,26 @@ def _stated(
 ) -> str:
     free = style != "direct"
     rate = _IDIOM_RATE["implicit" if far else style]
-    idiom = idiom_for(contract, aim, filled, rng) if rng.random() < rate else None
+    idiom = find_idiom(contract, aim, filled, rng) if rng.random() < rate else None
     if idiom is not None:
         request, left = idiom
-        return _framed(contract, request, [clause(item, rng, free) for item in left], style, rng)
-    first, left = weave(aim.rest, filled, rng, free)
+        return _frame_request(
+            contract, request, [make_clause(item, rng, free) for item in left], style, rng
+        )
+    first, left = weave_values(aim.rest, filled, rng, free)
     plain = {"direct": (0.35, 0.5), "detailed": (0.35, 0.7)}.get(style, (0.6, 0.85))
     shortened, other = (0.7, 0.95) if far else plain
-    reworded = restore(reword(shorten(first, rng, shortened), rng, other))
-    clauses = [clause(item, rng, free) for item in left]
+    reworded = restore_values(reword_phrase(shorten_phrase(first, rng, shortened), rng, other))
+    clauses = [make_clause(item, rng, free) for item in left]
     # What reads on ("in Lisbon") comes before what needs a pause ("title: …").
     close = [c for c in clauses if _reads_on(c)][:2]
     apart = [c for c in clauses if c not in close]
     phrase = " ".join([reworded, *close]).strip()
     if (style == "implicit" or far) and re.match(r"\w+\s", phrase + " "):
-        request = _goal(aim, phrase, rng)
+        request = _make_goal(aim, phrase, rng)
     else:
-        request = _ask(aim, phrase, rng)
-    return _framed(contract, request, apart, style, rng)
+        request = _make_request(aim, phrase, rng)
+    return _frame_request(contract, request, apart, style, rng)
 
 
 # How often a request is a question people really ask ("What does X mean?") instead of the tool's
@@ -75,8 +84,8 @@ def _reads_on(text: str) -> bool:
     return bool(_READS_ON.match(text)) and ":" not in re.sub(r"'[^']*'|\S+:\S+", "", text)
 
 
-def _ask(aim: Purpose, phrase: str, rng: random.Random) -> str:
-    words = lexicon()
+def _make_request(aim: Purpose, phrase: str, rng: random.Random) -> str:
+    words = load_lexicon()
     core = aim.verb in words["core"].get(aim.family, [])
     if (
         core
@@ -103,14 +112,14 @@ def _ask(aim: Purpose, phrase: str, rng: random.Random) -> str:
     return framed[0].upper() + framed[1:]
 
 
-def _goal(aim: Purpose, phrase: str, rng: random.Random) -> str:
-    frames = lexicon()["goals"].get(aim.family)
+def _make_goal(aim: Purpose, phrase: str, rng: random.Random) -> str:
+    frames = load_lexicon()["goals"].get(aim.family)
     if (
         not frames
-        or aim.verb not in lexicon()["core"][aim.family]
+        or aim.verb not in load_lexicon()["core"][aim.family]
         or re.match(r"(?:for|to|on|in|with|by|at|from|into|whether|if|how)\b", phrase)
     ):
-        return _ask(aim, phrase, rng)
+        return _make_request(aim, phrase, rng)
     noun = re.sub(r"^(?:all|all of|every one of)\s+(?:the\s+)?", "the ", phrase)
     if aim.family != "create" and re.match(r"(?:an?)\s", noun):
         noun = re.sub(r"^an?\s", "that ", noun) if rng.random() < 0.5 else noun
@@ -123,17 +132,17 @@ def _goal(aim: Purpose, phrase: str, rng: random.Random) -> str:
 _ARTICLED = ("the ", "that ", "my ", "multiple ", "several ", "a ", "an ", "every ")
 
 
-def _framed(
+def _frame_request(
     contract: Mapping[str, Json], request: str, apart: list[str], style: str, rng: random.Random
 ) -> str:
-    words = lexicon()
+    words = load_lexicon()
     if apart:
         mark = request[-1]
         body = request[:-1]
         joined = "; ".join(apart) if any(":" in text for text in apart) else ", ".join(apart)
         opening = rng.choice([", ", ": ", " - "]) if ":" not in body else ", "
         request = f"{body}{opening}{joined}{mark if mark != '?' or len(joined) < 60 else '.'}"
-    topic = topic_of(f"{contract.get('name')} {contract.get('description')}")
+    topic = find_topic(f"{contract.get('name')} {contract.get('description')}")
     contexts = words["contexts"]["general"] + 3 * words["contexts"].get(topic, [])
     parts = [request]
     if style == "detailed" or (style == "implicit" and rng.random() < 0.45):
@@ -150,7 +159,7 @@ def _framed(
     return re.sub(r"\s+([,.?;:])(?=\s|$)", r"\1", re.sub(r"  +", " ", text))
 
 
-def _toned(text: str, profile: Mapping[str, Json], style: str, rng: random.Random) -> str:
+def _set_tone(text: str, profile: Mapping[str, Json], style: str, rng: random.Random) -> str:
     """A word of courtesy, of haste or of who asks, where the profile wants one."""
     tone = str(profile.get("tone") or "").lower()
     persona = str(profile.get("persona") or "").strip().rstrip(".")

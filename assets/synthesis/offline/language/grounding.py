@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from assets.synthesis.common.contract_reading import slots
-from assets.synthesis.offline.language.clauses import spelled
+from assets.synthesis.common.contract_reading import read_slots
+from assets.synthesis.offline.language.clauses import spell_out
 from assets.synthesis.offline.language.phrasing import Filled
 from assets.synthesis.verify.verify import verify
 
@@ -38,7 +38,7 @@ def plainly(item: Filled) -> str:
     if isinstance(value, bool):
         return f"{item.label}: {'yes' if value else 'no'}"
     if isinstance(value, (dict, list)):
-        return f"{item.label}: {spelled(value)}"
+        return f"{item.label}: {spell_out(value)}"
     text = str(value)
     return (
         f"the {item.label} is {text}"
@@ -55,4 +55,4 @@ def ended(text: str) -> str:
 
 def filled_from(contract: Mapping[str, Json], values: Mapping[str, Json]) -> list[Filled]:
     """The values with their slots, in the contract's order; names it does not declare are left."""
-    return [Filled(slot, values[slot.name]) for slot in slots(contract) if slot.name in values]
+    return [Filled(slot, values[slot.name]) for slot in read_slots(contract) if slot.name in values]

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from assets.synthesis.common.contract_reading import Purpose
-from assets.synthesis.offline.language.phrasing import Filled, quoted, said
-from assets.vectors.lexicon import lexicon, words_of
+from assets.synthesis.offline.language.phrasing import Filled, quote_text, say_value
+from assets.vectors.lexicon import load_lexicon, split_identifier
 
 Json = Any
 
 
-def idiom_for(
+def find_idiom(
     contract: Mapping[str, Json], aim: Purpose, filled: list[Filled], rng: random.Random
 ) -> tuple[str, list[Filled]] | None:
     """A request in an idiom that fits the tool, and the values it does not hold; None without one.
@@ -19,28 +19,28 @@ def idiom_for(
     The most specific idioms (most words matched) are taken; `{v}` and `{w}` take the first values
     that fit into a sentence.
     """
-    told = {*words_of(aim.rest), *words_of(str(contract.get("name")))}
+    told = {*split_identifier(aim.rest), *split_identifier(str(contract.get("name")))}
     fitting = [
         idiom
-        for idiom in lexicon()["idioms"]
+        for idiom in load_lexicon()["idioms"]
         if idiom["family"] in ("", aim.family) and set(idiom["when"]) <= told
     ]
     if not fitting:
         return None
-    words = [*words_of(aim.rest), *words_of(str(contract.get("name")))]
+    words = [*split_identifier(aim.rest), *split_identifier(str(contract.get("name")))]
     # The most words matched; among those what the tool speaks of first ("a comment to a page").
     ranks = [(-len(i["when"]), min(words.index(word) for word in i["when"])) for i in fitting]
     idiom = rng.choice([i for i, rank in zip(fitting, ranks, strict=True) if rank == min(ranks)])
     form = rng.choice(idiom["say"])
-    sayable = [item for item in filled if _sayable(item, idiom["needs"], aim.family)]
+    sayable = [item for item in filled if _is_sayable(item, idiom["needs"], aim.family)]
     if form.count("{") > len(sayable):
         return None
     held: list[Filled] = []
     for mark in ("{v}", "{w}"):
         if mark in form:
-            item = _main(sayable, held, aim.family)
+            item = _choose_main(sayable, held, aim.family)
             held.append(item)
-            form = form.replace(mark, _spoken(item, rng))
+            form = form.replace(mark, _say_value(item, rng))
     return form[0].upper() + form[1:], [item for item in filled if item not in held]
 
 
@@ -54,7 +54,7 @@ _NEEDS = {
 _SENTENCES = {"sentence", "thought", "prompt", "title"}
 
 
-def _sayable(item: Filled, needs: str, family: str) -> bool:
+def _is_sayable(item: Filled, needs: str, family: str) -> bool:
     if item.sort in ("switch", "parts", "choice") or not 0 < len(str(item.value)) <= 90:
         return False
     if needs:
@@ -62,7 +62,7 @@ def _sayable(item: Filled, needs: str, family: str) -> bool:
     return item.sort not in _SENTENCES or family in ("create", "send", "run", "update")
 
 
-def _main(sayable: list[Filled], held: list[Filled], family: str) -> Filled:
+def _choose_main(sayable: list[Filled], held: list[Filled], family: str) -> Filled:
     """What the request is about: a new thing's name, else the first required text, else the first
     value."""
     free = [item for item in sayable if item not in held]
@@ -73,8 +73,8 @@ def _main(sayable: list[Filled], held: list[Filled], family: str) -> Filled:
     return (texts or free)[0]
 
 
-def _spoken(item: Filled, rng: random.Random) -> str:
-    text = said(item.value, rng, free=False)
+def _say_value(item: Filled, rng: random.Random) -> str:
+    text = say_value(item.value, rng, free=False)
     if item.sort in ("id", "account", "uuid", "number") and item.label not in ("a", "b", "x", "y"):
         return f"{item.label} {text}"
-    return quoted(text, rng) if " " in text and item.sort not in ("city", "topic") else text
+    return quote_text(text, rng) if " " in text and item.sort not in ("city", "topic") else text

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from assets.synthesis.common.contract_reading import Slot
-from assets.synthesis.offline.values.kinds import sort_of
-from assets.vectors.lexicon import words_in
+from assets.synthesis.offline.values.kinds import find_sort
+from assets.vectors.lexicon import split_list
 
 Json = Any
 
-NUMBER_WORDS = words_in(
+NUMBER_WORDS = split_list(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen "
     "fourteen fifteen sixteen seventeen eighteen nineteen twenty"
 )
@@ -55,7 +55,7 @@ class Filled:
             return "number"
         if self.slot.schema.get("enum"):
             return "choice"
-        return sort_of(self.slot) if isinstance(self.value, str) else "parts"
+        return find_sort(self.slot) if isinstance(self.value, str) else "parts"
 
     @property
     def label(self) -> str:
@@ -65,7 +65,7 @@ class Filled:
         return _ALONE.get(words[0], words[0]) if len(words) == 1 else " ".join(words) or "value"
 
 
-def said(value: Json, rng: random.Random, free: bool) -> str:
+def say_value(value: Json, rng: random.Random, free: bool) -> str:
     """A scalar in words; `free` allows forms that must be read to be matched (dates, numbers)."""
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -85,14 +85,14 @@ def said(value: Json, rng: random.Random, free: bool) -> str:
     return str(value)
 
 
-def listed(values: list[str], rng: random.Random) -> str:
+def join_list(values: list[str], rng: random.Random) -> str:
     """`a, b and c`."""
     if len(values) < 2:
         return "".join(values)
     return ", ".join(values[:-1]) + rng.choice([" and ", " and also ", ", "]) + values[-1]
 
 
-def quoted(text: str, rng: random.Random) -> str:
+def quote_text(text: str, rng: random.Random) -> str:
     """The text in quotes when it has several words or says something odd."""
     if re.fullmatch(r"[\w./:@-]+", text) and rng.random() < 0.75:
         return text

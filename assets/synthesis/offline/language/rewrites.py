@@ -11,11 +11,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from assets.synthesis.common.contract_reading import input_schema, slots
-from assets.synthesis.offline.language.clauses import clause
+from assets.synthesis.common.contract_reading import get_input_schema, read_slots
+from assets.synthesis.offline.language.clauses import make_clause
 from assets.synthesis.offline.language.grounding import absent, completed, ended, filled_from
 from assets.synthesis.offline.language.phrasing import Filled
-from assets.synthesis.offline.values.from_scenario import draw_in
+from assets.synthesis.offline.values.from_scenario import draw_in_scenario
 from warehouse.storage.digest import digest
 
 Json = Any
@@ -24,41 +24,41 @@ _FEWEST, _MOST = 10, 20  # words that one step of evolution adds
 
 
 @cache
-def phrases() -> dict[str, Any]:
+def read_phrases() -> dict[str, Any]:
     """The phrases of asides, evolutions and questions; read once."""
     return json.loads(Path(__file__).with_name("offline.json").read_text(encoding="utf-8"))
 
 
-def worded(meta: Mapping[str, Json], seed: int) -> Json:
+def answer_worded(meta: Mapping[str, Json], seed: int) -> Json:
     """The reply of the evolver (meta has a direction) or of the reviser."""
-    return evolve(meta, seed) if "direction" in meta else revise(meta, seed)
+    return evolve_request(meta, seed) if "direction" in meta else revise_request(meta, seed)
 
 
-def revise(meta: Mapping[str, Json], seed: int) -> Json:
+def revise_request(meta: Mapping[str, Json], seed: int) -> Json:
     """The request with every absent value said in it; a required value nobody has is drawn."""
     contract, text = meta["contract"], str(meta["instruction"])
     rng = random.Random(digest(["revise", contract, text, seed]))
     values = dict(meta.get("values") or {})
-    root = input_schema(contract)
-    for slot in slots(contract):
+    root = get_input_schema(contract)
+    for slot in read_slots(contract):
         if slot.required and slot.name not in values:
             taken = list(values.values())
-            values[slot.name] = draw_in(slot, root, rng, taken, meta.get("environment"))
+            values[slot.name] = draw_in_scenario(slot, root, rng, taken, meta.get("environment"))
     named = {re.split(r"[.\[]", str(path), maxsplit=1)[0] for path in meta.get("absent") or ()}
     lacking = named | set(absent(contract, text, values))
     filled = filled_from(contract, values)
     # A drawn or named value that the text does hold needs no second mention.
-    said = _woven(text, [f for f in filled if f.slot.name in lacking], rng)
+    said = _weave_clauses(text, [f for f in filled if f.slot.name in lacking], rng)
     said = completed(said, filled, absent(contract, said, values))
     return {"instruction": said if len(said) <= _LONGEST else text[:_LONGEST], "values": values}
 
 
-def _woven(text: str, items: list[Filled], rng: random.Random) -> str:
+def _weave_clauses(text: str, items: list[Filled], rng: random.Random) -> str:
     """The clauses of the values, put before the mark that ends the first sentence of the request
     where there is one sentence, else after it all."""
     if not items:
         return text
-    clauses = [clause(item, rng, False) for item in items]
+    clauses = [make_clause(item, rng, False) for item in items]
     joined = ("; " if any(":" in c for c in clauses) else ", ").join(clauses)
     end = re.search(r"[.?!]\s*$", text)
     body, mark = (text[: end.start()], text[end.start()]) if end else (text.rstrip(), ".")
@@ -67,13 +67,13 @@ def _woven(text: str, items: list[Filled], rng: random.Random) -> str:
     return f"{body}, {joined}{mark}"
 
 
-def evolve(meta: Mapping[str, Json], seed: int) -> Json:
+def evolve_request(meta: Mapping[str, Json], seed: int) -> Json:
     """The request with a constraint, a reason or a situation of 10 to 20 words beside it; the
     values stay what they were, and none of the words is an argument."""
     text, values = str(meta["instruction"]).strip(), dict(meta.get("values") or {})
     rng = random.Random(digest(["evolve", text, meta.get("direction"), seed]))
-    kind = _kind(str(meta.get("direction") or ""), rng)
-    heads, tails = phrases()["evolutions"][kind]
+    kind = _choose_kind(str(meta.get("direction") or ""), rng)
+    heads, tails = read_phrases()["evolutions"][kind]
     heads = [head for head in heads if head not in text] or heads
     both = [f"{head} {tail}" for head in heads for tail in tails]
     added = rng.choice([one for one in both if _FEWEST <= len(one.split()) <= _MOST])
@@ -92,7 +92,7 @@ _DIRECTIONS = {
 }
 
 
-def _kind(direction: str, rng: random.Random) -> str:
+def _choose_kind(direction: str, rng: random.Random) -> str:
     lowered = direction.lower()
     found = [kind for kind, marks in _DIRECTIONS.items() if re.search(marks, lowered)]
     return found[0] if found else rng.choice(sorted(_DIRECTIONS))

@@ -8,10 +8,10 @@ from assets.synthesis.offline.language.phrasing import (
     PROPER,
     SUFFIXES,
     Filled,
-    quoted,
-    said,
+    quote_text,
+    say_value,
 )
-from assets.vectors.lexicon import lexicon, words_in
+from assets.vectors.lexicon import load_lexicon, split_list
 
 _WOVEN = (
     PROPER
@@ -23,7 +23,9 @@ _WOVEN = (
 )
 
 
-def weave(rest: str, filled: list[Filled], rng: random.Random, free: bool) -> tuple[str, list]:
+def weave_values(
+    rest: str, filled: list[Filled], rng: random.Random, free: bool
+) -> tuple[str, list]:
     """Puts values where the object phrase speaks of them ("a specific city" -> Lisbon).
 
     Returns the phrase and what could not be placed. Woven values stand behind NUL marks so that
@@ -34,7 +36,7 @@ def weave(rest: str, filled: list[Filled], rng: random.Random, free: bool) -> tu
         if item.sort not in _WOVEN or len(str(item.value)) > 60:
             left.append(item)
             continue
-        pattern = _mention(item)
+        pattern = _match_mention(item)
         spans = [m.span() for m in re.finditer("\0[^\0]*\0", rest)]
         found = pattern.finditer(rest) if pattern else ()
         match = next((m for m in found if not any(a <= m.start() < b for a, b in spans)), None)
@@ -44,8 +46,8 @@ def weave(rest: str, filled: list[Filled], rng: random.Random, free: bool) -> tu
         before = rest[: match.start()].split()
         compound = bool(before) and before[-1].lower() not in _OPENING and "\0" not in before[-1]
         noun = match.group("noun") or match.group("other")
-        text = _inline(item, noun, rng, free, compound)
-        rest = rest[: match.start()] + _mark(text) + rest[match.end() :]
+        text = _say_inline(item, noun, rng, free, compound)
+        rest = rest[: match.start()] + _mark_value(text) + rest[match.end() :]
     rest = re.sub(r"\b(?:an?|the) ((?:[\w-]+ ){0,2}\0)", r"\1", rest) if "\0" in rest else rest
     if len(left) < len(filled) or any(item.sort in _ID_LIKE or item.label == "ID" for item in left):
         rest = _BY_ID.sub("", rest)
@@ -59,7 +61,7 @@ _BY_ID = re.compile(
 
 
 _OPENING = set(
-    words_in("a an the of for to in on at by from with into and or about between as under your")
+    split_list("a an the of for to in on at by from with into and or about between as under your")
 )
 
 
@@ -69,7 +71,7 @@ _DETERMINED = (
 )
 
 
-def _mention(item: Filled) -> re.Pattern[str] | None:
+def _match_mention(item: Filled) -> re.Pattern[str] | None:
     heads = [w for w in item.slot.words if w not in SUFFIXES and len(w) > 2][-1:]
     if item.sort in ("repo_path", "repo"):
         heads += ["repository"]
@@ -94,15 +96,15 @@ def _mention(item: Filled) -> re.Pattern[str] | None:
 _SECOND = {"target", "to", "dest", "destination", "output"}
 
 
-_ID_LIKE = set(words_in("id issue_key session connection_id account uuid token project_key"))
+_ID_LIKE = set(split_list("id issue_key session connection_id account uuid token project_key"))
 
 
-def _inline(item: Filled, noun: str, rng: random.Random, free: bool, compound: bool) -> str:
-    text = said(item.value, rng, free)
+def _say_inline(item: Filled, noun: str, rng: random.Random, free: bool, compound: bool) -> str:
+    text = say_value(item.value, rng, free)
     sort = item.sort
     if compound:
         # "a Jira issue": the noun belongs to the words before it and stays.
-        return f"{noun} {text if sort in PROPER or sort == 'number' else quoted(text, rng)}"
+        return f"{noun} {text if sort in PROPER or sort == 'number' else quote_text(text, rng)}"
     if sort in PROPER:
         longer = f"the {noun} {text}" if sort in ("repo_path", "path", "folder_path") else text
         return rng.choice([text, text, longer])
@@ -110,25 +112,25 @@ def _inline(item: Filled, noun: str, rng: random.Random, free: bool, compound: b
         return rng.choice([f"{text} {noun}", f"{noun} {text}"])
     if sort in CALLED or sort in ("sentence", "word", "status"):
         return rng.choice(
-            [f"the {noun} {quoted(text, rng)}", f"the {noun} called {quoted(text, rng)}"]
+            [f"the {noun} {quote_text(text, rng)}", f"the {noun} called {quote_text(text, rng)}"]
         )
     if sort in _ID_LIKE:
         return rng.choice([f"{noun} {text}", f"{noun} {text}", f"the {noun} with ID {text}"])
     return text if noun == "another" else f"{noun} {text}"
 
 
-def _mark(text: str) -> str:
+def _mark_value(text: str) -> str:
     return "\0" + text.replace(" ", "\1") + "\0"
 
 
-def restore(text: str) -> str:
+def restore_values(text: str) -> str:
     """Undoes the marks that `weave` put around values."""
     return text.replace("\0", "").replace("\1", " ")
 
 
-def reword(phrase: str, rng: random.Random, rate: float) -> str:
+def reword_phrase(phrase: str, rng: random.Random, rate: float) -> str:
     """Swaps the tool's own nouns and adjectives for others, each with probability `rate`."""
-    nouns = lexicon()["nouns"]
+    nouns = load_lexicon()["nouns"]
     for size in (2, 1):
         words = phrase.split(" ")
         result: list[str] = []
@@ -146,10 +148,10 @@ def reword(phrase: str, rng: random.Random, rate: float) -> str:
             result.append(words[position])
             position += 1
         phrase = " ".join(word for word in result if word)
-    return re.sub(r"\b([Aa])n? (?=([aeiou])?)", _article, phrase)
+    return re.sub(r"\b([Aa])n? (?=([aeiou])?)", _fix_article, phrase)
 
 
-def shorten(phrase: str, rng: random.Random, rate: float) -> str:
+def shorten_phrase(phrase: str, rng: random.Random, rate: float) -> str:
     """Drops trailing modifiers ("from the file system") and idle adjectives, each with probability
     `rate`: people leave out the obvious. What holds a value stays."""
     while rng.random() < rate:
@@ -166,12 +168,12 @@ _JOINT = re.compile(r",?\s(?:from|as|in|with|for|using|on|based|of|by|to|that|an
 
 
 _IDLE = set(
-    words_in(
+    split_list(
         "complete entire full detailed current specific available various comprehensive existing "
         "specified given all multiple recent relevant associated related real-time structured"
     )
 )
 
 
-def _article(match: re.Match[str]) -> str:
+def _fix_article(match: re.Match[str]) -> str:
     return f"{match.group(1)}n " if match.group(2) else f"{match.group(1)} "

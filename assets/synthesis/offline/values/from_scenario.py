@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assets.synthesis.common.contract_reading import Slot
-from assets.synthesis.offline.values.kinds import sort_of
-from assets.synthesis.offline.values.values import draw_new, fits
+from assets.synthesis.offline.values.kinds import find_sort
+from assets.synthesis.offline.values.values import draw_new_value, fits_schema
 
 Json = Any
 _KINDS = {
@@ -22,7 +22,7 @@ _KIND_OF = {sort: kind for kind, sorts in _KINDS.items() for sort in sorts}
 _SHARE = 0.85
 
 
-def draw_in(
+def draw_in_scenario(
     slot: Slot,
     root: Mapping[str, Json],
     rng: random.Random,
@@ -31,36 +31,36 @@ def draw_in(
 ) -> Json:
     """A value for a slot, from the world where that has something of its sort."""
     if environment:
-        found = [value for value in _existing(slot, environment) if value not in taken]
+        found = [value for value in _list_existing(slot, environment) if value not in taken]
         if found and rng.random() < _SHARE:
             return rng.choice(found)
-    return draw_new(slot, root, rng, taken)
+    return draw_new_value(slot, root, rng, taken)
 
 
-def _existing(slot: Slot, environment: Mapping[str, Json]) -> list[Json]:
+def _list_existing(slot: Slot, environment: Mapping[str, Json]) -> list[Json]:
     """The things of the world that a slot's schema allows."""
     schema = slot.schema
     if "const" in schema or schema.get("enum") or slot.type not in ("string", "integer"):
         return []
-    sort = sort_of(slot)
+    sort = find_sort(slot)
     if slot.type == "integer" and sort != "id":
         return []
     listed = environment.get(_KIND_OF.get(sort, "")) or []
     if not isinstance(listed, Sequence) or isinstance(listed, str):
         return []
-    made = [_as(sort, str(thing), slot.type) for thing in listed[:50]]
-    return [value for value in made if value is not None and fits(value, schema)]
+    made = [_convert_thing(sort, str(thing), slot.type) for thing in listed[:50]]
+    return [value for value in made if value is not None and fits_schema(value, schema)]
 
 
-def _as(sort: str, thing: str, kind: str) -> Json:
+def _convert_thing(sort: str, thing: str, kind: str) -> Json:
     """One thing in the form a sort wants, None where it has no such form."""
     if kind == "integer":
         return int(thing) if thing.isdecimal() and len(thing) < 16 else None
     kind = _KIND_OF[sort]
     if kind == "files":
-        return _file(sort, thing)
+        return _convert_file(sort, thing)
     if kind == "people":
-        return _person(sort, thing)
+        return _convert_person(sort, thing)
     if sort == "datetime":
         return thing if "T" in thing else f"{thing}T09:00:00Z"
     if sort == "date":
@@ -76,7 +76,7 @@ _FORMS = {
 }
 
 
-def _file(sort: str, thing: str) -> str | None:
+def _convert_file(sort: str, thing: str) -> str | None:
     mark = "\\" if "\\" in thing else "/"
     folder, _, name = thing.rpartition(mark)
     suffix = name.rpartition(".")[2] if "." in name else ""
@@ -91,7 +91,7 @@ def _file(sort: str, thing: str) -> str | None:
 _IMAGES, _VIDEOS = {"png", "jpg", "jpeg", "webp"}, {"mp4", "mov", "mkv"}
 
 
-def _person(sort: str, thing: str) -> str | None:
+def _convert_person(sort: str, thing: str) -> str | None:
     """`Wim Dekker <wim@example.org>` as a name, a part of it, or an address."""
     name, _, rest = thing.partition(" <")
     address = rest.rstrip(">") or (thing if "@" in thing else "")

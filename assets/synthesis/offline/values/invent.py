@@ -6,8 +6,8 @@ from functools import cache
 from typing import Any
 
 from assets.synthesis.common.contract_reading import Slot
-from assets.synthesis.offline.values.kinds import themed
-from assets.vectors.lexicon import pool, words_in
+from assets.synthesis.offline.values.kinds import choose_themed_sort
+from assets.vectors.lexicon import list_pool, split_list
 
 Json = Any
 
@@ -16,26 +16,26 @@ _EPOCH = dt.date(2025, 3, 3)
 
 
 # Names and addresses of several languages, all in Latin letters, as texts in English hold them.
-_LOCALES = words_in("en_US en_GB de_DE es_ES fr_FR it_IT nl_NL pl_PL sv_SE pt_BR")
+_LOCALES = split_list("en_US en_GB de_DE es_ES fr_FR it_IT nl_NL pl_PL sv_SE pt_BR")
 
 
 @cache
-def _faker(locale: str) -> Any:
+def _get_faker(locale: str) -> Any:
     """One generator a locale: making one costs 30 ms, seeding it nothing."""
     from faker import Faker
 
     return Faker(locale)
 
 
-def fake(sort: str, rng: random.Random, locale: str | None = None) -> str:
+def draw_fake(sort: str, rng: random.Random, locale: str | None = None) -> str:
     """One value of Faker's, the same for the same state of `rng`."""
-    faker = _faker(locale or rng.choice(_LOCALES))
+    faker = _get_faker(locale or rng.choice(_LOCALES))
     faker.seed_instance(rng.getrandbits(64))
     if sort == "town":  # Faker's `city` makes names up in English; these places exist
         return faker.location_on_land()[2]
     if sort == "address":
         # Not `city`: the Italian one draws from a set, whose order changes from run to run.
-        return f"{' '.join(faker.street_address().split())}, {rng.choice(pool('city'))}"
+        return f"{' '.join(faker.street_address().split())}, {rng.choice(list_pool('city'))}"
     return str(getattr(faker, sort)())
 
 
@@ -46,15 +46,15 @@ _EXTENSIONS = {
 }  # fmt: skip
 
 
-def invent(sort: str, rng: random.Random, slot: Slot | None = None) -> str:
+def invent_value(sort: str, rng: random.Random, slot: Slot | None = None) -> str:
     """One value of a sort: from its pool, or made."""
 
     def pick(name: str) -> str:
-        return rng.choice(pool(name))
+        return rng.choice(list_pool(name))
 
     def either(faked: str, locale: str | None = None) -> str:
         """Half well-known ones, half of Faker's many."""
-        return pick(sort) if rng.random() < 0.5 else fake(faked, rng, locale)
+        return pick(sort) if rng.random() < 0.5 else draw_fake(faked, rng, locale)
 
     def number(low: int, high: int) -> int:
         return rng.randint(low, high)
@@ -79,31 +79,31 @@ def invent(sort: str, rng: random.Random, slot: Slot | None = None) -> str:
         "folder_path": lambda: f"{home}/{pick('project')}",
         "repo_path": lambda: f"{home}/{pick('repo')}",
         "filename": lambda: f"{pick('stem')}.{extension}",
-        "person": lambda: f"{invent('first', rng)} {invent('last', rng)}",
-        "first": lambda: fake("first_name", rng),
-        "last": lambda: fake("last_name", rng),
+        "person": lambda: f"{invent_value('first', rng)} {invent_value('last', rng)}",
+        "first": lambda: draw_fake("first_name", rng),
+        "last": lambda: draw_fake("last_name", rng),
         "username": lambda: either("user_name"),
         "company": lambda: either("company"),
-        "city": lambda: pick("city") if rng.random() < 0.5 else fake("town", rng, "en_US"),
-        "address": lambda: fake("address", rng),
-        "ip": lambda: fake("ipv4_public", rng, "en_US"),
-        "color": lambda: fake("hex_color", rng, "en_US"),
-        "color_name": lambda: fake("color_name", rng, "en_US"),
+        "city": lambda: pick("city") if rng.random() < 0.5 else draw_fake("town", rng, "en_US"),
+        "address": lambda: draw_fake("address", rng),
+        "ip": lambda: draw_fake("ipv4_public", rng, "en_US"),
+        "color": lambda: draw_fake("hex_color", rng, "en_US"),
+        "color_name": lambda: draw_fake("color_name", rng, "en_US"),
         "timezone": lambda: either("timezone"),
         "currency": lambda: either("currency_code"),
         "language": lambda: either("language_name", "en_US"),
-        "job": lambda: fake("job", rng, "en_GB").lower(),
-        "isbn": lambda: fake("isbn13", rng, "en_US"),
-        "iban": lambda: fake("iban", rng, "en_GB"),
-        "vin": lambda: fake("vin", rng, "en_US"),
-        "mac": lambda: fake("mac_address", rng, "en_US"),
-        "tx_hash": lambda: f"0x{fake('sha256', rng, 'en_US')}",
-        "wallet": lambda: f"0x{fake('sha1', rng, 'en_US')}",
+        "job": lambda: draw_fake("job", rng, "en_GB").lower(),
+        "isbn": lambda: draw_fake("isbn13", rng, "en_US"),
+        "iban": lambda: draw_fake("iban", rng, "en_GB"),
+        "vin": lambda: draw_fake("vin", rng, "en_US"),
+        "mac": lambda: draw_fake("mac_address", rng, "en_US"),
+        "tx_hash": lambda: f"0x{draw_fake('sha256', rng, 'en_US')}",
+        "wallet": lambda: f"0x{draw_fake('sha1', rng, 'en_US')}",
         "public_key": lambda: "".join(rng.choice(_BASE58) for _ in range(44)),
         "doi": lambda: f"10.{number(1000, 9999)}/{pick('project')}.{number(10000, 99999)}",
         "phone": lambda: f"+1 202-555-01{rng.randint(10, 99)}",
-        "zip": lambda: fake("postcode", rng, "en_US"),
-        "uuid": lambda: fake("uuid4", rng, "en_US"),
+        "zip": lambda: draw_fake("postcode", rng, "en_US"),
+        "uuid": lambda: draw_fake("uuid4", rng, "en_US"),
         "sha": lambda: rng.choice([hexes[:7], "HEAD", "HEAD~2", pick("branch")]),
         "id": lambda: rng.choice(
             [str(rng.randint(1000, 99999)), f"{pick('project')[:3]}-{rng.randint(10, 999)}",
@@ -121,7 +121,7 @@ def invent(sort: str, rng: random.Random, slot: Slot | None = None) -> str:
         "jql": lambda: f"project = {pick('project')[:4].upper()} AND status = {pick('stem')}",
         "cql": lambda: f"type = page AND title ~ \"{pick('stem')}\"",
         "emoji": lambda: rng.choice(["📌", "🚀", "🌱", "📚"]),
-        "user_agent": lambda: fake("user_agent", rng, "en_US"),
+        "user_agent": lambda: draw_fake("user_agent", rng, "en_US"),
         "secret": lambda: f"key-{hexes[:10]}",
         "stage": lambda: pick("status"),
         "span": lambda: f"{rng.randint(1, 6)}h {rng.choice((15, 20, 30, 45))}m",
@@ -129,19 +129,19 @@ def invent(sort: str, rng: random.Random, slot: Slot | None = None) -> str:
         "small_number": lambda: str(rng.randint(3, 900)),
     }  # fmt: skip
     if sort in ("topic", "project") and slot is not None:
-        sort = themed(slot, sort)
+        sort = choose_themed_sort(slot, sort)
     return makers[sort]() if sort in makers else pick(sort)
 
 
 _BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
 
-def from_pattern(pattern: str, rng: random.Random) -> str | None:
+def make_from_pattern(pattern: str, rng: random.Random) -> str | None:
     """A string that a simple regular expression describes, or None."""
     from re import _parser as parser  # type: ignore[attr-defined]  # how `re` reads a pattern
 
     try:
-        return _say(parser.parse(pattern), rng)
+        return _write_parsed(parser.parse(pattern), rng)
     except Exception:  # features beyond literals, sets and repeats
         return None
 
@@ -149,7 +149,7 @@ def from_pattern(pattern: str, rng: random.Random) -> str | None:
 _LONGEST = 200  # characters; a longer pattern is no identifier
 
 
-def _say(parsed: Json, rng: random.Random) -> str:
+def _write_parsed(parsed: Json, rng: random.Random) -> str:
     said = ""
     for op, arg in parsed:
         if len(said) > _LONGEST:
@@ -160,23 +160,23 @@ def _say(parsed: Json, rng: random.Random) -> str:
         elif name == "ANY":
             said += "a"
         elif name == "IN":
-            said += _member(arg, rng)
+            said += _draw_member(arg, rng)
         elif name in ("MAX_REPEAT", "MIN_REPEAT"):
             low, high, sub = arg
             if int(low) > _LONGEST:
                 raise ValueError("too long")
             times = rng.randint(int(low), min(int(high), int(low) + 5))
-            said += "".join(_say(sub, rng) for _ in range(times))
+            said += "".join(_write_parsed(sub, rng) for _ in range(times))
         elif name == "SUBPATTERN":
-            said += _say(arg[3], rng)
+            said += _write_parsed(arg[3], rng)
         elif name == "BRANCH":
-            said += _say(rng.choice(arg[1]), rng)
+            said += _write_parsed(rng.choice(arg[1]), rng)
         elif name != "AT":
             raise ValueError(name)
     return said
 
 
-def _member(options: Json, rng: random.Random) -> str:
+def _draw_member(options: Json, rng: random.Random) -> str:
     op, arg = rng.choice(options)
     if str(op) == "LITERAL":
         return chr(arg)

@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from assets.synthesis.common.contract_reading import Slot
-from assets.vectors.lexicon import words_in
+from assets.vectors.lexicon import split_list
 
 # marks: sort of value -> words of a parameter's name; themes: sort -> what its tool speaks of.
 _TABLE = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
@@ -14,7 +14,7 @@ _TABLE = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-
 _MARKS = {mark: sort for sort, marks in _TABLE["marks"].items() for mark in marks}
 
 
-def sort_of(slot: Slot) -> str:
+def find_sort(slot: Slot) -> str:
     """The pool or maker for a string parameter, by the words of its name, then its description."""
     words = list(slot.words)
     if words == ["target"] and " git " in f" {slot.about} ":
@@ -57,7 +57,7 @@ _PEOPLE = re.compile(
 
 # Words that nearly every description holds; they say nothing about the value.
 _VAGUE = set(
-    words_in(
+    split_list(
         "name to from user key value values type text field fields data item items file source to "
         "query search content target index tag status state time role q unit model words message "
         "hash problem error goal task instruction instructions step steps condition feature "
@@ -66,13 +66,13 @@ _VAGUE = set(
 )
 
 
-def themed(slot: Slot, sort: str) -> str:
+def choose_themed_sort(slot: Slot, sort: str) -> str:
     """The sort that fits what the tool is about, or `sort` when it says nothing of the kind."""
-    return _theme(slot.theme) or sort
+    return _find_theme(slot.theme) or sort
 
 
 @lru_cache(maxsize=4096)
-def _theme(text: str) -> str | None:
+def _find_theme(text: str) -> str | None:
     """The theme whose mark comes first in a text."""
     hits = {name: marks.search(text) for name, marks in _MARKED.items()}
     return min(((hit.start(), name) for name, hit in hits.items() if hit), default=(0, None))[1]

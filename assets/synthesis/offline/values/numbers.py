@@ -5,7 +5,7 @@ import random
 from assets.synthesis.common.contract_reading import Slot
 
 
-def number_of(slot: Slot, rng: random.Random) -> int | float:
+def draw_number(slot: Slot, rng: random.Random) -> int | float:
     schema, words = slot.schema, set(slot.words)
     low, high = schema.get("minimum"), schema.get("maximum")
     if low is None and isinstance(schema.get("exclusiveMinimum"), (int, float)):
@@ -35,14 +35,14 @@ def number_of(slot: Slot, rng: random.Random) -> int | float:
     low = low if isinstance(low, (int, float)) else min(min(usual), high or 0)
     high = high if isinstance(high, (int, float)) else max(max(usual), low)
     fitting = [n for n in usual if low <= n <= high and n != schema.get("default")]
-    value = rng.choice(fitting) if fitting else _between(low, high, rng, slot.type)
+    value = rng.choice(fitting) if fitting else _draw_between(low, high, rng, slot.type)
     step = schema.get("multipleOf")
     if isinstance(step, (int, float)) and step:
         value = round(value / step) * step
     return int(value) if slot.type == "integer" else value
 
 
-def _between(low: float, high: float, rng: random.Random, kind: str) -> int | float:
+def _draw_between(low: float, high: float, rng: random.Random, kind: str) -> int | float:
     high = min(high, low + 1000)
     if kind == "integer" or high - low >= 4:
         return rng.randint(int(-(-low // 1)), int(max(high, -(-low // 1))))

@@ -15,7 +15,7 @@ _EXAMPLE = re.compile(
 )
 
 
-def samples_of(slot: Slot) -> list[Json]:
+def read_samples(slot: Slot) -> list[Json]:
     """Values that the contract itself offers."""
     schema = slot.schema
     found: list[Json] = list(schema.get("examples") or []) if _is_list(schema, "examples") else []
@@ -25,18 +25,18 @@ def samples_of(slot: Slot) -> list[Json]:
         span = match.group(1)
         quoted = _QUOTED.findall(span)
         bare = [] if quoted else re.split(r",\s*(?:or\s+|and\s+)?|\s+or\s+", span)
-        found += [_typed(v.strip(" `'\""), slot.type) for v in [*quoted, *bare]]
+        found += [_parse_typed(v.strip(" `'\""), slot.type) for v in [*quoted, *bare]]
     default = schema.get("default")
     if default not in (None, "", [], {}) and slot.type in ("string", "integer", "number"):
         found.append(default)
-    return [value for value in found if value not in (None, "") and _sayable(value)]
+    return [value for value in found if value not in (None, "") and _is_sayable(value)]
 
 
 def _is_list(schema: Mapping[str, Json], name: str) -> bool:
     return isinstance(schema.get(name), list)
 
 
-def _sayable(value: Json) -> bool:
+def _is_sayable(value: Json) -> bool:
     if isinstance(value, str):
         return (
             0 < len(value) <= 80
@@ -46,7 +46,7 @@ def _sayable(value: Json) -> bool:
     return True
 
 
-def _typed(text: str, kind: str) -> Json:
+def _parse_typed(text: str, kind: str) -> Json:
     if kind in ("integer", "number"):
         try:
             return int(text) if kind == "integer" or text.isdigit() else float(text)

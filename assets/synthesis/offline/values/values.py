@@ -11,30 +11,36 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, UnknownType
 
-from assets.contracts.schema.step_budget import spend
+from assets.contracts.schema.step_budget import spend_steps
 from assets.contracts.validate import validate_call
-from assets.synthesis.common.contract_reading import Slot, fields, input_schema, json_type, resolve
-from assets.synthesis.common.contract_reading import slots as slots_of
-from assets.synthesis.offline.values.invent import from_pattern, invent
-from assets.synthesis.offline.values.kinds import sort_of
-from assets.synthesis.offline.values.numbers import number_of
-from assets.synthesis.offline.values.samples import samples_of
-from assets.vectors.lexicon import pool
+from assets.synthesis.common.contract_reading import (
+    Slot,
+    get_input_schema,
+    guess_json_type,
+    read_fields,
+    resolve_schema,
+)
+from assets.synthesis.common.contract_reading import read_slots as slots_of
+from assets.synthesis.offline.values.invent import invent_value, make_from_pattern
+from assets.synthesis.offline.values.kinds import find_sort
+from assets.synthesis.offline.values.numbers import draw_number
+from assets.synthesis.offline.values.samples import read_samples
+from assets.vectors.lexicon import list_pool
 
 Json = Any
 _STEPS_A_VALUE = 50  # about a millisecond
 
 
-def draw(slot: Slot, root: Mapping[str, Json], rng: random.Random, depth: int = 0) -> Json:
+def draw_value(slot: Slot, root: Mapping[str, Json], rng: random.Random, depth: int = 0) -> Json:
     """A value for one slot. `root` is the input schema (for `$ref`)."""
-    spend(_STEPS_A_VALUE)
+    spend_steps(_STEPS_A_VALUE)
     schema = slot.schema
     if "const" in schema:
         return schema["const"]
     if schema.get("enum"):
         options = [option for option in schema["enum"] if option not in (None, "")]
         return rng.choice(options or schema["enum"])
-    samples = [v for v in samples_of(slot) if fits(v, schema)]
+    samples = [v for v in read_samples(slot) if fits_schema(v, schema)]
     if samples and slot.type != "boolean" and rng.random() < 0.55:
         return rng.choice(samples)
     match slot.type:
@@ -43,17 +49,17 @@ def draw(slot: Slot, root: Mapping[str, Json], rng: random.Random, depth: int = 
             default = schema.get("default")
             return (not default) if isinstance(default, bool) else rng.random() < 0.7
         case "integer" | "number":
-            return number_of(slot, rng)
+            return draw_number(slot, rng)
         case "array":
-            return _array(slot, root, rng, depth)
+            return _draw_array(slot, root, rng, depth)
         case "object":
-            return _object(slot, root, rng, depth)
+            return _draw_object(slot, root, rng, depth)
         case "null":
             return None
-    return _string(slot, rng, samples)
+    return _draw_string(slot, rng, samples)
 
 
-def draw_new(
+def draw_new_value(
     slot: Slot,
     root: Mapping[str, Json],
     rng: random.Random,
@@ -61,11 +67,11 @@ def draw_new(
     depth: int = 0,
 ) -> Json:
     """A value unlike the ones already drawn beside it, where the schema leaves a choice."""
-    value = draw(slot, root, rng, depth)
+    value = draw_value(slot, root, rng, depth)
     for _ in range(4):
         if not isinstance(value, str) or value not in taken:
             break
-        value = draw(slot, root, rng, depth)
+        value = draw_value(slot, root, rng, depth)
     return value
 
 
@@ -75,7 +81,7 @@ _PLAIN = {
 }  # fmt: skip
 
 
-def fits(value: Json, schema: Mapping[str, Json]) -> bool:
+def fits_schema(value: Json, schema: Mapping[str, Json]) -> bool:
     """Whether a value meets a schema. Patterns and references go to the guarded validator."""
     if schema.keys() - _PLAIN:
         own = {key: part for key, part in schema.items() if key != "$ref"}
@@ -87,17 +93,17 @@ def fits(value: Json, schema: Mapping[str, Json]) -> bool:
         return False  # an invalid schema: no value meets it
 
 
-def _array(slot: Slot, root: Mapping[str, Json], rng: random.Random, depth: int) -> list[Json]:
+def _draw_array(slot: Slot, root: Mapping[str, Json], rng: random.Random, depth: int) -> list[Json]:
     schema = slot.schema
-    items = resolve(schema.get("items") or {}, root)
-    low, high = _bounds(schema)
-    wanted = 1 if json_type(items) == "object" else rng.randint(1, 3)
+    items = resolve_schema(schema.get("items") or {}, root)
+    low, high = _read_bounds(schema)
+    wanted = 1 if guess_json_type(items) == "object" else rng.randint(1, 3)
     wanted = min(max(low, wanted), max(high, low))
-    singular = tuple(_singular(word) for word in slot.words)
+    singular = tuple(_make_singular(word) for word in slot.words)
     member = Slot(slot.name, items, True, singular, slot.hint)
     found: list[Json] = []
     for _ in range(wanted * 6):
-        value = draw(member, root, rng, depth + 1)
+        value = draw_value(member, root, rng, depth + 1)
         if value not in found or not schema.get("uniqueItems", True):
             found.append(value)
         if len(found) == wanted:
@@ -105,24 +111,24 @@ def _array(slot: Slot, root: Mapping[str, Json], rng: random.Random, depth: int)
     return found
 
 
-def _bounds(schema: Mapping[str, Json]) -> tuple[int, int]:
+def _read_bounds(schema: Mapping[str, Json]) -> tuple[int, int]:
     low, high = schema.get("minItems"), schema.get("maxItems")
     low = low if isinstance(low, int) else 1
     return low, high if isinstance(high, int) else low + 2
 
 
-def _singular(word: str) -> str:
+def _make_singular(word: str) -> str:
     if word.endswith("ies"):
         return word[:-3] + "y"
     return word[:-1] if word.endswith("s") and not word.endswith("ss") else word
 
 
-def _object(
+def _draw_object(
     slot: Slot, root: Mapping[str, Json], rng: random.Random, depth: int
 ) -> dict[str, Json]:
     if depth > 4:
         return {}
-    members = fields(slot.schema, root)
+    members = read_fields(slot.schema, root)
     chosen = [m for m in members if m.required or (depth < 2 and rng.random() < 0.25)]
     if not chosen and members:
         chosen = [rng.choice(members)]
@@ -130,46 +136,52 @@ def _object(
     chosen = chosen[: max(3, 40 >> (2 * depth))]
     found: dict[str, Json] = {}
     for member in chosen:
-        found[member.name] = draw_new(member, root, rng, found.values(), depth + 1)
+        found[member.name] = draw_new_value(member, root, rng, found.values(), depth + 1)
     extra = slot.schema.get("additionalProperties", True)
     if not members and extra is not False:
-        key = rng.choice(pool("column"))
+        key = rng.choice(list_pool("column"))
         free = Slot("status", {"type": "string"}, True, ("status",), "")
         of_map = (
-            Slot(key, resolve(extra, root), True, (key,), "") if extra not in (True, {}) else free
+            Slot(key, resolve_schema(extra, root), True, (key,), "")
+            if extra not in (True, {})
+            else free
         )
-        found = {key: draw(of_map, root, rng, depth + 1)}
+        found = {key: draw_value(of_map, root, rng, depth + 1)}
     return found
 
 
-def _string(slot: Slot, rng: random.Random, samples: list[Json]) -> str:
+def _draw_string(slot: Slot, rng: random.Random, samples: list[Json]) -> str:
     schema = slot.schema
     by_format = {
         "date": "date", "date-time": "datetime", "time": "time", "email": "email", "uri": "url",
         "url": "url", "uuid": "uuid", "ipv4": "ip", "hostname": "domain", "iri": "url",
     }.get(str(schema.get("format")))  # fmt: skip
-    sort = by_format or sort_of(slot)
+    sort = by_format or find_sort(slot)
     for attempt in range(12):
-        value = invent(sort if attempt < 8 else "token", rng, slot)
-        if fits(value, schema):
+        value = invent_value(sort if attempt < 8 else "token", rng, slot)
+        if fits_schema(value, schema):
             return value
     if samples:
         return str(rng.choice(samples))
     pattern = schema.get("pattern")
-    if isinstance(pattern, str) and (made := from_pattern(pattern, rng)) and fits(made, schema):
+    if (
+        isinstance(pattern, str)
+        and (made := make_from_pattern(pattern, rng))
+        and fits_schema(made, schema)
+    ):
         return made
     shortest, longest = schema.get("minLength") or 0, schema.get("maxLength") or 24
     size = max(shortest, min(longest, 24))
     return "".join(rng.choice("0123456789abcdef") for _ in range(size))
 
 
-def arguments(
+def draw_call_arguments(
     contract: Mapping[str, Json], rng: random.Random, optional: float = 0.0
 ) -> dict[str, Json]:
     """Arguments for a call: every required parameter, each optional one with that probability."""
-    root = input_schema(contract)
+    root = get_input_schema(contract)
     chosen = [s for s in slots_of(contract) if s.required or rng.random() < optional]
     found: dict[str, Json] = {}
     for slot in chosen:
-        found[slot.name] = draw_new(slot, root, rng, found.values())
+        found[slot.name] = draw_new_value(slot, root, rng, found.values())
     return found

@@ -5,52 +5,56 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from assets.synthesis.verify.finding import Finding
-from assets.synthesis.verify.grounding.folding import fold, stem
-from assets.synthesis.verify.grounding.grounding import leaves
-from assets.vectors.lexicon import words_in
+from assets.synthesis.verify.grounding.folding import fold_text, stem_word
+from assets.synthesis.verify.grounding.grounding import walk_leaves
+from assets.vectors.lexicon import split_list
 
 Json = Any
 
 
-def echo_findings(
+def find_echo(
     contract: Mapping[str, Json], instruction: str, arguments: Mapping[str, Json]
 ) -> Iterable[Finding]:
     """The description handed back: nearly all words of the request are the description's own, in
     its order."""
-    held = {word for _, leaf in leaves(arguments, {}) for word in content(shown(leaf))}
-    said = [word for word in content(instruction[:6000]) if word not in held][:300]
-    described = content(str(contract.get("description") or "")[:6000])
+    held = {
+        word
+        for _, leaf in walk_leaves(arguments, {})
+        for word in extract_content(show_scalar(leaf))
+    }
+    said = [word for word in extract_content(instruction[:6000]) if word not in held][:300]
+    described = extract_content(str(contract.get("description") or "")[:6000])
     if len(said) < 4 or not described:
         return
     own = sum(word in set(described) for word in said) / len(said)
-    if len(said) > 4 and own >= 0.85 and longest_run(said, described) >= 5:
+    if len(said) > 4 and own >= 0.85 and find_longest_run(said, described) >= 5:
         yield Finding("copies_description", "", f"{own:.0%} of its words are the description's")
-    elif sentence := _repeated(said, str(contract.get("description") or "")):
+    elif sentence := _find_repeated_sentence(said, str(contract.get("description") or "")):
         yield Finding("copies_description", "", f"repeats {sentence[:80]!r} word for word")
 
 
-def shown(leaf: Json) -> str:
+def show_scalar(leaf: Json) -> str:
     """A scalar as text, its first characters; Python writes no number of thousands of digits."""
     huge = isinstance(leaf, int) and abs(leaf) > 10**400
     return "a huge number" if huge else str(leaf)[:2000]
 
 
-def _repeated(said: list[str], description: str) -> str | None:
+def _find_repeated_sentence(said: list[str], description: str) -> str | None:
     """The sentence of a description that a request goes through in order, its verb first, with
     little besides. Of 1,224 good requests none does, of 40 handed-back ones 22."""
-    if not said or stem(said[0]) not in content(description[:200]):
+    if not said or stem_word(said[0]) not in extract_content(description[:200]):
         return None
     for sentence in re.split(r"(?<=[.!?。])\s|\n", description[:2000])[:4]:
-        words = content(sentence)[:40]
+        words = extract_content(sentence)[:40]
         if len(words) < 4 or len(set(words) & set(said)) < 0.8 * len(set(words)):
             continue
-        shared = _in_order(said[:120], words)
+        shared = _count_in_order(said[:120], words)
         if shared >= max(4, 0.8 * len(words)) and shared >= 0.38 * len(said):
             return sentence
     return None
 
 
-def _in_order(one: list[str], other: list[str]) -> int:
+def _count_in_order(one: list[str], other: list[str]) -> int:
     """How many words both hold in the same order, gaps allowed."""
     best = [0] * (len(other) + 1)
     for word in one:
@@ -62,16 +66,16 @@ def _in_order(one: list[str], other: list[str]) -> int:
     return best[-1]
 
 
-def content(text: str) -> list[str]:
-    return [stem(word) for word in re.findall(r"\w+", fold(text)) if word not in _FILLER]
+def extract_content(text: str) -> list[str]:
+    return [stem_word(word) for word in re.findall(r"\w+", fold_text(text)) if word not in _FILLER]
 
 
 _FILLER = set(
-    words_in("a an the of to in for and or on at by with is it i me my please can you could")
+    split_list("a an the of to in for and or on at by with is it i me my please can you could")
 )
 
 
-def longest_run(said: list[str], described: list[str]) -> int:
+def find_longest_run(said: list[str], described: list[str]) -> int:
     """The longest stretch of words that both hold in the same order without a gap."""
     best, previous = 0, [0] * (len(described) + 1)
     for word in said:

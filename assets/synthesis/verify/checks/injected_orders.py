@@ -18,7 +18,7 @@ _TEXTS = 400  # of one contract
 _LONGEST = 20_000  # characters of one text
 
 
-def given_order(text: str) -> str | None:
+def find_order(text: str) -> str | None:
     """The order that a text gives whoever reads it, as the scan of tools finds it (4 good requests
     look so), or None."""
     found = scan_list([{"name": "text", "description": text, "inputSchema": {}}])
@@ -26,28 +26,28 @@ def given_order(text: str) -> str | None:
     return f"{grave.rule}: {grave.excerpt}" if grave is not None else None
 
 
-def runs_of(contracts: Iterable[Mapping[str, Json]]) -> frozenset[tuple[str, ...]]:
+def collect_runs(contracts: Iterable[Mapping[str, Json]]) -> frozenset[tuple[str, ...]]:
     """Every run of words in the contracts' titles and descriptions."""
     return frozenset(
         run
         for contract in contracts
-        for text in islice(_told(contract), _TEXTS)
-        for run in _runs(text)
+        for text in islice(_walk_texts(contract), _TEXTS)
+        for run in _split_runs(text)
     )
 
 
-def repeated(text: str, runs: frozenset[tuple[str, ...]]) -> str | None:
+def find_repeated_run(text: str, runs: frozenset[tuple[str, ...]]) -> str | None:
     """The first run of words that a text repeats, or None."""
-    found = next((run for run in _runs(text) if run in runs), None)
+    found = next((run for run in _split_runs(text) if run in runs), None)
     return " ".join(found) if found is not None else None
 
 
-def _runs(text: str) -> Iterator[tuple[str, ...]]:
+def _split_runs(text: str) -> Iterator[tuple[str, ...]]:
     words = re.findall(r"\w+", text[:_LONGEST].casefold())
     return (tuple(words[at : at + RUN]) for at in range(len(words) - RUN + 1))
 
 
-def _told(value: Json) -> Iterator[str]:
+def _walk_texts(value: Json) -> Iterator[str]:
     """Titles and descriptions at any depth, without recursion: nesting may be the attack."""
     stack: list[Json] = [value]
     while stack:

@@ -27,7 +27,7 @@ _WORDS = {language: frozenset(words.split()) for language, words in _SMALL.items
 _ENOUGH = 4  # small words: fewer are names and quotations
 
 
-def other_language(text: str, asked: str) -> str | None:
+def find_other_language(text: str, asked: str) -> str | None:
     """The language or script a text is plainly in instead of the one asked for, or None."""
     asked = asked.lower().split("-")[0].split("_")[0]
     letters = [char for char in text[:2000] if char.isalpha()]
@@ -37,10 +37,10 @@ def other_language(text: str, asked: str) -> str | None:
     expected = _SCRIPTS.get(asked, _LATIN)
     if len(letters) >= 6 and sum(scripts[name] for name in expected) < 0.5 * len(letters):
         return scripts.most_common(1)[0][0].title()
-    return _by_words(text, asked) if expected == _LATIN else None
+    return _find_by_words(text, asked) if expected == _LATIN else None
 
 
-def _by_words(text: str, asked: str) -> str | None:
+def _find_by_words(text: str, asked: str) -> str | None:
     flat = unicodedata.normalize("NFKD", text[:4000].casefold()).replace("ı", "i")
     flat = "".join(char for char in flat if not unicodedata.combining(char))
     said = re.findall(r"[\w']+", flat)

@@ -3,8 +3,8 @@
 
 import re
 
-from assets.synthesis.verify.grounding.folding import pattern
-from assets.vectors.lexicon import base_form, words_in
+from assets.synthesis.verify.grounding.folding import fold_pattern
+from assets.vectors.lexicon import find_base_form, split_list
 
 _ARTEFACT = (
     r"(?:instructions?|requests?|quer(?:y|ies)|examples?|prompts?|questions?|commands?"
@@ -65,7 +65,7 @@ _OPENINGS = (
 )
 # What a model says when it is done; a person says it too, and then asks for something.
 _DONE = re.compile(
-    pattern(
+    fold_pattern(
         r"^\W*(?:the|this|an?) (?:function|api|endpoint|model|agent|call|server|parameter|argument)s? (?:\w+ )?"
         r"(?:would|needs?|is|are|should|returns?|will|can|allows?|takes?|accepts?|has|must|provides?|gets?|lets?|retrieves?"
         r"|searches|creates?|sends?|lists?|fetches|requires?|expects?|calls?|does|might|may)\b|"
@@ -93,15 +93,15 @@ _ANYWHERE = (
     r"\boutput\s*:\s",
     r"(?:如果您?还?有(?:其他|任何)|希望(?:这|能)(?:对您?)?有?帮助)",
 )
-_BEGINS = re.compile(pattern(rf"^\W*(?:{'|'.join(_OPENINGS)})"))
-_HOLDS = re.compile(pattern("|".join(_ANYWHERE)))
+_BEGINS = re.compile(fold_pattern(rf"^\W*(?:{'|'.join(_OPENINGS)})"))
+_HOLDS = re.compile(fold_pattern("|".join(_ANYWHERE)))
 # Somebody speaks, or asks: then a statement may well be a request ("My router is down again").
 _SPEAKER = re.compile(
     r"\b(?:i|i'm|i'd|i've|i'll|me|my|mine|we|we're|we've|us|our|you|your|please|let's|lets|need|want"
     r"|should|must|has to|have to|ought|needs?|missing|isn't|aren't|shouldn't|no longer|pls|thanks|cheers|someone|somebody)\b|\?|!"
 )
 _ASKING = set(
-    words_in(
+    split_list(
         "remember keep let help put tell turn ship surprise bill book file choose say repeat try come "
         "leave bring catch stop hold throw swap wrap figure sort don't how what when where who why "
         "which is are do does did can could would will should may"
@@ -114,31 +114,31 @@ _STATES = re.compile(
 )
 
 
-def talks_about(folded: str) -> bool:
+def is_metatalk(folded: str) -> bool:
     """Whether a folded text (`grounding.fold`) is talk about a request, or the answer to one."""
     if _BEGINS.search(folded) or _HOLDS.search(folded):
         return True
-    return _answers(folded) or (_DONE.search(folded) is not None and not _asks(folded))
+    return _is_answer(folded) or (_DONE.search(folded) is not None and not _asks_something(folded))
 
 
-def _answers(folded: str) -> bool:
+def _is_answer(folded: str) -> bool:
     """A statement of fact by nobody to nobody: what comes back from a tool, not what goes in."""
     if not folded.isascii() or _SPEAKER.search(folded) or not _STATES.search(folded):
         return False
-    return not _asks(folded)
+    return not _asks_something(folded)
 
 
 _WANTS = re.compile(
-    pattern(
+    fold_pattern(
         r"[?？؟]|\b(?:please|pls|need|want|wanna|must|should|would|could|can you|let's|lets|i'd|like to"
         r"|bitte|por favor|lutfen|s'il|per favore|tolong|пожалуйста|хочу|нужн\w+|покажи|найди|اريد|من فضلك)\b|请|請|帮|幫|给我|我想|我要|需要|告诉|查|ください|ほしい|欲しい|たい|教えて|주세요|줘|싶"
     )
 )
 
 
-def _asks(folded: str) -> bool:
+def _asks_something(folded: str) -> bool:
     """Whether some clause asks for something: a question, a wish, or a verb that opens it."""
     if _WANTS.search(folded):
         return True
     openings = re.findall(r"(?:^|[.;:,!\n-]\s+|\b(?:and|then|so|now)\s+)\W*([\w']+)", folded)
-    return any(base_form(word) == word or word in _ASKING for word in openings)
+    return any(find_base_form(word) == word or word in _ASKING for word in openings)

@@ -19,7 +19,7 @@ class _NoEncoder:
         raise NotImplementedError("vectors are given")
 
 
-def twins(texts: Sequence[str], vectors: np.ndarray, above: float) -> list[int | None]:
+def find_twins(texts: Sequence[str], vectors: np.ndarray, above: float) -> list[int | None]:
     """For each text the index of the earlier, kept text that it nearly repeats, or None.
 
     `vectors`: one unit vector a text. A text repeats another when their cosine is `above` or more.

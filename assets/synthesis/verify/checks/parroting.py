@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from assets.synthesis.common.contract_reading import properties_of
-from assets.synthesis.verify.checks.description_echo import content, longest_run
-from assets.synthesis.verify.grounding.grounding import leaves
-from assets.vectors.lexicon import words_of
+from assets.synthesis.common.contract_reading import get_properties
+from assets.synthesis.verify.checks.description_echo import extract_content, find_longest_run
+from assets.synthesis.verify.grounding.grounding import walk_leaves
+from assets.vectors.lexicon import split_identifier
 
 Json = Any
 # On one half of a development corpus's servers these caught 21 of 22 and refused 6 of 702 good
@@ -14,26 +14,26 @@ Json = Any
 _SHARE, _RUN, _FEWEST = 0.6, 3, 3
 
 
-def parrots(contract: Mapping[str, Json], instruction: str, arguments: Json) -> str | None:
+def find_parroting(contract: Mapping[str, Json], instruction: str, arguments: Json) -> str | None:
     """What the request takes over from the contract, or None."""
-    held = {word for _, leaf in leaves(arguments, {}) for word in content(str(leaf))}
-    said = [word for word in content(instruction) if word not in held][:300]
+    held = {word for _, leaf in walk_leaves(arguments, {}) for word in extract_content(str(leaf))}
+    said = [word for word in extract_content(instruction) if word not in held][:300]
     if len(said) < _FEWEST:
         return None
-    known = _vocabulary(contract)
+    known = _collect_vocabulary(contract)
     own = sum(word in known for word in said) / len(said)
     if own <= _SHARE:
         return None
-    run = longest_run(said, content(str(contract.get("description") or "")[:3000]))
+    run = find_longest_run(said, extract_content(str(contract.get("description") or "")[:3000]))
     if run < _RUN:
         return None
     return f"{own:.0%} of its words are the contract's, {run} of them in a row"
 
 
-def _vocabulary(contract: Mapping[str, Json]) -> set[str]:
-    texts = [" ".join(words_of(str(contract.get("name") or "")))]
+def _collect_vocabulary(contract: Mapping[str, Json]) -> set[str]:
+    texts = [" ".join(split_identifier(str(contract.get("name") or "")))]
     texts.append(str(contract.get("description") or "")[:3000])
-    for name, of in properties_of(contract).items():
-        texts.append(" ".join(words_of(str(name))))
+    for name, of in get_properties(contract).items():
+        texts.append(" ".join(split_identifier(str(name))))
         texts.append(str(of.get("description") or "")[:500] if isinstance(of, Mapping) else "")
-    return set(content(" ".join(texts)))
+    return set(extract_content(" ".join(texts)))

@@ -4,39 +4,41 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from assets.synthesis.verify.checks.metatalk import talks_about
+from assets.synthesis.verify.checks.metatalk import is_metatalk
 from assets.synthesis.verify.finding import Finding
-from assets.synthesis.verify.grounding.folding import fold
-from assets.vectors.lexicon import words_of
+from assets.synthesis.verify.grounding.folding import fold_text
+from assets.vectors.lexicon import split_identifier
 
 Json = Any
 LONGEST = 8000  # characters; pasted code and letters fit, a dump does not
 
 
-def form_findings(contract: Mapping[str, Json], instruction: str, server: str) -> Iterable[Finding]:
-    folded = fold(instruction[: 4 * LONGEST]).strip()
+def find_form_flaws(
+    contract: Mapping[str, Json], instruction: str, server: str
+) -> Iterable[Finding]:
+    folded = fold_text(instruction[: 4 * LONGEST]).strip()
     if len(re.findall(r"\w", folded[:100])) < 3:
         yield Finding("not_an_instruction", "", "the text says nothing")
     elif len(folded) > LONGEST:
         yield Finding("not_an_instruction", "", f"{len(folded)} characters are no request")
-    elif talks_about(folded):
+    elif is_metatalk(folded):
         yield Finding("not_an_instruction", "", "talk about a request instead of a request")
-    if named := _named(contract, instruction, server):
+    if named := _find_tool_name(contract, instruction, server):
         yield Finding("names_the_tool", "", f"the text names {named!r}")
 
 
-def _named(contract: Mapping[str, Json], instruction: str, server: str) -> str | None:
+def _find_tool_name(contract: Mapping[str, Json], instruction: str, server: str) -> str | None:
     """The name of the tool or server as only a program would write it, if it is in the text."""
     name = str(contract.get("name") or "")
     told = re.escape(name)
-    coined = len(words_of(name)) > 1 and bool(re.search(r"[_\-./]|[a-z][A-Z]", name))
+    coined = len(split_identifier(name)) > 1 and bool(re.search(r"[_\-./]|[a-z][A-Z]", name))
     if coined and re.search(rf"(?<![\w/.-]){told}(?![\w/-])", instruction, re.IGNORECASE):
         # `well-known` hyphens are English too; an identifier is called, used or followed by "tool".
-        if "_" in name or re.search(r"[a-z][A-Z]", name) or _called(told, instruction):
+        if "_" in name or re.search(r"[a-z][A-Z]", name) or _is_called_tool(told, instruction):
             return name
-        if len(words_of(name)) > 2:
+        if len(split_identifier(name)) > 2:
             return name
-    if name and _called(told, instruction):
+    if name and _is_called_tool(told, instruction):
         return name
     short = server.split(":", 1)[-1].rsplit("/", 1)[-1]
     ids = [part for part in (server, server.split(":", 1)[-1], short) if re.search(r"[-_/@]", part)]
@@ -54,7 +56,7 @@ _NOUN = (
 _CALLS = r"(?:call|invoke|using|use|run|usa|usar|use a|utilise|nutze|benutze|gunakan|usando)"
 
 
-def _called(told: str, instruction: str) -> bool:
+def _is_called_tool(told: str, instruction: str) -> bool:
     """Whether a name that may be an ordinary word is used as a tool's name."""
     if told.replace("\\", "").lower() not in instruction.lower():
         return False

@@ -9,14 +9,14 @@ from babel.dates import get_month_names
 from babel.numbers import get_currency_name, list_currencies
 from babel.units import format_unit
 
-from assets.synthesis.verify.grounding.folding import fold
-from assets.vectors.lexicon import words_in
+from assets.synthesis.verify.grounding.folding import fold_text
+from assets.vectors.lexicon import split_list
 
-LOCALES = words_in("en de fr es pt it nl tr pl ru sv id ar ja zh ko")
+LOCALES = split_list("en de fr es pt it nl tr pl ru sv id ar ja zh ko")
 TIMES = {
     "s": "second", "m": "minute", "h": "hour", "d": "day", "w": "week", "mo": "month", "y": "year",
 }  # fmt: skip
-_MEASURES = words_in("""
+_MEASURES = split_list("""
 length-kilometer length-meter length-centimeter length-millimeter length-mile length-foot
 length-inch length-yard mass-kilogram mass-gram mass-milligram mass-pound mass-ounce volume-liter
 volume-milliliter volume-gallon volume-pint volume-quart volume-cup volume-tablespoon
@@ -28,70 +28,72 @@ duration-hour""")  # fmt: skip
 
 
 @cache
-def month_names(month: int) -> tuple[set[str], set[str]]:
+def read_month_names(month: int) -> tuple[set[str], set[str]]:
     """Folded names of a month: written out, and shortened."""
-    long = {_month(month, "wide", style, name) for name in LOCALES for style in _STYLES}
-    short = {_month(month, "abbreviated", style, name) for name in LOCALES for style in _STYLES}
+    long = {_read_month_name(month, "wide", style, name) for name in LOCALES for style in _STYLES}
+    short = {
+        _read_month_name(month, "abbreviated", style, name) for name in LOCALES for style in _STYLES
+    }
     return long, {name for name in short - long if len(name) > 1}
 
 
 _STYLES = ("format", "stand-alone")
 
 
-def _month(month: int, width: str, style: str, locale: str) -> str:
-    return fold(get_month_names(width, style, locale)[month]).strip(".")  # type: ignore[arg-type]
+def _read_month_name(month: int, width: str, style: str, locale: str) -> str:
+    return fold_text(get_month_names(width, style, locale)[month]).strip(".")  # type: ignore[arg-type]
 
 
 @cache
-def time_unit_words(unit: str) -> set[str]:
+def read_time_unit_words(unit: str) -> set[str]:
     """Folded words for a unit of time (a key of `TIMES`), in every number and language."""
     named, lengths = f"duration-{TIMES[unit]}", ("long", "short")
-    words = {word for locale in LOCALES for word in _unit_words(named, locale, lengths)}
+    words = {word for locale in LOCALES for word in _read_unit_words(named, locale, lengths)}
     # The abbreviations of one language are words of another ("hr" is a day in Indonesian).
-    english = _unit_words(named, "en", lengths)
+    english = _read_unit_words(named, "en", lengths)
     return english | {word for word in words if len(word) > 2 or not word.isascii()}
 
 
-def _unit_words(unit: str, locale: str, lengths: tuple[str, ...]) -> set[str]:
+def _read_unit_words(unit: str, locale: str, lengths: tuple[str, ...]) -> set[str]:
     found = set[str]()
     for length in lengths:
         for number in (1, 2, 5):
             written = format_unit(number, unit, length, locale=locale)  # type: ignore[arg-type]
-            bare = re.findall(r"[^\W\d_]+", fold(written))
+            bare = re.findall(r"[^\W\d_]+", fold_text(written))
             found |= {bare[-1]} if bare else set()
     return {word for word in found if len(word) > 1 or not word.isascii()}
 
 
 @cache
-def time_unit_symbols() -> dict[str, str]:
+def make_time_unit_symbols() -> dict[str, str]:
     """What a step may be written with (`min`, `hours`, `d`) -> a key of `TIMES`."""
     found = {symbol: symbol for symbol in TIMES}
     for unit, name in TIMES.items():
-        words = _unit_words(f"duration-{name}", "en", ("long", "short"))
+        words = _read_unit_words(f"duration-{name}", "en", ("long", "short"))
         found |= {form: unit for word in words for form in (word, f"{word}s")}
     return found
 
 
 @cache
-def synonyms() -> dict[str, set[str]]:
+def make_synonyms() -> dict[str, set[str]]:
     """Folded word -> the words and codes that mean the same: languages, currencies, measures."""
     found: dict[str, set[str]] = defaultdict(set)
     english = Locale("en")
     for code in (code for code in english.languages if len(code) < 4):
         for locale in LOCALES:
-            _join(found, {code, fold(Locale(locale).languages.get(code) or code)})
+            _join_group(found, {code, fold_text(Locale(locale).languages.get(code) or code)})
     for code in list_currencies():
         symbol = english.currency_symbols.get(code, code)
         if len(symbol) == 1:  # a currency that is meant where nothing more is said
-            names = [fold(get_currency_name(code, n, "en")) for n in (1, 2)]
-            _join(found, {code.lower(), symbol, *(name.split()[-1] for name in names)})
+            names = [fold_text(get_currency_name(code, n, "en")) for n in (1, 2)]
+            _join_group(found, {code.lower(), symbol, *(name.split()[-1] for name in names)})
     for unit in _MEASURES:
         lengths = ("long", "short", "narrow")
-        words = [_unit_words(unit, locale, lengths) for locale in ("en", "en_GB")]
-        _join(found, set.union(*words))
+        words = [_read_unit_words(unit, locale, lengths) for locale in ("en", "en_GB")]
+        _join_group(found, set.union(*words))
     return dict(found)
 
 
-def _join(found: dict[str, set[str]], group: set[str]) -> None:
+def _join_group(found: dict[str, set[str]], group: set[str]) -> None:
     for word in group:
         found[word] |= group - {word}

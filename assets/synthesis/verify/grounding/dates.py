@@ -10,21 +10,25 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import cache
 
-from assets.synthesis.verify.grounding.cldr import month_names, time_unit_symbols, time_unit_words
-from assets.synthesis.verify.grounding.folding import fold
-from assets.synthesis.verify.grounding.number_words import word_value
-from assets.vectors.lexicon import words_in
+from assets.synthesis.verify.grounding.cldr import (
+    make_time_unit_symbols,
+    read_month_names,
+    read_time_unit_words,
+)
+from assets.synthesis.verify.grounding.folding import fold_text
+from assets.synthesis.verify.grounding.number_words import read_number_word
+from assets.vectors.lexicon import split_list
 
 STATED, LIKELY, ABSENT = "stated", "likely", "absent"
 Day = tuple[int, int, int]
 
 # Everyday words too: a month only beside a day, a year or a word of time.
-_AMBIGUOUS = set(words_in("may march mar mart mars mai mei maja dec sep jun marco"))
+_AMBIGUOUS = set(split_list("may march mar mart mars mai mei maja dec sep jun marco"))
 RELATIVE_TIME = re.compile(
     r"\b(?:today|tonight|tomorrow|yesterday|now|next|last|this|past|coming|week|weekend|month|year"
     r"|ago|monday|tuesday|wednesday|thursday|friday|saturday|sunday|noon|midnight|morning|quarter"
     r"|heute|morgen|gestern|demain|hier|manana|ayer|amanha|ontem|bugun|yarin|dun|besok|kemarin)\b"
-    rf"|今天|明天|昨天|今日|明日|昨日|上周|下周|{fold('오늘')}|{fold('내일')}|{fold('어제')}"
+    rf"|今天|明天|昨天|今日|明日|昨日|上周|下周|{fold_text('오늘')}|{fold_text('내일')}|{fold_text('어제')}"
 )
 _SPAN = re.compile(
     r"through|until|\bto\b|between|\bbis\b|jusqu|hasta|whole|entire|all of|during|full[- ]year|\bin\b|\bof\b|\bfor\b|全年|整年"
@@ -35,7 +39,7 @@ _WRITTEN = re.compile(
 _YEAR = re.compile(r"(?<![\d.,/:-])(?:19|20)\d\d(?![\d:]|[.,]\d)")
 
 
-def dates_written(folded: str) -> set[Day]:
+def find_written_dates(folded: str) -> set[Day]:
     """Dates in figures, in every order that makes a date (3/4/2025 is two)."""
     found: set[Day] = set()
     for match in list(_WRITTEN.finditer(folded))[:200]:
@@ -48,7 +52,7 @@ def dates_written(folded: str) -> set[Day]:
     return {day for day in found if 1 <= day[1] <= 12 and 1 <= day[2] <= 31}
 
 
-def days_of(value: str) -> set[Day]:
+def parse_days(value: str) -> set[Day]:
     """The days that a value may mean: ISO, compact, day or month first; empty when it is no date."""
     compact = re.fullmatch(r"((?:19|20)\d\d)(\d\d)(\d\d)", value)
     if compact is not None:
@@ -56,12 +60,12 @@ def days_of(value: str) -> set[Day]:
         return {day} if 1 <= day[1] <= 12 and 1 <= day[2] <= 31 else set()  # type: ignore[return-value]
     if len(value) > 40:
         return set()
-    found = dates_written(value)
+    found = find_written_dates(value)
     month = re.fullmatch(r"(\d{4})-(\d{2})", value)
     return found or ({(int(month.group(1)), int(month.group(2)), 1)} if month else set())
 
 
-def day_of_epoch(number: float) -> Day | None:
+def parse_epoch_day(number: float) -> Day | None:
     """The UTC day of a Unix time in seconds or milliseconds, for the years 2001 to 2039."""
     seconds = number / 1000 if 1e12 <= number < 2.2e12 else number
     if not 1e9 <= seconds < 2.2e9 or number != int(number):
@@ -70,12 +74,12 @@ def day_of_epoch(number: float) -> Day | None:
     return at.year, at.month, at.day
 
 
-def states_date(day: Day, folded: str, numbers: set[float], written: set[Day]) -> str:
+def grade_date(day: Day, folded: str, numbers: set[float], written: set[Day]) -> str:
     """Whether a folded text states a day, or makes it likely."""
     if day in written:
         return STATED
     year, month, date = day
-    named = _named(month, folded)
+    named = _names_month(month, folded)
     spoken = RELATIVE_TIME.search(folded) is not None
     years = {int(found) for found in _YEAR.findall(folded)}
     if years and year not in years and (year % 100) not in numbers:
@@ -88,7 +92,7 @@ def states_date(day: Day, folded: str, numbers: set[float], written: set[Day]) -
     if edge and named and _SPAN.search(folded) and not _DAY_OF_MONTH.search(folded):
         return STATED  # "in March": from the 1st to the 31st
     if edge and not named and (year in numbers or years) and _SPAN.search(folded):
-        months = [n for n in range(1, 13) if _named(n, folded)]
+        months = [n for n in range(1, 13) if _names_month(n, folded)]
         if (not months and (month, date) in ((1, 1), (12, 31))) or (
             date == 1 and len(months) > 1 and months[0] < month < months[-1]
         ):
@@ -102,21 +106,21 @@ _DAY_OF_MONTH = re.compile(
 
 
 @cache
-def _month_pattern(month: int) -> re.Pattern[str]:
-    long, short = month_names(month)
+def _make_month_pattern(month: int) -> re.Pattern[str]:
+    long, short = read_month_names(month)
     english = {month_name[month].lower(), month_abbr[month].lower()}
-    clear = {*(long | english) - _AMBIGUOUS, f"{month}月", fold(f"{month}월")}
-    vague = _any_of((short | long | english) - clear)
+    clear = {*(long | english) - _AMBIGUOUS, f"{month}月", fold_text(f"{month}월")}
+    vague = _join_alternatives((short | long | english) - clear)
     return re.compile(
-        rf"(?<![^\W_])(?:{_any_of(clear)})(?![^\W\d_])"
+        rf"(?<![^\W_])(?:{_join_alternatives(clear)})(?![^\W\d_])"
         rf"|(?:\d(?:st|nd|rd|th|\.|er)?,?\s*(?:of |de |di )?|\b[a-z]{{3,12}}(?:st|nd|rd|th) (?:of )?"
         rf"|\b(?:in|of|since|until|till|by|from|through|this|next|last|early|mid|late|and|to|between|im|en|em|de|di|am|bis|von) )(?:{vague})(?![^\W\d_])"
         rf"|(?<![^\W\d_])(?:{vague})\.?,? (?:the )?(?:\d|(?:twenty|thirty)?[ -]?[a-z]+(?:st|nd|rd|th)\b)"
     )
 
 
-def _named(month: int, folded: str) -> bool:
-    return _month_pattern(month).search(folded) is not None
+def _names_month(month: int, folded: str) -> bool:
+    return _make_month_pattern(month).search(folded) is not None
 
 
 _ADVERBS = {
@@ -126,36 +130,38 @@ _ADVERBS = {
 
 
 @cache
-def _unit_pattern(unit: str) -> str:
+def _make_unit_pattern(unit: str) -> str:
     """A unit of time as it is said: any word for it, or how often it comes."""
-    return rf"(?<![a-z])(?:{_any_of(time_unit_words(unit))}|{_ADVERBS.get(unit, '(?!)')})(?![a-z])"
+    return rf"(?<![a-z])(?:{_join_alternatives(read_time_unit_words(unit))}|{_ADVERBS.get(unit, '(?!)')})(?![a-z])"
 
 
-def _any_of(words: set[str]) -> str:
+def _join_alternatives(words: set[str]) -> str:
     return "|".join(sorted(map(re.escape, words), key=len, reverse=True)) or "(?!)"
 
 
 _STEP = re.compile(r"(?=.*[a-z])([a-z]{0,7})(\d{1,4})([a-z]{0,7})")
 
 
-def states_step(squeezed: str, folded: str, numbers: set[float]) -> str | None:
+def grade_step(squeezed: str, folded: str, numbers: set[float]) -> str | None:
     """`15m`, `h6`, `1day`: a number and a unit of time; None when the value is no step. One of
     something is a word like "daily"."""
     step = _STEP.fullmatch(squeezed)
     if step is None or bool(step.group(1)) == bool(step.group(3)):
         return None
-    unit, count = time_unit_symbols().get(step.group(1) or step.group(3)), float(step.group(2))
+    unit, count = make_time_unit_symbols().get(step.group(1) or step.group(3)), float(step.group(2))
     if unit is None:
         return LIKELY if count in numbers else ABSENT
-    spoken = re.search(_unit_pattern(unit), folded) is not None
+    spoken = re.search(_make_unit_pattern(unit), folded) is not None
     others = [
-        u for u in ("s", "m", "h", "d", "w") if u != unit and re.search(_unit_pattern(u), folded)
+        u
+        for u in ("s", "m", "h", "d", "w")
+        if u != unit and re.search(_make_unit_pattern(u), folded)
     ]
-    if spoken and (count in numbers or (count == 1 and not _counted(unit, folded))):
+    if spoken and (count in numbers or (count == 1 and not _counts_unit(unit, folded))):
         return STATED
     for other in others if unit in _LENGTHS else ():
         same = count * _LENGTHS[unit] / _LENGTHS[other]
-        if same in numbers or (same == 1 and not _counted(other, folded)):
+        if same in numbers or (same == 1 and not _counts_unit(other, folded)):
             return STATED  # 60m for "one hour", 7d for "the last week"
     return LIKELY if spoken or count in numbers else ABSENT
 
@@ -168,7 +174,7 @@ _PAST = re.compile(
 )
 
 
-def states_time(value: str, folded: str) -> str | None:
+def grade_time(value: str, folded: str) -> str | None:
     """Whether a text says a time of day (`18:30`, `07:45:00`); None when the value is none."""
     wanted = re.fullmatch(r"(\d{1,2}):(\d\d)(?::\d\d)?", value)
     if wanted is None:
@@ -180,7 +186,7 @@ def states_time(value: str, folded: str) -> str | None:
         said |= {(at % 12 + 12, past)} if match.group(3) == "p" else {(at, past)}
         said |= {(at + 12, past)} if match.group(3) is None and at < 12 else set()
     for match in list(_PAST.finditer(folded))[:50]:
-        at = word_value(match.group(2) or match.group(3)) or 0
+        at = read_number_word(match.group(2) or match.group(3)) or 0
         past = {"half past": 30, "quarter past": 15, "quarter after": 15, "quarter to": -15}
         minutes = int(at) * 60 + past.get(match.group(1) or "", 0)
         said |= {divmod(minutes % 1440, 60), divmod((minutes + 720) % 1440, 60)}
@@ -194,21 +200,23 @@ def states_time(value: str, folded: str) -> str | None:
 _LENGTHS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
-def _counted(unit: str, folded: str) -> bool:
+def _counts_unit(unit: str, folded: str) -> bool:
     """Whether the text counts this unit with another number than one: "15-minute bars"."""
     if re.search(
-        rf"\b(?:{_ADVERBS.get(unit, '(?!)')}|(?:an?|per|every|each) (?:{_unit_pattern(unit)}))",
+        rf"\b(?:{_ADVERBS.get(unit, '(?!)')}|(?:an?|per|every|each) (?:{_make_unit_pattern(unit)}))",
         folded,
     ):
         return False
-    before = re.findall(rf"([^\W_]{{1,14}})[\s-]{{1,2}}(?:{_unit_pattern(unit)})", folded)
-    glued = re.search(rf"\d(?:{_unit_pattern(unit).replace('(?<![a-z])', '')})", folded)
-    return glued is not None or any(w.isdigit() or (word_value(w) or 0) > 1 for w in before)
+    before = re.findall(rf"([^\W_]{{1,14}})[\s-]{{1,2}}(?:{_make_unit_pattern(unit)})", folded)
+    glued = re.search(rf"\d(?:{_make_unit_pattern(unit).replace('(?<![a-z])', '')})", folded)
+    return glued is not None or any(w.isdigit() or (read_number_word(w) or 0) > 1 for w in before)
 
 
-def spans_in(folded: str, numbers: set[float]) -> Iterator[float]:
+def find_spans(folded: str, numbers: set[float]) -> Iterator[float]:
     """Lengths of time that the text may name, in seconds: every number with every unit said."""
-    units = [length for unit, length in _SECONDS.items() if re.search(_unit_pattern(unit), folded)]
+    units = [
+        length for unit, length in _SECONDS.items() if re.search(_make_unit_pattern(unit), folded)
+    ]
     for number in sorted(numbers)[:2000]:
         if 0 < number < 100_000 and number * 2 == int(number * 2):
             yield from (number * length for length in units)

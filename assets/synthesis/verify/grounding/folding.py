@@ -8,7 +8,7 @@ _FLAT = str.maketrans("‘’“”–—−‐‑´`", "''\"\"-----''") | {
 }  # fmt: skip
 
 
-def fold(text: str) -> str:
+def fold_text(text: str) -> str:
     """Case, width, accents, quotes and dashes out of the way."""
     if text.isascii():
         return text.lower().replace("`", "'")
@@ -17,18 +17,18 @@ def fold(text: str) -> str:
     return flat.translate(_FLAT)
 
 
-def pattern(written: str) -> str:
+def fold_pattern(written: str) -> str:
     """A regular expression for folded text: its letters folded, its classes (`\\W`) left alone."""
     flat = unicodedata.normalize("NFKD", written)
     return "".join(char for char in flat if not unicodedata.combining(char))
 
 
-def squeeze(text: str) -> str:
+def squeeze_text(text: str) -> str:
     """Letters and digits only: `/home/x y` and `home x-y` are the same."""
-    return "".join(char for char in fold(text) if char.isalnum())
+    return "".join(char for char in fold_text(text) if char.isalnum())
 
 
-def stem(word: str) -> str:
+def stem_word(word: str) -> str:
     """A blunt stem: inflection at the end of longer words goes."""
     for ending in ("ing", "ies", "ed", "es", "ly", "s"):
         if word.endswith(ending) and len(word) - len(ending) >= 4:

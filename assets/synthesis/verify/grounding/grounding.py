@@ -10,19 +10,31 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from assets.synthesis.verify.grounding.dates import ABSENT, LIKELY, STATED, day_of_epoch
-from assets.synthesis.verify.grounding.folding import fold, squeeze, stem
+from assets.synthesis.verify.grounding.dates import ABSENT, LIKELY, STATED, parse_epoch_day
+from assets.synthesis.verify.grounding.folding import fold_text, squeeze_text, stem_word
 from assets.synthesis.verify.grounding.request import LONGEST, Text
 from assets.synthesis.verify.grounding.strings import grade_string, grade_switch
-from assets.vectors.lexicon import words_of
+from assets.vectors.lexicon import split_identifier
 
-__all__ = ["ABSENT", "LIKELY", "STATED", "Text", "fold", "grade", "leaves", "squeeze", "stem"]
+__all__ = [
+    "ABSENT",
+    "LIKELY",
+    "STATED",
+    "Text",
+    "fold_text",
+    "grade_value",
+    "squeeze_text",
+    "stem_word",
+    "walk_leaves",
+]
 
 Json = Any
 MOST_LEAVES = 2_000  # of one argument; what is longer repeats itself
 
 
-def leaves(value: Json, schema: Mapping[str, Json], path: str = "") -> Iterator[tuple[str, Json]]:
+def walk_leaves(
+    value: Json, schema: Mapping[str, Json], path: str = ""
+) -> Iterator[tuple[str, Json]]:
     """(path, scalar) of the scalars inside a value, in order; of very many the first thousands."""
     stack, told = [(path, value)], 0
     while stack and told < MOST_LEAVES:
@@ -40,7 +52,7 @@ def leaves(value: Json, schema: Mapping[str, Json], path: str = "") -> Iterator[
             yield path, value
 
 
-def grade(
+def grade_value(
     value: Json, schema: Mapping[str, Json], name: str, text: Text, *, listed: bool = False
 ) -> str:
     """How well the text holds one scalar of the parameter `name`: stated, likely or absent.
@@ -52,7 +64,7 @@ def grade(
     if isinstance(value, bool):
         return grade_switch(name, text)
     if isinstance(value, (int, float)):
-        return _number(value, name, text, listed)
+        return _grade_number(value, name, text, listed)
     return grade_string(str(value)[:LONGEST], schema, name, text)
 
 
@@ -60,24 +72,24 @@ _PLACES = {"lat", "lon", "lng", "latitude", "longitude", "long"}
 _INDEXES = {"index", "idx", "position", "offset", "row", "column", "col", "page", "skip", "tab"}
 
 
-def _number(given: float, name: str, text: Text, listed: bool) -> str:
+def _grade_number(given: float, name: str, text: Text, listed: bool) -> str:
     try:
         value = float(given)
     except OverflowError:
         return ABSENT
     if not math.isfinite(value):
         return LIKELY
-    numbers, words = text.numbers, set(words_of(name))
+    numbers, words = text.numbers, set(split_identifier(name))
     if value in numbers or any(abs(n - value) <= 1e-12 * abs(value) for n in numbers):
-        return ABSENT if words & _PLACES and signed_otherwise(value, text.folded) else STATED
+        return ABSENT if words & _PLACES and has_other_sign(value, text.folded) else STATED
     if value < 0 and -value in numbers and _NEGATIVE.search(text.folded):
         return STATED
-    if scaled(value, text.folded, numbers) or _timed(value, text):
+    if matches_scaled(value, text.folded, numbers) or _matches_span(value, text):
         return STATED
     if listed and any(low <= value <= high for low, high in text.ranges):
         return STATED  # grades 9 to 12
-    if (day := day_of_epoch(value)) is not None:
-        return text.states(day)
+    if (day := parse_epoch_day(value)) is not None:
+        return text.grade_day(day)
     if -value in numbers and value > 0:
         return ABSENT  # the sign was said, and it is the other one
     if value in (0, 1) or any(abs(value) == abs(n) * f for n in numbers for f in _FACTORS):
@@ -98,7 +110,7 @@ _FACTORS = (
 _UNITS_OF_TIME = (60, 3600, 86_400, 604_800, 2_592_000)
 
 
-def _timed(value: float, text: Text) -> bool:
+def _matches_span(value: float, text: Text) -> bool:
     """Whether a length of time that is said comes to this many of some unit."""
     if value != round(value, 1) or value <= 0:
         return False
@@ -129,7 +141,7 @@ _BINARY = (
 )
 
 
-def scaled(value: float, folded: str, numbers: set[float]) -> bool:
+def matches_scaled(value: float, folded: str, numbers: set[float]) -> bool:
     """Whether a number of the text, with the unit that the text names, comes to `value`."""
     factors = [factor for said, factor in (*_PREFIXED, *_BINARY) if said.search(folded)]
     factors += [0.01] if _PERCENT.search(folded) else []
@@ -141,7 +153,7 @@ def scaled(value: float, folded: str, numbers: set[float]) -> bool:
     )
 
 
-def signed_otherwise(value: float, folded: str) -> bool:
+def has_other_sign(value: float, folded: str) -> bool:
     """Whether the text gives this coordinate the other hemisphere: 33.85 south for 33.85."""
     written = re.escape(f"{abs(value):.10f}".rstrip("0").rstrip("."))
     away = rf"(?<![\d.]){written}0*\s*(?:°|degrees?\b|deg\b)?\s*(?:(?:s|w)\b|south|west|sud\b|oeste|ouest|sur\b|guney|bati)"

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import islice
 
-from assets.synthesis.verify.grounding.folding import fold
-from assets.vectors.lexicon import words_in
+from assets.synthesis.verify.grounding.folding import fold_text
+from assets.vectors.lexicon import split_list
 
-_LANGUAGES = words_in("en de fr es pt it nl tr pl ru sv id ar")  # of those that num2words writes
+_LANGUAGES = split_list("en de fr es pt it nl tr pl ru sv id ar")  # of those that num2words writes
 _EVERYDAY = {"on", "en", "do", "an"}  # words of English or Spanish before they are numbers
 _PHRASES = {
     "a couple": 2, "a pair": 2, "both": 2, "twice": 2, "double": 2, "once": 1, "triple": 3,
@@ -34,56 +34,59 @@ _MOST = 5000  # numbers read out of one text; nobody says more, and a dump of di
 
 
 @cache
-def _units() -> dict[str, int]:
+def _make_units() -> dict[str, int]:
     """Folded word -> the number below one hundred that it says."""
     found = {"oh": 0}
     for language in _LANGUAGES:
         for number in range(100):
-            words = _spell(number, language)
+            words = _spell_number(number, language)
             if len(words) == 1 and words[0] not in _EVERYDAY:
                 found.setdefault(words[0], number)
     return found
 
 
 @cache
-def _scales() -> dict[str, float]:
+def _make_scales() -> dict[str, float]:
     """Folded word -> what it multiplies the number before it by."""
     found: dict[str, float] = {"dozen": 12, "dozens": 12, "grand": 1e3, "lakh": 1e5, "crore": 1e7}
     for language in _LANGUAGES:
         for scale in (100, 1_000, 10**6, 10**9):
-            found.setdefault(_spell(scale, language)[-1], scale)
+            found.setdefault(_spell_number(scale, language)[-1], scale)
             for number in (2, 5):
-                words, one = _spell(number * scale, language), _spell(number, language)[-1]
+                words, one = (
+                    _spell_number(number * scale, language),
+                    _spell_number(number, language)[-1],
+                )
                 if len(words) > 1 or words[0].startswith(one):
                     found.setdefault(words[-1].removeprefix(one), scale)
     return found | {f"{word}s": found[word] for word in ("hundred", "thousand", "million")}
 
 
 @cache
-def _ordinals() -> dict[str, int]:
+def _make_ordinals() -> dict[str, int]:
     """first, twentieth: what ends a number."""
     numbers = (*range(1, 20), *range(20, 100, 10))
-    return {_spell(number, "en", "ordinal")[-1]: number for number in numbers}
+    return {_spell_number(number, "en", "ordinal")[-1]: number for number in numbers}
 
 
 @cache
-def _points() -> set[str]:
+def _make_points() -> set[str]:
     """What is said for the decimal point."""
-    spelled = [_spell(1.5, language) for language in _LANGUAGES]
+    spelled = [_spell_number(1.5, language) for language in _LANGUAGES]
     return {"dot", *(words[1] for words in spelled if len(words) == 3)}
 
 
-def _spell(number: float, language: str, to: str = "cardinal") -> list[str]:
+def _spell_number(number: float, language: str, to: str = "cardinal") -> list[str]:
     from num2words import num2words
 
-    return re.findall(r"[^\W\d_]+", fold(str(num2words(number, lang=language, to=to))))
+    return re.findall(r"[^\W\d_]+", fold_text(str(num2words(number, lang=language, to=to))))
 
 
-def numbers_in(folded: str) -> set[float]:
+def find_numbers(folded: str) -> set[float]:
     """Every number the folded text states, in digits or words (several languages)."""
     found: set[float] = set()
     for match in islice(_DIGITS.finditer(folded), _MOST):
-        found |= _readings(match.group(), folded[match.end() : match.end() + 12])
+        found |= _read_digits(match.group(), folded[match.end() : match.end() + 12])
     plain = re.finditer(r"(?<![\d.])(?<!\s-)\d{1,40}(?:\.\d{1,30})?|\d{1,40}", folded)
     for match in islice(plain, _MOST):  # 12x34, ids
         if not re.search(r"[\s(,:]-\d*$", folded[max(0, match.end() - 40) : match.end()]):
@@ -94,15 +97,20 @@ def numbers_in(folded: str) -> set[float]:
     for match in islice(glued, _MOST):
         found.add(float(match.group(1).replace(",", ".")) * _GLUED[match.group(2)])
     words = re.findall(r"[^\W\d_]+", folded.replace("-", " "))
-    found |= _worded(words) | _decimals(words) | _spelled(words) | set(_chinese(folded))
+    found |= (
+        _read_words(words)
+        | _read_decimals(words)
+        | _read_spelled_digits(words)
+        | set(_read_chinese(folded))
+    )
     spaced = f" {folded.replace('-', ' ')} "
     found |= {float(n) for phrase, n in _PHRASES.items() if f" {phrase}" in spaced}
     found |= {1.0} if _A_UNIT.search(folded) else set()
-    found |= _halves(folded)
+    found |= _read_halves(folded)
     return found | {-number for number in found if re.search(r"\bminus\b", folded)}
 
 
-def ranges_in(folded: str) -> list[tuple[float, float]]:
+def find_ranges(folded: str) -> list[tuple[float, float]]:
     """Spans of whole numbers that the text names by their ends: "grades 9 to 12", "1-5"."""
     to = r"-|to|through|until|bis|a|al|ate|jusqu'a|thru|\.\.+|~|〜|到|至|から"
     ends = re.finditer(rf"(?<!\d)(\d{{1,6}})\s?(?:{to})\s?(\d{{1,6}})\b", folded)
@@ -110,32 +118,32 @@ def ranges_in(folded: str) -> list[tuple[float, float]]:
     return [(low, high) for low, high in spans if 0 < high - low <= 400][:50]
 
 
-def _readings(digits: str, after: str) -> set[float]:
+def _read_digits(digits: str, after: str) -> set[float]:
     plain = digits.replace("'", "").replace(" ", "")
     # Both conventions: 1,000.5 and 1.000,5; what does not parse in one is the other.
     readings = (plain.replace(",", ""), plain.replace(".", "").replace(",", "."))
     numbers = {float(reading) for reading in readings if reading.count(".") <= 1}
     numbers |= {float(part) for part in digits.split() if re.fullmatch(r"-?\d+", part)}
     following = re.match(r"[\s-]*([^\W\d_]+)", after)
-    scale = _scales().get(following.group(1)) if following else None
+    scale = _make_scales().get(following.group(1)) if following else None
     scale = scale or (1e4 if after.lstrip()[:1] in "万萬만" and after.strip() else None)
     return numbers | ({number * scale for number in numbers} if scale else set())
 
 
-def _worded(words: list[str]) -> set[float]:
+def _read_words(words: list[str]) -> set[float]:
     """Numbers in words: each part, and what each run of them says ("two hundred and six")."""
     found: set[float] = set()
     run: list[float | str] = []
     for word in [*words, ""]:
-        value = word_value(word)
-        if value is not None or (word in _scales() and (run or word in _BARE_SCALES)):
+        value = read_number_word(word)
+        if value is not None or (word in _make_scales() and (run or word in _BARE_SCALES)):
             run.append(word if value is None else value)
             found |= set() if value is None else {value}
-            if word in _ordinals() or len(run) > 12:  # an ordinal ends its number
-                found |= _said(run)
+            if word in _make_ordinals() or len(run) > 12:  # an ordinal ends its number
+                found |= _sum_run(run)
                 run = []
         elif run and word not in ("and", "y", "e", "et", "und", "en", "и", "و"):
-            found |= _said(run)
+            found |= _sum_run(run)
             run = []
     return found
 
@@ -143,19 +151,19 @@ def _worded(words: list[str]) -> set[float]:
 _BARE_SCALES = {"hundred", "thousand", "mil", "сто"}
 
 
-def word_value(word: str) -> float | None:
+def read_number_word(word: str) -> float | None:
     """The number that one word says, or None."""
-    value = _units().get(word, _ordinals().get(word))
+    value = _make_units().get(word, _make_ordinals().get(word))
     return None if value is None else float(value)
 
 
-def _said(run: list[float | str]) -> set[float]:
+def _sum_run(run: list[float | str]) -> set[float]:
     """What a run of number words can mean: a sum with scales, or two halves of a year."""
     total, current = 0.0, 0.0
     for part in run:
         if isinstance(part, str):
-            current = (current or 1.0) * _scales()[part]
-            if _scales()[part] >= 1000:
+            current = (current or 1.0) * _make_scales()[part]
+            if _make_scales()[part] >= 1000:
                 total, current = total + current, 0.0
         else:
             current += part
@@ -168,36 +176,36 @@ def _said(run: list[float | str]) -> set[float]:
     return found
 
 
-def _decimals(words: list[str]) -> set[float]:
+def _read_decimals(words: list[str]) -> set[float]:
     """ "zero point one two", "sixty-five point four", "drei Komma fünf"."""
     found: set[float] = set()
     for place, word in enumerate(words):
-        if word not in _points() or place == 0 or place + 1 >= len(words):
+        if word not in _make_points() or place == 0 or place + 1 >= len(words):
             continue
         tail = ""
         for digit in words[place + 1 : place + 9]:
-            if _units().get(digit, 10) > 9:
+            if _make_units().get(digit, 10) > 9:
                 break
-            tail += str(_units()[digit])
+            tail += str(_make_units()[digit])
         head = words[max(0, place - 6) : place]
-        while head and word_value(head[0]) is None and head[0] not in _scales():
+        while head and read_number_word(head[0]) is None and head[0] not in _make_scales():
             head = head[1:]
-        whole = _worded(head)
+        whole = _read_words(head)
         if tail and whole:
             found |= {number + float(f"0.{tail}") for number in whole if number == int(number)}
     return {round(number, 8) for number in found}
 
 
-def _spelled(words: list[str]) -> set[float]:
+def _read_spelled_digits(words: list[str]) -> set[float]:
     """Digits said one by one: "two oh two", "eins null eins sieben acht"."""
-    return {float(digits) for digits in digits_said(words) if len(digits) < 16}
+    return {float(digits) for digits in find_spelled_digits(words) if len(digits) < 16}
 
 
-def digits_said(words: list[str]) -> list[str]:
+def find_spelled_digits(words: list[str]) -> list[str]:
     """Runs of two or more digits said one by one, as they would be written."""
     runs, run = list[str](), ""
     for word in [*words, ""]:
-        digit = _units().get(word, 10)
+        digit = _make_units().get(word, 10)
         if digit < 10:
             run += str(digit)
         else:
@@ -212,12 +220,12 @@ _HALF = re.compile(
 )
 
 
-def _halves(folded: str) -> set[float]:
+def _read_halves(folded: str) -> set[float]:
     """ "two and a half", "a minute and a half"."""
     found: set[float] = set()
     for match in _HALF.finditer(folded):
         for word in match.groups(default=""):
-            value = float(word) if word.isdecimal() and len(word) < 9 else word_value(word)
+            value = float(word) if word.isdecimal() and len(word) < 9 else read_number_word(word)
             found |= {value + 0.5} if value is not None else set()
         found |= {1.5} if match.group(2) else set()
     return found
@@ -226,7 +234,7 @@ def _halves(folded: str) -> set[float]:
 _HAN = re.compile(r"[零〇一二三四五六七八九十百千万萬亿億两兩]{1,20}")
 
 
-def _chinese(folded: str) -> Iterator[float]:
+def _read_chinese(folded: str) -> Iterator[float]:
     """Numbers in Chinese characters: 三百二十, 二〇二五."""
     for match in _HAN.finditer(folded):
         values = [unicodedata.numeric(char, 2.0) for char in match.group()]  # 两 is two

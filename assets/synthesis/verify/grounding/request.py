@@ -4,11 +4,15 @@ import re
 from dataclasses import dataclass
 from functools import cache, cached_property
 
-from assets.synthesis.verify.grounding.dates import Day, dates_written, spans_in, states_date
-from assets.synthesis.verify.grounding.folding import fold, stem
-from assets.synthesis.verify.grounding.known_names import aliases
-from assets.synthesis.verify.grounding.number_words import digits_said, numbers_in, ranges_in
-from assets.vectors.lexicon import base_form, family_of
+from assets.synthesis.verify.grounding.dates import Day, find_spans, find_written_dates, grade_date
+from assets.synthesis.verify.grounding.folding import fold_text, stem_word
+from assets.synthesis.verify.grounding.known_names import make_aliases
+from assets.synthesis.verify.grounding.number_words import (
+    find_numbers,
+    find_ranges,
+    find_spelled_digits,
+)
+from assets.vectors.lexicon import find_base_form, find_family
 
 # Characters of a request, and of one value, that are read; what is longer is no request
 # (`checks/request_form.py`), and what is pasted repeats itself in its first thousands.
@@ -16,8 +20,8 @@ LONGEST = 12_000
 
 
 @cache
-def _names_of_several_words() -> list[str]:
-    return [name for name in aliases() if " " in name]
+def _list_spaced_names() -> list[str]:
+    return [name for name in make_aliases() if " " in name]
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,7 @@ class Text:
 
     @cached_property
     def folded(self) -> str:
-        return fold(self.raw[:LONGEST])
+        return fold_text(self.raw[:LONGEST])
 
     @cached_property
     def squeezed(self) -> str:
@@ -54,12 +58,12 @@ class Text:
     def tokens(self) -> set[str]:
         """Words and their stems, words of identifiers and the folded aliases of known names."""
         words = set(self.words)
-        known = aliases()
+        known = make_aliases()
         words |= {part for word in words if "_" in word for part in word.split("_")}
         words |= {alias for word in words for alias in known.get(word, ())}
         spoken = f" {self.folded} "
-        words |= {a for name in _names_of_several_words() if name in spoken for a in known[name]}
-        return words | {stem(word) for word in words}
+        words |= {a for name in _list_spaced_names() if name in spoken for a in known[name]}
+        return words | {stem_word(word) for word in words}
 
     @cached_property
     def beginnings(self) -> set[str]:
@@ -69,31 +73,31 @@ class Text:
     @cached_property
     def families(self) -> set[str]:
         """The families of the verbs that it uses."""
-        verbs = {base_form(word) for word in self.words} - {None}
-        return {family for verb in verbs if (family := family_of(verb or ""))}
+        verbs = {find_base_form(word) for word in self.words} - {None}
+        return {family for verb in verbs if (family := find_family(verb or ""))}
 
     @cached_property
     def numbers(self) -> set[float]:
-        return numbers_in(self.folded)
+        return find_numbers(self.folded)
 
     @cached_property
     def spans(self) -> set[float]:
-        return set(spans_in(self.folded, self.numbers))
+        return set(find_spans(self.folded, self.numbers))
 
     @cached_property
     def ranges(self) -> list[tuple[float, float]]:
-        return ranges_in(self.folded)
+        return find_ranges(self.folded)
 
     @cached_property
     def written(self) -> set[Day]:
-        return dates_written(self.folded)
+        return find_written_dates(self.folded)
 
     @cached_property
     def digits(self) -> set[str]:
         """Digits in a row: separators out of the way, or said one by one."""
-        said = digits_said(re.findall(r"[^\W\d_]+", self.folded.replace("-", " ")))
+        said = find_spelled_digits(re.findall(r"[^\W\d_]+", self.folded.replace("-", " ")))
         runs = re.findall(r"\d(?:[\d ().\-]{0,40}\d)?", self.folded)
         return {re.sub(r"\D", "", run) for run in runs} | set(said) | {"".join(said)}
 
-    def states(self, day: Day) -> str:
-        return states_date(day, self.folded, self.numbers, self.written)
+    def grade_day(self, day: Day) -> str:
+        return grade_date(day, self.folded, self.numbers, self.written)

@@ -9,19 +9,19 @@ from assets.synthesis.verify.grounding.dates import (
     LIKELY,
     RELATIVE_TIME,
     STATED,
-    day_of_epoch,
-    days_of,
-    states_step,
-    states_time,
+    grade_step,
+    grade_time,
+    parse_days,
+    parse_epoch_day,
 )
-from assets.synthesis.verify.grounding.folding import fold, squeeze, stem
-from assets.synthesis.verify.grounding.known_names import called, directed, names_of
+from assets.synthesis.verify.grounding.folding import fold_text, squeeze_text, stem_word
+from assets.synthesis.verify.grounding.known_names import make_names, names_code, names_direction
 from assets.synthesis.verify.grounding.request import Text
-from assets.vectors.lexicon import base_form, family_of, words_in, words_of
+from assets.vectors.lexicon import find_base_form, find_family, split_identifier, split_list
 
 Json = Any
 _STOP = set(
-    words_in(
+    split_list(
         "the a an of and or to in on at for with by from is are be was it its this that as "
         "my your our me i we you they he she please can could would not no do does did"
     )
@@ -29,7 +29,11 @@ _STOP = set(
 
 
 def grade_switch(name: str, text: Text) -> str:
-    told = {stem(word) for word in words_of(name) if len(word) > 2} - {"includ", "enabl", "use"}
+    told = {stem_word(word) for word in split_identifier(name) if len(word) > 2} - {
+        "includ",
+        "enabl",
+        "use",
+    }
     return STATED if not told or told & text.tokens or _POLARITY.search(text.folded) else LIKELY
 
 
@@ -40,74 +44,76 @@ _POLARITY = re.compile(
 
 
 def grade_string(value: str, schema: Mapping[str, Json], name: str, text: Text) -> str:
-    squeezed = squeeze(value)
+    squeezed = squeeze_text(value)
     if not squeezed:
         # "*", "+", "…": symbols are stated literally or they are not.
         return STATED if value.strip() in text.raw else LIKELY
-    other = _another_choice(squeezed, schema, text)
-    if _literal(value, squeezed, text):
+    other = _names_another_choice(squeezed, schema, text)
+    if _holds_literally(value, squeezed, text):
         return STATED
-    if days := days_of(value):
-        return min((text.states(day) for day in days), key=(STATED, LIKELY, ABSENT).index)
+    if days := parse_days(value):
+        return min((text.grade_day(day) for day in days), key=(STATED, LIKELY, ABSENT).index)
     if re.fullmatch(r"-?\d+(?:\.\d+)?", value):
-        return _digits(value, text)
+        return _grade_digits(value, text)
     if re.fullmatch(r"\+\d[\d ().-]{5,20}", value):
-        return _digits(re.sub(r"\D", "", value), text)
-    if (clock := states_time(value, text.folded)) == STATED:
+        return _grade_digits(re.sub(r"\D", "", value), text)
+    if (clock := grade_time(value, text.folded)) == STATED:
         return clock
     if len(value) < 400 and re.fullmatch(r"[\d.]+(?:\s*[,;|x:]\s*[\d.]+)+", value):
         parts = re.findall(r"\d+(?:\.\d+)?", value)
         return STATED if all(float(part) in text.numbers for part in parts) else ABSENT
     if value.lower() in ("true", "false"):
         return grade_switch(name, text)
-    if (step := states_step(_bare_step(squeezed), text.folded, text.numbers)) is not None:
+    if (step := grade_step(_strip_iso_step(squeezed), text.folded, text.numbers)) is not None:
         return ABSENT if other and step != STATED else step
-    if not other and _known(value, squeezed, text):
+    if not other and _holds_known_name(value, squeezed, text):
         return STATED
-    return _in_words(value, squeezed, schema, name, text, other)
+    return _grade_words(value, squeezed, schema, name, text, other)
 
 
-def _bare_step(squeezed: str) -> str:
+def _strip_iso_step(squeezed: str) -> str:
     """PT15M and P7D are steps as 15m and 7d are."""
     iso = re.fullmatch(r"pt?(\d{1,4}[smhdwy])", squeezed)
     return iso.group(1) if iso else squeezed
 
 
-def _another_choice(squeezed: str, schema: Mapping[str, Json], text: Text) -> bool:
+def _names_another_choice(squeezed: str, schema: Mapping[str, Json], text: Text) -> bool:
     """Whether the text names another choice of the same list, and not this one."""
     choices = schema.get("enum")
     if not isinstance(choices, list) or squeezed in text.words:
         return False
-    others = {squeeze(str(choice)[:80]) for choice in choices[:500]} - {squeezed}
+    others = {squeeze_text(str(choice)[:80]) for choice in choices[:500]} - {squeezed}
     named = {other for other in others if len(other) > 2}
     if named & text.words:
         return True
     return bool(named & text.tokens) and not (
-        {squeezed, *names_of().get(squeezed, ())} & text.tokens
+        {squeezed, *make_names().get(squeezed, ())} & text.tokens
     )
 
 
 _SCHEME = re.compile(r"^(?:https?|file|ssh|git|ftp)://(?:www\.)?", re.IGNORECASE)
 
 
-def _literal(value: str, squeezed: str, text: Text) -> bool:
+def _holds_literally(value: str, squeezed: str, text: Text) -> bool:
     """Whether the text holds the value as it is written, separators and case aside. Digits beside
     it belong to another value: 5min is not in 15min."""
-    plain = re.sub(r"^v(?=\d+\.)", "", fold(value).strip())
-    if len(plain) > 2 and any(_alone(plain, at, text.folded) for at in _places(plain, text.folded)):
+    plain = re.sub(r"^v(?=\d+\.)", "", fold_text(value).strip())
+    if len(plain) > 2 and any(
+        _stands_alone(plain, at, text.folded) for at in _find_places(plain, text.folded)
+    ):
         return True
     if len(squeezed) <= 3:
         return bool({squeezed, f"{squeezed}s"} & text.words)
-    bare = squeeze(_SCHEME.sub("", value))
+    bare = squeeze_text(_SCHEME.sub("", value))
     return any(
-        _alone_squeezed(held, at, text)
+        _stands_alone_squeezed(held, at, text)
         for held in (squeezed, bare)
         if len(held) > 3
-        for at in _places(held, text.squeezed)
+        for at in _find_places(held, text.squeezed)
     )
 
 
-def _places(part: str, whole: str) -> Iterator[int]:
+def _find_places(part: str, whole: str) -> Iterator[int]:
     at = whole.find(part)
     for _ in range(20):
         if at < 0:
@@ -116,14 +122,14 @@ def _places(part: str, whole: str) -> Iterator[int]:
         at = whole.find(part, at + 1)
 
 
-def _alone(value: str, at: int, folded: str) -> bool:
+def _stands_alone(value: str, at: int, folded: str) -> bool:
     before, after = folded[max(0, at - 1) : at], folded[at + len(value) : at + len(value) + 2]
     if value[0].isdigit() and (before.isdigit() or (before == "." and folded[at - 2].isdigit())):
         return False
     return not (value[-1].isdigit() and re.match(r"\d|\.\d", after))
 
 
-def _alone_squeezed(squeezed: str, at: int, text: Text) -> bool:
+def _stands_alone_squeezed(squeezed: str, at: int, text: Text) -> bool:
     end, places = at + len(squeezed), text.places
     if squeezed[0].isdigit() and at and places[at] - places[at - 1] == 1:
         return not text.squeezed[at - 1].isdigit()
@@ -132,7 +138,7 @@ def _alone_squeezed(squeezed: str, at: int, text: Text) -> bool:
     return True
 
 
-def _digits(value: str, text: Text) -> str:
+def _grade_digits(value: str, text: Text) -> str:
     """A number written as a string: by its value, as a day, or digit by digit (a phone number)."""
     number = float(value)
     if number in text.numbers and not (value[0] == "0" and len(value) > 1):
@@ -142,26 +148,28 @@ def _digits(value: str, text: Text) -> str:
         len(bare) > 7 and any(bare.endswith(d) for d in text.digits if len(d) > 6)
     ):
         return STATED
-    if (day := day_of_epoch(number)) is not None:
-        return text.states(day)
+    if (day := parse_epoch_day(number)) is not None:
+        return text.grade_day(day)
     return STATED if number in text.numbers else ABSENT
 
 
-def _known(value: str, squeezed: str, text: Text) -> bool:
+def _holds_known_name(value: str, squeezed: str, text: Text) -> bool:
     """Whether the text has a word that stands for the value."""
-    if text.tokens & set(names_of().get(squeezed, ())) or (
+    if text.tokens & set(make_names().get(squeezed, ())) or (
         len(squeezed) > 1 and squeezed in text.tokens
     ):
         return True
-    if any(sign in text.folded for sign in names_of().get(squeezed, ()) if not sign.isalnum()):
+    if any(sign in text.folded for sign in make_names().get(squeezed, ()) if not sign.isalnum()):
         return True
-    return directed(squeezed, text.folded) or called(value, text.spaced, text.tokens)
+    return names_direction(squeezed, text.folded) or names_code(value, text.spaced, text.tokens)
 
 
 # What a tool lets one do is said by the verb, and what is written for the user is written anew.
-_OPERATIONS = set(words_in("action command operation subtool subcommand mode method op verb type"))
+_OPERATIONS = set(
+    split_list("action command operation subtool subcommand mode method op verb type")
+)
 _COMPOSED = set(
-    words_in(
+    split_list(
         "description summary subject title message content thought reasoning code prompt query "
         "html body note comment reason question steps sql program expression script text caption "
         "details goal problem instructions keywords topic search step label observations"
@@ -169,21 +177,22 @@ _COMPOSED = set(
 )
 
 
-def _in_words(
+def _grade_words(
     value: str, squeezed: str, schema: Mapping[str, Json], name: str, text: Text, other: bool
 ) -> str:
-    words = re.findall(r"\w+", fold(value)) or [squeezed]
+    words = re.findall(r"\w+", fold_text(value)) or [squeezed]
     content = [word for word in words if word not in _STOP] or words
     share = max(
-        _share(content, text), _share(list(words_of(value)), text) if len(value) < 80 else 0
+        _count_share(content, text),
+        _count_share(list(split_identifier(value)), text) if len(value) < 80 else 0,
     )
     if other and share < 1:
         return ABSENT  # another choice in the text is the one that was asked for
-    plain = re.findall(r"\w+", fold(_COUNTERS.sub(" ", value)))
-    if not _figures_hold(plain, text, program=bool(_PROGRAM.search(value[:4000]))):
+    plain = re.findall(r"\w+", fold_text(_COUNTERS.sub(" ", value)))
+    if not _holds_figures(plain, text, program=bool(_PROGRAM.search(value[:4000]))):
         return LIKELY if share > 0 else ABSENT  # nearly the text's words, but other figures
-    named = set(words_of(name))
-    if named & _OPERATIONS and (share >= 0.5 or _same_family(words_of(value), text)):
+    named = set(split_identifier(name))
+    if named & _OPERATIONS and (share >= 0.5 or _shares_family(split_identifier(value), text)):
         return STATED
     if schema.get("enum"):
         return STATED if share >= 0.5 else LIKELY
@@ -191,19 +200,21 @@ def _in_words(
         return STATED  # composed from what the text says; its keywords are the language's
     if (scoped := _SCOPED.fullmatch(value[:400])) is not None:
         # Asia/Tokyo, nodes-base.slack: people say the last part.
-        share = max(share, _share(re.findall(r"[^\W_]+", fold(scoped.group(1))), text))
+        share = max(share, _count_share(re.findall(r"[^\W_]+", fold_text(scoped.group(1))), text))
     if not squeezed.isascii() and not re.search(r"[a-z]", squeezed):
         share = max(share, sum(char in text.squeezed for char in squeezed) / len(squeezed))
     if share >= (0.5 if len(content) > 2 and named & _COMPOSED else 0.7):
         return STATED
-    return LIKELY if share > 0 or (RELATIVE_TIME.search(text.folded) and _timely(name)) else ABSENT
+    return (
+        LIKELY if share > 0 or (RELATIVE_TIME.search(text.folded) and _is_timely(name)) else ABSENT
+    )
 
 
 # "1) First …", and the 0 of 0.27, which people say as 27 percent.
 _COUNTERS = re.compile(r"(?:^|(?<=\s))\d[.)](?=\s)|\b0\.(?=\d)")
 
 
-def _figures_hold(words: list[str], text: Text, *, program: bool) -> bool:
+def _holds_figures(words: list[str], text: Text, *, program: bool) -> bool:
     """Whether the text holds each word with a digit; a program's own small constants aside."""
     for word in [word for word in words if any(char.isdigit() for char in word)][:500]:
         if word in text.words or (program and word in ("0", "1", "2", "100")):
@@ -222,32 +233,34 @@ _PROGRAM = re.compile(
 )
 
 
-def _same_family(words: tuple[str, ...], text: Text) -> bool:
+def _shares_family(words: tuple[str, ...], text: Text) -> bool:
     """Whether the text's verbs do what the value's verb does: add, create, make."""
-    verb = base_form(words[0]) if words else None
-    return verb is not None and family_of(verb) in text.families
+    verb = find_base_form(words[0]) if words else None
+    return verb is not None and find_family(verb) in text.families
 
 
-def _timely(name: str) -> bool:
-    return bool(set(words_of(name)) & {"date", "time", "day", "start", "end", "since", "until"})
+def _is_timely(name: str) -> bool:
+    return bool(
+        set(split_identifier(name)) & {"date", "time", "day", "start", "end", "since", "until"}
+    )
 
 
-def _share(words: list[str], text: Text) -> float:
+def _count_share(words: list[str], text: Text) -> float:
     """The share of words that the text holds: as they are, inflected, or spelled into another."""
     if not words:
         return 0.0
     several = len(words) > 1
-    return sum(_holds(word, text, several) for word in words[:2000]) / len(words[:2000])
+    return sum(_holds_word(word, text, several) for word in words[:2000]) / len(words[:2000])
 
 
-def _holds(word: str, text: Text, several: bool) -> bool:
-    if word in text.tokens or stem(word) in text.tokens:
+def _holds_word(word: str, text: Text, several: bool) -> bool:
+    if word in text.tokens or stem_word(word) in text.tokens:
         return True
     if len(word) > 4 and word in text.squeezed:
         return True
     if word.isdecimal():
         return len(word) < 15 and float(word) in text.numbers
-    if text.tokens & set(names_of().get(word, ())) or directed(word, text.folded):
+    if text.tokens & set(make_names().get(word, ())) or names_direction(word, text.folded):
         return True
     # "parser" for "parse", "wetness" for "wet": only in company, as names differ by their ends.
     return (

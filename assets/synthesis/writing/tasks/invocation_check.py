@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from assets.synthesis.common.role_schemas import Choice
-from assets.synthesis.common.tables import contract_of
-from assets.synthesis.prompts import prompt
+from assets.synthesis.common.tables import read_contract
+from assets.synthesis.prompts import read_prompt
 from assets.synthesis.verify.finding import Finding
-from assets.synthesis.writing.receipts import receipt
+from assets.synthesis.writing.receipts import make_receipt
 from warehouse.llm.client import LLM, LLMError, Reply
 from warehouse.storage.digest import digest
 
@@ -60,13 +60,13 @@ class Checked:
         agreed = self.verdict == "wrong" and len(self.picks) == len(CHECKERS)
         return [Finding("picked_another_tool", "", reason, certain=agreed and self.independent)]
 
-    def receipt(self) -> dict[str, Json]:
+    def as_json(self) -> dict[str, Json]:
         """What the row's column `checks` holds."""
         said = {"candidates": self.candidates, "picks": self.picks, "verdict": self.verdict}
         return {**said, "independent": self.independent, "failed": self.failed}
 
 
-async def invocation_check(
+async def check_invocation(
     llm: LLM,
     instruction: str,
     own: Mapping[str, Json],
@@ -79,20 +79,20 @@ async def invocation_check(
     Each sees the tools in another order, drawn from `seed` and the role. One checker that fails is
     named in `failed`; when both fail the first one's LLMError is raised, as is BudgetExceeded.
     """
-    shown = {row["contract_digest"]: contract_of(row) for row in [*rivals, own]}
-    orders = {role: _shuffled(sorted(shown), seed, role) for role in CHECKERS}
+    shown = {row["contract_digest"]: read_contract(row) for row in [*rivals, own]}
+    orders = {role: _shuffle(sorted(shown), seed, role) for role in CHECKERS}
     picks: dict[str, str | None] = {}
     steps: list[dict[str, Json]] = []
     errors: dict[str, LLMError] = {}
     for role, order in orders.items():
         try:
-            reply = await _ask(llm, role, instruction, [shown[d] for d in order], seed)
+            reply = await _ask_checker(llm, role, instruction, [shown[d] for d in order], seed)
         except LLMError as error:
             if error.kind in ("unknown_role", "no_provider"):
                 raise
             errors[role] = error
             continue
-        steps.append(receipt(STEP, role, reply, seed))
+        steps.append(make_receipt(STEP, role, reply, seed))
         number = reply.value.tool
         picks[role] = order[number - 1] if 0 < number <= len(order) else None
     if not picks:
@@ -100,34 +100,34 @@ async def invocation_check(
     return Checked(
         orders[CHECKERS[0]],
         picks,
-        _verdict(picks, own["contract_digest"]),
+        _find_verdict(picks, own["contract_digest"]),
         steps,
         llm.identity(CHECKERS[0]) != llm.identity(CHECKERS[1]),
         {role: error.kind for role, error in errors.items()},
     )
 
 
-def _shuffled(digests: list[str], seed: int, role: str) -> list[str]:
+def _shuffle(digests: list[str], seed: int, role: str) -> list[str]:
     random.Random(f"{seed}:{role}").shuffle(digests)
     return digests
 
 
-def _verdict(picks: Mapping[str, str | None], own: str) -> str:
+def _find_verdict(picks: Mapping[str, str | None], own: str) -> str:
     right = sum(pick == own for pick in picks.values())
     if right:
         return "right" if right == len(picks) else "one"
     return "wrong" if any(picks.values()) else "none"
 
 
-async def _ask(
+async def _ask_checker(
     llm: LLM, role: str, instruction: str, contracts: list[dict[str, Json]], seed: int
 ) -> Reply[Choice]:
-    messages = choice_messages(contracts, instruction)
+    messages = make_choice_messages(contracts, instruction)
     meta = {"contracts": contracts, "instruction": instruction}
     return await llm.complete(role, messages, schema=Choice, seed=seed, meta=meta)
 
 
-def choice_messages(
+def make_choice_messages(
     contracts: Sequence[Mapping[str, Json]], instruction: str
 ) -> list[dict[str, str]]:
     """The prompt `choose` over these tools, in this order."""
@@ -137,6 +137,6 @@ def choice_messages(
         f"BEGIN {mark} tool {number}\n{text}\nEND {mark} tool {number}"
         for number, text in enumerate(texts, 1)
     )
-    return prompt("choose").messages(
+    return read_prompt("choose").make_messages(
         mark=mark, count=str(len(texts)), tools=tools, instruction=instruction
     )

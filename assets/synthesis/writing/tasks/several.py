@@ -8,14 +8,19 @@ from typing import Any
 
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.common.role_schemas import Acted, Several, Step
-from assets.synthesis.common.tables import PARALLEL, Golden, text_of
+from assets.synthesis.common.tables import PARALLEL, Golden, dump_text
 from assets.synthesis.verify.grounding.grounding import Text
-from assets.synthesis.verify.verify import worst_grade
-from assets.synthesis.writing.messages import calling, golden, result, user
+from assets.synthesis.verify.verify import find_worst_grade
+from assets.synthesis.writing.messages import (
+    make_call_message,
+    make_golden,
+    make_result_message,
+    make_user_message,
+)
 from assets.synthesis.writing.row_builder import StepFailed, Writing
 from assets.synthesis.writing.scenario import World
-from assets.synthesis.writing.tasks.single import called_by, order
-from assets.synthesis.writing.tasks.slotfill import absent, revised
+from assets.synthesis.writing.tasks.single import ask_call_of, format_order
+from assets.synthesis.writing.tasks.slotfill import ask_revision, find_absent
 from assets.synthesis.writing.tool_chains import chained, link
 from assets.synthesis.writing.units import Row, Unit
 from warehouse.llm.client import LLM
@@ -26,42 +31,44 @@ _STEP = "several"
 _AGAIN = "another model or seed may help"
 
 
-async def several(
+async def write_several(
     unit: Unit, plan: str, llm: LLM, policy: SynthesisPolicy
 ) -> list[dict[str, Json]]:
     """The one row of a unit `parallel` or `sequential`."""
     writing = Writing(unit, plan, 0, llm, policy)
     try:
-        rows = _in_order(writing)
-        world = writing.world()
-        text, steps = await _written(writing, rows, world)
-        text, steps = await _stated(writing, rows, text, steps, world)
+        rows = _order_rows(writing)
+        world = writing.draw_world()
+        text, steps = await _write_request(writing, rows, world)
+        text, steps = await _state_values(writing, rows, text, steps, world)
         if unit.task == PARALLEL:
             messages = [
-                user(text),
-                calling(1, [(rows[s.tool - 1]["tool"], s.arguments) for s in steps]),
+                make_user_message(text),
+                make_call_message(1, [(rows[s.tool - 1]["tool"], s.arguments) for s in steps]),
             ]
         else:
-            messages, steps = await _one_by_one(writing, rows, text, steps)
-        calls = [_golden(rows, step) for step in steps]
-        writing.says(messages, calls, unit.rows, simulated=unit.task != PARALLEL)
-        writing.verified()
+            messages, steps = await _call_in_sequence(writing, rows, text, steps)
+        calls = [_make_golden(rows, step) for step in steps]
+        writing.set_conversation(messages, calls, unit.rows, simulated=unit.task != PARALLEL)
+        writing.verify_row()
     except StepFailed as failure:
-        return [writing.row(failure)]
-    return [writing.row()]
+        return [writing.make_row(failure)]
+    return [writing.make_row()]
 
 
-def _in_order(writing: Writing) -> list[Row]:
+def _order_rows(writing: Writing) -> list[Row]:
     """The unit's tools as they are shown: in a sequence the one that goes first comes first."""
     rows = list(writing.unit.rows)
     if writing.unit.task == PARALLEL or len(rows) < 2:
         return rows
-    first, second = (link(writing.contract(row)) for row in rows)
+    first, second = (link(writing.read_contract(row)) for row in rows)
     return rows if chained(first, second)[0] else rows[::-1]
 
 
-async def _written(writing: Writing, rows: Sequence[Row], world: World) -> tuple[str, list[Step]]:
-    contracts = [writing.contract(row) for row in rows]
+async def _write_request(
+    writing: Writing, rows: Sequence[Row], world: World
+) -> tuple[str, list[Step]]:
+    contracts = [writing.read_contract(row) for row in rows]
     shape = writing.unit.task
     reply = await writing.ask(
         _STEP,
@@ -74,18 +81,18 @@ async def _written(writing: Writing, rows: Sequence[Row], world: World) -> tuple
             "profile": writing.profile,
             "environment": world,
         },
-        order=order(writing),
+        order=format_order(writing),
     )
-    writing.by(reply)
-    text = writing.request(_STEP, reply.value.instruction)
-    steps = [step.model_copy(update={"arguments": writing.sound(_STEP, step.arguments)})
+    writing.set_writer(reply)
+    text = writing.set_request(_STEP, reply.value.instruction)
+    steps = [step.model_copy(update={"arguments": writing.check_values(_STEP, step.arguments)})
              for step in reply.value.calls]  # fmt: skip
-    if flaw := _misshapen(shape, steps, len(rows)):
+    if flaw := _find_misshape(shape, steps, len(rows)):
         raise StepFailed(_STEP, *flaw, _AGAIN)
     return text, steps
 
 
-def _misshapen(shape: str, steps: Sequence[Step], tools: int) -> tuple[str, str] | None:
+def _find_misshape(shape: str, steps: Sequence[Step], tools: int) -> tuple[str, str] | None:
     """(error kind, what was found) where calls are not the task that was asked for."""
     used = {step.tool for step in steps}
     if unknown := used - set(range(1, tools + 1)):
@@ -97,7 +104,7 @@ def _misshapen(shape: str, steps: Sequence[Step], tools: int) -> tuple[str, str]
     if shape == PARALLEL:
         if any(step.borrowed for step in steps):
             return "wrong_calls", "calls that should run side by side need each other's results"
-        made = [(step.tool, text_of(step.arguments)) for step in steps]
+        made = [(step.tool, dump_text(step.arguments)) for step in steps]
         if len(set(made)) < len(made):
             return "wrong_calls", "the same call twice"
         return None
@@ -108,49 +115,53 @@ def _misshapen(shape: str, steps: Sequence[Step], tools: int) -> tuple[str, str]
     return None
 
 
-async def _stated(
+async def _state_values(
     writing: Writing, rows: Sequence[Row], text: str, steps: list[Step], world: World
 ) -> tuple[str, list[Step]]:
     """The request with every required value in its words but for those that results supply."""
     lacking = [(at, names) for at, step in enumerate(steps)
-               if (names := _absent(writing, rows, text, step))]  # fmt: skip
+               if (names := _find_absent(writing, rows, text, step))]  # fmt: skip
     for at, names in lacking:
         step = steps[at]
         row = rows[step.tool - 1]
-        text, values = await revised(writing, row, text, step.arguments, names, world)
+        text, values = await ask_revision(writing, row, text, step.arguments, names, world)
         steps[at] = step.model_copy(update={"arguments": values})
     for step in steps if lacking else ():
-        if names := [n for n in _absent(writing, rows, text, step) if n in step.arguments]:
+        if names := [n for n in _find_absent(writing, rows, text, step) if n in step.arguments]:
             raise StepFailed("revise", "not_stated", f"the text lacks {', '.join(names)}", _AGAIN)
     return text, steps
 
 
-def _absent(writing: Writing, rows: Sequence[Row], text: str, step: Step) -> list[str]:
-    contract = writing.contract(rows[step.tool - 1])
-    return [name for name in absent(contract, text, step.arguments) if name not in step.borrowed]
+def _find_absent(writing: Writing, rows: Sequence[Row], text: str, step: Step) -> list[str]:
+    contract = writing.read_contract(rows[step.tool - 1])
+    return [
+        name for name in find_absent(contract, text, step.arguments) if name not in step.borrowed
+    ]
 
 
-async def _one_by_one(
+async def _call_in_sequence(
     writing: Writing, rows: Sequence[Row], text: str, steps: Sequence[Step]
 ) -> tuple[list[dict[str, Json]], list[Step]]:
     """The conversation of a sequence: each call, and what an actor in the tool's place returns."""
-    messages: list[dict[str, Json]] = [user(text)]
+    messages: list[dict[str, Json]] = [make_user_message(text)]
     results: list[str] = []
     made: list[Step] = []
     for number, planned in enumerate(steps, 1):
         row = rows[planned.tool - 1]
-        step = await _fed(writing, row, text, planned, results) if planned.borrowed else planned
+        step = (
+            await _feed_call(writing, row, text, planned, results) if planned.borrowed else planned
+        )
         made.append(step)
-        messages.append(calling(number, [(row["tool"], step.arguments)]))
+        messages.append(make_call_message(number, [(row["tool"], step.arguments)]))
         if number < len(steps):
-            results.append(await _acted(writing, row, step, steps[number:]))
-            messages.append(result(number, results[-1]))
+            results.append(await _ask_actor(writing, row, step, steps[number:]))
+            messages.append(make_result_message(number, results[-1]))
     return messages, made
 
 
-async def _acted(writing: Writing, row: Row, step: Step, later: Sequence[Step]) -> str:
+async def _ask_actor(writing: Writing, row: Row, step: Step, later: Sequence[Step]) -> str:
     """The actor's result, asked to hold what later calls are meant to take out of it."""
-    contract = writing.contract(row)
+    contract = writing.read_contract(row)
     holds = {name: after.arguments[name] for after in later for name in after.borrowed
              if name in after.arguments}  # fmt: skip
     reply = await writing.ask(
@@ -159,25 +170,27 @@ async def _acted(writing: Writing, row: Row, step: Step, later: Sequence[Step]) 
         Acted,
         [row],
         {"contract": contract, "arguments": step.arguments},
-        holds=text_of(holds),
+        holds=dump_text(holds),
     )
-    return writing.heed("act", reply.value.content, spoken=False)
+    return writing.check_text("act", reply.value.content, spoken=False)
 
 
-async def _fed(writing: Writing, row: Row, text: str, step: Step, results: Sequence[str]) -> Step:
+async def _feed_call(
+    writing: Writing, row: Row, text: str, step: Step, results: Sequence[str]
+) -> Step:
     """The call with what it borrows out of the results: as planned where the results hold it, else
     as the caller reads them."""
-    if not _unheld(step.arguments, step.borrowed, results):
+    if not _find_unheld(step.arguments, step.borrowed, results):
         return step
     told = "\n".join([text, *(f"What an earlier step returned: {one}" for one in results)])
-    arguments = await called_by(writing, row, told, step.arguments)
-    if names := _unheld(arguments, step.borrowed, results):
+    arguments = await ask_call_of(writing, row, told, step.arguments)
+    if names := _find_unheld(arguments, step.borrowed, results):
         found = f"no earlier result holds {', '.join(names)}"
         raise StepFailed("call", "not_borrowed", found, _AGAIN)
     return step.model_copy(update={"arguments": arguments})
 
 
-def _unheld(
+def _find_unheld(
     arguments: Mapping[str, Json], borrowed: Sequence[str], results: Sequence[str]
 ) -> list[str]:
     """The borrowed arguments that no result states."""
@@ -185,9 +198,9 @@ def _unheld(
     return [
         name
         for name in borrowed
-        if name not in arguments or worst_grade(name, arguments[name], held) != "stated"
+        if name not in arguments or find_worst_grade(name, arguments[name], held) != "stated"
     ]
 
 
-def _golden(rows: Sequence[Row], step: Step) -> Golden:
-    return golden(rows[step.tool - 1], step.arguments, step.borrowed)
+def _make_golden(rows: Sequence[Row], step: Step) -> Golden:
+    return make_golden(rows[step.tool - 1], step.arguments, step.borrowed)

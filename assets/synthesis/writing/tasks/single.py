@@ -9,17 +9,17 @@ from typing import Any
 
 from assets.synthesis.common.policy import SynthesisPolicy
 from assets.synthesis.common.role_schemas import Call, Draft, Requests
-from assets.synthesis.common.tables import LOOKALIKE, text_of
-from assets.synthesis.prompts import prompt
-from assets.synthesis.verify.verify import Verification, decided
-from assets.synthesis.writing.messages import calling, golden, user
-from assets.synthesis.writing.profiles import KINDS, rng_of
-from assets.synthesis.writing.row_builder import StepFailed, Writing, failed
+from assets.synthesis.common.tables import LOOKALIKE, dump_text
+from assets.synthesis.prompts import read_prompt
+from assets.synthesis.verify.verify import Verification, decide
+from assets.synthesis.writing.messages import make_call_message, make_golden, make_user_message
+from assets.synthesis.writing.profiles import KINDS, make_rng
+from assets.synthesis.writing.row_builder import StepFailed, Writing, make_step_failure
 from assets.synthesis.writing.scenario import World
 from assets.synthesis.writing.tasks.invocation_check import STEP as CHECK
-from assets.synthesis.writing.tasks.invocation_check import invocation_check
-from assets.synthesis.writing.tasks.slotfill import evolved, worded
-from assets.synthesis.writing.units import Row, Unit, count
+from assets.synthesis.writing.tasks.invocation_check import check_invocation
+from assets.synthesis.writing.tasks.slotfill import evolve_request, state_request
+from assets.synthesis.writing.units import Row, Unit, count_rows
 from warehouse.ledger.ledger import BudgetExceeded
 from warehouse.llm.client import LLM, LLMError, Reply
 
@@ -27,25 +27,29 @@ Json = Any
 Values = dict[str, Json]
 
 
-async def single(unit: Unit, plan: str, llm: LLM, policy: SynthesisPolicy) -> list[dict[str, Json]]:
+async def write_single(
+    unit: Unit, plan: str, llm: LLM, policy: SynthesisPolicy
+) -> list[dict[str, Json]]:
     """The rows of a unit `single` or `lookalike`, one for each request asked for."""
-    rows = [Writing(unit, plan, index, llm, policy) for index in range(count(unit, policy))]
+    rows = [Writing(unit, plan, index, llm, policy) for index in range(count_rows(unit, policy))]
     asked = Writing(unit, plan, 0, llm, policy)
     try:
-        drafts, world = await requests(asked, rows)
+        drafts, world = await ask_requests(asked, rows)
     except StepFailed as failure:
         for row in rows:
             row.prompts, row.shown = dict(asked.prompts), dict(asked.shown)
-        return [row.row(failure) for row in rows]
-    return list(await asyncio.gather(*(_row(row, asked, drafts, len(rows), world) for row in rows)))
+        return [row.make_row(failure) for row in rows]
+    return list(
+        await asyncio.gather(*(_write_row(row, asked, drafts, len(rows), world) for row in rows))
+    )
 
 
-async def requests(writing: Writing, rows: list[Writing]) -> tuple[Reply[Requests], World]:
+async def ask_requests(writing: Writing, rows: list[Writing]) -> tuple[Reply[Requests], World]:
     """One request of the generator for the drafts of all `rows`, and the world they share."""
     unit = writing.unit
-    contract, world = writing.contract(unit.own), writing.world()
+    contract, world = writing.read_contract(unit.own), writing.draw_world()
     beside = unit.rivals if unit.task == LOOKALIKE else ()
-    rivals = [writing.contract(row) for row in beside]
+    rivals = [writing.read_contract(row) for row in beside]
     kinds = [row.columns["kind"] for row in rows]
     reply = await writing.ask(
         "generate",
@@ -60,41 +64,41 @@ async def requests(writing: Writing, rows: list[Writing]) -> tuple[Reply[Request
             "environment": world,
             "rivals": rivals,
         },
-        orders="\n".join(f"{n}. {order(row)}" for n, row in enumerate(rows, 1)),
+        orders="\n".join(f"{n}. {format_order(row)}" for n, row in enumerate(rows, 1)),
     )
     return reply, world
 
 
-def order(row: Writing) -> str:
+def format_order(row: Writing) -> str:
     """A row's kind and profile, as prompts ask for them."""
     asked = ", ".join(f"{name}: {value}" for name, value in row.profile.items())
     return f"kind: {row.columns['kind']}, {asked}"
 
 
-async def _row(
+async def _write_row(
     writing: Writing, asked: Writing, drafts: Reply[Requests], rows: int, world: World
 ) -> dict[str, Json]:
     try:
-        draft = taken(writing, asked, drafts, rows)
-        text, values = await worded(writing, draft, world)
-        text, values = await evolved(writing, text, values, world)
+        draft = take_draft(writing, asked, drafts, rows)
+        text, values = await state_request(writing, draft, world)
+        text, values = await evolve_request(writing, text, values, world)
         unit = writing.unit
-        arguments = await called_by(writing, unit.own, text, values)
-        offered = mixed(writing, unit.shown) if unit.task == LOOKALIKE else [unit.own]
-        messages = [user(text), calling(1, [(unit.own["tool"], arguments)])]
-        writing.says(messages, [golden(unit.own, arguments)], offered)
-        verification = writing.verified()
+        arguments = await ask_call_of(writing, unit.own, text, values)
+        offered = shuffle_tools(writing, unit.shown) if unit.task == LOOKALIKE else [unit.own]
+        messages = [make_user_message(text), make_call_message(1, [(unit.own["tool"], arguments)])]
+        writing.set_conversation(messages, [make_golden(unit.own, arguments)], offered)
+        verification = writing.verify_row()
         if verification.verdict != "reject" and writing.policy.checks and unit.rivals:
-            await _checked(writing, text, verification)
+            await _check_choice(writing, text, verification)
     except StepFailed as failure:
-        return writing.row(failure)
-    return writing.row()
+        return writing.make_row(failure)
+    return writing.make_row()
 
 
-def taken(writing: Writing, asked: Writing, drafts: Reply[Requests], rows: int) -> Draft:
+def take_draft(writing: Writing, asked: Writing, drafts: Reply[Requests], rows: int) -> Draft:
     """The row's own draft, and its part of what all of them cost. Raises StepFailed when the
     generator wrote fewer than it was asked for."""
-    writing.credit(asked, drafts, rows, writing.index)
+    writing.credit_reply(asked, drafts, rows, writing.index)
     made = drafts.value.requests
     if writing.index >= len(made):
         found = f"{len(made)} requests of {rows}"
@@ -105,9 +109,9 @@ def taken(writing: Writing, asked: Writing, drafts: Reply[Requests], rows: int) 
     return draft
 
 
-async def called_by(writing: Writing, row: Row, text: str, values: Values) -> Values:
+async def ask_call_of(writing: Writing, row: Row, text: str, values: Values) -> Values:
     """The caller's arguments for a request to one tool."""
-    contract = writing.contract(row)
+    contract = writing.read_contract(row)
     reply = await writing.ask(
         "call",
         "caller",
@@ -115,24 +119,24 @@ async def called_by(writing: Writing, row: Row, text: str, values: Values) -> Va
         [row],
         {"contract": contract, "instruction": text, "values": values},
     )
-    return writing.sound("call", reply.value.arguments)
+    return writing.check_values("call", reply.value.arguments)
 
 
-def mixed(writing: Writing, rows: Sequence[Row]) -> list[Row]:
+def shuffle_tools(writing: Writing, rows: Sequence[Row]) -> list[Row]:
     """Tools in an order of the row's own: the right one has no place that gives it away."""
     draw = writing.unit.own, writing.unit.task, writing.index, writing.policy
-    return rng_of(*draw, "offered").sample(list(rows), len(rows))
+    return make_rng(*draw, "offered").sample(list(rows), len(rows))
 
 
-async def _checked(writing: Writing, text: str, verification: Verification) -> None:
+async def _check_choice(writing: Writing, text: str, verification: Verification) -> None:
     """Two checkers pick among the tool and its look-alikes."""
     unit, seed = writing.unit, writing.seed
-    writing.prompts["choose"] = prompt("choose").digest
+    writing.prompts["choose"] = read_prompt("choose").digest
     writing.shown |= {row["contract_digest"]: row for row in unit.shown}
     try:
-        checked = await invocation_check(writing.llm, text, unit.own, unit.rivals, seed=seed)
+        checked = await check_invocation(writing.llm, text, unit.own, unit.rivals, seed=seed)
     except (LLMError, BudgetExceeded, ValueError) as error:
-        raise failed(CHECK, error) from error
+        raise make_step_failure(CHECK, error) from error
     writing.steps += checked.steps
-    writing.columns["checks"] = text_of(checked.receipt())
-    writing.judged(decided([*verification.findings, *checked.findings]))
+    writing.columns["checks"] = dump_text(checked.as_json())
+    writing.set_verdict(decide([*verification.findings, *checked.findings]))

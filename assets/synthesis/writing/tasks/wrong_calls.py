@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from assets.contracts.validate import Flaw, validate_call
-from assets.vectors.lexicon import words_of
+from assets.vectors.lexicon import split_identifier
 
 Json = Any
 Contract = Mapping[str, Json]
@@ -33,7 +33,7 @@ class WrongCall:
     error: str
 
 
-def wrong_call(contract: Contract, right: Arguments, rng: random.Random) -> WrongCall | None:
+def make_wrong_call(contract: Contract, right: Arguments, rng: random.Random) -> WrongCall | None:
     """A refused neighbour of the right call, or None where the contract refuses nothing like it."""
     kinds = list(_WRONG)
     rng.shuffle(kinds)
@@ -41,27 +41,27 @@ def wrong_call(contract: Contract, right: Arguments, rng: random.Random) -> Wron
         for arguments in _WRONG[kind](right, rng):
             flaws = validate_call(contract, arguments)
             if any(flaw.kind == kind for flaw in flaws):
-                return WrongCall(kind, arguments, _error(contract, flaws, rng))
+                return WrongCall(kind, arguments, _make_error(contract, flaws, rng))
     return None
 
 
-def _error(contract: Contract, flaws: list[Flaw], rng: random.Random) -> str:
-    told = "; ".join(_told(flaw) for flaw in flaws[:_MOST_TOLD])
+def _make_error(contract: Contract, flaws: list[Flaw], rng: random.Random) -> str:
+    told = "; ".join(_describe_flaw(flaw) for flaw in flaws[:_MOST_TOLD])
     form = rng.choice(_FORMS)
     return form.format(n=contract.get("name"), m=told, j=json.dumps(told, ensure_ascii=False))
 
 
-def _told(flaw: Flaw) -> str:
+def _describe_flaw(flaw: Flaw) -> str:
     named = not flaw.path or flaw.path.split(".")[-1] in flaw.message
     return flaw.message if named else f"{flaw.path}: {flaw.message}"
 
 
-def _retyped(right: Arguments, rng: random.Random) -> Iterator[Arguments]:
-    for name in _shuffled(right, rng):
-        yield {**right, name: _other_type(right[name])}
+def _change_types(right: Arguments, rng: random.Random) -> Iterator[Arguments]:
+    for name in _shuffle(right, rng):
+        yield {**right, name: _convert_type(right[name])}
 
 
-def _other_type(value: Json) -> Json:
+def _convert_type(value: Json) -> Json:
     """The value in the type that models most often send instead."""
     match value:
         case bool():
@@ -76,14 +76,14 @@ def _other_type(value: Json) -> Json:
             return json.dumps(value, ensure_ascii=False)
 
 
-def _dropped(right: Arguments, rng: random.Random) -> Iterator[Arguments]:
-    for name in _shuffled(right, rng):
+def _drop_arguments(right: Arguments, rng: random.Random) -> Iterator[Arguments]:
+    for name in _shuffle(right, rng):
         yield {other: value for other, value in right.items() if other != name}
 
 
-def _renamed(right: Arguments, rng: random.Random) -> Iterator[Arguments]:
-    for name in _shuffled(right, rng):
-        near = _near_name(name)
+def _rename_arguments(right: Arguments, rng: random.Random) -> Iterator[Arguments]:
+    for name in _shuffle(right, rng):
+        near = _make_near_name(name)
         if near not in right:
             yield {(near if other == name else other): value for other, value in right.items()}
     for name, value in rng.sample(_INVENTED, len(_INVENTED)):
@@ -91,21 +91,21 @@ def _renamed(right: Arguments, rng: random.Random) -> Iterator[Arguments]:
             yield {**right, name: value}
 
 
-def _near_name(name: str) -> str:
+def _make_near_name(name: str) -> str:
     """The same name in another convention, or as other tools call it."""
-    words = words_of(name) or (name,)
+    words = split_identifier(name) or (name,)
     if len(words) == 1:
         return f"{name}_value" if name.isidentifier() else f"{name}_"
     camel = words[0] + "".join(word.title() for word in words[1:])
     return camel if camel != name else "_".join(words)
 
 
-def _shuffled(right: Arguments, rng: random.Random) -> list[str]:
+def _shuffle(right: Arguments, rng: random.Random) -> list[str]:
     return rng.sample(sorted(right), len(right))
 
 
 _WRONG: dict[str, Callable[[Arguments, random.Random], Iterator[Arguments]]] = {
-    "wrong_type": _retyped,
-    "missing_required": _dropped,
-    "unknown_argument": _renamed,
+    "wrong_type": _change_types,
+    "missing_required": _drop_arguments,
+    "unknown_argument": _rename_arguments,
 }

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.contracts.match.bfcl.java import java_value
-from assets.contracts.match.bfcl.javascript import javascript_value
+from assets.contracts.match.bfcl.java import read_java_value
+from assets.contracts.match.bfcl.javascript import read_javascript_value
 from assets.contracts.match.bfcl.text import CheckerHangs
-from assets.contracts.match.bfcl.verdict import bfcl_match, truth_of
+from assets.contracts.match.bfcl.verdict import build_truth, match_bfcl
 from assets.contracts.match.match import match_call
 from assets.contracts.match.result import ERROR_KINDS
 from tests.contracts.strategies import values
@@ -26,7 +26,7 @@ def verdict(word: Any, allowed: Any, *given: Any, language: str = "python", **mo
     about = {"type": word, **more}
     doc = {"name": "f", "parameters": {"properties": {"a": about}, "required": []}}
     calls = [{"name": "f", "arguments": {"a": given[0]} if given else {}}]
-    told = bfcl_match([doc], [{"f": {"a": allowed}}], calls, language=language)
+    told = match_bfcl([doc], [{"f": {"a": allowed}}], calls, language=language)
     return told.match or (told.checker_error or "").partition(": ")[0].rpartition(":")[2] or told
 
 
@@ -132,12 +132,12 @@ JAVASCRIPT = [
 
 @pytest.mark.parametrize(("word", "inner", "text", "value"), JAVA)
 def test_a_java_text_stands_for_its_value(word, inner, text, value):
-    assert java_value(text, word, inner) == value
+    assert read_java_value(text, word, inner) == value
 
 
 @pytest.mark.parametrize(("word", "inner", "text", "value"), JAVASCRIPT)
 def test_a_javascript_text_stands_for_its_value(word, inner, text, value):
-    assert javascript_value(text, word, inner) == value
+    assert read_javascript_value(text, word, inner) == value
 
 
 def test_values_of_java_and_javascript_are_texts():
@@ -153,7 +153,7 @@ def test_values_of_java_and_javascript_are_texts():
 def test_a_text_on_which_the_checker_would_hang_is_told():
     rows = "[" + ",".join(["[1]"] * 40)
     with pytest.raises(CheckerHangs):
-        javascript_value(rows, "array", "integer")
+        read_javascript_value(rows, "array", "integer")
     about = {"items": {"type": "integer"}}
     told = verdict("array", [[1]], rows, language="javascript", **about)
     assert told.error_kind == "checker_hang"
@@ -198,7 +198,7 @@ TWO = [{"f": {"a": [1, 2]}}, {"f": {"a": [1]}}]
     ],
 )
 def test_calls_get_bfcls_verdict(truth, calls, category, kind):
-    told = bfcl_match(DOCS, truth, calls, category=category)
+    told = match_bfcl(DOCS, truth, calls, category=category)
     assert (told.match, told.error_kind) == (kind is None, kind)
 
 
@@ -206,7 +206,7 @@ def test_bfcl_stops_at_the_first_error_and_the_rest_is_unchecked():
     doc = {"name": "f", "parameters": {"properties": {k: {"type": "integer"} for k in "abc"}}}
     doc["parameters"]["required"] = []
     call = {"name": "f", "arguments": {"a": 1, "b": "x", "c": 3}}
-    told = bfcl_match([doc], [{"f": {"a": [1], "b": [2], "c": [3]}}], [call])
+    told = match_bfcl([doc], [{"f": {"a": [1], "b": [2], "c": [3]}}], [call])
     assert told.per_parameter == {"a": "match", "b": "wrong_type", "c": "unchecked"}
 
 
@@ -223,7 +223,7 @@ def test_a_real_contract_crashes_bfcl_and_not_us():
 
 def test_an_expected_call_is_written_as_bfcl_writes_its_truth():
     call = {"name": "f", "arguments": {"a": 1, "o": {"k": "v"}, "l": [{"k": 1}], "s": ["x"]}}
-    assert truth_of(call) == {
+    assert build_truth(call) == {
         "f": {"a": [1], "o": [{"k": ["v"]}], "l": [[{"k": [1]}]], "s": [["x"]]}
     }
 
@@ -236,7 +236,7 @@ words = st.sampled_from(["string", "integer", "float", "boolean", "any", "dict",
 def test_no_json_makes_it_raise(word, allowed, given, language):
     doc = {"name": "f", "parameters": {"properties": {"a": {"type": word}}, "required": []}}
     calls = [{"name": "f", "arguments": {"a": given}}]
-    told = bfcl_match([doc], [{"f": {"a": allowed}}], calls, language=language)
+    told = match_bfcl([doc], [{"f": {"a": allowed}}], calls, language=language)
     assert told.error_kind in (None, *ERROR_KINDS)
     assert told.match is (told.error_kind is None)
 
@@ -246,7 +246,7 @@ def test_no_json_makes_it_raise(word, allowed, given, language):
 def test_no_shape_makes_it_raise(functions, truth, calls):
     as_lists = [one if isinstance(one, list) else [one] for one in (functions, truth, calls)]
     for category in ("simple", "multiple", "parallel", "irrelevance", None):
-        told = bfcl_match(*as_lists, category=category)
+        told = match_bfcl(*as_lists, category=category)
         assert told.match is (told.error_kind is None)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from assets.contracts.match.bfcl.data import read_bfcl
-from assets.contracts.match.bfcl.verdict import bfcl_match
+from assets.contracts.match.bfcl.verdict import match_bfcl
 from assets.contracts.match.files import UnreadableInput
 
 ADD = {"name": "add", "parameters": {"properties": {"a": {"type": "integer"}}, "required": ["a"]}}
@@ -54,7 +54,7 @@ def test_ast_and_relevance_categories_are_read_and_others_named(tmp_path: Path):
     assert (item.functions, item.truth) == ([ADD], [{"add": {"a": [5]}}])
     assert {one.category: one.language for one in items.values()}["simple_java"] == "java"
     assert items["live_irrelevance"].truth == []
-    assert bfcl_match(item.functions, item.truth, [{"name": "add", "arguments": {"a": 5}}]).match
+    assert match_bfcl(item.functions, item.truth, [{"name": "add", "arguments": {"a": 5}}]).match
 
 
 def test_the_third_version_and_older_forms_are_read(tmp_path: Path):

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from assets.contracts.match.bfcl.data import BfclItem, read_bfcl
-from assets.contracts.match.bfcl.verdict import bfcl_match
+from assets.contracts.match.bfcl.verdict import match_bfcl
 from assets.contracts.match.result import MatchResult
 from tests.contracts.bfcl_mutants import golden, mutants, peer_answers
 from tests.contracts.match.bfcl.test_bfcl import TABLE
@@ -39,7 +39,7 @@ def answers(asked: list[Asked]) -> tuple[list[Any], list[Any]]:
     """(BFCL's, ours), each as (verdict, word) or what it raises."""
     theirs, _ = peer_answers(PYTHON, [item for item, _ in asked], [(i.id, c) for i, c in asked])
     ours = [
-        bfcl_match(i.functions, i.truth, c, language=i.language, category=i.category)
+        match_bfcl(i.functions, i.truth, c, language=i.language, category=i.category)
         for i, c in asked
     ]
     return [_theirs(one) for one in theirs], [_ours(one) for one in ours]

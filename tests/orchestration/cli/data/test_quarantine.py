@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from assets.contracts.defs import contract_changes, findings, snapshots
 from orchestration.cli.data import contract, quarantine
-from tests.contracts.world import MARKET, World, honest, poisoned
+from tests.contracts.world import MARKET, World, honest_servers, poison_tool
 from warehouse.store import Warehouse
 
 BAD = ("npm:photo", "find_photo")
@@ -21,10 +21,10 @@ def world(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wor
     monkeypatch.setenv("TOOLMILL_HOME", str(warehouse.home))
     monkeypatch.chdir(warehouse.home.parent)
     made = World(warehouse)
-    made.deploy(honest())
+    made.deploy(honest_servers())
     made.run([snapshots, findings], MARKET)
-    servers = honest()
-    servers["npm:photo"][0] = poisoned(servers["npm:photo"][0])
+    servers = honest_servers()
+    servers["npm:photo"][0] = poison_tool(servers["npm:photo"][0])
     made.deploy(servers)
     made.run([snapshots, findings], MARKET)
     yield made
@@ -50,7 +50,7 @@ def test_the_list_names_what_holds_a_tool_and_a_release_of_each_rule_empties_it(
 ) -> None:
     rules = held()["find_photo"]
     assert "rug_pull" in rules
-    name = world.digest(*BAD)
+    name = world.read_digest(*BAD)
     for rule in sorted(rules):
         assert "find_photo" in held()
         code, out, _ = toolmill(quarantine.app, "release", name, "--rule", rule, *SAID)
@@ -59,7 +59,7 @@ def test_the_list_names_what_holds_a_tool_and_a_release_of_each_rule_empties_it(
 
 
 def test_a_hold_is_listed_with_who_held_it(world: World) -> None:
-    name = world.digest("npm:song", "find_song")
+    name = world.read_digest("npm:song", "find_song")
     code, _, _ = toolmill(quarantine.app, "hold", name, "--by", "ann\x1b[2J", "--why", "odd")
     assert code == 0
     code, out, _ = toolmill(quarantine.app, "list")
@@ -87,10 +87,10 @@ def test_what_cannot_be_decided_is_refused_with_its_code(world, arguments, code)
 
 
 def test_a_broken_record_is_one_line_and_code_1(world: World) -> None:
-    toolmill(quarantine.app, "hold", world.digest(*BAD), *SAID)
+    toolmill(quarantine.app, "hold", world.read_digest(*BAD), *SAID)
     [path] = world.warehouse.home.rglob("decisions.jsonl")
     path.write_text("{}\n")
-    code, out, err = toolmill(quarantine.app, "hold", world.digest(*BAD), *SAID)
+    code, out, err = toolmill(quarantine.app, "hold", world.read_digest(*BAD), *SAID)
     assert code == 0  # a decision is added, not read
     code, out, err = toolmill(quarantine.app, "list")
     assert (code, out, len(err.splitlines())) == (1, "", 1)
@@ -104,7 +104,7 @@ def test_the_history_of_a_server_holds_each_contract_and_each_change(world: Worl
     tools = {tool["tool"]: tool["contracts"] for tool in told["tools"]}
     assert [one["current"] for one in tools["find_photo"]] == [False, True]
     assert [one["current"] for one in tools["make_photo"]] == [True]
-    assert tools["find_photo"][1]["contract_digest"] == world.digest(*BAD)
+    assert tools["find_photo"][1]["contract_digest"] == world.read_digest(*BAD)
     [change] = told["changes"]
     assert (change["tool"], change["class"]) == ("find_photo", "suspicious")
     assert "secret" in change["why"]
@@ -120,7 +120,7 @@ def test_a_server_that_was_never_seen_is_named(world: World) -> None:
 
 def test_a_decision_reaches_the_index_that_is_served_now(world: World) -> None:
     blocked = world.warehouse.home / "router" / "BLOCKED.json"
-    name = world.digest(*BAD)
+    name = world.read_digest(*BAD)
     assert not blocked.exists()
     assert toolmill(quarantine.app, "hold", name, *SAID)[0] == 0
     assert json.loads(blocked.read_bytes())["digests"] == [name]

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.synthesis.judging.trial.agreement import agreement, rank_correlation
+from assets.synthesis.judging.trial.agreement import correlate_ranks, measure_agreement
 
 
 def test_kappa_of_the_textbook_table() -> None:
     """20 yes-yes, 5 yes-no, 10 no-yes, 15 no-no: kappa 0.4, standard error 0.1268."""
     pairs = [(True, True)] * 20 + [(True, False)] * 5
     pairs += [(False, True)] * 10 + [(False, False)] * 15
-    found = agreement(pairs)
+    found = measure_agreement(pairs)
     assert found.kappa == pytest.approx(0.4)
     assert found.kappa_low == pytest.approx(0.4 - 1.96 * 0.1268, abs=2e-3)
     assert (found.accuracy.hits, found.accuracy.n) == (35, 50)
@@ -21,20 +21,20 @@ def test_kappa_of_the_textbook_table() -> None:
 
 def test_kappa_is_not_defined_where_everything_is_the_same() -> None:
     for pairs in ([], [(True, True)] * 5, [(False, False)] * 5):
-        found = agreement(pairs)
+        found = measure_agreement(pairs)
         assert (found.kappa, found.kappa_low) == (None, None)
-    assert agreement([]).accuracy.value is None
+    assert measure_agreement([]).accuracy.value is None
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=60))
 def test_agreement_is_bounded_and_counts_every_row(pairs: list[tuple[bool, bool]]) -> None:
-    found = agreement(pairs)
+    found = measure_agreement(pairs)
     assert found.n == len(pairs) == found.catch.n + found.false_alarms.n
     if found.kappa is not None:
         assert found.kappa_low is not None
         assert found.kappa_high is not None
         assert -1 <= found.kappa_low <= found.kappa <= found.kappa_high <= 1
-    same = agreement([(good, good) for good, _ in pairs])
+    same = measure_agreement([(good, good) for good, _ in pairs])
     assert same.kappa in (None, 1.0)
 
 
@@ -42,7 +42,7 @@ def test_agreement_is_bounded_and_counts_every_row(pairs: list[tuple[bool, bool]
 def test_ranks_agree_with_scipy(pairs: list[tuple[int, int]]) -> None:
     stats = pytest.importorskip("scipy.stats")
     one, other = [a for a, _ in pairs], [b for _, b in pairs]
-    found = rank_correlation(one, other)
+    found = correlate_ranks(one, other)
     if found is None:
         assert len(pairs) < 2 or len(set(one)) == 1 or len(set(other)) == 1
     else:
@@ -51,4 +51,4 @@ def test_ranks_agree_with_scipy(pairs: list[tuple[int, int]]) -> None:
 
 def test_ranks_of_unequal_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match="2 and 1 values"):
-        rank_correlation([1, 2], [1])
+        correlate_ranks([1, 2], [1])

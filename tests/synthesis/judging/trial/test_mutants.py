@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from assets.contracts.validate import validate_call
 from assets.synthesis.common.policy import SynthesisPolicy
-from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, goldens
-from assets.synthesis.judging.trial.flaws import FLAWS, mutants
-from assets.synthesis.judging.trial.mutants import GOOD, OF_THE_RUN, cases, known_good
+from assets.synthesis.common.tables import JUDGEMENTS, PAIRS, read_goldens
+from assets.synthesis.judging.trial.flaws import FLAWS, make_mutants
+from assets.synthesis.judging.trial.mutants import GOOD, OF_THE_RUN, make_cases, read_known_good
 from assets.synthesis.judging.trial.trials import (
     ALL,
     BOTH,
@@ -21,21 +21,21 @@ from assets.synthesis.judging.trial.trials import (
     MutationReport,
     Rate,
     Rejections,
-    mutation_test,
-    rejection_verdict,
-    rejections,
-    trial_rows,
-    trial_verdicts,
+    audit_rejections,
+    audit_trial,
+    count_rejections,
+    make_trial_rows,
+    try_judge,
 )
 from assets.synthesis.verify.verify_row import verify_row
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.synthesis.judging.test_judge import a_model, opinion
 from warehouse.ledger.ledger import Ledger
 from warehouse.llm.client import LLM
-from warehouse.statistics import wilson
+from warehouse.statistics import wilson_interval
 
 POLICY = SynthesisPolicy()
-ROWS, CONTRACTS = known_good()
+ROWS, CONTRACTS = read_known_good()
 SCHEMA_FLAWS = {"missing_required_argument", "unknown_argument", "wrong_type"}
 
 
@@ -52,11 +52,11 @@ def test_each_mutant_has_its_flaw_everywhere_and_the_row_is_left_alone() -> None
     before = json.dumps(ROWS)
     for row in ROWS:
         contract = CONTRACTS[row["contract_digest"]]
-        for made in mutants(row, contract, CONTRACTS, random.Random(0)):
+        for made in make_mutants(row, contract, CONTRACTS, random.Random(0)):
             pair = made["pair"]
             flawed = validate_call(contract, json.loads(pair["arguments"]))
             assert bool(flawed) == (made["flaw"] in SCHEMA_FLAWS), made
-            call = goldens(pair)[0]
+            call = read_goldens(pair)[0]
             assert call.arguments == json.loads(pair["arguments"])
             said, spoken = json.loads(pair["messages"])
             assert said["content"] == pair["instruction"]
@@ -69,75 +69,79 @@ def test_each_mutant_has_its_flaw_everywhere_and_the_row_is_left_alone() -> None
 
 def test_a_trial_holds_all_ten_flaws_of_every_kind_of_row() -> None:
     night = [{**row, "pair_id": f"night-{n}"} for n, row in enumerate(ROWS)]
-    found, known = cases(night, CONTRACTS, seed=3, good=5)
+    found, known = make_cases(night, CONTRACTS, seed=3, good=5)
     kinds = Counter(case.kind for case in found)
     assert set(kinds) == {*FLAWS, GOOD, OF_THE_RUN}
     assert kinds[OF_THE_RUN] == 5
     assert all(case.row["contract_digest"] in known for case in found)
-    again, _ = cases(reversed(night), CONTRACTS, seed=3, good=5)
+    again, _ = make_cases(reversed(night), CONTRACTS, seed=3, good=5)
     assert found == again
 
 
 def test_rows_that_the_rules_did_not_accept_are_not_taken_for_good() -> None:
     refused = [{**row, "verdict": "unsure"} for row in ROWS]
     failed = [{**row, "status": "failed"} for row in ROWS]
-    found, _ = cases([*refused, *failed], CONTRACTS, seed=3, good=5)
+    found, _ = make_cases([*refused, *failed], CONTRACTS, seed=3, good=5)
     assert OF_THE_RUN not in {case.kind for case in found}
 
 
 def test_rules_and_rubric_catch_mechanical_flaws_and_spare_good_rows(offline: LLM) -> None:
-    report = mutation_test([], {}, offline, POLICY)
+    report = try_judge([], {}, offline, POLICY)
     assert report.judge == "offline:rules"
     assert report.error is None
     for kind in (*SCHEMA_FLAWS, "names_the_tool", "not_an_instruction"):
-        assert report.rate(kind, RULES).rate == 1.0, kind
+        assert report.get_rate(kind, RULES).rate == 1.0, kind
     for kind in ("missing_required_value", "ungrounded_value"):
-        assert report.rate(kind, RULES).refused == 0
-        assert report.rate(kind, RULES).unsure == report.rate(kind, RULES).n
-    assert report.rate("missing_required_value").rate >= 0.75
-    assert report.rate("ungrounded_value").rate >= 0.4  # rules cannot tell implied from invented
+        assert report.get_rate(kind, RULES).refused == 0
+        assert report.get_rate(kind, RULES).unsure == report.get_rate(kind, RULES).n
+    assert report.get_rate("missing_required_value").rate >= 0.75
+    assert (
+        report.get_rate("ungrounded_value").rate >= 0.4
+    )  # rules cannot tell implied from invented
     assert report.false_alarms.n == len(ROWS)
     assert report.false_alarms.rate <= 0.1
     assert report.caught.low > 0.7
-    assert all(verdict.passed for verdict in trial_verdicts(report))
+    assert all(verdict.passed for verdict in audit_trial(report))
 
 
 def test_the_same_seed_gives_the_same_report_and_its_rows_fit_the_table(offline: LLM) -> None:
-    report = mutation_test([], {}, offline, POLICY)
-    assert mutation_test([], {}, offline, POLICY) == report
-    rows = trial_rows(report, "registry")
+    report = try_judge([], {}, offline, POLICY)
+    assert try_judge([], {}, offline, POLICY) == report
+    rows = make_trial_rows(report, "registry")
     assert len(JUDGE_TRIALS.frame(rows)) == len(rows) == 2 * (len(FLAWS) + 2)
     assert len({tuple(row[name] for name in JUDGE_TRIALS.key) for row in rows}) == len(rows)
 
 
 def test_a_judge_that_accepts_everything_is_found_out(ledger: Ledger) -> None:
     with openai_endpoint(lambda *_: Say(opinion(9))) as served:
-        report = mutation_test([], {}, a_model(served.url, ledger), POLICY)
+        report = try_judge([], {}, a_model(served.url, ledger), POLICY)
     assert report.judge == "model:m"
-    assert report.rate("unrealistic").refused == report.rate("unrealistic", RULES).refused == 0
-    assert report.caught.refused == report.rate(ALL, RULES).refused
+    assert (
+        report.get_rate("unrealistic").refused == report.get_rate("unrealistic", RULES).refused == 0
+    )
+    assert report.caught.refused == report.get_rate(ALL, RULES).refused
 
 
 def test_a_judge_that_refuses_everything_stops_the_partition(ledger: Ledger) -> None:
     with openai_endpoint(lambda *_: Say(opinion(2))) as served:
-        report = mutation_test([], {}, a_model(served.url, ledger), POLICY)
-    failed = {verdict.rule for verdict in trial_verdicts(report) if not verdict.passed}
+        report = try_judge([], {}, a_model(served.url, ledger), POLICY)
+    failed = {verdict.rule for verdict in audit_trial(report) if not verdict.passed}
     assert failed == {"judge_false_alarms"}
 
 
 def test_a_judge_that_does_not_answer_has_not_been_judged(ledger: Ledger) -> None:
     with openai_endpoint(lambda *_: Say("no", status=400)) as served:
-        report = mutation_test([], {}, a_model(served.url, ledger), POLICY)
+        report = try_judge([], {}, a_model(served.url, ledger), POLICY)
     assert report.false_alarms.n == 0
     assert report.false_alarms.unanswered == len(ROWS)
-    failed = {v.rule: v.observed for v in trial_verdicts(report) if not v.passed}
+    failed = {v.rule: v.observed for v in audit_trial(report) if not v.passed}
     assert "judge_was_judged" in failed
     assert "bad_request" in failed["judge_was_judged"]
 
 
 def _report(caught: int, flawed: int, alarms: int, good: int) -> MutationReport:
     def rate(kind: str, refused: int, n: int) -> Rate:
-        return Rate(BOTH, kind, n, refused, 0, 0, *wilson(refused, n))
+        return Rate(BOTH, kind, n, refused, 0, 0, *wilson_interval(refused, n))
 
     return MutationReport("model:m", [rate(ALL, caught, flawed), rate(GOOD, alarms, good)])
 
@@ -156,8 +160,8 @@ def _report(caught: int, flawed: int, alarms: int, good: int) -> MutationReport:
 def test_a_bar_is_missed_only_by_the_whole_interval(
     report: MutationReport, failed: set[str]
 ) -> None:
-    assert {v.rule for v in trial_verdicts(report) if not v.passed} == failed
-    assert trial_verdicts(None) == []
+    assert {v.rule for v in audit_trial(report) if not v.passed} == failed
+    assert audit_trial(None) == []
 
 
 def _pair(key: str, verdict: str = "accept", **more: object) -> dict[str, object]:
@@ -189,12 +193,12 @@ def test_rejections_are_counted_by_flaw_and_by_low_criterion() -> None:
         _judged("c", "reject", scores=json.dumps({"realism": 2, "clarity": 9})),
         _judged("d", "", status="failed"),
     ]
-    found = rejections(pairs, judgements)
+    found = count_rejections(pairs, judgements)
     assert found == Rejections(
         5, 1, Counter({"wrong_type": 1}), Counter({"realism": 1}),
         Counter({"repeats another": 1, "not judged": 1}),
     )  # fmt: skip
-    verdict = rejection_verdict(found)
+    verdict = audit_rejections(found)
     assert verdict.passed
     assert verdict.observed.startswith("4 of 5 rejected (80%): wrong_type 1")
     assert "judge: realism 1" in verdict.observed
@@ -204,19 +208,23 @@ def test_more_than_nine_tenths_rejected_stop_the_partition_with_reasons() -> Non
     flaws = json.dumps([{"kind": "not_an_instruction", "certain": True}])
     bad = [_pair(f"b{n}", "reject", flaws=flaws) for n in range(19)]
     pairs, judged = [_pair("good"), *bad], [_judged("good", "accept")]
-    stopped = rejection_verdict(rejections(pairs, judged))
+    stopped = audit_rejections(count_rejections(pairs, judged))
     assert not stopped.passed
     assert "not_an_instruction 19" in stopped.observed
-    assert rejection_verdict(rejections(pairs[:10], judged)).passed  # 9 of 10 is not more than 90%
-    assert rejection_verdict(rejections([], [])).passed
+    assert audit_rejections(
+        count_rejections(pairs[:10], judged)
+    ).passed  # 9 of 10 is not more than 90%
+    assert audit_rejections(count_rejections([], [])).passed
 
 
 @given(st.lists(st.sampled_from(["reject", "accept", "unsure", None]), max_size=60))
 def test_every_row_of_a_trial_is_counted_once(verdicts: list[str | None]) -> None:
     from assets.synthesis.judging.trial.mutants import Case
-    from assets.synthesis.judging.trial.trials import _rates
+    from assets.synthesis.judging.trial.trials import _count_rates
 
-    found = {r.kind: r for r in _rates(BOTH, [Case("wrong_type", {})] * len(verdicts), verdicts)}
+    found = {
+        r.kind: r for r in _count_rates(BOTH, [Case("wrong_type", {})] * len(verdicts), verdicts)
+    }
     if verdicts:
         one = found["wrong_type"]
         assert one.n + one.unanswered == len(verdicts)
@@ -229,4 +237,4 @@ def test_every_row_of_a_trial_is_counted_once(verdicts: list[str | None]) -> Non
     ("hits", "n", "low", "high"), [(0, 0, 0, 1), (10, 10, 0.722, 1.0), (5, 10, 0.237, 0.763)]
 )
 def test_wilson_intervals(hits: int, n: int, low: float, high: float) -> None:
-    assert wilson(hits, n) == pytest.approx((low, high), abs=0.001)
+    assert wilson_interval(hits, n) == pytest.approx((low, high), abs=0.001)

@@ -16,9 +16,9 @@ from assets.synthesis.common.tables import (
     RECOVERY,
     SEQUENTIAL,
     TASKS,
-    goldens,
+    read_goldens,
 )
-from assets.synthesis.writing.compose import compose
+from assets.synthesis.writing.compose import compose_rows
 from tests.support.openai_endpoint import openai_endpoint
 from tests.synthesis.contracts import CITY_TIME, CREATE_ISSUE, PING, snapshot_rows
 from tests.synthesis.scripted import (
@@ -48,7 +48,7 @@ def write(ledger: Ledger, rows: list[Json], task: str, **answers: Any) -> tuple[
     """The first row of a task through a scripted endpoint, and the prompts that were asked."""
     made = only(planned(rows, POLICY, others(rows)), task)[:1]
     with openai_endpoint(scripted(**answers)) as endpoint:
-        [row] = compose(made, model_llm(ledger, endpoint.url), POLICY)
+        [row] = compose_rows(made, model_llm(ledger, endpoint.url), POLICY)
         asked = [asked_of(body) for body in endpoint.requests]
     PAIRS.frame([row])
     return row, asked
@@ -72,9 +72,9 @@ def every_row(request: pytest.FixtureRequest, ledger: Ledger, offline: LLM) -> l
     """All rows of all tasks of a small marketplace, by each kind of model."""
     made = planned(ROWS, ALL_TASKS, others(ROWS))
     if request.param == "offline":
-        return compose(made, offline, ALL_TASKS)
+        return compose_rows(made, offline, ALL_TASKS)
     with openai_endpoint(scripted()) as endpoint:
-        return compose(made, model_llm(ledger, endpoint.url), ALL_TASKS)
+        return compose_rows(made, model_llm(ledger, endpoint.url), ALL_TASKS)
 
 
 def test_every_task_is_written_and_holds_what_it_promises(every_row: list[Json]) -> None:
@@ -83,7 +83,7 @@ def test_every_task_is_written_and_holds_what_it_promises(every_row: list[Json])
     assert {row["task"] for row in whole if row["verdict"] == "accept"} == set(TASKS)
     assert len(whole) >= 0.85 * len(every_row)
     for row in whole:
-        messages, calls = json.loads(row["messages"]), goldens(row)
+        messages, calls = json.loads(row["messages"]), read_goldens(row)
         offered = json.loads(row["offered"])
         assert messages[0] == {"role": "user", "content": row["instruction"]}
         assert row["contract_digest"] in offered
@@ -187,7 +187,7 @@ def test_the_second_call_of_a_sequence_uses_what_the_first_returned(ledger: Ledg
     assert [role for role, _ in said(row)] == ["user", "assistant", "tool", "assistant"]
     assert "T-881" in said(row)[2][1]
     assert said(row)[3][1] == [(CLOSE_TICKET["name"], {"ticket_id": "T-881"})]
-    assert goldens(row)[1].borrowed == ("ticket_id",)
+    assert read_goldens(row)[1].borrowed == ("ticket_id",)
     assert asked == ["several", "act"]
 
 

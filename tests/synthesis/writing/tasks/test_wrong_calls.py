@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.contracts.validate import validate_call
-from assets.synthesis.offline.provider import generate
-from assets.synthesis.writing.tasks.wrong_calls import wrong_call
+from assets.synthesis.offline.provider import answer_requests
+from assets.synthesis.writing.tasks.wrong_calls import make_wrong_call
 from tests.support.examples import examples
 from tests.synthesis.contracts import ALL, CREATE_ISSUE, PING
 
@@ -20,8 +20,8 @@ Json = Any
 @examples(60)
 @given(st.sampled_from(ALL), st.integers(0, 10_000))
 def test_a_wrong_call_is_refused_and_its_error_is_the_validators(tool: Json, seed: int) -> None:
-    right = generate({"contract": tool, "count": 1}, seed % 7)["requests"][0]["values"]
-    wrong = wrong_call(tool, right, random.Random(seed))
+    right = answer_requests({"contract": tool, "count": 1}, seed % 7)["requests"][0]["values"]
+    wrong = make_wrong_call(tool, right, random.Random(seed))
     assert wrong is not None
     flaws = validate_call(tool, wrong.arguments)
     assert wrong.kind in {flaw.kind for flaw in flaws}
@@ -31,7 +31,7 @@ def test_a_wrong_call_is_refused_and_its_error_is_the_validators(tool: Json, see
         else json.loads(wrong.error)["error"]["message"]
     )
     assert any(flaw.message in told for flaw in flaws)
-    assert wrong == wrong_call(tool, right, random.Random(seed))
+    assert wrong == make_wrong_call(tool, right, random.Random(seed))
     # One thing is wrong with it; the rest is as it was.
     kept = set(wrong.arguments) & set(right)
     assert sum(wrong.arguments[name] != right[name] for name in kept) <= 1
@@ -40,7 +40,7 @@ def test_a_wrong_call_is_refused_and_its_error_is_the_validators(tool: Json, see
 
 def test_every_kind_of_wrong_call_is_made() -> None:
     right = {"project_key": "OPS", "title": "Tap", "priority": "low", "estimate": 3}
-    made = [wrong_call(CREATE_ISSUE, right, random.Random(seed)) for seed in range(40)]
+    made = [make_wrong_call(CREATE_ISSUE, right, random.Random(seed)) for seed in range(40)]
     assert {one.kind for one in made if one} == {
         "wrong_type", "missing_required", "unknown_argument",
     }  # fmt: skip
@@ -59,12 +59,12 @@ def test_a_value_of_any_type_has_a_wrong_neighbour(value: Json) -> None:
     kinds = {
         one.kind
         for seed in range(30)
-        if (one := wrong_call(tool, {"v": value}, random.Random(seed)))
+        if (one := make_wrong_call(tool, {"v": value}, random.Random(seed)))
     }
     assert kinds == {"wrong_type", "unknown_argument"}
 
 
 def test_a_call_without_arguments_has_a_wrong_neighbour_too() -> None:
-    wrong = wrong_call(PING, {}, random.Random(0))
+    wrong = make_wrong_call(PING, {}, random.Random(0))
     assert wrong is not None
     assert wrong.kind == "unknown_argument"

@@ -15,16 +15,22 @@ from training.caller.tiny.base import (
     FOLDER,
     RECIPE,
     WEIGHTS,
-    base_digest,
-    base_flaw,
-    base_folder,
+    find_tiny_base_flaw,
+    find_tiny_base_folder,
     hash_file,
     read_recipe,
+    read_tiny_base_digest,
 )
-from training.caller.tiny.build import CARD, build, measure_loss
+from training.caller.tiny.build import CARD, build_tiny_base, measure_loss
 from training.caller.tiny.exercises import make_exercise
 from training.caller.tiny.recipe import Recipe, digest_data, split_servers
-from training.caller.tiny.train_base import Trained, encode, make_model, train, train_tokenizer
+from training.caller.tiny.train_base import (
+    Trained,
+    encode_batch,
+    make_model,
+    train_tiny_base,
+    train_tokenizer,
+)
 from training.runtime.model_store import TrainingFailed
 
 SMALL = Recipe(
@@ -34,20 +40,20 @@ SMALL = Recipe(
 
 
 def test_the_shipped_base_is_whole_and_small() -> None:
-    assert base_folder() == FOLDER
+    assert find_tiny_base_folder() == FOLDER
     assert (FOLDER / WEIGHTS).stat().st_size <= 8_000_000
     held = {path.name for path in FOLDER.iterdir()}
     assert held == {*read_recipe()["files"], RECIPE, CARD}
     assert {WEIGHTS, "config.json", "tokenizer.json", "chat_template.jinja"} <= held
-    assert base_flaw(base_digest()) is None
-    assert "is not the one of this package" in str(base_flaw("0" * 64))
+    assert find_tiny_base_flaw(read_tiny_base_digest()) is None
+    assert "is not the one of this package" in str(find_tiny_base_flaw("0" * 64))
 
 
 def test_its_recipe_is_the_one_in_the_code_and_its_card_tells_its_facts() -> None:
     told = read_recipe()
     assert told["recipe"] == asdict(Recipe())
     card = (FOLDER / CARD).read_text()
-    for fact in (told["data"], base_digest(), f"{told['weights']:,}"):
+    for fact in (told["data"], read_tiny_base_digest(), f"{told['weights']:,}"):
         assert fact in card
     for name in ("calls", "shown", "tool", "exact"):
         one = told["measured"][name]
@@ -84,7 +90,7 @@ def test_a_damaged_base_is_named_with_the_fix(tmp_path: Path, harm: str) -> None
     else:
         path.unlink()
     with pytest.raises(TrainingFailed, match="make tiny-base") as failed:
-        base_folder(folder)
+        find_tiny_base_folder(folder)
     assert path.name in str(failed.value)
     assert "\n" not in str(failed.value)
 
@@ -92,11 +98,11 @@ def test_a_damaged_base_is_named_with_the_fix(tmp_path: Path, harm: str) -> None
 def test_a_small_build_is_whole_and_repeatable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(builder, "measure", _measured)
-    first = build(SMALL, tmp_path / "a", threads=1)
-    again = build(SMALL, tmp_path / "b", threads=1)
+    monkeypatch.setattr(builder, "measure_tiny_base", _measured)
+    first = build_tiny_base(SMALL, tmp_path / "a", threads=1)
+    again = build_tiny_base(SMALL, tmp_path / "b", threads=1)
     assert first == again == json.loads((tmp_path / "a" / RECIPE).read_text())
-    assert base_folder(tmp_path / "a") == tmp_path / "a"
+    assert find_tiny_base_folder(tmp_path / "a") == tmp_path / "a"
     assert not (tmp_path / "a.partial").exists()
 
 
@@ -120,9 +126,9 @@ def _measured(made: Trained, recipe: Recipe) -> dict[str, Any]:
 def test_a_stopped_build_goes_on_to_the_same_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = train(SMALL, tmp_path / "whole", 1)
+    whole = train_tiny_base(SMALL, tmp_path / "whole", 1)
     monkeypatch.setattr(train_base, "_EVERY", 2)
-    real, seen = train_base.encode, []
+    real, seen = train_base.encode_batch, []
 
     def stopped(*given: Any) -> Any:
         seen.append(1)
@@ -130,18 +136,18 @@ def test_a_stopped_build_goes_on_to_the_same_loss(
             raise KeyboardInterrupt
         return real(*given)
 
-    monkeypatch.setattr(train_base, "encode", stopped)
+    monkeypatch.setattr(train_base, "encode_batch", stopped)
     with pytest.raises(KeyboardInterrupt):
-        train(SMALL, tmp_path / "half", 1)
-    monkeypatch.setattr(train_base, "encode", real)
-    again = train(SMALL, tmp_path / "half", 1)
+        train_tiny_base(SMALL, tmp_path / "half", 1)
+    monkeypatch.setattr(train_base, "encode_batch", real)
+    again = train_tiny_base(SMALL, tmp_path / "half", 1)
     for name, weight in again.model.state_dict().items():
         assert weight.equal(whole.model.state_dict()[name])
 
 
 def test_a_loss_that_is_no_number_is_told(tmp_path: Path) -> None:
     with pytest.raises(TrainingFailed, match="tiny base: loss is nan at step"):
-        train(replace(SMALL, learning_rate=1e30, steps=40), tmp_path, 1)
+        train_tiny_base(replace(SMALL, learning_rate=1e30, steps=40), tmp_path, 1)
 
 
 def test_only_answers_are_learned() -> None:
@@ -151,11 +157,11 @@ def test_only_answers_are_learned() -> None:
     import random
 
     one = make_exercise(random.Random(2), learned, 3)
-    ids, told = encode(tokenizer, [one], SMALL.context)
+    ids, told = encode_batch(tokenizer, [one], SMALL.context)
     said = tokenizer.decode(ids[0][told[0]])
     assert said.startswith('{"name": "' if one.calls else "<|none|>")
     assert said.endswith("<|end|>")
-    ids, told = encode(tokenizer, [[5, 6, 7]], SMALL.context)
+    ids, told = encode_batch(tokenizer, [[5, 6, 7]], SMALL.context)
     assert ids[0][told[0]].tolist()[:-1] == [5, 6, 7]
 
 
@@ -165,7 +171,7 @@ def test_a_rebuild_from_the_recipe_is_the_shipped_base(tmp_path: Path) -> None:
     then the held-out loss must be within 0.15 of the shipped one's."""
     shipped = read_recipe()
     assert digest_data(Recipe()) == shipped["data"]
-    made = build(Recipe(), tmp_path / "weights", threads=1)
+    made = build_tiny_base(Recipe(), tmp_path / "weights", threads=1)
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json"):
         assert hash_file(tmp_path / "weights" / name) == shipped["files"][name]
     if made["files"][WEIGHTS] != shipped["files"][WEIGHTS]:

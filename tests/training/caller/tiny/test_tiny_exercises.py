@@ -13,11 +13,11 @@ from training.caller.tiny.contracts import Tool, make_servers
 from training.caller.tiny.exercises import Shares, make_exercise, split_name, write_request
 from training.caller.tiny.recipe import (
     Recipe,
+    compute_max_tools,
+    compute_rate_share,
     digest_data,
     make_batches,
-    rate_at,
     split_servers,
-    tools_at,
 )
 
 SMALL = Recipe(
@@ -99,10 +99,10 @@ def test_the_data_has_a_digest_of_its_own() -> None:
 
 def test_tools_grow_from_one_to_all_and_the_rate_falls() -> None:
     recipe = Recipe(steps=100, echo_steps=20, growing=0.5, warmup=10)
-    counts = [tools_at(step, recipe) for step in range(100)]
+    counts = [compute_max_tools(step, recipe) for step in range(100)]
     assert counts == sorted(counts)
     assert (counts[0], counts[20], counts[59], counts[60], counts[-1]) == (1, 1, 9, 10, 10)
-    rates = [rate_at(step, recipe) for step in range(100)]
+    rates = [compute_rate_share(step, recipe) for step in range(100)]
     assert rates[0] == 0.1
     assert rates[9] == rates[50] == 1.0
     assert rates[-1] == 0.05

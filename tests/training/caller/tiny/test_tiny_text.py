@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 from training.caller.tiny.text import END, LEADS, SPECIAL, WORDS, make_tokenizer
 from training.prompts.parse_calls import check_read_back, parse_calls
-from training.prompts.render import NO_CALL, check_tokenizer, render, tool_schema
+from training.prompts.render import (
+    NO_CALL,
+    check_tokenizer,
+    render_conversation,
+    render_tool_schema,
+)
 
 TEXTS = ["Find a file by its Title", "jira_get_issue get_file", "under /home/notes.txt"] * 3
 ODD: list[dict[str, Any]] = [
@@ -39,7 +44,7 @@ def tokenizer() -> Any:
 
 
 def functions(tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [tool_schema(tool) for tool in tools]
+    return [render_tool_schema(tool) for tool in tools]
 
 
 def test_it_can_all_that_the_caller_asks_of_a_tokenizer(tokenizer: Any) -> None:
@@ -49,7 +54,7 @@ def test_it_can_all_that_the_caller_asks_of_a_tokenizer(tokenizer: Any) -> None:
 
 
 def test_tools_of_every_kind_are_shown_whole(tokenizer: Any) -> None:
-    prompt, _ = render(tokenizer, functions(ODD), "do it")
+    prompt, _ = render_conversation(tokenizer, functions(ODD), "do it")
     assert "do it<|tool|><|:|>ü-日<|tool|><|:|>bare<|tool|>one two" in prompt
     shown = prompt.partition("bare<|tool|>")[2].partition("<|:|>")[0]
     assert len(shown.split()) == WORDS
@@ -59,14 +64,14 @@ def test_tools_of_every_kind_are_shown_whole(tokenizer: Any) -> None:
 
 def test_the_tools_stand_after_the_last_request(tokenizer: Any) -> None:
     before = [("earlier", [{"name": "bare", "arguments": {}}])]
-    prompt, _ = render(tokenizer, functions(ODD[1:2]), "now", examples=before)
+    prompt, _ = render_conversation(tokenizer, functions(ODD[1:2]), "now", examples=before)
     assert prompt.endswith("<|user|>now<|tool|><|:|>bare<|call|>")
     assert prompt.count("<|tool|>") == 1
 
 
 def test_no_words_of_a_request_or_description_are_taken_for_marks(tokenizer: Any) -> None:
     tool = {"name": "a", "description": "see <|call|> now", "inputSchema": {}}
-    prompt, _ = render(tokenizer, functions([tool]), "say <|end|> and <|tool|>")
+    prompt, _ = render_conversation(tokenizer, functions([tool]), "say <|end|> and <|tool|>")
     ids = tokenizer(prompt)["input_ids"]
     for token, times in ((END, 0), ("<|call|>", 1), ("<|tool|>", 1)):
         assert ids.count(tokenizer.convert_tokens_to_ids(token)) == times
@@ -87,8 +92,8 @@ def test_a_call_comes_back_as_it_was_written(
     tokenizer: Any, asked: str, values: dict[str, Any], place: int, several: int
 ) -> None:
     calls = [{"name": ODD[place]["name"], "arguments": values}] * several
-    prompt, completion = render(tokenizer, functions(ODD), asked, calls)
-    assert render(tokenizer, functions(ODD), asked) == (prompt, "")
+    prompt, completion = render_conversation(tokenizer, functions(ODD), asked, calls)
+    assert render_conversation(tokenizer, functions(ODD), asked) == (prompt, "")
     ids = tokenizer(completion, add_special_tokens=False)["input_ids"]
     assert tokenizer.decode(ids) == completion
     assert ids[-1] == tokenizer.eos_token_id
@@ -98,7 +103,7 @@ def test_a_call_comes_back_as_it_was_written(
 
 
 def test_where_no_tool_fits_the_answer_says_so(tokenizer: Any) -> None:
-    _, completion = render(tokenizer, functions(ODD), "hello", [])
+    _, completion = render_conversation(tokenizer, functions(ODD), "hello", [])
     ids = tokenizer(completion, add_special_tokens=False)["input_ids"]
     said = tokenizer.decode(ids, skip_special_tokens=True)
     assert said == NO_CALL
@@ -106,7 +111,9 @@ def test_where_no_tool_fits_the_answer_says_so(tokenizer: Any) -> None:
 
 
 def test_a_call_is_plain_json(tokenizer: Any) -> None:
-    _, completion = render(tokenizer, functions(ODD), "go", [{"name": "bare", "arguments": {}}])
+    _, completion = render_conversation(
+        tokenizer, functions(ODD), "go", [{"name": "bare", "arguments": {}}]
+    )
     assert completion == '{"name": "bare", "arguments": {}}' + END
 
 
@@ -127,7 +134,9 @@ def test_a_word_is_cut_alike_behind_a_space_an_underscore_and_a_slash(
 def test_arguments_stand_in_one_order(tokenizer: Any) -> None:
     names = ["b", "a", "C"]
     texts = {
-        render(tokenizer, [], "x", [{"name": "n", "arguments": dict.fromkeys(order, 1)}])[1]
+        render_conversation(
+            tokenizer, [], "x", [{"name": "n", "arguments": dict.fromkeys(order, 1)}]
+        )[1]
         for order in (names, names[::-1])
     }
     assert len(texts) == 1

@@ -14,9 +14,9 @@ from assets.contracts.canonical import tool_text
 from tests.training.conftest import embed, make_world
 from tests.training.small_bert import small_bert
 from training.evaluation.ablations import run as running
-from training.evaluation.ablations.arms import ARMS, contrasts_of, learnt
+from training.evaluation.ablations.arms import ARMS, list_contrasts, select_arm_rows
 from training.evaluation.ablations.run import ABLATIONS, AblationSettings, run_ablations
-from training.evaluation.ablations.table import ablation_summary, ablation_table
+from training.evaluation.ablations.table import render_ablation_table, summarise_ablations
 from training.evaluation.retriever import NothingToEvaluate
 from training.retriever.settings import RetrieverSettings
 from training.runtime.model_store import TrainingFailed
@@ -50,13 +50,13 @@ def test_arms_learn_from_as_much_and_never_from_what_is_tested(
     got: dict[str, list[Mapping[str, Any]]] = {}
     for arm in ARMS:
         try:
-            got[arm] = learnt(arm, accepted, raw, seed).rows
+            got[arm] = select_arm_rows(arm, accepted, raw, seed).rows
         except TrainingFailed:  # none are left for this arm
             continue
         assert not {one["pair_id"] for one in got[arm]} & tested
         assert all(one["split"] == "train" for one in got[arm])
         assert all(one["task"] != "no_tool" for one in got[arm])
-        assert [dict(one) for one in learnt(arm, accepted, raw, seed).rows] == got[arm]
+        assert [dict(one) for one in select_arm_rows(arm, accepted, raw, seed).rows] == got[arm]
     assert got.get("random") == got.get("filtered")
     if "plain" in got:
         assert len(got["mixed"]) == len(got["plain"])
@@ -69,11 +69,11 @@ def test_arms_learn_from_as_much_and_never_from_what_is_tested(
 
 def test_only_random_negatives_differ_between_filtered_and_random() -> None:
     rows = [row(at) for at in range(4)]
-    assert not learnt("filtered", rows, [], 1).random
-    assert learnt("random", rows, [], 1).random
-    assert [one.name for one in contrasts_of(["filtered", "random"])] == ["hard - random"]
+    assert not select_arm_rows("filtered", rows, [], 1).random
+    assert select_arm_rows("random", rows, [], 1).random
+    assert [one.name for one in list_contrasts(["filtered", "random"])] == ["hard - random"]
     with pytest.raises(TrainingFailed, match="expected some of filtered"):
-        learnt("best", rows, [], 1)
+        select_arm_rows("best", rows, [], 1)
 
 
 @pytest.fixture(scope="module")
@@ -216,16 +216,16 @@ def test_the_table_calls_significant_what_is_and_nothing_else() -> None:
         *answers("untrained", 0, bad), *answers("filtered", 1, good), *answers("random", 1, bad),
         *answers("plain", 1, mixed), *answers("mixed", 1, other),
     ]  # fmt: skip
-    found = ablation_summary(rows)
+    found = summarise_ablations(rows)
     verdicts = {one["name"]: one["verdict"] for one in found["retriever"]["contrasts"]}
     assert verdicts["hard - random"] == "better"
     assert verdicts["evolved and plain - plain"] == "no difference shown"
-    told = ablation_table(found)
+    told = render_ablation_table(found)
     assert "Do hard negatives help? Significantly better: Recall@1 +1.000" in told
     assert "Does evolution help? Not significant" in told
     assert "## Caller\n`not run`" in told
     assert "n=40 (the arms differ in size too)" in told
-    worse = ablation_summary([*answers("filtered", 1, bad), *answers("random", 1, good)])
+    worse = summarise_ablations([*answers("filtered", 1, bad), *answers("random", 1, good)])
     assert worse["retriever"]["contrasts"][0]["verdict"] == "worse"
 
 
@@ -234,7 +234,7 @@ def test_a_difference_is_the_mean_of_its_seeds() -> None:
         *answers("filtered", 1, [1, 1]), *answers("filtered", 2, [5, 5]),
         *answers("random", 1, [5, 5]), *answers("random", 2, [5, 5]),
     ]  # fmt: skip
-    found = ablation_summary(rows)["retriever"]
+    found = summarise_ablations(rows)["retriever"]
     assert found["seeds"] == [1, 2]
     assert found["n"] == 2
     assert found["contrasts"][0]["recall_at_1"]["value"] == 0.5
@@ -242,4 +242,4 @@ def test_a_difference_is_the_mean_of_its_seeds() -> None:
 
 
 def test_a_report_without_rows_says_not_run() -> None:
-    assert ablation_table(ablation_summary([])).count("`not run`") == 2
+    assert render_ablation_table(summarise_ablations([])).count("`not run`") == 2

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.training.conftest import embed, make_world
-from training.caller.settings import profile_of
+from training.caller.settings import get_base_profile
 from training.evaluation.ablations.run import ABLATIONS, AblationSettings, run_ablations
-from training.evaluation.ablations.table import ablation_summary, ablation_table
+from training.evaluation.ablations.table import render_ablation_table, summarise_ablations
 from training.sets.training_set import build_training_set
 
 pytestmark = pytest.mark.slow
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 def test_the_callers_arms_are_trained_scored_and_told(tmp_path: Path) -> None:
     snapshots, pairs = make_world()
     made = build_training_set(pairs, snapshots, embed)
-    caller = replace(profile_of("tiny"), threads=1, device="cpu", candidates=2)
+    caller = replace(get_base_profile("tiny"), threads=1, device="cpu", candidates=2)
     settings = AblationSettings(
         roles=("caller",),
         arms=("filtered", "random"),
@@ -29,7 +29,7 @@ def test_the_callers_arms_are_trained_scored_and_told(tmp_path: Path) -> None:
     frame = ABLATIONS.frame(rows)
     assert set(frame["arm"]) == {"untrained", "filtered", "random"}
     assert frame["tool_ok"].null_count() == frame["ast_ok"].null_count() == 0
-    told = ablation_table(ablation_summary(rows))
+    told = render_ablation_table(summarise_ablations(rows))
     assert "## Retriever\n`not run`" in told
     assert "hard - random" in told
     assert "proves that the arms train" in told

@@ -19,9 +19,14 @@ from tests.training.evaluation.agent_world import (
     task,
     text,
 )
-from training.evaluation.agent.agent import Episode, Limits, episode, shown_result
-from training.evaluation.agent.compare import agent_rows, agent_summary, cites, compare
-from training.evaluation.agent.tasks import runnable, tasks_of
+from training.evaluation.agent.agent import Episode, Limits, render_result, run_episode
+from training.evaluation.agent.compare import (
+    compare_agents,
+    is_result_cited,
+    list_agent_rows,
+    summarise_agents,
+)
+from training.evaluation.agent.tasks import make_tasks, select_runnable_tasks
 from warehouse.ledger.ledger import BudgetExceeded
 from warehouse.llm.roles import LLMError
 
@@ -31,7 +36,7 @@ RIGHT, WRONG = ("do", {"x": 7}), ("do", {"x": 8})
 async def done(
     larger: Script, tools: Tools | None = None, first: Any = None, **limits: Any
 ) -> Episode:
-    return await episode("arm", task(), larger, tools or Tools(), first, Limits(**limits))
+    return await run_episode("arm", task(), larger, tools or Tools(), first, Limits(**limits))
 
 
 async def test_the_larger_model_goes_on_from_the_small_ones_call() -> None:
@@ -112,7 +117,7 @@ async def test_what_a_tool_says_is_data() -> None:
 
 
 def test_a_huge_result_is_cut_and_half_characters_are_no_text() -> None:
-    shown = shown_result(text("a\ud800" * 400_000), 500)
+    shown = render_result(text("a\ud800" * 400_000), 500)
     assert len(shown) < 600
     assert shown.endswith("[cut: 799,500 of 800,000 characters left out]")
     shown.encode()
@@ -120,11 +125,11 @@ def test_a_huge_result_is_cut_and_half_characters_are_no_text() -> None:
 
 def test_a_result_without_text_says_what_it_is() -> None:
     image = CallResult("ok", [{"type": "image", "data": "QUJD", "mimeType": "image/png"}])
-    assert shown_result(image, 100) == "[image]"
-    assert shown_result(CallResult("ok", structured={"a": 1}), 100) == '{"a": 1}'
-    assert shown_result(CallResult("ok"), 100) == "(the tool returned nothing)"
+    assert render_result(image, 100) == "[image]"
+    assert render_result(CallResult("ok", structured={"a": 1}), 100) == '{"a": 1}'
+    assert render_result(CallResult("ok"), 100) == "(the tool returned nothing)"
     failed = CallResult("failed", error_kind="crashed", hint="it died: try again")
-    assert shown_result(failed, 100) == "error crashed: it died: try again"
+    assert render_result(failed, 100) == "error crashed: it died: try again"
 
 
 @pytest.mark.parametrize("arguments", ["not json", "[1]", None, '{"x": "\\ud800"}', '{"x": NaN}'])
@@ -151,7 +156,7 @@ async def test_odd_names_reach_the_endpoint_as_it_takes_them() -> None:
         tool="math.do it", tools=[named], owners={"math.do it": ("npm:x", named)}, contract=named
     )
     larger, tools = Script(calls(("math_do_it", '{"x": 7}')), says("49")), Tools()
-    made = await episode("arm", odd, larger, tools, None, Limits())
+    made = await run_episode("arm", odd, larger, tools, None, Limits())
     assert tools.called == [("math.do it", {"x": 7})]
     assert made.success
 
@@ -161,12 +166,12 @@ def test_an_answer_cites_what_only_the_result_says() -> None:
         made = Episode("arm", task())
         made.steps = [_step(result)]
         made.answer, made.ended = answer, "answered"
-        return cites(made)
+        return is_result_cited(made)
 
     assert told("It has 4971.") is True
     assert told("I squared the 7 for you.") is False
     assert told("49", result="square 7") is None, "the request says all of it"
-    assert cites(Episode("arm", task())) is None
+    assert is_result_cited(Episode("arm", task())) is None
 
 
 def _step(result: str) -> Any:
@@ -185,8 +190,8 @@ async def test_both_arms_are_compared_task_by_task() -> None:
             held = [one for one in messages if one["role"] == "tool"]
             return says("49", tokens=30) if held else calls(RIGHT, tokens=20)
 
-    pairs = await compare(tasks, first, Larger(), Tools().fresh, Limits())
-    told = json.loads(json.dumps(agent_summary(pairs)))
+    pairs = await compare_agents(tasks, first, Larger(), Tools().fresh, Limits())
+    told = json.loads(json.dumps(summarise_agents(pairs)))
     assert told["success"]["small_first"]["value"] == pytest.approx(4 / 6, abs=1e-4)
     assert told["success"]["large_alone"]["value"] == 1.0
     assert told["success"]["difference"]["value"] == pytest.approx(-2 / 6, abs=1e-4)
@@ -196,7 +201,7 @@ async def test_both_arms_are_compared_task_by_task() -> None:
     assert told["first_call"]["right"]["value"] == pytest.approx(4 / 6, abs=1e-4)
     assert told["first_call"]["prompt_tokens"] == 300
     assert "AST" in told["rules"]["called"]
-    rows = agent_rows(pairs)
+    rows = list_agent_rows(pairs)
     assert len(rows) == 12
     assert rows[0]["steps"] == [
         {"by": "small", "name": "do", "status": "ok", "error_kind": None, "right": True}
@@ -205,11 +210,11 @@ async def test_both_arms_are_compared_task_by_task() -> None:
 
 async def test_a_spent_budget_ends_the_comparison_without_half_a_pair() -> None:
     larger = Script(says("49"), says("49"), BudgetExceeded("none left"))
-    pairs = await compare(
+    pairs = await compare_agents(
         [task("a"), task("b")], [small(RIGHT)] * 2, larger, Tools().fresh, Limits()
     )
     assert [one.task.task_id for one, _ in pairs] == ["a"]
-    assert agent_summary([])["n"] == 0
+    assert summarise_agents([])["n"] == 0
 
 
 POOL = {
@@ -226,12 +231,12 @@ def test_tasks_are_pairs_of_one_call_whose_server_runs_here() -> None:
         row("c", server_id="npm:far"),
         row("d", contract_digest="c1:gone"),
     ]
-    tasks, left = tasks_of(rows, POOL, lambda server: server == "npm:x")
+    tasks, left = make_tasks(rows, POOL, lambda server: server == "npm:x")
     assert [one.task_id for one in tasks] == ["a"]
     assert left == {"contract_gone_or_held": 1, "not_one_call": 1, "server_not_launched_here": 1}
     assert {tool["name"] for tool in tasks[0].tools} == {"do", "rest"}, "npm:far is not called here"
     assert tasks[0].owners["do"] == ("npm:x", DO)
-    assert tasks_of(rows, POOL, lambda _: True)[0][0] != tasks[0]
+    assert make_tasks(rows, POOL, lambda _: True)[0][0] != tasks[0]
 
 
 async def test_a_task_is_one_whose_golden_call_is_answered_and_servers_take_turns() -> None:
@@ -243,7 +248,7 @@ async def test_a_task_is_one_whose_golden_call_is_answered_and_servers_take_turn
     tasks = [task(f"x{n}", arguments={"x": n + 1}) for n in range(5)]
     tasks += [task("y", server_id="npm:y", arguments={"x": 9})]
     tasks += [task(f"z{n}", server_id="npm:z", arguments={"x": 0}) for n in range(3)]
-    kept, left = await runnable(tasks, Tools(answer).fresh, 4)
+    kept, left = await select_runnable_tasks(tasks, Tools(answer).fresh, 4)
     assert [one.task_id for one in kept] == ["x0", "y", "x1", "x3"]
     assert left == {
         "golden_call_crashed_on_start": 1, "golden_call_tool_error": 1, "server_does_not_start": 2,

@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from assets.contracts.canonical import contract, contract_digest
+from assets.contracts.canonical import canonicalize_contract, contract_digest
 from assets.contracts.quarantine.clear import CLEAR
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.deploy.table import DEPLOYMENTS
-from assets.servers.recipes.facts import recipe_facts
+from assets.servers.recipes.facts import dump_recipe
 from orchestration.cli.app import app
 from orchestration.settings.model import CONFIG
 from tests.serving.calling import CONTRACT, LIMITS, OTHER, PATIENT, Bench
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.support.untrusted_server import POLICY
 from tests.training.evaluation.agent_world import row
-from training.evaluation.agent.run import AgentPlan, agent_evaluation, clear_pool, runs_here
+from training.evaluation.agent.run import AgentPlan, can_run_here, clear_pool, evaluate_agents
 from training.evaluation.predictors.baseline import BaselinePredictor
 from training.evaluation.retriever import NothingToEvaluate
-from training.evaluation.saved import AGENT, kept
+from training.evaluation.saved import AGENT, load_evaluations
 from training.sets.training_set import TRAINING_SET
 from warehouse.llm.roles import LLMError, Role
 from warehouse.storage.tables import TableSpec
@@ -62,7 +62,7 @@ def night(warehouse: Warehouse, bench: Bench) -> Iterator[Warehouse]:
     made = bench.recipe(SERVER)
     remote = {"server_id": "remote:http://h/mcp", "ecosystem": "remote", "name": "h"}
     recipes = {
-        "npm:x": recipe_facts(made),
+        "npm:x": dump_recipe(made),
         "remote:http://h/mcp": {**remote, "url": "http://h/mcp"},
     }
     held = {"ecosystem": "npm", "status": "ok", "marketplace": "registry"}
@@ -79,12 +79,15 @@ def night(warehouse: Warehouse, bench: Bench) -> Iterator[Warehouse]:
         CLEAR,
         [
             {
-                "marketplace": "registry", "server_id": "npm:x", "tool": raw["name"],
-                "contract_digest": contract_digest(raw), "contract": json.dumps(contract(raw)),
+                "marketplace": "registry",
+                "server_id": "npm:x",
+                "tool": raw["name"],
+                "contract_digest": contract_digest(raw),
+                "contract": json.dumps(canonicalize_contract(raw)),
             }
             for raw in (CONTRACT, OTHER)
         ],
-    )  # fmt: skip
+    )
     rows = [
         row("p1", instruction="Do the x of 7 for me."),
         row("p2", arguments={"x": 9}, instruction="Do the x of 9 for me."),
@@ -124,10 +127,10 @@ async def test_both_arms_call_real_tools_and_differ_in_tokens(
     plan = AgentPlan(most=5, calls=LIMITS)
     with openai_endpoint(larger) as at:
         small = BaselinePredictor()
-        told = await agent_evaluation(night, policy(bench), small, actor(at.url), plan)
+        told = await evaluate_agents(night, policy(bench), small, actor(at.url), plan)
         asked = len(at.requests)
         one = AgentPlan(most=1, calls=LIMITS)
-        again = await agent_evaluation(night, policy(bench), small, actor(at.url), one)
+        again = await evaluate_agents(night, policy(bench), small, actor(at.url), one)
         assert len(at.requests) == asked, "nothing is paid twice"
     assert (told["n"], told["tasks"], told["servers"]) == (2, 2, 1)
     assert told["left_out"] == {"golden_call_tool_error": 1, "server_not_launched_here": 1}
@@ -143,7 +146,7 @@ async def test_both_arms_call_real_tools_and_differ_in_tokens(
     assert {text.split(",")[0] for text in shown} == {"squared 49", "squared 81"}
     assert all("call 1." in text for text in shown), "servers are started anew"
     assert again["usd_per_1000"]["large_alone"]["value"] > 0, "what was paid then is told again"
-    (entry,) = kept(night.home, AGENT)
+    (entry,) = load_evaluations(night.home, AGENT)
     assert (entry["name"], entry["result"]["n"]) == ("baseline:bm25+slots + big", 1), "the last"
     assert (night.home / "evaluations" / "agent" / Path(told["path"]).name).exists()
 
@@ -153,9 +156,7 @@ async def test_an_endpoint_that_is_down_is_the_outcome_of_every_task(
 ) -> None:
     plan = AgentPlan(most=1, calls=LIMITS)
     with openai_endpoint([Say("busy", 503)]) as at:
-        told = await agent_evaluation(
-            night, policy(bench), BaselinePredictor(), actor(at.url), plan
-        )
+        told = await evaluate_agents(night, policy(bench), BaselinePredictor(), actor(at.url), plan)
     assert told["success"]["small_first"]["value"] == 0
     assert told["called"]["small_first"]["value"] == 1, "the small model's call ran all the same"
     assert told["ended"] == {"small_first": {"server_error": 1}, "large_alone": {"server_error": 1}}
@@ -164,22 +165,22 @@ async def test_an_endpoint_that_is_down_is_the_outcome_of_every_task(
 async def test_without_a_model_or_a_task_it_says_so(night: Warehouse, bench: Bench) -> None:
     small = BaselinePredictor()
     with pytest.raises(LLMError, match=r"set roles\.actor\.model"):
-        await agent_evaluation(night, policy(bench), small, Role("actor"))
+        await evaluate_agents(night, policy(bench), small, Role("actor"))
     publish(night, TRAINING_SET, [row("p3", arguments={"x": 13}), row("p5", split="train")])
     with pytest.raises(NothingToEvaluate, match=r"0 tasks of 1 .*golden_call_tool_error 1"):
-        await agent_evaluation(
+        await evaluate_agents(
             night, policy(bench), small, actor("http://127.0.0.1:9/v1"), AgentPlan(calls=LIMITS)
         )
 
 
 def test_a_server_runs_here_only_without_network_and_secret(night: Warehouse, bench: Bench) -> None:
     facts = {"npm:x": {"server_id": "npm:x", "ecosystem": "npm", "name": "x", "version": "1"}}
-    assert runs_here("npm:x", facts, policy(bench))
-    assert not runs_here("npm:y", facts, policy(bench))
+    assert can_run_here("npm:x", facts, policy(bench))
+    assert not can_run_here("npm:y", facts, policy(bench))
     granted = DeployPolicy(bench.folder, POLICY, PATIENT, grants={"npm:x": "full"})
-    assert not runs_here("npm:x", facts, granted)
+    assert not can_run_here("npm:x", facts, granted)
     secret = {"npm:x": {**facts["npm:x"], "placeholders": ["env:API_KEY"]}}
-    assert not runs_here("npm:x", secret, policy(bench))
+    assert not can_run_here("npm:x", secret, policy(bench))
     assert len(clear_pool(night)) == 2
 
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.evaluation.conftest import PLAN
-from training.evaluation.caller.items import Item, TestPlan, make_items, whole_pool_items
+from training.evaluation.caller.items import Item, TestPlan, make_items, make_whole_pool_items
 from training.evaluation.caller_table import GONE, NOT_OFFERED, PERTURBATIONS, RENAMED, RENAMED_HERE
-from training.evaluation.robustness.phantom import dead_requests
+from training.evaluation.robustness.phantom import find_dead_requests
 from training.sets.split import TEST_SPLITS
 from training.sets.training_set import TrainingSet
 
@@ -96,7 +96,7 @@ def test_requests_of_tools_that_are_gone_or_renamed_are_found(made: TrainingSet)
          "to_digest": "c1:new", "night": "2026-11-21", "renamed_from": moved["tool"]},
     ]  # fmt: skip
     listed = {(entry["server_id"], entry["tool"]) for entry in pool.values()}
-    found = dead_requests(served, changes, listed, pool)
+    found = find_dead_requests(served, changes, listed, pool)
     by_kind = Counter(one.phantom for one in found)
     assert by_kind[GONE] >= 1
     assert by_kind[RENAMED] >= 1
@@ -117,11 +117,11 @@ def test_requests_of_tools_that_are_gone_or_renamed_are_found(made: TrainingSet)
 
 def test_nothing_is_dead_while_everything_is_listed(made: TrainingSet) -> None:
     listed = {(entry["server_id"], entry["tool"]) for entry in made.pool.values()}
-    assert dead_requests(made.rows, [], listed, made.pool) == []
+    assert find_dead_requests(made.rows, [], listed, made.pool) == []
 
 
 def test_a_router_is_asked_over_the_whole_pool(made: TrainingSet) -> None:
-    items = whole_pool_items(made.rows, made.pool, PLAN)
+    items = make_whole_pool_items(made.rows, made.pool, PLAN)
     assert items
     assert {len(item.tools) for item in items} == {len(made.pool)}
     assert {item.distractors for item in items} == {"pool"}

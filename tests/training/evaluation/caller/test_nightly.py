@@ -9,13 +9,13 @@ import pytest
 
 from tests.training.evaluation.conftest import PLAN, publish_set
 from training.evaluation.caller.items import Item
-from training.evaluation.caller.nightly import bench, nightly_rows
-from training.evaluation.caller.summary import call_summary
+from training.evaluation.caller.nightly import evaluate_nightly, load_bench
+from training.evaluation.caller.summary import summarise_calls
 from training.evaluation.caller_table import BASELINE, CALLER_EVALUATION, GONE
 from training.evaluation.predictors.interface import CannotPredict
 from training.evaluation.retriever import NothingToEvaluate
-from training.releases.gate import same_items
-from training.sets.candidates import BadOffer, pool_path
+from training.releases.gate import check_same_items
+from training.sets.candidates import BadOffer, get_pool_path
 from training.sets.training_set import TRAINING_SET, TrainingSet
 from warehouse.store import Warehouse
 
@@ -39,22 +39,22 @@ def test_all_are_asked_the_same_items_and_a_lost_incumbent_is_told(
 ) -> None:
     from training.evaluation.predictors import adapter as module
 
-    generated = module.generate
+    generated = module.generate_completions
     monkeypatch.setattr(module, "generate", lambda *a, **k: generated(*a, **{**k, "max_new": 3}))
     mine = kept_caller(home, "a" * 64, adapter, str(base))
     lost = kept_caller(home, "b" * 64, adapter, "/no/such/base")
     plan = type(PLAN)(candidates=(4,), per_split=3, perturbations=1, irrelevance=1, phantom=1)
-    rows, notes = nightly_rows(opened(home), mine, lost, plan)
+    rows, notes = evaluate_nightly(opened(home), mine, lost, plan)
     assert {row["model"] for row in rows} == {BASELINE, mine}
     assert len(notes) == 1
     assert "/no/such/base" in notes[0]
-    assert same_items(rows, mine, BASELINE).passed
+    assert check_same_items(rows, mine, BASELINE).passed
     assert len(CALLER_EVALUATION.frame(rows)) == len(rows)
-    told = call_summary(rows, mine)
+    told = summarise_calls(rows, mine)
     assert told["gate"]["gain"]["n"] == told["n"] > 0
     assert set(told["gate"]) == {"gain", "irrelevance", "phantom", "phantom_rate"}
     with pytest.raises(CannotPredict, match="/no/such/base"):
-        nightly_rows(opened(home), lost, BASELINE, plan)
+        evaluate_nightly(opened(home), lost, BASELINE, plan)
 
 
 def test_requests_of_an_earlier_set_whose_tool_is_gone_are_asked(
@@ -64,11 +64,11 @@ def test_requests_of_an_earlier_set_whose_tool_is_gone_are_asked(
     old = {**first, "pair_id": "p1:old", "tool": "burn_file", "server_id": "npm:file"}
     old["calls"] = json.dumps([{"name": "burn_file", "contract_digest": "c1:x", "arguments": {}}])
     home = publish_set(tmp_path / "home", [*made.rows, old], made)
-    assert bench(opened(home)).dead == []  # the current set is no earlier one
+    assert load_bench(opened(home)).dead == []  # the current set is no earlier one
     publish_set(home, made.rows, made)
-    held = bench(opened(home))
+    held = load_bench(opened(home))
     assert [(one.phantom, one.dead) for one in held.dead] == [(GONE, "burn_file")]
-    asked: list[Item] = [item for item in held.items(PLAN) if item.phantom == GONE]
+    asked: list[Item] = [item for item in held.make_items_for(PLAN) if item.phantom == GONE]
     assert len(asked) == 1
     assert asked[0].expected == []
     beside = {tool["name"] for tool in asked[0].tools}
@@ -77,9 +77,9 @@ def test_requests_of_an_earlier_set_whose_tool_is_gone_are_asked(
 
 def test_a_home_that_cannot_be_measured_says_why(tmp_path: Path, home: Path) -> None:
     with pytest.raises(NothingToEvaluate, match="materialize training_set"):
-        bench(opened(tmp_path / "empty"))
+        load_bench(opened(tmp_path / "empty"))
     head = opened(home).tables.head(TRAINING_SET.name)
     assert head is not None
-    pool_path(home, head.digest).unlink()
+    get_pool_path(home, head.digest).unlink()
     with pytest.raises(BadOffer, match="no pool"):
-        bench(opened(home))
+        load_bench(opened(home))

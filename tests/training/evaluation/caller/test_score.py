@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training.evaluation.caller.items import Item
-from training.evaluation.caller.score import score
+from training.evaluation.caller.score import score_answer
 from training.evaluation.caller_table import CALLER_EVALUATION
-from training.evaluation.predictors.interface import answered, unanswered
+from training.evaluation.predictors.interface import make_failed_answer, parse_answer
 
 SCHEMA = {
     "type": "object",
@@ -40,7 +40,7 @@ def item(expected: list[dict[str, Any]], task: str = "single") -> Item:
 
 def scored(said: Any, expected: list[dict[str, Any]]) -> dict[str, Any]:
     text = said if isinstance(said, str) else json.dumps(said)
-    row = score(item(expected), answered(text), "m", "set")
+    row = score_answer(item(expected), parse_answer(text), "m", "set")
     CALLER_EVALUATION.frame([row])
     return row
 
@@ -126,7 +126,7 @@ def test_where_no_call_is_right_none_may_be_tried(said: Any, ok: bool, parsed: b
 
 
 def test_no_answer_is_no_wrong_answer() -> None:
-    row = score(item([RIGHT]), unanswered("timeout"), "m", "set")
+    row = score_answer(item([RIGHT]), make_failed_answer("timeout"), "m", "set")
     assert row["failed"]
     assert row["error_kind"] == "timeout"
     assert row.get("ast_ok") is None

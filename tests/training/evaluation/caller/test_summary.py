@@ -8,14 +8,14 @@ import pytest
 from tests.training.evaluation.conftest import Scripted, texts
 from training.evaluation.caller.items import Item
 from training.evaluation.caller.markdown import as_markdown
-from training.evaluation.caller.run import evaluate
-from training.evaluation.caller.summary import call_summary
+from training.evaluation.caller.run import evaluate_predictors
+from training.evaluation.caller.summary import summarise_calls
 from training.evaluation.caller_table import BASELINE, CALLER_EVALUATION, PERTURBATIONS
 from training.evaluation.predictors.baseline import BaselinePredictor
-from training.evaluation.predictors.interface import Asked, answered, unanswered
+from training.evaluation.predictors.interface import Asked, make_failed_answer, parse_answer
 from training.evaluation.retriever import NothingToEvaluate
 from training.prompts.render import NO_CALL
-from training.releases.gate import gates_of
+from training.releases.gate import check_gates
 
 Right = dict[str, list[dict[str, Any]]]
 
@@ -39,7 +39,9 @@ def memoriser(items: list[Item]) -> Scripted:
 
 @pytest.fixture(scope="module")
 def rows(items: list[Item], right: Right) -> list[dict[str, Any]]:
-    return evaluate([BaselinePredictor(), perfect(right), memoriser(items)], items, "set-1")
+    return evaluate_predictors(
+        [BaselinePredictor(), perfect(right), memoriser(items)], items, "set-1"
+    )
 
 
 def test_the_rows_are_a_table_and_a_perfect_caller_is_right_everywhere(
@@ -47,7 +49,7 @@ def test_the_rows_are_a_table_and_a_perfect_caller_is_right_everywhere(
 ) -> None:
     frame = CALLER_EVALUATION.frame(rows)
     assert len(frame) == 3 * len(items)
-    told = call_summary(rows, "perfect")
+    told = summarise_calls(rows, "perfect")
     assert told["incumbent"] == BASELINE
     for name in ("parsed", "valid", "tool_ok", "name_f1", "value_f1", "ast_ok"):
         assert told[name]["candidate"]["value"] == 1.0, name
@@ -61,7 +63,7 @@ def test_the_rows_are_a_table_and_a_perfect_caller_is_right_everywhere(
 def test_the_gates_are_asked_on_unseen_servers_and_on_abstention(
     rows: list[dict[str, Any]], items: list[Item]
 ) -> None:
-    told = call_summary(rows, "perfect")
+    told = summarise_calls(rows, "perfect")
     head = [i for i in items if i.split == "unseen_server" and i.candidates == 6 and i.expected
             and i.perturbation == "none" and not i.phantom]  # fmt: skip
     gate = told["gate"]
@@ -72,14 +74,14 @@ def test_the_gates_are_asked_on_unseen_servers_and_on_abstention(
     assert gate["irrelevance"]["value"] == 1.0  # the baseline always calls
     assert gate["phantom"]["n"] == gate["phantom_rate"]["n"] == 5
     assert gate["phantom_rate"]["value"] == 0.0
-    failed = {one.name: one.found for one in gates_of("caller", told) if not one.passed}
+    failed = {one.name: one.found for one in check_gates("caller", told) if not one.passed}
     assert not failed.keys() - {"enough_tools", "gain"}, failed
 
 
 def test_one_who_remembers_names_calls_phantoms_and_falls_under_new_names(
     rows: list[dict[str, Any]],
 ) -> None:
-    told = call_summary(rows, "memoriser", "perfect")
+    told = summarise_calls(rows, "memoriser", "perfect")
     assert told["ast_ok"]["candidate"]["value"] == 1.0
     assert told["phantom"]["renamed_here"]["candidate"]["value"] == 1.0
     assert told["gate"]["phantom"]["value"] == 1.0
@@ -91,15 +93,15 @@ def test_one_who_remembers_names_calls_phantoms_and_falls_under_new_names(
     for kind in ("reordered_parameters", "paraphrased"):
         assert drops[(kind, "ast_ok")]["value"] == 0.0
     assert all(drops[(kind, "ast_ok")]["n"] > 0 for kind in PERTURBATIONS)
-    assert not next(g for g in gates_of("caller", told) if g.name == "phantom_rate").passed
+    assert not next(g for g in check_gates("caller", told) if g.name == "phantom_rate").passed
 
 
 def test_an_item_without_a_call_counts_nothing_by_the_rules_of_mcp_bench(
     items: list[Item], right: Right
 ) -> None:
     silent = Scripted("silent", texts(lambda _: "I do not know."))
-    rows = evaluate([perfect(right), silent], items, "set")
-    bench = call_summary(rows, "silent", "perfect")["mcp_bench"]
+    rows = evaluate_predictors([perfect(right), silent], items, "set")
+    bench = summarise_calls(rows, "silent", "perfect")["mcp_bench"]
     assert bench["valid_tool_name_rate"]["candidate"]["value"] == 0.0
     assert bench["input_schema_compliance"]["candidate"]["value"] == 0.0
     assert bench["valid_tool_name_rate"]["incumbent"]["value"] == 1.0
@@ -111,11 +113,11 @@ def test_questions_without_an_answer_are_counted_apart(items: list[Item], right:
 
     def say(one: Asked):
         if one.item_id in lost:
-            return unanswered("timeout")
-        return answered(json.dumps(right[one.item_id]) if right[one.item_id] else NO_CALL)
+            return make_failed_answer("timeout")
+        return parse_answer(json.dumps(right[one.item_id]) if right[one.item_id] else NO_CALL)
 
-    rows = evaluate([BaselinePredictor(), Scripted("flaky", say)], items, "set")
-    told = call_summary(rows, "flaky")
+    rows = evaluate_predictors([BaselinePredictor(), Scripted("flaky", say)], items, "set")
+    told = summarise_calls(rows, "flaky")
     assert told["failures"] == {"candidate": {"timeout": len(lost)}}
     assert told["items"] == len(items) - len(lost)
     assert told["ast_ok"]["candidate"]["value"] == 1.0
@@ -125,18 +127,18 @@ def test_questions_without_an_answer_are_counted_apart(items: list[Item], right:
 
 def test_nothing_in_common_is_said(rows: list[dict[str, Any]], items: list[Item]) -> None:
     with pytest.raises(NothingToEvaluate, match="same items"):
-        call_summary(rows, "nobody")
+        summarise_calls(rows, "nobody")
     with pytest.raises(NothingToEvaluate, match="0 items"):
-        evaluate([BaselinePredictor()], [], "set")
+        evaluate_predictors([BaselinePredictor()], [], "set")
     old = [{"model": name, "pair_id": "p", "item_id": None} for name in (BASELINE, "old")]
     with pytest.raises(NothingToEvaluate):
-        call_summary(old, "old")
+        summarise_calls(old, "old")
 
 
 def test_the_markdown_holds_every_cell_and_says_what_was_not_measured(
     rows: list[dict[str, Any]],
 ) -> None:
-    told = call_summary(rows, "perfect")
+    told = summarise_calls(rows, "perfect")
     text = as_markdown([told])
     assert text.count("| AST |") == len(told["cells"]) + len(PERTURBATIONS)
     assert "Phantom calls (lower is better): tool gone | 0 | not measured" in text

@@ -8,7 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.evaluation.outside.contamination import Bounds, beside, contamination
+from training.evaluation.outside.contamination import (
+    Bounds,
+    find_contamination,
+    measure_all_and_clean,
+)
 from training.evaluation.outside.texts import UnreadableSet, read_texts
 from training.prompts.word_index import fold_words
 
@@ -21,7 +25,7 @@ TRAINED = [
 
 
 def kinds(item: str, **bounds: object) -> tuple[str, ...]:
-    return contamination([item], TRAINED, Bounds(**bounds)).flags[0].kinds  # type: ignore[arg-type]
+    return find_contamination([item], TRAINED, Bounds(**bounds)).flags[0].kinds  # type: ignore[arg-type]
 
 
 def test_a_copy_is_found_whatever_its_case_punctuation_and_width() -> None:
@@ -38,7 +42,7 @@ def test_a_short_request_is_found_whole_inside_a_longer_one() -> None:
 
 def test_shared_n_grams_are_counted_over_the_items_own() -> None:
     half = "Please show me the weather in Oslo on the third day of a journey by train to Bergen"
-    found = contamination([half], TRAINED).flags[0]
+    found = find_contamination([half], TRAINED).flags[0]
     assert found.overlap == pytest.approx(3 / 11, abs=1e-4)
     assert not found.contaminated
     assert kinds(half, share=0.25) == ("overlap",)
@@ -57,19 +61,19 @@ def test_nearness_is_asked_in_blocks_and_names_the_nearest() -> None:
     ours /= np.linalg.norm(ours, axis=1, keepdims=True)
     theirs = np.vstack([ours[[7]], -ours[[7]], *[ours[:49]] * 60])
     texts = [f"item {n}" for n in range(len(theirs))]
-    found = contamination(texts, [f"trained {n}" for n in range(50)], vectors=(theirs, ours))
+    found = find_contamination(texts, [f"trained {n}" for n in range(50)], vectors=(theirs, ours))
     assert (found.flags[0].near, found.flags[0].nearest, found.flags[0].cosine) == (True, 7, 1.0)
     assert not found.flags[1].near
     assert all(
         flag.nearest == (place - 2) % 49 for place, flag in enumerate(found.flags) if place > 1
     )
     with pytest.raises(ValueError, match="3 and 50 vectors for 2 items"):
-        contamination(["a", "b"], [""] * 50, vectors=(theirs[:3], ours))
+        find_contamination(["a", "b"], [""] * 50, vectors=(theirs[:3], ours))
 
 
 def test_the_summary_has_rates_with_intervals_and_says_its_rules() -> None:
     items = [TRAINED[0], "the weather in Oslo", "Book a table for nine people at eight", "hi"]
-    told = contamination(items, TRAINED).summary("their set")
+    told = find_contamination(items, TRAINED).summarise_flags("their set")
     assert (told["set"], told["n"], told["trained"], told["short"]) == ("their set", 4, 4, 1)
     assert told["rates"]["exact"]["value"] == 0.25
     assert told["rates"]["any"] | {"low": 0, "high": 0} == {
@@ -85,29 +89,31 @@ def test_the_summary_has_rates_with_intervals_and_says_its_rules() -> None:
 
 def test_nothing_is_contaminated_by_nothing() -> None:
     empty = np.zeros((0, 4), np.float32)
-    found = contamination(["one text", ""], [], vectors=(np.ones((2, 4), np.float32), empty))
+    found = find_contamination(["one text", ""], [], vectors=(np.ones((2, 4), np.float32), empty))
     assert found.clean == [True, True]
-    assert found.summary()["rates"]["any"]["n"] == 0, "held against nothing, nothing is clean"
-    assert contamination([], TRAINED).summary()["rates"]["any"]["n"] == 0
+    assert found.summarise_flags()["rates"]["any"]["n"] == 0, (
+        "held against nothing, nothing is clean"
+    )
+    assert find_contamination([], TRAINED).summarise_flags()["rates"]["any"]["n"] == 0
 
 
 def test_figures_stand_on_the_clean_part_beside_all() -> None:
-    both = beside([1, 1, 0, 0], ["a", "a", "b", "c"], [False, False, True, True])
+    both = measure_all_and_clean([1, 1, 0, 0], ["a", "a", "b", "c"], [False, False, True, True])
     assert (both["all"]["value"], both["all"]["n"]) == (0.5, 4)
     assert (both["clean"]["value"], both["clean"]["n"]) == (0.0, 2)
-    assert beside([1.0], ["a"], [False])["clean"]["n"] == 0
+    assert measure_all_and_clean([1.0], ["a"], [False])["clean"]["n"] == 0
 
 
 @given(st.lists(st.text(max_size=60), max_size=6), st.integers(2, 9))
 def test_every_text_of_four_words_is_found_in_a_set_that_holds_it(texts: list[str], n: int) -> None:
-    for flag, text in zip(contamination(texts, texts, Bounds(n=n)).flags, texts, strict=True):
+    for flag, text in zip(find_contamination(texts, texts, Bounds(n=n)).flags, texts, strict=True):
         assert flag.exact == bool(fold_words(text))
         assert flag.overlap == (1.0 if len(fold_words(text)) >= n else 0.0)
 
 
 @given(st.lists(st.text("abc ", max_size=40), max_size=5), st.text("abc ", max_size=40))
 def test_more_training_texts_never_make_an_item_cleaner(trained: list[str], item: str) -> None:
-    few, more = (contamination([item], part).flags[0] for part in (trained[1:], trained))
+    few, more = (find_contamination([item], part).flags[0] for part in (trained[1:], trained))
     assert set(few.kinds) <= set(more.kinds)
     assert few.overlap <= more.overlap
 

@@ -13,18 +13,18 @@ from assets.contracts.validate import validate_call
 from tests.training.evaluation.agent.test_agent_run import publish
 from tests.training.evaluation.agent_world import row
 from tests.vectors.conftest import WordEmbedder
-from training.evaluation.outside.bfcl import OutsidePlan, outside_evaluation
-from training.evaluation.outside.items import asked_of, contract_of, our_match
+from training.evaluation.outside.bfcl import OutsidePlan, evaluate_outside_set
+from training.evaluation.outside.items import match_by_our_rules, to_asked, to_contract
 from training.evaluation.predictors.baseline import BaselinePredictor
 from training.evaluation.predictors.interface import (
     Answered,
     Asked,
     OnDone,
     PredictorKind,
-    unanswered,
+    make_failed_answer,
 )
 from training.evaluation.retriever import NothingToEvaluate
-from training.evaluation.saved import CONTAMINATION, OUTSIDE, kept
+from training.evaluation.saved import CONTAMINATION, OUTSIDE, load_evaluations
 from training.sets.training_set import TRAINING_SET
 from warehouse.store import Warehouse
 
@@ -96,7 +96,7 @@ class Told:
 
     def _answer(self, held: Any) -> Answered:
         if isinstance(held, str):
-            return unanswered(held)
+            return make_failed_answer(held)
         return Answered(held, "call" if held else "no_call", prompt_tokens=10, usd=0.5)
 
 
@@ -105,7 +105,7 @@ def area(**arguments: Any) -> dict[str, Any]:
 
 
 def test_a_function_is_a_contract_that_a_right_call_passes() -> None:
-    made = contract_of(AREA)
+    made = to_contract(AREA)
     schema = made["inputSchema"]
     assert schema["properties"]["height"] == {"type": "number"}
     assert schema["properties"]["at"]["properties"]["x"] == {"type": "number"}
@@ -113,9 +113,9 @@ def test_a_function_is_a_contract_that_a_right_call_passes() -> None:
     assert schema["required"] == ["base", "height"]
     assert not validate_call(made, {"base": 10, "height": 5.5, "at": {"x": 1.0}})
     assert validate_call(made, {"base": "ten", "height": 5.5})
-    room = contract_of(LIGHTS, "java")["inputSchema"]["properties"]["room"]
+    room = to_contract(LIGHTS, "java")["inputSchema"]["properties"]["room"]
     assert room == {"type": "string", "description": "(String in java notation, as text)"}
-    assert contract_of({"name": "bare"})["inputSchema"] == {"type": "object", "properties": {}}
+    assert to_contract({"name": "bare"})["inputSchema"] == {"type": "object", "properties": {}}
 
 
 @pytest.mark.parametrize(
@@ -140,16 +140,16 @@ def test_any_allowed_value_is_a_match_by_our_rules(
     folder: Path, call: dict[str, Any], error: str | None
 ) -> None:
     item = next(item for item in read_bfcl(folder) if item.id == "s0")
-    assert our_match(item, [call]) == (error is None, error)
+    assert match_by_our_rules(item, [call]) == (error is None, error)
 
 
 def test_parallel_calls_match_in_any_order_and_none_too_few(folder: Path) -> None:
     item = next(item for item in read_bfcl(folder) if item.id == "p0")
     one, two = area(base=1, height=1.0), area(base=2, height=1)
-    assert our_match(item, [two, one]) == (True, None)
-    assert our_match(item, [one, one]) == (False, "wrong_value")
-    assert our_match(item, [one]) == (False, "wrong_count")
-    assert our_match(item, []) == (False, "no_call")
+    assert match_by_our_rules(item, [two, one]) == (True, None)
+    assert match_by_our_rules(item, [one, one]) == (False, "wrong_value")
+    assert match_by_our_rules(item, [one]) == (False, "wrong_count")
+    assert match_by_our_rules(item, []) == (False, "no_call")
 
 
 def test_a_folder_is_judged_by_both_rules_per_category(folder: Path, warehouse: Warehouse) -> None:
@@ -159,7 +159,7 @@ def test_a_folder_is_judged_by_both_rules_per_category(folder: Path, warehouse: 
              "j0": [{"name": "lights", "arguments": {"room": "hall"}}]}  # fmt: skip
     some = {**right, "s1": [area(base=3, height=2)], "p0": "timeout", "i0": [GOOD]}
     models = [Told("all right", **right), Told("some", **some)]
-    told = outside_evaluation(warehouse, folder, models, WordEmbedder().embed)
+    told = evaluate_outside_set(warehouse, folder, models, WordEmbedder().embed)
     first, second = json.loads(json.dumps(told["models"]))
     assert first["bfcl"]["all"] | {"low": 1.0, "high": 1.0} == first["bfcl"]["all"]
     assert (first["n"], first["bfcl"]["clean"]["n"], first["ours"]["all"]["n"]) == (6, 5, 5)
@@ -172,15 +172,15 @@ def test_a_folder_is_judged_by_both_rules_per_category(folder: Path, warehouse: 
     rates = told["contamination"]["rates"]
     assert (rates["exact"]["value"], rates["any"]["n"]) == (round(1 / 6, 4), 6)
     assert [one["clean"] for one in told["rows"] if one["item_id"] == "s0"] == [False, False]
-    assert {one["name"] for one in kept(warehouse.home, OUTSIDE)} == {
+    assert {one["name"] for one in load_evaluations(warehouse.home, OUTSIDE)} == {
         "BFCL-format data: all right", "BFCL-format data: some",
     }  # fmt: skip
-    assert kept(warehouse.home, CONTAMINATION)[0]["result"]["n"] == 6
+    assert load_evaluations(warehouse.home, CONTAMINATION)[0]["result"]["n"] == 6
 
 
 def test_the_baseline_answers_a_few_of_each_category(folder: Path, warehouse: Warehouse) -> None:
     plan = OutsidePlan(per_category=1, categories=("simple_python", "irrelevance"))
-    told = outside_evaluation(warehouse, folder, [BaselinePredictor()], None, plan)
+    told = evaluate_outside_set(warehouse, folder, [BaselinePredictor()], None, plan)
     (model,) = told["models"]
     assert model["n"] == 2
     assert model["categories"]["irrelevance"]["bfcl"]["all"]["value"] == 0, "it always calls"
@@ -193,7 +193,7 @@ def test_messages_before_the_users_are_part_of_the_request(folder: Path) -> None
     said = [[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Sing."}]]
     path.write_text(json.dumps({"id": "i0", "question": said, "function": [AREA]}))
     item = next(item for item in read_bfcl(folder) if item.id == "i0")
-    assert asked_of(item).instruction == "[system] Be brief.\nSing."
+    assert to_asked(item).instruction == "[system] Be brief.\nSing."
 
 
 def test_a_folder_without_such_files_is_told(
@@ -201,10 +201,10 @@ def test_a_folder_without_such_files_is_told(
 ) -> None:
     baseline = [BaselinePredictor()]
     with pytest.raises(UnreadableInput, match=r"no such folder; expected a folder with BFCL"):
-        outside_evaluation(warehouse, tmp_path / "none", baseline)
+        evaluate_outside_set(warehouse, tmp_path / "none", baseline)
     (tmp_path / "empty").mkdir()
     with pytest.raises(UnreadableInput, match="no BFCL file"):
-        outside_evaluation(warehouse, tmp_path / "empty", baseline)
+        evaluate_outside_set(warehouse, tmp_path / "empty", baseline)
     plan = OutsidePlan(categories=("simple",))
     with pytest.raises(NothingToEvaluate, match=r"no category 'simple'; expected one of irrele"):
-        outside_evaluation(warehouse, folder, baseline, None, plan)
+        evaluate_outside_set(warehouse, folder, baseline, None, plan)

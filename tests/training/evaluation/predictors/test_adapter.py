@@ -9,10 +9,10 @@ import pytest
 
 from tests.training.small_base import make_base
 from training.evaluation.caller.items import Item
-from training.evaluation.caller.run import evaluate
-from training.evaluation.caller.summary import call_summary
+from training.evaluation.caller.run import evaluate_predictors
+from training.evaluation.caller.summary import summarise_calls
 from training.evaluation.caller_table import CALLER_EVALUATION
-from training.evaluation.predictors.adapter import TOO_LONG, AdapterPredictor, resolve
+from training.evaluation.predictors.adapter import TOO_LONG, AdapterPredictor, resolve_model
 from training.evaluation.predictors.baseline import BaselinePredictor
 from training.evaluation.predictors.interface import Asked, CannotPredict
 
@@ -23,12 +23,12 @@ def test_a_folder_of_an_adapter_is_asked_like_any_caller(
     some = items[:20]
     asked = AdapterPredictor(tmp_path, adapter, device="cpu", max_new=8, batch=8)
     told: list[tuple[int, int]] = []
-    rows = evaluate([BaselinePredictor(), asked], some, "set")
+    rows = evaluate_predictors([BaselinePredictor(), asked], some, "set")
     mine = [row for row in rows if row["model"] == asked.label]
     assert len(CALLER_EVALUATION.frame(rows)) == 40
     assert all(row["prompt_tokens"] > 0 and row["seconds"] > 0 for row in mine)
     assert all(row["completion_tokens"] <= 16 for row in mine)
-    assert call_summary(rows, asked.label)["items"] == 20
+    assert summarise_calls(rows, asked.label)["items"] == 20
     answers = asked.predict(
         [Asked("i", "Find it.", some[0].tools)], lambda n, of: told.append((n, of))
     )
@@ -127,9 +127,9 @@ def test_a_name_is_found_by_its_beginning(tmp_path: Path) -> None:
         folder = tmp_path / "models" / name
         folder.mkdir(parents=True)
         (folder / "model.json").write_text(json.dumps({"role": "caller", "name": name}))
-    assert resolve(tmp_path, "abc1") == "abc1" * 16
-    assert resolve(tmp_path, str(tmp_path)) == tmp_path
+    assert resolve_model(tmp_path, "abc1") == "abc1" * 16
+    assert resolve_model(tmp_path, str(tmp_path)) == tmp_path
     with pytest.raises(CannotPredict, match="2 of 2 callers"):
-        resolve(tmp_path, "abc")
+        resolve_model(tmp_path, "abc")
     with pytest.raises(CannotPredict, match="endpoint:ROLE_or_MODEL"):
-        resolve(tmp_path, "gpt")
+        resolve_model(tmp_path, "gpt")

@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.openai_endpoint import Endpoint, Say, openai_endpoint
 from training.evaluation.caller.items import Item
-from training.evaluation.caller.run import evaluate
-from training.evaluation.caller.summary import call_summary
+from training.evaluation.caller.run import evaluate_predictors
+from training.evaluation.caller.summary import summarise_calls
 from training.evaluation.predictors.baseline import BaselinePredictor
 from training.evaluation.predictors.endpoint import STAGE, EndpointPredictor
 from training.evaluation.predictors.interface import Asked, CannotPredict
@@ -115,15 +115,17 @@ def test_faults_are_rows_that_are_counted_apart_and_asked_again(
         return obedient(body, 1)
 
     with openai_endpoint(say) as endpoint:
-        rows = evaluate([BaselinePredictor(), predictor(endpoint, warehouse)], some, "set")
+        rows = evaluate_predictors(
+            [BaselinePredictor(), predictor(endpoint, warehouse)], some, "set"
+        )
         lost = [row for row in rows if row["failed"]]
-        told = call_summary(rows, "endpoint:m")
+        told = summarise_calls(rows, "endpoint:m")
         assert 0 < len(lost) < len(some)
         assert told["failures"] == {"candidate": {"bad_request": len(lost)}}
         assert told["items"] == len(some) - len(lost)
         sent = len(endpoint.requests)
         down["now"] = False
-        rows = evaluate([predictor(endpoint, warehouse)], some, "set")
+        rows = evaluate_predictors([predictor(endpoint, warehouse)], some, "set")
         assert not any(row["failed"] for row in rows)
         assert len(endpoint.requests) == sent + len(lost)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.vectors.conftest import WordEmbedder
-from training.evaluation.predictors.examples import ExamplePolicy, similar
+from training.evaluation.predictors.examples import ExamplePolicy, select_similar_examples
 
 
 def row(
@@ -30,13 +30,17 @@ NEAR = "read the old file of the harbour"
 
 
 def ids(of: dict[str, Any], train: list[dict[str, Any]] = TRAIN, n: int = 3) -> list[str]:
-    (found,) = similar([of], train, WordEmbedder().embed, n, ExamplePolicy(too_near=0.999))
+    (found,) = select_similar_examples(
+        [of], train, WordEmbedder().embed, n, ExamplePolicy(too_near=0.999)
+    )
     names = {one["instruction"]: one["pair_id"] for one in reversed(train)}
     return [names[instruction] for instruction, _ in found]
 
 
 def test_the_nearest_stands_last_with_its_calls() -> None:
-    (found,) = similar([row("q", NEAR, "seen_tool")], TRAIN, WordEmbedder().embed, 2)
+    (found,) = select_similar_examples(
+        [row("q", NEAR, "seen_tool")], TRAIN, WordEmbedder().embed, 2
+    )
     assert [text for text, _ in found] == [TRAIN[0]["instruction"], TRAIN[1]["instruction"]]
     assert found[1][1] == [{"name": "read", "arguments": {"path": "t2"}}]
 
@@ -55,8 +59,12 @@ def test_the_own_pair_and_its_words_are_never_shown() -> None:
 
 def test_a_near_duplicate_is_not_shown() -> None:
     asked = row("q", "the small small file of the harbour read", "seen_tool")
-    (far,) = similar([asked], TRAIN, WordEmbedder().embed, 3, ExamplePolicy(too_near=0.9))
-    (near,) = similar([asked], TRAIN, WordEmbedder().embed, 3, ExamplePolicy(too_near=0.99))
+    (far,) = select_similar_examples(
+        [asked], TRAIN, WordEmbedder().embed, 3, ExamplePolicy(too_near=0.9)
+    )
+    (near,) = select_similar_examples(
+        [asked], TRAIN, WordEmbedder().embed, 3, ExamplePolicy(too_near=0.99)
+    )
     assert len(near) == len(far) + 1
 
 
@@ -78,7 +86,9 @@ def test_only_train_pairs_are_shown_and_none_twice() -> None:
 
 def test_a_request_that_needs_no_tool_is_an_example_of_that() -> None:
     none = row("t9", "say the harbour is old") | {"calls": "[]", "arguments": None}
-    (found,) = similar([row("q", NEAR, "seen_tool")], [none], WordEmbedder().embed, 1)
+    (found,) = select_similar_examples(
+        [row("q", NEAR, "seen_tool")], [none], WordEmbedder().embed, 1
+    )
     assert found == (("say the harbour is old", []),)
 
 
@@ -88,9 +98,9 @@ def test_one_tool_does_not_fill_the_prompt() -> None:
 
 
 def test_without_train_rows_there_are_no_examples() -> None:
-    assert similar([row("q", NEAR)], [], WordEmbedder().embed, 3) == [()]
-    assert similar([row("q", NEAR)], TRAIN, WordEmbedder().embed, 0) == [()]
-    assert similar([], TRAIN, WordEmbedder().embed, 3) == []
+    assert select_similar_examples([row("q", NEAR)], [], WordEmbedder().embed, 3) == [()]
+    assert select_similar_examples([row("q", NEAR)], TRAIN, WordEmbedder().embed, 0) == [()]
+    assert select_similar_examples([], TRAIN, WordEmbedder().embed, 3) == []
 
 
 @given(
@@ -107,7 +117,7 @@ def test_whatever_the_pairs_the_rule_holds(
         for at, (a, b, v) in enumerate(made)
     ]
     asked = row("q", "read file harbour", split, "s1", arguments={"v": 4})
-    (found,) = similar([asked], train, WordEmbedder().embed, n)
+    (found,) = select_similar_examples([asked], train, WordEmbedder().embed, n)
     of = {(one["instruction"], one["calls"]): one for one in train}
     assert len(found) <= n
     vectors = WordEmbedder()

@@ -11,9 +11,9 @@ from serving.router import Router
 from tests.training.conftest import make_world
 from tests.training.evaluation.conftest import PLAN
 from tests.vectors.conftest import WordEmbedder
-from training.evaluation.caller.items import Item, whole_pool_items
-from training.evaluation.caller.run import evaluate
-from training.evaluation.caller.summary import call_summary
+from training.evaluation.caller.items import Item, make_whole_pool_items
+from training.evaluation.caller.run import evaluate_predictors
+from training.evaluation.caller.summary import summarise_calls
 from training.evaluation.predictors.baseline import BaselinePredictor
 from training.evaluation.predictors.interface import Asked, CannotPredict
 from training.evaluation.predictors.router import NOT_IN_INDEX, RouterPredictor
@@ -32,11 +32,11 @@ def test_it_chooses_among_the_offered_tools_only(
     routed: RouterPredictor, items: list[Item]
 ) -> None:
     plain = [i for i in items if i.perturbation == "none" and not i.phantom and i.expected]
-    rows = evaluate([BaselinePredictor(), routed], plain, "set")
+    rows = evaluate_predictors([BaselinePredictor(), routed], plain, "set")
     mine = [row for row in rows if row["model"] == "router"]
     assert not any(row["failed"] for row in mine)
     assert all(row["known_calls"] == row["calls"] <= 1 for row in mine)
-    told = call_summary(rows, "router")
+    told = summarise_calls(rows, "router")
     assert told["tool_ok"]["candidate"]["low"] > told["chance"]
     called = [json.loads(row["called"])[0] for row in mine if row["tool_ok"]]
     assert called
@@ -53,8 +53,8 @@ def test_its_word_that_no_tool_fits_is_no_call(routed: RouterPredictor, items: l
 def test_over_the_whole_pool_it_may_take_any_tool(
     routed: RouterPredictor, made: TrainingSet
 ) -> None:
-    items = whole_pool_items(made.rows, made.pool, replace(PLAN, per_split=4))
-    rows = evaluate([BaselinePredictor(), routed], items, "set")
+    items = make_whole_pool_items(made.rows, made.pool, replace(PLAN, per_split=4))
+    rows = evaluate_predictors([BaselinePredictor(), routed], items, "set")
     assert {row["model"] for row in rows} == {"router"}  # nobody else can take a whole pool
     assert {row["offered"] for row in rows} == {30}
     assert any(row["tool_ok"] for row in rows)
@@ -64,7 +64,7 @@ def test_a_tool_that_the_index_does_not_hold_is_counted_apart(
     routed: RouterPredictor, items: list[Item]
 ) -> None:
     changed = [item for item in items if item.perturbation == "renamed_tool"]
-    rows = evaluate([routed], changed, "set")
+    rows = evaluate_predictors([routed], changed, "set")
     assert {row["error_kind"] for row in rows} == {NOT_IN_INDEX}
     assert all(row["failed"] for row in rows)
 

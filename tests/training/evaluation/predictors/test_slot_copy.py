@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.evaluation.predictors.slot_copy import baseline_call, copy_slots
+from training.evaluation.predictors.slot_copy import copy_slots, make_baseline_call
 
 
 def tool(name: str, about: str = "", **properties: dict) -> dict:
@@ -62,11 +62,11 @@ def test_lists_and_booleans() -> None:
 
 def test_the_best_match_by_words_is_called() -> None:
     tools = [tool("send_email", "Send an email"), tool("get_time", "Tell the time")]
-    assert baseline_call(tools, "what time is it?")["name"] == "get_time"
+    assert make_baseline_call(tools, "what time is it?")["name"] == "get_time"
 
 
 @given(st.text(max_size=200))
 def test_any_instruction_is_answered(text: str) -> None:
     every = {kind: {"type": kind} for kind in ("string", "integer", "number", "array", "boolean")}
-    called = baseline_call([tool("a", **every), tool("b")], text)
+    called = make_baseline_call([tool("a", **every), tool("b")], text)
     assert called["name"] in ("a", "b")

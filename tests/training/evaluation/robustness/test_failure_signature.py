@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from training.evaluation.robustness.failure_signature import signature
+from training.evaluation.robustness.failure_signature import compute_signature
 
 
 def rows(verdicts: dict[str, str], n: int = 40, tool: bool = True) -> list[dict[str, Any]]:
@@ -22,7 +22,9 @@ RIGHT = {"string": "match", "array": "match"}
 
 
 def test_wrong_types_under_the_right_tool_are_the_signature() -> None:
-    found = signature(rows({"string": "match", "array": "wrong_type"}, 30) + rows(RIGHT, 10))
+    found = compute_signature(
+        rows({"string": "match", "array": "wrong_type"}, 30) + rows(RIGHT, 10)
+    )
     assert found.present
     assert found.by_type["array"] == {"n": 40, "wrong": 30, "wrong_type": 30}
     assert "present" in found.told
@@ -31,7 +33,7 @@ def test_wrong_types_under_the_right_tool_are_the_signature() -> None:
 
 
 def test_arrays_that_are_left_out_while_strings_are_right_are_too() -> None:
-    found = signature(rows({"string": "match", "array": "missing"}, 30) + rows(RIGHT, 10))
+    found = compute_signature(rows({"string": "match", "array": "missing"}, 30) + rows(RIGHT, 10))
     assert found.present
     assert found.typed["value"] == 0.0
 
@@ -40,7 +42,7 @@ def test_a_copier_of_words_has_it_however_many_words_it_copies_wrongly() -> None
     """Slot copying on the demo's contracts: string 275 of 539 wrong, array 24 of 24."""
     held = rows({"string": "wrong_value", "array": "missing"}, 20)
     held += rows({"string": "match", "array": "missing"}, 20) + rows({"string": "match"}, 40)
-    assert signature(held).present
+    assert compute_signature(held).present
 
 
 @pytest.mark.parametrize(
@@ -55,6 +57,6 @@ def test_a_copier_of_words_has_it_however_many_words_it_copies_wrongly() -> None
     ids=["all right", "wrong tool", "wrong words only", "too few to say", "nothing"],
 )
 def test_anything_else_is_not(held: list[dict[str, Any]]) -> None:
-    found = signature(held)
+    found = compute_signature(held)
     assert not found.present
     assert "absent" in found.told or "not measured" in found.told

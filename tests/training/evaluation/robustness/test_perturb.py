@@ -9,11 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.contracts.match.match import match_call
-from assets.contracts.validate import schema_problem, validate_call
+from assets.contracts.validate import find_schema_problem, validate_call
 from tests.support.examples import examples
 from training.evaluation.caller_table import PERTURBATIONS
-from training.evaluation.robustness.paraphrase import paraphrase
-from training.evaluation.robustness.perturb import new_names, perturb, rename_one, same_text
+from training.evaluation.robustness.paraphrase import paraphrase_text
+from training.evaluation.robustness.perturb import (
+    is_same_json_text,
+    make_new_names,
+    perturb_tools,
+    rename_one_tool,
+)
 
 NAMES = st.sampled_from(["path", "file_id", "pageSize", "query", "url", "x", "when-to", "Ünï"])
 LEAVES = st.sampled_from(
@@ -56,25 +61,25 @@ def test_a_changed_schema_takes_the_changed_call_as_the_old_took_the_old(
     tool: dict, wanted: dict, called: dict, kind: str, seed: int
 ) -> None:
     calls = [{"name": tool["name"], "arguments": held} for held in (wanted, called)]
-    made = perturb(kind, [tool], calls, seed)
+    made = perturb_tools(kind, [tool], calls, seed)
     new = made.tools[0]
-    assert schema_problem(new["inputSchema"]) == schema_problem(tool["inputSchema"])
+    assert find_schema_problem(new["inputSchema"]) == find_schema_problem(tool["inputSchema"])
     for old_call, new_call in zip(calls, made.expected, strict=True):
         assert new_call["name"] == new["name"]
         before = sorted(flaw.kind for flaw in validate_call(tool, old_call["arguments"]))
         assert before == sorted(flaw.kind for flaw in validate_call(new, new_call["arguments"]))
     old = match_call(tool["inputSchema"], *calls)
     assert match_call(new["inputSchema"], *made.expected).error_kind == old.error_kind
-    assert perturb(kind, [tool], calls, seed) == made
+    assert perturb_tools(kind, [tool], calls, seed) == made
 
 
 @given(contracts(), st.integers(0, 3))
 @settings(deadline=None)
 def test_another_order_holds_the_same_values(tool: dict, seed: int) -> None:
-    made = perturb("reordered_parameters", [tool], [], seed).tools[0]
+    made = perturb_tools("reordered_parameters", [tool], [], seed).tools[0]
     assert made == tool
     several = len(tool["inputSchema"]["properties"]) > 1
-    assert several <= (not same_text(made, tool))
+    assert several <= (not is_same_json_text(made, tool))
 
 
 def test_all_offered_tools_change_alike_and_names_stay_unique() -> None:
@@ -82,7 +87,7 @@ def test_all_offered_tools_change_alike_and_names_stay_unique() -> None:
         {"name": name, "description": "See list_files first.", "inputSchema": {"type": "object"}}
         for name in ("list_files", "listFiles", "list-files", "files_list", "echo")
     ]
-    made = perturb("renamed_tool", tools, [{"name": "echo", "arguments": {}}])
+    made = perturb_tools("renamed_tool", tools, [{"name": "echo", "arguments": {}}])
     names = [tool["name"] for tool in made.tools]
     assert len(set(names)) == 5
     assert not set(names) & {tool["name"] for tool in tools}
@@ -93,14 +98,14 @@ def test_all_offered_tools_change_alike_and_names_stay_unique() -> None:
 
 def test_one_tool_is_renamed_among_others_that_stay() -> None:
     tools = [{"name": n, "inputSchema": {"type": "object"}} for n in ("get_file", "file_get", "b")]
-    made = rename_one(tools, [{"name": "get_file", "arguments": {}}], "get_file")
+    made = rename_one_tool(tools, [{"name": "get_file", "arguments": {}}], "get_file")
     assert [tool["name"] for tool in made.tools][1:] == ["file_get", "b"]
     assert made.tools[0]["name"] == made.expected[0]["name"] not in {"get_file", "file_get"}
 
 
 @given(st.lists(st.text(min_size=1, max_size=80), unique=True, max_size=6))
 def test_new_names_are_usable_by_every_api(names: list[str]) -> None:
-    made = new_names(names)
+    made = make_new_names(names)
     assert len(set(made.values())) == len(names)
     assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) for name in made.values())
     assert not set(made.values()) & set(names)
@@ -117,7 +122,7 @@ def test_new_names_are_usable_by_every_api(names: list[str]) -> None:
 )
 def test_parameters_that_cannot_be_renamed_without_doubt_keep_their_names(schema: dict) -> None:
     call = {"name": "t", "arguments": {"a": 1}}
-    made = perturb("renamed_parameters", [{"name": "t", "inputSchema": schema}], [call])
+    made = perturb_tools("renamed_parameters", [{"name": "t", "inputSchema": schema}], [call])
     assert made.tools[0]["inputSchema"] == schema
     assert made.expected == [call]
     assert not made.changed
@@ -131,7 +136,9 @@ def test_examples_and_mentions_follow_a_renamed_parameter() -> None:
         "examples": [{"path": "/a"}],
     }
     tool = {"name": "read", "description": "Reads `path`.", "inputSchema": schema}
-    made = perturb("renamed_parameters", [tool], [{"name": "read", "arguments": {"path": "/a"}}])
+    made = perturb_tools(
+        "renamed_parameters", [tool], [{"name": "read", "arguments": {"path": "/a"}}]
+    )
     name = next(iter(made.expected[0]["arguments"]))
     new = made.tools[0]
     assert new["inputSchema"]["required"] == [name]
@@ -154,14 +161,14 @@ EXACT = r"`[^`]*`|\"[^\"]*\"|https?://\S+|\S*\d\S*"
     st.integers(0, 5),
 )  # fmt: skip
 def test_a_paraphrase_keeps_all_that_is_exact(text: str, seed: int) -> None:
-    said = paraphrase(text, seed)
+    said = paraphrase_text(text, seed)
     assert re.findall(EXACT, said) == re.findall(EXACT, text)
-    assert said == paraphrase(text, seed)
+    assert said == paraphrase_text(text, seed)
 
 
 @given(st.text())
 def test_any_text_can_be_paraphrased(text: str) -> None:
-    assert isinstance(paraphrase(text), str)
+    assert isinstance(paraphrase_text(text), str)
 
 
 @pytest.mark.parametrize(
@@ -169,12 +176,12 @@ def test_any_text_can_be_paraphrased(text: str) -> None:
     [("Delete a file. Returns `true`.", ["file", "`true`"]), ("Get the maximum size", ["size"])],
 )
 def test_a_paraphrase_says_it_in_other_words(text: str, kept: list[str]) -> None:
-    said = paraphrase(text)
+    said = paraphrase_text(text)
     assert said != text
     assert all(word in said for word in kept)
 
 
 def test_a_property_named_description_is_no_description() -> None:
     schema = {"type": "object", "properties": {"description": {"type": "string", "enum": ["get"]}}}
-    made = perturb("paraphrased", [{"name": "t", "inputSchema": schema}], [])
+    made = perturb_tools("paraphrased", [{"name": "t", "inputSchema": schema}], [])
     assert json.dumps(made.tools[0]["inputSchema"]) == json.dumps(schema)

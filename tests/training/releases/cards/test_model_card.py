@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from tests.training.promotions import BETTER, EQUAL, model
+from tests.training.promotions import BETTER, EQUAL, save_empty_model
 from training.releases.cards.model_card import write_card
-from training.releases.cards.text import counted, quoted
-from training.releases.gate import as_rows, gates_of, gates_table
-from training.runtime.model_store import model_folder
+from training.releases.cards.text import format_counts_inline, quote_text
+from training.releases.gate import as_rows, check_gates, render_gates_table
+from training.runtime.model_store import get_model_folder
 from training.sets.training_set import TRAINING_SET, save_manifest
 from warehouse.store import Warehouse
 
@@ -60,7 +60,7 @@ def made(home: Path, name: str = "m1", **facts: Any) -> str:
     )
     about = {"pairs": 4, "steps": 2, "loss_first": 2.0, "loss_last": 1.0, "seconds": 3.0}
     about |= {"device": "cpu", "settings": {"rank": 16, "note": EVIL}}
-    return model(home, name, training_set=head.digest, **{**about, **facts})
+    return save_empty_model(home, name, training_set=head.digest, **{**about, **facts})
 
 
 def text_of(home: Path, **given: Any) -> str:
@@ -118,12 +118,12 @@ def test_figures_and_gates_stand_there_once_they_are_measured_and_stay(tmp_path:
     before = text_of(tmp_path)
     assert "Not evaluated yet." in before
     assert "Not considered yet." in before
-    gates = as_rows(gates_of("retriever", SUMMARY))
+    gates = as_rows(check_gates("retriever", SUMMARY))
     text = text_of(tmp_path, summary=SUMMARY, gates=gates)
     both = "0.100 [0.020, 0.200] | 0.000 [-0.050, 0.050]"
     row = f"| unseen_server | 261 | - | 90 | recall_at_1 | {both} | +0.100 [+0.020, +0.200] |"
     assert row in text
-    assert gates_table(gates) in text
+    assert render_gates_table(gates) in text
     assert text_of(tmp_path) == text  # written again without an evaluation, as by a training
 
 
@@ -144,7 +144,7 @@ def test_a_caller_s_cells_are_shown_and_a_tiny_base_is_told(tmp_path: Path) -> N
 def test_the_same_facts_are_the_same_bytes_and_no_write(tmp_path: Path) -> None:
     made(tmp_path)
     text_of(tmp_path, summary=SUMMARY)
-    folder = model_folder(tmp_path, "m1")
+    folder = get_model_folder(tmp_path, "m1")
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     text_of(tmp_path, summary=SUMMARY)
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
@@ -158,8 +158,8 @@ def test_a_model_that_was_never_finished_has_no_card(tmp_path: Path) -> None:
 def test_without_a_manifest_or_with_a_broken_evaluation_the_card_is_written_all_the_same(
     tmp_path: Path,
 ) -> None:
-    model(tmp_path, "m1")
-    (model_folder(tmp_path, "m1") / "evaluation.json").write_text("{half")
+    save_empty_model(tmp_path, "m1")
+    (get_model_folder(tmp_path, "m1") / "evaluation.json").write_text("{half")
     text = text_of(tmp_path)
     assert "its manifest is not kept here" in text
     assert "Not evaluated yet." in text
@@ -178,7 +178,7 @@ def test_a_full_disk_leaves_the_card_as_it_was(
     with pytest.raises(OSError, match="No space left"):
         write_card(tmp_path, "m1", summary=SUMMARY)
     monkeypatch.undo()
-    assert (model_folder(tmp_path, "m1") / "README.md").read_text() == before
+    assert (get_model_folder(tmp_path, "m1") / "README.md").read_text() == before
 
 
 ALLOWED = {"h1", "h2", "p", "table", "thead", "tbody", "tr", "th", "td", "ul", "li", "code", "pre",
@@ -206,15 +206,15 @@ def test_no_stranger_s_name_becomes_markup(tmp_path: Path) -> None:
 
 @given(st.text(max_size=200))
 def test_a_quoted_name_is_one_code_span_in_a_cell_whatever_it_holds(name: str) -> None:
-    line = f"| a |\n| --- |\n| {quoted(name)} |\n"
+    line = f"| a |\n| --- |\n| {quote_text(name)} |\n"
     shown = MarkdownIt("commonmark").enable("table").render(line)
     assert shown.count("<td>") == shown.count("<code>") == 1
     assert not tags(line) - {"table", "thead", "tbody", "tr", "th", "td", "code"}
-    json.dumps(quoted(name)).encode()
+    json.dumps(quote_text(name)).encode()
 
 
 def test_many_names_are_cut_and_counted() -> None:
-    told = counted({f"s{at:02}": at for at in range(30)}, 3)
+    told = format_counts_inline({f"s{at:02}": at for at in range(30)}, 3)
     assert told == "`s29` 29, `s28` 28, `s27` 27, 27 more"
-    assert counted({}) == "none"
-    assert len(quoted("x" * 5000)) == 102
+    assert format_counts_inline({}) == "none"
+    assert len(quote_text("x" * 5000)) == 102

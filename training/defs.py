@@ -104,7 +104,7 @@ def drift(
     )
 
 
-def _build_adapter_asset(role: str, description: str) -> dg.AssetsDefinition:
+def _build_adapter_asset(role: str, description: str) -> Any:
     spec = make_adapter_table(role)
     checked = audit_table(
         spec, rules=["training", "loss_is_a_number", "loss_fell", "adapter_loads"]

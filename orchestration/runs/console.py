@@ -38,7 +38,7 @@ class Line:
 def read_record(record: logging.LogRecord, partition: str | None = None) -> Line | None:
     """What a record of Dagster's log says to a reader; None for its book-keeping."""
     meta: dict[str, Any] = getattr(record, "dagster_meta", {})
-    event = meta.get("dagster_event")
+    event: Any = meta.get("dagster_event")
     stage = " ".join(filter(None, [partition, (meta.get("step_key") or "").strip()]))
     kind = getattr(event, "event_type_value", None)
     if kind == "STEP_START":

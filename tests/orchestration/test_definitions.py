@@ -10,7 +10,7 @@ import pytest
 
 from assets.partitions import NIGHTLY
 from orchestration.definitions import build_defs
-from orchestration.resources import default_resources
+from orchestration.resources import build_default_resources
 from tests.support.paths import ROOT
 
 GRAPH = Path(__file__).with_name("graph.txt")
@@ -89,7 +89,7 @@ def test_every_resource_is_made_from_the_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOOLMILL_HOME", str(tmp_path))
-    for name, resource in default_resources().items():
+    for name, resource in build_default_resources().items():
         with dg.build_init_resource_context() as context:
             assert resource.resource_fn(context) is not None, name
 

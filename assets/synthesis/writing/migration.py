@@ -169,7 +169,7 @@ def _rewrite_calls(row: Row, contracts: Contracts, went: Mapping[str, Row]) -> l
         if '"tool"' in (row["messages"] or "") and _results_differ(old, new):
             raise Unmovable(f"the results of {call['tool']} changed")
         names = find_renamed_parameters(old["inputSchema"], new["inputSchema"])
-        moved = {"arguments": rewrite_arguments(old, new, call["arguments"])}
+        moved: Json = {"arguments": rewrite_arguments(old, new, call["arguments"])}
         moved |= {name: here[name] for name in ("tool", "contract_digest")}
         if "borrowed" in call:
             moved["borrowed"] = [names.get(name, name) for name in call["borrowed"]]

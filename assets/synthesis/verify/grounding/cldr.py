@@ -79,9 +79,10 @@ def make_synonyms() -> dict[str, set[str]]:
     """Folded word -> the words and codes that mean the same: languages, currencies, measures."""
     found: dict[str, set[str]] = defaultdict(set)
     english = Locale("en")
-    for code in (code for code in english.languages if len(code) < 4):
+    for code in (code for code in map(str, english.languages) if len(code) < 4):
         for locale in LOCALES:
-            _join_group(found, {code, fold_text(Locale(locale).languages.get(code) or code)})
+            name = str(Locale(locale).languages.get(code) or code)
+            _join_group(found, {code, fold_text(name)})
     for code in list_currencies():
         symbol = english.currency_symbols.get(code, code)
         if len(symbol) == 1:  # a currency that is meant where nothing more is said
